@@ -31,9 +31,9 @@ pub fn usage() -> String {
     format!(
         "usage: ./dev bench [NAME...] [--json FILE] [--with-docker] [--full]\n\n\
          NAME           one of: {}; all without a name\n\
-         --json FILE    also write one JSON object a row\n\
+         --json FILE    also write one JSON object per row\n\
          --with-docker  start a Docker Engine to measure against, and remove it\n\
-         --full         500 idle sandboxes, 2,000 churned ones and a list of 1,000,000, as the bounds ask, instead of a tenth or so",
+         --full         measure at full scale: 500 idle sandboxes, 2,000 cycles of churn, lists of 1,000,000",
         NAMES.join(" ")
     )
 }

@@ -1,4 +1,4 @@
-//! The benches, one a file. Each answers rows, and leaves nothing behind whether it succeeds or not.
+//! The benches, one per file. Each returns rows and removes what it created, also if it fails.
 
 mod burst;
 mod churn;
@@ -30,7 +30,7 @@ use anyhow::Result;
 use crate::baselines::docker::Docker;
 use crate::report::Row;
 
-/// The benches that can be selected. `create` is the peers' side of `create-warm` and `create-cold`.
+/// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
 pub const NAMES: [&str; 30] = [
     "execute",
     "create-warm",
@@ -64,11 +64,11 @@ pub const NAMES: [&str; 30] = [
     "terminal-echo",
 ];
 
-/// Those that measure Docker where it is.
+/// The benches that also measure Docker.
 pub const USES_DOCKER: [&str; 8] =
     ["execute", "create-warm", "create-cold", "create", "pause", "resume", "destroy", "sbx-run"];
 
-/// How much is made of the things whose bounds ask for many.
+/// The size of benches whose bounds are about large numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     Short,
@@ -92,7 +92,7 @@ impl Setup {
 pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     let mut rows = Vec::new();
     let mut failures = Vec::new();
-    let mut keep = |names: &str, begin: Instant, result: Result<Vec<Row>>| {
+    let mut record = |names: &str, begin: Instant, result: Result<Vec<Row>>| {
         match result {
             Ok(more) => rows.extend(more),
             Err(error) => failures.push(format!("{names} failed: {error:#}")),
@@ -103,7 +103,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
         ($names:expr, $run:expr) => {
             if setup.wants(&$names) {
                 let begin = Instant::now();
-                keep(&$names.join(", "), begin, $run.await);
+                record(&$names.join(", "), begin, $run.await);
             }
         };
     }

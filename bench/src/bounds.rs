@@ -13,22 +13,22 @@ struct Bound {
 enum Test {
     P50AtMost(f64),
     P99AtMost(f64),
-    /// Of figures that are one number.
+    /// For figures that are one number.
     AtMost(f64),
     AtLeast(f64),
     /// Our median as a multiple of theirs.
     MultipleAtMost(Peer, f64),
-    /// Our median exceeds theirs by at most so many milliseconds.
+    /// Our median exceeds theirs by at most this many milliseconds.
     MoreAtMost(Peer, f64),
-    /// Our figure as a part of theirs.
+    /// Our figure as a fraction of theirs.
     ShareAtLeast(Peer, f64),
     /// Their median as a multiple of ours.
     FasterThan(Peer, f64),
-    /// Nothing went wrong, in so many rounds at least.
+    /// No problem occurred in at least this number of rounds.
     CleanAfter(usize),
 }
 
-/// A row of somebody else.
+/// A row of another subject.
 struct Peer {
     bench: &'static str,
     subject: &'static str,
@@ -56,7 +56,7 @@ const BOUNDS: [Bound; 68] = [
     bound("burst", "50 at once: p99 <= 60 ms", Test::P99AtMost(60.0)),
     bound("burst", "50 at once: all succeed", Test::CleanAfter(50)),
     bound("churn", ">= 25 a second", Test::AtLeast(25.0)),
-    bound("churn", "none fails, nothing is left after 2,000", Test::CleanAfter(2000)),
+    bound("churn", "no failures, nothing left after 2,000", Test::CleanAfter(2000)),
     bound("pause", "p50 <= 3 ms", Test::P50AtMost(3.0)),
     bound("pause", ">= 4 x faster than Docker", Test::FasterThan(peer("pause", "docker"), 4.0)),
     bound("resume", "p50 <= 3 ms", Test::P50AtMost(3.0)),
@@ -101,7 +101,7 @@ const BOUNDS: [Bound; 68] = [
     bound("events-types", "several types, newest first: p99 <= 10 ms", Test::P99AtMost(10.0)),
     bound("events-sandbox", "sandbox: p99 <= 10 ms", Test::P99AtMost(10.0)),
     bound("events-run", "run: p99 <= 10 ms", Test::P99AtMost(10.0)),
-    bound("events-time", "a stretch of time: p99 <= 10 ms", Test::P99AtMost(10.0)),
+    bound("events-time", "a period: p99 <= 10 ms", Test::P99AtMost(10.0)),
     bound("events", "1,000,000 events", Test::CleanAfter(1_000_000)),
     bound("sse-first-line", "p50 <= 3 ms", Test::P50AtMost(3.0)),
     bound("sse", "100,000 lines of 100 bytes: p50 <= 1 s", Test::P50AtMost(1000.0)),
@@ -153,7 +153,7 @@ const BOUNDS: [Bound; 68] = [
 /// The bounds of the selected benches, with the results.
 pub fn table(rows: &[Row], selected: &[&'static str]) -> String {
     let mut lines = vec![
-        ["bench", "bound", "seen", ""].map(str::to_owned),
+        ["bench", "bound", "measured", ""].map(str::to_owned),
         ["---", "---", "---:", "---"].map(str::to_owned),
     ];
     let wanted = BOUNDS

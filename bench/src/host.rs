@@ -26,15 +26,15 @@ pub fn memory_kb() -> Result<BTreeMap<String, i64>> {
         .collect())
 }
 
-/// Writes back what is dirty and drops every cache that costs nothing to drop (pages, directory entries, inodes), so that two
-/// readings of the memory differ by what is really in use.
+/// Writes dirty pages back and drops the caches (pages, directory entries, inodes), so that two readings of the memory differ by
+/// what is really in use.
 pub async fn settle_memory() -> Result<()> {
     tokio::task::spawn_blocking(|| {
         rustix::fs::sync();
         fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the host's caches")
     })
     .await??;
-    // Memory is given back by grace periods and workers of the kernel, which have no end that one could wait for.
+    // The kernel frees memory in grace periods and workers, whose end cannot be waited for.
     tokio::time::sleep(Duration::from_secs(2)).await;
     Ok(())
 }
@@ -50,7 +50,7 @@ pub fn resident_kb(process: &str) -> Result<u64> {
     Ok(line.split_whitespace().next().unwrap_or_default().parse()?)
 }
 
-/// Memory that is a process's alone.
+/// The private memory of a process.
 pub fn private_kb(process: &str) -> Result<u64> {
     let file = format!("/proc/{process}/smaps_rollup");
     let text = fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
@@ -58,11 +58,11 @@ pub fn private_kb(process: &str) -> Result<u64> {
     Ok(private.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum())
 }
 
-/// Time that the threads of this process have spent on a processor.
+/// The CPU time of this process.
 pub fn own_cpu_time() -> Result<Duration> {
     let mut nanoseconds = 0;
     for task in fs::read_dir("/proc/self/task").context("listing our threads")? {
-        // A thread may end while we look.
+        // A thread may end meanwhile.
         let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
         nanoseconds += text.split_whitespace().next().unwrap_or_default().parse::<u64>()?;
     }

@@ -1,5 +1,5 @@
-//! A client that costs little: one kept connection over TLS, HTTP/1.1, no pool and no retries, so that what is measured is the
-//! server. Used by the benches over HTTP for the daemon and for its peers alike.
+//! A minimal client: one persistent TLS connection, HTTP/1.1, no pool and no retries, so that the server dominates the measurement.
+//! Used by the benches over HTTP, for the daemon and for its peers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ pub struct Target {
     key: String,
 }
 
-/// One kept connection.
+/// A persistent connection.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     authorization: String,
 }
 
 impl Target {
-    /// A server that shows one of these certificates.
+    /// A server with one of these certificates.
     pub fn new(
         address: SocketAddr,
         certificates: impl IntoIterator<Item = CertificateDer<'static>>,
@@ -53,12 +53,12 @@ impl Target {
 
     pub async fn connect(&self) -> Result<Connection> {
         let (sender, connection) = handshake(TokioIo::new(self.stream().await?)).await?;
-        // Ends with the sender, or with the server's end of it, which the next request finds.
+        // Ends when the sender is dropped or the server closes the connection; the next request then fails.
         tokio::spawn(connection);
         Ok(Connection { sender, authorization: format!("Bearer {}", self.key) })
     }
 
-    /// Puts so many times the same piece, over a connection of its own; what is answered.
+    /// Uploads a piece repeatedly over a new connection; returns the response.
     pub async fn put(&self, path: &str, piece: Bytes, times: u64) -> Result<Value> {
         let (mut sender, connection) = handshake(TokioIo::new(self.stream().await?)).await?;
         tokio::spawn(connection);
@@ -75,7 +75,7 @@ impl Target {
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
         ensure!(status.is_success(), "{path} answered {status}: {}", String::from_utf8_lossy(&body));
-        serde_json::from_slice(&body).context("an answer that is no JSON")
+        serde_json::from_slice(&body).context("the response is not JSON")
     }
 
     async fn stream(&self) -> Result<TlsStream<TcpStream>> {
@@ -88,7 +88,7 @@ impl Target {
 }
 
 impl Connection {
-    /// The answer with its body still to come.
+    /// Sends a request; returns the response before its body.
     pub async fn send(
         &mut self,
         method: Method,
@@ -108,7 +108,7 @@ impl Connection {
         Ok(self.sender.send_request(request).await?)
     }
 
-    /// The body of an answer that has to be a success.
+    /// The body of a response that must be a success.
     pub async fn bytes(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes> {
         let answer = self.send(method, path, "application/json", body).await?;
         let status = answer.status();
@@ -118,6 +118,6 @@ impl Connection {
     }
 
     pub async fn json(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        serde_json::from_slice(&self.bytes(method, path, body).await?).context("an answer that is no JSON")
+        serde_json::from_slice(&self.bytes(method, path, body).await?).context("the response is not JSON")
     }
 }

@@ -1,9 +1,9 @@
 //! Measures sandboxd and the subjects it is compared with. Run by `./dev bench`.
 //!
-//! Every subject of a bench takes its turn in every round, so noise of the machine hits all alike and their ratios count. A
-//! bench that fails is reported and the next one runs; what it made is removed. Three hidden subcommands are the parts that
-//! need a process of their own: one with a private mount namespace for `runc`, one to be killed for the recovery, and a peer
-//! that answers hello over HTTPS.
+//! The subjects of a bench run in alternation, so that noise of the machine affects all of them and the ratios are meaningful. A
+//! bench that fails is reported, its resources are removed, and the next one runs. Hidden subcommands run parts in separate
+//! processes: a worker with a private mount namespace for `runc`, a daemon that is killed for the recovery, and an HTTPS server as
+//! a peer.
 
 mod arguments;
 mod baselines;
@@ -60,7 +60,7 @@ fn start() -> Result<ExitCode> {
     }
 }
 
-/// As the daemon's own.
+/// A runtime like that of the daemon.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime")
 }
@@ -82,20 +82,20 @@ async fn measure(arguments: Arguments) -> Result<ExitCode> {
     for failure in &failures {
         eprintln!("bench: {failure}");
     }
-    closed.context("removing what Docker left")?;
+    closed.context("removing Docker's resources")?;
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Only where a bench of this run has a use for it.
+/// Docker, if a selected bench uses it.
 async fn docker(arguments: &Arguments) -> Result<Option<Docker>> {
     if !arguments.names.iter().any(|name| benches::USES_DOCKER.contains(name)) {
         return Ok(None);
     }
     let found = Docker::find(arguments.docker).await?;
     if found.is_none() {
-        eprintln!("bench: Docker is absent here and not measured; --with-docker starts one of its own");
+        eprintln!("bench: Docker is not running and not measured; --with-docker starts one");
     } else if arguments.docker == Which::Own {
-        eprintln!("bench: measuring against a Docker Engine of its own");
+        eprintln!("bench: measuring against a Docker Engine started for this run");
     }
     Ok(found)
 }

@@ -1,4 +1,4 @@
-//! The results, as a table for people and as JSON for programs.
+//! The results, as a table and as JSON.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::samples::Samples;
 /// The subject that all others are compared with.
 pub const OURS: &str = "sandboxd";
 
-/// Those whose figures mean the same as ours. The other subjects are further figures of our own.
+/// Subjects whose figures are comparable with ours. The other subjects are additional figures of sandboxd.
 const PEERS: [&str; 9] =
     ["bash", "bash-tokio", "bwrap", "runc", "docker", "axum", "engine", "hyper", "inside"];
 
@@ -22,7 +22,7 @@ pub struct Row {
     pub n: usize,
     /// Problems besides the figure: failed operations, leaked resources.
     pub problems: Vec<String>,
-    /// For people: how the figure is made up.
+    /// Notes for the reader: how the figure is composed.
     pub notes: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 fn line(row: &Row, rows: &[Row]) -> [String; 6] {
-    let (middle, high) = match row.figure {
+    let (median, p99) = match row.figure {
         Figure::Times { p50_ms, p99_ms } => (format!("{p50_ms:.2} ms"), format!("{p99_ms:.2} ms")),
         Figure::PerSecond(x) => (format!("{x:.1} /s"), String::new()),
         Figure::MegabytesPerSecond(x) => (format!("{x:.0} MB/s"), String::new()),
@@ -128,15 +128,15 @@ fn line(row: &Row, rows: &[Row]) -> [String; 6] {
     let ratio = find(rows, ours(row.bench), OURS)
         .filter(|ours| PEERS.contains(&row.subject) && ours.figure.main() > 0.0)
         .map_or_else(String::new, |ours| format!("{:.2} x", row.figure.main() / ours.figure.main()));
-    [row.bench.to_owned(), row.subject.to_owned(), middle, high, row.n.to_string(), ratio]
+    [row.bench.to_owned(), row.subject.to_owned(), median, p99, row.n.to_string(), ratio]
 }
 
-/// The bench in which we stand against a peer's row of `bench`.
+/// The bench of sandboxd that a peer's row of `bench` is compared with.
 fn ours(bench: &str) -> &str {
     if bench == "create" { "create-cold" } else { bench }
 }
 
-/// A Markdown table that is also readable as it stands.
+/// A Markdown table with aligned columns.
 pub fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
     let widths: [usize; N] = std::array::from_fn(|column| {
         lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)

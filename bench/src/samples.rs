@@ -15,7 +15,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The nearest rank: a value that was measured, never one in between. 0 where there is none.
+    /// The percentile by nearest rank, which is a measured value. 0 without samples.
     pub fn percentile(&self, percent: usize) -> f64 {
         nearest_rank(&self.0, percent)
     }
@@ -29,7 +29,7 @@ impl FromIterator<Duration> for Samples {
     }
 }
 
-/// The middle of some figures; 0 where there is none.
+/// The median; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
     nearest_rank(values, 50)
 }

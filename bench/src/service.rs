@@ -1,5 +1,5 @@
-//! A whole service for the length of a bench, in a process of its own: limits off, a pool, its own place. Removed whatever becomes
-//! of the bench.
+//! A service in a separate process for the duration of a bench, without limits and with a warm pool. Removed even if the bench
+//! fails.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,11 +18,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::http::{Connection, Target};
 
 const POOL: u32 = 4;
-const POOL_PATIENCE: Duration = Duration::from_secs(30);
-/// Commands of one sandbox at once: the bench of open streams has many.
-const AT_ONCE: &str = "200";
+const POOL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Concurrent commands per sandbox, for the bench of open streams.
+const CONCURRENT_EXECUTIONS: &str = "200";
 
-/// A service that runs.
+/// A running service.
 pub struct Service {
     process: Process,
     target: Target,
@@ -34,8 +34,8 @@ pub async fn with_service<T>(body: impl AsyncFnOnce(&Service) -> Result<T>) -> R
     with_filled_service("bench", async |_| Ok(()), body).await
 }
 
-/// Runs `body` with a service of one account whose records `fill` made before it started. An interrupt from the keyboard
-/// ends the body and still clears the place.
+/// Runs `body` with a service of one account. `fill` creates records before the start. An interrupt from the keyboard ends the
+/// body, and the service is removed.
 pub async fn with_filled_service<T>(
     account: &str,
     fill: impl AsyncFnOnce(Arc<SqliteStore>) -> Result<()>,
@@ -43,18 +43,18 @@ pub async fn with_filled_service<T>(
 ) -> Result<T> {
     let options = ServiceOptions::default()
         .with("pool", &format!("\"{}\"", Process::image()), &POOL.to_string())
-        .with("limits", "concurrent_executions", AT_ONCE);
+        .with("limits", "concurrent_executions", CONCURRENT_EXECUTIONS);
     let process = Process::new(&options)?;
-    let store = Arc::new(SqliteStore::open(process.place.data.join("store.db"))?);
+    let store = Arc::new(SqliteStore::open(process.layout.data.join("store.db"))?);
     fill(Arc::clone(&store)).await?;
     store.close().await;
-    process.boot().await?;
+    process.start_process().await?;
     let key = process.key(account, "read,execute,write")?;
     let certificates =
         CertificateDer::pem_file_iter(process.certificate_file()?)?.collect::<Result<Vec<_>, _>>()?;
     let target = Target::new(process.address, certificates, &key)?;
     let service = Service { process, target, key };
-    service.knows_its_key().await?;
+    service.wait_for_key().await?;
     tokio::select! {
         result = body(&service) => result,
         interrupted = tokio::signal::ctrl_c() => match interrupted {
@@ -73,7 +73,7 @@ impl Service {
         self.process.pid().unwrap_or_default()
     }
 
-    /// The companion library, set up for it.
+    /// The client library, configured for this service.
     pub fn client(&self) -> Result<sandboxd_client::Client> {
         let url = format!("https://{}", self.process.address);
         let certificate = self.process.certificate_file()?;
@@ -89,13 +89,13 @@ impl Service {
         self.process.tls(name, &["http/1.1"]).await
     }
 
-    /// The program that `./dev build` made.
+    /// The program built by `./dev build`.
     pub fn sbx(&self) -> Result<PathBuf> {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx");
         path.canonicalize().with_context(|| format!("no {}: run './dev build' first", path.display()))
     }
 
-    /// By which `sbx` finds it.
+    /// The environment that configures `sbx` for this service.
     pub fn environment(&self) -> Result<[(&'static str, std::ffi::OsString); 3]> {
         Ok([
             ("SANDBOXD_URL", format!("https://{}", self.process.address).into()),
@@ -104,7 +104,7 @@ impl Service {
         ])
     }
 
-    /// The files of its certificate and of that one's key.
+    /// The files of its certificate and private key.
     pub fn certificate(&self) -> Result<(PathBuf, PathBuf)> {
         let certificate = self.process.certificate_file()?;
         let key = certificate.with_file_name("tls-key.pem");
@@ -112,46 +112,46 @@ impl Service {
     }
 
     /// A running server looks for new keys a few times a second.
-    async fn knows_its_key(&self) -> Result<()> {
+    async fn wait_for_key(&self) -> Result<()> {
         let begin = Instant::now();
         let mut connection = self.target.connect().await?;
         while let Err(error) = connection.bytes(Method::GET, "/v1/sandboxes?limit=1", None).await {
-            ensure!(begin.elapsed() < POOL_PATIENCE, "the service does not get to know its key: {error:#}");
+            ensure!(begin.elapsed() < POOL_TIMEOUT, "the service does not accept its key: {error:#}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     }
 
-    /// A sandbox with everything as it comes, that does not pause by itself.
+    /// Creates a sandbox with the defaults, except that it is not paused when idle.
     pub async fn create(&self, connection: &mut Connection) -> Result<String> {
         let body = json!({ "image": Process::image(), "timeoutMs": 3_600_000, "idleTimeoutMs": 0 });
         let sandbox = connection.json(Method::POST, "/v1/sandboxes", Some(&body)).await?;
         Ok(sandbox["id"].as_str().context("a sandbox without an id")?.to_owned())
     }
 
-    /// Waits until the pool holds all that it is to hold, so that a create is one from the pool.
-    pub async fn pool_is_full(&self) -> Result<()> {
-        pool_holds(self.process.metrics, POOL).await
+    /// Waits until the pool is full, so that the next create claims a sandbox.
+    pub async fn wait_for_full_pool(&self) -> Result<()> {
+        wait_for_pool(self.process.metrics, POOL).await
     }
 }
 
-/// Waits until the service's pool has so many sandboxes, according to its metrics.
-pub async fn pool_holds(metrics: SocketAddr, wanted: u32) -> Result<()> {
+/// Waits until the pool of a service has a number of sandboxes, according to its metrics.
+pub async fn wait_for_pool(metrics: SocketAddr, wanted: u32) -> Result<()> {
     let begin = Instant::now();
-    while figure(metrics, "sandboxd_pool_ready{").await? < wanted {
-        ensure!(begin.elapsed() < POOL_PATIENCE, "the pool does not fill");
+    while metric(metrics, "sandboxd_pool_ready{").await? < wanted {
+        ensure!(begin.elapsed() < POOL_TIMEOUT, "the pool is not full in time");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
 }
 
 /// A metric of a service; `name` is the beginning of its line.
-pub async fn figure(metrics: SocketAddr, name: &str) -> Result<u32> {
+pub async fn metric(metrics: SocketAddr, name: &str) -> Result<u32> {
     let mut stream = tokio::net::TcpStream::connect(metrics).await?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;
     let line = text.lines().find(|line| line.starts_with(name));
     let value = line.and_then(|line| line.rsplit(' ').next());
-    Ok(value.with_context(|| format!("the metrics do not tell of {name}"))?.parse()?)
+    Ok(value.with_context(|| format!("the metrics have no {name}"))?.parse()?)
 }

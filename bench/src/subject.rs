@@ -9,10 +9,10 @@ use rand::seq::SliceRandom as _;
 use crate::report::{OURS, Row};
 use crate::samples::Samples;
 
-/// Rounds before the first that counts: caches fill and lazy parts are made.
+/// Rounds before the first that counts, to fill caches and initialize lazy parts.
 const WARM_UP: usize = 3;
-/// A pause, so that background work of one round (a peer that cleans up after its response) is not measured in the next.
-const BETWEEN_TURNS: Duration = Duration::from_millis(10);
+/// A pause, so that background work of one round, such as a peer's cleanup, is not measured in the next.
+const PAUSE_BETWEEN_TURNS: Duration = Duration::from_millis(10);
 
 /// The row that a duration belongs to, and the duration.
 pub type Measured = (&'static str, Duration);
@@ -22,17 +22,17 @@ pub type Measured = (&'static str, Duration);
 pub trait Subject: Send {
     fn name(&self) -> &'static str;
 
-    /// One round. Answers what was measured of it; getting ready before and clearing away after are not.
+    /// Runs one round and returns its measurements, which do not include setup and cleanup.
     async fn once(&mut self) -> Result<Vec<Measured>>;
 }
 
-/// `n` rounds in which each subject has its turn, in a new order each time: nobody always comes after the same one.
+/// Runs `n` rounds with each subject, in random order, so that no subject always follows the same one.
 pub async fn interleave(n: usize, subjects: &mut [Box<dyn Subject + '_>]) -> Result<Vec<Row>> {
     let mut found: Vec<(&'static str, &'static str, Samples)> = Vec::new();
     for round in 0..n + WARM_UP {
         subjects.shuffle(&mut rand::rng());
         for subject in subjects.iter_mut() {
-            tokio::time::sleep(BETWEEN_TURNS).await;
+            tokio::time::sleep(PAUSE_BETWEEN_TURNS).await;
             let measured =
                 subject.once().await.with_context(|| format!("{} in round {round}", subject.name()))?;
             if round < WARM_UP {

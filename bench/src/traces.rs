@@ -10,10 +10,10 @@ use driver::Presence;
 use e2e::Rig;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-const PATIENCE: Duration = Duration::from_secs(30);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// One living sandbox's traces.
+/// The host resources of one running sandbox.
 #[derive(Debug)]
 pub struct Traces {
     id: SandboxId,
@@ -34,27 +34,26 @@ impl Traces {
             parents(rig).into_iter().map(|dir| dir.join(name)).filter(|dir| dir.exists()).collect();
         ensure!(!cgroups.is_empty(), "{id} has no cgroup");
         paths.extend(cgroups);
-        let backing_file = loop_devices().into_iter().find(|file| says(file, name));
+        let backing_file = loop_devices().into_iter().find(|file| file_contains(file, name));
         ensure!(backing_file.is_some(), "{id} has no loop device");
         Ok(Self { id: id.clone(), paths, pids: pids(rig, id), backing_file })
     }
 
-    /// What is still there. A process that is dead and not yet waited for holds nothing but its number, until the host's
-    /// first process takes note of it.
+    /// The resources that still exist. Zombies count until the host's init has reaped them.
     fn left(&self) -> Vec<String> {
         let paths = self.paths.iter().filter(|path| path.exists()).map(|path| path.display().to_string());
         let processes =
-            self.pids.iter().filter(|pid| is_on_the_table(pid)).map(|pid| format!("process {pid}"));
-        let device = self.backing_file.iter().filter(|file| says(file, self.id.as_str()));
+            self.pids.iter().filter(|pid| has_process_entry(pid)).map(|pid| format!("process {pid}"));
+        let device = self.backing_file.iter().filter(|file| file_contains(file, self.id.as_str()));
         paths.chain(processes).chain(device.map(|file| file.display().to_string())).collect()
     }
 
-    /// Waits for the end of the last trace.
-    pub async fn gone(&self, rig: &Rig) -> Result<()> {
+    /// Waits until all resources are released.
+    pub async fn wait_for_removal(&self, rig: &Rig) -> Result<()> {
         let begin = Instant::now();
         while !self.left().is_empty() || rig.driver.inspect(&self.id).await? != Presence::Absent {
-            ensure!(begin.elapsed() < PATIENCE, "{} leaves {:?}", self.id, self.left());
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+            ensure!(begin.elapsed() < TIMEOUT, "{} has left {:?}", self.id, self.left());
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -69,18 +68,21 @@ pub fn pids(rig: &Rig, id: &SandboxId) -> Vec<String> {
     pids
 }
 
-/// Everything of a rig's sandboxes that is on the host, in words.
-pub fn everything(rig: &Rig) -> Result<Vec<String>> {
+/// All resources of a rig's sandboxes on the host.
+pub fn all_resources(rig: &Rig) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let dirs = [rig.data.join("sandboxes"), rig.run.join("sandboxes"), rig.run.join("runtime")];
     for dir in dirs.into_iter().chain(parents(rig)) {
         let Ok(entries) = fs::read_dir(&dir) else { continue };
         let entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        // A cgroup has files of its own; a directory in it is a sandbox's.
+        // A cgroup contains files; a directory in it belongs to a sandbox.
         found.extend(entries.iter().filter(|path| path.is_dir()).map(|path| path.display().to_string()));
     }
     found.extend(
-        loop_devices().iter().filter(|file| says(file, &rig.name)).map(|file| file.display().to_string()),
+        loop_devices()
+            .iter()
+            .filter(|file| file_contains(file, &rig.name))
+            .map(|file| file.display().to_string()),
     );
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading our mounts")?;
     found.extend(mounts.lines().filter(|line| line.contains(&rig.name)).map(|line| format!("mount {line}")));
@@ -112,16 +114,16 @@ fn processes(cgroup: &Path) -> Vec<String> {
 }
 
 /// Zombies count, because they hold a process id.
-fn is_on_the_table(pid: &str) -> bool {
+fn has_process_entry(pid: &str) -> bool {
     Path::new("/proc").join(pid).exists()
 }
 
-/// The files that say what is behind each loop device; a free device has none.
+/// The files with the backing file of each loop device; a free device has none.
 fn loop_devices() -> Vec<PathBuf> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     devices.map(|entry| entry.path().join("loop/backing_file")).filter(|file| file.exists()).collect()
 }
 
-fn says(file: &Path, text: &str) -> bool {
+fn file_contains(file: &Path, text: &str) -> bool {
     fs::read_to_string(file).is_ok_and(|content| content.contains(text))
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use e2e::{Rig, RigOptions};
 
-/// Runs `body` with a rig. An interrupt from the keyboard ends the body and still clears the rig.
+/// Runs `body` with a rig. An interrupt from the keyboard ends the body, and the rig is removed.
 pub async fn with_rig<T>(options: RigOptions, body: impl AsyncFnOnce(&Rig) -> Result<T>) -> Result<T> {
     let rig = Rig::new(options).await.context("starting an engine")?;
     with(rig, body).await
@@ -20,8 +20,8 @@ pub async fn with<T>(rig: Rig, body: impl AsyncFnOnce(&Rig) -> Result<T>) -> Res
     let name = rig.name.clone();
     match (result, rig.clear().await) {
         (Ok(value), Ok(())) => Ok(value),
-        (Ok(_), Err(error)) => Err(error).with_context(|| format!("clearing {name}")),
+        (Ok(_), Err(error)) => Err(error).with_context(|| format!("removing {name}")),
         (Err(error), Ok(())) => Err(error),
-        (Err(error), Err(clearing)) => bail!("{error:#}; and then, clearing {name}: {clearing:#}"),
+        (Err(error), Err(clearing)) => bail!("{error:#}; also, removing {name} failed: {clearing:#}"),
     }
 }

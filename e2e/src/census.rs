@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use api::SandboxId;
 
-use crate::place::Place;
+use crate::layout::RigLayout;
 
 /// Time for background removal.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The expected resources.
 #[derive(Debug, Clone, Default)]
@@ -20,16 +20,16 @@ pub struct Expected {
     pub alive: BTreeSet<SandboxId>,
     /// Sandboxes that have only a disk.
     pub stopped: BTreeSet<SandboxId>,
-    /// The process that runs the engine, where that is another than this one.
+    /// The process that runs the engine, if it is not this one.
     pub daemon: Option<u32>,
 }
 
 /// Waits until the host has exactly the expected resources; returns the differences that remain.
-pub async fn settled(place: &Place, expected: &Expected) -> Vec<String> {
+pub async fn wait_for_resources(layout: &RigLayout, expected: &Expected) -> Vec<String> {
     let begin = Instant::now();
     loop {
-        let strays = strays(place, expected);
-        if strays.is_empty() || begin.elapsed() > PATIENCE {
+        let strays = strays(layout, expected);
+        if strays.is_empty() || begin.elapsed() > TIMEOUT {
             return strays;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -37,37 +37,39 @@ pub async fn settled(place: &Place, expected: &Expected) -> Vec<String> {
 }
 
 /// Unexpected and missing resources.
-pub fn strays(place: &Place, expected: &Expected) -> Vec<String> {
+pub fn strays(layout: &RigLayout, expected: &Expected) -> Vec<String> {
     let alive: BTreeSet<String> = expected.alive.iter().map(ToString::to_string).collect();
     let disks: BTreeSet<String> = expected.alive.union(&expected.stopped).map(ToString::to_string).collect();
     let mut strays = Vec::new();
-    differences("disk", &names(&place.data.join("sandboxes")), &disks, &mut strays);
-    differences("bundle", &names(&place.run.join("sandboxes")), &alive, &mut strays);
-    differences("runtime state", &names(&place.run.join("runtime")), &alive, &mut strays);
-    differences("cgroup", &cgroups(&place.name), &alive, &mut strays);
-    differences("loop device", &loop_devices(place), &alive, &mut strays);
-    let unfinished = names(&place.data.join("templates")).into_iter().filter(|name| name.starts_with("new-"));
+    differences("disk", &names(&layout.data.join("sandboxes")), &disks, &mut strays);
+    differences("bundle", &names(&layout.run.join("sandboxes")), &alive, &mut strays);
+    differences("runtime state", &names(&layout.run.join("runtime")), &alive, &mut strays);
+    differences("cgroup", &cgroups(&layout.name), &alive, &mut strays);
+    differences("loop device", &loop_devices(layout), &alive, &mut strays);
+    let unfinished =
+        names(&layout.data.join("templates")).into_iter().filter(|name| name.starts_with("new-"));
     strays.extend(unfinished.map(|name| format!("unfinished template {name}")));
     for disk in &disks {
-        let files = names(&place.data.join("sandboxes").join(disk));
+        let files = names(&layout.data.join("sandboxes").join(disk));
         if !expected.stopped.iter().any(|id| id.as_str() == disk) && files != ["disk.img".to_owned()].into() {
             strays.push(format!("disk of {disk} consists of {files:?}"));
         }
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    strays
-        .extend(mounts.lines().filter(|line| line.contains(&place.name)).map(|line| format!("mount {line}")));
-    strays.extend(processes(place, &alive, expected.daemon));
-    strays.extend(network(place, alive.len()));
+    strays.extend(
+        mounts.lines().filter(|line| line.contains(&layout.name)).map(|line| format!("mount {line}")),
+    );
+    strays.extend(processes(layout, &alive, expected.daemon));
+    strays.extend(network(layout, alive.len()));
     strays
 }
 
-/// A link for each sandbox that has processes, and the firewall's word of each. Nothing where the place has no network: its
-/// gateway's link says whose it is.
-fn network(place: &Place, alive: usize) -> Vec<String> {
+/// Each sandbox with processes has a link and an element in the firewall's set. Returns nothing if the rig has no network, which
+/// the alias of the gateway's link tells.
+fn network(layout: &RigLayout, alive: usize) -> Vec<String> {
     let all = Path::new("/sys/class/net");
     let is_ours = |link: &String| {
-        fs::read_to_string(all.join(link).join("ifalias")).is_ok_and(|alias| alias.contains(&place.name))
+        fs::read_to_string(all.join(link).join("ifalias")).is_ok_and(|alias| alias.contains(&layout.name))
     };
     let Some(gateway) = names(all).into_iter().find(|link| link.ends_with("-gw") && is_ours(link)) else {
         return Vec::new();
@@ -80,16 +82,16 @@ fn network(place: &Place, alive: usize) -> Vec<String> {
     let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).matches(prefix).count());
     let mut strays = Vec::new();
     if links.len() != alive {
-        strays.push(format!("{alive} sandboxes have processes, and there are the links {links:?}"));
+        strays.push(format!("{alive} sandboxes have processes, but the links are {links:?}"));
     }
     if listed.as_ref().ok() != Some(&alive) {
-        strays.push(format!("{alive} sandboxes have processes, and the table {table} knows {listed:?}"));
+        strays.push(format!("{alive} sandboxes have processes, but the table {table} lists {listed:?}"));
     }
     strays
 }
 
 fn differences(kind: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>, strays: &mut Vec<String>) {
-    strays.extend(found.difference(wanted).map(|name| format!("{kind} {name} should not be there")));
+    strays.extend(found.difference(wanted).map(|name| format!("{kind} {name} is unexpected")));
     strays.extend(wanted.difference(found).map(|name| format!("{kind} {name} is missing")));
 }
 
@@ -98,7 +100,7 @@ fn names(dir: &Path) -> BTreeSet<String> {
     entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Names below the rig's parent cgroup, in whatever hierarchy.
+/// Names below the rig's parent cgroup, in all hierarchies.
 fn cgroups(name: &str) -> BTreeSet<String> {
     let root = Path::new("/sys/fs/cgroup");
     let mut parents = vec![root.join(name)];
@@ -111,21 +113,21 @@ fn cgroups(name: &str) -> BTreeSet<String> {
     found
 }
 
-/// The sandboxes whose disks stand behind a loop device.
-fn loop_devices(place: &Place) -> BTreeSet<String> {
+/// The sandboxes whose disks are attached to a loop device.
+fn loop_devices(layout: &RigLayout) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for device in names(Path::new("/sys/block")).into_iter().filter(|name| name.starts_with("loop")) {
         let file = Path::new("/sys/block").join(&device).join("loop/backing_file");
         let Ok(backing) = fs::read_to_string(file) else { continue };
-        if let Some((_, below)) = backing.split_once(&format!("/{}/sandboxes/", place.name)) {
+        if let Some((_, below)) = backing.split_once(&format!("/{}/sandboxes/", layout.name)) {
             found.insert(below.split('/').next().unwrap_or_default().to_owned());
         }
     }
     found
 }
 
-/// Processes that work for the rig and belong to no sandbox that should be there.
-fn processes(place: &Place, alive: &BTreeSet<String>, daemon: Option<u32>) -> Vec<String> {
+/// Processes of the rig that belong to no expected sandbox.
+fn processes(layout: &RigLayout, alive: &BTreeSet<String>, daemon: Option<u32>) -> Vec<String> {
     let mut strays = Vec::new();
     for pid in names(Path::new("/proc")).into_iter().filter_map(|name| name.parse::<u32>().ok()) {
         if pid == std::process::id() || Some(pid) == daemon {
@@ -136,19 +138,19 @@ fn processes(place: &Place, alive: &BTreeSet<String>, daemon: Option<u32>) -> Ve
         let field = |name: &str| {
             status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned()
         };
-        // A process that nobody has waited for holds nothing but its number.
+        // A zombie holds no resource except its process id.
         if status.is_empty() || field("State:").starts_with(['Z', 'X']) {
             continue;
         }
         let cgroup = String::from_utf8_lossy(&read("cgroup")).into_owned();
         let command = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
         let uid: u32 = field("Uid:").split_whitespace().next().and_then(|uid| uid.parse().ok()).unwrap_or(0);
-        let ours = |id: &String| cgroup.contains(&format!("/{}/{id}", place.name));
-        // Another rig may have the same range of user ids; then its name is in the path.
-        let in_range = (place.uid_base..place.uid_base + place.user_ids()).contains(&uid);
-        let homeless = in_range && !cgroup.contains("/sandboxd-");
-        let working = command.contains(&place.name) || cgroup.contains(&format!("/{}/", place.name));
-        if homeless || (working && !alive.iter().any(ours)) {
+        let ours = |id: &String| cgroup.contains(&format!("/{}/{id}", layout.name));
+        // Another rig may use the same range of user ids; then the cgroup's path has that rig's name.
+        let in_range = (layout.uid_base..layout.uid_base + layout.user_ids()).contains(&uid);
+        let without_rig = in_range && !cgroup.contains("/sandboxd-");
+        let working = command.contains(&layout.name) || cgroup.contains(&format!("/{}/", layout.name));
+        if without_rig || (working && !alive.iter().any(ours)) {
             strays.push(format!("process {pid} {command:?} of user {uid} in {:?}", cgroup.lines().last()));
         }
     }

@@ -1,7 +1,7 @@
 //! An engine in a separate process that a test can kill: the program `victim`.
 //!
-//! A line each way: `NUMBER VERB ARGUMENTS`, answered by `NUMBER ok TEXT` or `NUMBER no TEXT`, in whatever order. The first
-//! line out is `ready` with what recovery found. The end of its input stops the victim in good order.
+//! Requests and responses are lines: `NUMBER VERB ARGUMENTS`, answered in any order by `NUMBER ok TEXT` or `NUMBER no TEXT`. The
+//! first line of the output is `ready` with the result of recovery. The end of its input makes the victim shut down cleanly.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,14 +16,14 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::place::Place;
+use crate::layout::RigLayout;
 
-const START_PATIENCE: Duration = Duration::from_secs(60);
-const END_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of a victim's recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct RecoverySummary {
     pub running: usize,
     pub paused: usize,
     pub stopped: usize,
@@ -33,7 +33,7 @@ pub struct Found {
 
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallOutcome {
     Ok(String),
     No(String),
     /// The victim died first; whether it executed the call is unknown.
@@ -46,7 +46,7 @@ pub struct Daemon {
     pid: Option<u32>,
     stdin: tokio::sync::Mutex<ChildStdin>,
     calls: Arc<Calls>,
-    ready: watch::Receiver<Option<Found>>,
+    ready: watch::Receiver<Option<RecoverySummary>>,
     reader: tokio::sync::Mutex<JoinHandle<()>>,
     next: AtomicU64,
 }
@@ -56,8 +56,8 @@ struct Calls(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
-    waiting: HashMap<u64, oneshot::Sender<Answer>>,
-    over: bool,
+    waiting: HashMap<u64, oneshot::Sender<CallOutcome>>,
+    closed: bool,
 }
 
 impl Calls {
@@ -67,11 +67,11 @@ impl Calls {
 }
 
 impl Daemon {
-    /// Starts a victim on an installation. It recovers first; see [`Daemon::ready`].
-    pub fn start(program: &Path, place: &Place, pool: u32, slots: u32) -> Result<Self> {
+    /// Starts a victim with this layout. It recovers first; see [`Daemon::ready`].
+    pub fn start(program: &Path, layout: &RigLayout, pool: u32, slots: u32) -> Result<Self> {
         // starts: sandboxd
         let mut child = Command::new(program)
-            .args([&place.name, &pool.to_string(), &slots.to_string()])
+            .args([&layout.name, &pool.to_string(), &slots.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -91,40 +91,41 @@ impl Daemon {
     }
 
     /// Waits until its recovery is over.
-    pub async fn ready(&self) -> Result<Found> {
+    pub async fn ready(&self) -> Result<RecoverySummary> {
         let mut ready = self.ready.clone();
-        let found = tokio::time::timeout(START_PATIENCE, ready.wait_for(Option::is_some)).await;
-        let found =
-            found.context("the victim does not get ready")?.context("the victim died before it was ready")?;
-        found.context("the victim says nothing of its recovery")
+        let found = tokio::time::timeout(START_TIMEOUT, ready.wait_for(Option::is_some)).await;
+        let found = found
+            .context("the victim is not ready in time")?
+            .context("the victim died before it was ready")?;
+        found.context("the victim did not report its recovery")
     }
 
-    pub async fn call(&self, request: &str) -> Answer {
+    pub async fn call(&self, request: &str) -> CallOutcome {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (send, answer) = oneshot::channel();
         {
             let mut open = self.calls.open();
-            if open.over {
-                return Answer::Lost;
+            if open.closed {
+                return CallOutcome::Lost;
             }
             open.waiting.insert(number, send);
         }
         let line = format!("{number} {}\n", escape(request));
         if self.stdin.lock().await.write_all(line.as_bytes()).await.is_err() {
-            return Answer::Lost;
+            return CallOutcome::Lost;
         }
-        answer.await.unwrap_or(Answer::Lost)
+        answer.await.unwrap_or(CallOutcome::Lost)
     }
 
-    /// A call that has to succeed.
-    pub async fn ask(&self, request: &str) -> Result<String> {
+    /// A call that must succeed.
+    pub async fn expect_ok(&self, request: &str) -> Result<String> {
         match self.call(request).await {
-            Answer::Ok(text) => Ok(text),
+            CallOutcome::Ok(text) => Ok(text),
             other => bail!("{request:?} ended with {other:?}"),
         }
     }
 
-    /// SIGKILL. Returns when the process is gone and every answer it gave is read. Its clients hear of it.
+    /// Sends SIGKILL. Returns when the process has ended and all its responses are read; open calls end as `Lost`.
     pub async fn kill(&self) -> Result<()> {
         self.child.lock().await.kill().await?;
         let mut reader = self.reader.lock().await;
@@ -135,13 +136,14 @@ impl Daemon {
     pub async fn stop(self) -> Result<()> {
         drop(self.stdin);
         let mut child = self.child.lock().await;
-        let status =
-            tokio::time::timeout(END_PATIENCE, child.wait()).await.context("the victim does not stop")??;
+        let status = tokio::time::timeout(STOP_TIMEOUT, child.wait())
+            .await
+            .context("the victim did not stop in time")??;
         if status.success() { Ok(()) } else { bail!("the victim ended with {status}") }
     }
 }
 
-async fn read(stdout: ChildStdout, calls: Arc<Calls>, publish: watch::Sender<Option<Found>>) {
+async fn read(stdout: ChildStdout, calls: Arc<Calls>, publish: watch::Sender<Option<RecoverySummary>>) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let (head, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -150,19 +152,19 @@ async fn read(stdout: ChildStdout, calls: Arc<Calls>, publish: watch::Sender<Opt
         } else if let Some((number, answer)) = parse_answer(head, rest)
             && let Some(waiting) = calls.open().waiting.remove(&number)
         {
-            // Its caller may have gone.
+            // The caller may have stopped waiting.
             let _ = waiting.send(answer);
         }
     }
     let mut open = calls.open();
-    open.over = true;
+    open.closed = true;
     open.waiting.clear();
 }
 
-fn parse_found(text: &str) -> Option<Found> {
+fn parse_found(text: &str) -> Option<RecoverySummary> {
     let numbers: Vec<u64> = text.split(' ').map_while(|word| word.parse().ok()).collect();
     let at = |index: usize| numbers.get(index).and_then(|number| usize::try_from(*number).ok());
-    Some(Found {
+    Some(RecoverySummary {
         running: at(0)?,
         paused: at(1)?,
         stopped: at(2)?,
@@ -171,14 +173,14 @@ fn parse_found(text: &str) -> Option<Found> {
     })
 }
 
-fn parse_answer(number: &str, rest: &str) -> Option<(u64, Answer)> {
+fn parse_answer(number: &str, rest: &str) -> Option<(u64, CallOutcome)> {
     let (verdict, text) = rest.split_once(' ').unwrap_or((rest, ""));
     let text = unescape(text);
-    let answer = if verdict == "ok" { Answer::Ok(text) } else { Answer::No(text) };
+    let answer = if verdict == "ok" { CallOutcome::Ok(text) } else { CallOutcome::No(text) };
     Some((number.parse().ok()?, answer))
 }
 
-/// Any text as one line.
+/// Encodes any text as one line.
 pub fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\n")
 }

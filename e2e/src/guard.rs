@@ -1,4 +1,4 @@
-//! Clears a rig away also where its test fails. Called by tests; what cannot be cleared fails a test that passed.
+//! Removes a rig even if its test fails. A test that passed fails if the rig cannot be removed.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -7,11 +7,11 @@ use std::task::Poll;
 
 use crate::{Rig, RigOptions};
 
-/// Runs a test on a rig of its own.
+/// Runs a test on a new rig.
 pub async fn with_rig<T>(options: RigOptions, test: impl AsyncFnOnce(&Rig) -> T) -> T {
     let rig = match Rig::new(options).await {
         Ok(rig) => rig,
-        Err(error) => panic!("no rig: {error:#}"),
+        Err(error) => panic!("could not create a rig: {error:#}"),
     };
     let outcome = {
         let mut running = pin!(test(&rig));
@@ -30,7 +30,7 @@ pub async fn with_rig<T>(options: RigOptions, test: impl AsyncFnOnce(&Rig) -> T)
         }
         Err(panic) => {
             if let Err(error) = cleared {
-                eprintln!("the rig could not be cleared either: {error:#}");
+                eprintln!("the rig could not be cleared: {error:#}");
             }
             resume_unwind(panic)
         }

@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use tokio::runtime::Runtime;
 
-pub use capture::{ICMP, Packet, Seen, TCP, UDP};
-pub use certificates::OTHERS;
-pub use dns::{AAAA, Names, Says, TXT};
+pub use capture::{ICMP, Packet, PacketLog, TCP, UDP};
+pub use certificates::OTHER_NAMES;
+pub use dns::{AAAA, DnsAnswer, Names, TXT};
 pub use echo::{GREETING, StreamMode};
 pub use namespace::Namespace;
 pub use web::BIG_MB;
@@ -58,15 +58,15 @@ ip link set lan up
 ip address add 192.0.2.2/30 dev wan
 ip -6 address add 2001:db8:1::2/64 dev wan nodad
 ip link set wan up
-for all in 203.0.113.0/24 198.51.100.0/24 10.0.0.0/8 100.64.0.0/10 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 \
-  198.18.0.0/15 192.0.0.0/24 168.63.129.16 1.1.1.1 8.8.8.8 9.9.9.9; do ip route add local \"$all\" dev lo; done
-# But the machine itself is not here. A rule of any kind keeps the kernel from merging the two tables, in which a throw
-# would be the end.
+for prefix in 203.0.113.0/24 198.51.100.0/24 10.0.0.0/8 100.64.0.0/10 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 \
+  198.18.0.0/15 192.0.0.0/24 168.63.129.16 1.1.1.1 8.8.8.8 9.9.9.9; do ip route add local \"$prefix\" dev lo; done
+# The host's own address is routed to the host. With at least one rule the kernel does not merge the tables main and local; in
+# a merged table a throw route would end the lookup.
 ip rule add pref 32000 lookup main
 ip route add throw 192.168.77.1 table local
 ip route add 192.168.77.1 dev lan
-for all in 2001:db8:ffff::/48 fd00:ec2::254 2606:4700:4700::1111; do ip -6 route add local \"$all\" dev lo; done
-# A service that nobody made answers nothing, and does not say so: what was sent is seen all the same.
+for prefix in 2001:db8:ffff::/48 fd00:ec2::254 2606:4700:4700::1111; do ip -6 route add local \"$prefix\" dev lo; done
+# Closed ports: no limit on ICMP errors, so that every packet gets one. The packets are recorded in any case.
 sysctl -q -w net.ipv4.icmp_ratelimit=0 net.ipv4.ip_local_port_range='1500 65000'
 ";
 /// TEST-NET-3; each site has one address.
@@ -80,7 +80,7 @@ pub struct Internet {
     machine: Namespace,
     outside: Namespace,
     names: Arc<Names>,
-    seen: Arc<Seen>,
+    packets: Arc<PacketLog>,
     next_site: AtomicU8,
     certificates: certificates::Certificates,
     dir: tempfile::TempDir,
@@ -112,7 +112,7 @@ impl Internet {
             machine,
             outside,
             names: Arc::default(),
-            seen: Arc::default(),
+            packets: Arc::default(),
             next_site: AtomicU8::new(1),
             certificates,
             dir,
@@ -123,7 +123,7 @@ impl Internet {
 
     /// Starts recording all packets that arrive.
     pub fn watch(&self) -> Result<()> {
-        self.seen.watch(&self.outside)
+        self.packets.watch(&self.outside)
     }
 
     fn spawn<T, E>(&self, server: impl Future<Output = Result<T, E>> + Send + 'static) -> Result<()>
@@ -132,9 +132,9 @@ impl Internet {
         T: Send + 'static,
     {
         // Ends with the runtime.
-        self.runtime.as_ref().context("the internet is over")?.spawn(async move {
+        self.runtime.as_ref().context("the simulated internet has ended")?.spawn(async move {
             if let Err(error) = server.await {
-                eprintln!("a server of the internet ended: {error}");
+                eprintln!("a server of the simulated internet failed: {error}");
             }
         });
         Ok(())
@@ -157,8 +157,8 @@ impl Internet {
         &self.names
     }
 
-    pub fn seen(&self) -> &Seen {
-        &self.seen
+    pub fn packets(&self) -> &PacketLog {
+        &self.packets
     }
 
     /// The authority's certificate.
@@ -182,16 +182,16 @@ impl Internet {
     }
 
     /// An unused address.
-    pub fn address(&self) -> Result<Ipv4Addr> {
+    pub fn unused_address(&self) -> Result<Ipv4Addr> {
         let number = self.next_site.fetch_add(1, Ordering::Relaxed);
-        ensure!((1..SITES).contains(&number), "this internet is full");
+        ensure!((1..SITES).contains(&number), "no address of the simulated internet is left");
         Ok(Ipv4Addr::new(203, 0, 113, number))
     }
 
     /// Adds a site with this name below [`ZONE`] to the DNS server.
     pub fn site(&self, name: &str) -> Result<Site> {
-        let site = Site { name: format!("{name}.{ZONE}"), address: self.address()? };
-        self.names.set(&site.name, Says::A(vec![site.address], 300));
+        let site = Site { name: format!("{name}.{ZONE}"), address: self.unused_address()? };
+        self.names.set(&site.name, DnsAnswer::A(vec![site.address], 300));
         Ok(site)
     }
 
@@ -199,7 +199,7 @@ impl Internet {
     pub fn dns_at(&self, address: Ipv4Addr, port: u16) -> Result<()> {
         let (udp, tcp) = self.sockets(SocketAddr::from((address, port)))?;
         let names = || Arc::clone(&self.names);
-        let _guard = self.runtime.as_ref().context("the internet is over")?.enter();
+        let _guard = self.runtime.as_ref().context("the simulated internet has ended")?.enter();
         self.spawn(dns::serve_udp(names(), tokio::net::UdpSocket::from_std(udp)?))?;
         self.spawn(dns::serve_tcp(names(), tokio::net::TcpListener::from_std(tcp)?))
     }
@@ -209,7 +209,7 @@ impl Internet {
         let address = SocketAddr::new(address.into(), port);
         let socket = self.outside.inside(|| Ok(std::net::UdpSocket::bind(address)?))?;
         socket.set_nonblocking(true)?;
-        let _guard = self.runtime.as_ref().context("the internet is over")?.enter();
+        let _guard = self.runtime.as_ref().context("the simulated internet has ended")?.enter();
         self.spawn(echo::datagrams(tokio::net::UdpSocket::from_std(socket)?))
     }
 
@@ -218,7 +218,7 @@ impl Internet {
         let address = SocketAddr::new(address.into(), port);
         let listener = self.outside.inside(|| Ok(std::net::TcpListener::bind(address)?))?;
         listener.set_nonblocking(true)?;
-        let _guard = self.runtime.as_ref().context("the internet is over")?.enter();
+        let _guard = self.runtime.as_ref().context("the simulated internet has ended")?.enter();
         self.spawn(echo::streams(tokio::net::TcpListener::from_std(listener)?, mode))
     }
 

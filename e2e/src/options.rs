@@ -7,7 +7,7 @@ use driver_oci::DiskRates;
 use engine::Clock;
 use rules::Capacity;
 
-/// Ranges of user ids a rig has; rigs take different ones, far above those of a real service.
+/// Ranges of user ids per rig. Rigs use different ranges, far above those of a real service.
 pub const SLOTS: u32 = 1024;
 
 /// Options of a rig.

@@ -1,5 +1,5 @@
-//! A registry with one small image that is sent slowly: half of its layer immediately, the rest when the test says so. Used
-//! by tests of the progress of pulls. Ends when it is dropped.
+//! An image registry with one small image. It sends half of the layer immediately and the rest when the test releases it. Used
+//! by tests of the progress of pulls. Ends when dropped.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,16 +17,16 @@ use tokio::task::JoinSet;
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-const LONGEST_HEAD: usize = 16 * 1024;
-/// While it is held back, so much comes at a time: a transfer that stands still would be given up.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+/// Bytes that are sent at a time until the release: a stalled transfer would be aborted.
 const TRICKLE: usize = 256;
 const TRICKLE_EVERY: Duration = Duration::from_millis(200);
 
-/// The registry, and the tasks that answer.
+/// The registry and its tasks.
 pub struct SlowRegistry {
-    /// Of its image, as a configuration names it.
+    /// The image's name in a configuration.
     pub reference: String,
-    /// Of the image's manifest.
+    /// The digest of the image's manifest.
     pub digest: String,
     pub layer_bytes: u64,
     release: watch::Sender<bool>,
@@ -54,14 +54,14 @@ impl SlowRegistry {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (content, released) = (Arc::clone(&content), released.clone());
-                // Who goes away before the end is no failure of a registry.
+                // A client that disconnects early is not an error of the registry.
                 connections.spawn(async move { content.answer(stream, released).await.unwrap_or_default() });
             }
         });
         Ok(Self { reference, digest, layer_bytes, release, _tasks: tasks })
     }
 
-    /// Lets the rest of the layer go.
+    /// Sends the rest of the layer.
     pub fn release(&self) {
         self.release.send_replace(true);
     }
@@ -96,14 +96,14 @@ impl Content {
         Ok(Self { manifest, manifest_digest, config, config_digest, layer, layer_digest })
     }
 
-    /// One request a connection.
+    /// Serves one request per connection.
     async fn answer(
         &self,
         mut stream: TcpStream,
         mut released: watch::Receiver<bool>,
     ) -> std::io::Result<()> {
         let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") && head.len() < LONGEST_HEAD {
+        while !head.ends_with(b"\r\n\r\n") && head.len() < MAX_HEAD_BYTES {
             head.push(stream.read_u8().await?);
         }
         let head = String::from_utf8_lossy(&head);
@@ -118,8 +118,8 @@ impl Content {
         } else if path.ends_with(&self.layer_digest) {
             ("application/octet-stream", &self.layer_digest, &self.layer)
         } else {
-            let nothing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-            return stream.write_all(nothing.as_bytes()).await;
+            let not_found = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            return stream.write_all(not_found.as_bytes()).await;
         };
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nDocker-Content-Digest: {digest}\r\n\
@@ -136,7 +136,7 @@ impl Content {
             let end = body.len().min(sent + TRICKLE);
             stream.write_all(&body[sent..end]).await?;
             sent = end;
-            // Whether it was released or time is over, the next look tells.
+            // The loop condition checks whether it was released.
             let _ = tokio::time::timeout(TRICKLE_EVERY, released.changed()).await;
         }
         stream.write_all(&body[sent..]).await?;
@@ -144,7 +144,7 @@ impl Content {
     }
 }
 
-/// `sha256:…` as registries write it.
+/// The digest in the form `sha256:…`.
 fn sha256(bytes: &[u8]) -> Result<String> {
     let mut child = Command::new("sha256sum")
         .stdin(Stdio::piped())
@@ -152,12 +152,12 @@ fn sha256(bytes: &[u8]) -> Result<String> {
         .spawn()
         .context("sha256sum")?;
     child.stdin.take().context("no input")?.write_all(bytes)?;
-    let said = String::from_utf8(child.wait_with_output()?.stdout)?;
-    let digest = said.split_whitespace().next().context("sha256sum says nothing")?;
+    let stdout = String::from_utf8(child.wait_with_output()?.stdout)?;
+    let digest = stdout.split_whitespace().next().context("sha256sum printed nothing")?;
     Ok(format!("sha256:{digest}"))
 }
 
-/// A root with bash and little else, from this host's own files.
+/// Creates a root file system with bash and a few tools, copied from this host.
 pub fn tiny_root(dir: &Path) -> Result<()> {
     let script = r#"
         set -eu

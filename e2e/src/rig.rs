@@ -1,5 +1,5 @@
-//! An engine on this host that shares nothing with another: tests run side by side, and one that dies leaves only things
-//! that carry its name.
+//! An engine on this host that shares no resources with others. Tests run in parallel; a test that is killed leaves only
+//! resources with its rig's name.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -12,13 +12,13 @@ use image::{Catalogue, Images};
 use rules::{ConfigRules, sandbox_config};
 use store::{SqliteStore, Store};
 
+use crate::layout::{CleanupGuard, RigLayout};
 use crate::options::{RigOptions, workspace};
-use crate::place::{Place, Sweeper};
 
-/// Image name under which the test root file system goes.
+/// The image name of the test root file system.
 pub const IMAGE: &str = "ubuntu:24.04";
 
-/// A real engine and everything it stands on.
+/// A real engine with its driver, store and resources on the host.
 pub struct Rig {
     pub engine: Engine,
     pub driver: Arc<dyn Driver>,
@@ -29,25 +29,25 @@ pub struct Rig {
     pub data: PathBuf,
     pub run: PathBuf,
     pub uid_base: u32,
-    place: Place,
+    layout: RigLayout,
     options: RigOptions,
-    sweeper: Option<Sweeper>,
+    cleanup: Option<CleanupGuard>,
 }
 
-/// A rig whose engine has stopped. Its sandboxes live on.
-pub struct Halted {
+/// A rig whose engine has stopped. Its sandboxes continue to run.
+pub struct HaltedRig {
     pub driver: Arc<dyn Driver>,
-    pub place: Place,
+    pub layout: RigLayout,
     pub options: RigOptions,
-    sweeper: Option<Sweeper>,
+    cleanup: Option<CleanupGuard>,
 }
 
-impl Halted {
-    /// Another engine on the same things.
+impl HaltedRig {
+    /// Starts another engine on the same resources.
     pub async fn start(self) -> Result<Rig> {
-        let Self { place, options, sweeper, driver } = self;
+        let Self { layout, options, cleanup, driver } = self;
         drop(driver);
-        Rig::at(options, place, sweeper).await
+        Rig::open(options, layout, cleanup).await
     }
 }
 
@@ -57,19 +57,19 @@ impl Rig {
         let _ = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .try_init();
-        let place = Place::fresh();
-        let sweeper = Sweeper::new(&place, &options);
-        Self::at(options, place, Some(sweeper)).await
+        let layout = RigLayout::unused();
+        let cleanup = CleanupGuard::new(&layout, &options);
+        Self::open(options, layout, Some(cleanup)).await
     }
 
-    /// The rig of a name: what another one of this name, in a process that died, left is recovered.
-    pub async fn named(name: String, options: RigOptions) -> Result<Self> {
-        Self::at(options, Place::named(&name)?, None).await
+    /// Opens the rig of this name and recovers the sandboxes that another process left.
+    pub async fn reopen(name: String, options: RigOptions) -> Result<Self> {
+        Self::open(options, RigLayout::from_name(&name)?, None).await
     }
 
-    async fn at(options: RigOptions, place: Place, sweeper: Option<Sweeper>) -> Result<Self> {
-        let driver: Arc<dyn Driver> = Arc::new(place.driver(&options)?);
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(place.data.join("store.db"))?);
+    async fn open(options: RigOptions, layout: RigLayout, cleanup: Option<CleanupGuard>) -> Result<Self> {
+        let driver: Arc<dyn Driver> = Arc::new(layout.driver(&options)?);
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(layout.data.join("store.db"))?);
         let template = Template {
             name: IMAGE.to_owned(),
             digest: "sha256:test".to_owned(),
@@ -88,7 +88,7 @@ impl Rig {
             terminated_retention_ms: 0,
             slots: options.slots,
             prices: Default::default(),
-            detached: engine::DetachedSettings::in_dir(place.data.join("executions")),
+            detached: engine::DetachedSettings::in_dir(layout.data.join("executions")),
         };
         let found = template.clone();
         let find = Arc::new(move |name: &str| (name == IMAGE).then(|| found.clone()));
@@ -101,7 +101,7 @@ impl Rig {
             clock: options.clock,
         };
         let (engine, recovered) = Engine::open(parts, engine_settings).await?;
-        let Place { name, data, run, uid_base } = place.clone();
+        let RigLayout { name, data, run, uid_base } = layout.clone();
         Ok(Self {
             engine,
             driver,
@@ -112,24 +112,24 @@ impl Rig {
             data,
             run,
             uid_base,
-            place,
+            layout,
             options,
-            sweeper,
+            cleanup,
         })
     }
 
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn layout(&self) -> &RigLayout {
+        &self.layout
     }
 
-    /// Stops the engine as a daemon's end does.
-    pub async fn halt(self) -> Halted {
-        let Self { engine, driver, place, options, sweeper, .. } = self;
+    /// Stops the engine like a clean shutdown of the daemon.
+    pub async fn halt(self) -> HaltedRig {
+        let Self { engine, driver, layout, options, cleanup, .. } = self;
         engine.shutdown().await;
-        Halted { driver, place, options, sweeper }
+        HaltedRig { driver, layout, options, cleanup }
     }
 
-    /// As a daemon that was restarted: another engine on the same things.
+    /// Stops the engine and starts another on the same resources, like a restart of the daemon.
     pub async fn restart(self) -> Result<Self> {
         self.halt().await.start().await
     }
@@ -147,20 +147,25 @@ impl Rig {
     }
 
     /// Runs a command that reads `stdin`, to its end.
-    pub async fn feed(&self, id: &api::SandboxId, text: &str, stdin: &str) -> Result<api::ExecutionResult> {
+    pub async fn run_with_stdin(
+        &self,
+        id: &api::SandboxId,
+        text: &str,
+        stdin: &str,
+    ) -> Result<api::ExecutionResult> {
         let request = ExecuteRequest { stdin: Some(stdin.to_owned()), ..command(text) };
         let execution = self.engine.sandbox("test", id).execute(request).await?;
         Ok(execution.collect(1 << 20).await?)
     }
 
-    /// What a script prints, which must succeed. Perl is in every Debian and can make any system call.
+    /// The output of a Perl script, which must succeed. Perl is in every Debian and can make any system call.
     pub async fn perl(&self, id: &api::SandboxId, script: &str) -> Result<String> {
-        let result = self.feed(id, "exec perl -", script).await?;
+        let result = self.run_with_stdin(id, "exec perl -", script).await?;
         anyhow::ensure!(result.exit_code == Some(0), "the script ended with {result:?}");
         Ok(result.stdout)
     }
 
-    /// The host's numbers of the sandbox's processes, the agent's among them.
+    /// The process ids of the sandbox's processes on the host, including the agent.
     pub fn host_pids(&self, id: &api::SandboxId) -> Result<Vec<i32>> {
         let dirs = ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup"]
             .map(|root| Path::new(root).join(&self.name).join(id.as_str()));
@@ -169,34 +174,34 @@ impl Rig {
         Ok(list.lines().map(str::parse).collect::<Result<_, _>>()?)
     }
 
-    /// The events of its own life; those of its commands come some moments later.
-    pub async fn life(&self, id: &api::SandboxId) -> Result<Vec<store::Event>> {
+    /// The lifecycle events of a sandbox; events of its commands are recorded slightly later.
+    pub async fn lifecycle_events(&self, id: &api::SandboxId) -> Result<Vec<store::Event>> {
         let events = self.store.events(id, 0, store::MAX_PAGE).await?;
         Ok(events.into_iter().filter(|event| event.kind.starts_with("sandbox.")).collect())
     }
 
-    /// What a command prints, which must succeed.
+    /// The output of a command, which must succeed.
     pub async fn output(&self, id: &api::SandboxId, text: &str) -> Result<String> {
         let result = self.run(id, text).await?;
         anyhow::ensure!(result.exit_code == Some(0), "{text:?} ended with {result:?}");
         Ok(result.stdout)
     }
 
-    /// Waits until a pool is full.
-    pub async fn pool_is_full(&self) {
-        while self.engine.pool().iter().any(|shelf| shelf.ready < shelf.target) {
+    /// Waits until all pools are full.
+    pub async fn wait_for_full_pool(&self) {
+        while self.engine.pool().iter().any(|pool| pool.ready < pool.target) {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
 
-    /// Removes every sandbox and all that the rig made.
+    /// Removes all sandboxes and resources of the rig.
     pub async fn clear(self) -> Result<()> {
         self.engine.shutdown().await;
-        self.place.clear(&self.options).await
+        self.layout.clear(&self.options).await
     }
 }
 
-/// The smallest sandbox the specification allows.
+/// The smallest sandbox that the API allows.
 pub fn config() -> SandboxConfig {
     let resources = CreateResources { cpu: None, memory_mb: Some(2048), disk_mb: Some(5120) };
     let body = CreateBody {
@@ -213,7 +218,7 @@ pub fn config() -> SandboxConfig {
     SandboxConfig { resources, ..config }
 }
 
-/// A command with the defaults of the specification.
+/// A command with the API's defaults.
 pub fn command(text: &str) -> ExecuteRequest {
     ExecuteRequest {
         command: text.to_owned(),
@@ -226,13 +231,13 @@ pub fn command(text: &str) -> ExecuteRequest {
     }
 }
 
-/// A Debian root file system with bash: built once for all tests, by the code that builds it for users.
+/// A Debian root file system with bash. Built once for all tests, by the code that builds images for users.
 pub fn rootfs() -> Result<PathBuf> {
     static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     if let Some(path) = std::env::var_os("SANDBOXD_TEST_ROOTFS") {
         return Ok(PathBuf::from(path));
     }
-    // A thread of its own: the caller may be inside a runtime.
+    // On a separate thread, because the caller may be inside a runtime.
     let build =
         || std::thread::spawn(build_rootfs).join().map_err(|_| "the building thread panicked".to_owned())?;
     BUILT.get_or_init(build).clone().map_err(anyhow::Error::msg)
@@ -247,9 +252,9 @@ fn build_rootfs() -> std::result::Result<PathBuf, String> {
         let images = Images::open(&root, catalogue, image::Options::default())?;
         let image = images.ensure(IMAGE, Arc::new(|_| {})).await?;
         images.close().await;
-        // The lowest is the whole system; what stands over it is a note for people.
+        // The lowest layer is the whole system; the layer above is a README for users.
         let root = image.layers.last().context("the image has no layer")?;
-        // Its place for devices is in the layer over it; programs that take this one as it is look for it here.
+        // /dev is in the layer above; users of this layer alone need it here.
         std::fs::create_dir_all(root.join("dev"))?;
         Ok(root.clone())
     };

@@ -1,7 +1,7 @@
-//! The service as its users meet it: `sandboxd serve` in a process of its own, on a place of its own, over TLS. Called by tests.
+//! The service as users see it: `sandboxd serve` in a separate process with its own directories, over TLS. Used by tests.
 //!
-//! Whatever becomes of a test, dropping the service kills its process and clears the place. The log goes with it, after a
-//! test that fails has shown its end.
+//! Dropping the service kills its process and removes its resources, also after a failed test. A failed test prints the end of
+//! the log before it is removed.
 
 mod answer;
 mod client;
@@ -23,105 +23,105 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::layout::{CleanupGuard, RigLayout};
 use crate::options::{RigOptions, agent, workspace};
-use crate::place::{Place, Sweeper};
 use crate::rig::IMAGE;
 
-pub use answer::Answer;
+pub use answer::HttpResponse;
 pub use client::{Call, Client, Protocol};
 pub use events::{Event, Events};
 pub use options::ServiceOptions;
 pub use raw::{Raw, read_answer};
 
-/// A start may follow a crash, whose sandboxes are looked at first.
-const START_PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How much of the log a failed test shows.
+/// Includes the time for recovery after a crash.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How many lines of the log a failed test prints.
 const SHOWN_LINES: usize = 40;
 
-/// One installation of the service; its process may be stopped, killed and started again.
+/// An installation of the service. Its process can be stopped, killed and started again.
 pub struct Service {
-    pub place: Place,
-    /// Where HTTPS is.
+    pub layout: RigLayout,
+    /// The address of HTTPS.
     pub address: SocketAddr,
-    /// Where plain HTTP is redirected.
+    /// The address of plain HTTP, which redirects to HTTPS.
     pub plain: SocketAddr,
     pub metrics: SocketAddr,
     programs: PathBuf,
     process: Mutex<Option<Child>>,
     keys: keys::Keys,
-    _sweeper: Sweeper,
-    /// Unmounted after the sweeper has removed what is on it.
+    _cleanup: CleanupGuard,
+    /// Dropped, and so unmounted, after the cleanup guard has removed the data on it.
     small_disk: Option<disk::SmallDisk>,
 }
 
 impl Service {
-    /// An installation whose process does not run yet.
+    /// An installation without a running process.
     pub fn new(options: &ServiceOptions) -> Result<Self> {
-        let mut place = Place::fresh();
+        let mut layout = RigLayout::unused();
         let small_disk = match options.disk_mb {
             Some(megabytes) => {
-                std::fs::create_dir_all(place.data.parent().context("a place without a parent")?)?;
-                let disk = disk::SmallDisk::new(&place.data, megabytes)?;
-                // Below the mount, so that the sweeper can remove it.
-                place.data = disk.mount.join("data");
+                std::fs::create_dir_all(layout.data.parent().context("the data directory has no parent")?)?;
+                let disk = disk::SmallDisk::new(&layout.data, megabytes)?;
+                // Below the mount point, so that the cleanup guard can remove it.
+                layout.data = disk.mount.join("data");
                 Some(disk)
             }
             None => None,
         };
-        let sweeper = Sweeper::new(&place, &RigOptions::default());
-        std::fs::create_dir_all(&place.data)?;
+        let cleanup = CleanupGuard::new(&layout, &RigOptions::default());
+        std::fs::create_dir_all(&layout.data)?;
         let [address, plain, metrics] = free_addresses()?;
         let service = Self {
-            place,
+            layout,
             address,
             plain,
             metrics,
             programs: options.programs.clone().unwrap_or_else(|| workspace().join("target/bin")),
             process: Mutex::default(),
             keys: keys::Keys::default(),
-            _sweeper: sweeper,
+            _cleanup: cleanup,
             small_disk,
         };
-        service.lay_out_images(options)?;
-        let text = options.toml(&service.place, &agent()?, [address, plain, metrics]);
+        service.link_images(options)?;
+        let text = options.toml(&service.layout, &agent()?, [address, plain, metrics]);
         std::fs::write(service.config_file(), text)?;
         Ok(service)
     }
 
-    /// One that serves.
+    /// An installation with a running process that answers requests.
     pub async fn start(options: &ServiceOptions) -> Result<Self> {
         let service = Self::new(options)?;
-        service.boot().await?;
+        service.start_process().await?;
         Ok(service)
     }
 
-    /// All services and rigs share one Debian root, unless a test is about images.
-    fn lay_out_images(&self, options: &ServiceOptions) -> Result<()> {
+    /// Links the images that all services and rigs share, unless the test needs its own.
+    fn link_images(&self, options: &ServiceOptions) -> Result<()> {
         if options.own_images {
             return Ok(());
         }
         let layer = crate::rootfs()?;
         let images = layer.ancestors().nth(2).context("the root file system is in no image directory")?;
-        Ok(std::os::unix::fs::symlink(images.canonicalize()?, self.place.data.join("images"))?)
+        Ok(std::os::unix::fs::symlink(images.canonicalize()?, self.layout.data.join("images"))?)
     }
 
     pub fn config_file(&self) -> PathBuf {
-        self.place.data.join("service.toml")
+        self.layout.data.join("service.toml")
     }
 
     pub fn log_file(&self) -> PathBuf {
-        self.place.data.join("service.log")
+        self.layout.data.join("service.log")
     }
 
-    /// All that the daemon has said so far.
+    /// The daemon's log so far.
     pub fn log(&self) -> String {
         std::fs::read(self.log_file())
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// The program with this installation's configuration and no other.
+    /// `sandboxd` with this installation's configuration only.
     pub fn program(&self) -> Result<Command> {
         let program = self.programs.join("sandboxd");
         ensure!(program.exists(), "no {}: run './dev build' first", program.display());
@@ -137,25 +137,25 @@ impl Service {
     }
 
     /// Starts the process and waits until it answers.
-    pub async fn boot(&self) -> Result<()> {
-        ensure!(self.pid().is_none(), "the service runs already");
+    pub async fn start_process(&self) -> Result<()> {
+        ensure!(self.pid().is_none(), "the service is already running");
         let log = std::fs::File::options().create(true).append(true).open(self.log_file())?;
         let child = self.program()?.arg("serve").stdout(log.try_clone()?).stderr(log).spawn()?;
         *self.process() = Some(child);
         let begin = Instant::now();
         loop {
             if let Some(status) = self.ended()? {
-                bail!("the service ended with {status} instead of serving:\n{}", self.end_of_log());
+                bail!("the service ended with {status} instead of serving:\n{}", self.log_tail());
             }
             if self.healthy().await {
                 return Ok(());
             }
             ensure!(
-                begin.elapsed() < START_PATIENCE,
-                "the service does not get ready:\n{}",
-                self.end_of_log()
+                begin.elapsed() < START_TIMEOUT,
+                "the service is not ready in time:\n{}",
+                self.log_tail()
             );
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -164,7 +164,7 @@ impl Service {
         client.get("/v1/health").await.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// SIGKILL; returns when the process is gone.
+    /// Sends SIGKILL; returns when the process has ended.
     pub fn kill(&self) -> Result<()> {
         if let Some(mut child) = self.process().take() {
             child.kill()?;
@@ -174,39 +174,39 @@ impl Service {
     }
 
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = self.pid().context("the service does not run")?;
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no number of a process")?;
+        let pid = self.pid().context("the service is not running")?;
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("not a process id")?;
         Ok(kill_process(pid, signal)?)
     }
 
     /// Waits for the end of a process that was told to stop.
-    pub async fn gone(&self, patience: Duration) -> Result<ExitStatus> {
+    pub async fn wait_for_exit(&self, timeout: Duration) -> Result<ExitStatus> {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
-            ensure!(begin.elapsed() < patience, "the service does not stop:\n{}", self.end_of_log());
-            tokio::time::sleep(LOOK_EVERY).await;
+            ensure!(begin.elapsed() < timeout, "the service did not stop in time:\n{}", self.log_tail());
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// SIGTERM, and a new process when the old one has ended in good order.
+    /// Stops the process with SIGTERM, expects success, and starts another.
     pub async fn restart(&self) -> Result<()> {
         self.signal(Signal::TERM)?;
-        let status = self.gone(START_PATIENCE).await?;
-        ensure!(status.success(), "the service ended with {status}:\n{}", self.end_of_log());
-        self.boot().await
+        let status = self.wait_for_exit(START_TIMEOUT).await?;
+        ensure!(status.success(), "the service ended with {status}:\n{}", self.log_tail());
+        self.start_process().await
     }
 
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(Child::id)
     }
 
-    /// How the process ended, if it has; then there is none any more.
+    /// The exit status of the process if it has ended; it is then forgotten.
     fn ended(&self) -> Result<Option<ExitStatus>> {
         let mut process = self.process();
-        let status = process.as_mut().context("the service does not run")?.try_wait()?;
+        let status = process.as_mut().context("the service is not running")?.try_wait()?;
         if status.is_some() {
             *process = None;
         }
@@ -217,24 +217,24 @@ impl Service {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn end_of_log(&self) -> String {
+    pub fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
     }
 
-    /// Bytes that are free on the small disk of a service that has one.
+    /// Free bytes on the service's small disk.
     pub fn free_bytes(&self) -> Result<u64> {
-        let disk = self.small_disk.as_ref().context("the service has no disk of its own")?;
+        let disk = self.small_disk.as_ref().context("the service has no small disk")?;
         let statvfs = rustix::fs::statvfs(&disk.mount)?;
         Ok(statvfs.f_bavail * statvfs.f_frsize)
     }
 
-    /// Allocates space on the small disk until only so much is free. The returned file gives it back when it is deleted.
+    /// Fills the small disk until at most `bytes` are free. Deleting the returned file frees the space again.
     pub fn leave_free(&self, bytes: u64) -> Result<PathBuf> {
-        // Dirty pages of the sandboxes need their space.
+        // Dirty pages of the sandboxes need space too.
         rustix::fs::sync();
-        let disk = self.small_disk.as_ref().context("the service has no disk of its own")?;
+        let disk = self.small_disk.as_ref().context("the service has no small disk")?;
         let path = disk.mount.join("ballast");
         let file = std::fs::File::create(&path)?;
         let more = self.free_bytes()?.saturating_sub(bytes);
@@ -253,17 +253,17 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the service of the failed test said last:\n{}", self.end_of_log());
+            eprintln!("the end of the log of the failed test's service:\n{}", self.log_tail());
         }
         if let Err(error) = self.kill() {
             eprintln!("the service could not be killed: {error:#}");
         }
-        network::remove(&self.place.data);
-        unmount_lxcfs(&self.place.run);
+        network::remove(&self.layout.data);
+        unmount_lxcfs(&self.layout.run);
     }
 }
 
-/// A daemon that was killed leaves its lxcfs, which ends with its mount.
+/// A killed daemon leaves its lxcfs running, which ends when it is unmounted.
 fn unmount_lxcfs(run: &Path) {
     let dir = run.join("lxcfs");
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -275,7 +275,7 @@ fn unmount_lxcfs(run: &Path) {
     }
 }
 
-/// Addresses that nobody listened on a moment ago.
+/// Loopback addresses with ports that are currently free.
 fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     let held: Vec<TcpListener> =
         (0..N).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;

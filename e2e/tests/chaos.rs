@@ -1,7 +1,7 @@
-//! The daemon is killed at any instant under load, again and again: what it acknowledged holds, and nothing is left over.
+//! Kills the daemon repeatedly at random moments under load. Acknowledged operations must persist and nothing may leak.
 //!
-//! `SANDBOXD_CHAOS_KILLS` says how often (15), `SANDBOXD_CHAOS_SEED` repeats a run's choices; the seed is printed. The kernel's
-//! timing is not repeated with it, so a seed makes a failure likely and not certain.
+//! `SANDBOXD_CHAOS_KILLS` sets the number of kills (default 15). `SANDBOXD_CHAOS_SEED` repeats the random choices of a run; the
+//! seed is printed. Timing is not repeated, so a seed makes a failure likely but not certain.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -10,35 +10,37 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::SandboxId;
-use e2e::{Answer, Daemon, Expected, Found, Place, RigOptions, Sweeper, settled};
+use e2e::{
+    CallOutcome, CleanupGuard, Daemon, Expected, RecoverySummary, RigLayout, RigOptions, wait_for_resources,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const WORKERS: usize = 4;
-const SANDBOXES_A_WORKER: usize = 3;
-/// Few, so that a range of user ids that does not come back is soon missed.
+const SANDBOXES_PER_WORKER: usize = 3;
+/// Few, so that the test soon fails if ranges of user ids leak.
 const SLOTS: u32 = 24;
 const POOL: u32 = 2;
-/// A command in the foreground, by which it is known again on the host.
+/// The command of foreground executions, unique on the host.
 const FOREGROUND: &str = "sleep 98765";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SandboxState {
     Running,
     Paused,
     Gone,
 }
 
-/// What a test knows of a sandbox.
+/// The known state of a sandbox.
 #[derive(Debug)]
 struct Tracked {
     id: SandboxId,
-    /// The one it was acknowledged in, and those that an unanswered request may have brought it to.
-    possible: Vec<State>,
-    /// A process in the background and what it wrote, once acknowledged.
+    /// The acknowledged state, followed by states that unanswered requests may have caused.
+    possible: Vec<SandboxState>,
+    /// A background process and its file, once acknowledged.
     marker: Option<Marker>,
-    /// Whether a command of ours may be running in it now.
+    /// Whether a foreground command may be running.
     foreground: bool,
 }
 
@@ -50,35 +52,35 @@ struct Marker {
 
 impl Tracked {
     fn new(id: SandboxId) -> Self {
-        Self { id, possible: vec![State::Running], marker: None, foreground: false }
+        Self { id, possible: vec![SandboxState::Running], marker: None, foreground: false }
     }
 
-    fn is(&mut self, state: State) {
+    fn set_state(&mut self, state: SandboxState) {
         self.possible = vec![state];
     }
 
-    fn may_be(&mut self, state: State) {
+    fn add_possible(&mut self, state: SandboxState) {
         self.possible.push(state);
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> SandboxState {
         self.possible[0]
     }
 }
 
-/// One client: its own sandboxes, one request after the other.
+/// A client with its own sandboxes that sends one request at a time.
 struct Worker {
     rng: StdRng,
     tracked: Vec<Tracked>,
-    /// Creates that were asked for and not answered before the daemon died.
+    /// Creates that were not answered before the daemon was killed.
     unanswered_creates: usize,
     done: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Met {
-    Alive,
-    Death,
+enum StepResult {
+    Completed,
+    DaemonDied,
 }
 
 impl Worker {
@@ -86,21 +88,21 @@ impl Worker {
         Self { rng: StdRng::seed_from_u64(seed), tracked: Vec::new(), unanswered_creates: 0, done: 0 }
     }
 
-    /// Works until the daemon dies.
+    /// Sends requests until the daemon dies.
     async fn work(mut self, daemon: Arc<Daemon>) -> Self {
-        while self.step(&daemon).await == Met::Alive {
+        while self.step(&daemon).await == StepResult::Completed {
             self.done += 1;
         }
         self
     }
 
-    async fn step(&mut self, daemon: &Arc<Daemon>) -> Met {
-        let alive = self.tracked.iter().filter(|tracked| tracked.state() != State::Gone).count();
-        if alive == 0 || (alive < SANDBOXES_A_WORKER && self.rng.random_bool(0.4)) {
+    async fn step(&mut self, daemon: &Arc<Daemon>) -> StepResult {
+        let alive = self.tracked.iter().filter(|tracked| tracked.state() != SandboxState::Gone).count();
+        if alive == 0 || (alive < SANDBOXES_PER_WORKER && self.rng.random_bool(0.4)) {
             return self.create(daemon).await;
         }
         let index = self.rng.random_range(0..self.tracked.len());
-        if self.tracked[index].state() == State::Gone {
+        if self.tracked[index].state() == SandboxState::Gone {
             return self.destroy(daemon, index).await;
         }
         match self.rng.random_range(0..100) {
@@ -112,36 +114,36 @@ impl Worker {
         }
     }
 
-    async fn create(&mut self, daemon: &Daemon) -> Met {
+    async fn create(&mut self, daemon: &Daemon) -> StepResult {
         match daemon.call("create").await {
-            Answer::Ok(id) => {
+            CallOutcome::Ok(id) => {
                 self.tracked.push(Tracked::new(id.parse().unwrap()));
-                Met::Alive
+                StepResult::Completed
             }
-            Answer::No(why) => panic!("a create was refused: {why}"),
-            Answer::Lost => {
+            CallOutcome::No(why) => panic!("a create was refused: {why}"),
+            CallOutcome::Lost => {
                 self.unanswered_creates += 1;
-                Met::Death
+                StepResult::DaemonDied
             }
         }
     }
 
-    /// A file and a process that should outlive every daemon.
-    async fn mark(&mut self, daemon: &Daemon, index: usize) -> Met {
+    /// Creates a file and a process that must outlive the daemon.
+    async fn mark(&mut self, daemon: &Daemon, index: usize) -> StepResult {
         if self.tracked[index].marker.is_some() {
             return self.exec(daemon, index).await;
         }
         let token = format!("token-{}", self.rng.random::<u64>());
         let text = format!("echo {token} > marker; sleep 87654 </dev/null >/dev/null 2>&1 & echo $!");
-        let (met, output) = self.command(daemon, index, &text).await;
+        let (result, output) = self.command(daemon, index, &text).await;
         if let Some(output) = output {
-            let pid = output.trim().parse().unwrap_or_else(|_| panic!("{output:?} is no process id"));
+            let pid = output.trim().parse().unwrap_or_else(|_| panic!("{output:?} is not a process id"));
             self.tracked[index].marker = Some(Marker { token, pid });
         }
-        met
+        result
     }
 
-    async fn exec(&mut self, daemon: &Daemon, index: usize) -> Met {
+    async fn exec(&mut self, daemon: &Daemon, index: usize) -> StepResult {
         let text = match self.rng.random_range(0..4) {
             0 => "head -c 3000000 /dev/zero | tr '\\0' x",
             1 => "sleep 0.03",
@@ -151,153 +153,154 @@ impl Worker {
         self.command(daemon, index, text).await.0
     }
 
-    /// A command to its end; its output where that was answered.
-    async fn command(&mut self, daemon: &Daemon, index: usize, text: &str) -> (Met, Option<String>) {
+    /// Runs a command to its end; returns its output if it was answered.
+    async fn command(&mut self, daemon: &Daemon, index: usize, text: &str) -> (StepResult, Option<String>) {
         let tracked = &mut self.tracked[index];
         match daemon.call(&format!("exec {} {text}", tracked.id)).await {
-            Answer::Ok(output) => {
-                tracked.is(State::Running);
+            CallOutcome::Ok(output) => {
+                tracked.set_state(SandboxState::Running);
                 let (code, output) = output.split_once(' ').unwrap();
-                assert_eq!(code, "0", "{text:?} in {} said {output:?}", tracked.id);
-                (Met::Alive, Some(output.to_owned()))
+                assert_eq!(code, "0", "{text:?} in {} printed {output:?}", tracked.id);
+                (StepResult::Completed, Some(output.to_owned()))
             }
-            Answer::No(why) => panic!("{text:?} in {tracked:?} was refused: {why}"),
-            Answer::Lost => {
-                tracked.may_be(State::Running);
-                (Met::Death, None)
+            CallOutcome::No(why) => panic!("{text:?} in {tracked:?} was refused: {why}"),
+            CallOutcome::Lost => {
+                tracked.add_possible(SandboxState::Running);
+                (StepResult::DaemonDied, None)
             }
         }
     }
 
-    /// Nobody waits for this one; the daemon's death ends it.
-    fn start_foreground(&mut self, daemon: &Arc<Daemon>, index: usize) -> Met {
+    /// Starts a command without waiting for it. It ends when the daemon dies.
+    fn start_foreground(&mut self, daemon: &Arc<Daemon>, index: usize) -> StepResult {
         let tracked = &mut self.tracked[index];
-        // It could wake the sandbox behind our back.
-        if tracked.foreground || tracked.state() != State::Running {
-            return Met::Alive;
+        // The command could resume the sandbox later.
+        if tracked.foreground || tracked.state() != SandboxState::Running {
+            return StepResult::Completed;
         }
         tracked.foreground = true;
         let (daemon, request) = (Arc::clone(daemon), format!("exec {} {FOREGROUND}", tracked.id));
         tokio::spawn(async move { daemon.call(&request).await });
-        // It may arrive after a pause that follows; then it resumes the sandbox.
-        tracked.may_be(State::Running);
-        Met::Alive
+        // The request may arrive after a later pause and then resumes the sandbox.
+        tracked.add_possible(SandboxState::Running);
+        StepResult::Completed
     }
 
-    async fn toggle(&mut self, daemon: &Daemon, index: usize) -> Met {
+    async fn toggle(&mut self, daemon: &Daemon, index: usize) -> StepResult {
         let tracked = &mut self.tracked[index];
         if tracked.foreground {
-            return Met::Alive;
+            return StepResult::Completed;
         }
         let (verb, next) = match tracked.state() {
-            State::Running => ("pause", State::Paused),
-            _ => ("resume", State::Running),
+            SandboxState::Running => ("pause", SandboxState::Paused),
+            _ => ("resume", SandboxState::Running),
         };
         match daemon.call(&format!("{verb} {}", tracked.id)).await {
-            Answer::Ok(_) => tracked.is(next),
-            Answer::No(why) => panic!("{verb} of {tracked:?} was refused: {why}"),
-            Answer::Lost => {
-                tracked.may_be(next);
-                return Met::Death;
+            CallOutcome::Ok(_) => tracked.set_state(next),
+            CallOutcome::No(why) => panic!("{verb} of {tracked:?} was refused: {why}"),
+            CallOutcome::Lost => {
+                tracked.add_possible(next);
+                return StepResult::DaemonDied;
             }
         }
-        Met::Alive
+        StepResult::Completed
     }
 
-    async fn destroy(&mut self, daemon: &Daemon, index: usize) -> Met {
+    async fn destroy(&mut self, daemon: &Daemon, index: usize) -> StepResult {
         match daemon.call(&format!("destroy {}", self.tracked[index].id)).await {
-            Answer::Ok(_) => {
-                self.tracked[index].is(State::Gone);
-                // Kept until the next restart has shown that it stays so.
-                Met::Alive
+            CallOutcome::Ok(_) => {
+                self.tracked[index].set_state(SandboxState::Gone);
+                // Tracked until the next restart confirms it.
+                StepResult::Completed
             }
-            Answer::No(why) if self.tracked[index].state() == State::Gone => {
+            CallOutcome::No(why) if self.tracked[index].state() == SandboxState::Gone => {
                 assert!(why.contains("no such sandbox"), "{why}");
-                Met::Alive
+                StepResult::Completed
             }
-            Answer::No(why) => panic!("destroy of {:?} was refused: {why}", self.tracked[index]),
-            Answer::Lost => {
-                self.tracked[index].may_be(State::Gone);
-                Met::Death
+            CallOutcome::No(why) => panic!("destroy of {:?} was refused: {why}", self.tracked[index]),
+            CallOutcome::Lost => {
+                self.tracked[index].add_possible(SandboxState::Gone);
+                StepResult::DaemonDied
             }
         }
     }
 }
 
-/// Looks whether the world is as the workers know it, and brings them up to date.
-async fn verify(daemon: &Daemon, place: &Place, workers: &mut [Worker], pool: u32) {
+/// Compares the actual state of all sandboxes with the workers' knowledge and updates the workers.
+async fn verify(daemon: &Daemon, layout: &RigLayout, workers: &mut [Worker], pool: u32) {
     let living: BTreeSet<SandboxId> =
-        daemon.ask("living").await.unwrap().split_whitespace().map(|id| id.parse().unwrap()).collect();
-    let mut strangers = living.clone();
+        daemon.expect_ok("living").await.unwrap().split_whitespace().map(|id| id.parse().unwrap()).collect();
+    let mut unknown = living.clone();
     for worker in workers.iter_mut() {
         for tracked in &mut worker.tracked {
-            strangers.remove(&tracked.id);
-            look_at(daemon, tracked).await;
+            unknown.remove(&tracked.id);
+            verify_sandbox(daemon, tracked).await;
         }
-        worker.tracked.retain(|tracked| tracked.state() != State::Gone);
+        worker.tracked.retain(|tracked| tracked.state() != SandboxState::Gone);
     }
-    // A create that nobody heard the end of is there as a whole or not at all.
+    // An unanswered create is complete or has no effect.
     let unanswered: usize = workers.iter().map(|worker| worker.unanswered_creates).sum();
     assert!(
-        strangers.len() <= unanswered,
-        "{strangers:?} are there and {unanswered} creates were not answered"
+        unknown.len() <= unanswered,
+        "{unknown:?} exist, but only {unanswered} creates were not answered"
     );
-    for (number, id) in strangers.into_iter().enumerate() {
-        daemon.ask(&format!("exec {id} true")).await.unwrap();
+    for (number, id) in unknown.into_iter().enumerate() {
+        daemon.expect_ok(&format!("exec {id} true")).await.unwrap();
         workers[number % WORKERS].tracked.push(Tracked::new(id));
     }
     for worker in workers.iter_mut() {
         worker.unanswered_creates = 0;
     }
-    // What a pool makes meanwhile has no record and cannot be told from a leak.
+    // Sandboxes that the warm pool provisions meanwhile have no record and look like leaks.
     if pool == 0 {
         let expected = Expected { alive: living, daemon: daemon.pid(), ..Expected::default() };
-        let strays = settled(place, &expected).await;
+        let strays = wait_for_resources(layout, &expected).await;
         assert!(strays.is_empty(), "left over after a restart:\n{}", strays.join("\n"));
     }
 }
 
-async fn look_at(daemon: &Daemon, tracked: &mut Tracked) {
+async fn verify_sandbox(daemon: &Daemon, tracked: &mut Tracked) {
     let id = tracked.id.clone();
-    let said = daemon.ask(&format!("state {id}")).await.unwrap();
-    let state = match said.as_str() {
-        "running" => State::Running,
-        "paused" => State::Paused,
-        "terminated request" => State::Gone,
+    let answer = daemon.expect_ok(&format!("state {id}")).await.unwrap();
+    let state = match answer.as_str() {
+        "running" => SandboxState::Running,
+        "paused" => SandboxState::Paused,
+        "terminated request" => SandboxState::Gone,
         other => panic!("{tracked:?} is {other:?} after a restart"),
     };
     assert!(tracked.possible.contains(&state), "{tracked:?} is {state:?} after a restart");
-    tracked.is(state);
+    tracked.set_state(state);
     match state {
-        State::Gone => return,
-        State::Paused => assert!(is_frozen(&id), "{tracked:?} is paused and not frozen"),
-        State::Running => assert!(!is_frozen(&id), "{tracked:?} is running and frozen"),
+        SandboxState::Gone => return,
+        SandboxState::Paused => assert!(is_frozen(&id), "{tracked:?} is paused but not frozen"),
+        SandboxState::Running => assert!(!is_frozen(&id), "{tracked:?} is running but frozen"),
     }
-    // Now and then also what is inside the paused ones.
-    if state == State::Paused && !id.as_str().ends_with(['0', '1', '2', '3', '4', '5', '6', '7']) {
+    // The check resumes the sandbox, so only a part of the paused ones is checked.
+    if state == SandboxState::Paused && !id.as_str().ends_with(['0', '1', '2', '3', '4', '5', '6', '7']) {
         return;
     }
     if let Some(Marker { token, pid }) = &tracked.marker {
-        let found = daemon.ask(&format!("exec {id} cat marker; kill -0 {pid} && echo alive")).await.unwrap();
+        let found =
+            daemon.expect_ok(&format!("exec {id} cat marker; kill -0 {pid} && echo alive")).await.unwrap();
         assert_eq!(found, format!("0 {token}\nalive\n"), "{tracked:?}");
     } else {
-        daemon.ask(&format!("exec {id} true")).await.unwrap();
+        daemon.expect_ok(&format!("exec {id} true")).await.unwrap();
     }
-    tracked.is(State::Running);
+    tracked.set_state(SandboxState::Running);
     if tracked.foreground {
         // Its client died with the daemon.
-        let looks = Instant::now();
-        while daemon.ask(&format!("exec {id} pgrep -xf '{FOREGROUND}'; true")).await.unwrap() != "0 " {
+        let start = Instant::now();
+        while daemon.expect_ok(&format!("exec {id} pgrep -xf '{FOREGROUND}'; true")).await.unwrap() != "0 " {
             assert!(
-                looks.elapsed() < Duration::from_secs(5),
-                "a command of a dead client runs on in {tracked:?}"
+                start.elapsed() < Duration::from_secs(5),
+                "a command of a dead client still runs in {tracked:?}"
             );
         }
         tracked.foreground = false;
     }
 }
 
-/// What the kernel says, whatever the engine does.
+/// The state of the freezer according to the kernel.
 fn is_frozen(id: &SandboxId) -> bool {
     let find = |root: &str, file: &str| {
         let parents = std::fs::read_dir(root)
@@ -318,41 +321,41 @@ fn is_frozen(id: &SandboxId) -> bool {
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
-        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}; a number is wanted")))
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, expected a number")))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_and_nothing_leaks_whenever_the_daemon_dies() {
+async fn kills_of_the_daemon_lose_and_leak_nothing() {
     let kills = setting("SANDBOXD_CHAOS_KILLS").unwrap_or(15);
     let seed = setting("SANDBOXD_CHAOS_SEED").unwrap_or_else(rand::random);
     println!("SANDBOXD_CHAOS_SEED={seed} SANDBOXD_CHAOS_KILLS={kills}");
     let mut rng = StdRng::seed_from_u64(seed);
-    let place = Place::fresh();
-    let _sweeper = Sweeper::new(&place, &RigOptions::default());
+    let layout = RigLayout::unused();
+    let _cleanup = CleanupGuard::new(&layout, &RigOptions::default());
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| Worker::new(rng.random())).collect();
     let mut orphans = 0;
     let mut slowest_ms = 0;
 
     for kill in 0..kills {
         let pool = if kill % 2 == 0 { POOL } else { 0 };
-        let daemon = Daemon::start(Path::new(VICTIM), &place, pool, SLOTS).unwrap();
+        let daemon = Daemon::start(Path::new(VICTIM), &layout, pool, SLOTS).unwrap();
         if rng.random_bool(0.15) {
-            // Starting is recovering, and may be cut short as well.
+            // Kills the daemon during recovery.
             tokio::time::sleep(Duration::from_millis(rng.random_range(0..60))).await;
             daemon.kill().await.unwrap();
             continue;
         }
-        let found: Found = daemon.ready().await.unwrap();
+        let found: RecoverySummary = daemon.ready().await.unwrap();
         orphans += found.orphans;
         slowest_ms = slowest_ms.max(found.took_ms);
-        verify(&daemon, &place, &mut workers, pool).await;
+        verify(&daemon, &layout, &mut workers, pool).await;
 
         let daemon = Arc::new(daemon);
         let working: Vec<_> =
             workers.drain(..).map(|worker| tokio::spawn(worker.work(Arc::clone(&daemon)))).collect();
-        // Short and long ones alike: most of what can be half done is so for milliseconds.
-        let patience = Duration::from_micros(2_u64.pow(rng.random_range(12..20)) + rng.random_range(0..4000));
-        tokio::time::sleep(patience).await;
+        // Both short and long delays: most operations are incomplete only for milliseconds.
+        let delay = Duration::from_micros(2_u64.pow(rng.random_range(12..20)) + rng.random_range(0..4000));
+        tokio::time::sleep(delay).await;
         daemon.kill().await.unwrap();
         for worker in working {
             workers.push(worker.await.unwrap());
@@ -360,19 +363,19 @@ async fn nothing_acknowledged_is_lost_and_nothing_leaks_whenever_the_daemon_dies
         drop(daemon);
     }
 
-    let daemon = Daemon::start(Path::new(VICTIM), &place, 0, SLOTS).unwrap();
+    let daemon = Daemon::start(Path::new(VICTIM), &layout, 0, SLOTS).unwrap();
     orphans += daemon.ready().await.unwrap().orphans;
-    verify(&daemon, &place, &mut workers, 0).await;
+    verify(&daemon, &layout, &mut workers, 0).await;
     let done: u64 = workers.iter().map(|worker| worker.done).sum();
     println!(
         "{kills} kills, {done} requests answered, {orphans} orphans removed, slowest recovery {slowest_ms} ms"
     );
-    assert!(done > kills, "the load did next to nothing");
+    assert!(done > kills, "the workers completed almost no requests");
     for tracked in workers.iter().flat_map(|worker| &worker.tracked) {
-        daemon.ask(&format!("destroy {}", tracked.id)).await.unwrap();
+        daemon.expect_ok(&format!("destroy {}", tracked.id)).await.unwrap();
     }
-    let strays = settled(&place, &Expected { daemon: daemon.pid(), ..Expected::default() }).await;
+    let strays = wait_for_resources(&layout, &Expected { daemon: daemon.pid(), ..Expected::default() }).await;
     assert!(strays.is_empty(), "left over at the end:\n{}", strays.join("\n"));
-    assert_eq!(daemon.ask("used").await.unwrap(), "0 0 0 0");
+    assert_eq!(daemon.expect_ok("used").await.unwrap(), "0 0 0 0");
     daemon.stop().await.unwrap();
 }

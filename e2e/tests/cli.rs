@@ -1,4 +1,4 @@
-//! The program as a person uses it, and every command that the README shows.
+//! `sandboxd run` from the command line, and the commands of the README.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn run_dir() -> PathBuf {
 }
 
 fn sandboxd() -> Command {
-    // Asks for the image first: else the command would be tried against registries that are not there.
+    // Builds the image first; otherwise the command would try to pull it.
     e2e::rootfs().unwrap();
     let program = root().join("target/bin/sandboxd");
     assert!(program.exists(), "no {}: run './dev build' first", program.display());
@@ -41,39 +41,39 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Whatever the tests of this file run, nothing of it is left: the last one out removes the directory.
-struct Clean;
+/// Held by every test of this file; the last one to finish removes the run directory.
+struct RunDirGuard;
 
-static INSIDE: Mutex<usize> = Mutex::new(0);
+static GUARDS: Mutex<usize> = Mutex::new(0);
 
-impl Clean {
-    fn enter() -> Self {
-        *INSIDE.lock().unwrap() += 1;
+impl RunDirGuard {
+    fn new() -> Self {
+        *GUARDS.lock().unwrap() += 1;
         Self
     }
 }
 
-impl Drop for Clean {
+impl Drop for RunDirGuard {
     fn drop(&mut self) {
-        let mut inside = INSIDE.lock().unwrap();
-        *inside -= 1;
-        if *inside == 0 {
+        let mut guards = GUARDS.lock().unwrap();
+        *guards -= 1;
+        if *guards == 0 {
             let _ = std::fs::remove_dir_all(run_dir());
         }
     }
 }
 
 #[test]
-fn output_and_exit_code_come_through() {
-    let _clean = Clean::enter();
+fn output_and_exit_code_are_passed_on() {
+    let _guard = RunDirGuard::new();
     let output = run(&["ubuntu:24.04", "--", "echo out; echo err >&2; exit 3"]);
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("out\n".into(), "err\n".into()));
     assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]
-fn several_words_are_not_read_by_a_shell() {
-    let _clean = Clean::enter();
+fn several_words_are_not_parsed_by_a_shell() {
+    let _guard = RunDirGuard::new();
     let output = run(&["ubuntu:24.04", "-e", "GREETING=it's", "--", "printf", "%s|", "$HOME", "a b", "'"]);
     assert_eq!(text(&output.stdout), "$HOME|a b|'|");
     let output =
@@ -82,16 +82,16 @@ fn several_words_are_not_read_by_a_shell() {
 }
 
 #[test]
-fn a_time_limit_kills_and_says_so_by_its_code() {
-    let _clean = Clean::enter();
+fn a_timeout_kills_and_gives_exit_code_137() {
+    let _guard = RunDirGuard::new();
     let output = run(&["ubuntu:24.04", "--timeout", "1", "--", "echo begun; sleep 60"]);
     assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("begun\n", Some(137)));
 }
 
 #[test]
-fn standard_input_is_fed_when_asked_for() {
+fn stdin_is_passed_with_option_i() {
     use std::io::Write;
-    let _clean = Clean::enter();
+    let _guard = RunDirGuard::new();
     let mut child = sandboxd()
         .args(["run", "-i", "ubuntu:24.04", "--", "wc -c"])
         .stdin(Stdio::piped())
@@ -104,22 +104,22 @@ fn standard_input_is_fed_when_asked_for() {
 }
 
 #[test]
-fn mistakes_are_named() {
-    let _clean = Clean::enter();
+fn errors_name_the_invalid_value() {
+    let _guard = RunDirGuard::new();
     let output = run(&["no-such:image", "--", "true"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains("no-such:image"), "{}", text(&output.stderr));
     let output = run(&["ubuntu:24.04", "--cpu", "3", "--", "true"]);
     assert_eq!(output.status.code(), Some(125));
-    let said = text(&output.stderr);
-    assert!(said.contains("cpu") && said.contains('3') && said.contains("2, 4, 8"), "{said}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("cpu") && stderr.contains('3') && stderr.contains("2, 4, 8"), "{stderr}");
 }
 
-/// However a run is told to end, it removes its sandbox first.
+/// A run that receives a signal removes its sandbox before it ends.
 #[test]
-fn a_run_that_is_told_to_end_leaves_nothing() {
+fn a_run_that_is_signalled_removes_its_sandbox() {
     use std::io::{BufRead, BufReader};
-    let _clean = Clean::enter();
+    let _guard = RunDirGuard::new();
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let mark = format!("97{}{code}", std::process::id());
         let line = format!("echo begun; sleep {mark}");
@@ -135,9 +135,9 @@ fn a_run_that_is_told_to_end_leaves_nothing() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_run_quietly() {
+fn a_closed_stdout_ends_the_run_silently() {
     use std::io::{BufRead, BufReader};
-    let _clean = Clean::enter();
+    let _guard = RunDirGuard::new();
     let mut child = sandboxd();
     let mut child = child
         .args(["run", "ubuntu:24.04", "--", "yes"])
@@ -154,11 +154,11 @@ fn a_reader_that_goes_away_ends_the_run_quietly() {
     );
 }
 
-/// A run that is killed leaves a sandbox; the next run in its place removes it first.
+/// A killed run leaves a sandbox; the next run with the same directories removes it.
 #[test]
-fn what_a_killed_run_left_is_removed_by_the_next() {
+fn the_next_run_removes_the_sandbox_of_a_killed_run() {
     use std::io::{BufRead, BufReader};
-    let _clean = Clean::enter();
+    let _guard = RunDirGuard::new();
     let mark = format!("98{}", std::process::id());
     let line = format!("echo begun; sleep {mark}");
     let mut child =
@@ -168,14 +168,14 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     assert_eq!(begun, "begun\n");
     child.kill().unwrap();
     child.wait().unwrap();
-    // Its sandbox lives on until the next run, which may be one of another test that is still at work on it.
+    // The next run may be one of another test that is still removing it.
     for _ in 0..20 {
         assert_eq!(run(&["ubuntu:24.04", "--", "true"]).status.code(), Some(0));
         if sleepers(&mark) == 0 {
             return;
         }
     }
-    panic!("the sandbox of the killed run is still there");
+    panic!("the sandbox of the killed run was not removed");
 }
 
 fn sleepers(mark: &str) -> usize {
@@ -188,16 +188,16 @@ fn sleepers(mark: &str) -> usize {
         .count()
 }
 
-/// Lines that start the tests themselves, a build or a long measurement.
-const NOT_FROM_A_TEST: [&str; 5] = ["./dev run", "./dev build", "./dev test", "./dev lint", "./dev bench"];
+/// Commands that a test cannot run: the tests themselves, a build, a long measurement.
+const NOT_IN_TESTS: [&str; 5] = ["./dev run", "./dev build", "./dev test", "./dev lint", "./dev bench"];
 
 #[test]
 fn every_command_of_the_readme_works() {
-    let _clean = Clean::enter();
+    let _guard = RunDirGuard::new();
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let mut shown = 0;
-    for line in fenced(&readme).filter(|line| !NOT_FROM_A_TEST.contains(line)) {
-        shown += 1;
+    let mut count = 0;
+    for line in fenced(&readme).filter(|line| !NOT_IN_TESTS.contains(line)) {
+        count += 1;
         e2e::rootfs().unwrap();
         // starts: sandboxd, sbx
         let output = Command::new("bash")
@@ -213,7 +213,7 @@ fn every_command_of_the_readme_works() {
             assert!(text(&output.stdout).starts_with("hello from sb-"), "{}", text(&output.stdout));
         }
     }
-    assert!(shown >= 2, "the README shows no commands any more");
+    assert!(count >= 2, "the README has too few commands");
 }
 
 fn fenced(text: &str) -> impl Iterator<Item = &str> {

@@ -1,4 +1,4 @@
-//! The companion library on a real service.
+//! The client library against a real service.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "client/events.rs"]
@@ -18,7 +18,7 @@ use sandboxd_client::{
 };
 use serde_json::json;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn service() -> Service {
     Service::start(&ServiceOptions::default()).await.unwrap()
@@ -30,7 +30,7 @@ fn at(service: &Service) -> ClientBuilder {
         .certificate_file(service.certificate_file().unwrap())
 }
 
-/// In an account of its own.
+/// A client in a new account.
 async fn client(service: &Service) -> Client {
     at(service).key(key(service).await).build().unwrap()
 }
@@ -45,7 +45,7 @@ fn code<T>(result: sandboxd_client::Result<T>) -> Code {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_from_its_beginning_to_its_end() {
+async fn a_sandbox_is_created_used_and_terminated() {
     let service = service().await;
     let client = client(&service).await;
     assert_eq!(client.health().await.unwrap().status, "ok");
@@ -80,29 +80,29 @@ async fn a_sandbox_from_its_beginning_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_is_one_stream_over_its_pages() {
+async fn a_list_is_streamed_over_all_pages() {
     let service = service().await;
     let client = client(&service).await;
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for _ in 0..5 {
-        made.push(client.create(Service::image()).metadata("page", "yes").await.unwrap());
+        created.push(client.create(Service::image()).metadata("page", "yes").await.unwrap());
     }
     let mut listing = client.list().metadata("page", "yes").page_size(2).stream();
     let mut ids = vec![listing.next().await.unwrap().unwrap().id];
-    // Pushes one from the page that was read to the next one.
+    // The new sandbox moves an item from the page that was read to the next page.
     let late = client.create(Service::image()).metadata("page", "yes").await.unwrap();
     ids.extend(listing.map(|item| item.unwrap().id).collect::<Vec<_>>().await);
-    let expected: Vec<_> = made.iter().rev().map(|sandbox| sandbox.id().clone()).collect();
+    let expected: Vec<_> = created.iter().rev().map(|sandbox| sandbox.id().clone()).collect();
     assert_eq!(ids, expected);
     let all: Vec<_> = client.list().stream().try_collect().await.unwrap();
     assert_eq!((all.len(), &all[0].id), (6, late.id()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_service_that_is_trusted_is_spoken_to() {
+async fn only_a_trusted_certificate_is_accepted() {
     let service = service().await;
     let (url, key) = (format!("https://{}", service.address), key(&service).await);
-    let shown = Fingerprint::of(&url).await.unwrap();
+    let fingerprint = Fingerprint::of(&url).await.unwrap();
     let printed = std::process::Command::new("openssl")
         .args(["x509", "-noout", "-fingerprint", "-sha256", "-in"])
         .arg(service.certificate_file().unwrap())
@@ -110,10 +110,10 @@ async fn only_the_service_that_is_trusted_is_spoken_to() {
     if let Some(printed) = printed.ok().filter(|printed| printed.status.success()) {
         let text = String::from_utf8(printed.stdout).unwrap();
         let digest = text.trim().rsplit('=').next().unwrap().parse();
-        assert_eq!(digest, Ok(shown));
+        assert_eq!(digest, Ok(fingerprint));
     }
     let base = || Client::builder().url(&url).key(&key);
-    base().pinned(shown).build().unwrap().list().page(0).await.unwrap();
+    base().pinned(fingerprint).build().unwrap().list().page(0).await.unwrap();
     let wrong: Fingerprint = "00".repeat(32).parse().unwrap();
     for builder in [base().pinned(wrong), base().system_certificates()] {
         let error = builder.retries(0).build().unwrap().list().page(0).await.unwrap_err();
@@ -122,21 +122,21 @@ async fn only_the_service_that_is_trusted_is_spoken_to() {
     }
     let pem = std::fs::read(service.certificate_file().unwrap()).unwrap();
     base().certificate_pem(pem).build().unwrap().list().page(0).await.unwrap();
-    // What this machine's daemon leaves for its owner is enough.
-    let local = Client::builder().url(&url).local_data_dir(&service.place.data).build().unwrap();
+    // The key file and certificate in the local data directory are enough.
+    let local = Client::builder().url(&url).local_data_dir(&service.layout.data).build().unwrap();
     local.list().page(0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_error_that_can_be_brought_about_has_its_variant() {
+async fn errors_of_the_service_have_their_codes() {
     let service = service().await;
     let client = client(&service).await;
     let sandbox = client.create(Service::image()).await.unwrap();
     let image = Service::image();
 
-    let stranger = at(&service).key("sk_wrong").build().unwrap();
-    assert_eq!(code(stranger.list().page(0).await), Code::Unauthorized);
-    let reader = service.client_of("readers", "read").await.unwrap();
+    let unauthorized = at(&service).key("sk_wrong").build().unwrap();
+    assert_eq!(code(unauthorized.list().page(0).await), Code::Unauthorized);
+    let reader = service.client_with_new_key("readers", "read").await.unwrap();
     let reader = at(&service).key(reader.authorization().trim_start_matches("Bearer ")).build().unwrap();
     let error = reader.create(image).await.unwrap_err();
     assert_eq!((error.code(), error.status()), (Code::Forbidden, Some(403)));
@@ -154,9 +154,9 @@ async fn every_error_that_can_be_brought_about_has_its_variant() {
 
     let busy: Vec<_> =
         futures_util::future::join_all((0..3).map(|_| sandbox.execute("sleep 30").stream())).await;
-    let impatient = at(&service).key(key(&service).await).retries(0).build().unwrap();
+    let without_retries = at(&service).key(key(&service).await).retries(0).build().unwrap();
     assert_eq!(
-        code(impatient.sandbox(sandbox.id().as_str()).unwrap().execute("true").await),
+        code(without_retries.sandbox(sandbox.id().as_str()).unwrap().execute("true").await),
         Code::SandboxNotFound
     );
     let error = sandbox.execute("true").killed_on_drop().await.unwrap_err();
@@ -168,7 +168,7 @@ async fn every_error_that_can_be_brought_about_has_its_variant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_comes_as_it_is_written_and_whole() {
+async fn output_is_streamed_live_and_complete() {
     let service = service().await;
     let sandbox = client(&service).await.create(Service::image()).await.unwrap();
     let mut output =
@@ -197,52 +197,52 @@ async fn output_comes_as_it_is_written_and_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_dropped_is_killed_or_not_as_was_said() {
+async fn dropped_commands_are_killed_unless_they_have_a_key() {
     let service = service().await;
     let sandbox = client(&service).await.create(Service::image()).await.unwrap();
-    let sleeps = |seconds: &'static str| {
+    let is_sleeping = |seconds: &'static str| {
         let sandbox = sandbox.clone();
         async move {
-            let look = format!("grep -lsz '^{seconds}$' /proc/[0-9]*/cmdline | wc -l");
-            sandbox.execute(look).await.unwrap().stdout.trim() != "0"
+            let command = format!("grep -lsz '^{seconds}$' /proc/[0-9]*/cmdline | wc -l");
+            sandbox.execute(command).await.unwrap().stdout.trim() != "0"
         }
     };
-    let soon = Duration::from_millis(300);
+    let timeout = Duration::from_millis(300);
     let stream = sandbox.execute("sleep 4711").stream().await.unwrap();
     drop(stream);
-    assert!(tokio::time::timeout(soon, sandbox.execute("sleep 4712").killed_on_drop()).await.is_err());
+    assert!(tokio::time::timeout(timeout, sandbox.execute("sleep 4712").killed_on_drop()).await.is_err());
     let begin = Instant::now();
-    while sleeps("4711").await || sleeps("4712").await {
-        assert!(begin.elapsed() < PATIENCE, "a dropped command lives on");
+    while is_sleeping("4711").await || is_sleeping("4712").await {
+        assert!(begin.elapsed() < TIMEOUT, "a dropped command still runs");
     }
     let kept = sandbox.execute("sleep 4713").timeout(Duration::from_secs(20));
-    assert!(tokio::time::timeout(soon, kept).await.is_err());
-    assert!(sleeps("4713").await, "a command under a key was killed");
+    assert!(tokio::time::timeout(timeout, kept).await.is_err());
+    assert!(is_sleeping("4713").await, "a command with an idempotency key was killed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn creates_and_commands_survive_the_death_of_the_daemon() {
+async fn creates_and_commands_are_retried_when_the_daemon_is_killed() {
     let service = service().await;
     let key = key(&service).await;
     let client = at(&service).key(key).retries(8).build().unwrap();
     let sandbox = client.create(Service::image()).await.unwrap();
     for _ in 0..3 {
-        let create = tokio::spawn(client.create(Service::image()).metadata("made", "once").into_future());
+        let create = tokio::spawn(client.create(Service::image()).metadata("created", "once").into_future());
         tokio::time::sleep(Duration::from_millis(3)).await;
         service.kill().unwrap();
-        service.boot().await.unwrap();
+        service.start_process().await.unwrap();
         create.await.unwrap().unwrap();
     }
-    let made = client.list().metadata("made", "once").page(0).await.unwrap();
-    assert_eq!(made.pagination.total, 3);
+    let list = client.list().metadata("created", "once").page(0).await.unwrap();
+    assert_eq!(list.pagination.total, 3);
     service.kill().unwrap();
     let command = tokio::spawn(sandbox.execute("echo alive").into_future());
-    service.boot().await.unwrap();
+    service.start_process().await.unwrap();
     assert_eq!(command.await.unwrap().unwrap().stdout, "alive\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_leaves_nothing_however_its_scope_ends() {
+async fn a_guard_terminates_its_sandbox_however_its_scope_ends() {
     let service = service().await;
     let client = client(&service).await;
     let running = async || {
@@ -254,7 +254,7 @@ async fn a_guard_leaves_nothing_however_its_scope_ends() {
     let guard = client.create(Service::image()).await.unwrap().terminate_on_drop();
     let panicked = tokio::spawn(async move {
         guard.execute("true").await.unwrap();
-        panic!("as the test wants it");
+        panic!("intended by the test");
     });
     assert!(panicked.await.unwrap_err().is_panic());
     assert_eq!(running().await, 0);
@@ -264,15 +264,15 @@ async fn a_guard_leaves_nothing_however_its_scope_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn handlers_and_runs_hear_what_happens() {
+async fn handlers_and_runs_receive_lifecycle_events() {
     let service = service().await;
     let client = client(&service).await;
-    let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let tell = |told: &Arc<Mutex<Vec<String>>>| {
-        let told = Arc::clone(told);
-        move |text: String| told.lock().unwrap().push(text)
+    let calls: Arc<Mutex<Vec<String>>> = Arc::default();
+    let recorder = |calls: &Arc<Mutex<Vec<String>>>| {
+        let calls = Arc::clone(calls);
+        move |text: String| calls.lock().unwrap().push(text)
     };
-    let (paused, ended, failed) = (tell(&told), tell(&told), tell(&told));
+    let (paused, ended, failed) = (recorder(&calls), recorder(&calls), recorder(&calls));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.jsonl");
     let run = Run::with_id("nightly").to_file(&file).unwrap();
@@ -291,10 +291,10 @@ async fn handlers_and_runs_hear_what_happens() {
     sandbox.resume().await.unwrap();
     let begin = Instant::now();
     while sandbox.refresh().await.is_ok() {
-        assert!(begin.elapsed() < PATIENCE, "its time does not end it");
+        assert!(begin.elapsed() < TIMEOUT, "the sandbox is not terminated at its timeout");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(*told.lock().unwrap(), ["paused", "timeout", "SANDBOX_NOT_FOUND"]);
+    assert_eq!(*calls.lock().unwrap(), ["paused", "timeout", "SANDBOX_NOT_FOUND"]);
     run.finish().unwrap();
     let text = std::fs::read_to_string(file).unwrap();
     let events: Vec<sandboxd_client::RuntimeEvent> =

@@ -1,12 +1,11 @@
-//! Commands that outlive their requests, and terminals, in real sandboxes: under a native runtime and under gVisor, over the death of
-//! daemons.
+//! Detached commands and terminals in real sandboxes, under a native runtime and under gVisor, and across kills of the daemon.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use api::SandboxId;
-use e2e::{Daemon, Expected, Place, Rig, RigOptions, Sweeper, settled, with_rig};
+use e2e::{CleanupGuard, Daemon, Expected, Rig, RigLayout, RigOptions, wait_for_resources, with_rig};
 use engine::{
     DetachedRequest, EngineError, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent, OutputReader,
     TerminalSize,
@@ -14,7 +13,7 @@ use engine::{
 use rules::OutputPosition;
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn gvisor() -> RigOptions {
     RigOptions {
@@ -36,7 +35,7 @@ async fn detach(rig: &Rig, id: &SandboxId, request: DetachedRequest) -> Executio
     rig.engine.sandbox("test", id).start_detached(request).await.unwrap().id
 }
 
-/// All from a position to the end.
+/// The output from a position to the end.
 async fn read(
     rig: &Rig,
     id: &SandboxId,
@@ -46,7 +45,7 @@ async fn read(
     let mut reader = rig.engine.sandbox("test", id).follow(execution, from).await.unwrap();
     let mut text = Vec::new();
     loop {
-        match tokio::time::timeout(PATIENCE, reader.next()).await.unwrap().unwrap() {
+        match tokio::time::timeout(TIMEOUT, reader.next()).await.unwrap().unwrap() {
             OutputEvent::Output { bytes, .. } => text.extend_from_slice(&bytes),
             OutputEvent::Dropped { position } => panic!("dropped up to {position}"),
             OutputEvent::Ended(status) => return (String::from_utf8(text).unwrap(), status),
@@ -54,20 +53,20 @@ async fn read(
     }
 }
 
-/// Reads until something was shown.
-async fn shown(reader: &mut OutputReader, wanted: &str) -> String {
+/// Reads until the output contains a text.
+async fn read_until(reader: &mut OutputReader, wanted: &str) -> String {
     let mut text = String::new();
     while !text.contains(wanted) {
-        match tokio::time::timeout(PATIENCE, reader.next()).await {
+        match tokio::time::timeout(TIMEOUT, reader.next()).await {
             Ok(Ok(OutputEvent::Output { bytes, .. })) => text.push_str(&String::from_utf8_lossy(&bytes)),
-            other => panic!("{wanted:?} was not shown behind {text:?}: {other:?}"),
+            other => panic!("{wanted:?} did not follow {text:?}: {other:?}"),
         }
     }
     text
 }
 
-/// The life of a command, and that a terminal is one, with any isolation backend.
-async fn lives(rig: &Rig) {
+/// Detached commands and terminals with any isolation backend.
+async fn check_detached_commands(rig: &Rig) {
     let id = rig.create().await.unwrap();
     let beginning = OutputPosition::default();
 
@@ -87,46 +86,46 @@ async fn lives(rig: &Rig) {
 
     let terminal = detach(rig, &id, on_terminal("echo ready; exec sleep 6661")).await;
     let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, beginning, true).await.unwrap();
-    shown(&mut attached.output, "ready").await;
+    read_until(&mut attached.output, "ready").await;
     drop(attached);
     let status = rig.engine.sandbox("test", &id).cancel(&terminal, true).await.unwrap();
     assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
     rig.engine.sandbox("test", &id).terminate("test").await.unwrap();
 }
 
-/// A shell that somebody is at.
-async fn a_shell_lives(rig: &Rig) {
+/// An interactive shell on a terminal.
+async fn check_interactive_shell(rig: &Rig) {
     let id = rig.create().await.unwrap();
     let beginning = OutputPosition::default();
     let terminal = detach(rig, &id, on_terminal("")).await;
     let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, beginning, true).await.unwrap();
     let input = attached.input();
-    // What is typed before bash reads is not read by it everywhere: an old gVisor takes it for the end.
-    shown(&mut attached.output, "# ").await;
+    // Wait for the prompt: an old gVisor treats input before bash reads as end of file.
+    read_until(&mut attached.output, "# ").await;
     input.write(b"tty; stty size; echo $TERM; kept=yes\r").await.unwrap();
-    let text = shown(&mut attached.output, "xterm-256color\r\n").await;
+    let text = read_until(&mut attached.output, "xterm-256color\r\n").await;
     assert!(text.contains("/dev/pts/") && text.contains("24 80\r\n"), "{text:?}");
     input.resize(TerminalSize::new(100, 30).unwrap()).await.unwrap();
     input.write(b"stty size\r").await.unwrap();
-    shown(&mut attached.output, "30 100\r\n").await;
+    read_until(&mut attached.output, "30 100\r\n").await;
     input.write(b"sleep 4444\r").await.unwrap();
-    shown(&mut attached.output, "sleep 4444").await;
+    read_until(&mut attached.output, "sleep 4444").await;
     while rig.run(&id, "pgrep -f 'sleep 444[4]'").await.unwrap().exit_code != Some(0) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     input.write(b"\x03").await.unwrap();
     input.write(b"echo kept $kept\r").await.unwrap();
-    shown(&mut attached.output, "kept yes\r\n").await;
+    read_until(&mut attached.output, "kept yes\r\n").await;
 
-    // The terminal is frozen with its sandbox, and goes on with it.
+    // The terminal works after a pause and a resume.
     rig.engine.sandbox("test", &id).pause().await.unwrap();
     rig.engine.sandbox("test", &id).resume().await.unwrap();
     input.write(b"echo again $kept\r").await.unwrap();
-    shown(&mut attached.output, "again yes\r\n").await;
+    read_until(&mut attached.output, "again yes\r\n").await;
 
-    // With all that runs on it, also what left its session.
+    // Cancelling kills all its processes, also those that left the session.
     input.write(b"setsid sleep 5551 & sleep 5552 & echo beg''un\r").await.unwrap();
-    shown(&mut attached.output, "begun\r\n").await;
+    read_until(&mut attached.output, "begun\r\n").await;
     let status = rig.engine.sandbox("test", &id).cancel(&terminal, true).await.unwrap();
     assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
     let left = rig.run(&id, "pgrep -f 'sleep 555[12]'").await.unwrap();
@@ -136,31 +135,31 @@ async fn a_shell_lives(rig: &Rig) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_live_under_a_native_runtime() {
+async fn detached_commands_and_terminals_work_under_a_native_runtime() {
     with_rig(RigOptions::default(), async |rig| {
-        lives(rig).await;
-        a_shell_lives(rig).await;
+        check_detached_commands(rig).await;
+        check_interactive_shell(rig).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_live_under_gvisor() {
-    with_rig(gvisor(), lives).await;
+async fn detached_commands_work_under_gvisor() {
+    with_rig(gvisor(), check_detached_commands).await;
 }
 
-/// A daemon that is killed at any moment, and the next, and the next: the reader's bytes are the command's.
+/// The daemon is killed repeatedly; a reader that continues at its offset gets exactly the bytes of the command.
 #[tokio::test(flavor = "multi_thread")]
-async fn output_goes_on_over_killed_daemons_byte_for_byte() {
-    let place = Place::fresh();
-    let _sweeper = Sweeper::new(&place, &RigOptions::default());
-    let mut daemon = Daemon::start(Path::new(VICTIM), &place, 0, 64).unwrap();
+async fn output_is_complete_across_kills_of_the_daemon() {
+    let layout = RigLayout::unused();
+    let _cleanup = CleanupGuard::new(&layout, &RigOptions::default());
+    let mut daemon = Daemon::start(Path::new(VICTIM), &layout, 0, 64).unwrap();
     daemon.ready().await.unwrap();
-    let id = daemon.ask("create").await.unwrap();
-    // Some of it in bursts that are longer than what may be on its way, some of it line by line.
+    let id = daemon.expect_ok("create").await.unwrap();
+    // Bursts that are longer than the credit, and single lines.
     let script =
         "for n in $(seq 1 150); do seq $((n * 1000)) $((n * 1000 + n * 10)); sleep 0.04; done; exit 7";
-    let execution = daemon.ask(&format!("detach {id} {script}")).await.unwrap();
+    let execution = daemon.expect_ok(&format!("detach {id} {script}")).await.unwrap();
     let expected: String =
         (1..=150u32).flat_map(|n| (n * 1000..=n * 1000 + n * 10).map(|line| format!("{line}\n"))).collect();
 
@@ -168,7 +167,7 @@ async fn output_goes_on_over_killed_daemons_byte_for_byte() {
     let begun = Instant::now();
     let end = loop {
         assert!(begun.elapsed() < Duration::from_secs(180), "{} of {} bytes", text.len(), expected.len());
-        let answer = daemon.ask(&format!("output {id} {execution} {position}")).await.unwrap();
+        let answer = daemon.expect_ok(&format!("output {id} {execution} {position}")).await.unwrap();
         let mut parts = answer.splitn(3, ' ');
         position = parts.next().unwrap().to_owned();
         let end = parts.next().unwrap().to_owned();
@@ -181,42 +180,42 @@ async fn output_goes_on_over_killed_daemons_byte_for_byte() {
             kills += 1;
             daemon.kill().await.unwrap();
             if kills % 4 == 0 {
-                // Longer than the pipes and what the agent keeps hold: the command waits.
+                // Long enough to fill the pipes and the agent's replay buffer, so that the command blocks.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            daemon = Daemon::start(Path::new(VICTIM), &place, 0, 64).unwrap();
+            daemon = Daemon::start(Path::new(VICTIM), &layout, 0, 64).unwrap();
             assert_eq!(daemon.ready().await.unwrap().running, 1);
         }
     };
-    assert!(kills > 3, "it ended after {kills} kills");
+    assert!(kills > 3, "the command ended after {kills} kills");
     assert_eq!(end, "Exited:Some(7)");
     assert!(text == expected, "{} of {} bytes", text.len(), expected.len());
-    // And once more from the beginning.
-    let answer = daemon.ask(&format!("output {id} {execution} 0.0")).await.unwrap();
+    // Read again from the beginning.
+    let answer = daemon.expect_ok(&format!("output {id} {execution} 0.0")).await.unwrap();
     assert!(expected.starts_with(answer.splitn(3, ' ').nth(2).unwrap()));
-    daemon.ask(&format!("destroy {id}")).await.unwrap();
-    let strays = settled(&place, &Expected { daemon: daemon.pid(), ..Expected::default() }).await;
+    daemon.expect_ok(&format!("destroy {id}")).await.unwrap();
+    let strays = wait_for_resources(&layout, &Expected { daemon: daemon.pid(), ..Expected::default() }).await;
     assert!(strays.is_empty(), "{}", strays.join("\n"));
     daemon.stop().await.unwrap();
 }
 
-/// One whose daemon ended in good order, with a terminal in it.
+/// A terminal continues across a clean restart of the daemon.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_outlives_its_daemon() {
+async fn a_terminal_continues_across_a_restart() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let id = rig.create().await.unwrap();
     let terminal = detach(&rig, &id, on_terminal("")).await;
     let mut attached =
         rig.engine.sandbox("test", &id).attach(&terminal, OutputPosition::default(), true).await.unwrap();
     attached.input().write(b"kept=yes; echo fi''rst\r").await.unwrap();
-    shown(&mut attached.output, "first\r\n").await;
+    read_until(&mut attached.output, "first\r\n").await;
     drop(attached);
     let rig = rig.restart().await.unwrap();
     let status = rig.engine.sandbox("test", &id).execution(&terminal).await.unwrap();
     assert_eq!(status.state, ExecutionState::Running);
     let mut attached = rig.engine.sandbox("test", &id).attach(&terminal, status.output, true).await.unwrap();
     attached.input().write(b"echo still $kept\r").await.unwrap();
-    let text = shown(&mut attached.output, "still yes\r\n").await;
+    let text = read_until(&mut attached.output, "still yes\r\n").await;
     assert!(!text.contains("first"), "{text:?}");
     attached.input().write(b"exit 4\r").await.unwrap();
     let (_, status) = read(&rig, &id, &terminal, status.output).await;
@@ -244,7 +243,7 @@ async fn input_during_the_end_of_a_command_is_refused_as_too_late() {
                 }
             }
         };
-        let error = tokio::time::timeout(PATIENCE, typing).await.unwrap();
+        let error = tokio::time::timeout(TIMEOUT, typing).await.unwrap();
         assert!(matches!(error, EngineError::ExecutionEnded { .. }), "round {round}: {error}");
     }
     rig.clear().await.unwrap();

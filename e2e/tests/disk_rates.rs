@@ -1,4 +1,4 @@
-//! Rate limits of disks: a sandbox reads and writes no faster than its limit, however it does it, and others are not slowed down.
+//! Disk rate limits: a sandbox cannot read or write faster than its limit, and others are not slowed down.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use e2e::{Rig, RigOptions, with_rig};
 const RATE_MB: u32 = 16;
 /// Two seconds at the limit.
 const SIZE_MB: u32 = 2 * RATE_MB;
-/// A throttle lets a small part of a second pass ahead of time.
-const AT_LEAST: Duration = Duration::from_millis(1_600);
+/// A throttle may finish a fraction of a second early.
+const MIN_DURATION: Duration = Duration::from_millis(1_600);
 
 fn limited() -> RigOptions {
     let rates = DiskRates { read_mb_per_s: RATE_MB, write_mb_per_s: RATE_MB, iops: 0 };
@@ -25,7 +25,7 @@ async fn took(rig: &Rig, id: &SandboxId, command: &str) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reads_and_writes_are_held_to_the_limit() {
+async fn reads_and_writes_are_limited() {
     with_rig(limited(), async |rig| {
         let id = rig.create().await.unwrap();
         let dd = |of: &str, how: &str| {
@@ -34,7 +34,7 @@ async fn reads_and_writes_are_held_to_the_limit() {
         for (name, command) in [
             ("direct writes", dd("direct", "oflag=direct")),
             ("writes with a sync at the end", dd("synced", "conv=fsync")),
-            ("writes that the kernel does later", format!("{} && sync", dd("later", ""))),
+            ("buffered writes", format!("{} && sync", dd("later", ""))),
             (
                 "direct reads",
                 format!("dd if=/workspace/direct of=/dev/null bs=1M count={SIZE_MB} iflag=direct 2>&1"),
@@ -42,21 +42,21 @@ async fn reads_and_writes_are_held_to_the_limit() {
         ] {
             let took = took(rig, &id, &command).await;
             println!("{name}: {SIZE_MB} MB in {took:?}");
-            assert!(took >= AT_LEAST, "{name}: {SIZE_MB} MB in {took:?}");
+            assert!(took >= MIN_DURATION, "{name}: {SIZE_MB} MB in {took:?}");
             assert!(took < Duration::from_secs(20), "{name}: {SIZE_MB} MB in {took:?}");
         }
-        // Both kinds at once: under cgroup v1 each has the limit.
+        // Both kinds concurrently: under cgroup v1 each kind has the limit.
         let both = format!("({} && sync) & {}; wait", dd("b1", ""), dd("b2", "oflag=direct"));
         let took = took(rig, &id, &both).await;
-        println!("both kinds at once: {} MB in {took:?}", 2 * SIZE_MB);
-        assert!(took >= AT_LEAST, "both kinds at once: {} MB in {took:?}", 2 * SIZE_MB);
+        println!("both kinds concurrently: {} MB in {took:?}", 2 * SIZE_MB);
+        assert!(took >= MIN_DURATION, "both kinds concurrently: {} MB in {took:?}", 2 * SIZE_MB);
     })
     .await;
 }
 
-/// Each sandbox has its own limit, and one that is gone leaves none to the next user of its loop device.
+/// Each sandbox has its own limit. A removed sandbox leaves no limit on its loop device.
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_are_of_one_sandbox_and_end_with_it() {
+async fn limits_apply_to_one_sandbox_and_end_with_it() {
     with_rig(limited(), async |rig| {
         let (busy, quiet) = (rig.create().await.unwrap(), rig.create().await.unwrap());
         rig.output(&busy, "dd if=/dev/zero of=/workspace/x bs=1M count=256 >/dev/null 2>&1 </dev/null &")
@@ -82,7 +82,7 @@ fn root_limits() -> String {
     std::fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device").unwrap_or_default()
 }
 
-/// Whether a loop device that no sandbox has is limited. Another test may have the device by now, with a limit of its own.
+/// Whether a detached loop device has a limit. Another test may have attached the device again with its own limit.
 fn has_stale_limit(device: &str) -> bool {
     let is_attached = std::fs::read_dir(format!("/sys/dev/block/{device}/loop")).is_ok();
     !is_attached && root_limits().lines().any(|line| line.starts_with(&format!("{device} ")))

@@ -1,8 +1,7 @@
-//! The guides tell the truth: their commands run in order against a service, and print what stands below them.
+//! Checks the guides: their commands are run in order against a service and must print the output that the guide shows.
 //!
-//! A block fenced as `sh` is run. Where a block fenced as `json` or `text` comes next, the command has to have printed that, but for
-//! ids, times and durations. Commands for an operator stand in `console` blocks: those that a test can run are run, the
-//! others are listed here with the reason.
+//! Blocks fenced as `sh` are run. If a `json` or `text` block follows, it must match the output, except ids, times and durations.
+//! Commands for operators are in `console` blocks; commands that a test cannot run are listed here.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/skip.rs"]
@@ -21,11 +20,11 @@ use skip::skipped;
 
 const SHOWN_ADDRESS: &str = "https://127.0.0.1:8443";
 const SHOWN_DATA_DIR: &str = "/var/lib/sandboxd";
-/// Between what one block printed and the next.
+/// Separates the outputs of blocks.
 const RECORD: char = '\u{1e}';
-/// Starts what the test has started already.
+/// Not run because the test has already started the service.
 const NOT_RUN: &str = "./dev run";
-/// Numbers that nobody can foretell.
+/// Fields with varying numbers.
 const DURATIONS: [&str; 4] = ["durationMs", "runtimeDurationMs", "pausedDurationMs", "totalRuntimeMs"];
 
 fn root() -> PathBuf {
@@ -44,7 +43,7 @@ struct Block {
     line: usize,
 }
 
-/// A block may stand in an item of a list: then its lines begin with as many blanks as its fence.
+/// A block in a list item is indented; the indentation of its fence is removed from its lines.
 fn blocks(text: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut open: Option<(usize, Block)> = None;
@@ -67,20 +66,24 @@ fn blocks(text: &str) -> Vec<Block> {
     found
 }
 
-/// The service as it comes, with its rates, so that the guides stay within them.
+/// A service with the default rate limits, which the guides must not exceed.
 async fn service() -> Service {
     Service::start(&ServiceOptions::default().default_rates()).await.unwrap()
 }
 
-/// Ends it as systemd does.
+/// Stops the service as systemd does.
 async fn stop(service: &Service) {
     service.signal(Signal::TERM).unwrap();
-    assert!(service.gone(Duration::from_secs(60)).await.unwrap().success(), "{}", service.end_of_log());
+    assert!(
+        service.wait_for_exit(Duration::from_secs(60)).await.unwrap().success(),
+        "{}",
+        service.log_tail()
+    );
 }
 
-/// What is shown, as it is on the test's service.
-fn adapted(service: &Service, text: &str) -> String {
-    let data = service.place.data.canonicalize().unwrap();
+/// Replaces the address and data directory of the guides with those of the test's service.
+fn adapt(service: &Service, text: &str) -> String {
+    let data = service.layout.data.canonicalize().unwrap();
     text.replace(SHOWN_ADDRESS, &format!("https://{}", service.address))
         .replace(SHOWN_DATA_DIR, &data.display().to_string())
 }
@@ -89,13 +92,13 @@ fn bash(service: &Service, script: &str, dir: &Path) -> Output {
     let path = format!("{}:{}", root().join("target/bin").display(), std::env::var("PATH").unwrap());
     // starts: sandboxd, sbx
     Command::new("bash")
-        .args(["-euo", "pipefail", "-c", &adapted(service, script)])
+        .args(["-euo", "pipefail", "-c", &adapt(service, script)])
         .current_dir(dir)
         .env("PATH", path)
         .env("SANDBOXD_CONFIG", service.config_file())
-        // By which `sbx` finds the service, as it finds the local one without being told.
+        // `sbx` finds a local service at the default address by itself; the test's service has another address.
         .env("SANDBOXD_URL", format!("https://{}", service.address))
-        .env("SANDBOXD_DATA_DIR", service.place.data.canonicalize().unwrap())
+        .env("SANDBOXD_DATA_DIR", service.layout.data.canonicalize().unwrap())
         .env("XDG_CONFIG_HOME", dir)
         .stdin(Stdio::null())
         .output()
@@ -106,16 +109,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs every command of a guide, and compares what it prints with what the guide shows.
-async fn guide(name: &str) {
+/// Runs all commands of a guide and compares their output with the guide.
+async fn check_guide(name: &str) {
     let service = service().await;
     let blocks = blocks(&document(name));
-    let runs = |block: &Block| block.kind == "sh" && block.text.trim() != NOT_RUN;
+    let is_run = |block: &Block| block.kind == "sh" && block.text.trim() != NOT_RUN;
     let mut script = String::new();
-    for block in blocks.iter().filter(|block| runs(block)) {
+    for block in blocks.iter().filter(|block| is_run(block)) {
         script.push_str(&format!("printf '{RECORD}'\n{}", block.text));
     }
-    assert!(!script.is_empty(), "{name} shows no commands any more");
+    assert!(!script.is_empty(), "{name} has no commands");
 
     let dir = tempfile::tempdir().unwrap();
     let output = bash(&service, &script, dir.path());
@@ -125,11 +128,11 @@ async fn guide(name: &str) {
     let mut last = None;
     for block in &blocks {
         match block.kind.as_str() {
-            "sh" if runs(block) => last = printed.next(),
+            "sh" if is_run(block) => last = printed.next(),
             "sh" => last = None,
             "json" | "text" => {
                 let Some(printed) = last.take() else { continue };
-                let (shown, printed) = (likeness(block, &block.text), likeness(block, printed));
+                let (shown, printed) = (normalize(block, &block.text), normalize(block, printed));
                 assert_eq!(printed, shown, "{name}, line {}", block.line);
             }
             _ => {}
@@ -138,46 +141,46 @@ async fn guide(name: &str) {
     stop(&service).await;
 }
 
-/// What two runs have in common.
-fn likeness(block: &Block, text: &str) -> String {
+/// Replaces the parts that vary between runs.
+fn normalize(block: &Block, text: &str) -> String {
     if block.kind == "text" {
-        return text.lines().map(|line| masked(line) + "\n").collect::<String>().trim().to_owned();
+        return text.lines().map(|line| mask(line) + "\n").collect::<String>().trim().to_owned();
     }
     let mut value: Value =
         serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"));
-    level(&mut value);
+    mask_value(&mut value);
     serde_json::to_string_pretty(&value).unwrap()
 }
 
-fn level(value: &mut Value) {
+fn mask_value(value: &mut Value) {
     match value {
-        Value::String(text) => *text = masked(text),
-        Value::Array(items) => items.iter_mut().for_each(level),
+        Value::String(text) => *text = mask(text),
+        Value::Array(items) => items.iter_mut().for_each(mask_value),
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
                 if DURATIONS.contains(&name.as_str()) && field.is_u64() {
                     *field = Value::from(0);
                 }
-                level(field);
+                mask_value(field);
             }
         }
         _ => {}
     }
 }
 
-/// Ids, times, and a duration within a line, as one sign each.
-fn masked(text: &str) -> String {
+/// Replaces ids, times, and durations within a line by one character each.
+fn mask(text: &str) -> String {
     let mut left = text;
     let mut masked = String::new();
     while let Some(first) = left.chars().next() {
-        let (sign, bytes) = opaque(left).unwrap_or((first, first.len_utf8()));
+        let (sign, bytes) = varying_prefix(left).unwrap_or((first, first.len_utf8()));
         masked.push(sign);
         left = &left[bytes..];
     }
     masked
 }
 
-fn opaque(text: &str) -> Option<(char, usize)> {
+fn varying_prefix(text: &str) -> Option<(char, usize)> {
     let word = |prefix: &str| {
         let rest = text.strip_prefix(prefix)?;
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
@@ -193,28 +196,28 @@ fn opaque(text: &str) -> Option<(char, usize)> {
     }
     let time = text.get(..24)?;
     let pattern = "dddd-dd-ddTdd:dd:dd.dddZ";
-    let fits =
+    let matches =
         time.chars().zip(pattern.chars()).all(|(c, p)| if p == 'd' { c.is_ascii_digit() } else { c == p });
-    fits.then_some(('@', 24))
+    matches.then_some(('@', 24))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_quick_start_works() {
-    guide("docs/quick-start.md").await;
+    check_guide("docs/quick-start.md").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_interface_answers_as_shown() {
-    guide("docs/api.md").await;
+async fn the_api_guide_works() {
+    check_guide("docs/api.md").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sbx_does_as_shown() {
-    guide("docs/sbx.md").await;
+async fn the_sbx_guide_works() {
+    check_guide("docs/sbx.md").await;
 }
 
-/// Lines of the operators' guide that change the machine, or need what a test machine has not.
-const NOT_FROM_A_TEST: [&str; 11] = [
+/// Commands of the operations guide that change the host or need programs that a test host lacks.
+const NOT_IN_TESTS: [&str; 11] = [
     "apt-get install ",
     "install -m 755 ",
     "install -Dm 644 ",
@@ -225,13 +228,13 @@ const NOT_FROM_A_TEST: [&str; 11] = [
     "systemctl daemon-reload",
     "systemctl enable ",
     "journalctl ",
-    // With an id in place of ID, below.
+    // Run below with a real id.
     "sandboxd key revoke ID",
 ];
 
-/// Every command of the guide for operators that can run here does, while the service serves, and the backup it makes is one.
+/// The commands of the operations guide work while the service runs, and its backup is complete.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operators_commands_work() {
+async fn the_operations_guide_works() {
     let service = service().await;
     let client = service.account().await.unwrap();
     let created = client.post("/v1/sandboxes", &json!({"image": Service::image()})).await.unwrap();
@@ -242,18 +245,18 @@ async fn an_operators_commands_work() {
     let lines = guide.iter().filter(|block| block.kind == "console").flat_map(|block| block.text.lines());
     let mut ran = Vec::new();
     for line in lines {
-        let command = line.strip_prefix("# ").unwrap_or_else(|| panic!("{line:?} is no command"));
-        if NOT_FROM_A_TEST.iter().any(|skipped| command.starts_with(skipped)) {
+        let command = line.strip_prefix("# ").unwrap_or_else(|| panic!("{line:?} is not a command"));
+        if NOT_IN_TESTS.iter().any(|skipped| command.starts_with(skipped)) {
             continue;
         }
         let command = command.replace("/backup/", &format!("{}/", dir.path().display()));
         let output = bash(&service, &command, dir.path());
-        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-        // A doctor's verdict is about the machine.
-        assert!(output.status.success() || command == "sandboxd doctor", "{command}: {said}");
+        let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        // The result of `sandboxd doctor` depends on the host.
+        assert!(output.status.success() || command == "sandboxd doctor", "{command}: {printed}");
         ran.push(command);
     }
-    assert!(ran.len() >= 4, "the guide shows too few commands: {ran:?}");
+    assert!(ran.len() >= 4, "the guide has too few commands: {ran:?}");
 
     let keys = bash(&service, "sandboxd key list", dir.path());
     let keys = text(&keys.stdout);
@@ -275,9 +278,9 @@ async fn an_operators_commands_work() {
     stop(&service).await;
 }
 
-/// A copy of the data directory, made as the guide says, brings sandboxes back on their disks after the host was lost.
+/// Sandboxes can be restored from a copy of the data directory that was made as the guide describes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_directory_has_the_sandboxes_on_their_disks() {
+async fn a_restored_data_directory_has_the_sandboxes_paused() {
     let service = service().await;
     let client = service.account().await.unwrap();
     let created = client.post("/v1/sandboxes", &json!({"image": Service::image()})).await.unwrap();
@@ -288,22 +291,22 @@ async fn a_restored_directory_has_the_sandboxes_on_their_disks() {
         answer.is(200).unwrap()["stdout"].as_str().unwrap().to_owned()
     };
     run("echo kept > note").await;
-    client.order(&format!("{path}/pause")).await.unwrap().is(200).unwrap();
+    client.post_empty(&format!("{path}/pause")).await.unwrap().is(200).unwrap();
     shell("sync");
     stop(&service).await;
-    let data = service.place.data.canonicalize().unwrap();
+    let data = service.layout.data.canonicalize().unwrap();
     let backup = tempfile::tempdir_in(data.parent().unwrap()).unwrap();
     let copy = |from: &Path, to: &Path| {
         shell(&format!("cp -a --sparse=always {}/. {}", from.display(), to.display()));
     };
     copy(&data, backup.path());
 
-    let driver = service.place.driver(&RigOptions::default()).unwrap();
+    let driver = service.layout.driver(&RigOptions::default()).unwrap();
     driver.destroy(&id.parse().unwrap()).await.unwrap();
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::create_dir(&data).unwrap();
     copy(backup.path(), &data);
-    service.boot().await.unwrap();
+    service.start_process().await.unwrap();
     assert_eq!(client.get(&path).await.unwrap().is(200).unwrap()["state"], "paused");
     assert_eq!(run("cat note").await, "kept\n");
     client.delete(&path).await.unwrap().is(200).unwrap();
@@ -316,15 +319,15 @@ fn shell(line: &str) {
     assert!(output.status.success(), "{line}: {}", text(&output.stderr));
 }
 
-/// What the guides show as a configuration is one.
+/// The configurations in the guides are valid.
 #[test]
-fn configurations_that_are_shown_are_accepted() {
+fn configurations_in_the_guides_are_valid() {
     let dir = tempfile::tempdir().unwrap();
     let program = root().join("target/bin/sandboxd");
-    let mut shown = 0;
+    let mut count = 0;
     for name in ["docs/operations.md", "docs/images.md"] {
         for block in blocks(&document(name)).iter().filter(|block| block.kind == "toml") {
-            shown += 1;
+            count += 1;
             let file = dir.path().join("config.toml");
             std::fs::write(&file, &block.text).unwrap();
             // starts: sandboxd
@@ -339,15 +342,15 @@ fn configurations_that_are_shown_are_accepted() {
             assert!(output.status.success(), "{name}, line {}: {}", block.line, text(&output.stderr));
         }
     }
-    assert!(shown >= 4, "the guides show too few configurations: {shown}");
+    assert!(count >= 4, "the guides have too few configurations: {count}");
 }
 
-/// systemd understands every line of the unit.
+/// systemd accepts the unit file.
 #[test]
-fn the_unit_is_one() {
+fn the_systemd_unit_is_valid() {
     let version = Command::new("systemd-analyze").arg("--version").output();
     if !version.is_ok_and(|output| output.status.success()) {
-        skipped("the_unit_is_one", "systemd-analyze is not installed");
+        skipped("the_systemd_unit_is_valid", "systemd-analyze is not installed");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -356,13 +359,13 @@ fn the_unit_is_one() {
     let file = dir.path().join("sandboxd.service");
     std::fs::write(&file, unit).unwrap();
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
-    let said = text(&output.stderr);
-    assert!(output.status.success() && !said.contains("sandboxd.service"), "{said}");
+    let stderr = text(&output.stderr);
+    assert!(output.status.success() && !stderr.contains("sandboxd.service"), "{stderr}");
 }
 
-/// The page at /docs comes without a key, brings all it needs, and shows every endpoint and schema of the document.
+/// The page at /docs needs no key, loads nothing from other hosts, and shows all endpoints and schemas of the OpenAPI document.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_shows_the_whole_interface_and_asks_nobody_else() {
+async fn the_page_shows_the_whole_api_and_loads_nothing_external() {
     let service = service().await;
     let anybody = service.anonymous().unwrap();
     let page = anybody.get("/docs").await.unwrap();
@@ -375,7 +378,7 @@ async fn the_page_shows_the_whole_interface_and_asks_nobody_else() {
             if target.starts_with('/') {
                 assert_eq!(anybody.get(target).await.unwrap().status, 200, "{target}");
             } else {
-                assert!(target.starts_with('#') || target == "data:,", "{target} is not ours");
+                assert!(target.starts_with('#') || target == "data:,", "{target} is on another host");
             }
         }
     }
@@ -394,17 +397,17 @@ async fn the_page_shows_the_whole_interface_and_asks_nobody_else() {
     stop(&service).await;
 
     let interface = openapi.json().unwrap();
-    match drawn(dir.path()) {
-        Some(drawn) => assert_whole(&drawn, &interface),
-        None => skipped("the_page_shows_the_whole_interface_and_asks_nobody_else", "node is not installed"),
+    match render(dir.path()) {
+        Some(rendered) => assert_complete(&rendered, &interface),
+        None => skipped("the_page_shows_the_whole_api_and_loads_nothing_external", "node is not installed"),
     }
 }
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What the page's script makes of the document. `None` where nothing can run it.
-fn drawn(dir: &Path) -> Option<Value> {
+/// The page as the script renders it; `None` if node is not installed.
+fn render(dir: &Path) -> Option<Value> {
     let output = Command::new("node")
         .arg(root().join("e2e/tests/support/page.js"))
         .args([dir.join("docs.js"), dir.join("openapi.json")])
@@ -414,12 +417,12 @@ fn drawn(dir: &Path) -> Option<Value> {
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-fn assert_whole(drawn: &Value, interface: &Value) {
+fn assert_complete(rendered: &Value, interface: &Value) {
     let list = |name: &str| -> Vec<&str> {
-        drawn[name].as_array().unwrap().iter().filter_map(Value::as_str).collect()
+        rendered[name].as_array().unwrap().iter().filter_map(Value::as_str).collect()
     };
-    let shown = drawn["text"].as_str().unwrap();
-    assert_eq!((list("asked"), drawn["status"].as_str()), (vec!["/docs/openapi.json"], Some("")));
+    let shown = rendered["text"].as_str().unwrap();
+    assert_eq!((list("fetched"), rendered["status"].as_str()), (vec!["/docs/openapi.json"], Some("")));
     let paths = interface["paths"].as_object().unwrap();
     let schemas = interface["components"]["schemas"].as_object().unwrap();
     assert!(paths.len() >= 6 && schemas.len() >= 10, "{} paths, {} schemas", paths.len(), schemas.len());
@@ -431,12 +434,12 @@ fn assert_whole(drawn: &Value, interface: &Value) {
     let ids = list("ids");
     assert_eq!(ids.iter().filter(|id| id.starts_with("op-") && !id.ends_with("-name")).count(), operations);
     for link in list("links") {
-        let target = link.strip_prefix('#').unwrap_or_else(|| panic!("{link} leads away"));
-        assert!(ids.contains(&target), "{link} leads nowhere");
+        let target = link.strip_prefix('#').unwrap_or_else(|| panic!("{link} is not a link within the page"));
+        assert!(ids.contains(&target), "{link} has no target");
     }
     let attributes = list("attributes");
     assert!(!attributes.iter().any(|name| *name == "style" || name.starts_with("on")), "{attributes:?}");
-    assert_eq!(drawn["left"], 0, "the filter hides nothing");
+    assert_eq!(rendered["visible"], 0, "the filter hides nothing");
     assert!(!shown.contains("undefined") && !shown.contains("[object"), "{shown}");
 }
 
@@ -444,10 +447,10 @@ fn is_verb(key: &str) -> bool {
     ["get", "post", "put", "patch", "delete"].contains(&key)
 }
 
-/// The security model names a test for each promise: files, and functions in them.
+/// The tests that docs/security.md names for its guarantees exist: files, and functions in them.
 #[test]
-fn every_promise_names_a_test_that_exists() {
-    let mut named = 0;
+fn every_guarantee_names_an_existing_test() {
+    let mut count = 0;
     for (at, line) in document("docs/security.md").lines().enumerate() {
         let mut file = None;
         for span in line.split('`').skip(1).step_by(2) {
@@ -456,23 +459,23 @@ fn every_promise_names_a_test_that_exists() {
                 file = Some(
                     std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("line {}: no {span}", at + 1)),
                 );
-                named += 1;
+                count += 1;
             } else if let Some(file) = file.as_ref().filter(|_| span.contains('_') && !span.contains('.')) {
                 assert!(file.contains(&format!("fn {span}(")), "line {}: no test {span}", at + 1);
-                named += 1;
+                count += 1;
             }
         }
     }
-    assert!(named >= 40, "the security model names only {named} tests");
+    assert!(count >= 40, "docs/security.md names only {count} tests");
 }
 
 #[test]
-fn what_varies_is_masked_and_nothing_else() {
-    assert_eq!(masked("hello from sb-4h1v8x2k9qz7m3t5w0ry\\n"), "hello from #\\n");
-    assert_eq!(masked("at 2026-01-05T10:31:07.412Z, req_7k2m9x"), "at @, #");
+fn only_varying_parts_are_masked() {
+    assert_eq!(mask("hello from sb-4h1v8x2k9qz7m3t5w0ry\\n"), "hello from #\\n");
+    assert_eq!(mask("at 2026-01-05T10:31:07.412Z, req_7k2m9x"), "at @, #");
     assert_eq!(
-        masked("{\"exitCode\":1,\"durationMs\":108,\"signal\":null}"),
+        mask("{\"exitCode\":1,\"durationMs\":108,\"signal\":null}"),
         "{\"exitCode\":1,%,\"signal\":null}"
     );
-    assert_eq!(masked("2026-01-05 and ü"), "2026-01-05 and ü");
+    assert_eq!(mask("2026-01-05 and ü"), "2026-01-05 and ü");
 }

@@ -1,6 +1,6 @@
-//! gVisor as the isolation backend: the life of a sandbox, and a sample of the attacks of `escape` and `abuse`.
+//! gVisor as the isolation backend: the lifecycle of a sandbox, and a selection of the attacks of `escape` and `abuse`.
 //!
-//! What differs, and why, is said at each test. `ptrace` is the one platform that the oldest supported `runsc` has everywhere.
+//! Each test documents its differences. `ptrace` is the only platform that works everywhere with the oldest supported `runsc`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::MetadataExt;
@@ -26,10 +26,10 @@ async fn in_sandbox(test: impl AsyncFnOnce(&Rig, &SandboxId)) {
     .await;
 }
 
-async fn becomes(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
-    while !is_so().await {
-        assert!(begun.elapsed() < Duration::from_secs(15), "not within fifteen seconds: {what}");
+    while !condition().await {
+        assert!(begun.elapsed() < Duration::from_secs(15), "timeout of 15 s: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -39,12 +39,12 @@ async fn is_paused(rig: &Rig, id: &SandboxId) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_lives_and_dies() {
+async fn a_sandbox_runs_pauses_and_terminates() {
     let rig = Rig::new(options()).await.unwrap();
     let id = rig.create().await.unwrap();
-    // It is gVisor's kernel that answers.
+    // This is the version of gVisor's kernel.
     assert!(rig.output(&id, "cat /proc/version").await.unwrap().starts_with("Linux version 4.4.0 "));
-    assert_eq!(rig.feed(&id, "cat; echo err >&2; exit 3", "in").await.unwrap().stdout, "in");
+    assert_eq!(rig.run_with_stdin(&id, "cat; echo err >&2; exit 3", "in").await.unwrap().stdout, "in");
     rig.output(
         &id,
         "echo kept > f; (while :; do echo x >> /workspace/ticks; sleep 0.02; done) >/dev/null 2>&1 &",
@@ -54,27 +54,27 @@ async fn a_sandbox_lives_and_dies() {
 
     rig.engine.sandbox("test", &id).pause().await.unwrap();
     let processes = rig.host_pids(&id).unwrap();
-    assert!(processes.len() >= 2, "the kernel and its file server at least: {processes:?}");
+    assert!(processes.len() >= 2, "expected at least gVisor's kernel and file server: {processes:?}");
     let spent = || processes.iter().map(|pid| processor_time(*pid)).sum::<u64>();
     let before = spent();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(spent(), before, "a paused sandbox takes processor time");
+    assert_eq!(spent(), before, "a paused sandbox used CPU time");
     rig.engine.sandbox("test", &id).resume().await.unwrap();
     let ticks = async || rig.output(&id, "wc -l < ticks").await.unwrap().trim().parse::<u64>().unwrap();
     let then = ticks().await;
-    becomes("the process in the background goes on", async || ticks().await > then).await;
+    wait_until("the background process continues", async || ticks().await > then).await;
 
-    // Another daemon: the agent comes back to it by itself.
+    // After a restart the agent reconnects to the new daemon.
     let rig = rig.restart().await.unwrap();
     assert_eq!(rig.output(&id, "cat f").await.unwrap(), "kept\n");
-    // Paused over a restart.
+    // The same while paused.
     rig.engine.sandbox("test", &id).pause().await.unwrap();
     let rig = rig.restart().await.unwrap();
     assert_eq!(rig.output(&id, "cat f").await.unwrap(), "kept\n");
 
     let processes = rig.host_pids(&id).unwrap();
     rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
-    becomes("its cgroup is gone", async || rig.host_pids(&id).is_err()).await;
+    wait_until("its cgroup is gone", async || rig.host_pids(&id).is_err()).await;
     for pid in processes {
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left");
     }
@@ -137,16 +137,16 @@ async fn forbidden_calls_are_refused() {
     .await;
 }
 
-/// The way out that gVisor's agent has is in a directory that others inside see: they can do nothing with it.
+/// The socket of gVisor's agent is in a directory that other processes in the sandbox see, but cannot misuse.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_can_be_its_agent() {
+async fn other_processes_cannot_impersonate_the_agent() {
     let rig = Rig::new(options()).await.unwrap();
     let id = rig.create().await.unwrap();
     let script = r#"
         my $dir = '/dev/sandbox-link';
-        print "a file made\n" if open(my $file, '>', "$dir/x");
-        print "the socket removed\n" if unlink "$dir/agent.sock" or rename "$dir/agent.sock", "$dir/old";
-        # gVisor says yes to some of these and forgets them: what counts is how it looks on the host.
+        print "a file was created\n" if open(my $file, '>', "$dir/x");
+        print "the socket was removed\n" if unlink "$dir/agent.sock" or rename "$dir/agent.sock", "$dir/old";
+        # gVisor accepts some of these without effect; the test compares the state on the host.
         chmod 0777, $dir, "$dir/agent.sock"; chown 5, 5, $dir, "$dir/agent.sock"; utime 1, 1, $dir, "$dir/agent.sock";
         for my $path ('/dev/sandbox-agent', '/proc/1/exe', '/proc/1/mem') {
             print "$path opens for writing\n" if sysopen(my $program, $path, 1);
@@ -154,7 +154,7 @@ async fn nobody_else_can_be_its_agent() {
         print "its memory can be read\n" if sysopen(my $memory, '/proc/1/mem', 0) and sysseek($memory, 0x400000, 0) and sysread($memory, my $bytes, 1);
     "#;
     let run = rig.run.join("sandboxes").join(id.as_str());
-    let seen = || {
+    let host_state = || {
         let listed =
             |dir| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
         let mut paths =
@@ -163,37 +163,37 @@ async fn nobody_else_can_be_its_agent() {
         paths
             .into_iter()
             .map(|path| {
-                let it = std::fs::metadata(&path).unwrap();
-                (path, it.mode(), it.uid(), it.gid(), it.len(), it.ctime())
+                let metadata = std::fs::metadata(&path).unwrap();
+                (path, metadata.mode(), metadata.uid(), metadata.gid(), metadata.len(), metadata.ctime())
             })
             .collect::<Vec<_>>()
     };
-    let before = seen();
+    let before = host_state();
     assert_eq!(rig.perl(&id, script).await.unwrap(), "");
-    // What it has open, others may open too: none of it is the host's to be filled.
+    // Other processes can open the agent's descriptors, but must not be able to write to files of the host.
     let fill = r#"
         for my $number (0 .. 30) {
             sysopen(my $file, "/proc/1/fd/$number", 1 | 04000) or next;
             syswrite($file, 'x' x 100_000); truncate($file, 100_000); chmod 0777, $file; chown 5, 5, $file;
         }
     "#;
-    rig.feed(&id, "exec perl -", fill).await.unwrap();
-    assert_eq!(seen(), before);
-    // Strangers at the door all the time, silent and with wrong words, while the daemon comes back and looks for its agent.
-    let knock = r#"
+    rig.run_with_stdin(&id, "exec perl -", fill).await.unwrap();
+    assert_eq!(host_state(), before);
+    // Other processes connect continuously, silent or with wrong tokens, while the daemon restarts and its agent reconnects.
+    let connect = r#"
         use Socket;
-        $SIG{PIPE} = 'IGNORE'; my @kept;
+        $SIG{PIPE} = 'IGNORE'; my @open;
         while (1) {
-            for my $word ('', 'x' x 32, 'x' x 31, "\0" x 4096) {
+            for my $token ('', 'x' x 32, 'x' x 31, "\0" x 4096) {
                 socket(my $caller, PF_UNIX, SOCK_STREAM, 0) or last;
                 connect($caller, pack_sockaddr_un('/dev/sandbox-link/agent.sock')) or next;
-                syswrite $caller, $word; syswrite STDOUT, '.';
-                push @kept, $caller; shift @kept if @kept > 8;
+                syswrite $caller, $token; syswrite STDOUT, '.';
+                push @open, $caller; shift @open if @open > 8;
             }
             select(undef, undef, undef, 0.005);
         }
     "#;
-    rig.feed(&id, "cat > knock; perl knock > knocked 2>/dev/null &", knock).await.unwrap();
+    rig.run_with_stdin(&id, "cat > connect; perl connect > connected 2>/dev/null &", connect).await.unwrap();
     let rig = rig.restart().await.unwrap();
     assert_eq!(rig.recovered.running, 1, "{:?}", rig.recovered);
     assert_eq!(
@@ -203,24 +203,24 @@ async fn nobody_else_can_be_its_agent() {
     rig.clear().await.unwrap();
 }
 
-/// Inside of gVisor the first process can be killed by others. The sandbox is then paused on its disk, as after any loss.
+/// In gVisor other processes can kill the agent. The sandbox is then paused without processes, as after any process loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_agent_costs_the_processes_only() {
+async fn a_killed_agent_loses_only_processes() {
     in_sandbox(async |rig, id| {
         rig.output(id, "echo kept > f; sync").await.unwrap();
         assert!(rig.run(id, "kill -9 -1; kill -9 1; sleep 100").await.is_err());
-        becomes("the sandbox is paused", async || is_paused(rig, id).await).await;
+        wait_until("the sandbox is paused", async || is_paused(rig, id).await).await;
         assert_eq!(rig.output(id, "cat f").await.unwrap(), "kept\n");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_host_is_not_there() {
+async fn the_host_is_not_reachable() {
     in_sandbox(async |rig, id| {
         let other = rig.create().await.unwrap();
         let secret = rig.data.join("only-the-host");
-        std::fs::write(&secret, "a word of the host's").unwrap();
+        std::fs::write(&secret, "a secret of the host").unwrap();
         let secret = secret.canonicalize().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let script = format!(
@@ -232,7 +232,7 @@ async fn the_host_is_not_there() {
         let result = rig.run(id, &script.replace("ls -d /proc/[0-9]*", "echo /proc/[0-9]* | tr ' ' '\\n'")).await.unwrap();
         let lines: Vec<&str> = result.stdout.lines().collect();
         assert!(lines.len() == 2 && lines[0].parse::<u32>().unwrap() < 8 && lines[1].parse::<u32>().unwrap() <= 1, "{result:?}");
-        // Files are served by a process with the sandbox's own ids; gVisor's kernel runs as nobody, in a namespace of its own.
+        // The file server has the sandbox's own ids. gVisor's kernel runs as nobody in its own namespace.
         rig.output(id, "echo x > /workspace/f; chown 33:44 /workspace/f").await.unwrap();
         let mut ranges = Vec::new();
         for sandbox in [id, &other] {
@@ -242,7 +242,7 @@ async fn the_host_is_not_there() {
             assert!(!ids.is_empty());
             ranges.push(ids[0] / 65_536);
         }
-        assert_ne!(ranges[0], ranges[1], "two sandboxes of the same ids");
+        assert_ne!(ranges[0], ranges[1], "two sandboxes have the same user ids");
     })
     .await;
 }
@@ -254,7 +254,7 @@ fn user_of(pid: i32) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_it_uses_up_is_its_own() {
+async fn exhaustion_is_limited_to_the_sandbox() {
     with_rig(options(), async |rig| {
         let resources = Resources { cpu: 1, memory_mb: 512, disk_mb: 64 };
         let config = SandboxConfig { resources, ..config() };
@@ -269,27 +269,27 @@ async fn what_it_uses_up_is_its_own() {
         let result = run("head -c 200M /dev/zero > fill", 30_000).await.unwrap();
         assert!(result.stderr.contains("No space left on device"), "{result:?}");
         rig.output(&id, "rm fill; echo kept > f; sync").await.unwrap();
-        // What tries to get away.
+        // Processes that try to escape the time limit.
         let result = run("setsid sleep 1000 & (setsid sh -c 'sleep 1000' &) ; sleep 60", 500).await.unwrap();
         assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}");
-        // There are no cgroup namespaces to mark commands by: one that also wipes its environment does get away, and runs on
-        // within the sandbox's limits.
+        // gVisor has no cgroup namespaces to mark commands. A process that also clears its environment escapes the hunt, and
+        // continues within the sandbox's limits.
         let names = rig.output(&id, "cat /proc/[0-9]*/comm").await.unwrap();
-        assert!(!names.contains("sleep"), "somebody got away: {names}");
+        assert!(!names.contains("sleep"), "a process escaped: {names}");
         // Output.
         let result = run("head -c 64M /dev/zero | tr '\\0' x", 60_000).await.unwrap();
         assert!(result.stdout_truncated && result.exit_code == Some(0));
-        // Memory and processes: gVisor's kernel takes them for the sandbox, in its cgroup, and may be what is killed. Then the
-        // sandbox stands paused on its disk.
-        for greed in [
+        // Memory and processes: gVisor's kernel allocates them in the sandbox's cgroup and may be killed itself. The sandbox is
+        // then paused without processes.
+        for hog in [
             "exec perl -e '$x = q(x) x (1 << 30); sleep 100'",
             "bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 60",
         ] {
-            match run(greed, 3000).await {
+            match run(hog, 3000).await {
                 Ok(result) => assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}"),
                 Err(error) => assert!(error.to_string().contains("closed the link"), "{error}"),
             }
-            becomes("it serves again", async || {
+            wait_until("it runs commands again", async || {
                 rig.run(&id, "cat f").await.is_ok_and(|result| result.stdout == "kept\n")
             })
             .await;

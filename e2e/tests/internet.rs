@@ -1,12 +1,12 @@
-//! The internet of the tests itself: it is what it says it is, so that what a sandbox does not get from it was refused.
+//! Tests of the simulated internet itself: everything is reachable from the host, so that a failure in a sandbox is a refusal.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use e2e::internet::{GREETING, Internet, OUTSIDE_V6, RESOLVER, Says, StreamMode, TCP, UDP};
+use e2e::internet::{DnsAnswer, GREETING, Internet, OUTSIDE_V6, RESOLVER, StreamMode, TCP, UDP};
 
-/// What a command on the machine prints.
+/// The output of a command on the host.
 fn machine(internet: &Internet, command: &str) -> String {
     internet
         .machine()
@@ -28,16 +28,16 @@ fn names_are_answered_by_udp_and_tcp() {
     let address = format!("{}\n", site.address);
     assert_eq!(dig(&site.name), address);
     assert_eq!(dig(&format!("+tcp {}", site.name)), address);
-    internet.names().set("long.web.example", Says::OnlyOverTcp(vec![site.address]));
+    internet.names().set("long.web.example", DnsAnswer::OnlyOverTcp(vec![site.address]));
     assert_eq!(dig("long.web.example"), address);
-    internet.names().set("alias.web.example", Says::Cname(site.name.clone(), 5));
+    internet.names().set("alias.web.example", DnsAnswer::Cname(site.name.clone(), 5));
     assert_eq!(dig("alias.web.example"), format!("{}.\n{address}", site.name));
     assert_eq!(dig("nobody.web.example"), "");
-    assert!(internet.names().asked("nobody.web.example").len() == 1);
+    assert!(internet.names().queries("nobody.web.example").len() == 1);
 }
 
 #[test]
-fn the_web_is_reached_in_every_way() {
+fn the_web_is_reachable_by_http_https_and_git() {
     let internet = Internet::new().unwrap();
     internet.watch().unwrap();
     internet.web().unwrap();
@@ -64,38 +64,41 @@ fn the_web_is_reached_in_every_way() {
         machine(&internet, &format!("curl -sS http://[{}]/latest/meta-data/", OUTSIDE_V6[1]))
             .contains("secret")
     );
-    assert!(internet.seen().at(site.address, TCP, 443) > 0 && internet.seen().at(site.address, TCP, 80) > 0);
-    assert!(internet.seen().at(Ipv4Addr::new(169, 254, 169, 254), TCP, 80) > 0);
-    assert!(!internet.seen().ipv6().is_empty());
+    assert!(
+        internet.packets().count(site.address, TCP, 443) > 0
+            && internet.packets().count(site.address, TCP, 80) > 0
+    );
+    assert!(internet.packets().count(Ipv4Addr::new(169, 254, 169, 254), TCP, 80) > 0);
+    assert!(!internet.packets().ipv6().is_empty());
     assert!(internet.web_log().contains(&format!("{}:443 https host={}", site.address, site.name)));
 }
 
 #[test]
-fn echoes_answer_and_are_seen() {
+fn echo_servers_answer_and_packets_are_recorded() {
     let internet = Internet::new().unwrap();
     internet.watch().unwrap();
-    let address = internet.address().unwrap();
+    let address = internet.unused_address().unwrap();
     internet.echo_at(address, 443).unwrap();
-    internet.stream_at(address, 25, StreamMode::Greets).unwrap();
-    internet.stream_at(address, 26, StreamMode::Repeats).unwrap();
-    let python = |port: u16, kind: &str, says: &str| {
+    internet.stream_at(address, 25, StreamMode::Greeting).unwrap();
+    internet.stream_at(address, 26, StreamMode::Echo).unwrap();
+    let python = |port: u16, kind: &str, message: &str| {
         let script = format!(
             "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_{kind}); s.settimeout(3); \
-             s.connect(('{address}', {port})); s.send(b'{says}'); print(s.recv(99).decode(), end='')"
+             s.connect(('{address}', {port})); s.send(b'{message}'); print(s.recv(99).decode(), end='')"
         );
         machine(&internet, &format!("python3 -c \"{script}\""))
     };
     assert_eq!(python(443, "DGRAM", "hello"), "hello");
     assert_eq!(python(25, "STREAM", ""), GREETING);
     assert_eq!(python(26, "STREAM", "hello"), "hello");
-    assert_eq!(internet.seen().at(address, UDP, 443), 1);
-    assert!(internet.seen().at(address, TCP, 25) > 0);
-    let other = internet.address().unwrap();
-    assert!(internet.seen().to(other).is_empty());
+    assert_eq!(internet.packets().count(address, UDP, 443), 1);
+    assert!(internet.packets().count(address, TCP, 25) > 0);
+    let other = internet.unused_address().unwrap();
+    assert!(internet.packets().to(other).is_empty());
 }
 
 #[test]
-fn two_are_apart() {
+fn two_internets_are_independent() {
     let (one, two) = (Internet::new().unwrap(), Internet::new().unwrap());
     let site = one.site("only-here").unwrap();
     let ask = format!("dig +short +time=2 +tries=1 @{RESOLVER} {}", site.name);

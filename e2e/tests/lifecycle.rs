@@ -1,11 +1,11 @@
-//! The life of real sandboxes, as the readings of the specification have it: states, commands, deadlines, places, capacity, pool.
+//! The lifecycle of real sandboxes: states, commands, deadlines, execution slots, capacity and the warm pool.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use api::{ExecuteRequest, Resources, SandboxConfig, SandboxId, SandboxState};
-use e2e::{Expected, Rig, RigOptions, command, config, settled, with_rig};
+use e2e::{Expected, Rig, RigOptions, command, config, wait_for_resources, with_rig};
 use engine::EngineError;
 use rules::Capacity;
 
@@ -21,8 +21,8 @@ async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
     rig.engine.sandbox("test", id).status().await.unwrap().state()
 }
 
-/// Waits until a sandbox is in a state, by watching and not by asking it.
-async fn becomes(rig: &Rig, id: &SandboxId, wanted: SandboxState) {
+/// Waits until a sandbox is in a state. Reading the state is not activity of the sandbox.
+async fn wait_for_state(rig: &Rig, id: &SandboxId, wanted: SandboxState) {
     let begin = Instant::now();
     while state(rig, id).await != wanted {
         assert!(begin.elapsed() < Duration::from_secs(10), "{id} does not become {wanted}");
@@ -30,13 +30,13 @@ async fn becomes(rig: &Rig, id: &SandboxId, wanted: SandboxState) {
     }
 }
 
-/// Waits until a sandbox is over, and why.
-async fn ends(rig: &Rig, id: &SandboxId) -> String {
+/// Waits until a sandbox is terminated; returns the reason.
+async fn wait_for_termination(rig: &Rig, id: &SandboxId) -> String {
     let begin = Instant::now();
     loop {
         match rig.engine.sandbox("test", id).status().await {
             Err(EngineError::NotFound { terminated: Some((_, reason)) }) => return reason,
-            Ok(_) => assert!(begin.elapsed() < Duration::from_secs(10), "{id} does not end"),
+            Ok(_) => assert!(begin.elapsed() < Duration::from_secs(10), "{id} is not terminated"),
             Err(error) => panic!("{error:?}"),
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -44,7 +44,7 @@ async fn ends(rig: &Rig, id: &SandboxId) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_lives_over_a_restart_and_dies_without_a_trace() {
+async fn a_sandbox_survives_a_restart_and_leaves_nothing_when_terminated() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let id = rig.create().await.unwrap();
     rig.output(&id, "echo hi > file; sleep 4320 >/dev/null 2>&1 &").await.unwrap();
@@ -57,11 +57,11 @@ async fn a_sandbox_lives_over_a_restart_and_dies_without_a_trace() {
     let kinds = |events: Vec<store::Event>| events.into_iter().map(|event| event.kind).collect::<Vec<_>>();
     let ended = rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
     assert!(ended.total_runtime_ms >= paused.runtime_duration_ms);
-    let events = kinds(rig.life(&id).await.unwrap());
+    let events = kinds(rig.lifecycle_events(&id).await.unwrap());
     let expected =
         ["created", "started", "paused", "resumed", "terminated"].map(|kind| format!("sandbox.{kind}"));
     assert_eq!(events, expected);
-    assert_eq!(settled(rig.place(), &Expected::default()).await, Vec::<String>::new());
+    assert_eq!(wait_for_resources(rig.layout(), &Expected::default()).await, Vec::<String>::new());
     rig.clear().await.unwrap();
 }
 
@@ -81,13 +81,13 @@ async fn a_command_gets_its_environment_directory_and_input() {
             ..command(print)
         };
         assert_eq!(execute(rig, &id, request).await.stdout, "less command here /root\n/tmp\n");
-        // Of its own command only.
+        // Applies to its own command only.
         assert_eq!(rig.output(&id, "echo $WHO").await.unwrap(), "sandbox\n");
 
         let text = "line\n".repeat(400_000);
-        let counted = rig.feed(&id, "wc -c; cat | wc -c", &text).await.unwrap();
+        let counted = rig.run_with_stdin(&id, "wc -c; cat | wc -c", &text).await.unwrap();
         assert_eq!(counted.stdout, format!("{}\n0\n", text.len()));
-        assert_eq!(rig.feed(&id, "head -n 1", &text).await.unwrap().stdout, "line\n");
+        assert_eq!(rig.run_with_stdin(&id, "head -n 1", &text).await.unwrap().stdout, "line\n");
         assert_eq!(rig.output(&id, "cat; echo end").await.unwrap(), "end\n");
 
         let missing =
@@ -99,22 +99,22 @@ async fn a_command_gets_its_environment_directory_and_input() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_ends_as_it_ended() {
+async fn exit_codes_and_signals_are_reported() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
-        let how = async |text: &str| {
+        let outcome = async |text: &str| {
             let result = rig.run(&id, text).await.unwrap();
             (result.exit_code, result.signal)
         };
-        assert_eq!(how("exit 0").await, (Some(0), None));
-        assert_eq!(how("exit 42").await, (Some(42), None));
-        assert_eq!(how("nonsense-nowhere").await, (Some(127), None));
-        assert_eq!(how("kill -9 $$").await, (None, Some("SIGKILL".to_owned())));
-        assert_eq!(how("kill -15 $$").await, (None, Some("SIGTERM".to_owned())));
-        assert_eq!(how("bash -c 'kill -9 $$'; exit $?").await, (Some(137), None));
-        assert_eq!(how("bash -c 'kill -15 $$'; exit $?").await, (Some(143), None));
+        assert_eq!(outcome("exit 0").await, (Some(0), None));
+        assert_eq!(outcome("exit 42").await, (Some(42), None));
+        assert_eq!(outcome("nonsense-nowhere").await, (Some(127), None));
+        assert_eq!(outcome("kill -9 $$").await, (None, Some("SIGKILL".to_owned())));
+        assert_eq!(outcome("kill -15 $$").await, (None, Some("SIGTERM".to_owned())));
+        assert_eq!(outcome("bash -c 'kill -9 $$'; exit $?").await, (Some(137), None));
+        assert_eq!(outcome("bash -c 'kill -15 $$'; exit $?").await, (Some(143), None));
 
-        // The background holds no response open and lives on.
+        // A background process does not delay the response and continues to run.
         let begin = Instant::now();
         assert_eq!(rig.output(&id, "sleep 4319 & echo started").await.unwrap(), "started\n");
         assert!(begin.elapsed() < Duration::from_secs(5));
@@ -124,7 +124,7 @@ async fn a_command_ends_as_it_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_out_of_time_dies_with_all_it_started() {
+async fn a_timeout_kills_all_processes_of_a_command() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
         rig.output(&id, "sleep 4318 >/dev/null 2>&1 &").await.unwrap();
@@ -137,9 +137,9 @@ async fn a_command_out_of_time_dies_with_all_it_started() {
         assert!((400..5000).contains(&result.duration_ms), "{}", result.duration_ms);
         assert!(begin.elapsed() < Duration::from_secs(5));
         assert_eq!(rig.run(&id, "pgrep -f 'sleep 431[7]'").await.unwrap().exit_code, Some(1));
-        // What another command left is none of its business.
+        // Processes of other commands continue to run.
         assert_eq!(rig.output(&id, "pgrep -fc 'sleep 431[8]'").await.unwrap(), "1\n");
-        // A client that goes away ends its command.
+        // A command ends when its client disconnects.
         let execution =
             rig.engine.sandbox("test", &id).execute(command("touch begun; sleep 4316")).await.unwrap();
         while rig.output(&id, "ls").await.unwrap() != "begun\n" {}
@@ -150,7 +150,7 @@ async fn a_command_out_of_time_dies_with_all_it_started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_is_kept_up_to_a_bound_and_made_text() {
+async fn output_is_truncated_at_the_cap_and_converted_to_text() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
         let collect = async |text: &str, most| {
@@ -171,7 +171,7 @@ async fn output_is_kept_up_to_a_bound_and_made_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_commands_run_at_once_and_the_next_is_refused_or_waits() {
+async fn three_commands_run_concurrently_and_the_next_is_refused_or_queued() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
         let mut held = Vec::new();
@@ -179,11 +179,11 @@ async fn three_commands_run_at_once_and_the_next_is_refused_or_waits() {
             held.push(rig.engine.sandbox("test", &id).execute(command("sleep 4315")).await.unwrap());
         }
         let Err(refused) = rig.engine.sandbox("test", &id).execute(command("true")).await else {
-            panic!("a fourth runs")
+            panic!("a fourth command runs")
         };
         assert!(matches!(refused, EngineError::TooManyExecutions(_)), "{refused:?}");
         drop(held);
-        // The places come back with those who held them.
+        // The slots are freed when the executions are dropped.
         while rig.engine.sandbox("test", &id).execute(command("true")).await.is_err() {}
     })
     .await;
@@ -195,13 +195,13 @@ async fn three_commands_run_at_once_and_the_next_is_refused_or_waits() {
             tokio::join!(rig.run(&id, "sleep 0.3"), rig.run(&id, "sleep 0.3"), rig.run(&id, "sleep 0.3"));
         let ended = [first.is_ok(), second.is_ok(), third.is_ok()].iter().filter(|ok| **ok).count();
         assert_eq!(ended, 2);
-        assert!(begin.elapsed() >= Duration::from_millis(600), "they ran at once");
+        assert!(begin.elapsed() >= Duration::from_millis(600), "they ran concurrently");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_sandbox_stands_still_and_a_command_wakes_it() {
+async fn a_paused_sandbox_does_not_run_and_a_command_resumes_it() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
         rig.output(&id, "(while :; do echo tick >> ticks; sleep 0.01; done) >/dev/null 2>&1 &")
@@ -222,7 +222,7 @@ async fn a_paused_sandbox_stands_still_and_a_command_wakes_it() {
         assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
         let asleep = ExecuteRequest { auto_resume: false, ..command("true") };
         let Err(refused) = rig.engine.sandbox("test", &id).execute(asleep).await else {
-            panic!("it was woken")
+            panic!("it was resumed")
         };
         assert!(matches!(refused, EngineError::Refused(rules::Refusal::InvalidState { .. })), "{refused:?}");
         assert_eq!(state(rig, &id).await, SandboxState::Paused);
@@ -237,28 +237,28 @@ async fn a_paused_sandbox_stands_still_and_a_command_wakes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quiet_sandbox_is_paused_and_a_busy_one_is_not() {
+async fn an_idle_sandbox_is_paused_and_a_busy_one_is_not() {
     with_rig(RigOptions::default(), async |rig| {
         let id = create_with(rig, SandboxConfig { idle_timeout_ms: 300, ..config() }).await.unwrap();
-        becomes(rig, &id, SandboxState::Paused).await;
+        wait_for_state(rig, &id, SandboxState::Paused).await;
         let watched = rig.run(&id, "sleep 0.9").await.unwrap();
         assert_eq!(watched.exit_code, Some(0));
-        let events = rig.life(&id).await.unwrap();
+        let events = rig.lifecycle_events(&id).await.unwrap();
         assert_eq!(
             events.iter().filter(|event| event.kind == "sandbox.paused").count(),
             1,
-            "paused under a command"
+            "paused while a command ran"
         );
         rig.output(&id, "sleep 4314 >/dev/null 2>&1 &").await.unwrap();
-        becomes(rig, &id, SandboxState::Paused).await;
-        assert_eq!(rig.life(&id).await.unwrap().pop().unwrap().data["reason"], "idle");
+        wait_for_state(rig, &id, SandboxState::Paused).await;
+        assert_eq!(rig.lifecycle_events(&id).await.unwrap().pop().unwrap().data["reason"], "idle");
         assert_eq!(rig.output(&id, "pgrep -xc sleep").await.unwrap(), "1\n");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lifetime_stands_still_in_a_pause_and_takes_a_command_along() {
+async fn a_pause_stops_the_lifetime_and_its_end_kills_commands() {
     with_rig(RigOptions::default(), async |rig| {
         let id = create_with(rig, SandboxConfig { timeout_ms: 1500, ..config() }).await.unwrap();
         rig.engine.sandbox("test", &id).pause().await.unwrap();
@@ -267,23 +267,23 @@ async fn a_lifetime_stands_still_in_a_pause_and_takes_a_command_along() {
         let result = rig.run(&id, "echo said; sleep 4313").await.unwrap();
         assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")));
         assert_eq!(result.stdout, "said\n");
-        assert_eq!(ends(rig, &id).await, "timeout");
-        let last = rig.life(&id).await.unwrap().pop().unwrap();
+        assert_eq!(wait_for_termination(rig, &id).await, "timeout");
+        let last = rig.lifecycle_events(&id).await.unwrap().pop().unwrap();
         let ran = last.data["totalRuntimeMs"].as_u64().unwrap();
         assert!((1500..3000).contains(&ran), "{ran}");
-        assert_eq!(settled(rig.place(), &Expected::default()).await, Vec::<String>::new());
+        assert_eq!(wait_for_resources(rig.layout(), &Expected::default()).await, Vec::<String>::new());
     })
     .await;
     with_rig(RigOptions { paused_retention_ms: 300, ..RigOptions::default() }, async |rig| {
         let id = rig.create().await.unwrap();
         rig.engine.sandbox("test", &id).pause().await.unwrap();
-        assert_eq!(ends(rig, &id).await, "expired");
+        assert_eq!(wait_for_termination(rig, &id).await, "expired");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_over_is_not_found_and_only_its_owner_hears_why() {
+async fn a_terminated_sandbox_is_not_found_and_only_its_owner_sees_the_reason() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
         let stranger = rig.engine.sandbox("other", &id).status().await.unwrap_err();
@@ -301,7 +301,7 @@ async fn what_is_over_is_not_found_and_only_its_owner_hears_why() {
         assert_eq!(why(rig.engine.sandbox("test", &id).resume().await.unwrap_err()), expected);
         assert_eq!(why(rig.engine.sandbox("test", &id).terminate("again").await.unwrap_err()), expected);
         let Err(error) = rig.engine.sandbox("test", &id).execute(command("true")).await else {
-            panic!("it runs")
+            panic!("a command ran in a terminated sandbox")
         };
         assert_eq!(why(error), expected);
         assert_eq!(why(rig.engine.sandbox("other", &id).status().await.unwrap_err()), None);
@@ -313,19 +313,19 @@ async fn what_is_over_is_not_found_and_only_its_owner_hears_why() {
     .await;
 }
 
-/// Room for so many sandboxes of the usual size.
-fn room(count: u64) -> Capacity {
+/// The capacity for a number of sandboxes of the usual size.
+fn capacity_for(count: u64) -> Capacity {
     Capacity { cpu: 2 * count, memory_mb: 2048 * count, disk_mb: 5120 * count }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_is_given_away_than_there_is() {
-    let tight = RigOptions { capacity: Capacity { cpu: 4, ..room(10) }, ..RigOptions::default() };
+async fn creates_and_resumes_beyond_capacity_are_refused() {
+    let tight = RigOptions { capacity: Capacity { cpu: 4, ..capacity_for(10) }, ..RigOptions::default() };
     with_rig(tight, async |rig| {
         let (first, second) = (rig.create().await.unwrap(), rig.create().await.unwrap());
         let error = create_with(rig, config()).await.unwrap_err();
         assert!(matches!(error, EngineError::NoCapacity(_)), "{error:?}");
-        // A paused one lends its processors, and may have to wait for them.
+        // A paused sandbox frees its processors; its resume may be refused.
         rig.engine.sandbox("test", &first).pause().await.unwrap();
         let third = rig.create().await.unwrap();
         let error = rig.engine.sandbox("test", &first).resume().await.unwrap_err();
@@ -337,12 +337,12 @@ async fn no_more_is_given_away_than_there_is() {
         }
         let (_, used) = rig.engine.capacity();
         assert_eq!((used.cpu, used.memory_mb, used.disk_mb), (0, 0, 0));
-        assert_eq!(settled(rig.place(), &Expected::default()).await, Vec::<String>::new());
+        assert_eq!(wait_for_resources(rig.layout(), &Expected::default()).await, Vec::<String>::new());
     })
     .await;
-    with_rig(RigOptions { capacity: room(2), pool: 2, ..RigOptions::default() }, async |rig| {
-        rig.pool_is_full().await;
-        // The pool holds everything, and gives way.
+    with_rig(RigOptions { capacity: capacity_for(2), pool: 2, ..RigOptions::default() }, async |rig| {
+        rig.wait_for_full_pool().await;
+        // The warm pool uses the whole capacity and is evicted.
         let large = Resources { disk_mb: 2 * 5120, cpu: 2, memory_mb: 2048 };
         create_with(rig, SandboxConfig { resources: large, ..config() }).await.unwrap();
         let error = create_with(rig, config()).await.unwrap_err();
@@ -352,9 +352,9 @@ async fn no_more_is_given_away_than_there_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_creates_at_once_share_a_pool_and_none_is_handed_out_twice() {
+async fn fifty_concurrent_creates_get_different_sandboxes() {
     let rig = Rig::new(RigOptions { pool: 10, ..RigOptions::default() }).await.unwrap();
-    rig.pool_is_full().await;
+    rig.wait_for_full_pool().await;
     let engine = rig.engine.clone();
     let begin = Instant::now();
     let creating: Vec<_> = (0..50)
@@ -373,22 +373,22 @@ async fn fifty_creates_at_once_share_a_pool_and_none_is_handed_out_twice() {
     for id in &ids {
         rig.output(id, "mkdir mine").await.unwrap();
     }
-    rig.pool_is_full().await;
+    rig.wait_for_full_pool().await;
     rig.engine.shutdown().await;
-    let strays = settled(rig.place(), &Expected { alive: ids, ..Expected::default() }).await;
+    let strays = wait_for_resources(rig.layout(), &Expected { alive: ids, ..Expected::default() }).await;
     assert_eq!(strays, Vec::<String>::new(), "the pool is not drained");
     rig.clear().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooled_sandbox_takes_the_size_and_directory_it_is_wanted_in() {
+async fn a_claimed_sandbox_gets_the_requested_size_and_directory() {
     with_rig(RigOptions { pool: 1, ..RigOptions::default() }, async |rig| {
-        rig.pool_is_full().await;
-        let members: BTreeSet<_> = rig.driver.list().await.unwrap().into_iter().collect();
+        rig.wait_for_full_pool().await;
+        let provisioned: BTreeSet<_> = rig.driver.list().await.unwrap().into_iter().collect();
         let resources = Resources { cpu: 1, memory_mb: 3000, ..config().resources };
         let wanted = SandboxConfig { resources, workdir: "/srv/else/where".to_owned(), ..config() };
         let id = create_with(rig, wanted).await.unwrap();
-        assert!(members.contains(&id), "it was not taken from the pool");
+        assert!(provisioned.contains(&id), "it was not claimed from the pool");
         assert_eq!(rig.output(&id, "nproc; pwd").await.unwrap(), "1\n/srv/else/where\n");
         let file = |v1: &str, v2: &str| {
             let paths = [v1, v2].map(|file| {

@@ -1,4 +1,4 @@
-//! What a start finds and mends: after a kill, after a reboot, after half-done verbs, and with a damaged disk.
+//! Recovery at the start of the daemon: after a kill, after a reboot, after incomplete operations, and with a damaged disk.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -8,20 +8,22 @@ use std::process::Command;
 
 use api::{SandboxId, SandboxState};
 use driver::{Presence, SandboxSpec};
-use e2e::{Daemon, Expected, Halted, Place, Rig, RigOptions, Sweeper, command, settled};
+use e2e::{
+    CleanupGuard, Daemon, Expected, HaltedRig, Rig, RigLayout, RigOptions, command, wait_for_resources,
+};
 use engine::Recovered;
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const LOST: &str = "its processes ended unexpectedly; its disk is unchanged";
 
-/// Leaves a file and a process in the background; the process's number inside.
+/// Leaves a file and a background process; returns its process id inside the sandbox.
 async fn mark(rig: &Rig, id: &SandboxId) -> u32 {
     let output =
         rig.output(id, "echo kept > marker; sleep 4321 </dev/null >/dev/null 2>&1 & echo $!").await.unwrap();
     output.trim().parse().unwrap()
 }
 
-async fn is_marked(rig: &Rig, id: &SandboxId, pid: u32) {
+async fn assert_marked(rig: &Rig, id: &SandboxId, pid: u32) {
     let found = rig.output(id, &format!("cat marker; kill -0 {pid} && echo alive")).await.unwrap();
     assert_eq!(found, "kept\nalive\n", "{id}");
 }
@@ -31,31 +33,36 @@ async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
 }
 
 async fn events(rig: &Rig, id: &SandboxId) -> Vec<store::Event> {
-    rig.life(id).await.unwrap()
+    rig.lifecycle_events(id).await.unwrap()
 }
 
 async fn assert_on_host(rig: &Rig, alive: &[&SandboxId], stopped: &[&SandboxId]) {
     let set = |ids: &[&SandboxId]| ids.iter().map(|id| (*id).clone()).collect::<BTreeSet<_>>();
-    let strays =
-        settled(rig.place(), &Expected { alive: set(alive), stopped: set(stopped), daemon: None }).await;
+    let strays = wait_for_resources(
+        rig.layout(),
+        &Expected { alive: set(alive), stopped: set(stopped), daemon: None },
+    )
+    .await;
     assert!(strays.is_empty(), "{}", strays.join("\n"));
 }
 
-/// The sandbox's cgroups, in whatever hierarchies.
-fn cgroups(place: &Place, name: &str) -> Vec<PathBuf> {
+/// The sandbox's cgroups in all hierarchies.
+fn cgroups(layout: &RigLayout, name: &str) -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
-    let mut dirs = vec![root.join(&place.name).join(name)];
-    dirs.extend(fs::read_dir(root).unwrap().flatten().map(|entry| entry.path().join(&place.name).join(name)));
+    let mut dirs = vec![root.join(&layout.name).join(name)];
+    dirs.extend(
+        fs::read_dir(root).unwrap().flatten().map(|entry| entry.path().join(&layout.name).join(name)),
+    );
     dirs.retain(|dir| dir.is_dir());
     dirs
 }
 
-/// What a reboot takes: every process, every cgroup, and all that is below the run directory.
-async fn reboot(halted: &Halted) {
+/// Simulates a reboot: removes all processes, all cgroups and the run directory.
+async fn reboot(halted: &HaltedRig) {
     for id in halted.driver.list().await.unwrap() {
         halted.driver.kill(&id).await.unwrap();
-        for dir in cgroups(&halted.place, id.as_str()) {
-            // Gone with its last process, which may take a moment; sub-directories are the runtime's.
+        for dir in cgroups(&halted.layout, id.as_str()) {
+            // Possible only after the last process has ended. Subdirectories were created by the runtime.
             while dir.exists() && fs::remove_dir(&dir).is_err() {
                 for below in
                     fs::read_dir(&dir).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir())
@@ -66,51 +73,52 @@ async fn reboot(halted: &Halted) {
             }
         }
     }
-    fs::remove_dir_all(&halted.place.run).unwrap();
+    fs::remove_dir_all(&halted.layout.run).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_sandboxes_survive_the_daemons_death_with_their_processes() {
-    let place = Place::fresh();
-    let _sweeper = Sweeper::new(&place, &RigOptions::default());
-    let daemon = Daemon::start(Path::new(VICTIM), &place, 0, 64).unwrap();
+async fn twenty_sandboxes_and_their_processes_survive_a_kill_of_the_daemon() {
+    let layout = RigLayout::unused();
+    let _cleanup = CleanupGuard::new(&layout, &RigOptions::default());
+    let daemon = Daemon::start(Path::new(VICTIM), &layout, 0, 64).unwrap();
     assert_eq!(daemon.ready().await.unwrap().orphans, 0);
     let mut marked = Vec::new();
     for number in 0..20 {
-        let id = daemon.ask("create").await.unwrap();
+        let id = daemon.expect_ok("create").await.unwrap();
         let text = "echo kept > marker; sleep 4321 </dev/null >/dev/null 2>&1 & echo $!";
         let pid = daemon
-            .ask(&format!("exec {id} {text}"))
+            .expect_ok(&format!("exec {id} {text}"))
             .await
             .unwrap()
             .trim_start_matches("0 ")
             .trim()
             .to_owned();
         if number % 4 == 0 {
-            daemon.ask(&format!("pause {id}")).await.unwrap();
+            daemon.expect_ok(&format!("pause {id}")).await.unwrap();
         }
         marked.push((id, pid));
     }
-    // Neither the group nor the session of the daemon takes them along.
+    // The sandboxes belong to neither the process group nor the session of the daemon.
     daemon.kill().await.unwrap();
-    let daemon = Daemon::start(Path::new(VICTIM), &place, 0, 64).unwrap();
+    let daemon = Daemon::start(Path::new(VICTIM), &layout, 0, 64).unwrap();
     let found = daemon.ready().await.unwrap();
     assert_eq!((found.running, found.paused, found.stopped, found.orphans), (15, 5, 0, 0));
     assert!(found.took_ms < 2000, "recovery took {} ms", found.took_ms);
     for (number, (id, pid)) in marked.iter().enumerate() {
         let expected = if number % 4 == 0 { "paused" } else { "running" };
-        assert_eq!(daemon.ask(&format!("state {id}")).await.unwrap(), expected);
-        let inside = daemon.ask(&format!("exec {id} cat marker; kill -0 {pid} && echo alive")).await.unwrap();
+        assert_eq!(daemon.expect_ok(&format!("state {id}")).await.unwrap(), expected);
+        let inside =
+            daemon.expect_ok(&format!("exec {id} cat marker; kill -0 {pid} && echo alive")).await.unwrap();
         assert_eq!(inside, "0 kept\nalive\n", "{id}");
-        daemon.ask(&format!("destroy {id}")).await.unwrap();
+        daemon.expect_ok(&format!("destroy {id}")).await.unwrap();
     }
-    let strays = settled(&place, &Expected { daemon: daemon.pid(), ..Expected::default() }).await;
+    let strays = wait_for_resources(&layout, &Expected { daemon: daemon.pid(), ..Expected::default() }).await;
     assert!(strays.is_empty(), "{}", strays.join("\n"));
     daemon.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_create_that_was_half_done_is_undone_at_every_point() {
+async fn incomplete_creates_are_rolled_back() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let kept = rig.create().await.unwrap();
     let spec = |id: &str, slot| SandboxSpec {
@@ -120,14 +128,14 @@ async fn a_create_that_was_half_done_is_undone_at_every_point() {
         limits: driver::Limits { cpu: 2, memory_mb: 2048 },
         disk_mb: 5120,
     };
-    let (made, started) = (spec("sb_halfmade", 900), spec("sb_halfstarted", 901));
-    let half = rig.data.join("sandboxes/sb_halfcopied");
+    let (created, started) = (spec("sb_halfmade", 900), spec("sb_halfstarted", 901));
+    let partial = rig.data.join("sandboxes/sb_halfcopied");
     let halted = rig.halt().await;
-    halted.driver.create(&made).await.unwrap();
+    halted.driver.create(&created).await.unwrap();
     halted.driver.create(&started).await.unwrap();
     halted.driver.start(&started, None).await.unwrap();
-    fs::create_dir_all(&half).unwrap();
-    fs::write(half.join("disk.img.new"), vec![0; 4096]).unwrap();
+    fs::create_dir_all(&partial).unwrap();
+    fs::write(partial.join("disk.img.new"), vec![0; 4096]).unwrap();
     let rig = halted.start().await.unwrap();
     assert_eq!(rig.recovered, Recovered { running: 1, orphans: 3, ..Recovered::default() });
     assert_on_host(&rig, &[&kept], &[]).await;
@@ -135,7 +143,7 @@ async fn a_create_that_was_half_done_is_undone_at_every_point() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_and_a_resume_that_were_not_committed_are_taken_back() {
+async fn an_uncommitted_pause_and_resume_are_rolled_back() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let (running, paused) = (rig.create().await.unwrap(), rig.create().await.unwrap());
     let (running_pid, paused_pid) = (mark(&rig, &running).await, mark(&rig, &paused).await);
@@ -151,16 +159,16 @@ async fn a_pause_and_a_resume_that_were_not_committed_are_taken_back() {
     assert_eq!(rig.driver.inspect(&paused).await.unwrap(), Presence::Paused);
     assert_eq!(state(&rig, &running).await, SandboxState::Running);
     assert_eq!(state(&rig, &paused).await, SandboxState::Paused);
-    // Nobody was told of either, so nobody is told of its end.
+    // The operations were not reported, so their rollback is not reported either.
     assert_eq!(events(&rig, &running).await, events_of_running);
     assert_eq!(events(&rig, &paused).await, events_of_paused);
-    is_marked(&rig, &running, running_pid).await;
-    is_marked(&rig, &paused, paused_pid).await;
+    assert_marked(&rig, &running, running_pid).await;
+    assert_marked(&rig, &paused, paused_pid).await;
     rig.clear().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
+async fn after_a_reboot_sandboxes_are_paused_and_can_be_resumed() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let (running, paused) = (rig.create().await.unwrap(), rig.create().await.unwrap());
     let config = api::SandboxConfig { workdir: "/srv/deep/er".to_owned(), ..e2e::config() };
@@ -177,10 +185,10 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
         rig.engine.sandbox("test", &running).status().await.unwrap().record.started_at.unwrap().0;
     let halted = rig.halt().await;
     reboot(&halted).await;
-    // The host may be off for days: a sandbox ran until its disk was last written, and no longer.
-    let last_sign = std::time::UNIX_EPOCH + std::time::Duration::from_millis(started_ms + 7);
-    let disk = halted.place.data.join("sandboxes").join(running.as_str()).join("disk.img");
-    fs::File::options().write(true).open(disk).unwrap().set_modified(last_sign).unwrap();
+    // The host may be off for days: the running time ends when the disk was last written.
+    let last_write = std::time::UNIX_EPOCH + std::time::Duration::from_millis(started_ms + 7);
+    let disk = halted.layout.data.join("sandboxes").join(running.as_str()).join("disk.img");
+    fs::File::options().write(true).open(disk).unwrap().set_modified(last_write).unwrap();
     let rig = halted.start().await.unwrap();
     assert_eq!(rig.recovered, Recovered { stopped: 3, ..Recovered::default() });
     assert_eq!(
@@ -196,7 +204,7 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
         assert_eq!((last.kind.as_str(), &last.data["message"]), ("sandbox.error", &LOST.into()));
     }
 
-    // A second start has nothing new to say.
+    // A second start records no further events.
     let before = events(&rig, &running).await;
     let rig = rig.restart().await.unwrap();
     assert_eq!(rig.recovered, Recovered { stopped: 3, ..Recovered::default() });
@@ -212,7 +220,7 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
     );
     rig.engine.sandbox("test", &paused).resume().await.unwrap();
     assert_eq!(rig.output(&paused, "cat marker").await.unwrap(), "kept\n");
-    // Said once.
+    // The note is recorded once.
     rig.engine.sandbox("test", &running).pause().await.unwrap();
     rig.engine.sandbox("test", &running).resume().await.unwrap();
     assert_eq!(events(&rig, &running).await.pop().unwrap().data.get("note"), None);
@@ -224,28 +232,28 @@ async fn after_a_reboot_sandboxes_are_paused_on_their_disks_and_start_again() {
 async fn orphans_of_every_kind_are_removed() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let kept = rig.create().await.unwrap();
-    let place = rig.place().clone();
+    let layout = rig.layout().clone();
     let halted = rig.halt().await;
 
-    let disk = place.data.join("sandboxes/sb_straydisk");
+    let disk = layout.data.join("sandboxes/sb_straydisk");
     fs::create_dir_all(&disk).unwrap();
     fs::write(disk.join("disk.img"), "no file system").unwrap();
-    fs::create_dir_all(place.run.join("sandboxes/sb_straybundle/rootfs")).unwrap();
-    fs::create_dir_all(place.run.join("runtime/sb_straystate")).unwrap();
-    fs::write(place.run.join("runtime/sb_straystate/state.json"), "{").unwrap();
-    fs::create_dir_all(place.data.join("templates/new-5120mb-4194305-ThreadId(1)/tree")).unwrap();
-    // In every hierarchy, and with a process and a child of it in a group further below.
-    for hierarchy in cgroups(&place, kept.as_str()).iter().filter_map(|dir| dir.parent()) {
+    fs::create_dir_all(layout.run.join("sandboxes/sb_straybundle/rootfs")).unwrap();
+    fs::create_dir_all(layout.run.join("runtime/sb_straystate")).unwrap();
+    fs::write(layout.run.join("runtime/sb_straystate/state.json"), "{").unwrap();
+    fs::create_dir_all(layout.data.join("templates/new-5120mb-4194305-ThreadId(1)/tree")).unwrap();
+    // In every hierarchy: an empty cgroup, and one with a process.
+    for hierarchy in cgroups(&layout, kept.as_str()).iter().filter_map(|dir| dir.parent()) {
         fs::create_dir(hierarchy.join("sb_straycgroup")).unwrap();
     }
-    let crowded: Vec<PathBuf> = cgroups(&place, kept.as_str())
+    let occupied: Vec<PathBuf> = cgroups(&layout, kept.as_str())
         .iter()
         .map(|dir| dir.parent().unwrap().join("sb_strayprocess"))
         .collect();
-    // Not our child: who waits for it is not what this is about.
+    // Started by another process, so that it is not a child of this one and need not be waited for.
     let spawned = Command::new("bash").args(["-c", "sleep 4321 >/dev/null 2>&1 & echo $!"]).output().unwrap();
     let stray = String::from_utf8(spawned.stdout).unwrap().trim().to_owned();
-    for dir in &crowded {
+    for dir in &occupied {
         fs::create_dir(dir).unwrap();
         inherit_cpuset(dir);
         fs::write(dir.join("cgroup.procs"), &stray).unwrap();
@@ -260,7 +268,7 @@ async fn orphans_of_every_kind_are_removed() {
     rig.clear().await.unwrap();
 }
 
-/// A new v1 cpuset takes nobody before it has processors and memory.
+/// A new v1 cpuset accepts no process before it has processors and memory.
 fn inherit_cpuset(dir: &Path) {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if let Ok(text) = fs::read_to_string(dir.parent().unwrap().join(file)) {
@@ -270,34 +278,34 @@ fn inherit_cpuset(dir: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_of_dead_clients_end_also_in_sandboxes_that_were_paused() {
-    let place = Place::fresh();
-    let _sweeper = Sweeper::new(&place, &RigOptions::default());
-    let daemon = std::sync::Arc::new(Daemon::start(Path::new(VICTIM), &place, 0, 64).unwrap());
+async fn commands_of_dead_clients_end_in_paused_sandboxes_too() {
+    let layout = RigLayout::unused();
+    let _cleanup = CleanupGuard::new(&layout, &RigOptions::default());
+    let daemon = std::sync::Arc::new(Daemon::start(Path::new(VICTIM), &layout, 0, 64).unwrap());
     daemon.ready().await.unwrap();
-    let id = daemon.ask("create").await.unwrap();
+    let id = daemon.expect_ok("create").await.unwrap();
     let (client, request) = (std::sync::Arc::clone(&daemon), format!("exec {id} touch started; sleep 4322"));
     let waiting = tokio::spawn(async move { client.call(&request).await });
-    while daemon.ask(&format!("exec {id} ls")).await.unwrap() != "0 started\n" {}
-    daemon.ask(&format!("pause {id}")).await.unwrap();
+    while daemon.expect_ok(&format!("exec {id} ls")).await.unwrap() != "0 started\n" {}
+    daemon.expect_ok(&format!("pause {id}")).await.unwrap();
     daemon.kill().await.unwrap();
-    assert_eq!(waiting.await.unwrap(), e2e::Answer::Lost);
+    assert_eq!(waiting.await.unwrap(), e2e::CallOutcome::Lost);
 
-    let daemon = Daemon::start(Path::new(VICTIM), &place, 0, 64).unwrap();
+    let daemon = Daemon::start(Path::new(VICTIM), &layout, 0, 64).unwrap();
     assert_eq!(daemon.ready().await.unwrap().paused, 1);
-    daemon.ask(&format!("resume {id}")).await.unwrap();
-    let looks = std::time::Instant::now();
-    while sleeps_on_host(&place, &id) {
-        assert!(looks.elapsed().as_secs() < 5, "a resume alone does not end the commands of dead clients");
+    daemon.expect_ok(&format!("resume {id}")).await.unwrap();
+    let start = std::time::Instant::now();
+    while is_sleep_running(&layout, &id) {
+        assert!(start.elapsed().as_secs() < 5, "a resume alone does not end the commands of dead clients");
         tokio::task::yield_now().await;
     }
-    daemon.ask(&format!("destroy {id}")).await.unwrap();
+    daemon.expect_ok(&format!("destroy {id}")).await.unwrap();
     daemon.stop().await.unwrap();
 }
 
-/// Whether the command runs, seen from outside so that no request of ours wakes anything.
-fn sleeps_on_host(place: &Place, id: &str) -> bool {
-    let procs = cgroups(place, id)
+/// Whether the command runs. Reads the host's cgroups, because a request would resume the sandbox.
+fn is_sleep_running(layout: &RigLayout, id: &str) -> bool {
+    let procs = cgroups(layout, id)
         .iter()
         .filter_map(|dir| fs::read_to_string(dir.join("cgroup.procs")).ok())
         .collect::<String>();
@@ -307,7 +315,7 @@ fn sleeps_on_host(place: &Place, id: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_whose_disk_is_missing_starts_on_an_empty_one() {
+async fn a_sandbox_without_its_disk_starts_with_an_empty_one() {
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let id = rig.create().await.unwrap();
     mark(&rig, &id).await;
@@ -322,7 +330,7 @@ async fn a_sandbox_whose_disk_is_missing_starts_on_an_empty_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_disk_is_mended_and_one_beyond_that_refuses_without_a_trace() {
+async fn a_damaged_disk_is_repaired_and_an_irreparable_one_refused() {
     use std::os::unix::fs::FileExt;
     let rig = Rig::new(RigOptions::default()).await.unwrap();
     let (damaged, ruined) = (rig.create().await.unwrap(), rig.create().await.unwrap());
@@ -333,7 +341,7 @@ async fn a_damaged_disk_is_mended_and_one_beyond_that_refuses_without_a_trace() 
     let (damaged_disk, ruined_disk) = (disk(&damaged), disk(&ruined));
     let halted = rig.halt().await;
     reboot(&halted).await;
-    // The group descriptors of the first block: the kernel refuses such a file system, and e2fsck has copies.
+    // Overwrites the group descriptors: the kernel refuses such a file system, e2fsck repairs it from backups.
     let file = fs::File::options().write(true).open(&damaged_disk).unwrap();
     file.write_all_at(&[0xff; 4096], 4096).unwrap();
     let file = fs::File::options().write(true).open(&ruined_disk).unwrap();
@@ -346,10 +354,10 @@ async fn a_damaged_disk_is_mended_and_one_beyond_that_refuses_without_a_trace() 
     let error = rig.engine.sandbox("test", &ruined).resume().await.unwrap_err();
     assert!(matches!(error, engine::EngineError::Backend(_)), "{error:?}");
     let Err(error) = rig.engine.sandbox("test", &ruined).execute(command("true")).await else {
-        panic!("it runs on nothing")
+        panic!("a command ran without a file system")
     };
     assert!(matches!(error, engine::EngineError::Backend(_)), "{error:?}");
-    // It stays paused, and gives back what it was to have.
+    // It stays paused and releases the reserved capacity.
     assert_eq!(state(&rig, &ruined).await, SandboxState::Paused);
     assert_eq!(rig.engine.capacity().1.cpu, 2);
     assert_on_host(&rig, &[&damaged], &[&ruined]).await;

@@ -1,4 +1,4 @@
-//! The program `sbx` as a person and as a script use it, on a real service.
+//! `sbx` in interactive use and in scripts, against a real service.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "sbx/bytes.rs"]
@@ -28,26 +28,26 @@ use e2e::service::{Service, ServiceOptions};
 use serde_json::Value;
 use skip::skipped;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn program() -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx").canonicalize();
     path.unwrap_or_else(|_| panic!("no target/bin/sbx: run './dev build' first"))
 }
 
-/// A person with an account and an empty home.
-struct Person {
+/// A user of `sbx` with a service, an account and an empty home directory.
+struct TestUser {
     service: Service,
     home: tempfile::TempDir,
     key: String,
 }
 
-impl Person {
+impl TestUser {
     async fn new() -> Self {
-        Self::of(&ServiceOptions::default()).await
+        Self::with_options(&ServiceOptions::default()).await
     }
 
-    async fn of(options: &ServiceOptions) -> Self {
+    async fn with_options(options: &ServiceOptions) -> Self {
         let service = Service::start(options).await.unwrap();
         let account = service.account().await.unwrap();
         let key = account.authorization().trim_start_matches("Bearer ").to_owned();
@@ -58,8 +58,8 @@ impl Person {
         format!("https://{}", self.service.address)
     }
 
-    /// Who has not said yet where the service is.
-    fn stranger(&self) -> Command {
+    /// `sbx` without the address and key of the service.
+    fn sbx_without_login(&self) -> Command {
         // starts: sbx
         let mut command = Command::new(program());
         command
@@ -72,7 +72,7 @@ impl Person {
     }
 
     fn sbx(&self) -> Command {
-        let mut command = self.stranger();
+        let mut command = self.sbx_without_login();
         command
             .env("SANDBOXD_URL", self.url())
             .env("SANDBOXD_API_KEY", &self.key)
@@ -80,8 +80,7 @@ impl Person {
         command
     }
 
-    /// On a terminal of its own. The words go through a shell, whichever is this machine's, that makes way: one that stays is
-    /// interrupted with it.
+    /// `sbx` on a terminal. The shell that parses the words must exec: a shell that stays would be interrupted too.
     fn on_a_terminal(&self, words: &str) -> Command {
         let mut command = Command::new("script");
         for (name, value) in self.sbx().get_envs() {
@@ -96,23 +95,23 @@ impl Person {
         self.sbx().args(words).output().unwrap()
     }
 
-    /// What it prints when it works.
-    fn says(&self, words: &[&str]) -> String {
+    /// The output of a command that must succeed.
+    fn stdout(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
     fn json(&self, words: &[&str]) -> Value {
-        serde_json::from_str(&self.says(words)).unwrap()
+        serde_json::from_str(&self.stdout(words)).unwrap()
     }
 
     fn create(&self) -> String {
-        self.says(&["create", Service::image()]).trim().to_owned()
+        self.stdout(&["create", Service::image()]).trim().to_owned()
     }
 
     fn live(&self) -> Vec<String> {
-        self.says(&["ls", "-q"]).lines().map(str::to_owned).collect()
+        self.stdout(&["ls", "-q"]).lines().map(str::to_owned).collect()
     }
 }
 
@@ -125,37 +124,37 @@ fn code(output: &Output) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_prints_what_its_command_does_ends_like_it_and_leaves_nothing() {
-    let person = Person::new().await;
+async fn a_run_passes_on_output_and_exit_code_and_leaves_nothing() {
+    let user = TestUser::new().await;
     let image = Service::image();
-    let output = person.run(&["run", image, "--", "echo out; echo err >&2; exit 3"]);
+    let output = user.run(&["run", image, "--", "echo out; echo err >&2; exit 3"]);
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("out\n", "err\n"));
     assert_eq!(code(&output), 3);
-    assert_eq!(code(&person.run(&["run", image, "--", "kill -9 $$"])), 137);
-    assert_eq!(code(&person.run(&["run", image, "--timeout", "300ms", "--", "sleep 60"])), 137);
-    assert_eq!(code(&person.run(&["run", image, "-w", "/srv", "--", "exit 143"])), 143);
+    assert_eq!(code(&user.run(&["run", image, "--", "kill -9 $$"])), 137);
+    assert_eq!(code(&user.run(&["run", image, "--timeout", "300ms", "--", "sleep 60"])), 137);
+    assert_eq!(code(&user.run(&["run", image, "-w", "/srv", "--", "exit 143"])), 143);
     assert_eq!(
-        person.says(&["run", image, "-e", "A=it's", "--", "printf", "%s|", "$A", "a b", ""]),
+        user.stdout(&["run", image, "-e", "A=it's", "--", "printf", "%s|", "$A", "a b", ""]),
         "$A|a b||"
     );
     assert_eq!(
-        person.says(&["run", image, "-e", "A=it's", "-w", "/srv/x", "--", "echo $A; pwd"]),
+        user.stdout(&["run", image, "-e", "A=it's", "-w", "/srv/x", "--", "echo $A; pwd"]),
         "it's\n/srv/x\n"
     );
-    assert_eq!(person.says(&["run", image, "--buffered", "--", "printf 'no end'"]), "no end");
-    let result = person.json(&["--json", "run", image, "--buffered", "--", "echo a"]);
+    assert_eq!(user.stdout(&["run", image, "--buffered", "--", "printf 'no end'"]), "no end");
+    let result = user.json(&["--json", "run", image, "--buffered", "--", "echo a"]);
     assert_eq!((result["stdout"].as_str(), result["exitCode"].as_i64()), (Some("a\n"), Some(0)));
-    let lines = person.says(&["run", "--json", image, "--", "echo a; echo b >&2"]);
+    let lines = user.stdout(&["run", "--json", image, "--", "echo a; echo b >&2"]);
     let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert!(names.contains(&"stdout") && names.contains(&"stderr") && names[2] == "done", "{lines}");
-    assert_eq!(person.live(), Vec::<String>::new());
+    assert_eq!(user.live(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn input_is_fed_and_output_is_not_held_back() {
-    let person = Person::new().await;
-    let mut child = person
+async fn input_is_passed_and_output_is_not_delayed() {
+    let user = TestUser::new().await;
+    let mut child = user
         .sbx()
         .args(["run", "-i", Service::image(), "--", "wc -c; echo now; sleep 30"])
         .stdin(Stdio::piped())
@@ -167,20 +166,20 @@ async fn input_is_fed_and_output_is_not_held_back() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap().trim(), "100000");
     assert_eq!(lines.next().unwrap().unwrap(), "now");
-    assert!(begin.elapsed() < Duration::from_secs(15), "a line was held back");
+    assert!(begin.elapsed() < Duration::from_secs(15), "a line was delayed");
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    let lines = person.says(&["run", Service::image(), "--", "seq 1 50000"]);
+    let lines = user.stdout(&["run", Service::image(), "--", "seq 1 50000"]);
     assert!(lines.lines().eq((1..=50_000).map(|n| n.to_string())));
 }
 
-/// Input that is long in coming, and copies, take nothing of the time of the sandbox.
+/// Reading slow input, and copying, do not count against the timeout of the sandbox.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_of_run_begins_when_its_input_is_there() {
-    let person = Person::new().await;
+async fn run_creates_its_sandbox_after_reading_the_input() {
+    let user = TestUser::new().await;
     let local = tempfile::tempdir().unwrap();
     let volume = format!("{}:/a", local.path().display());
-    let mut child = person
+    let mut child = user
         .sbx()
         .args(["run", "-i", "-v", &volume, Service::image(), "--", "wc -c; sleep 30"])
         .stdin(Stdio::piped())
@@ -188,18 +187,18 @@ async fn a_sandbox_of_run_begins_when_its_input_is_there() {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    // More than the pipe holds, so it is being read.
+    // More than a pipe buffer, so sbx is reading it.
     input.write_all(&[b'x'; 1_000_000]).unwrap();
-    assert_eq!(person.live(), Vec::<String>::new());
+    assert_eq!(user.live(), Vec::<String>::new());
     drop(input);
     let mut counted = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut counted).unwrap();
     assert_eq!(counted.trim(), "1000000");
-    let [id] = &person.live()[..] else { panic!("one is there") };
-    let seen = &person.json(&["inspect", id])[0];
-    assert!(seen["timeoutMs"].as_u64().unwrap() > 3_600_000, "{seen}");
-    // Left behind, it ends when that is over, and is not kept as a paused one.
-    assert_eq!(seen["idleTimeoutMs"], 0);
+    let [id] = &user.live()[..] else { panic!("expected one sandbox") };
+    let details = &user.json(&["inspect", id])[0];
+    assert!(details["timeoutMs"].as_u64().unwrap() > 3_600_000, "{details}");
+    // If sbx is killed, the sandbox ends at its timeout and is not paused when idle.
+    assert_eq!(details["idleTimeoutMs"], 0);
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
@@ -214,63 +213,63 @@ fn signal(child: &Child, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sandboxes_are_made_listed_paused_and_removed() {
-    let person = Person::new().await;
+async fn sandboxes_are_created_listed_paused_and_removed() {
+    let user = TestUser::new().await;
     let image = Service::image();
-    let id = person.says(&["create", image, "-m", "job=17", "--idle", "0", "--timeout", "1h"]);
+    let id = user.stdout(&["create", image, "-m", "job=17", "--idle", "0", "--timeout", "1h"]);
     let id = id.trim();
-    let other = person.create();
-    let table = person.says(&["ls"]);
+    let other = user.create();
+    let table = user.stdout(&["ls"]);
     assert!(table.starts_with("ID ") && table.contains(id) && table.contains(image), "{table}");
-    assert!(!table.contains('\x1b'), "colours for a program");
-    assert_eq!(person.says(&["ls", "-q", "-m", "job=17"]).trim(), id);
-    let seen = &person.json(&["inspect", id])[0];
-    assert_eq!((&seen["idleTimeoutMs"], &seen["timeoutMs"]), (&0.into(), &3_600_000.into()));
-    assert_eq!(person.says(&["pause", id, &other]), format!("{id}\n{other}\n"));
-    assert_eq!(person.says(&["ls", "-q", "--state", "paused"]).lines().count(), 2);
-    let refused = person.run(&["exec", "--no-resume", id, "--", "true"]);
+    assert!(!table.contains('\x1b'), "colours in a pipe");
+    assert_eq!(user.stdout(&["ls", "-q", "-m", "job=17"]).trim(), id);
+    let details = &user.json(&["inspect", id])[0];
+    assert_eq!((&details["idleTimeoutMs"], &details["timeoutMs"]), (&0.into(), &3_600_000.into()));
+    assert_eq!(user.stdout(&["pause", id, &other]), format!("{id}\n{other}\n"));
+    assert_eq!(user.stdout(&["ls", "-q", "--state", "paused"]).lines().count(), 2);
+    let refused = user.run(&["exec", "--no-resume", id, "--", "true"]);
     assert_eq!(code(&refused), 125);
     assert!(text(&refused.stderr).contains("INVALID_STATE"), "{}", text(&refused.stderr));
-    assert_eq!(person.json(&["resume", "--json", id])["state"], "running");
-    assert_eq!(person.says(&["exec", id, "-e", "A=1", "-w", "/tmp", "--", "echo $A; pwd"]), "1\n/tmp\n");
-    let gone = person.run(&["rm", "sb_00000000", id]);
-    assert_eq!((code(&gone), text(&gone.stdout)), (125, format!("{id}\n")));
-    assert_eq!(person.live(), [other]);
-    person.says(&["rm", "--all"]);
-    assert_eq!(person.live(), Vec::<String>::new());
-    let all = person.json(&["ls", "--all", "--json"]);
+    assert_eq!(user.json(&["resume", "--json", id])["state"], "running");
+    assert_eq!(user.stdout(&["exec", id, "-e", "A=1", "-w", "/tmp", "--", "echo $A; pwd"]), "1\n/tmp\n");
+    let removed = user.run(&["rm", "sb_00000000", id]);
+    assert_eq!((code(&removed), text(&removed.stdout)), (125, format!("{id}\n")));
+    assert_eq!(user.live(), [other]);
+    user.stdout(&["rm", "--all"]);
+    assert_eq!(user.live(), Vec::<String>::new());
+    let all = user.json(&["ls", "--all", "--json"]);
     assert!(all.as_array().unwrap().iter().all(|item| item["state"] == "terminated"));
     assert_eq!(all.as_array().unwrap().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_inside_is_shown() {
-    let person = Person::new().await;
-    let id = person.create();
-    person.says(&["exec", &id, "--", "sleep 4711 & (while :; do :; done) & echo"]);
-    let table = person.says(&["ps", &id]);
+async fn processes_of_a_sandbox_are_shown() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    user.stdout(&["exec", &id, "--", "sleep 4711 & (while :; do :; done) & echo"]);
+    let table = user.stdout(&["ps", &id]);
     assert!(table.starts_with("PID ") && table.contains("sleep 4711"), "{table}");
-    let processes = person.json(&["--json", "ps", &id]);
+    let processes = user.json(&["--json", "ps", &id]);
     let sleep =
         processes.as_array().unwrap().iter().find(|process| process["command"] == "sleep 4711").unwrap();
     assert!(sleep["memoryKb"].as_u64().unwrap() > 0 && sleep["user"] == "0", "{sleep}");
-    let busiest = person.says(&["top", &id, "--every", "500ms"]);
+    let busiest = user.stdout(&["top", &id, "--every", "500ms"]);
     let first = busiest.lines().nth(1).unwrap();
     let share: f64 = first.split_whitespace().nth(2).unwrap().parse().unwrap();
     assert!(share > 10.0, "{busiest}");
-    person.says(&["pause", &id]);
-    assert_eq!(code(&person.run(&["ps", &id])), 125);
+    user.stdout(&["pause", &id]);
+    assert_eq!(code(&user.run(&["ps", &id])), 125);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_are_told_with_what_helps() {
-    let person = Person::new().await;
+async fn errors_name_the_remedy() {
+    let user = TestUser::new().await;
     let wrong = |words: &[&str], parts: &[&str]| {
-        let output = person.run(words);
-        let said = text(&output.stderr);
-        assert_eq!(code(&output), 125, "{words:?}: {said}");
+        let output = user.run(words);
+        let stderr = text(&output.stderr);
+        assert_eq!(code(&output), 125, "{words:?}: {stderr}");
         for part in parts {
-            assert!(said.contains(part), "{words:?}: {said:?} lacks {part:?}");
+            assert!(stderr.contains(part), "{words:?}: {stderr:?} lacks {part:?}");
         }
     };
     wrong(&["exec", "sb_00000000", "--", "true"], &["SANDBOX_NOT_FOUND", "request req_", "sbx ls"]);
@@ -284,119 +283,122 @@ async fn mistakes_are_told_with_what_helps() {
     wrong(&["--url", "http://a.example", "ls"], &["in the clear"]);
     wrong(&["--profile", "nowhere", "ls"], &["nowhere", "sbx login"]);
     wrong(&["frobnicate"], &["frobnicate"]);
-    let output = person.sbx().env("SANDBOXD_API_KEY", "sk_wrong").arg("ls").output().unwrap();
+    let output = user.sbx().env("SANDBOXD_API_KEY", "sk_wrong").arg("ls").output().unwrap();
     assert!(text(&output.stderr).contains("UNAUTHORIZED") && text(&output.stderr).contains("sbx login"));
-    let output = person.stranger().arg("ls").output().unwrap();
+    let output = user.sbx_without_login().arg("ls").output().unwrap();
     assert!(text(&output.stderr).contains("local.key"), "{}", text(&output.stderr));
     // As `sbx ls | head -0` does.
     let mut child =
-        person.sbx().args(["ls", "--all"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        user.sbx().args(["ls", "--all"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
-    assert_eq!(code(&person.run(&["--help"])), 0);
+    assert_eq!(code(&user.run(&["--help"])), 0);
 }
 
-/// As the user of a service, who has none.
+/// A service user often has no home directory.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_home_needs_no_profile() {
-    let person = Person::new().await;
-    let homeless = |mut command: Command, words: &[&str]| {
+async fn sbx_works_without_a_home_directory() {
+    let user = TestUser::new().await;
+    let without_home = |mut command: Command, words: &[&str]| {
         let output = command.env_remove("HOME").args(words).output().unwrap();
         (code(&output), text(&output.stderr))
     };
-    assert_eq!(homeless(person.sbx(), &["ls"]), (0, String::new()));
-    // The daemon of this machine leaves its key for its owner.
-    let mut local = person.stranger();
-    local.env("SANDBOXD_DATA_DIR", &person.service.place.data);
-    assert_eq!(homeless(local, &["--url", &person.url(), "ls"]), (0, String::new()));
+    assert_eq!(without_home(user.sbx(), &["ls"]), (0, String::new()));
+    // The key of a local daemon is in its data directory.
+    let mut local = user.sbx_without_login();
+    local.env("SANDBOXD_DATA_DIR", &user.service.layout.data);
+    assert_eq!(without_home(local, &["--url", &user.url(), "ls"]), (0, String::new()));
     for words in [&["--profile", "work", "ls"][..], &["login"]] {
-        let (code, said) = homeless(person.sbx(), words);
-        assert!(code == 125 && said.contains("neither XDG_CONFIG_HOME nor HOME is set"), "{words:?}: {said}");
+        let (code, stderr) = without_home(user.sbx(), words);
+        assert!(
+            code == 125 && stderr.contains("neither XDG_CONFIG_HOME nor HOME is set"),
+            "{words:?}: {stderr}"
+        );
     }
-    let mut nowhere = person.sbx();
-    nowhere.env("HOME", "/dev/null");
-    assert!(nowhere.arg("ls").output().unwrap().status.success());
+    let mut invalid_home = user.sbx();
+    invalid_home.env("HOME", "/dev/null");
+    assert!(invalid_home.arg("ls").output().unwrap().status.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_is_kept_for_its_owner_alone_and_for_that_service() {
-    let person = Person::new().await;
+async fn a_login_is_private_and_used_only_for_its_service() {
+    let user = TestUser::new().await;
     let log_in = |words: &[&str], key: &str| {
-        let mut command = person.stranger();
+        let mut command = user.sbx_without_login();
         command
-            .args(["--url", &person.url(), "login"])
+            .args(["--url", &user.url(), "login"])
             .args(words)
             .stdin(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // It may refuse before it reads.
+        // It may fail before it reads the key.
         let _ = child.stdin.take().unwrap().write_all(key.as_bytes());
         child.wait_with_output().unwrap()
     };
-    let output = log_in(&[], &person.key);
-    let said = text(&output.stderr);
-    assert_eq!(code(&output), 125, "{said}");
-    let fingerprint = said.split_whitespace().find(|word| word.starts_with("sha256:")).unwrap();
+    let output = log_in(&[], &user.key);
+    let stderr = text(&output.stderr);
+    assert_eq!(code(&output), 125, "{stderr}");
+    let fingerprint = stderr.split_whitespace().find(|word| word.starts_with("sha256:")).unwrap();
     let output = log_in(&["--fingerprint", fingerprint], "sk_wrong");
     assert!(text(&output.stderr).contains("UNAUTHORIZED"), "{}", text(&output.stderr));
-    let file = person.home.path().join(".config/sbx/config.toml");
-    assert!(!file.exists(), "a key that does not work was kept");
-    let output = log_in(&["--fingerprint", fingerprint], &person.key);
+    let file = user.home.path().join(".config/sbx/config.toml");
+    assert!(!file.exists(), "an invalid key was stored");
+    let output = log_in(&["--fingerprint", fingerprint], &user.key);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let listed = person.stranger().arg("ls").output().unwrap();
+    let listed = user.sbx_without_login().arg("ls").output().unwrap();
     assert!(listed.status.success(), "{}", text(&listed.stderr));
-    let certificate = person.service.certificate_file().unwrap();
-    let output = log_in(&["--profile", "two", "--certificate", certificate.to_str().unwrap()], &person.key);
+    let certificate = user.service.certificate_file().unwrap();
+    let output = log_in(&["--profile", "two", "--certificate", certificate.to_str().unwrap()], &user.key);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let listed = person.stranger().args(["--profile", "two", "ls"]).output().unwrap();
+    let listed = user.sbx_without_login().args(["--profile", "two", "ls"]).output().unwrap();
     assert!(listed.status.success(), "{}", text(&listed.stderr));
-    // The key was kept for another service.
-    let elsewhere = person.stranger().args(["--url", "https://127.0.0.1:9", "ls"]).output().unwrap();
+    // The stored key is used only for its own service.
+    let elsewhere = user.sbx_without_login().args(["--url", "https://127.0.0.1:9", "ls"]).output().unwrap();
     assert!(text(&elsewhere.stderr).contains("no API key"), "{}", text(&elsewhere.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shells_complete_commands_and_live_ids() {
-    let person = Person::new().await;
-    let (id, gone) = (person.create(), person.create());
-    person.says(&["rm", &gone]);
-    let candidates = person.says(&["__complete", "--", "exec", ""]);
+async fn completion_offers_commands_and_ids_of_live_sandboxes() {
+    let user = TestUser::new().await;
+    let (id, gone) = (user.create(), user.create());
+    user.stdout(&["rm", &gone]);
+    let candidates = user.stdout(&["__complete", "--", "exec", ""]);
     assert_eq!(candidates, format!("{id}\t{}, running\n", Service::image()));
-    assert_eq!(person.says(&["__complete", "--", "resume", "sb_"]), "");
-    assert!(person.says(&["__complete", "--", "ins"]).starts_with("inspect\t"));
+    assert_eq!(user.stdout(&["__complete", "--", "resume", "sb_"]), "");
+    assert!(user.stdout(&["__complete", "--", "ins"]).starts_with("inspect\t"));
     let script = r#"source <(sbx completion bash)
         COMP_WORDS=(sbx exec sb_) COMP_CWORD=2; _sbx; echo "${COMPREPLY[@]}""#;
     let dir = program().parent().unwrap().to_owned();
     let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
     let mut bash = Command::new("bash");
-    for (name, value) in person.sbx().get_envs() {
+    for (name, value) in user.sbx().get_envs() {
         bash.env(name, value.unwrap());
     }
     let output = bash.env("PATH", path).args(["-c", script]).output().unwrap();
     assert_eq!(text(&output.stdout).trim(), id, "{}", text(&output.stderr));
-    // Nobody there: no candidates, and no noise in somebody's line.
-    let output = person.stranger().args(["__complete", "--", "exec", ""]).output().unwrap();
+    // Without a service there are no candidates and no error messages in the command line.
+    let output = user.sbx_without_login().args(["__complete", "--", "exec", ""]).output().unwrap();
     assert_eq!((output.stdout.len(), output.stderr.len(), code(&output)), (0, 0, 0));
-    let pages = person.home.path().join("man");
-    person.says(&["man", pages.to_str().unwrap()]);
+    let pages = user.home.path().join("man");
+    user.stdout(&["man", pages.to_str().unwrap()]);
     let page = std::fs::read_to_string(pages.join("sbx-run.1")).unwrap();
     assert!(page.contains("in a new sandbox") && pages.join("sbx.1").exists());
     for shell in ["zsh", "fish"] {
-        assert!(person.says(&["completion", shell]).contains("__complete"));
+        assert!(user.stdout(&["completion", shell]).contains("__complete"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn colours_are_for_terminals() {
-    let person = Person::new().await;
-    person.create();
+async fn colours_are_used_only_on_terminals() {
+    let user = TestUser::new().await;
+    user.create();
     let on_a_terminal = |extra: &[(&str, &str)]| {
-        person.on_a_terminal("ls").env("TERM", "xterm").envs(extra.iter().copied()).output().ok()
+        user.on_a_terminal("ls").env("TERM", "xterm").envs(extra.iter().copied()).output().ok()
     };
     let Some(painted) = on_a_terminal(&[("NO_COLOR", "")]) else {
-        return skipped("colours_are_for_terminals", "the program 'script' is not installed");
+        return skipped("colours_are_used_only_on_terminals", "the program 'script' is not installed");
     };
     assert!(text(&painted.stdout).contains("\x1b[32mrunning"), "{:?}", text(&painted.stdout));
     let plain = on_a_terminal(&[("NO_COLOR", "1")]).unwrap();
@@ -404,42 +406,42 @@ async fn colours_are_for_terminals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_service_is_measured_from_here() {
-    let person = Person::new().await;
-    let lines = person.says(&["bench", "--json", "-n", "2", Service::image()]);
+async fn bench_measures_the_service() {
+    let user = TestUser::new().await;
+    let lines = user.stdout(&["bench", "--json", "-n", "2", Service::image()]);
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 8);
     assert!(rows.iter().all(|row| row["p50_ms"].as_f64().unwrap() > 0.0), "{lines}");
-    assert_eq!(person.live(), Vec::<String>::new());
-    assert_eq!(person.says(&["open"]).trim(), format!("{}/docs", person.url()));
+    assert_eq!(user.live(), Vec::<String>::new());
+    assert_eq!(user.stdout(&["open"]).trim(), format!("{}/docs", user.url()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ports_are_exposed_listed_opened_and_closed() {
-    let person = Person::new().await;
-    let id = person.create();
-    assert!(person.says(&["ports", &id]).starts_with("PORT"));
-    let port = person.service.address.port();
+    let user = TestUser::new().await;
+    let id = user.create();
+    assert!(user.stdout(&["ports", &id]).starts_with("PORT"));
+    let port = user.service.address.port();
     let url = |number: u16| format!("https://{number}-{}.sandboxes.localhost:{port}", id.replace('_', "-"));
-    assert_eq!(person.says(&["expose", &id, "8080", "9090"]), format!("{}\n{}\n", url(8080), url(9090)));
-    let public = person.json(&["--json", "expose", &id, "3000", "--public", "--no-resume"]);
+    assert_eq!(user.stdout(&["expose", &id, "8080", "9090"]), format!("{}\n{}\n", url(8080), url(9090)));
+    let public = user.json(&["--json", "expose", &id, "3000", "--public", "--no-resume"]);
     assert_eq!(
         (public["visibility"].as_str(), public["autoResume"].as_bool()),
         (Some("public"), Some(false))
     );
-    let listed = person.json(&["--json", "ports", &id]);
+    let listed = user.json(&["--json", "ports", &id]);
     let numbers: Vec<_> =
         listed.as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [3000, 8080, 9090]);
-    assert_eq!(person.says(&["open", &id, "3000"]).trim(), url(3000));
-    let opened = person.says(&["open", &id, "8080", "--for", "10m"]);
-    assert!(opened.starts_with(&format!("{}/?sandbox_token=spt_", url(8080))), "{opened}");
-    assert_eq!(person.says(&["unexpose", &id, "9090"]), "9090\n");
+    assert_eq!(user.stdout(&["open", &id, "3000"]).trim(), url(3000));
+    let link = user.stdout(&["open", &id, "8080", "--for", "10m"]);
+    assert!(link.starts_with(&format!("{}/?sandbox_token=spt_", url(8080))), "{link}");
+    assert_eq!(user.stdout(&["unexpose", &id, "9090"]), "9090\n");
     for words in
         [&["unexpose", &id, "9090"][..], &["open", &id, "9090"], &["expose", &id, "0"], &["open", &id]]
     {
-        assert_ne!(code(&person.run(words)), 0, "{words:?}");
+        assert_ne!(code(&user.run(words)), 0, "{words:?}");
     }
-    let output = person.run(&["open", &id, "9090"]);
+    let output = user.run(&["open", &id, "9090"]);
     assert!(text(&output.stderr).contains(&format!("'sbx expose {id} 9090'")), "{}", text(&output.stderr));
 }

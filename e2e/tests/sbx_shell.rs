@@ -1,4 +1,4 @@
-//! `sbx shell` as a person meets it: in a terminal, which tmux is here, with a full-screen editor inside.
+//! `sbx shell` in a real terminal, provided by tmux, with a full-screen editor.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/skip.rs"]
@@ -13,11 +13,11 @@ use hyper::Method;
 use serde_json::json;
 use skip::skipped;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-/// One program with an editor in it, for an image that has none.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Provides an editor for an image that has none.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// A window of tmux, on a server of its own, in which a shell runs.
+/// A window of a separate tmux server, with a shell.
 struct Window {
     socket: PathBuf,
 }
@@ -48,7 +48,7 @@ impl Window {
         output
     }
 
-    /// Keys by their names.
+    /// Sends keys by their names.
     fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
@@ -62,10 +62,10 @@ impl Window {
         String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).unwrap()
     }
 
-    async fn shows(&self, wanted: &str) {
+    async fn wait_for(&self, wanted: &str) {
         let begin = Instant::now();
         while !self.screen().contains(wanted) {
-            assert!(begin.elapsed() < PATIENCE, "no {wanted:?} on the screen:\n{}", self.screen());
+            assert!(begin.elapsed() < TIMEOUT, "no {wanted:?} on the screen:\n{}", self.screen());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -73,15 +73,15 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // Its shell and what runs in it end with it.
+        // Also ends the shell and its processes.
         let _ = self.command().arg("kill-server").output();
     }
 }
 
 async fn sandbox(client: &Client) -> String {
     let body = json!({ "image": Service::image(), "resources": { "memoryMb": 2048, "diskMb": 5120 }, "timeoutMs": 3_600_000 });
-    let made = client.post("/v1/sandboxes", &body).await.unwrap().is(201).unwrap();
-    let id = made["id"].as_str().unwrap().to_owned();
+    let sandbox = client.post("/v1/sandboxes", &body).await.unwrap().is(201).unwrap();
+    let id = sandbox["id"].as_str().unwrap().to_owned();
     let path = format!("/v1/sandboxes/{id}/files?path=/usr/bin/busybox&mode=755");
     let busybox = std::fs::read(BUSYBOX).unwrap();
     client
@@ -96,8 +96,8 @@ async fn sandbox(client: &Client) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shell_has_an_editor_a_size_and_outlives_the_daemon() {
-    const NAME: &str = "a_shell_has_an_editor_a_size_and_outlives_the_daemon";
+async fn a_shell_supports_editors_and_resizing_and_survives_the_daemon() {
+    const NAME: &str = "a_shell_supports_editors_and_resizing_and_survives_the_daemon";
     if Command::new("tmux").arg("-V").output().is_err() || !Path::new(BUSYBOX).exists() {
         return skipped(NAME, "tmux and busybox are needed, which './dev setup' installs");
     }
@@ -117,49 +117,49 @@ async fn a_shell_has_an_editor_a_size_and_outlives_the_daemon() {
     );
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx").canonicalize().unwrap();
     window.line("PS1='out'':side> '");
-    window.shows("out:side>").await;
+    window.wait_for("out:side>").await;
     window.line(&format!("clear; {} shell {id}", program.display()));
     window.line("PS1='in'':side> '; clear");
-    window.shows("in:side>").await;
+    window.wait_for("in:side>").await;
     window.line("stty size");
-    window.shows("24 90").await;
-    // A full-screen editor: it draws, takes keys, and leaves the screen as it was.
+    window.wait_for("24 90").await;
+    // A full-screen editor draws, reads keys, and restores the screen.
     window.line("busybox vi note");
-    window.shows("~\n~\n").await;
+    window.wait_for("~\n~\n").await;
     window.press(&["i"]);
     window.tmux(&["send-keys", "-l", "typed in vi"]);
     window.press(&["Escape"]);
-    // The editor takes an escape for itself only when nothing follows at once: another key might begin with it.
-    window.shows("- note").await;
+    // The editor accepts an escape only if no other key follows immediately, because it might begin a sequence.
+    window.wait_for("- note").await;
     window.line(":wq");
-    window.shows("in:side>").await;
+    window.wait_for("in:side>").await;
     window.line("clear; sed s/typed/read/ note");
-    window.shows("read in vi").await;
-    // The window's size follows ours.
+    window.wait_for("read in vi").await;
+    // The terminal's size follows the window.
     window.tmux(&["resize-window", "-x", "70", "-y", "20"]);
     window.line("clear; sleep 0.5; stty size");
-    window.shows("20 70").await;
-    // Ctrl-C is for what runs inside.
+    window.wait_for("20 70").await;
+    // Ctrl-C is sent to the program in the sandbox.
     window.line("clear; sleep 600; echo 'inter''rupted'");
     tokio::time::sleep(Duration::from_millis(500)).await;
     window.press(&["C-c"]);
     window.line("echo 'goes'' on'");
-    window.shows("goes on").await;
-    // The daemon dies; the shell does not.
+    window.wait_for("goes on").await;
+    // The shell survives a kill of the daemon.
     window.line("clear; kept=yes; echo 'cle''ared'");
-    window.shows("cleared").await;
+    window.wait_for("cleared").await;
     service.kill().unwrap();
-    window.shows("lost").await;
-    // What is typed meanwhile waits for it.
+    window.wait_for("lost").await;
+    // Input typed while disconnected is sent after the reconnect.
     window.line("echo blind: $kept");
-    service.boot().await.unwrap();
-    window.shows("reconnected").await;
-    window.shows("blind: yes").await;
+    service.start_process().await.unwrap();
+    window.wait_for("reconnected").await;
+    window.wait_for("blind: yes").await;
     window.line("echo kept: $kept");
-    window.shows("kept: yes").await;
-    // The end gives our own terminal back as it was, and the exit code.
+    window.wait_for("kept: yes").await;
+    // At the end the local terminal is restored and the exit code is passed on.
     window.line("exit 7");
-    window.shows("out:side>").await;
+    window.wait_for("out:side>").await;
     window.line("echo code $?; stty -a | grep -o ' icanon'");
-    window.shows("code 7\n icanon").await;
+    window.wait_for("code 7\n icanon").await;
 }

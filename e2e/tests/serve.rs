@@ -1,4 +1,4 @@
-//! The daemon as its operator meets it: starts, the first key, keys while it runs, one daemon a directory, its end, its metrics.
+//! The daemon as operators see it: starts, the first key, key management, the lock on the data directory, shutdown, metrics.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Whatever ports are free.
-const ANYWHERE: [&str; 7] = [
+/// `serve` on free ports.
+const SERVE_ON_FREE_PORTS: [&str; 7] = [
     "serve",
     "--listen",
     "127.0.0.1:0",
@@ -23,11 +23,11 @@ const ANYWHERE: [&str; 7] = [
     "127.0.0.1:0",
 ];
 const STOPS_WITHIN: Duration = Duration::from_secs(20);
-/// A revocation works within a second; a machine under load may take a little longer to notice.
+/// A revocation takes effect within a second; a machine under load may need longer.
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
 fn key_file(service: &Service) -> PathBuf {
-    service.place.data.join("local.key")
+    service.layout.data.join("local.key")
 }
 
 fn first_key(service: &Service) -> String {
@@ -43,7 +43,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A daemon that a test started itself, and that does not outlive it.
+/// A daemon process that is killed when dropped.
 struct Daemon(Child);
 
 impl Daemon {
@@ -60,7 +60,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // One that has ended has nothing left to kill.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -68,7 +68,7 @@ impl Drop for Daemon {
 
 async fn stop(service: &Service) {
     service.signal(Signal::TERM).unwrap();
-    assert!(service.gone(STOPS_WITHIN).await.unwrap().success(), "{}", service.end_of_log());
+    assert!(service.wait_for_exit(STOPS_WITHIN).await.unwrap().success(), "{}", service.log_tail());
 }
 
 async fn sandbox(service: &Service, key: &str) -> String {
@@ -83,90 +83,90 @@ async fn run(service: &Service, key: &str, id: &str, command: &str) -> Value {
     client.post(&path, &json!({ "command": command })).await.unwrap().is(200).unwrap()
 }
 
-/// The log, once so many starts have said that they are ready: a request may be answered a moment before that.
-async fn welcomes(service: &Service, count: usize) -> String {
+/// Waits until the log has a number of ready messages; the daemon may answer requests slightly earlier.
+async fn wait_for_ready_messages(service: &Service, count: usize) -> String {
     let begin = Instant::now();
     loop {
-        let said = service.log();
-        if said.matches("sandboxd is ready at").count() == count {
-            return said;
+        let log = service.log();
+        if log.matches("sandboxd is ready at").count() == count {
+            return log;
         }
-        assert!(begin.elapsed() < STOPS_WITHIN, "{said}");
+        assert!(begin.elapsed() < STOPS_WITHIN, "{log}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// The first start makes a key that only root can read and says it once; it works, and what runs outlives a stop.
+/// The first start creates a key that only root can read and prints it once. Sandboxes continue to run across a restart.
 #[tokio::test]
-async fn a_first_and_a_second_start() {
+async fn the_first_start_creates_a_key_and_the_second_keeps_it() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let key = first_key(&service);
     assert_eq!(std::fs::metadata(key_file(&service)).unwrap().permissions().mode() & 0o7777, 0o600);
-    let said = welcomes(&service, 1).await;
-    assert!(said.contains(&format!("sandboxd is ready at https://{}\n", service.address)), "{said}");
-    assert_eq!(said.matches(&key).count(), 1, "{said}");
+    let log = wait_for_ready_messages(&service, 1).await;
+    assert!(log.contains(&format!("sandboxd is ready at https://{}\n", service.address)), "{log}");
+    assert_eq!(log.matches(&key).count(), 1, "{log}");
 
     let id = sandbox(&service, &key).await;
     run(&service, &key, &id, "echo kept > /workspace/file; sleep 300 > /dev/null 2>&1 &").await;
     stop(&service).await;
     let begin = Instant::now();
-    service.boot().await.unwrap();
+    service.start_process().await.unwrap();
     let took = begin.elapsed();
     assert!(took < Duration::from_secs(3), "the second start took {took:?}");
     assert_eq!(first_key(&service), key);
-    let said = welcomes(&service, 2).await;
-    assert_eq!(said.matches(&key).count(), 1, "the key was printed again: {said}");
-    assert_eq!(said.matches("/local.key\n").count(), 2, "{said}");
+    let log = wait_for_ready_messages(&service, 2).await;
+    assert_eq!(log.matches(&key).count(), 1, "the key was printed again: {log}");
+    assert_eq!(log.matches("/local.key\n").count(), 2, "{log}");
     let result = run(&service, &key, &id, "cat /workspace/file; pgrep -c sleep").await;
     assert_eq!(result["stdout"], "kept\n1\n");
 }
 
-/// A file that was removed is not made again, and one that the store does not know is made valid.
+/// A key file that the store does not know is made valid; a removed key file is not created again.
 #[tokio::test]
-async fn the_first_key_is_made_once_and_kept() {
+async fn the_first_key_is_created_once() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let key = first_key(&service);
     stop(&service).await;
     for file in ["store.db", "store.db-wal", "store.db-shm"] {
-        let _ = std::fs::remove_file(service.place.data.join(file));
+        let _ = std::fs::remove_file(service.layout.data.join(file));
     }
-    service.boot().await.unwrap();
+    service.start_process().await.unwrap();
     assert_eq!(first_key(&service), key);
     let client = service.client(&key).unwrap();
     assert_eq!(client.get("/v1/sandboxes").await.unwrap().status, 200);
     stop(&service).await;
     std::fs::remove_file(key_file(&service)).unwrap();
-    service.boot().await.unwrap();
+    service.start_process().await.unwrap();
     assert!(!key_file(&service).exists());
     assert_eq!(client.get("/v1/sandboxes").await.unwrap().status, 200);
 }
 
 #[tokio::test]
-async fn a_second_daemon_is_told_who_has_the_directory() {
+async fn a_second_daemon_is_refused_and_names_the_first() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let output = sandboxd(&service, &["serve", "--listen", "127.0.0.1:0"]);
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let pid = service.pid().unwrap();
-    assert!(said.contains(&format!("another sandboxd (process {pid})")), "{said}");
-    assert!(said.contains("--data-dir"), "{said}");
-    // The first one does not mind.
+    assert!(stderr.contains(&format!("another sandboxd (process {pid})")), "{stderr}");
+    assert!(stderr.contains("--data-dir"), "{stderr}");
+    // The first daemon is not affected.
     assert_eq!(service.anonymous().unwrap().get("/v1/health").await.unwrap().status, 200);
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_named() {
+async fn an_address_in_use_is_named() {
     let service = Service::new(&ServiceOptions::default()).unwrap();
     let _taken = std::net::TcpListener::bind(service.address).unwrap();
     let output = sandboxd(&service, &["serve"]);
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("http.listen") && said.contains(&service.address.to_string()), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("http.listen") && stderr.contains(&service.address.to_string()), "{stderr}");
 }
 
-/// Keys made, listed and revoked beside a server that runs.
+/// Keys are created, listed and revoked while the server runs.
 #[tokio::test]
-async fn keys_come_and_go_while_the_server_runs() {
+async fn keys_are_created_and_revoked_while_the_server_runs() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let output = sandboxd(
         &service,
@@ -174,55 +174,55 @@ async fn keys_come_and_go_while_the_server_runs() {
     );
     let printed = stdout(&output);
     let key = printed.trim();
-    assert_eq!(printed, format!("{key}\n"), "something but the key was printed");
+    assert_eq!(printed, format!("{key}\n"), "more than the key was printed");
     assert!(key.starts_with("sbk_"), "{key}");
 
     let listed: Value =
         serde_json::from_str(&stdout(&sandboxd(&service, &["key", "list", "--json"]))).unwrap();
     let keys = listed.as_array().unwrap();
     assert_eq!(keys.len(), 2);
-    let made = keys.iter().find(|key| key["account"] == "team").unwrap();
-    assert_eq!(made["scopes"], json!(["read", "execute"]));
-    assert_eq!(made["label"], "for tests");
-    assert_eq!(made["revokedAt"], Value::Null);
-    assert!(key.starts_with(made["begins"].as_str().unwrap()));
-    let id = made["id"].as_str().unwrap();
+    let created = keys.iter().find(|key| key["account"] == "team").unwrap();
+    assert_eq!(created["scopes"], json!(["read", "execute"]));
+    assert_eq!(created["label"], "for tests");
+    assert_eq!(created["revokedAt"], Value::Null);
+    assert!(key.starts_with(created["begins"].as_str().unwrap()));
+    let id = created["id"].as_str().unwrap();
     let table = stdout(&sandboxd(&service, &["key", "list"]));
     assert!(table.lines().any(|line| line.starts_with(id) && line.ends_with("for tests")), "{table}");
-    assert!(!table.contains(key) && !listed.to_string().contains(key), "a list shows a key");
+    assert!(!table.contains(key) && !listed.to_string().contains(key), "a list contains a key");
 
     let client = service.client(key).unwrap();
-    becomes(&client, 200).await;
+    wait_for_status(&client, 200).await;
     assert_eq!(client.delete("/v1/sandboxes/sb_none").await.unwrap().status, 403);
     stdout(&sandboxd(&service, &["key", "revoke", id]));
-    becomes(&client, 401).await;
-    // A second time changes nothing; an id that is none is named.
+    wait_for_status(&client, 401).await;
+    // Revoking again changes nothing; an unknown id is named in the error.
     stdout(&sandboxd(&service, &["key", "revoke", id]));
     let output = sandboxd(&service, &["key", "revoke", "key_none"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("key_none"));
     assert!(!output.status.success());
 }
 
-async fn becomes(client: &e2e::service::Client, status: u16) {
+async fn wait_for_status(client: &e2e::service::Client, status: u16) {
     let begin = Instant::now();
     while client.get("/v1/sandboxes").await.unwrap().status != status {
-        assert!(begin.elapsed() < REVOKED_WITHIN, "it does not become {status}");
+        assert!(begin.elapsed() < REVOKED_WITHIN, "the status is not {status} in time");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Without a server too; then they hold from its start on.
+/// Keys can be created without a server and are valid from its start.
 #[tokio::test]
-async fn a_key_made_before_the_first_start_takes_the_place_of_the_first_key() {
+async fn an_existing_key_prevents_the_first_key() {
     let service = Service::new(&ServiceOptions::default()).unwrap();
     let key = service.key("mine", "admin").unwrap();
-    service.boot().await.unwrap();
+    service.start_process().await.unwrap();
     assert!(!key_file(&service).exists());
     assert_eq!(service.client(&key).unwrap().get("/v1/sandboxes").await.unwrap().status, 200);
 }
 
 #[tokio::test]
-async fn mistakes_in_keys_are_named() {
+async fn invalid_arguments_of_key_create_are_named() {
     let service = Service::new(&ServiceOptions::default()).unwrap();
     for (arguments, words) in [
         (["--account", "a", "--scopes", "fly"], ["fly", "read, execute, write, admin"]),
@@ -230,15 +230,15 @@ async fn mistakes_in_keys_are_named() {
         (["--account", "", "--scopes", "read"], ["\"\"", "1 to 64"]),
     ] {
         let output = sandboxd(&service, &[&["key", "create"][..], &arguments[..]].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && words.iter().all(|word| stderr.contains(word)), "{stderr}");
         assert!(output.stdout.is_empty());
     }
 }
 
-/// A stream that is open when the daemon is told to stop is told so; a stop does not take the whole grace then.
+/// Open streams get an error at shutdown, so that the shutdown does not take the whole grace period.
 #[tokio::test]
-async fn a_stop_tells_streams_and_is_over_soon() {
+async fn a_shutdown_ends_streams_with_an_error() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let key = first_key(&service);
     let id = sandbox(&service, &key).await;
@@ -252,44 +252,44 @@ async fn a_stop_tells_streams_and_is_over_soon() {
     let last = events.rest().await.unwrap().pop().unwrap();
     assert_eq!(last.name, "error", "{last:?}");
     assert!(last.json().unwrap()["message"].as_str().unwrap().contains("stop"), "{last:?}");
-    assert!(service.gone(STOPS_WITHIN).await.unwrap().success());
+    assert!(service.wait_for_exit(STOPS_WITHIN).await.unwrap().success());
 }
 
-/// A request that is under way is finished; a second signal does not wait for it.
+/// A shutdown waits for running requests; a second signal does not.
 #[tokio::test]
-async fn a_stop_waits_for_requests_and_a_second_signal_does_not() {
+async fn a_shutdown_waits_for_requests_and_a_second_signal_does_not() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let key = first_key(&service);
     let id = sandbox(&service, &key).await;
     run(&service, &key, &id, "true").await;
     let finished = {
-        let under_way = run(&service, &key, &id, "touch begun; sleep 2; echo finished");
+        let request = run(&service, &key, &id, "touch begun; sleep 2; echo finished");
         let stopping = async {
-            started(&service, &key, &id).await;
+            wait_for_start(&service, &key, &id).await;
             service.signal(Signal::TERM).unwrap();
         };
-        tokio::join!(under_way, stopping).0
+        tokio::join!(request, stopping).0
     };
     assert_eq!(finished["stdout"], "finished\n");
-    assert!(service.gone(STOPS_WITHIN).await.unwrap().success());
+    assert!(service.wait_for_exit(STOPS_WITHIN).await.unwrap().success());
 
-    service.boot().await.unwrap();
+    service.start_process().await.unwrap();
     let client = service.client(&key).unwrap();
     let path = format!("/v1/sandboxes/{id}/execute");
     let body = json!({ "command": "rm begun; touch begun; sleep 25" });
-    let under_way = tokio::spawn(async move { client.post(&path, &body).await });
-    started(&service, &key, &id).await;
+    let request = tokio::spawn(async move { client.post(&path, &body).await });
+    wait_for_start(&service, &key, &id).await;
     service.signal(Signal::TERM).unwrap();
     let begin = Instant::now();
     while !service.log().lines().any(|line| line.contains("stopping;")) || begin.elapsed().as_millis() < 100 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     service.signal(Signal::INT).unwrap();
-    service.gone(Duration::from_secs(5)).await.unwrap();
-    assert!(under_way.await.unwrap().is_err(), "a request was answered by a daemon that is gone");
+    service.wait_for_exit(Duration::from_secs(5)).await.unwrap();
+    assert!(request.await.unwrap().is_err(), "a request was answered after the daemon ended");
 }
 
-async fn started(service: &Service, key: &str, id: &str) {
+async fn wait_for_start(service: &Service, key: &str, id: &str) {
     let begin = Instant::now();
     while run(service, key, id, "pgrep -c sleep").await["stdout"] != "1\n" {
         assert!(begin.elapsed() < Duration::from_secs(10), "the command does not start");
@@ -298,7 +298,7 @@ async fn started(service: &Service, key: &str, id: &str) {
 }
 
 #[tokio::test]
-async fn a_hang_up_changes_nothing() {
+async fn sighup_changes_nothing() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let pid = service.pid();
     service.signal(Signal::HUP).unwrap();
@@ -311,16 +311,16 @@ async fn a_hang_up_changes_nothing() {
     assert_eq!(service.pid(), pid);
 }
 
-/// systemd hears when the daemon is ready and when it stops.
+/// systemd is notified when the daemon is ready and when it stops.
 #[tokio::test]
-async fn systemd_is_told() {
+async fn systemd_is_notified() {
     let service = Service::new(&ServiceOptions::default()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(STOPS_WITHIN)).unwrap();
     let mut program = service.program().unwrap();
-    let daemon = Daemon::start(program.args(ANYWHERE).env("NOTIFY_SOCKET", &path));
+    let daemon = Daemon::start(program.args(SERVE_ON_FREE_PORTS).env("NOTIFY_SOCKET", &path));
     let received = |socket: &UnixDatagram| {
         let mut buffer = [0; 64];
         let count = socket.recv(&mut buffer).unwrap();
@@ -332,9 +332,9 @@ async fn systemd_is_told() {
     assert_eq!((ready.as_str(), stopping.as_str()), ("READY=1", "STOPPING=1"));
 }
 
-/// What the metrics say after some requests.
+/// The metrics after some requests.
 #[tokio::test]
-async fn metrics_count_what_happened() {
+async fn metrics_count_requests_and_refusals() {
     let options = ServiceOptions::default().with("limits", "read_per_minute", "3");
     let service = Service::start(&options).await.unwrap();
     let key = first_key(&service);
@@ -360,15 +360,15 @@ async fn metrics_count_what_happened() {
     ] {
         assert!(text.lines().any(|line| line.starts_with(wanted)), "no {wanted} in\n{text}");
     }
-    let counted = |status: &str| {
+    let is_counted = |status: &str| {
         text.lines().any(|line| {
             line.starts_with("sandboxd_http_requests_total{")
                 && line.contains("route=\"/v1/sandboxes/{id}\"")
                 && line.contains(&format!("status=\"{status}\""))
         })
     };
-    assert!(counted("200") && counted("429"), "{text}");
-    assert!(!text.contains(&id) && !text.contains(&key), "an id or a key is in the metrics");
+    assert!(is_counted("200") && is_counted("429"), "{text}");
+    assert!(!text.contains(&id) && !text.contains(&key), "the metrics contain an id or a key");
 }
 
 async fn metrics(service: &Service) -> String {
@@ -380,9 +380,9 @@ async fn metrics(service: &Service) -> String {
     text
 }
 
-/// The log has no secret in it but the one line that shows the first key, in either format.
+/// The log contains no secrets except the line with the first key.
 #[tokio::test]
-async fn the_log_is_json_where_wanted_and_holds_no_secret() {
+async fn the_json_log_contains_no_secrets() {
     let options =
         ServiceOptions::default().with("log", "format", "\"json\"").with("log", "level", "\"debug\"");
     let service = Service::start(&options).await.unwrap();
@@ -390,32 +390,32 @@ async fn the_log_is_json_where_wanted_and_holds_no_secret() {
     let id = sandbox(&service, &key).await;
     run(&service, &key, &id, "echo seen-in-output").await;
     stop(&service).await;
-    let said = service.log();
-    let lines: Vec<Value> = said
+    let log = service.log();
+    let lines: Vec<Value> = log
         .lines()
         .filter(|line| line.starts_with('{'))
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert!(lines.iter().any(|line| line["level"] == "INFO" && line["message"] == "ready"), "{said}");
-    let shown: Vec<&str> = said.lines().filter(|line| line.contains(&key)).collect();
-    assert_eq!(shown, [format!("key: {key}")], "{said}");
-    assert!(!said.contains("seen-in-output"), "{said}");
+    assert!(lines.iter().any(|line| line["level"] == "INFO" && line["message"] == "ready"), "{log}");
+    let key_lines: Vec<&str> = log.lines().filter(|line| line.contains(&key)).collect();
+    assert_eq!(key_lines, [format!("key: {key}")], "{log}");
+    assert!(!log.contains("seen-in-output"), "{log}");
 }
 
-/// What `./dev run` prints can be pasted into bash and works, certificate and all.
+/// The commands that `./dev run` prints work in bash.
 #[tokio::test]
-async fn the_printed_commands_work() {
+async fn commands_printed_at_start_work() {
     let service = Service::new(&ServiceOptions::default()).unwrap();
     let log = std::fs::File::create(service.log_file()).unwrap();
     let mut program = service.program().unwrap();
-    let daemon = Daemon::start(program.args(ANYWHERE).arg("--show-key").stdout(log));
+    let daemon = Daemon::start(program.args(SERVE_ON_FREE_PORTS).arg("--show-key").stdout(log));
     let begin = Instant::now();
     while !service.log().contains("/execute\n") {
         assert!(begin.elapsed() < STOPS_WITHIN, "{}", service.log());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let said = service.log();
-    let (_, commands) = said.split_once("into a shell:\n").unwrap();
+    let log = service.log();
+    let (_, commands) = log.split_once("into a shell:\n").unwrap();
     // starts: curl
     let output = Command::new("bash").args(["-euo", "pipefail", "-c", commands]).output().unwrap();
     daemon.stop();
@@ -424,31 +424,34 @@ async fn the_printed_commands_work() {
     assert!(answer["stdout"].as_str().unwrap().starts_with("hello from "), "{answer}");
 }
 
-/// Behind a proxy: plain HTTP, and nothing to be redirected to.
+/// Without TLS, behind a reverse proxy, the daemon serves plain HTTP and does not redirect.
 #[tokio::test]
-async fn without_tls_it_speaks_plain_http() {
+async fn without_tls_plain_http_is_served() {
     let options = ServiceOptions::default().with("http", "tls", "\"off\"");
     let service = Service::new(&options).unwrap();
     let mut daemon = Daemon::start(service.program().unwrap().arg("serve").stdout(Stdio::piped()));
-    let mut said = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(daemon.0.stdout.take().unwrap()), &mut said)
-        .unwrap();
+    let mut first_line = String::new();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(daemon.0.stdout.take().unwrap()),
+        &mut first_line,
+    )
+    .unwrap();
     let mut stream = tokio::net::TcpStream::connect(service.address).await.unwrap();
     stream.write_all(b"GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let redirect = tokio::net::TcpStream::connect(service.plain).await;
     daemon.stop();
-    assert_eq!(said, format!("sandboxd is ready at http://{}\n", service.address));
+    assert_eq!(first_line, format!("sandboxd is ready at http://{}\n", service.address));
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"status\":\"ok\""), "{answer}");
-    assert!(redirect.is_err(), "something listens for redirects");
+    assert!(redirect.is_err(), "the redirect listener is open");
 }
 
-/// The operator's own certificate; one that is missing is named before anything is touched.
+/// The operator's certificate is used. If a file is missing, the error names it before anything is created.
 #[tokio::test]
-async fn a_certificate_of_the_operators() {
-    let maker = Service::start(&ServiceOptions::default()).await.unwrap();
-    let file = |name: &str| maker.place.data.join("tls").join(name).canonicalize().unwrap();
+async fn a_certificate_of_the_operator_is_used() {
+    let other = Service::start(&ServiceOptions::default()).await.unwrap();
+    let file = |name: &str| other.layout.data.join("tls").join(name).canonicalize().unwrap();
     let (certificate, key) = (file("tls-cert.pem"), file("tls-key.pem"));
     let options = |key: &std::path::Path| {
         ServiceOptions::default()
@@ -457,14 +460,14 @@ async fn a_certificate_of_the_operators() {
             .with("http", "tls_key", &format!("{key:?}"))
     };
     let service = Service::new(&options(&key)).unwrap();
-    // Where the test's client looks for what to trust.
-    std::fs::copy(&certificate, service.place.data.join("trusted.pem")).unwrap();
-    service.boot().await.unwrap();
-    assert!(!service.place.data.join("tls").exists(), "a certificate was made");
+    // The test's client searches the certificate in the data directory.
+    std::fs::copy(&certificate, service.layout.data.join("trusted.pem")).unwrap();
+    service.start_process().await.unwrap();
+    assert!(!service.layout.data.join("tls").exists(), "a self-signed certificate was created");
     let broken = Service::new(&options(std::path::Path::new("/nonexistent/key.pem"))).unwrap();
     let output = sandboxd(&broken, &["serve"]);
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("/nonexistent/key.pem"), "{said}");
-    assert!(!broken.place.data.join("store.db").exists());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("/nonexistent/key.pem"), "{stderr}");
+    assert!(!broken.layout.data.join("store.db").exists());
 }

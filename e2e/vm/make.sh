@@ -18,7 +18,7 @@ KERNELS='linux-image-cloud-amd64 linux-image-virtual'
 
 die() { printf 'make.sh: %s\n' "$*" >&2; exit 1; }
 
-# The packages of a kernel: the image, and its modules where they are apart.
+# The packages of a kernel: the image, and its modules if they are in a separate package.
 kernel_packages() {
   local meta image
   for meta in $KERNELS; do
@@ -48,7 +48,7 @@ fetch_kernel() {
   (
     cd "$new"
     # The package lists may be missing or outdated.
-    download || { apt-get update -q >&2 && download; } || die "apt gives none of the kernels $KERNELS"
+    download || { apt-get update -q >&2 && download; } || die "apt has none of the kernels $KERNELS"
     for package in *.deb; do dpkg-deb -x "$package" .; done
     rm -- *.deb
   )
@@ -131,7 +131,7 @@ layers() {
   sed -n '/"layers"/,/]/s/^ *"\([0-9a-f]\{64\}\)".*/\1/p' "$IMAGES/images/$IMAGE.json"
 }
 
-# A disk with the store of images, holding one.
+# A disk with an image store that holds one image.
 make_images() {
   local names tree=$CACHE/images.new layer name
   mapfile -t names < <(layers)
@@ -147,7 +147,7 @@ make_images() {
     mv "$tree.img" "$name"
     rm -rf "$tree"
   fi
-  # A link of its own keeps the disk if the next caller replaces it in the cache.
+  # A hard link: the next caller may replace the disk in the cache.
   ln "$name" "$RUN/images.img"
 }
 

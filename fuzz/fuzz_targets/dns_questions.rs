@@ -1,24 +1,23 @@
-//! Takes any bytes for a message to the sandboxes' DNS server, as a datagram or over a connection. Whatever is asked is answered with
-//! more than fits: the answer has to be readable, to fit, and to be one to the question. What is refused has to be too. Anything
-//! else is a find.
+//! Parses any bytes as a message to the sandboxes' DNS server, as a datagram or over a connection. A question is answered with more
+//! records than fit: the reply must be parseable, fit, and belong to the question. Errors must be parseable too.
 
 #![no_main]
 
 use std::net::Ipv4Addr;
 
-use egress::dns::{Asked, Reply, read};
+use egress::dns::{ParsedMessage, Reply, read};
 use hickory_proto::op::{Message, MessageType, ResponseCode};
 use hickory_proto::rr::{RData, Record};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     match read(bytes) {
-        Asked::Nothing => {}
-        Asked::Wrong(message) => {
-            let bytes = message.to_vec().expect("what we say can be written"); // a failure is what the fuzzer looks for
+        ParsedMessage::Nothing => {}
+        ParsedMessage::Invalid(message) => {
+            let bytes = message.to_vec().expect("the reply can be serialized"); // a failure is what the fuzzer looks for
             answers(&bytes);
         }
-        Asked::Question(question, envelope) => {
+        ParsedMessage::Question(question, envelope) => {
             let address = |last| RData::A(Ipv4Addr::new(192, 0, 2, last).into());
             let reply = Reply {
                 answers: (0..200)
@@ -28,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
                 ..Reply::of(ResponseCode::NoError)
             };
             for room in [envelope.datagram_room(), usize::from(u16::MAX)] {
-                let bytes = envelope.answered(reply.clone(), room).expect("some of it fits"); // a failure is what the fuzzer looks for
+                let bytes = envelope.encode_reply(reply.clone(), room).expect("a part of it fits"); // a failure is what the fuzzer looks for
                 assert!(bytes.len() <= room, "{} of {room}", bytes.len());
                 let answer = answers(&bytes);
                 assert!(answer.queries.len() == 1 && answer.queries[0].name.eq_case(&question.name));
@@ -39,7 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn answers(bytes: &[u8]) -> Message {
-    let message = Message::from_vec(bytes).expect("what we say can be read"); // a failure is what the fuzzer looks for
+    let message = Message::from_vec(bytes).expect("the reply can be parsed"); // a failure is what the fuzzer looks for
     assert_eq!(message.message_type, MessageType::Response);
     message
 }

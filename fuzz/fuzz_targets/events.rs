@@ -1,5 +1,5 @@
-//! Takes any bytes for a stream of Server-Sent Events, in two cuts: whole, and in pieces as the first byte says. Both have to give the
-//! same events, or the same refusal.
+//! Parses arbitrary bytes as a stream of Server-Sent Events, once as a whole and once in pieces whose size is the first byte. Both
+//! must give the same events or the same error.
 
 #![no_main]
 
@@ -11,10 +11,10 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
     let pieces = rest.chunks(usize::from(first).max(1));
-    assert_eq!(parsed(pieces), parsed(std::iter::once(rest)));
+    assert_eq!(parse(pieces), parse(std::iter::once(rest)));
 });
 
-fn parsed<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<VecDeque<Event>, TooLong> {
+fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<VecDeque<Event>, TooLong> {
     let (mut parser, mut events) = (Parser::new(), VecDeque::new());
     for piece in pieces {
         parser.push(piece, &mut events)?;

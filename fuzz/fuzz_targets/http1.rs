@@ -1,6 +1,6 @@
-//! Sends any bytes as an HTTP/1 connection to hyper, once alone and once behind the checks of `listen`. Both must see the same
-//! requests with the same bodies until the checks refuse one, and behind the checks hyper must never answer on its own. The first
-//! byte chooses how the bytes are cut into pieces.
+//! Sends arbitrary bytes as an HTTP/1 connection to hyper, once directly and once through the gate of `listen`. Both must see the
+//! same requests with the same bodies until the gate refuses one, and behind the gate hyper must never send an error response. The
+//! first byte determines the size of the pieces.
 
 #![no_main]
 

@@ -1,6 +1,5 @@
-//! Takes any bytes for the body, the query and the headers of a request, as a client, who may be hostile, sends them. What was read as a
-//! body has to be JSON to another reader too, and what was refused has to be said in a short, printable message. Anything but a
-//! value or a refusal is a find.
+//! Parses arbitrary bytes as the body, the query and the headers of a request of a client, which may be hostile. A body that is
+//! accepted must be valid JSON for serde_json, too. A refusal must have a short, printable message.
 
 #![no_main]
 
@@ -9,37 +8,37 @@ use api::{CommandBody, CreateBody, CreateNetwork, EventsBody, ExposeBody, Signal
 use reader::{Refusal, RequestBody};
 
 fuzz_target!(|bytes: &[u8]| {
-    let made = CreateBody::read(bytes, &Default::default());
-    let ordered = CommandBody::read(bytes, &Default::default());
-    let posted = EventsBody::read(bytes, &());
-    if made.is_ok() || ordered.is_ok() || posted.is_ok() {
-        // It keeps numbers in floats, which cannot hold all.
+    let create = CreateBody::read(bytes, &Default::default());
+    let execution = CommandBody::read(bytes, &Default::default());
+    let events = EventsBody::read(bytes, &());
+    if create.is_ok() || execution.is_ok() || events.is_ok() {
+        // serde_json::Value stores numbers as floats, whose range is limited.
         if let Err(error) = serde_json::from_slice::<serde_json::Value>(bytes) {
             assert!(error.to_string().contains("number out of range"), "{error}");
         }
     }
-    said(made.err());
-    said(ordered.err());
-    said(posted.err());
-    said(CreateNetwork::read(bytes, &Default::default()).err());
-    said(TerminalBody::read(bytes, &Default::default()).err());
-    said(SignalBody::read(bytes, &()).err());
-    said(ExposeBody::read(bytes, &()).err());
-    said(TokenBody::read(bytes, &()).err());
-    said(reader::json_content([bytes], []).err());
-    said(reader::json_content([&b"application/json"[..]], [bytes]).err());
+    check_refusal(create.err());
+    check_refusal(execution.err());
+    check_refusal(events.err());
+    check_refusal(CreateNetwork::read(bytes, &Default::default()).err());
+    check_refusal(TerminalBody::read(bytes, &Default::default()).err());
+    check_refusal(SignalBody::read(bytes, &()).err());
+    check_refusal(ExposeBody::read(bytes, &()).err());
+    check_refusal(TokenBody::read(bytes, &()).err());
+    check_refusal(reader::json_content([bytes], []).err());
+    check_refusal(reader::json_content([&b"application/json"[..]], [bytes]).err());
     reader::wants_stream([bytes]);
     if let Ok(text) = std::str::from_utf8(bytes) {
-        said(reader::list(Some(text)).err());
-        said(reader::events(Some(text)).err());
-        said(reader::images(Some(text)).err());
+        check_refusal(reader::list(Some(text)).err());
+        check_refusal(reader::events(Some(text)).err());
+        check_refusal(reader::images(Some(text)).err());
         reader::path_segment(text);
-        said(reader::execution_query(Some(text)).err());
-        said(reader::place(text, "after").err());
+        check_refusal(reader::execution_query(Some(text)).err());
+        check_refusal(reader::place(text, "after").err());
     }
 });
 
-fn said(refusal: Option<Refusal>) {
+fn check_refusal(refusal: Option<Refusal>) {
     let Some(refusal) = refusal else { return };
     let message = refusal.to_string();
     assert!(message.len() < 2000 && !message.contains(char::is_control), "{message:?}");

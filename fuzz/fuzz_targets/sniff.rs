@@ -1,5 +1,5 @@
-//! Takes any bytes for the beginning of a connection out of a sandbox, whole and as they come. A name that is read differently when
-//! the bytes come in another way, or that is not one as names are compared, is a find, and so is a wish for more that cannot end.
+//! Parses arbitrary bytes as the first bytes of a connection out of a sandbox, once as a whole and once incrementally. Both must
+//! give the same name, in its normal form, and the number of further bytes that the parser requests must be bounded.
 
 #![no_main]
 
@@ -12,8 +12,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(rules::plain_name(name).as_ref(), Some(name));
     }
     let mut have = 0;
-    // Only as far as is asked for each time.
-    let by_steps = loop {
+    // Each step has only the bytes that the parser requested.
+    let incremental = loop {
         match sniff(&bytes[..have]) {
             First::NeedMore(wanted) => {
                 assert!(wanted > have && wanted <= 64 * 1024);
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
             first => break Some(first),
         }
     };
-    match by_steps {
+    match incremental {
         Some(first) => assert_eq!(first, whole),
         None => assert!(matches!(whole, First::NeedMore(_))),
     }

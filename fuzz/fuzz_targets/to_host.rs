@@ -1,5 +1,5 @@
-//! Takes any bytes for what an agent, which may be hostile, sends to the host: cuts them into frames as a link does, decodes each, and writes what
-//! was a message again, which must give the same message. Anything but a value or an error is a find.
+//! Parses arbitrary bytes as frames from an agent, which may be hostile, to the host: splits them as a link does and decodes each
+//! frame. A decoded message must be the same after encoding and decoding it again.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use guest_proto::{PREFIX, decode_to_host, encode_to_host, split};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    // The bytes as one body, so that a find needs no right length in front.
+    // The bytes as one body, so that an input needs no valid length prefix.
     check(bytes);
     // The bytes as a stream.
     let mut rest = bytes;
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn check(body: &[u8]) {
     let Ok(message) = decode_to_host(body) else { return };
     let mut frame = Vec::new();
-    encode_to_host(&message, &mut frame).expect("what was taken may be sent"); // a failure is what the fuzzer looks for
+    encode_to_host(&message, &mut frame).expect("a decoded message can be encoded"); // a failure is what the fuzzer looks for
     assert_eq!(split(&frame), Ok(Some(frame.len())));
     assert_eq!(decode_to_host(&frame[PREFIX..]).as_ref(), Ok(&message));
 }

@@ -1,5 +1,5 @@
 //! The census: resources of sandboxd on this machine, compared before and after the tests to find leaks, and removed by
-//! `./dev clean`. A resource that disappears while it is read is no error; a directory that cannot be read is.
+//! `./dev clean`. A resource that disappears while it is read is not an error; a directory that cannot be read is.
 
 mod disk;
 mod kernel;
@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 /// Time for resources that disappear by themselves: dying processes, lazy unmounts.
 const STRAGGLERS_MS: u64 = 5_000;
 /// Interval between two checks.
-const LOOK_EVERY_MS: u64 = 100;
+const POLL_INTERVAL_MS: u64 = 100;
 
 /// A resource: its kind, its unique name, and a description.
 pub type Census = BTreeMap<(String, String), String>;
@@ -65,13 +65,13 @@ pub fn compare(file: &Path) -> Result<ExitCode> {
         if Instant::now() >= deadline {
             break leaked;
         }
-        std::thread::sleep(Duration::from_millis(LOOK_EVERY_MS));
+        std::thread::sleep(Duration::from_millis(POLL_INTERVAL_MS));
     };
     println!("census: left behind ({STRAGGLERS_MS} ms after the end):");
     for line in &leaked {
         println!("  {line}");
     }
-    println!("census: was something else of sandboxd started on this machine meanwhile? it is counted too");
+    println!("census: resources of other sandboxd processes that were started meanwhile are counted too");
     Ok(ExitCode::FAILURE)
 }
 

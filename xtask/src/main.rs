@@ -13,8 +13,8 @@ usage: cargo xtask COMMAND
 
   tidy                    check the house rules and deny.toml; print one line per violation
   census --save FILE      save a list of the resources of sandboxd on this machine
-  census --compare FILE   fail with a list of resources that are new since then
-  sweep [--data]          remove what runs and tests left on this machine; --data also /var/lib/sandboxd";
+  census --compare FILE   fail with a list of resources that are new since FILE was saved
+  sweep [--data]          remove resources that runs and tests left; --data also removes /var/lib/sandboxd";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +39,6 @@ fn run(args: &[&str]) -> Result<ExitCode> {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)
         }
-        other => bail!("cannot {other:?}\n{USAGE}"),
+        other => bail!("unknown arguments {other:?}\n{USAGE}"),
     }
 }

@@ -1,5 +1,5 @@
-//! The house rules as checks: `cargo xtask tidy`, part of `./dev lint`. Each file has one rule, a function from the sources
-//! to [`Violation`]s. A rule cannot fail; only reading the repository can, which ends the run with an error.
+//! The checks of the house rules: `cargo xtask tidy`, part of `./dev lint`. Each file has one rule, a function from the sources
+//! to [`Violation`]s. Only reading the repository can fail, which ends the run with an error.
 
 mod attributes;
 mod cycles;
@@ -80,14 +80,14 @@ pub fn run(root: &Path) -> Result<ExitCode> {
         println!("{violation}");
     }
     if found.is_empty() {
-        println!("tidy: {} files in order", sources.len());
+        println!("tidy: {} files, no violations", sources.len());
         return Ok(ExitCode::SUCCESS);
     }
     println!("tidy: {} violations", found.len());
     Ok(ExitCode::FAILURE)
 }
 
-/// The text of a file that the rules need, by its path.
+/// The text of a file by its path.
 fn text_of<'a>(sources: &'a [Source], path: &str) -> Option<&'a str> {
     sources.iter().find(|s| s.path == path).map(|s| s.text.as_str())
 }

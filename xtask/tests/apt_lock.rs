@@ -1,12 +1,12 @@
-//! `apt` of `dev.d/setup.sh` waits while another process holds a lock of apt's, and gives up after `APT_WAIT` seconds. The
-//! tests run the real apt-get on directories of their own.
+//! `apt` of `dev.d/setup.sh` waits while another process holds a lock of apt, and gives up after `APT_WAIT` seconds. The
+//! tests run the real apt-get on temporary directories.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Holds a lock as apt does until the time is over.
+/// Holds a lock as apt does, for the given number of seconds.
 const HOLD: &str = "\
 import fcntl, sys, time
 lock = open(sys.argv[1], 'w')
@@ -14,7 +14,7 @@ fcntl.lockf(lock, fcntl.LOCK_EX)
 print('held', flush=True)
 time.sleep(float(sys.argv[2]))";
 
-/// Directories for apt, without any source of packages.
+/// Directories for apt without package sources.
 fn apt_dirs() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for below in ["lists/partial", "cache/archives/partial", "dpkg", "etc"] {
@@ -47,7 +47,7 @@ fn hold(lock: &Path, seconds: &str) -> Child {
     child
 }
 
-/// `apt WORDS` of setup.sh in a directory of its own.
+/// Runs `apt WORDS` of setup.sh in `dirs`.
 fn apt(dirs: &Path, wait: &str, words: &str) -> Output {
     let setup = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dev.d/setup.sh").canonicalize().unwrap();
     let script =

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use crate::subject::{Measured, Subject};
 
-/// Spawned by the standard library, on the measuring thread: the quickest way there is in Rust.
+/// Spawned by the standard library on the measuring thread, the fastest way in Rust.
 pub struct Bash {
     pub bench: &'static str,
     pub command: &'static str,

@@ -1,4 +1,4 @@
-//! `bwrap`: namespaces over the same root file system, without limits, disk, seccomp or anything that lives on.
+//! `bwrap`: namespaces over the same root file system, without limits, disk, seccomp or persistence.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ pub struct Bwrap {
 }
 
 impl Bwrap {
-    /// `None` where it is not installed.
+    /// `None` if it is not installed.
     pub fn find(bench: &'static str, rootfs: PathBuf) -> Option<Self> {
         let path = std::env::var_os("PATH")?;
         std::env::split_paths(&path).any(|dir| dir.join("bwrap").exists()).then_some(Self { bench, rootfs })

@@ -1,6 +1,6 @@
-//! The Docker Engine, over its socket as its own client does, with an image imported from the sandboxes' root file system.
+//! The Docker Engine, over its socket, with an image imported from the sandboxes' root file system.
 //!
-//! The image and containers are removed from a daemon that was already running; a daemon that we started is removed entirely.
+//! Image and containers are removed from a daemon that was already running; a daemon started by the bench is removed entirely.
 
 mod daemon;
 mod http;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use daemon::Daemon;
-use http::{Answer, Client};
+use http::{Client, DockerResponse};
 
 const RUNNING: &str = "/var/run/docker.sock";
 
@@ -20,7 +20,7 @@ const RUNNING: &str = "/var/run/docker.sock";
 pub enum Which {
     /// The daemon on the default socket, if there is one.
     Running,
-    /// One that is started for this run.
+    /// A daemon started for this run.
     Own,
 }
 
@@ -31,7 +31,7 @@ pub struct Docker {
 }
 
 impl Docker {
-    /// `None` where none runs.
+    /// `None` if no daemon runs.
     pub async fn find(which: Which) -> Result<Option<Self>> {
         let own = match which {
             Which::Own => {
@@ -68,7 +68,7 @@ impl Docker {
         let archive = tar.stdout.take().context("tar has no output")?;
         let answer = self.client.upload(&path, archive).await?;
         ensure!(tar.wait().await?.success(), "tar failed");
-        answer.want(&[200])?;
+        answer.expect_status(&[200])?;
         Ok(())
     }
 
@@ -81,43 +81,48 @@ impl Docker {
                 "NetworkMode": "none", "Memory": 2_147_483_648_u64, "NanoCpus": 2_000_000_000_u64, "PidsLimit": 512,
             },
         });
-        let created = self.post("/containers/create", Some(&body)).await?.want(&[201])?.json()?;
-        let id = created["Id"].as_str().context("Docker named no container")?.to_owned();
-        self.post(&format!("/containers/{id}/start"), None).await?.want(&[204])?;
+        let created = self.post("/containers/create", Some(&body)).await?.expect_status(&[201])?.json()?;
+        let id = created["Id"].as_str().context("Docker returned no container id")?.to_owned();
+        self.post(&format!("/containers/{id}/start"), None).await?.expect_status(&[204])?;
         Ok(id)
     }
 
-    /// Runs a command to its end: make it, start it and read its output, ask how it ended.
+    /// Runs a command to its end: creates it, starts it, reads its output, gets its exit code.
     pub async fn exec(&self, container: &str, command: &str) -> Result<()> {
         let body = json!({ "AttachStdout": true, "AttachStderr": true, "Cmd": ["bash", "-c", command] });
         let path = format!("/containers/{container}/exec");
-        let made = self.post(&path, Some(&body)).await?.want(&[201])?.json()?;
-        let id = made["Id"].as_str().context("Docker named no command")?;
+        let created = self.post(&path, Some(&body)).await?.expect_status(&[201])?.json()?;
+        let id = created["Id"].as_str().context("Docker returned no exec id")?;
         let start = json!({ "Detach": false, "Tty": false });
-        self.post(&format!("/exec/{id}/start"), Some(&start)).await?.want(&[200])?;
-        let ended = self.client.ask("GET", &format!("/exec/{id}/json"), None).await?.want(&[200])?.json()?;
+        self.post(&format!("/exec/{id}/start"), Some(&start)).await?.expect_status(&[200])?;
+        let ended = self
+            .client
+            .request("GET", &format!("/exec/{id}/json"), None)
+            .await?
+            .expect_status(&[200])?
+            .json()?;
         ensure!(ended["ExitCode"] == json!(0), "the command ended with {}", ended["ExitCode"]);
         Ok(())
     }
 
     pub async fn pause(&self, container: &str) -> Result<()> {
-        self.post(&format!("/containers/{container}/pause"), None).await?.want(&[204]).map(drop)
+        self.post(&format!("/containers/{container}/pause"), None).await?.expect_status(&[204]).map(drop)
     }
 
     pub async fn unpause(&self, container: &str) -> Result<()> {
-        self.post(&format!("/containers/{container}/unpause"), None).await?.want(&[204]).map(drop)
+        self.post(&format!("/containers/{container}/unpause"), None).await?.expect_status(&[204]).map(drop)
     }
 
     pub async fn remove(&self, container: &str) -> Result<()> {
         let path = format!("/containers/{container}?force=true&v=true");
-        self.client.ask("DELETE", &path, None).await?.want(&[204]).map(drop)
+        self.client.request("DELETE", &path, None).await?.expect_status(&[204]).map(drop)
     }
 
-    async fn post(&self, path: &str, body: Option<&Value>) -> Result<Answer> {
-        self.client.ask("POST", path, body).await
+    async fn post(&self, path: &str, body: Option<&Value>) -> Result<DockerResponse> {
+        self.client.request("POST", path, body).await
     }
 
-    /// Removes every container of the image, and the image, and the daemon if it is ours.
+    /// Removes the containers of the image, the image, and the daemon if the bench started it.
     pub async fn close(self) -> Result<()> {
         let cleared = self.clear().await;
         match self.own {
@@ -130,11 +135,11 @@ impl Docker {
     async fn clear(&self) -> Result<()> {
         let filter = format!("%7B%22ancestor%22%3A%5B%22{}%22%5D%7D", self.image);
         let path = format!("/containers/json?all=true&filters={filter}");
-        let containers = self.client.ask("GET", &path, None).await?.want(&[200])?.json()?;
+        let containers = self.client.request("GET", &path, None).await?.expect_status(&[200])?.json()?;
         for container in containers.as_array().into_iter().flatten() {
             self.remove(container["Id"].as_str().unwrap_or_default()).await?;
         }
         let path = format!("/images/{}?force=true", self.image);
-        self.client.ask("DELETE", &path, None).await?.want(&[200, 404]).map(drop)
+        self.client.request("DELETE", &path, None).await?.expect_status(&[200, 404]).map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! The least that axum and rustls can answer over HTTPS, in a process of its own: this program, started again.
+//! A minimal HTTPS server of axum and rustls, in another process of this program.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,17 +22,17 @@ use tokio_rustls::TlsAcceptor;
 use crate::http::Target;
 use crate::service::Service;
 
-/// The hidden subcommand that is the peer.
+/// The hidden subcommand that runs the server.
 pub const SERVER: &str = "hello-server";
 
-/// A peer that runs. It ends with this value.
+/// A running server. It ends when dropped.
 pub struct Hello {
     _child: Child,
     target: Target,
 }
 
 impl Hello {
-    /// Starts one with the certificate of a service.
+    /// Starts a server with the certificate of a service.
     pub async fn start(service: &Service) -> Result<Self> {
         let (certificate, key) = service.certificate()?;
         let mut child = Command::new(std::env::current_exe()?)
@@ -41,10 +41,10 @@ impl Hello {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("starting the peer")?;
-        let stdout = child.stdout.take().context("the peer has no output")?;
-        let line = BufReader::new(stdout).lines().next_line().await?.context("the peer died")?;
-        let address: SocketAddr = line.parse().context("the peer's address")?;
+            .context("starting the hello server")?;
+        let stdout = child.stdout.take().context("the hello server has no stdout")?;
+        let line = BufReader::new(stdout).lines().next_line().await?.context("the hello server ended")?;
+        let address: SocketAddr = line.parse().context("the address of the hello server")?;
         let certificates = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
         Ok(Self { _child: child, target: Target::new(address, certificates, "nobody")? })
     }
@@ -54,7 +54,7 @@ impl Hello {
     }
 }
 
-/// The peer itself. Ends with its process.
+/// Runs the server until its process ends.
 pub async fn serve(certificate: &Path, key: &Path) -> Result<()> {
     let certificates = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -72,7 +72,7 @@ pub async fn serve(certificate: &Path, key: &Path) -> Result<()> {
         stream.set_nodelay(true)?;
         let (acceptor, service) = (acceptor.clone(), TowerToHyperService::new(router.clone()));
         tokio::spawn(async move {
-            // A client that goes away is no concern of a peer.
+            // Errors of single connections are ignored.
             if let Ok(stream) = acceptor.accept(stream).await {
                 let _ =
                     Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;

@@ -1,7 +1,7 @@
-//! `runc run` of the bundle that the driver wrote for a sandbox, with `true` in the place of the agent.
+//! `runc run` with the bundle of a sandbox, in which `true` replaces the agent.
 //!
-//! The bundle's root has to be mounted, which must not show on the host: a worker, this program run again in a mount
-//! namespace of its own, mounts the same layers and runs the runtime each time it is told to. Its end unmounts everything.
+//! The bundle's root must be mounted without affecting the host: a worker process of this program, in a separate mount namespace,
+//! mounts the same layers and runs the runtime on request. Its end unmounts everything.
 
 use std::fs;
 use std::io::{BufRead as _, Write as _};
@@ -20,27 +20,27 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 
 use crate::subject::{Measured, Subject};
 
-/// The hidden subcommand that is the worker.
+/// The hidden subcommand that runs the worker.
 pub const WORKER: &str = "__runc-worker";
 const RUNC: &str = "/usr/sbin/runc";
 
 pub struct Runc {
     bench: &'static str,
-    /// Killed, if it still runs, when this goes.
+    /// Killed when dropped.
     _worker: Child,
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
+    requests: ChildStdin,
+    responses: Lines<BufReader<ChildStdout>>,
 }
 
 impl Runc {
-    /// Takes the bundle from a sandbox made for it, and starts the worker.
+    /// Creates a sandbox, copies its bundle, and starts the worker.
     pub async fn start(bench: &'static str, rig: &Rig) -> Result<Self> {
         let dir = rig.run.join("runc-bench");
-        let id = rig.create().await.context("making a sandbox to take the bundle from")?;
+        let id = rig.create().await.context("creating a sandbox for its bundle")?;
         let written = fs::read(rig.run.join("sandboxes").join(id.as_str()).join("config.json"));
         rig.engine.sandbox("test", &id).terminate("request").await?;
         let config: Value = serde_json::from_slice(&written.context("reading its bundle")?)?;
-        lay_out(&dir, rig, config).with_context(|| format!("laying out {}", dir.display()))?;
+        write_bundle(&dir, rig, config).with_context(|| format!("writing {}", dir.display()))?;
         let mut worker = tokio::process::Command::new("unshare")
             .args(["--mount", "--propagation", "private"])
             .arg(std::env::current_exe()?)
@@ -50,14 +50,14 @@ impl Runc {
             .kill_on_drop(true)
             .spawn()
             .context("starting unshare (package util-linux)")?;
-        let orders = worker.stdin.take().context("the worker has no standard input")?;
-        let answers = worker.stdout.take().context("the worker has no standard output")?;
-        Ok(Self { bench, _worker: worker, orders, answers: BufReader::new(answers).lines() })
+        let requests = worker.stdin.take().context("the worker has no standard input")?;
+        let responses = worker.stdout.take().context("the worker has no standard output")?;
+        Ok(Self { bench, _worker: worker, requests, responses: BufReader::new(responses).lines() })
     }
 }
 
-/// The bundle, and `layers`, a file with the layers' paths, topmost first.
-fn lay_out(dir: &Path, rig: &Rig, mut config: Value) -> Result<()> {
+/// Writes the bundle and `layers`, a file with the paths of the layers, topmost first.
+fn write_bundle(dir: &Path, rig: &Rig, mut config: Value) -> Result<()> {
     let root = dir.join("rootfs");
     config["process"]["args"] = json!(["true"]);
     config["process"]["env"] = json!(["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
@@ -81,9 +81,9 @@ impl Subject for Runc {
     }
 
     async fn once(&mut self) -> Result<Vec<Measured>> {
-        self.orders.write_all(b"run\n").await.context("telling the worker")?;
-        let answer = self.answers.next_line().await?.context("the worker ended")?;
-        let nanoseconds = answer.parse().with_context(|| format!("the worker said {answer:?}"))?;
+        self.requests.write_all(b"run\n").await.context("writing to the worker")?;
+        let answer = self.responses.next_line().await?.context("the worker ended")?;
+        let nanoseconds = answer.parse().with_context(|| format!("the worker printed {answer:?}"))?;
         Ok(vec![(self.bench, Duration::from_nanos(nanoseconds))])
     }
 }
@@ -91,7 +91,7 @@ impl Subject for Runc {
 /// The worker's loop: one run and one response per line, until its input ends.
 pub fn work(dir: &Path) -> Result<()> {
     let changes = dir.join("changes");
-    mount("tmpfs", &changes, "tmpfs", MountFlags::empty(), None).context("mounting a place for changes")?;
+    mount("tmpfs", &changes, "tmpfs", MountFlags::empty(), None).context("mounting the upper directory")?;
     for part in ["upper", "work"] {
         fs::create_dir(changes.join(part))?;
     }
@@ -100,8 +100,8 @@ pub fn work(dir: &Path) -> Result<()> {
     let options = std::ffi::CString::new(options)?;
     mount("overlay", dir.join("rootfs"), "overlay", MountFlags::NODEV, options.as_c_str())
         .context("mounting the bundle's root")?;
-    for order in std::io::stdin().lock().lines() {
-        ensure!(order? == "run", "the only order is 'run'");
+    for request in std::io::stdin().lock().lines() {
+        ensure!(request? == "run", "the only request is 'run'");
         let took = run_once(dir)?;
         writeln!(std::io::stdout(), "{}", took.as_nanos())?;
     }

@@ -1,4 +1,4 @@
-//! Fifty creates at once against a pool of fifty. Each is timed from the moment at which all were asked for.
+//! Fifty concurrent creates against a pool of fifty. All are timed from the common start.
 
 use std::time::Instant;
 
@@ -10,29 +10,29 @@ use crate::samples::Samples;
 use crate::traces;
 use crate::with_rig::with_rig;
 
-const AT_ONCE: u32 = 50;
+const CREATES: u32 = 50;
 const ROUNDS: usize = 6;
 
 pub async fn run() -> Result<Vec<Row>> {
-    with_rig(RigOptions { pool: AT_ONCE, ..RigOptions::default() }, async |rig: &Rig| {
+    with_rig(RigOptions { pool: CREATES, ..RigOptions::default() }, async |rig: &Rig| {
         let mut samples = Samples::default();
         let mut problems = Vec::new();
         for _ in 0..ROUNDS {
-            rig.pool_is_full().await;
+            rig.wait_for_full_pool().await;
             let begin = Instant::now();
-            let creates: Vec<_> = (0..AT_ONCE)
+            let creates: Vec<_> = (0..CREATES)
                 .map(|_| {
                     let (engine, template) = (rig.engine.clone(), rig.template.clone());
                     tokio::spawn(async move {
-                        let made = engine.create("test", e2e::config(), template, None).await;
-                        (made, begin.elapsed())
+                        let created = engine.create("test", e2e::config(), template, None).await;
+                        (created, begin.elapsed())
                     })
                 })
                 .collect();
             for create in creates {
-                let (made, took) = create.await?;
+                let (created, took) = create.await?;
                 samples.push(took);
-                match made {
+                match created {
                     Ok(status) => {
                         rig.engine.sandbox("test", &status.record.id).terminate("request").await?;
                     }
@@ -43,7 +43,7 @@ pub async fn run() -> Result<Vec<Row>> {
         let mut row = Row::times("burst", OURS, &samples);
         row.problems = problems;
         rig.engine.shutdown().await;
-        let left = traces::everything(rig)?;
+        let left = traces::all_resources(rig)?;
         Ok(vec![if left.is_empty() { row } else { row.problem(format!("left behind: {}", left.join(", "))) }])
     })
     .await

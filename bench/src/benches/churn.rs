@@ -1,4 +1,4 @@
-//! Creates and destroys without end and without a pool: how many a second, and that none fails or leaves anything.
+//! Continuous creates and deletes without a pool: cycles per second, failures and leaks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::report::{Figure, OURS, Row};
 use crate::traces;
 use crate::with_rig::with_rig;
 
-/// Clients at once that are tried; the best one's number is then kept up.
+/// Numbers of concurrent clients to try; the best one is used for the measurement.
 const CLIENTS: [usize; 4] = [2, 3, 4, 8];
 const TRIAL: usize = 60;
 
@@ -29,12 +29,12 @@ pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
         }
         let (rate, problems) = churn(rig, best.0, cycles).await?;
         let mut row = Row::new("churn", OURS, Figure::PerSecond(rate), cycles).note(format!(
-            "{} clients at once; per second by clients: {}",
+            "{} concurrent clients; per second by clients: {}",
             best.0,
             tried.join(", ")
         ));
         row.problems = problems;
-        let left = traces::everything(rig)?;
+        let left = traces::all_resources(rig)?;
         Ok(vec![if left.is_empty() { row } else { row.problem(format!("left behind: {}", left.join(", "))) }])
     })
     .await

@@ -1,4 +1,4 @@
-//! What the companion library adds to a call: GETs of one sandbox by it, beside the same over a bare connection of hyper.
+//! The overhead of the client library: GETs of one sandbox, compared with a bare hyper connection.
 
 use std::time::Instant;
 

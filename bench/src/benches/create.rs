@@ -1,4 +1,4 @@
-//! Creates one at a time: from the pool, without one, and the peers' ways to the same.
+//! Sequential creates: from the pool, without a pool, and with the peers.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::with_rig::with_rig;
 
 const ROUNDS: usize = 100;
 const POOL: u32 = 4;
-/// The peers' rows: they have no pool to be warm or cold with.
+/// The bench of the peers' rows, which have no pool.
 const PEERS: &str = "create";
 
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
@@ -56,15 +56,15 @@ impl Subject for Ours<'_> {
     }
 
     async fn once(&mut self) -> Result<Vec<Measured>> {
-        self.rig.pool_is_full().await;
+        self.rig.wait_for_full_pool().await;
         let begin = Instant::now();
         let id = self.rig.create().await?;
         let took = begin.elapsed();
         let traces = Traces::of(self.rig, &id)?;
         self.rig.engine.sandbox("test", &id).terminate("request").await?;
-        // Nobody else's turn is spent on our clearing away and refilling.
-        traces.gone(self.rig).await?;
-        self.rig.pool_is_full().await;
+        // Cleanup and refilling of the pool must not overlap with the next subject.
+        traces.wait_for_removal(self.rig).await?;
+        self.rig.wait_for_full_pool().await;
         Ok(vec![(self.bench, took)])
     }
 }

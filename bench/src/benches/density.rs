@@ -1,7 +1,7 @@
 //! Many idle sandboxes: the host memory per sandbox, and the daemon's CPU time.
 //!
-//! The figure is the difference of the host's `MemAvailable`, which holds everything: agents, kernel objects, page tables,
-//! disks' buffers, the daemon's own share. Caches that cost nothing to drop are dropped before both readings.
+//! The figure is the difference of the host's `MemAvailable`, which includes agents, kernel objects, page tables, buffers of disks
+//! and the daemon. Caches are dropped before both readings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::traces;
 use crate::with_rig::with_rig;
 
 const IDLE: Duration = Duration::from_secs(20);
-const MAKERS: usize = 3;
+const CONCURRENT_CREATES: usize = 3;
 /// Fields of `/proc/meminfo` that together explain most of the difference.
 const PARTS: [&str; 9] =
     ["AnonPages", "Shmem", "Cached", "Buffers", "Slab", "SUnreclaim", "PageTables", "KernelStack", "Percpu"];
@@ -25,13 +25,13 @@ const PARTS: [&str; 9] =
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
     let count = if setup.scale == Scale::Full { 500 } else { 100 };
     with_rig(RigOptions::default(), async |rig: &Rig| {
-        // The first one also pays for shared resources.
+        // The first sandbox also allocates shared resources.
         let first = rig.create().await?;
         host::settle_memory().await?;
         let before = host::memory_kb()?;
-        let made: Vec<_> = futures_util::stream::iter(0..count)
+        let created: Vec<_> = futures_util::stream::iter(0..count)
             .map(|_| rig.create())
-            .buffer_unordered(MAKERS)
+            .buffer_unordered(CONCURRENT_CREATES)
             .try_collect()
             .await?;
         host::settle_memory().await?;
@@ -39,23 +39,23 @@ pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
         let cpu = idle_cpu_percent().await?;
         let agent = traces::pids(rig, &first).into_iter().next().context("a sandbox has no process")?;
         let note = format!(
-            "of which, in KB: {}; an agent: {} resident, {} its own",
+            "of which, in KB: {}; an agent: {} resident, {} private",
             parts(&before, &after, count),
             host::resident_kb(&agent)?,
             host::private_kb(&agent)?
         );
         let daemon_mb = megabytes(i64::try_from(host::resident_kb("self")?)?);
-        let taken = difference(&before, &after, "MemAvailable");
+        let used = difference(&before, &after, "MemAvailable");
         let ours =
-            Row::new("density", OURS, Figure::Megabytes(megabytes(taken) / as_float(count)), made.len());
+            Row::new("density", OURS, Figure::Megabytes(megabytes(used) / as_float(count)), created.len());
         let daemon = Row::new("density", "daemon-memory", Figure::Megabytes(daemon_mb), 1);
         let idle = Row::new("density", "daemon-idle", Figure::CpuPercent(cpu), 1);
-        Ok(vec![ours.note(note), daemon.note("resident, the bench's own share included"), idle])
+        Ok(vec![ours.note(note), daemon.note("resident memory, including the bench"), idle])
     })
     .await
 }
 
-/// Of one processor.
+/// The CPU time of the idle daemon, in percent of one processor.
 async fn idle_cpu_percent() -> Result<f64> {
     let before = host::own_cpu_time()?;
     tokio::time::sleep(IDLE).await;

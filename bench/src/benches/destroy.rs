@@ -1,5 +1,5 @@
-//! The end of a sandbox with a process in it: when its owner is answered (`destroy`), and how long after that the last trace
-//! on the host is gone (`destroy-gone`).
+//! Termination of a sandbox with a process: the time until the response (`destroy`), and from then until all resources on the host
+//! are released (`destroy-gone`).
 
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ impl Subject for Ours<'_> {
         let begin = Instant::now();
         self.rig.engine.sandbox("test", &id).terminate("request").await?;
         let answered = begin.elapsed();
-        traces.gone(self.rig).await?;
+        traces.wait_for_removal(self.rig).await?;
         Ok(vec![("destroy", answered), ("destroy-gone", begin.elapsed().saturating_sub(answered))])
     }
 }

@@ -1,5 +1,5 @@
-//! The way out of a sandbox, on an internet of our own: streams, first bytes, policies, creates with a network, and many
-//! connections. `direct` is the same client on the machine itself, without a sandbox.
+//! Outgoing traffic of sandboxes on a simulated internet: streams, first bytes, policies, creates with a network, and many
+//! connections. `direct` is the same client on the host, without a sandbox.
 
 mod connections;
 mod create;
@@ -24,7 +24,7 @@ pub const NAMES: [&str; 6] = [
 ];
 
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
-    // A thread goes to the network of the machine and stays there: it has to be one of its own.
+    // A separate thread, because it enters the machine's network namespace permanently.
     tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {

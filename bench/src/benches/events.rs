@@ -1,4 +1,4 @@
-//! Pages of 20 events with their exact totals over HTTPS, in a service with many events and in one with few.
+//! Pages of 20 events with exact totals over HTTPS, in a service with many events and in one with few.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,9 +21,9 @@ const MANY_SHORT: u32 = 100_000;
 const ROUNDS: u32 = 500;
 const ACCOUNT: &str = "acme";
 /// Events that share a sandbox, and a run.
-const EACH_SANDBOX: u32 = 1000;
-const EACH_RUN: u32 = 100;
-/// Over which they happened; retention leaves all of them.
+const EVENTS_PER_SANDBOX: u32 = 1000;
+const EVENTS_PER_RUN: u32 = 100;
+/// The period of the events; shorter than the retention.
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// The request of a round.
@@ -46,9 +46,9 @@ async fn measure(subject: &'static str, events: u32) -> Result<Vec<Row>> {
     let fill = async move |store| fill(store, events, now).await;
     with_filled_service(ACCOUNT, fill, async |service: &Service| {
         let mut connection = service.target().connect().await?;
-        let (sandboxes, runs) = (events / EACH_SANDBOX, events / EACH_RUN);
+        let (sandboxes, runs) = (events / EVENTS_PER_SANDBOX, events / EVENTS_PER_RUN);
         let at = move |ms: u64| Timestamp(now - DAY_MS + ms);
-        // Within an hour, some way before the end: what neither whole hours nor the first page answer.
+        // A period that is not aligned to hours and not on the first page.
         let (since, until) = (at(DAY_MS / 2 + 1_234_567), at(DAY_MS / 2 + 1_234_567 + DAY_MS / 100));
         let lists: [(&str, u64, Query); 6] = [
             ("events", events.into(), Box::new(|_| String::new())),
@@ -56,14 +56,14 @@ async fn measure(subject: &'static str, events: u32) -> Result<Vec<Row>> {
             ("events-types", events.into(), Box::new(|_| "&type=exec.*&order=desc".to_owned())),
             (
                 "events-sandbox",
-                EACH_SANDBOX.into(),
+                EVENTS_PER_SANDBOX.into(),
                 Box::new(move |round| {
                     format!("&sandboxId={}", conformance::id(round.wrapping_mul(7919) % sandboxes))
                 }),
             ),
             (
                 "events-run",
-                EACH_RUN.into(),
+                EVENTS_PER_RUN.into(),
                 Box::new(move |round| format!("&runId=run-{}", round.wrapping_mul(7919) % runs)),
             ),
             (
@@ -93,8 +93,11 @@ async fn list(connection: &mut Connection, total: u64, query: Query) -> Result<S
         let list = connection.json(Method::GET, &path, None).await?;
         samples.push(begin.elapsed());
         let found = list["pagination"]["total"].as_u64().context("a list without a total")?;
-        ensure!(found.abs_diff(total) <= 1, "{path}: {found} in all, where {total} were made");
-        ensure!(list["data"].as_array().is_some_and(|page| page.len() == 20), "a page of another size");
+        ensure!(found.abs_diff(total) <= 1, "{path}: the total is {found} instead of {total}");
+        ensure!(
+            list["data"].as_array().is_some_and(|page| page.len() == 20),
+            "the page does not have 20 items"
+        );
     }
     Ok(samples)
 }
@@ -106,7 +109,7 @@ async fn fill(store: Arc<SqliteStore>, events: u32, now: u64) -> Result<()> {
         let batch = chunk.iter().fold(Batch::new(), |batch, number| batch.event(event(*number, events, now)));
         let store = Arc::clone(&store);
         tasks.spawn(async move { store.commit(batch).await.map(drop) });
-        // One at a time, so that numbers and times have one order, as where things happen.
+        // One batch at a time, so that ids and times have the same order.
         tasks.join_next().await.context("no task")???;
     }
     Ok(())
@@ -116,9 +119,9 @@ fn event(number: u32, events: u32, now: u64) -> NewEvent {
     let kind = ["exec.started", "exec.completed"][(number % 2) as usize];
     let at = TimeMs(now - DAY_MS + DAY_MS * u64::from(number) / u64::from(events));
     NewEvent {
-        sandbox: conformance::id(number / EACH_SANDBOX),
+        sandbox: conformance::id(number / EVENTS_PER_SANDBOX),
         account: ACCOUNT.to_owned(),
-        run: format!("run-{}", number / EACH_RUN),
+        run: format!("run-{}", number / EVENTS_PER_RUN),
         data: serde_json::json!({ "command": "cargo test --release", "durationMs": number % 1000, "exitCode": 0 }),
         ..conformance::event(number, kind, at)
     }

@@ -17,7 +17,7 @@ use crate::with_rig::with_rig;
 
 const BENCH: &str = "execute";
 const ROUNDS: usize = 500;
-const KEPT_BYTES: usize = 1 << 20;
+const MAX_OUTPUT_BYTES: usize = 1 << 20;
 
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
     with_rig(RigOptions::default(), async |rig: &Rig| {
@@ -52,11 +52,11 @@ impl Subject for Ours<'_> {
 
     async fn once(&mut self) -> Result<Vec<Measured>> {
         let (engine, id) = (self.rig.engine.clone(), self.id.clone());
-        // The caller is a task of the runtime, as a server's handlers are, and not the thread that waits for this program.
+        // Runs on a task of the runtime like a server's handlers, not on the main thread.
         let executing = tokio::spawn(async move {
             let begin = Instant::now();
             let execution = engine.sandbox("test", &id).execute(e2e::command("true")).await?;
-            let result = execution.collect(KEPT_BYTES).await?;
+            let result = execution.collect(MAX_OUTPUT_BYTES).await?;
             anyhow::Ok((begin.elapsed(), result))
         });
         let (took, result) = executing.await??;

@@ -1,5 +1,5 @@
-//! How fast files go in and out over HTTPS, and directories as tar, beside a command of the same sandbox that does as much on the
-//! same disk; and what the daemon's memory does meanwhile.
+//! Throughput of files over HTTPS and of directories as tar, compared with commands in the same sandbox on the same disk; and the
+//! growth of the daemon's memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// A command that has to succeed, and how long it took inside.
+    /// Runs a command that must succeed; returns its duration.
     async fn command(&mut self, command: &str) -> Result<Duration> {
         let begin = Instant::now();
         let path = format!("{}/execute", self.base);
@@ -53,7 +53,7 @@ impl Bench<'_> {
         Ok(begin.elapsed())
     }
 
-    /// Bytes of an answer, thrown away.
+    /// Reads a response and returns its length.
     async fn get(&mut self, path: &str) -> Result<u64> {
         let answer = self.connection.send(Method::GET, path, "*/*", None).await?;
         ensure!(answer.status().is_success(), "{path} answered {}", answer.status());
@@ -71,18 +71,18 @@ impl Bench<'_> {
         let path = format!("{}/files?path=big", self.base);
         let (mut rates, mut grown) = ([const { Vec::new() }; 4], 0.0f64);
         for round in 0..=ROUNDS {
-            let watch = Watch::start(self.service.pid())?;
+            let watch = MemoryWatch::start(self.service.pid())?;
             let begin = Instant::now();
             let entry = self.service.target().put(&path, piece.clone(), PIECES).await?;
             let into = begin.elapsed();
             ensure!(entry["sizeBytes"] == total, "{entry}");
             let begin = Instant::now();
-            ensure!(self.get(&path).await? == total, "another number of bytes came");
+            ensure!(self.get(&path).await? == total, "the download has another length");
             let out = begin.elapsed();
             let growth = watch.stop();
             let write = self.command(&format!("head -c {total} /dev/zero > base && mv base base2")).await?;
             let read = self.command("cat big > /dev/null").await?;
-            // The first round warms the allocator and the disk up.
+            // The first round warms up the allocator and the disk.
             if round > 0 {
                 grown = grown.max(growth);
                 let all = [into, out, write, read];
@@ -96,11 +96,11 @@ impl Bench<'_> {
         Ok(vec![
             row("files-in", OURS, &rates[0]),
             row("files-in", INSIDE, &rates[2])
-                .note("head of /dev/zero into a file of the same disk, by a command"),
+                .note("a command that writes /dev/zero to a file on the same disk"),
             row("files-out", OURS, &rates[1]),
-            row("files-out", INSIDE, &rates[3]).note("cat of the same file into /dev/null, by a command"),
+            row("files-out", INSIDE, &rates[3]).note("a command that reads the same file"),
             Row::new("files", "growth", Figure::Megabytes(grown), ROUNDS)
-                .note("most that the daemon grew in a round"),
+                .note("maximum growth of the daemon in a round"),
         ])
     }
 
@@ -134,9 +134,9 @@ impl Bench<'_> {
         };
         Ok(vec![
             row("files-tar-in", OURS, 0),
-            row("files-tar-in", INSIDE, 2).note("tar of the image, by a command"),
+            row("files-tar-in", INSIDE, 2).note("a command that runs the image's tar"),
             row("files-tar-out", OURS, 1),
-            row("files-tar-out", INSIDE, 3).note("tar of the image into a file, by a command"),
+            row("files-tar-out", INSIDE, 3).note("a command that runs the image's tar into a file"),
         ])
     }
 }
@@ -147,34 +147,34 @@ fn rate(bytes: u64, took: Duration) -> f64 {
     bytes as f64 / 1e6 / took.as_secs_f64()
 }
 
-/// Looks at the daemon's memory until it is stopped.
-struct Watch {
+/// Records the peak of the daemon's memory until it is stopped.
+struct MemoryWatch {
     before: u64,
-    most: Arc<AtomicU64>,
+    peak: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
 }
 
-impl Watch {
+impl MemoryWatch {
     fn start(pid: u32) -> Result<Self> {
         let pid = pid.to_string();
         let before = host::resident_kb(&pid)?;
-        let (most, stopped) = (Arc::new(AtomicU64::new(before)), Arc::new(AtomicBool::new(false)));
-        let (seen, end) = (Arc::clone(&most), Arc::clone(&stopped));
+        let (peak, stopped) = (Arc::new(AtomicU64::new(before)), Arc::new(AtomicBool::new(false)));
+        let (task_peak, end) = (Arc::clone(&peak), Arc::clone(&stopped));
         tokio::spawn(async move {
             while !end.load(Ordering::Relaxed) {
                 if let Ok(now) = host::resident_kb(&pid) {
-                    seen.fetch_max(now, Ordering::Relaxed);
+                    task_peak.fetch_max(now, Ordering::Relaxed);
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
-        Ok(Self { before, most, stopped })
+        Ok(Self { before, peak, stopped })
     }
 
-    /// By how many megabytes it grew.
+    /// The growth in megabytes.
     #[expect(clippy::cast_precision_loss, reason = "far below what a double holds")]
     fn stop(self) -> f64 {
         self.stopped.store(true, Ordering::Relaxed);
-        self.most.load(Ordering::Relaxed).saturating_sub(self.before) as f64 / 1024.0
+        self.peak.load(Ordering::Relaxed).saturating_sub(self.before) as f64 / 1024.0
     }
 }

@@ -1,5 +1,5 @@
-//! GETs of one sandbox over 64 connections, limits off, beside the least that axum and rustls can answer: the same client, the
-//! same two cores, a server in a process of its own.
+//! GETs of one sandbox over 64 connections without limits, compared with a minimal server of axum and rustls in a separate process,
+//! with the same client.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub async fn run() -> Result<Vec<Row>> {
     .await
 }
 
-/// Requests a second, each connection sending its next when its last was answered.
+/// Requests per second; each connection sends its next request after the response to the last.
 async fn load(target: &Target, path: &str) -> Result<f64> {
     let mut tasks = tokio::task::JoinSet::new();
     let mut connections = Vec::new();

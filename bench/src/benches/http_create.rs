@@ -1,4 +1,4 @@
-//! Create through the whole service, its record on disk when the answer comes: from the pool.
+//! Creates from the pool through the whole service, with the record committed before the response.
 
 use std::time::Instant;
 
@@ -16,12 +16,12 @@ pub async fn run() -> Result<Vec<Row>> {
         let mut connection = service.target().connect().await?;
         let mut samples = Samples::default();
         for _ in 0..ROUNDS {
-            service.pool_is_full().await?;
+            service.wait_for_full_pool().await?;
             let begin = Instant::now();
             let id = service.create(&mut connection).await?;
             samples.push(begin.elapsed());
             let path = format!("/v1/sandboxes/{id}");
-            connection.json(Method::DELETE, &path, None).await.context("removing what was made")?;
+            connection.json(Method::DELETE, &path, None).await.context("deleting the sandbox")?;
         }
         Ok(vec![Row::times("http-create", OURS, &samples)])
     })

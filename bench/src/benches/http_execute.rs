@@ -1,5 +1,5 @@
-//! What it costs to run `true` through the whole service, beside the engine alone, a bare process, and the least that any server
-//! costs over HTTPS: what the service adds to the engine holds that too.
+//! The cost of running `true` through the whole service, compared with the engine alone, a bare process, and a minimal HTTPS server,
+//! which is a part of the service's overhead.
 
 use std::time::Instant;
 
@@ -32,7 +32,7 @@ pub async fn run() -> Result<Vec<Row>> {
                 Box::new(Ours { connection, path, body: json!({ "command": "true" }) }),
                 Box::new(Engine { bench: BENCH, name: "engine", rig, id: rig.create().await? }),
                 Box::new(Bash { bench: BENCH, command: "true" }),
-                Box::new(Least { connection: hello.target().connect().await? }),
+                Box::new(MinimalServer { connection: hello.target().connect().await? }),
             ];
             interleave(ROUNDS, &mut subjects).await
         })
@@ -62,13 +62,13 @@ impl Subject for Ours {
     }
 }
 
-/// A request that has nothing to do, to a server that does nothing else.
-struct Least {
+/// A minimal request to a minimal server.
+struct MinimalServer {
     connection: Connection,
 }
 
 #[async_trait]
-impl Subject for Least {
+impl Subject for MinimalServer {
     fn name(&self) -> &'static str {
         "hello"
     }

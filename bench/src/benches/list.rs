@@ -1,4 +1,4 @@
-//! Lists of 20 with their exact totals over HTTPS, in a service with many records and in one with few.
+//! Pages of 20 sandboxes with exact totals over HTTPS, in a service with many records and in one with few.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,8 +22,8 @@ const ROUNDS: u32 = 500;
 const ACCOUNT: &str = "acme";
 const IMAGES: [&str; 3] = ["ubuntu:24.04", "node:22", "python:3.12"];
 /// Records that share a user.
-const EACH_USER: u32 = 100;
-/// Far enough ahead that retention leaves all of them.
+const RECORDS_PER_USER: u32 = 100;
+/// The age of the records; shorter than the retention.
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// The request of a round.
@@ -40,14 +40,14 @@ async fn measure(subject: &'static str, records: u32) -> Result<Vec<Row>> {
     let fill = async move |store| fill(store, records).await;
     with_filled_service(ACCOUNT, fill, async |service: &Service| {
         let mut connection = service.target().connect().await?;
-        let users = records / EACH_USER;
+        let users = records / RECORDS_PER_USER;
         let lists: [(&str, u64, Query); 4] = [
             ("list", records.into(), Box::new(|_| String::new())),
             ("list-state", records.into(), Box::new(|_| "&state=terminated".to_owned())),
             ("list-image", (records / 3).into(), Box::new(|_| "&image=node:22".to_owned())),
             (
                 "list-metadata",
-                EACH_USER.into(),
+                RECORDS_PER_USER.into(),
                 Box::new(move |round| format!("&metadata.userId={}", round.wrapping_mul(7919) % users)),
             ),
         ];
@@ -72,13 +72,16 @@ async fn list(connection: &mut Connection, total: u64, query: Query) -> Result<S
         let list = connection.json(Method::GET, &path, None).await?;
         samples.push(begin.elapsed());
         let found = list["pagination"]["total"].as_u64().context("a list without a total")?;
-        ensure!(found.abs_diff(total) <= 1, "{path}: {found} in all, where {total} were made");
-        ensure!(list["data"].as_array().is_some_and(|page| page.len() == 20), "a page of another size");
+        ensure!(found.abs_diff(total) <= 1, "{path}: the total is {found} instead of {total}");
+        ensure!(
+            list["data"].as_array().is_some_and(|page| page.len() == 20),
+            "the page does not have 20 items"
+        );
     }
     Ok(samples)
 }
 
-/// Terminated ones, as a service has after years: nothing of them is on the host.
+/// Records of terminated sandboxes, which have no resources on the host.
 async fn fill(store: Arc<SqliteStore>, records: u32) -> Result<()> {
     let now = u64::try_from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_millis())?;
     let mut tasks = tokio::task::JoinSet::new();
@@ -101,7 +104,7 @@ fn record(number: u32, now: u64) -> SandboxRecord {
     let mut record = conformance::record(number);
     record.account = ACCOUNT.to_owned();
     record.config.image = IMAGES[(number % 3) as usize].to_owned();
-    record.config.metadata.insert("userId".to_owned(), (number / EACH_USER).to_string());
+    record.config.metadata.insert("userId".to_owned(), (number / RECORDS_PER_USER).to_string());
     record.state = SandboxState::Running;
     record.created_at = TimeMs(now - DAY_MS + u64::from(number));
     conformance::terminated(&record, TimeMs(now))

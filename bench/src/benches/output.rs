@@ -1,4 +1,4 @@
-//! How fast a command's output reaches the engine's reader, and that a reader that stops costs no memory.
+//! Throughput of a command's output to the engine's reader, and memory growth with a reader that stops.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -27,13 +27,13 @@ pub async fn run() -> Result<Vec<Row>> {
             ours.push(rate(read_ours(rig, &id).await?));
             bash.push(rate(read_bash().await?));
         }
-        let grown = stopped_reader(rig, &id).await?;
+        let growth = stopped_reader(rig, &id).await?;
         Ok(vec![
             Row::new("output", OURS, Figure::MegabytesPerSecond(median(&ours)), ours.len()),
             Row::new("output", "bash", Figure::MegabytesPerSecond(median(&bash)), bash.len())
-                .note("the same command of the host into a pipe, read by tokio"),
-            Row::new("output", "stopped-reader", Figure::Megabytes(grown), 1)
-                .note("growth of the daemon while nobody reads an endless output"),
+                .note("the same command on the host into a pipe, read by tokio"),
+            Row::new("output", "stopped-reader", Figure::Megabytes(growth), 1)
+                .note("growth of the daemon during an unread endless output"),
         ])
     })
     .await
@@ -48,17 +48,19 @@ fn rate(took: Duration) -> f64 {
 async fn read_ours(rig: &Rig, id: &SandboxId) -> Result<Duration> {
     let begin = Instant::now();
     let mut execution = rig.engine.sandbox("test", id).execute(e2e::command(COMMAND)).await?;
-    let mut seen = 0;
+    let mut received = 0;
     loop {
         match execution.next().await {
-            ExecutionEvent::Stdout(bytes) => seen += bytes.len() as u64,
-            ExecutionEvent::Stderr(bytes) => bail!("it complained: {}", String::from_utf8_lossy(&bytes)),
+            ExecutionEvent::Stdout(bytes) => received += bytes.len() as u64,
+            ExecutionEvent::Stderr(bytes) => {
+                bail!("the command printed an error: {}", String::from_utf8_lossy(&bytes))
+            }
             ExecutionEvent::Done(_) => break,
             ExecutionEvent::Failed(error) => return Err(error.into()),
         }
     }
     let took = begin.elapsed();
-    ensure!(seen == BYTES, "{seen} bytes came of {BYTES}");
+    ensure!(received == BYTES, "received {received} of {BYTES} bytes");
     Ok(took)
 }
 
@@ -71,37 +73,37 @@ async fn read_bash() -> Result<Duration> {
         .kill_on_drop(true)
         .spawn()
         .context("running bash")?;
-    let mut stdout = child.stdout.take().context("it has no output")?;
+    let mut stdout = child.stdout.take().context("bash has no stdout")?;
     let mut buffer = vec![0; 256 * 1024];
-    let mut seen = 0;
+    let mut received = 0;
     loop {
         match stdout.read(&mut buffer).await? {
             0 => break,
-            read => seen += read as u64,
+            read => received += read as u64,
         }
     }
     child.wait().await?;
-    ensure!(seen == BYTES, "{seen} bytes came of {BYTES}");
+    ensure!(received == BYTES, "received {received} of {BYTES} bytes");
     Ok(begin.elapsed())
 }
 
 /// Growth of the daemon in megabytes while a command prints endlessly and nobody reads.
 async fn stopped_reader(rig: &Rig, id: &SandboxId) -> Result<f64> {
     let mut execution = rig.engine.sandbox("test", id).execute(e2e::command("cat /dev/zero")).await?;
-    let mut seen = 0;
-    while seen < 64 << 20 {
+    let mut received = 0;
+    while received < 64 << 20 {
         match execution.next().await {
-            ExecutionEvent::Stdout(bytes) => seen += bytes.len(),
-            other => bail!("instead of output came {other:?}"),
+            ExecutionEvent::Stdout(bytes) => received += bytes.len(),
+            other => bail!("expected output, received {other:?}"),
         }
     }
     let before = host::resident_kb("self")?;
-    let mut most = before;
+    let mut peak = before;
     let begin = Instant::now();
     while begin.elapsed() < STOPPED_FOR {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        most = most.max(host::resident_kb("self")?);
+        peak = peak.max(host::resident_kb("self")?);
     }
     drop(execution);
-    Ok(f64::from(u32::try_from(most - before)?) / 1024.0)
+    Ok(f64::from(u32::try_from(peak - before)?) / 1024.0)
 }

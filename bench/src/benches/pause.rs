@@ -21,7 +21,7 @@ pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
         rig.output(&id, "sleep 1000 >/dev/null 2>&1 &").await?;
         let mut subjects: Vec<Box<dyn Subject + '_>> = vec![Box::new(Ours { rig, id })];
         if let Some(docker) = &setup.docker {
-            // Its first process is a sleep as well.
+            // Its first process is also a sleep.
             subjects.push(Box::new(DockerPause { docker, container: docker.create_and_start().await? }));
         }
         interleave(ROUNDS, &mut subjects).await

@@ -1,5 +1,4 @@
-//! Requests and websockets through an exposed port: how long one takes while 200 websockets are open through the same port, and what
-//! these cost the daemon.
+//! Requests and websockets through an exposed port: latency with 200 open websockets, and their memory in the daemon.
 
 use std::time::Instant;
 
@@ -18,7 +17,7 @@ const ROUNDS: usize = 10;
 const REQUESTS: usize = 200;
 const PORT: u16 = 8080;
 const MESSAGE: [u8; 125] = [b'm'; 125];
-/// The one that the tests have.
+/// The program of the tests.
 const PROGRAM: &str = include_str!("../../../e2e/tests/service/portal/portal.pl");
 
 pub async fn run() -> Result<Vec<Row>> {
@@ -32,14 +31,14 @@ pub async fn run() -> Result<Vec<Row>> {
         ensure!(started.exit_code == Some(0), "the program does not listen: {}", started.stdout);
         let port = sandbox.expose(PORT).public().await?;
         let host = port.url.trim_start_matches("https://").split(':').next().context("no host")?.to_owned();
-        let rows = measured(service, &host).await?;
+        let rows = measure(service, &host).await?;
         sandbox.terminate().await?;
         Ok(rows)
     })
     .await
 }
 
-async fn measured(service: &Service, host: &str) -> Result<Vec<Row>> {
+async fn measure(service: &Service, host: &str) -> Result<Vec<Row>> {
     let quiet = requests(service, host).await?;
     let before = memory_mb(service)?;
     let mut sockets = Vec::with_capacity(SOCKETS);
@@ -54,17 +53,17 @@ async fn measured(service: &Service, host: &str) -> Result<Vec<Row>> {
             let mut back = [0; MESSAGE.len()];
             socket.read_exact(&mut back).await?;
             echoes.push(begin.elapsed());
-            ensure!(back == MESSAGE, "something else came back");
+            ensure!(back == MESSAGE, "the echo differs");
         }
     }
-    let grown = memory_mb(service)? - before;
+    let growth = memory_mb(service)? - before;
     let crowded = requests(service, host).await?;
     Ok(vec![
-        Row::times("ports", OURS, &echoes).note("a message there and back on one of 200 open websockets"),
-        Row::times("ports", "request", &quiet).note("GET on a new TLS connection, nothing else going on"),
-        Row::times("ports", "request-crowded", &crowded).note("the same beside 200 open websockets"),
-        Row::new("ports", "growth", Figure::Megabytes(grown), SOCKETS)
-            .note("of the daemon by 200 websockets"),
+        Row::times("ports", OURS, &echoes).note("round trip of a message on one of 200 open websockets"),
+        Row::times("ports", "request", &quiet).note("GET on a new TLS connection without other load"),
+        Row::times("ports", "request-crowded", &crowded).note("the same with 200 open websockets"),
+        Row::new("ports", "growth", Figure::Megabytes(growth), SOCKETS)
+            .note("growth of the daemon by 200 websockets"),
     ])
 }
 
@@ -79,10 +78,10 @@ async fn websocket(service: &Service, host: &str) -> Result<TlsStream<TcpStream>
     );
     let mut stream = service.tls(host).await?;
     stream.write_all(head.as_bytes()).await?;
-    let mut said = Vec::new();
-    while !said.ends_with(b"\r\n\r\nhello") {
-        said.push(stream.read_u8().await?);
-        ensure!(said.len() < 4096, "no websocket: {}", String::from_utf8_lossy(&said));
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\nhello") {
+        head.push(stream.read_u8().await?);
+        ensure!(head.len() < 4096, "no websocket: {}", String::from_utf8_lossy(&head));
     }
     Ok(stream)
 }
@@ -94,10 +93,10 @@ async fn requests(service: &Service, host: &str) -> Result<Samples> {
         let begin = Instant::now();
         let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).await?;
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await?;
         samples.push(begin.elapsed());
-        ensure!(said.ends_with("it is port 8080"), "{said}");
+        ensure!(response.ends_with("it is port 8080"), "{response}");
     }
     Ok(samples)
 }

@@ -1,7 +1,7 @@
-//! A daemon is killed with 200 sandboxes under it, some of them paused; how long the next one takes to have them all again.
+//! The recovery time after a kill of the daemon with 200 sandboxes, some of them paused.
 //!
-//! The daemon is this program run again. It says what it did on its standard output, and lives until it is killed or its
-//! standard input ends.
+//! The daemon is another process of this program. It reports on its standard output and runs until it is killed or its standard
+//! input ends.
 
 use std::io::Read as _;
 use std::process::Stdio;
@@ -17,31 +17,31 @@ use crate::report::{OURS, Row};
 use crate::samples::Samples;
 use crate::with_rig::with;
 
-/// The hidden subcommand that is the daemon.
+/// The hidden subcommand that runs the daemon.
 pub const CHILD: &str = "__recovery-child";
 const COUNT: usize = 200;
 const PAUSED_EVERY: usize = 4;
 const ROUNDS: usize = 5;
-const MAKERS: usize = 3;
+const CONCURRENT_CREATES: usize = 3;
 
 pub async fn run() -> Result<Vec<Row>> {
     let mut samples = Samples::default();
     let mut problems = Vec::new();
-    let first = Daemon::start(None).await.context("a daemon that makes sandboxes")?;
+    let first = Daemon::start(None).await.context("starting the first daemon")?;
     let name = first.name.clone();
     first.kill().await?;
     for _ in 0..ROUNDS {
-        let next = Daemon::start(Some(&name)).await.context("a daemon that recovers")?;
+        let next = Daemon::start(Some(&name)).await.context("starting a daemon that recovers")?;
         samples.push(next.took);
         if next.found != expected() {
-            problems.push(format!("{} were found instead of {}", next.found, expected()));
+            problems.push(format!("recovered {} instead of {}", next.found, expected()));
         }
         next.kill().await?;
     }
-    let rig = Rig::named(name, RigOptions::default()).await?;
+    let rig = Rig::reopen(name, RigOptions::default()).await?;
     with(rig, async |rig: &Rig| {
-        let id = rig.driver.list().await?.into_iter().next().context("nothing is left")?;
-        // One that is paused is resumed by it.
+        let id = rig.driver.list().await?.into_iter().next().context("no sandbox is left")?;
+        // The command resumes a paused sandbox.
         ensure!(rig.output(&id, "echo here").await? == "here\n", "a recovered sandbox does not answer");
         Ok(())
     })
@@ -67,7 +67,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// With new sandboxes, or over what the daemon of a name left.
+    /// Starts a daemon with new sandboxes, or one that recovers those of a rig's name.
     async fn start(name: Option<&str>) -> Result<Self> {
         let mut process = tokio::process::Command::new(std::env::current_exe()?)
             .args([CHILD, &COUNT.to_string()])
@@ -76,10 +76,11 @@ impl Daemon {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let stdout = process.stdout.take().context("it has no output")?;
-        let line = BufReader::new(stdout).lines().next_line().await?.context("it ended without a word")?;
+        let stdout = process.stdout.take().context("the daemon has no stdout")?;
+        let line =
+            BufReader::new(stdout).lines().next_line().await?.context("the daemon ended without output")?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, microseconds, found] = words[..] else { anyhow::bail!("it said {line:?}") };
+        let [name, microseconds, found] = words[..] else { anyhow::bail!("the daemon printed {line:?}") };
         let took = Duration::from_micros(microseconds.parse()?);
         Ok(Self { process, name: name.to_owned(), took, found: found.to_owned() })
     }
@@ -93,22 +94,26 @@ impl Daemon {
 pub async fn child(name: Option<String>, count: usize) -> Result<()> {
     let begin = Instant::now();
     let rig = match name {
-        Some(name) => Rig::named(name, RigOptions::default()).await?,
+        Some(name) => Rig::reopen(name, RigOptions::default()).await?,
         None => Rig::new(RigOptions::default()).await?,
     };
     let took = begin.elapsed();
     if rig.engine.living() == 0 {
         let numbers = futures_util::stream::iter(0..count);
-        numbers.map(|number| make(&rig, number)).buffer_unordered(MAKERS).try_collect::<()>().await?;
+        numbers
+            .map(|number| create(&rig, number))
+            .buffer_unordered(CONCURRENT_CREATES)
+            .try_collect::<()>()
+            .await?;
     }
     let found = rig.recovered;
     println!("{} {} {}+{}+{}", rig.name, took.as_micros(), found.running, found.paused, found.stopped);
-    // It ends with the bench at the latest.
+    // Ends at the latest with the bench.
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     Ok(())
 }
 
-async fn make(rig: &Rig, number: usize) -> Result<()> {
+async fn create(rig: &Rig, number: usize) -> Result<()> {
     let id = rig.create().await?;
     if number.is_multiple_of(PAUSED_EVERY) {
         rig.engine.sandbox("test", &id).pause().await?;

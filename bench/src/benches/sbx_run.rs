@@ -1,5 +1,5 @@
-//! The ten-second demo from start to finish: `sbx run IMAGE -- true` as a process of its own, beside what Docker takes for the same
-//! from its socket, its client's own start left out.
+//! `sbx run IMAGE -- true` as a process, from start to end, compared with the same operations over Docker's socket, without the
+//! start of Docker's client.
 
 use std::process::Stdio;
 use std::time::Instant;
@@ -40,7 +40,7 @@ impl Subject for Ours<'_> {
     }
 
     async fn once(&mut self) -> Result<Vec<Measured>> {
-        self.service.pool_is_full().await?;
+        self.service.wait_for_full_pool().await?;
         // starts: sbx
         let mut command = Command::new(self.service.sbx()?);
         command.args(["run", Process::image(), "--", "true"]).envs(self.service.environment()?);

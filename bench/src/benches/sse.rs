@@ -29,7 +29,7 @@ pub async fn run() -> Result<Vec<Row>> {
         let growth = stopped_reader(service, &path).await.context("a reader that stops")?;
         Ok(vec![
             Row::times("sse-first-line", OURS, &first)
-                .note("from when bash wrote it until the client had it"),
+                .note("from the write by bash until the client received it"),
             Row::times("sse", OURS, &many).note(format!("{MANY} lines of 100 bytes")),
             Row::new("sse", "stopped-reader", Figure::Megabytes(growth), 1),
         ])
@@ -48,17 +48,17 @@ async fn first_lines(connection: &mut Connection, path: &str) -> Result<Samples>
     let mut samples = Samples::default();
     for _ in 0..FIRST_LINES {
         let mut answer = start(connection, path, "sleep 0.02; echo $EPOCHREALTIME; sleep 0.02").await?;
-        let mut seen = None;
+        let mut latency = None;
         while let Some(frame) = answer.body_mut().frame().await {
             let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
             if let Ok(data) = frame?.into_data()
-                && seen.is_none()
+                && latency.is_none()
                 && let Some(written) = line_of(std::str::from_utf8(&data)?)
             {
-                seen = Some(now.saturating_sub(Duration::from_secs_f64(written.parse()?)));
+                latency = Some(now.saturating_sub(Duration::from_secs_f64(written.parse()?)));
             }
         }
-        samples.push(seen.context("the line did not come")?);
+        samples.push(latency.context("the line was not received")?);
     }
     Ok(samples)
 }
@@ -75,12 +75,12 @@ async fn many_lines(connection: &mut Connection, path: &str) -> Result<Samples> 
         let body = start(connection, path, &command).await?.into_body().collect().await?.to_bytes();
         samples.push(begin.elapsed());
         let lines = body.windows(13).filter(|window| window == b"event: stdout").count();
-        ensure!(lines == MANY, "{lines} lines came");
+        ensure!(lines == MANY, "received {lines} lines");
     }
     Ok(samples)
 }
 
-/// How much the daemon grows while somebody asks for endless output and reads none of it.
+/// The growth of the daemon during a stream of endless output that is not read.
 async fn stopped_reader(service: &Service, path: &str) -> Result<f64> {
     let mut connection = service.target().connect().await?;
     let daemon = service.pid().to_string();

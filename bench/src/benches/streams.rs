@@ -14,7 +14,7 @@ const OPEN: usize = 2000;
 const PER_SANDBOX: usize = 100;
 
 pub async fn run() -> Result<Vec<Row>> {
-    // Each in its own service, so that the allocator's state of one does not affect the other.
+    // In separate services, so that the allocator's state of one does not affect the other.
     let idle = with_service(async |service: &Service| idle(service).await).await?;
     Ok(vec![with_service(async |service: &Service| streams(service).await).await?, idle])
 }
@@ -37,24 +37,24 @@ async fn idle(service: &Service) -> Result<Row> {
 }
 
 async fn streams(service: &Service) -> Result<Row> {
-    let mut maker = service.target().connect().await?;
+    let mut connection = service.target().connect().await?;
     let mut open = Vec::new();
     for _ in 0..OPEN / PER_SANDBOX {
-        let path = format!("/v1/sandboxes/{}/execute", service.create(&mut maker).await?);
+        let path = format!("/v1/sandboxes/{}/execute", service.create(&mut connection).await?);
         for _ in 0..PER_SANDBOX {
             open.push(Box::pin(stream(service, &path)).await?);
         }
     }
     let memory = memory(service)?;
     let row = Row::new("streams", OURS, Figure::Megabytes(memory), open.len());
-    let health = maker.bytes(Method::GET, "/v1/health", None).await;
+    let health = connection.bytes(Method::GET, "/v1/health", None).await;
     Ok(match health {
         Ok(_) => row,
-        Err(error) => row.problem(format!("beside the streams nothing is served: {error:#}")),
+        Err(error) => row.problem(format!("requests beside the streams fail: {error:#}")),
     })
 }
 
-/// A stream whose first line has come, with the connection it is on.
+/// A stream after its first line, with its connection.
 async fn stream(service: &Service, path: &str) -> Result<(Connection, hyper::body::Incoming)> {
     let mut connection = service.target().connect().await?;
     let body = json!({ "command": "echo open; exec sleep 300", "timeoutMs": 300_000 });

@@ -1,4 +1,4 @@
-//! From a key to its echo: on a sandbox's terminal over the websocket, beside a PTY of this machine without anything between.
+//! The latency from a key to its echo: on a sandbox's terminal over a websocket, compared with a local PTY.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use sandboxd_client::{Shown, Terminal};
+use sandboxd_client::{Terminal, TerminalEvent};
 
 use crate::report::{OURS, Row};
 use crate::service::with_service;
@@ -18,16 +18,16 @@ use crate::subject::{Measured, Subject, interleave};
 const BENCH: &str = "terminal-echo";
 const ROUNDS: usize = 500;
 const KEY: &[u8] = b"x";
-/// For the terminal to say what it has to say before a key is typed.
-const SETTLES: Duration = Duration::from_millis(500);
+/// Time for the terminal's initial output before the first key.
+const STARTUP_DELAY: Duration = Duration::from_millis(500);
 
 pub async fn run() -> Result<Vec<Row>> {
     with_service(async |service| {
         let mut connection = service.target().connect().await?;
         let id = service.create(&mut connection).await?;
-        // What runs reads nothing of it: the echo is the terminal's own, as it is where a person types.
+        // The command does not read its input: the echo is that of the terminal.
         let terminal = service.client()?.sandbox(&id)?.terminal().command("sleep 3600").await?;
-        tokio::time::sleep(SETTLES).await;
+        tokio::time::sleep(STARTUP_DELAY).await;
         let mut subjects: Vec<Box<dyn Subject + '_>> =
             vec![Box::new(Sandbox { terminal }), Box::new(Local::open()?)];
         interleave(ROUNDS, &mut subjects).await
@@ -50,11 +50,11 @@ impl Subject for Sandbox {
         self.terminal.write(KEY).await?;
         loop {
             match self.terminal.next().await? {
-                Some(Shown::Bytes(bytes)) if bytes.ends_with(KEY) => {
+                Some(TerminalEvent::Bytes(bytes)) if bytes.ends_with(KEY) => {
                     return Ok(vec![(BENCH, begin.elapsed())]);
                 }
-                Some(Shown::Bytes(_)) => {}
-                other => bail!("the terminal shows {other:?} in place of an echo"),
+                Some(TerminalEvent::Bytes(_)) => {}
+                other => bail!("expected an echo, received {other:?}"),
             }
         }
     }
@@ -62,7 +62,7 @@ impl Subject for Sandbox {
 
 struct Local {
     master: File,
-    /// Without it there would be no terminal.
+    /// Keeps the PTY open.
     _slave: OwnedFd,
 }
 

@@ -1,4 +1,5 @@
-//! The event loop: wait, collect ended children, read requests, move output, send. `serve` handles the requests.
+//! The event loop: waits, collects ended children, reads requests, transfers output, sends. `serve` handles the
+//! requests.
 //!
 //! One turn never blocks and is bounded, so that no command, connection or request starves another:
 //! ready sources are in a queue, and each gets one read per turn.
@@ -41,7 +42,7 @@ pub struct Agent {
     signals: OwnedFd,
     /// Sources with something to read and credit to send it.
     queue: VecDeque<Token>,
-    /// Reported ends that are not yet sent: stream position, serial.
+    /// Reported ends in the send buffer: stream position, serial.
     reported_ends: VecDeque<(u64, u64)>,
     serials: u64,
     to_reap: bool,
@@ -81,7 +82,7 @@ impl Agent {
             let timeout = self.timeout();
             let n = self.poll.wait(&mut events, timeout).map_err(BootError::step("wait for events"))?;
             for event in &events[..n] {
-                self.note(*event);
+                self.on_event(*event);
             }
             if n > 0 {
                 self.busy_at = Instant::now();
@@ -176,14 +177,14 @@ impl Agent {
         self.to_reap = true;
     }
 
-    fn note(&mut self, event: Ready) {
+    fn on_event(&mut self, event: Ready) {
         let Ready { token, readable, writable, hangup } = event;
         match token.role {
             Role::Connector => self.connector_ready = true,
             Role::Link if token.serial == self.link.serial => self.link.on_event(readable, writable),
             Role::Link => {}
             Role::Signals => {
-                reaper::quiet(&self.signals);
+                reaper::drain_signals(&self.signals);
                 self.to_reap = true;
             }
             Role::Stdin => {
@@ -247,7 +248,7 @@ impl Agent {
                 exec.hunt = None;
                 self.settle(serial);
             }
-            // The killed are collected without waiting for the signal.
+            // Collects the killed processes without waiting for the signal.
             self.to_reap = true;
             self.reap();
         }
@@ -356,7 +357,7 @@ impl Agent {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
-        let ends = |exec: &mut Exec| [exec.hunt.as_ref().map(|hunt| hunt.next), exec.ends_at];
+        let ends = |exec: &mut Exec| [exec.hunt.as_ref().map(|hunt| hunt.next), exec.deadline];
         let hunts = self.ops.execs().flat_map(ends).flatten().min();
         let connector = if self.link.phase == Phase::Down { self.connector.next() } else { None };
         let idle = self.holds_memory().then(|| self.busy_at + IDLE);

@@ -16,13 +16,13 @@ use rustix::process::DumpableBehavior;
 use crate::connector::Connector;
 use crate::error::BootError;
 
-/// How the link is made, by the arguments.
-enum Place {
+/// How the link is made, according to the arguments.
+enum LinkSource {
     ListenFd(i32),
     Connect(PathBuf),
 }
 
-/// What the start leaves to the agent.
+/// The result of [`boot`].
 pub struct Booted {
     pub connector: Connector,
     pub signals: OwnedFd,
@@ -30,11 +30,11 @@ pub struct Booted {
 
 /// Makes this process the agent.
 pub fn boot() -> Result<Booted, BootError> {
-    let place = place(std::env::args_os().skip(1).collect())?;
-    keep_memory_small();
+    let link_source = link_source(std::env::args_os().skip(1).collect())?;
+    return_memory_early();
     protect()?;
-    let connector = match place {
-        Place::ListenFd(fd) => {
+    let connector = match link_source {
+        LinkSource::ListenFd(fd) => {
             close_others(Some(fd));
             // SAFETY: the runtime passed this descriptor to be ours, nothing else in this process knows its number, and
             // `Connector::listen` checks that it is open and a listening socket before it is used.
@@ -42,7 +42,7 @@ pub fn boot() -> Result<Booted, BootError> {
             let socket = unsafe { OwnedFd::from_raw_fd(fd) };
             Connector::listen(socket)?
         }
-        Place::Connect(path) => {
+        LinkSource::Connect(path) => {
             close_others(None);
             Connector::connect(path, token()?)
         }
@@ -52,24 +52,24 @@ pub fn boot() -> Result<Booted, BootError> {
 }
 
 /// Writes one line about why the agent ends, for the runtime's log.
-pub fn complain(error: &BootError) {
+pub fn report_failure(error: &BootError) {
     let line = format!("sandbox-agent: {error}\n");
     // If stderr is closed too there is nowhere to report.
     let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
 }
 
-fn place(args: Vec<OsString>) -> Result<Place, BootError> {
+fn link_source(args: Vec<OsString>) -> Result<LinkSource, BootError> {
     let [flag, value] = <[OsString; 2]>::try_from(args)
         .map_err(|args| BootError::Usage(format!("{} arguments", args.len())))?;
     match flag.to_str() {
         Some("--listen-fd") => match value.to_str().and_then(|n| n.parse().ok()) {
-            Some(fd @ 3..) => Ok(Place::ListenFd(fd)),
-            _ => Err(BootError::Usage(format!("descriptor {value:?}, allowed are 3 and above"))),
+            Some(fd @ 3..) => Ok(LinkSource::ListenFd(fd)),
+            _ => Err(BootError::Usage(format!("descriptor {value:?}; allowed are 3 and above"))),
         },
         Some("--connect") => {
             let path = PathBuf::from(OsString::from_vec(value.into_vec()));
             if path.is_absolute() {
-                Ok(Place::Connect(path))
+                Ok(LinkSource::Connect(path))
             } else {
                 Err(BootError::Usage(format!("{path:?}, which is not absolute")))
             }
@@ -79,7 +79,7 @@ fn place(args: Vec<OsString>) -> Result<Place, BootError> {
 }
 
 /// Makes the allocator return large buffers to the kernel.
-fn keep_memory_small() {
+fn return_memory_early() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `mallopt` only sets numbers of the allocator; there is one thread.
     #[expect(unsafe_code, reason = "no safe wrapper exists")]
@@ -130,11 +130,11 @@ pub fn close_others(keep: Option<i32>) {
 /// Reads the token that identifies the sandbox to the host.
 fn token() -> Result<[u8; TOKEN_LEN], BootError> {
     let mut token = [0; TOKEN_LEN];
-    let mut have = 0;
-    while have < TOKEN_LEN {
-        match rustix::io::read(rustix::stdio::stdin(), &mut token[have..]) {
+    let mut filled = 0;
+    while filled < TOKEN_LEN {
+        match rustix::io::read(rustix::stdio::stdin(), &mut token[filled..]) {
             Ok(0) => return Err(BootError::Token(Errno::NODATA)),
-            Ok(n) => have += n,
+            Ok(n) => filled += n,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(BootError::Token(errno)),
         }
@@ -142,16 +142,16 @@ fn token() -> Result<[u8; TOKEN_LEN], BootError> {
     Ok(token)
 }
 
-/// Makes sure that 0, 1 and 2 are taken, so that no pipe of a command ever gets one of these numbers, and lets go of the
-/// stdin that held the token.
+/// Opens `/dev/null` as 0, 1 and 2 where they are closed, so that no pipe of a command gets one of these numbers, and
+/// replaces the stdin that held the token.
 fn fill_stdio() -> Result<(), BootError> {
     let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
         // The root file system has no devices: use what the runtime opened.
         return stdio_is_open();
     };
     for n in 0..3 {
-        // SAFETY: the number is only looked at, and the call says whether it is open.
-        #[expect(unsafe_code, reason = "asks about a number")]
+        // SAFETY: the call only checks whether the number is an open descriptor.
+        #[expect(unsafe_code, reason = "checks a descriptor number")]
         let open = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(n) }).is_ok();
         if n == 0 || !open {
             use std::os::fd::AsRawFd;
@@ -172,22 +172,22 @@ fn fill_stdio() -> Result<(), BootError> {
 
 fn stdio_is_open() -> Result<(), BootError> {
     for n in 0..3 {
-        // SAFETY: the number is only looked at, and the call says whether it is open.
-        #[expect(unsafe_code, reason = "asks about a number")]
+        // SAFETY: the call only checks whether the number is an open descriptor.
+        #[expect(unsafe_code, reason = "checks a descriptor number")]
         let fd = unsafe { BorrowedFd::borrow_raw(n) };
         rustix::io::fcntl_getfd(fd).map_err(BootError::step("find stdin, stdout and stderr open"))?;
     }
     Ok(())
 }
 
-/// Blocks every signal, so that none ends or disturbs the agent, puts every handler back to its default, which is what
-/// commands inherit, and opens the descriptor that reports ended children.
+/// Blocks all signals, so that none ends the agent; resets all handlers to their defaults, which commands inherit;
+/// and opens the descriptor that reports ended children.
 fn signals() -> Result<OwnedFd, BootError> {
     // SAFETY: the sets are initialised by the calls that fill them before they are read; there is one thread.
     #[expect(unsafe_code, reason = "no safe wrapper exists")]
     unsafe {
-        // By the system call: the C library keeps two signals to itself, which a parent may have left ignored. The
-        // action is all zeros, which is the default handler, and no architecture's is longer than this.
+        // By the system call: the C library reserves two signals, which a parent may have set to be ignored. An
+        // action of all zeros is the default handler; it has at most this length on any architecture.
         let default = [0u64; 8];
         for signal in 1..=64 {
             libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8usize);

@@ -23,7 +23,7 @@ const ALLOWED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETFCAP);
 
 /// Number of bits in a capability set.
-const MOST: u32 = 64;
+const MAX_CAPABILITIES: u32 = 64;
 
 /// The capabilities of a child.
 pub struct CapPlan {
@@ -35,11 +35,11 @@ impl CapPlan {
     /// that it starts, which are all commands, and saves each of them these calls.
     pub fn new() -> Result<Self, Errno> {
         let have = rustix::thread::capabilities(None)?;
-        for number in (0..MOST).filter(|number| ALLOWED.bits() & (1 << number) == 0) {
+        for number in (0..MAX_CAPABILITIES).filter(|number| ALLOWED.bits() & (1 << number) == 0) {
             match bounding(libc::PR_CAPBSET_READ, number) {
                 1 if bounding(libc::PR_CAPBSET_DROP, number) != 0 => return Err(Errno::PERM),
                 0 | 1 => {}
-                // The kernel knows no more.
+                // The kernel has no capability of this number.
                 _ => break,
             }
         }

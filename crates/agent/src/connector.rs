@@ -29,7 +29,8 @@ pub enum Connector {
 impl Connector {
     /// Accepts connections on a listening Unix stream socket.
     pub fn listen(socket: OwnedFd) -> Result<Self, BootError> {
-        let check = |errno| BootError::Step { step: "use --listen-fd, which is no listening socket", errno };
+        let check =
+            |errno| BootError::Step { step: "use --listen-fd, which is not a listening socket", errno };
         if !rustix::net::sockopt::socket_acceptconn(&socket).map_err(check)? {
             return Err(check(Errno::INVAL));
         }
@@ -85,7 +86,7 @@ impl Connector {
     }
 
     /// The host has answered: resets the pause.
-    pub fn proved(&mut self) {
+    pub fn reset_pause(&mut self) {
         if let Self::Connect { pause, .. } = self {
             *pause = PAUSE_MIN;
         }

@@ -1,9 +1,8 @@
-//! Requests about detached commands, which outlive their link, and about terminals. Called by `serve`. Everything else about them
-//! is as for any command.
+//! Requests specific to detached commands, which outlive their link, and to terminals. Called by `serve`.
 
 use std::time::Instant;
 
-use guest_proto::{ExecSpec, KEPT_WINDOW, RefusalKind, TerminalSize};
+use guest_proto::{DETACHED_WINDOW, ExecSpec, RefusalKind, TerminalSize};
 
 use crate::agent::Agent;
 use crate::terminal;
@@ -19,7 +18,7 @@ impl Agent {
             Some(size) => self.spawner.spawn_on_terminal(op, spec, size),
             None => self.spawner.spawn(op, spec),
         };
-        if self.begin(op, spawned, started, KEPT_WINDOW)
+        if self.begin(op, spawned, started, DETACHED_WINDOW)
             && let Some(exec) = self.ops.exec_of(op)
         {
             exec.detach();

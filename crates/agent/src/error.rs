@@ -1,12 +1,11 @@
-//! Why the agent ends: at its start, or when `epoll` fails. Made everywhere, printed by
-//! `main`.
+//! The errors that end the agent: at its start, or when `epoll` fails. Printed by `main`.
 
 use std::convert::Infallible;
 
 use guest_proto::TOKEN_LEN;
 use rustix::io::Errno;
 
-/// The agent never ends by itself.
+/// The result of a function that returns only on an error: the agent runs until it is killed.
 pub type Never = Infallible;
 
 /// Why the agent cannot start or continue.

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use guest_proto::{Channel, Exit, KEPT_WINDOW, ProtoError, ToHost};
+use guest_proto::{Channel, DETACHED_WINDOW, Exit, ProtoError, ToHost};
 use rustix::process::Pid;
 
 use crate::file_op;
@@ -22,7 +22,7 @@ use crate::spawn::{self, Spawned};
 use crate::stdio::{Drains, Kind, Sink, Source, Turn};
 use crate::tree::Hunt;
 
-/// What the host may send to a command's stdin before it is read.
+/// Bytes that the host may send to a command's stdin before the command reads them.
 pub const STDIN_WINDOW: u32 = 64 * 1024;
 /// How long to wait for the last output of a terminal that a background process holds open after the command's end.
 const LINGER: Duration = Duration::from_millis(200);
@@ -48,8 +48,9 @@ pub struct Exec {
     pub hunt: Option<Hunt>,
     kind: spawn::Kind,
     detached: Option<Detached>,
-    /// When an abandoned file operation is killed, and when a terminal stops to be read.
-    pub ends_at: Option<Instant>,
+    /// When an abandoned file operation is killed, and when the agent stops reading a terminal whose command has
+    /// ended.
+    pub deadline: Option<Instant>,
 }
 
 /// State of a detached command.
@@ -111,7 +112,7 @@ impl Exec {
             hunt: None,
             kind,
             detached: None,
-            ends_at: None,
+            deadline: None,
         })
     }
 
@@ -146,11 +147,11 @@ impl Exec {
         detached.is_attached = true;
         let stdin = self.stdin.as_ref().map_or(0, Sink::received);
         let window = self.stdin.as_mut().and_then(Sink::due).unwrap_or(0);
-        out.message(&ToHost::Taken { op: self.op, stdin, window });
+        out.message(&ToHost::Attached { op: self.op, stdin, window });
         for (channel, buffer) in [Channel::Stdout, Channel::Stderr].into_iter().zip(&detached.outs) {
             buffer.pieces().into_iter().for_each(|piece| out.data_of(self.op, channel, piece));
             if let Some(source) = &mut self.outs[channel as usize] {
-                source.regrant(KEPT_WINDOW.saturating_sub(buffer.len() as u32));
+                source.regrant(DETACHED_WINDOW.saturating_sub(buffer.len() as u32));
             }
         }
         true
@@ -179,7 +180,7 @@ impl Exec {
         }
         self.outs = [None, None];
         if self.is_running() {
-            self.ends_at.get_or_insert(now + file_op::GRACE);
+            self.deadline.get_or_insert(now + file_op::GRACE);
         }
     }
 
@@ -208,29 +209,33 @@ impl Exec {
     /// The first process was collected.
     pub fn ended(&mut self, exit: Exit, now: Instant) {
         let duration = now.duration_since(self.started).as_micros();
-        self.ends_at = self.terminal().map(|_| now + LINGER);
+        self.deadline = self.terminal().map(|_| now + LINGER);
         self.state = State::Ended { exit, duration_us: u64::try_from(duration).unwrap_or(u64::MAX) };
         if let Some(stdin) = &mut self.stdin {
             stdin.drop_reader();
         }
         // A terminal's output ends by itself or after the waiting time.
-        self.outs.iter_mut().flatten().filter(|source| !source.is_terminal()).for_each(Source::bound);
+        self.outs
+            .iter_mut()
+            .flatten()
+            .filter(|source| !source.is_terminal())
+            .for_each(Source::limit_to_buffered);
         self.outs.iter_mut().flatten().for_each(|source| source.on_event(false));
     }
 
-    /// Handles the expiry of [`Exec::ends_at`]. True for a file operation, which has to be killed.
-    pub fn time_is_over(&mut self) -> bool {
-        self.ends_at = None;
-        self.outs.iter_mut().flatten().for_each(Source::bound);
+    /// Handles the expiry of [`Exec::deadline`]. True for a file operation, which has to be killed.
+    pub fn on_deadline(&mut self) -> bool {
+        self.deadline = None;
+        self.outs.iter_mut().flatten().for_each(Source::limit_to_buffered);
         self.is_file_op()
     }
 
     /// Stops waiting for grants: output without credit is dropped.
-    pub fn hurry(&mut self) {
-        self.outs.iter_mut().flatten().for_each(Source::hurry);
+    pub fn drop_uncredited(&mut self) {
+        self.outs.iter_mut().flatten().for_each(Source::drop_uncredited);
     }
 
-    /// The host wants no more output.
+    /// Drops further output, which the host does not read.
     pub fn discard(&mut self, drains: &mut Drains, poll: &Poll, serials: [u64; 2]) {
         for (source, serial) in self.outs.iter_mut().filter_map(Option::take).zip(serials) {
             drains.take(source.into_fd(), serial, poll);
@@ -277,7 +282,7 @@ impl Exec {
         {
             return None;
         }
-        self.ends_at = None;
+        self.deadline = None;
         self.state = State::Reported { exit, duration_us };
         out.message(&ToHost::Exited { op: self.op, exit, duration_us });
         Some(out.end())
@@ -289,7 +294,7 @@ impl Exec {
             self.state = State::Ended { exit, duration_us };
         }
         for source in self.outs.iter_mut().flatten() {
-            source.forget_credits();
+            source.void_credits();
             source.queued = false;
         }
         if let Some(stdin) = &mut self.stdin {

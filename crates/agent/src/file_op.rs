@@ -1,10 +1,10 @@
 //! File operations: each runs in a forked child of the agent. Started by `file_requests`; from then on the loop handles it like
 //! a command. The child runs [`files`].
 //!
-//! A child, because files can be slow, endless or stuck, and the loop never blocks. It is a plain `fork`: no program of the image is
-//! needed, and since there is one thread its memory is consistent. It has the rights of a command.
+//! A child, because files can be slow, endless or stuck, and the loop never blocks. It is a plain `fork`: no program
+//! of the image is needed, and since there is one thread its memory is consistent. It has the rights of a command.
 //!
-//! When the host disconnects, its pipes are closed; it then removes what is incomplete and ends.
+//! When the host disconnects, the agent closes the child's pipes; the child then removes incomplete files and ends.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,11 +18,12 @@ use rustix::process::{Pid, Resource};
 use crate::boot;
 use crate::caps::CapPlan;
 use crate::files;
-use crate::spawn::{Kind, Refusal, Spawned, prefer_me_when_memory_ends};
+use crate::spawn::{Kind, Refusal, Spawned, raise_oom_score};
 
 /// Most file operations at a time.
 pub const MAX_FILE_OPS: usize = 16;
-/// Bytes the host may send before they are read. Those of all operations fit into the host's send buffer.
+/// Bytes that the host may send before they are read. The windows of all operations together fit into the host's send
+/// buffer.
 pub const WINDOW: u32 = 512 * 1024;
 /// How long an abandoned file operation may take to clean up.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -39,14 +40,14 @@ pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refus
     if let Some((_, writer)) = &input {
         nonblocking(writer)?;
     }
-    // SAFETY: there is one thread, so the child's memory is as whole as ours, and it may do what we may.
-    #[expect(unsafe_code, reason = "no safe way to make a child of one's own")]
+    // SAFETY: there is one thread, so the child's memory is consistent, and the child may call what its parent may.
+    #[expect(unsafe_code, reason = "fork has no safe wrapper")]
     let pid = unsafe { libc::fork() };
     match pid {
         0 => {
             let stdin = input.as_ref().map(|(reader, _)| reader.as_raw_fd());
             let code = child(request, caps, stdin, output.1.as_raw_fd());
-            // SAFETY: ends this process; nothing of the agent's is to be run or flushed in it.
+            // SAFETY: ends this process without running destructors or flushing buffers of the agent.
             #[expect(unsafe_code, reason = "no destructor may run")]
             unsafe {
                 libc::_exit(code)
@@ -85,7 +86,7 @@ fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout
     }
     // The link, the connector and the pipes of commands must not stay open here, or their peers would not see their end.
     boot::close_others(None);
-    prefer_me_when_memory_ends();
+    raise_oom_score();
     let ready = rustix::process::setsid().map(drop).and_then(|()| caps.drop_rest());
     if ready.is_err() {
         return 1;

@@ -11,9 +11,9 @@ use crate::file_op;
 impl Agent {
     /// Starts a file operation; from then on the loop handles it like a command.
     pub(crate) fn start_file_op(&mut self, op: u64, request: &FileRequest<'_>, window: u32) {
-        let most = file_op::MAX_FILE_OPS;
-        if self.ops.file_ops() >= most || !self.ops.exec_room() {
-            let message = format!("{most} operations on files are under way, the most there may be");
+        let max = file_op::MAX_FILE_OPS;
+        if self.ops.file_ops() >= max || !self.ops.exec_room() {
+            let message = format!("{max} file operations are running, which is the limit");
             return self.refuse(op, RefusalKind::TooMany, &message);
         }
         let started = Instant::now();
@@ -40,15 +40,15 @@ impl Agent {
     /// Kills abandoned file operations whose grace period is over, and closes terminals whose waiting time is over.
     pub(crate) fn end_file_ops(&mut self) {
         let now = Instant::now();
-        let mut lingered = Vec::new();
-        for exec in self.ops.execs().filter(|exec| exec.ends_at.is_some_and(|at| at <= now)) {
-            if exec.time_is_over() {
-                // It may have ended just now; it is not collected yet, so its pid is not reused.
+        let mut expired_terminals = Vec::new();
+        for exec in self.ops.execs().filter(|exec| exec.deadline.is_some_and(|at| at <= now)) {
+            if exec.on_deadline() {
+                // The child may have ended, but is not collected yet, so its pid is not reused.
                 let _ = rustix::process::kill_process(exec.pid, rustix::process::Signal::KILL);
             } else {
-                lingered.push(exec.serial);
+                expired_terminals.push(exec.serial);
             }
         }
-        lingered.into_iter().for_each(|serial| self.wake(serial));
+        expired_terminals.into_iter().for_each(|serial| self.wake(serial));
     }
 }

@@ -48,7 +48,7 @@ impl Link {
         }
     }
 
-    /// Starts with a new stream; [`Link::down`] has closed the former.
+    /// Starts with a new stream. The caller has closed the previous one with [`Link::down`].
     pub fn up(&mut self, stream: OwnedFd, serial: u64, first: &[u8]) {
         self.stream = Some(stream);
         self.serial = serial;
@@ -74,7 +74,7 @@ impl Link {
         self.writable |= writable;
     }
 
-    /// Whether there may be something to read and room for the answers.
+    /// Whether the stream may be readable, and the send buffer has space for answers.
     pub fn can_read(&self) -> bool {
         self.stream.is_some() && self.readable && !self.out.is_full()
     }

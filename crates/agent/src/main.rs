@@ -2,7 +2,7 @@
 //! with all their descendants, and connects the host to ports inside.
 //!
 //! It protects itself ([`boot`]), then serves one link to the host after the other ([`agent`]) until the sandbox is
-//! killed. It is one thread around `epoll` that never blocks on anything else. Disk access, which blocks, is a [`file_op`].
+//! killed. Its one thread blocks only in `epoll`. Disk access, which blocks, is a [`file_op`].
 
 mod agent;
 mod boot;
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(never) => match never {},
         Err(error) => {
-            boot::complain(&error);
+            boot::report_failure(&error);
             ExitCode::from(2)
         }
     }

@@ -51,7 +51,7 @@ pub struct Ready {
     pub token: Token,
     pub readable: bool,
     pub writable: bool,
-    /// The peer has closed, at least for writing: read until nothing is left.
+    /// The peer has closed, at least for writing: read to the end of the stream.
     pub hangup: bool,
 }
 

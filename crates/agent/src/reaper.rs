@@ -1,6 +1,7 @@
 //! Collects children that have ended: commands, and orphans of commands.
 //!
-//! Called by the loop after SIGCHLD. The result of an orphan is not used; uncollected it would keep its pid.
+//! Called by the loop after SIGCHLD. The exit status of an orphan is not used, but an uncollected orphan would occupy
+//! its pid.
 
 use std::os::fd::OwnedFd;
 
@@ -12,7 +13,7 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 const BATCH: usize = 512;
 
 /// Empties the signal descriptor.
-pub fn quiet(signals: &OwnedFd) {
+pub fn drain_signals(signals: &OwnedFd) {
     let mut buffer = [0u8; 4 * size_of::<libc::signalfd_siginfo>()];
     while matches!(rustix::io::read(signals, &mut buffer), Ok(1..)) {}
 }

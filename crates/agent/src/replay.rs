@@ -1,4 +1,5 @@
-//! Output of a detached command that was sent and is not acknowledged, for a later link. Filled and drained by `exec`.
+//! The replay buffer: output of a detached command that was sent and is not acknowledged, for a later link. Used by
+//! `exec`.
 //!
 //! Never larger than the window of the channel: nothing is sent without a grant, and each grant but the first acknowledges as
 //! many bytes.
@@ -34,13 +35,13 @@ impl ReplayBuffer {
 
     /// The host has received this many bytes in all. False if the following ones are not buffered.
     pub fn resume_at(&mut self, position: u64) -> bool {
-        let Some(had) = position.checked_sub(self.start).and_then(|had| usize::try_from(had).ok()) else {
+        let Some(skip) = position.checked_sub(self.start).and_then(|skip| usize::try_from(skip).ok()) else {
             return false;
         };
-        if had > self.bytes.len() {
+        if skip > self.bytes.len() {
             return false;
         }
-        self.drop_first(had);
+        self.drop_first(skip);
         true
     }
 
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_goes_and_the_rest_comes_again() {
+    fn acknowledged_output_is_dropped_and_the_rest_replayed() {
         let mut buffer = ReplayBuffer::default();
         buffer.sent(b"abcdef");
         buffer.acknowledged(2).unwrap();
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_gone_or_still_to_come_is_none() {
+    fn a_position_outside_the_buffer_is_refused() {
         let mut buffer = ReplayBuffer::default();
         buffer.sent(b"abc");
         buffer.acknowledged(1).unwrap();

@@ -25,9 +25,9 @@ impl Agent {
             (Phase::New, ToGuest::Hello { version, min_version }) => {
                 return self.hello(*version, *min_version);
             }
-            (Phase::Open, ToGuest::Hello { .. }) => return Err(breach("a hello", "came twice")),
+            (Phase::Open, ToGuest::Hello { .. }) => return Err(violation("a hello", "came twice")),
             (Phase::Open, _) => {}
-            _ => return Err(breach("the first frame", "is no hello")),
+            _ => return Err(violation("the first frame", "is not a hello")),
         }
         match message {
             ToGuest::Hello { .. } => {}
@@ -56,13 +56,13 @@ impl Agent {
             ToGuest::Kill { op } => self.kill(op),
             ToGuest::Signal { op, signal } => self.signal(op, signal),
             ToGuest::Close { op } => self.close(op),
-            ToGuest::Keep { op, spec, terminal } => {
+            ToGuest::StartDetached { op, spec, terminal } => {
                 self.check_unused(op)?;
                 self.exec_detached(op, &spec, terminal);
             }
-            ToGuest::Take { op, stdout, stderr } => self.attach(op, [stdout, stderr]),
+            ToGuest::Attach { op, stdout, stderr } => self.attach(op, [stdout, stderr]),
             ToGuest::Resize { op, size } => self.resize(op, size),
-            ToGuest::Forget { op } => self.release(op),
+            ToGuest::Release { op } => self.release(op),
             ToGuest::Ping { nonce } => self.link.out.message(&ToHost::Pong { nonce }),
         }
         Ok(())
@@ -71,7 +71,7 @@ impl Agent {
     fn hello(&mut self, version: u16, min_version: u16) -> Result<(), ProtoError> {
         let version = guest_proto::negotiate(version, min_version)?;
         self.link.phase = Phase::Open;
-        self.connector.proved();
+        self.connector.reset_pause();
         let ops = self.ops.execs().map(|exec| exec.op).collect();
         self.link.out.message(&ToHost::Welcome { version, agent_version: env!("CARGO_PKG_VERSION"), ops });
         let mut serials = Vec::new();
@@ -97,8 +97,8 @@ impl Agent {
     pub(crate) fn has_exec_room(&mut self, op: u64) -> bool {
         let has_room = self.ops.exec_room();
         if !has_room {
-            let most = crate::ops::MAX_EXECS;
-            let message = format!("{most} commands are running, the most there may be");
+            let max = crate::ops::MAX_EXECS;
+            let message = format!("{max} commands are running, which is the limit");
             self.refuse(op, RefusalKind::TooMany, &message);
         }
         has_room
@@ -130,7 +130,7 @@ impl Agent {
                 true
             }
             Err(errno) => {
-                // Unwatched its end would never be reported. The reaper collects it as an orphan.
+                // Without events its end would not be reported, so it is killed. The reaper collects it as an orphan.
                 let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
                 self.refuse(op, RefusalKind::Failed, &format!("cannot watch the command's output: {errno}"));
                 false
@@ -140,11 +140,11 @@ impl Agent {
 
     fn dial(&mut self, op: u64, port: u16, window: u32) {
         if !self.ops.dial_room() {
-            let most = crate::ops::MAX_DIALS;
+            let max = crate::ops::MAX_DIALS;
             return self.refuse(
                 op,
                 RefusalKind::TooMany,
-                &format!("{most} connections are open, the most there may be"),
+                &format!("{max} connections are open, which is the limit"),
             );
         }
         let serial = self.serial();
@@ -158,11 +158,12 @@ impl Agent {
 
     fn data(&mut self, op: u64, bytes: &[u8]) -> Result<(), ProtoError> {
         if let Some(exec) = self.ops.exec_of(op) {
-            let stdin = exec.stdin.as_mut().ok_or(breach("data", "came for a command without stdin"))?;
+            let stdin = exec.stdin.as_mut().ok_or(violation("data", "came for a command without stdin"))?;
             stdin.push(bytes)?;
             exec.grant_stdin(&mut self.link.out);
         } else if let Some(dial) = self.ops.dial_of(op) {
-            let (_, sink) = dial.streams().ok_or(breach("data", "came for a connection that is not open"))?;
+            let (_, sink) =
+                dial.streams().ok_or(violation("data", "came for a connection that is not open"))?;
             sink.push(bytes)?;
             let (serial, next) = (dial.serial, dial.settle(&mut self.link.out));
             self.follow(serial, next);
@@ -201,13 +202,13 @@ impl Agent {
     }
 
     fn kill(&mut self, op: u64) {
-        // The processes of a command that has ended are not killed: its background processes live on.
+        // A command may just have ended. Then its background processes are not killed.
         self.reap_soon();
         self.reap();
         let Some(exec) = self.ops.exec_of(op) else {
             return self.refuse(op, RefusalKind::UnknownOp, "there is no such command");
         };
-        exec.hurry();
+        exec.drop_uncredited();
         if exec.is_file_op() {
             exec.abandon(Instant::now());
         } else if exec.is_running() && exec.hunt.is_none() {
@@ -249,18 +250,22 @@ impl Agent {
     }
 
     fn check_unused(&self, op: u64) -> Result<(), ProtoError> {
-        if self.ops.has(op) { Err(breach("an operation", "has the number of a living one")) } else { Ok(()) }
+        if self.ops.has(op) {
+            Err(violation("an operation", "has the number of an active one"))
+        } else {
+            Ok(())
+        }
     }
 }
 
-fn breach(field: &'static str, reason: &'static str) -> ProtoError {
+fn violation(field: &'static str, reason: &'static str) -> ProtoError {
     ProtoError::Invalid { field, reason }
 }
 
 /// Sends any signal number to a process group; rustix names only the known ones.
 fn send(group: Pid, signal: i32) {
-    // SAFETY: the call takes two numbers. The group's leader is a child that was not collected yet, so its number is
-    // nobody else's.
+    // SAFETY: the call takes two numbers. The group's leader is a child that is not collected yet, so its pid is not
+    // reused.
     #[expect(unsafe_code, reason = "real-time signals have no safe wrapper")]
     unsafe {
         libc::kill(-group.as_raw_nonzero().get(), signal);

@@ -1,6 +1,6 @@
-//! Makes directories for the host, like `mkdir -p`. Called by `serve`.
+//! Creates directories for the host, like `mkdir -p`. Called by `serve`.
 //!
-//! Directories made before a failure stay; repeating it is harmless.
+//! Directories created before a failure stay; the request can be repeated.
 
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 
 use guest_proto::RefusalKind;
 
-/// Makes each directory and its parents, readable for everybody.
+/// Creates each directory and its parents, readable for all users.
 pub fn make_dirs(dirs: &[&str]) -> Result<(), (RefusalKind, String)> {
     for dir in dirs {
         DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|error| {
@@ -16,7 +16,7 @@ pub fn make_dirs(dirs: &[&str]) -> Result<(), (RefusalKind, String)> {
                 ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => RefusalKind::NotAllowed,
                 _ => RefusalKind::Failed,
             };
-            (kind, format!("cannot make the directory {dir}: {error}"))
+            (kind, format!("cannot create the directory {dir}: {error}"))
         })?;
     }
     Ok(())

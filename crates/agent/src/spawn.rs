@@ -23,7 +23,7 @@ use rustix::process::{Pid, WaitOptions};
 use crate::caps::CapPlan;
 use crate::error::BootError;
 use crate::terminal::{self, Terminal};
-pub use child::prefer_me_when_memory_ends;
+pub use child::raise_oom_score;
 use child::{Failure, Marking, Plan, Stage, Stdio};
 
 /// Name of the variable that marks a command's processes where namespaces cannot.
@@ -137,7 +137,7 @@ impl Spawner {
                     return Ok(pid);
                 }
                 Err(Errno::PERM | Errno::INVAL | Errno::NOSYS) if self.marking == Marking::Namespace => {
-                    // The kernel or the rights of the agent do not allow it, and this does not change.
+                    // The kernel lacks cgroup namespaces, or the agent may not create them; neither changes later.
                     self.marking = Marking::Environment;
                 }
                 Err(errno) => return Err(failed("make a process", errno)),
@@ -146,7 +146,7 @@ impl Spawner {
     }
 }
 
-/// The pipes of a command: (reading end, writing end). Our ends do not block, the child's do.
+/// The pipes of a command: (reading end, writing end). The agent's ends do not block, the child's do.
 struct Pipes {
     stdin: Option<(OwnedFd, OwnedFd)>,
     stdout: (OwnedFd, OwnedFd),
@@ -163,7 +163,7 @@ impl Pipes {
         rustix::io::ioctl_fionbio(&stderr.0, true)?;
         let stdin = match (mode, null) {
             (StdinMode::Null, Some(_)) => None,
-            // Without /dev/null, a pipe with a closed writer reads the same.
+            // Without /dev/null, a pipe with a closed writer reads as empty too.
             (StdinMode::Null, None) | (StdinMode::Pipe, _) => Some(pipe()?),
         };
         if let Some((_, writer)) = &stdin {
@@ -180,7 +180,7 @@ impl Pipes {
         }
     }
 
-    /// Our ends; the child's are closed.
+    /// The agent's ends; the child's are closed.
     fn parent(self, pid: Pid) -> Spawned {
         let stdin = self.stdin.map(|(_, writer)| writer).filter(|_| self.mode == StdinMode::Pipe);
         Spawned { pid, stdin, stdout: self.stdout.0, stderr: Some(self.stderr.0), kind: Kind::Command }

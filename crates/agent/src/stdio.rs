@@ -38,12 +38,12 @@ pub enum Turn {
     Failed(Errno),
 }
 
-/// What to do with output without credit.
+/// What happens to output without credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum NoCredit {
     Wait,
-    /// The command was killed: drop it, since no grant may ever come.
-    DropTheRest,
+    /// Dropped: the command was killed, and the host may grant no more.
+    Drop,
 }
 
 /// What a short read means.
@@ -51,7 +51,7 @@ pub enum Patience {
 pub enum Ending {
     /// The stream is empty.
     Plain,
-    /// Nothing: a terminal returns a few KiB at a time, and the last of it may arrive after its writer's end.
+    /// Nothing: a terminal returns a few KiB at a time, and its last output may arrive after its writer's end.
     Terminal,
 }
 
@@ -65,7 +65,7 @@ pub struct Source {
     hot: bool,
     /// Once the command has ended: how many bytes of its output are still to be read.
     left: Option<usize>,
-    patience: Patience,
+    no_credit: NoCredit,
     ending: Ending,
     /// Whether it is in the queue of ready sources.
     pub queued: bool,
@@ -81,13 +81,13 @@ impl Source {
             hangup: false,
             hot: false,
             left: None,
-            patience: Patience::Wait,
+            no_credit: NoCredit::Wait,
             ending: Ending::Plain,
             queued: false,
         }
     }
 
-    /// Of a terminal.
+    /// The source of a terminal.
     pub fn of_terminal(fd: Rc<OwnedFd>, window: u32) -> Self {
         Self { ending: Ending::Terminal, ..Self::new(fd, Channel::Stdout, window) }
     }
@@ -118,7 +118,7 @@ impl Source {
     }
 
     /// A new link: voids the grants of the old one.
-    pub fn forget_credits(&mut self) {
+    pub fn void_credits(&mut self) {
         self.credits.reset();
     }
 
@@ -127,21 +127,21 @@ impl Source {
         self.credits = Credits::new(bytes);
     }
 
-    /// The command has ended: only what is in the pipe now is its output.
-    pub fn bound(&mut self) {
+    /// The command has ended: its remaining output is what the pipe holds now.
+    pub fn limit_to_buffered(&mut self) {
         let held = rustix::io::ioctl_fionread(&*self.fd).ok().and_then(|n| usize::try_from(n).ok());
         self.left = Some(held.unwrap_or(HOT_PIPE));
         self.readable = true;
     }
 
     /// The command was killed: stop waiting for grants.
-    pub fn hurry(&mut self) {
-        self.patience = Patience::DropTheRest;
+    pub fn drop_uncredited(&mut self) {
+        self.no_credit = NoCredit::Drop;
     }
 
     /// Whether there is something to read and credit to send it.
     pub fn runnable(&self) -> bool {
-        self.readable && (self.credits.left() > 0 || self.hurried() || self.left == Some(0))
+        self.readable && (self.credits.left() > 0 || self.drops_uncredited() || self.left == Some(0))
     }
 
     /// Reads once into a frame for the host.
@@ -151,7 +151,7 @@ impl Source {
         }
         let want = self.credits.left().min(MAX_DATA).min(self.left.unwrap_or(usize::MAX));
         if want == 0 {
-            return if self.hurried() { Turn::Cut } else { Turn::Idle };
+            return if self.drops_uncredited() { Turn::Cut } else { Turn::Idle };
         }
         if !self.readable {
             return Turn::Idle;
@@ -162,7 +162,7 @@ impl Source {
                 if let Some(replay) = replay {
                     replay.sent(out.last(n));
                 }
-                self.took(n, want)
+                self.after_read(n, want)
             }
             Err(Errno::AGAIN) => {
                 self.readable = false;
@@ -173,7 +173,7 @@ impl Source {
         }
     }
 
-    fn took(&mut self, n: usize, want: usize) -> Turn {
+    fn after_read(&mut self, n: usize, want: usize) -> Turn {
         self.credits.spend(n);
         if n >= PIPE && !self.hot && self.ending == Ending::Plain {
             // A command that fills its pipe gets a larger one, where that is permitted.
@@ -183,13 +183,13 @@ impl Source {
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(n);
         } else if n < want && !self.hangup && self.ending == Ending::Plain {
-            // It is empty now; the next byte makes an event.
+            // The pipe is empty; the next byte triggers an event.
             self.readable = false;
         }
         if self.runnable() { Turn::More } else { Turn::Idle }
     }
 
-    fn hurried(&self) -> bool {
-        self.patience == Patience::DropTheRest && self.left.is_some()
+    fn drops_uncredited(&self) -> bool {
+        self.no_credit == NoCredit::Drop && self.left.is_some()
     }
 }

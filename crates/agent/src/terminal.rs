@@ -1,7 +1,8 @@
-//! Terminals for commands: the pair of descriptors, the size, the foreground process group. Called by `spawn` and `serve`.
+//! Terminals for commands: the pair of descriptors, the size, the foreground process group. Called by `spawn` and
+//! `serve`.
 //!
-//! Root inside can replace anything in `/dev`. What is opened here is checked before use, and opening never blocks.
-//! If something else is there, the command is refused.
+//! Root in the sandbox can replace anything in `/dev`, so opened files are checked before use, and opened without
+//! blocking. If one is not the expected device, the command is refused.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,10 +14,10 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::{InputModes, OptionalActions, Winsize};
 
 /// Device number of `/dev/ptmx`, and the first and last major number of its terminals.
-const MAKER: (u32, u32) = (5, 2);
+const PTMX_DEVICE: (u32, u32) = (5, 2);
 const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 /// The sandbox's own devpts first: nothing inside can be mounted over it.
-const MAKERS: [&str; 2] = ["/dev/pts/ptmx", "/dev/ptmx"];
+const PTMX_PATHS: [&str; 2] = ["/dev/pts/ptmx", "/dev/ptmx"];
 
 /// Both ends of a terminal.
 pub struct Terminal {
@@ -28,7 +29,8 @@ pub struct Terminal {
 
 /// Makes a terminal.
 pub fn open(size: TerminalSize) -> Result<Terminal, Errno> {
-    let master = MAKERS.iter().map(|path| maker(path)).find(Result::is_ok).unwrap_or(Err(Errno::NODEV))?;
+    let master =
+        PTMX_PATHS.iter().map(|path| open_ptmx(path)).find(Result::is_ok).unwrap_or(Err(Errno::NODEV))?;
     rustix::pty::unlockpt(&master)?;
     resize(&master, size)?;
     let slave = slave(&master)?;
@@ -52,10 +54,10 @@ pub fn foreground(master: impl AsFd) -> Option<Pid> {
     rustix::termios::tcgetpgrp(master).ok().filter(|group| !group.is_init())
 }
 
-fn maker(path: &str) -> Result<OwnedFd, Errno> {
+fn open_ptmx(path: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let master = rustix::fs::open(path, flags, Mode::empty())?;
-    if device(&master)? == Some(MAKER) { Ok(master) } else { Err(Errno::NODEV) }
+    if device(&master)? == Some(PTMX_DEVICE) { Ok(master) } else { Err(Errno::NODEV) }
 }
 
 /// Opens the other end through the first one where the kernel supports that, else by its number.
@@ -66,7 +68,7 @@ fn slave(master: &OwnedFd) -> Result<OwnedFd, Errno> {
     }
     let path = rustix::pty::ptsname(master, Vec::new())?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    // A path may have been replaced by something that blocks when opened.
+    // The path may have been replaced by a file that blocks when opened.
     let slave = rustix::fs::open(path, flags | OFlags::NONBLOCK, Mode::empty())?;
     rustix::io::ioctl_fionbio(&slave, false)?;
     let is_one = device(&slave)?.is_some_and(|(major, _)| TERMINALS.contains(&major));

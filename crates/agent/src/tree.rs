@@ -12,7 +12,7 @@
 //! - without such namespaces, processes that descend from a member, share a session with one, were one in an earlier round, or
 //!   have the command's mark in their environment.
 //!
-//! Nothing here fails: a process may end by itself, and after [`LONGEST`] the hunt gives up on processes that
+//! Nothing here fails: a process may end by itself, and after [`MAX_DURATION`] the hunt gives up on processes that
 //! the kernel keeps alive.
 
 mod procfs;
@@ -26,14 +26,14 @@ use rustix::process::{Pid, Signal};
 pub use procfs::Proc;
 use procfs::{Namespace, Process};
 
-/// Most rounds of stopping.
+/// Limit of the rounds that stop processes.
 const STOP_ROUNDS: u32 = 20;
-/// Most rounds in all.
-const MOST_ROUNDS: u32 = 200;
-/// Longest duration.
-const LONGEST: Duration = Duration::from_secs(2);
+/// Limit of all rounds.
+const MAX_ROUNDS: u32 = 200;
+/// Limit of the duration of a hunt.
+const MAX_DURATION: Duration = Duration::from_secs(2);
 /// Longest pause between two rounds, while killed processes end.
-const PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -104,7 +104,7 @@ impl Hunt {
                 self.empty_rounds = if alive.is_empty() { self.empty_rounds + 1 } else { 0 };
             }
         }
-        let given_up = self.rounds >= MOST_ROUNDS || now.duration_since(self.started) >= LONGEST;
+        let given_up = self.rounds >= MAX_ROUNDS || now.duration_since(self.started) >= MAX_DURATION;
         if self.empty_rounds >= 2 || given_up {
             return Round::Over;
         }
@@ -124,7 +124,7 @@ impl Hunt {
         match self.stage {
             Stage::Stop => Duration::ZERO,
             Stage::Kill if self.empty_rounds > 0 => Duration::ZERO,
-            Stage::Kill => (Duration::from_micros(200) * self.rounds).min(PAUSE),
+            Stage::Kill => (Duration::from_micros(200) * self.rounds).min(MAX_PAUSE),
         }
     }
 

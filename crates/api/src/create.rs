@@ -1,7 +1,7 @@
 //! The bodies of create and of a network change. An absent field takes its default.
 //!
-//! Clients write these types, the server reads them, and the OpenAPI document describes them. Numbers are [`Integer`]s: the server
-//! checks ranges after reading, so that a message can name the value it received.
+//! Clients serialize these types, the server parses them, and the OpenAPI document describes them. Numbers are [`Integer`]s: the
+//! server checks ranges after parsing, so that a message can name the value received.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EgressDefault, Integer};
 
-/// What is asked of a new sandbox. Only `image` has to be there.
+/// The body of a create request. Only `image` is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreateBody {
-    /// Base image: a name of the catalogue.
+    /// Name of an image in the operator's catalogue.
     #[cfg_attr(feature = "openapi", schema(required = true, min_length = 1, max_length = 512))]
     #[cfg_attr(feature = "openapi", schema(pattern = r"^[\x21-\x7e]+$", example = "ubuntu:24.04"))]
     pub image: String,
@@ -25,16 +25,16 @@ pub struct CreateBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
-    /// Default working directory.
+    /// Default working directory of commands. Created if it does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::workdir, required = false))]
     pub workdir: Option<String>,
-    /// How long the sandbox may run in all, in ms. Time spent paused does not count.
+    /// Total running time in ms after which the sandbox is terminated. Paused time does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000u64))]
     #[cfg_attr(feature = "openapi", schema(default = 300_000))]
     pub timeout_ms: Option<Integer>,
-    /// Idle time in ms after which the sandbox is paused; 0 for never.
+    /// Idle time in ms after which the sandbox is paused. 0 disables the automatic pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
@@ -42,7 +42,7 @@ pub struct CreateBody {
     )]
     #[cfg_attr(feature = "openapi", schema(default = 120_000))]
     pub idle_timeout_ms: Option<Integer>,
-    /// Tags of yours, by which lists can be filtered.
+    /// Your own tags. Lists can be filtered by them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata, required = false))]
     pub metadata: Option<BTreeMap<String, String>>,
@@ -51,14 +51,14 @@ pub struct CreateBody {
     pub network: Option<CreateNetwork>,
 }
 
-/// The sizes of a new sandbox.
+/// The resources of a new sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreateResources {
-    /// Virtual processors.
+    /// Number of vCPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::cpu_asked, required = false))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::requested_cpu, required = false))]
     pub cpu: Option<Integer>,
     /// Memory in MB.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ pub struct CreateResources {
     pub disk_mb: Option<Integer>,
 }
 
-/// A network policy as clients write it: of a new sandbox, or a change of one that is there.
+/// The network policy in a create request, and the body of a policy change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CreateNetwork {
@@ -84,11 +84,12 @@ pub struct CreateNetwork {
     pub ingress: Option<CreateIngress>,
 }
 
-/// Outgoing traffic, as clients write it.
+/// The policy for outgoing connections, in a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CreateEgress {
-    /// Domains that egress is allowed to: `example.com` is that name alone, `*.example.com` every name below it.
+    /// Allowed domains. `example.com` matches only that name; `*.example.com` matches every name below it, but not
+    /// `example.com`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::domains, required = false))]
     pub allow: Option<Vec<String>>,
@@ -97,12 +98,12 @@ pub struct CreateEgress {
     pub default: Option<EgressDefault>,
 }
 
-/// Incoming traffic, as clients write it.
+/// The policy for exposed ports, in a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreateIngress {
-    /// Inbound ports to allow.
+    /// Ports that may be exposed. If absent, all ports may be exposed; if empty, none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::ports, required = false))]
     pub allow_ports: Option<Vec<Integer>>,

@@ -1,4 +1,4 @@
-//! Errors as bodies carry them (section 7). Which fault of the service becomes which code is for the server to say.
+//! Error bodies (section 7). The server maps its errors to these codes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,34 +6,35 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The body of every answer that is an error.
+/// The body of every error response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ErrorBody {
     pub error: ErrorObject,
 }
 
-/// What went wrong. Also the data of a stream's `error` event.
+/// An error. Also the data of a stream's event `error`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorObject {
     pub code: ErrorCode,
-    /// For people: names what came and what is allowed.
+    /// Message for people. It names the field, the value received and the allowed values; its wording may change.
     #[cfg_attr(feature = "openapi", schema(example = "resources.cpu is 3; allowed is one of 2, 4, 8"))]
     pub message: String,
-    /// More for programs; empty where there is no more. For a sandbox that is not there: its `sandboxId`.
+    /// Details for programs; an empty object if there are none. `field` for an invalid field, `sandboxId` if the error is about
+    /// a sandbox.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::details, required = true))]
     pub details: Map<String, Value>,
-    /// The same as the header `X-Request-Id`.
+    /// Id of the request, the same as in the header `X-Request-Id`.
     #[cfg_attr(feature = "openapi", schema(example = "req_7k2m9x4p1v8q3t6w0z5y"))]
     pub request_id: String,
 }
 
 macro_rules! codes {
     ($($(#[doc = $meaning:literal])+ $variant:ident $name:tt $status:tt,)+) => {
-        /// Every code of an error, each with one HTTP status.
+        /// Error code. docs/errors.md describes each.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         pub enum ErrorCode {
@@ -44,17 +45,17 @@ macro_rules! codes {
             /// All codes, in the order of their statuses.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// As bodies write it.
+            /// The name in bodies.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            /// The HTTP status that goes with it.
+            /// The HTTP status.
             pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status),+ }
             }
 
-            /// When it is given, in a sentence for the documentation.
+            /// The meaning, as a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($meaning),+).trim_ascii_start()),+ }
             }
@@ -65,65 +66,65 @@ macro_rules! codes {
 codes! {
     /// Malformed body, path or query parameters, a missing or wrongly typed field.
     InvalidRequest "INVALID_REQUEST" 400,
-    /// A value out of its range or set.
+    /// A value that is not allowed.
     InvalidConfig "INVALID_CONFIG" 400,
-    /// The command is longer than 64 KB.
+    /// The command is longer than 65,536 bytes.
     CommandTooLong "COMMAND_TOO_LONG" 400,
     /// The API key is missing or not valid.
     Unauthorized "UNAUTHORIZED" 401,
     /// The key is valid and lacks the scope for this.
     Forbidden "FORBIDDEN" 403,
-    /// The sandbox does not permit this with the file or directory.
+    /// The sandbox denies the file operation.
     PermissionDenied "PERMISSION_DENIED" 403,
-    /// The network policy of the sandbox does not let this port be exposed.
+    /// The sandbox's `network.ingress.allowPorts` does not include the port.
     PortNotAllowed "PORT_NOT_ALLOWED" 403,
     /// The sandbox does not exist or was terminated.
     SandboxNotFound "SANDBOX_NOT_FOUND" 404,
-    /// There is no such file or directory in the sandbox.
+    /// The path does not exist in the sandbox.
     FileNotFound "FILE_NOT_FOUND" 404,
     /// The port is not exposed.
     PortNotFound "PORT_NOT_FOUND" 404,
     /// The sandbox has no such execution.
     ExecutionNotFound "EXECUTION_NOT_FOUND" 404,
-    /// There is nothing at this path.
+    /// The API has no such path.
     NotFound "NOT_FOUND" 404,
-    /// The path does not take this method; the header `Allow` names those it takes.
+    /// The path does not support this method. The header `Allow` lists the supported methods.
     MethodNotAllowed "METHOD_NOT_ALLOWED" 405,
-    /// The time of the command was used up before it could start.
+    /// The command's timeout expired before it started.
     ExecutionTimeout "EXECUTION_TIMEOUT" 408,
-    /// The operation does not suit the state that the sandbox is in.
+    /// The operation is not allowed in the sandbox's state.
     InvalidState "INVALID_STATE" 409,
-    /// There is something of that name already.
+    /// The path exists already.
     FileExists "FILE_EXISTS" 409,
-    /// A directory, a device, a fifo or a socket is where a file has to be.
+    /// A file is required, but the path is a directory, device, fifo or socket.
     NotAFile "NOT_A_FILE" 409,
-    /// Something else is where a directory has to be.
+    /// A directory is required, but the path is something else.
     NotADirectory "NOT_A_DIRECTORY" 409,
     /// The execution has ended.
     ExecutionEnded "EXECUTION_ENDED" 409,
-    /// The execution's standard input was closed, or never open.
+    /// The execution's standard input is not open.
     StdinClosed "STDIN_CLOSED" 409,
     /// The execution has no terminal.
     NotATerminal "NOT_A_TERMINAL" 409,
-    /// The directory is not empty; `recursive` deletes it with all in it.
+    /// The directory is not empty; `recursive` deletes it with its contents.
     DirectoryNotEmpty "DIRECTORY_NOT_EMPTY" 409,
     /// Too many requests, creations or concurrent executions; the header `Retry-After` says when to try again.
     RateLimited "RATE_LIMITED" 429,
-    /// The account has as much as the operator allows it; `details` has the quota and the numbers.
+    /// The request exceeds a quota of the account; `details` has the quota and the numbers.
     QuotaExceeded "QUOTA_EXCEEDED" 429,
-    /// An unexpected fault of the server.
+    /// An internal error of the server.
     InternalError "INTERNAL_ERROR" 500,
-    /// A fault inside of the sandbox while a command was executed.
+    /// The sandbox failed during a command or a file operation.
     ExecutionError "EXECUTION_ERROR" 502,
-    /// Nothing in the sandbox listens on the port, or what does gave no answer that can be passed on.
+    /// Nothing listens on the port, or the program's response is invalid or late.
     PortUnreachable "PORT_UNREACHABLE" 502,
-    /// No compute capacity at the moment; try again later.
+    /// The server lacks capacity at the moment; retry later.
     ResourceExhausted "RESOURCE_EXHAUSTED" 503,
     /// The disk of the sandbox is full.
     DiskFull "DISK_FULL" 507,
 }
 
-/// A text that is no code of this version.
+/// Not an error code of this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a code of an error of this version")]
 pub struct UnknownErrorCode;
@@ -150,7 +151,7 @@ impl ErrorBody {
         Self { error }
     }
 
-    /// With one more detail.
+    /// Adds a detail.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.error.details.insert(name.to_owned(), value.into());
@@ -177,7 +178,7 @@ mod tests {
             (500, "INTERNAL_ERROR"),
             (502, "EXECUTION_ERROR"),
             (503, "RESOURCE_EXHAUSTED"),
-            // Ours: the specification has no row for these.
+            // Additions to the specification.
             (404, "NOT_FOUND"),
             (405, "METHOD_NOT_ALLOWED"),
             (403, "PERMISSION_DENIED"),

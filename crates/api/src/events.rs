@@ -1,6 +1,6 @@
-//! Events: what happened to a sandbox, and what a client says of its run (sections 2.10 and 6.3).
+//! Events of sandboxes, and events that clients post for their runs (sections 2.10 and 6.3).
 //!
-//! The server makes these from what it keeps; clients read them, and post those of an agent and of its costs.
+//! The server returns them from its records; clients post the events of agents and of LLM costs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 
 use crate::{Pagination, SandboxId, Timestamp};
 
-/// Declares the kinds once: as they are named and as they are written.
+/// Declares each event type once, with its variant and its name.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What happened.
+        /// Type of an event.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum EventKind {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
@@ -49,7 +49,7 @@ kinds! {
     FileError = "file.error",
     PortExposed = "port.exposed",
     PortClosed = "port.closed",
-    /// Ours: the specification names no kind for the network.
+    /// An addition: the specification has no event types for the network.
     NetworkChanged = "network.changed",
     NetworkRefused = "network.refused",
     AgentThinking = "agent.thinking",
@@ -60,13 +60,13 @@ kinds! {
     CostLlm = "cost.llm",
 }
 
-/// No kind of event.
+/// The text is not an event type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no kind of event")]
+#[error("not an event type")]
 pub struct UnknownEventKind;
 
 impl EventKind {
-    /// The kinds that clients post. The service records the others.
+    /// The types that clients can post. The service records the others.
     pub const POSTED: &[Self] =
         &[Self::AgentThinking, Self::AgentToolCall, Self::AgentToolResult, Self::AgentError, Self::CostLlm];
 
@@ -77,7 +77,7 @@ impl EventKind {
     }
 }
 
-/// What an event that is posted may be, for messages.
+/// The allowed types, for error messages.
 struct PostedKind;
 
 impl Expected for PostedKind {
@@ -101,14 +101,14 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// Identifies an event: `ev_` and a number of 16 digits. A later event has a greater id, as a number and as a text.
+/// Id of an event: `ev_` and 16 digits. Later events have greater ids, also when compared as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^ev_[0-9]{16}$", example = "ev_0000000000000042"))]
 #[serde(try_from = "String", into = "String")]
 pub struct EventId(pub u64);
 
-/// What a text lacks to be the id of an event.
+/// The text is not an event id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an event's id is 'ev_' and 16 digits, such as 'ev_0000000000000042'")]
 pub struct BadEventId;
@@ -148,14 +148,14 @@ impl From<EventId> for String {
     }
 }
 
-/// Names a run: whatever a client does that belongs together, over as many sandboxes as it likes.
+/// Id of a run: a name that a client chooses for related work in any number of sandboxes. 1 to 128 visible ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = r"^[\x21-\x7e]{1,128}$", example = "run_7"))]
 #[serde(into = "String")]
 pub struct RunId(String);
 
-/// What a text lacks to name a run.
+/// The text is not a run id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a run's id is 1 to 128 visible ASCII characters")]
 pub struct BadRunId;
@@ -203,30 +203,31 @@ impl fmt::Display for RunId {
     }
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeEvent {
     pub id: EventId,
-    /// When it happened.
+    /// Time of the event.
     pub timestamp: Timestamp,
     #[serde(rename = "type")]
     pub kind: EventKind,
-    /// Empty, and so nothing here, only where a client notes in its own run what is of no sandbox: the service has none of these.
+    /// Id of the sandbox. Empty only in events that the client library records for a run without a sandbox; the service does
+    /// not return such events.
     #[serde(with = "maybe_sandbox")]
     #[cfg_attr(feature = "openapi", schema(value_type = SandboxId))]
     pub sandbox_id: Option<SandboxId>,
-    /// The run it belongs to; empty where it belongs to none.
+    /// Id of the run to which the event belongs; `""` without a run.
     #[cfg_attr(feature = "openapi", schema(example = "run_7"))]
     pub run_id: String,
-    /// By the kind; see `docs/events.md`.
+    /// Fields that depend on the type; see docs/events.md.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::event_data))]
     pub data: Map<String, Value>,
 }
 
 mod maybe_sandbox {
-    //! A sandbox's id, or a text without anything in it.
+    //! A sandbox id or an empty string.
 
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::{Serialize, Serializer};
@@ -254,27 +255,27 @@ pub struct EventList {
     pub pagination: Pagination,
 }
 
-/// An event as a client posts it.
+/// An event that a client posts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EventBody {
-    /// `agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error` or `cost.llm`.
+    /// Type of the event. Clients can post only these.
     #[serde(rename = "type", deserialize_with = "EventKind::deserialize_posted")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::posted_kind))]
     pub kind: EventKind,
     pub run_id: RunId,
-    /// At most 16 KiB as JSON.
+    /// Fields that depend on the type. At most 16 KiB as JSON.
     #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "object_or_nothing")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::event_data, required = false))]
     pub data: Map<String, Value>,
-    /// When it happened; now where it is left out.
+    /// Time of the event. Default: the time of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::moment, required = false))]
     pub timestamp: Option<Timestamp>,
 }
 
-/// An object as it is; an empty one if the field is absent.
+/// An object; an empty one if the field is absent.
 fn object_or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
     match Option::<Value>::deserialize(from)? {
         None => Ok(Map::new()),
@@ -289,7 +290,7 @@ fn object_or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, V
 pub struct EventsBody(pub Vec<EventBody>);
 
 impl EventsBody {
-    /// Events in one request.
+    /// The most events in one request.
     pub const MAX: usize = 100;
 }
 
@@ -306,16 +307,16 @@ impl utoipa::PartialSchema for EventsBody {
 #[cfg(feature = "openapi")]
 impl utoipa::ToSchema for EventsBody {}
 
-/// What posting events answers.
+/// The response to posted events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventsRecorded {
-    /// How many.
+    /// Number of events recorded.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
     pub recorded: u32,
 }
 
-/// A time in a request, as its schema.
+/// Schema of a time in a request.
 #[cfg(feature = "openapi")]
 pub struct Moment;
 
@@ -339,7 +340,7 @@ impl utoipa::PartialSchema for EventKind {
 #[cfg(feature = "openapi")]
 impl utoipa::ToSchema for EventKind {}
 
-/// What a list of events can be filtered by, as its schema.
+/// Schema of the filter by type.
 #[cfg(feature = "openapi")]
 pub struct EventKinds;
 
@@ -375,7 +376,7 @@ mod tests {
 
     #[test]
     fn kinds_are_written_as_they_are_named() {
-        // 22 of the specification, and two of the network.
+        // 22 of the specification, and two for the network.
         assert_eq!(EventKind::ALL.len(), 24);
         for kind in EventKind::ALL {
             assert_eq!(serde_json::to_string(kind).unwrap(), format!("\"{kind}\""));

@@ -1,4 +1,4 @@
-//! A command as a client asks for it, and its result.
+//! Commands in requests, and their results.
 
 use std::collections::BTreeMap;
 
@@ -6,80 +6,82 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Integer, RunId};
 
-/// A command to run. Only `command` has to be there.
+/// The body of an execute request. Only `command` is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExecuteBody {
-    /// Run with bash. At most 65,536 bytes of UTF-8.
+    /// A bash command line of at most 65,536 bytes of UTF-8.
     #[cfg_attr(feature = "openapi", schema(required = true, max_length = 65_536, pattern = r"^[^\x00]*$"))]
     #[cfg_attr(feature = "openapi", schema(example = "echo hello"))]
     pub command: String,
-    /// Working directory; the sandbox's `workdir` where it is left out.
+    /// Working directory. Default: the sandbox's `workdir`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::path, required = false))]
     pub cwd: Option<String>,
-    /// Added to the sandbox's environment; of two values with one name this one counts.
+    /// Environment variables, added to those of the sandbox. They override variables of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::env, required = false))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::command_env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
-    /// Time in ms after which the command and all that it started are killed.
+    /// Time in ms after which the command and all its processes are killed. Paused time does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 300_000))]
     #[cfg_attr(feature = "openapi", schema(default = 60_000))]
     pub timeout_ms: Option<Integer>,
-    /// Text that the command reads from its standard input.
+    /// Text for standard input. If absent, standard input is empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub stdin: Option<String>,
-    /// Whether a paused sandbox is resumed for the command; if not, that is `INVALID_STATE`.
+    /// Whether to resume a paused sandbox for the command. If `false`, a paused sandbox is the error `INVALID_STATE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,
-    /// `true` is for `DetachedBody`.
+    /// `false`, or absent. A body with `true` is a `DetachedBody`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::never, required = false))]
     pub detached: Option<bool>,
 }
 
-/// A command that goes on when its client goes away. Only `command` and `detached` have to be there.
+/// The body of an execute request for a detached command, which continues without its client. Only `command` and `detached` are
+/// required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DetachedBody {
-    /// Run with bash. At most 65,536 bytes of UTF-8.
+    /// A bash command line of at most 65,536 bytes of UTF-8.
     #[cfg_attr(feature = "openapi", schema(required = true, max_length = 65_536, pattern = r"^[^\x00]*$"))]
     #[cfg_attr(feature = "openapi", schema(example = "make test"))]
     pub command: String,
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::always))]
     pub detached: bool,
-    /// Working directory; the sandbox's `workdir` where it is left out.
+    /// Working directory. Default: the sandbox's `workdir`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::path, required = false))]
     pub cwd: Option<String>,
-    /// Added to the sandbox's environment; of two values with one name this one counts.
+    /// Environment variables, added to those of the sandbox. They override variables of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::env, required = false))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::command_env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
-    /// Time in ms after which the command and all that it started are killed; there is none where it is left out.
+    /// Time in ms after which the command and all its processes are killed. Without it, the command may run as long as its
+    /// sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000))]
     pub timeout_ms: Option<Integer>,
-    /// Text that the command reads from its standard input first.
+    /// Initial standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub stdin: Option<String>,
-    /// Whether its standard input stays open, to be written to later.
+    /// Whether standard input stays open after `stdin`, so that it can be written to later.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = false))]
     pub open_stdin: Option<bool>,
-    /// Whether a paused sandbox is resumed for the command; if not, that is `INVALID_STATE`.
+    /// Whether to resume a paused sandbox for the command. If `false`, a paused sandbox is the error `INVALID_STATE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,
 }
 
-/// The body of execute: a command whose end the response waits for, or one that goes on by itself.
+/// The body of an execute request: a command whose end the response waits for, or a detached command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
@@ -88,54 +90,54 @@ pub enum CommandBody {
     Detached(DetachedBody),
 }
 
-/// One command, complete: defaults are already in.
+/// A checked command with all defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecuteRequest {
     pub command: String,
-    /// The sandbox's `workdir` where none is given.
+    /// `None`: the sandbox's `workdir`.
     pub cwd: Option<String>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: u64,
     pub stdin: Option<String>,
     pub auto_resume: bool,
-    /// The run it belongs to, for its events.
+    /// The run of its events.
     #[serde(default)]
     pub run_id: Option<RunId>,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionResult {
     pub stdout: String,
     pub stderr: String,
-    /// 0 is success; `null` when the command did not start or was killed.
+    /// Exit code. `null` if the command could not start or bash was killed by a signal.
     #[cfg_attr(feature = "openapi", schema(required = true, example = 0))]
     pub exit_code: Option<i32>,
-    /// Wall-clock time in ms.
+    /// Elapsed time in ms, paused time included.
     #[cfg_attr(feature = "openapi", schema(example = 12))]
     pub duration_ms: u64,
-    /// The signal that killed the command; `null` when it exited.
+    /// Name of the signal that killed bash. `null` if bash exited or could not start.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub signal: Option<String>,
-    /// Whether bytes are missing from `stdout`; not there otherwise.
+    /// `true` if part of `stdout` was omitted. Absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub stdout_truncated: bool,
-    /// Whether bytes are missing from `stderr`; not there otherwise.
+    /// `true` if part of `stderr` was omitted. Absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub stderr_truncated: bool,
 }
 
-/// The events of a stream of output, by the name that each message has.
+/// The events of an output stream, by message name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEvent {
     Stdout,
     Stderr,
-    /// Output that is not stored any more was skipped.
+    /// Output was dropped.
     Dropped,
     /// The end of the command; the data is a [`Done`].
     Done,
@@ -155,18 +157,18 @@ impl StreamEvent {
     }
 }
 
-/// The data of a stream's last event, `done`.
+/// The data of `done`, the last event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Done {
-    /// 0 is success; `null` when the command did not start or was killed.
+    /// Exit code. `null` if the command could not start or bash was killed by a signal.
     #[cfg_attr(feature = "openapi", schema(required = true, example = 0))]
     pub exit_code: Option<i32>,
-    /// Wall-clock time in ms.
+    /// Elapsed time in ms, paused time included.
     #[cfg_attr(feature = "openapi", schema(example = 12))]
     pub duration_ms: u64,
-    /// The signal that killed the command; `null` when it exited.
+    /// Name of the signal that killed bash. `null` if bash exited or could not start.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub signal: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Commands that outlive the request which started them, and terminals (additions of ours).
+//! Detached executions and terminals (an addition to the specification).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ const PREFIX: &str = "ex_";
 /// Random characters: 20 of base 32 are 100 bits.
 const OPAQUE: usize = 20;
 
-/// Identifies an execution: `ex_` and an opaque part of lower-case letters and digits.
+/// Id of an execution: `ex_` and 20 lower-case letters and digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^ex_[a-z0-9]{20}$"))]
@@ -21,13 +21,13 @@ const OPAQUE: usize = 20;
 #[serde(try_from = "String", into = "String")]
 pub struct ExecutionId(String);
 
-/// What a text lacks to be the id of an execution.
+/// The text is not an execution id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an execution's id is 'ex_' and {OPAQUE} lower-case letters or digits")]
 pub struct BadExecutionId;
 
 impl ExecutionId {
-    /// An id from random bytes; the caller brings the randomness.
+    /// An id from random bytes that the caller passes.
     pub fn from_random(bytes: [u8; OPAQUE]) -> Self {
         let opaque = bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
         Self(PREFIX.chars().chain(opaque).collect())
@@ -75,15 +75,15 @@ impl fmt::Debug for ExecutionId {
     }
 }
 
-/// What has become of an execution.
+/// State of an execution. `lost`: its processes ended with those of the sandbox, so its result is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutionState {
     Running,
-    /// It ended by itself, or a signal, its timeout or somebody ended it, or it did not start.
+    /// It ended, was killed, or could not start.
     Exited,
-    /// How it ended is not known: its processes went with those of the sandbox.
+    /// Its processes ended with those of the sandbox. The result is unknown.
     Lost,
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for ExecutionState {
     }
 }
 
-/// A detached execution as start, get and list show it.
+/// A detached execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Execution))]
@@ -114,47 +114,48 @@ pub struct ExecutionView {
     pub execution_id: ExecutionId,
     pub sandbox_id: SandboxId,
     pub state: ExecutionState,
-    /// Of a long command the first 4 KiB.
+    /// The command, or the first 4 KiB of a longer one.
     #[cfg_attr(feature = "openapi", schema(example = "make test"))]
     pub command: String,
-    /// Where it runs; the sandbox's `workdir` where it is not there.
+    /// Working directory, if the request set one. Otherwise it is the sandbox's `workdir`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, example = "/workspace"))]
     pub cwd: Option<String>,
-    /// The size of its terminal, if it has one.
+    /// Size of the terminal. Absent if the execution has no terminal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub terminal: Option<TerminalSize>,
-    /// The run it belongs to; empty where it belongs to none.
+    /// Id of the run to which the execution belongs; `""` without a run.
     #[cfg_attr(feature = "openapi", schema(example = "run_7"))]
     pub run_id: String,
-    /// Time in ms after which it is killed; `null` where there is none but the sandbox's.
+    /// Time limit in ms. `null` if only the sandbox's `timeoutMs` applies.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub timeout_ms: Option<u64>,
-    /// Whether it can be written to.
+    /// Whether standard input is open.
     pub stdin_open: bool,
     pub started_at: Timestamp,
-    /// `null` while it runs.
+    /// `null` while the execution runs.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub ended_at: Option<Timestamp>,
-    /// 0 is success; `null` while it runs, and when it did not start, was killed or lost.
+    /// Exit code. `null` while the execution runs, if it could not start, if bash was killed by a signal, and if the result is
+    /// lost.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub exit_code: Option<i32>,
-    /// The signal that killed it; `null` otherwise.
+    /// Name of the signal that killed bash; otherwise `null`.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub signal: Option<String>,
-    /// Wall-clock time in ms; `null` while it runs.
+    /// Elapsed time in ms, paused time included; `null` while the execution runs.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub duration_ms: Option<u64>,
-    /// Why it did not start or was lost.
+    /// Why the execution could not start or was lost. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub message: Option<String>,
-    /// Where its output ends at present.
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::output_place))]
+    /// Output offset of the end of the output so far.
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::output_offset))]
     pub output_end: String,
-    /// Where the output that is still kept begins.
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::output_place))]
+    /// Output offset of the first stored byte.
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::output_offset))]
     pub output_start: String,
 }
 
@@ -166,87 +167,87 @@ pub struct ExecutionList {
     pub pagination: Pagination,
 }
 
-/// The output of an execution so far, in one piece.
+/// The output of an execution so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExecutionOutput {
-    /// All that a terminal shows is here.
+    /// Standard output. For a terminal, all of its output.
     pub stdout: String,
     pub stderr: String,
-    /// Where this output ends: with it as `after` comes what follows.
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::output_place))]
+    /// Output offset after this output. Send it as `after` to get the output that follows.
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::output_offset))]
     pub next: String,
-    /// Whether there is more already than one answer holds.
+    /// Whether more output is available than fits into one response.
     pub more: bool,
-    /// Whether output after the asked place is not kept any more.
+    /// Whether output after the requested offset was dropped.
     pub dropped: bool,
     pub state: ExecutionState,
 }
 
-/// A place in a request, as its schema.
+/// Schema of an output offset in a request.
 #[cfg(feature = "openapi")]
-pub struct OutputPlace;
+pub struct OutputOffset;
 
 #[cfg(feature = "openapi")]
-impl utoipa::PartialSchema for OutputPlace {
+impl utoipa::PartialSchema for OutputOffset {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        crate::schema::output_place_asked()
+        crate::schema::requested_output_offset()
     }
 }
 
 #[cfg(feature = "openapi")]
-impl utoipa::ToSchema for OutputPlace {}
+impl utoipa::ToSchema for OutputOffset {}
 
-/// A signal to send.
+/// The body of a signal request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SignalBody {
-    /// Its name.
+    /// Name of the signal.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::signal))]
     pub signal: String,
 }
 
-/// What writing to an execution's standard input answers.
+/// The response to a write to standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StdinWritten {
-    /// How many bytes it took, which is all of them.
+    /// Number of bytes written; always the whole body.
     pub bytes_written: u64,
-    /// Whether its standard input has ended.
+    /// Whether standard input is closed.
     pub closed: bool,
 }
 
-/// A terminal to open. Nothing has to be there.
+/// The body of a request that opens a terminal. All fields are optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TerminalBody {
-    /// Columns.
+    /// Width in columns.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>, nullable = false, minimum = 1, maximum = 1000, default = 80))]
     pub cols: Option<Integer>,
-    /// Rows.
+    /// Height in rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>, nullable = false, minimum = 1, maximum = 1000, default = 24))]
     pub rows: Option<Integer>,
-    /// Run with bash. At most 65,536 bytes of UTF-8; a login shell where it is left out.
+    /// A bash command line of at most 65,536 bytes of UTF-8. Default: an interactive bash.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, max_length = 65_536, pattern = r"^[^\x00]*$"))]
     pub command: Option<String>,
-    /// Working directory; the sandbox's `workdir` where it is left out.
+    /// Working directory. Default: the sandbox's `workdir`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::path, required = false))]
     pub cwd: Option<String>,
-    /// Added to the sandbox's environment.
+    /// Environment variables, added to those of the sandbox. They override variables of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::env, required = false))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::command_env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
-    /// Time in ms after which it is killed; there is none where it is left out.
+    /// Time limit in ms. Without it, the terminal may run as long as its sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000))]
     pub timeout_ms: Option<Integer>,
-    /// Whether a paused sandbox is resumed for it; if not, that is `INVALID_STATE`.
+    /// Whether to resume a paused sandbox. If `false`, a paused sandbox is the error `INVALID_STATE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,
@@ -262,26 +263,26 @@ pub struct TerminalSize {
     pub rows: u16,
 }
 
-/// A message in text on a terminal's websocket, from the client.
+/// A text message of the client on a terminal's websocket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalControl {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<TerminalSize>,
-    /// Name of a signal, for what runs in the foreground.
+    /// Name of a signal to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
 }
 
-/// A message in text on a terminal's websocket, from the service. One of its fields is there.
+/// A text message of the service on a terminal's websocket. It has exactly one field.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TerminalNote {
-    /// Where the bytes begin that come next: the first message, and again where output was dropped.
+    /// Offset of the next byte. The first message, and sent again after dropped output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// How it ended; the last message.
+    /// The ended execution. The last message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<ExecutionView>,
-    /// Why nothing more comes; the last message.
+    /// The failure that ends the connection. The last message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorObject>,
 }

@@ -1,38 +1,38 @@
-//! What the service answers about files (section 2.10, and additions of ours).
+//! Responses about files (section 2.10, with additional fields).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Pagination, Timestamp};
 
-/// A file, a directory or whatever else is at a path.
+/// A file, directory, symbolic link or other entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FileEntry {
-    /// The last part of the path. What is not UTF-8 in it is shown as U+FFFD.
+    /// The last component of the path. Bytes that are not UTF-8 are shown as U+FFFD.
     #[cfg_attr(feature = "openapi", schema(example = "notes.txt"))]
     pub name: String,
-    /// Where it is, absolute. What is not UTF-8 in it is shown as U+FFFD.
+    /// The absolute path. Bytes that are not UTF-8 are shown as U+FFFD.
     #[cfg_attr(feature = "openapi", schema(example = "/workspace/notes.txt"))]
     pub path: String,
     pub is_directory: bool,
     pub size_bytes: u64,
     pub modified_at: Timestamp,
     pub kind: FileType,
-    /// As `chmod` writes it.
+    /// Permission bits in octal, such as `0644`.
     #[cfg_attr(feature = "openapi", schema(pattern = "^[0-7]{4}$", example = "0644"))]
     pub mode: String,
-    /// Where a link leads.
+    /// Target of a symbolic link. Absent for other entries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub link_target: Option<String>,
-    /// The path percent-encoded, as it goes into a query. There where it is not UTF-8 alone.
+    /// The path, percent-encoded for the query parameter `path`. Present only if the path is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub raw_path: Option<String>,
 }
 
-/// What something at a path is.
+/// Type of a directory entry. `other` is a device, a fifo or a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -44,7 +44,7 @@ pub enum FileType {
     Other,
 }
 
-/// A page of a directory. By name where it has at most 10,000 entries; in its own order where it has more.
+/// A page of a directory's entries, sorted by name if there are at most 10,000, otherwise in the order of the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileList {
@@ -52,23 +52,23 @@ pub struct FileList {
     pub pagination: Pagination,
 }
 
-/// Whether something is at a path.
+/// Whether a path exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileExists {
     pub exists: bool,
 }
 
-/// What was deleted.
+/// The result of a delete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileDeleted {
     pub path: String,
-    /// Files, directories and links, itself among them.
+    /// Number of files, directories and links deleted, including the entry itself.
     pub deleted: u64,
 }
 
-/// What came out of an archive.
+/// The result of unpacking an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Unpacked {
@@ -76,8 +76,8 @@ pub struct Unpacked {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
-    /// Devices, fifos and sockets, which are not made.
+    /// Number of devices, fifos and sockets, which are skipped.
     pub skipped: u64,
-    /// In the files.
+    /// Total size of the files, in bytes.
     pub bytes: u64,
 }

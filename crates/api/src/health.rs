@@ -1,24 +1,24 @@
-//! What the health endpoint answers (section 2.9).
+//! The response of the health endpoint (section 2.9).
 
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// How the service is.
+/// The health of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Health {
-    /// `ok` when healthy.
+    /// `ok`.
     #[cfg_attr(feature = "openapi", schema(example = "ok"))]
     pub status: String,
-    /// The version of the interface.
+    /// Version of the API.
     #[cfg_attr(feature = "openapi", schema(example = "v1"))]
     pub version: String,
     pub timestamp: Timestamp,
 }
 
 impl Health {
-    /// All is well.
+    /// The response of a healthy service.
     pub fn ok(timestamp: Timestamp) -> Self {
         Self { status: "ok".to_owned(), version: crate::VERSION.to_owned(), timestamp }
     }

@@ -1,4 +1,4 @@
-//! Identifiers. A sandbox id is safe to put into a path, a host name or a cgroup name: lower-case letters and digits.
+//! Sandbox ids. They are safe in paths, host names and cgroup names: lower-case letters and digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 const PREFIX: &str = "sb_";
 const OPAQUE_MIN: usize = 8;
 const OPAQUE_MAX: usize = 40;
-/// Random characters in an id we make: 20 of base 32 are 100 bits.
+/// Random characters of a generated id: 20 of base 32 are 100 bits.
 const OPAQUE_MADE: usize = 20;
 
-/// The 32 characters of what we make: no letters that are mistaken for digits.
+/// The 32 characters of generated ids, without letters that resemble digits.
 pub const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// Identifies a sandbox: `sb_` and an opaque part of lower-case letters and digits.
+/// Id of a sandbox: `sb_` and an opaque part of lower-case letters and digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^sb_[a-z0-9]{8,40}$"))]
@@ -22,13 +22,13 @@ pub const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 #[serde(try_from = "String", into = "String")]
 pub struct SandboxId(String);
 
-/// What a text lacks to be a sandbox id.
+/// The text is not a sandbox id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a sandbox id is 'sb_' and {OPAQUE_MIN} to {OPAQUE_MAX} lower-case letters or digits")]
 pub struct BadSandboxId;
 
 impl SandboxId {
-    /// An id from random bytes; the caller brings the randomness.
+    /// An id from random bytes that the caller passes.
     pub fn from_random(bytes: [u8; OPAQUE_MADE]) -> Self {
         let opaque = bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
         Self(PREFIX.chars().chain(opaque).collect())
@@ -38,12 +38,12 @@ impl SandboxId {
         &self.0
     }
 
-    /// What the sandbox is called inside: a host name may not hold an underscore.
+    /// The host name inside the sandbox, which may not have an underscore.
     pub fn host_name(&self) -> String {
         self.0.replace('_', "-")
     }
 
-    /// The sandbox that is called so inside.
+    /// The sandbox with this host name.
     pub fn from_host_name(name: &str) -> Option<Self> {
         format!("{PREFIX}{}", name.strip_prefix("sb-")?).parse().ok()
     }

@@ -1,4 +1,4 @@
-//! The images of a service, and how far those are that it is fetching (an addition of ours).
+//! Images on the host and the progress of pulls (an addition to the specification).
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Pagination, Timestamp};
 
-/// Whether a sandbox can be made of it at once.
+/// State of an image: `ready` for creates, or `pulling`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ImageStatus {
-    /// It is here.
+    /// On the host.
     Ready,
-    /// It is being fetched.
+    /// Being pulled.
     Pulling,
 }
 
@@ -26,71 +26,72 @@ impl fmt::Display for ImageStatus {
     }
 }
 
-/// What a service that fetches an image is doing.
+/// Stage of a pull: `resolving` (the manifest), `fetching` (downloading and unpacking layers), `building` (a stand-in) or
+/// `storing` (writing to disk).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PullStage {
-    /// It asks what the image consists of.
+    /// Reads the manifest.
     Resolving,
-    /// It fetches and unpacks layers.
+    /// Downloads and unpacks layers.
     Fetching,
-    /// It builds a stand-in.
+    /// Builds a stand-in.
     Building,
-    /// It writes to disk for good.
+    /// Syncs layers and record to disk.
     Storing,
 }
 
-/// How far a service is with an image.
+/// Progress of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PullProgress {
     pub stage: PullStage,
-    /// Of the packed layers; never above `totalBytes`.
+    /// Bytes of packed layers fetched so far; at most `totalBytes`.
     #[cfg_attr(feature = "openapi", schema(minimum = 0, example = 8_388_608))]
     pub done_bytes: u64,
-    /// 0 where no size is known, as while it is built.
+    /// Total size of the packed layers. 0 if unknown, for example while a stand-in is built.
     #[cfg_attr(feature = "openapi", schema(minimum = 0, example = 29_754_290))]
     pub total_bytes: u64,
 }
 
-/// An image that is here or on its way. What goes with its status is there.
+/// An image on the host (`digest`, `sizeBytes`, `createdAt`) or being pulled (`progress`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Image))]
 #[serde(rename_all = "camelCase")]
 pub struct ImageView {
-    /// As a create names it.
+    /// Name for create requests.
     #[cfg_attr(feature = "openapi", schema(example = "ubuntu:24.04"))]
     pub name: String,
     pub status: ImageStatus,
-    /// Of what it was made from: a manifest or an archive.
+    /// Digest of the manifest or archive from which the image was stored. Absent while it is pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub digest: Option<String>,
-    /// Disk that its layers take, those that it shares with others too.
+    /// Disk space of its layers, including layers shared with other images. Absent while it is pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, minimum = 0))]
     pub size_bytes: Option<u64>,
-    /// When it came here.
+    /// Time at which it was stored on the host. Absent while it is pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub created_at: Option<Timestamp>,
-    /// Of one that is being fetched.
+    /// Progress of the pull. Absent for a ready image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub progress: Option<PullProgress>,
 }
 
 impl ImageView {
-    /// One that is here.
+    /// An image on the host.
     pub fn ready(name: String, digest: String, size_bytes: u64, created_at: Timestamp) -> Self {
         let (digest, size_bytes, created_at) = (Some(digest), Some(size_bytes), Some(created_at));
         Self { name, status: ImageStatus::Ready, digest, size_bytes, created_at, progress: None }
     }
 
-    /// One that is being fetched.
+    /// An image that is being pulled.
     pub fn pulling(name: String, progress: PullProgress) -> Self {
         let (digest, size_bytes, created_at) = (None, None, None);
         let progress = Some(progress);
@@ -98,7 +99,7 @@ impl ImageView {
     }
 }
 
-/// A page of images, by name.
+/// A page of images, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ImageList {

@@ -1,7 +1,7 @@
-//! The REST contract as plain types: names, units and null rules are those of the specification.
+//! The types of the REST API. Names, units and the use of `null` are those of the specification.
 //!
-//! Everything above and below speaks in these types; nothing here decides, reads a clock or does I/O. With the feature
-//! `openapi` every type of a body also describes itself.
+//! Used by server, client and engine. No decisions, no clock, no I/O. With the feature `openapi` every type of a body has a
+//! schema.
 
 mod create;
 mod error;
@@ -31,7 +31,7 @@ pub use events::{
 pub use events::{EventKinds, Moment};
 pub use exec::{CommandBody, DetachedBody, Done, ExecuteBody, ExecuteRequest, ExecutionResult, StreamEvent};
 #[cfg(feature = "openapi")]
-pub use executions::OutputPlace;
+pub use executions::OutputOffset;
 pub use executions::{
     BadExecutionId, ExecutionId, ExecutionList, ExecutionOutput, ExecutionState, ExecutionView, SignalBody,
     StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize,
@@ -58,5 +58,5 @@ pub use views::{
 /// named in a message.
 pub type Integer = i128;
 
-/// The version of the interface: the first part of every path.
+/// The version of the API: the first segment of every path.
 pub const VERSION: &str = "v1";

@@ -1,4 +1,4 @@
-//! Ports of a sandbox and their public addresses (section 2.10, and additions of ours).
+//! Exposed ports (section 2.10, with additional fields).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Integer, Timestamp};
 
-/// Who reaches an exposed port.
+/// Who can access an exposed port: `private`, with a key of the account or a token; `public`, anyone who knows the URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum PortVisibility {
-    /// Who has a key of the account or a token.
+    /// Requests with a key of the account that has the scope `execute`, or with a token.
     #[default]
     Private,
-    /// Anybody who has its URL.
+    /// Anyone who knows the URL.
     Public,
 }
 
-/// A text that names no visibility.
+/// The text is not a visibility.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a visibility of a port")]
 pub struct UnknownVisibility;
 
 impl PortVisibility {
-    /// As bodies write it.
+    /// The name in bodies.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -48,14 +48,14 @@ impl FromStr for PortVisibility {
     }
 }
 
-/// A port of a sandbox that is reached from outside.
+/// An exposed port of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Port {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, example = 8080))]
     pub port: u16,
-    /// Where it is reached.
+    /// URL of the port.
     #[cfg_attr(
         feature = "openapi",
         schema(example = "https://8080-sb-4h1v8x2k9qz7m3t5w0ry.sandboxes.localhost:8443")
@@ -63,18 +63,18 @@ pub struct Port {
     pub url: String,
     pub exposed_at: Timestamp,
     pub visibility: PortVisibility,
-    /// Whether traffic resumes the sandbox when it is paused.
+    /// Whether a request through the port resumes a paused sandbox.
     pub auto_resume: bool,
 }
 
-/// The exposed ports of a sandbox, by their numbers.
+/// The exposed ports of a sandbox, sorted by number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortList {
     pub data: Vec<Port>,
 }
 
-/// A port that is exposed no more.
+/// A closed port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -84,16 +84,16 @@ pub struct PortClosed {
     pub closed_at: Timestamp,
 }
 
-/// A key to one port for a while.
+/// A token that gives access to one port until it expires.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PortToken {
-    /// Goes as the header `X-Sandbox-Token`.
+    /// Send it in the header `X-Sandbox-Token`.
     #[cfg_attr(feature = "openapi", schema(pattern = "^spt_[0-9a-z]{64}$"))]
     pub token: String,
     pub expires_at: Timestamp,
-    /// The port's URL with the token in it, for a browser.
+    /// The port's URL with the token as a query parameter, for browsers.
     pub url: String,
 }
 
@@ -110,22 +110,22 @@ impl fmt::Debug for PortToken {
 pub struct ExposeBody {
     #[cfg_attr(feature = "openapi", schema(value_type = u16, minimum = 1, maximum = 65535, example = 8080))]
     pub port: Integer,
-    /// `private` where it is left out.
+    /// Who can access the port. Default: `private`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub visibility: Option<PortVisibility>,
-    /// Whether traffic resumes the sandbox when it is paused; `true` where it is left out.
+    /// Whether a request through the port resumes a paused sandbox. Default: `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub auto_resume: Option<bool>,
 }
 
-/// The body of a request for a token.
+/// The body of a request that creates a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TokenBody {
-    /// How long it is good for; an hour where it is left out, a week at most.
+    /// Lifetime of the token in ms. Default: 3600000 (an hour); at most 604800000 (a week).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1000, maximum = 604_800_000_u64))]
     pub expires_in_ms: Option<Integer>,

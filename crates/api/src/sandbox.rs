@@ -1,11 +1,11 @@
-//! A sandbox as a client asks for it and sees it.
+//! The configuration and the state of a sandbox.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a sandbox is doing.
+/// State of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -27,12 +27,12 @@ impl fmt::Display for SandboxState {
     }
 }
 
-/// What a sandbox may use.
+/// Resources of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// Virtual processors.
+    /// Number of vCPUs.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::cpu))]
     pub cpu: u32,
     /// Memory in MB.
@@ -43,7 +43,7 @@ pub struct Resources {
     pub disk_mb: u32,
 }
 
-/// What egress does with a domain that is not listed: `allow` lets everything public through, `deny` the listed ones only.
+/// Which destinations are allowed: with `allow`, all public addresses; with `deny`, only the domains in `allow`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -53,22 +53,23 @@ pub enum EgressDefault {
     Deny,
 }
 
-/// Outgoing traffic, by domain.
+/// The policy for outgoing connections.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EgressPolicy {
-    /// Domains that egress is allowed to: `example.com` is that name alone, `*.example.com` every name below it.
+    /// Allowed domains. `example.com` matches only that name; `*.example.com` matches every name below it, but not
+    /// `example.com`.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::domains))]
     pub allow: Vec<String>,
     pub default: EgressDefault,
 }
 
-/// Incoming traffic. Kept and shown; a port is reached by exposing it, whatever stands here.
+/// The policy for exposed ports.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IngressPolicy {
-    /// Inbound ports to allow.
+    /// Ports that may be exposed. If absent, all ports may be exposed; if empty, none.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::ports))]
     pub allow_ports: Vec<u16>,
 }
@@ -78,13 +79,13 @@ pub struct IngressPolicy {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NetworkPolicy {
     pub egress: EgressPolicy,
-    /// Only there if it was given.
+    /// Absent if the client did not set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub ingress: Option<IngressPolicy>,
 }
 
-/// Everything a client decides about a sandbox, complete: defaults are already in.
+/// The configuration of a sandbox with all defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxConfig {

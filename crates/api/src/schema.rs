@@ -1,14 +1,14 @@
-//! Schemas that a derive cannot say: sets of numbers, the bounds of maps, patterns that several fields share.
+//! Schemas that a derive cannot express: sets of numbers, bounds of maps, patterns that several fields share.
 //!
-//! Only for the feature `openapi`. What these say has to be what `rules` accepts; bounds in bytes are left to the prose, for a
-//! schema counts characters.
+//! Only for the feature `openapi`. They must describe exactly what `rules` accepts. Bounds in bytes are in the descriptions, because
+//! a schema counts characters.
 
 use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, RefOr};
 
 const NO_NUL: &str = r"^[^\x00]*$";
 const ABSOLUTE_PATH: &str = r"^(/[^/\x00]{0,255})+$";
-/// A name, or `*.` and a name; the last label is no number, for that would be an address.
+/// A name, or `*.` and a name. The last label is not a number: that would be an address.
 const DOMAIN: &str = concat!(
     r"^(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*",
     r"(?![0-9]+$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$"
@@ -30,22 +30,34 @@ fn map(keys: ObjectBuilder, values: ObjectBuilder) -> ObjectBuilder {
         .additional_properties(Some(AdditionalProperties::from(Schema::from(values))))
 }
 
-fn cpu_of_a_set() -> ObjectBuilder {
-    integer().enum_values(Some([2, 4, 8])).description(Some("Virtual processors."))
+fn cpu_schema() -> ObjectBuilder {
+    integer().enum_values(Some([2, 4, 8])).description(Some("Number of vCPUs."))
 }
 
 pub(crate) fn cpu() -> RefOr<Schema> {
-    cpu_of_a_set().examples([2]).into()
+    cpu_schema().examples([2]).into()
 }
 
-pub(crate) fn cpu_asked() -> RefOr<Schema> {
-    cpu_of_a_set().default(Some(2.into())).into()
+pub(crate) fn requested_cpu() -> RefOr<Schema> {
+    cpu_schema().default(Some(2.into())).into()
 }
 
 pub(crate) fn env() -> RefOr<Schema> {
+    environment("Environment variables. Names and values together have at most 256 KiB.")
+}
+
+/// The variables of one command.
+pub(crate) fn command_env() -> RefOr<Schema> {
+    environment(
+        "Environment variables, added to those of the sandbox. They override variables of the same name. Names and values \
+         together have at most 256 KiB.",
+    )
+}
+
+fn environment(description: &str) -> RefOr<Schema> {
     map(text().min_length(Some(1)).pattern(Some(r"^[^=\x00]+$")), text().pattern(Some(NO_NUL)))
         .max_properties(Some(1000))
-        .description(Some("Environment variables. At most 256 KiB in all, names and values together."))
+        .description(Some(description))
         .examples([serde_json::json!({"NODE_ENV": "production"})])
         .into()
 }
@@ -53,7 +65,7 @@ pub(crate) fn env() -> RefOr<Schema> {
 pub(crate) fn metadata() -> RefOr<Schema> {
     map(text().min_length(Some(1)).max_length(Some(256)), text().max_length(Some(256)))
         .max_properties(Some(20))
-        .description(Some("Tags of yours, by which lists can be filtered."))
+        .description(Some("Your own tags. Lists can be filtered by them."))
         .examples([serde_json::json!({"userId": "user_123"})])
         .into()
 }
@@ -63,15 +75,13 @@ fn absolute_path() -> ObjectBuilder {
 }
 
 pub(crate) fn path() -> RefOr<Schema> {
-    absolute_path()
-        .description(Some("Working directory; the sandbox's `workdir` where it is left out."))
-        .into()
+    absolute_path().description(Some("Working directory. Default: the sandbox's `workdir`.")).into()
 }
 
 pub(crate) fn workdir() -> RefOr<Schema> {
     absolute_path()
         .default(Some("/workspace".into()))
-        .description(Some("Default working directory of commands; made if it is not there."))
+        .description(Some("Default working directory of commands. Created if it does not exist."))
         .into()
 }
 
@@ -80,7 +90,7 @@ pub(crate) fn domains() -> RefOr<Schema> {
         .items(text().pattern(Some(DOMAIN)).max_length(Some(253)))
         .max_items(Some(1000))
         .description(Some(
-            "Domains that egress is allowed to: `example.com` is that name alone, `*.example.com` every name below it.",
+            "Allowed domains. `example.com` matches only that name; `*.example.com` matches every name below it, but not `example.com`.",
         ))
         .examples([serde_json::json!(["example.com", "*.example.org"])])
         .into()
@@ -90,7 +100,7 @@ pub(crate) fn ports() -> RefOr<Schema> {
     ArrayBuilder::new()
         .items(integer().minimum(Some(1)).maximum(Some(65_535)))
         .max_items(Some(100))
-        .description(Some("Inbound ports to allow."))
+        .description(Some("Ports that may be exposed. If absent, all ports may be exposed; if empty, none."))
         .examples([serde_json::json!([3000])])
         .into()
 }
@@ -98,7 +108,10 @@ pub(crate) fn ports() -> RefOr<Schema> {
 pub(crate) fn details() -> RefOr<Schema> {
     ObjectBuilder::new()
         .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(true)))
-        .description(Some("More for programs; empty where there is no more. For a sandbox that is not there: its `sandboxId`."))
+        .description(Some(
+            "Details for programs; an empty object if there are none. `field` for an invalid field, `sandboxId` if the error \
+             is about a sandbox.",
+        ))
         .examples([serde_json::json!({"sandboxId": "sb_4h1v8x2k9qz7m3t5w0ry"})])
         .into()
 }
@@ -106,29 +119,33 @@ pub(crate) fn details() -> RefOr<Schema> {
 pub(crate) fn event_data() -> RefOr<Schema> {
     ObjectBuilder::new()
         .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(true)))
-        .description(Some("What there is to say of it; which fields, is a matter of its type."))
+        .description(Some("Fields that depend on the type. Posted events: at most 16 KiB as JSON."))
         .examples([serde_json::json!({"tool": "search"})])
         .into()
 }
 
-/// A time in a request: what can be read for sure, which is less than what is.
+/// A time in a request. The pattern is narrower than what the server accepts, so that every match is a valid time.
 pub(crate) fn moment() -> RefOr<Schema> {
     let pattern = r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?Z$";
     text()
         .pattern(Some(pattern))
-        .description(Some("A point in time of RFC 3339, from 1970 on, with any offset."))
+        .description(Some("A time in RFC 3339 format, from 1970 on, with any UTC offset."))
         .examples(["2026-01-02T03:04:05.678Z"])
         .into()
 }
 
 pub(crate) fn kind(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
-    text().enum_values(Some(kinds)).description(Some("What happened.")).examples(["exec.completed"]).into()
+    text()
+        .enum_values(Some(kinds))
+        .description(Some("Type of the event."))
+        .examples(["exec.completed"])
+        .into()
 }
 
-/// A kind, or all of a sort.
+/// An event type, or a group such as `exec.*`.
 pub(crate) fn kinds(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
-    let sorts = ["sandbox.*", "exec.*", "file.*", "port.*", "agent.*", "cost.*"];
-    text().enum_values(Some(kinds.chain(sorts))).examples(["exec.*"]).into()
+    let groups = ["sandbox.*", "exec.*", "file.*", "port.*", "network.*", "agent.*", "cost.*"];
+    text().enum_values(Some(kinds.chain(groups))).examples(["exec.*"]).into()
 }
 
 pub(crate) fn posted_kind() -> RefOr<Schema> {
@@ -140,24 +157,27 @@ pub(crate) fn posted_kind() -> RefOr<Schema> {
             "agent.error",
             "cost.llm",
         ]))
-        .description(Some("The kinds that clients post."))
+        .description(Some("Type of the event. Clients can post only these types."))
         .examples(["agent.tool_call"])
         .into()
 }
 
-/// Where to begin in an output: what its events have as ids.
-pub(crate) fn output_place() -> RefOr<Schema> {
+/// An output offset, as the ids of output events have it.
+pub(crate) fn output_offset() -> RefOr<Schema> {
     text()
         .pattern(Some(r"^(0|[1-9][0-9]{0,14})(\.(0|[1-9][0-9]{0,14}))?$"))
-        .description(Some("A place in the output of an execution: bytes of stdout and of stderr before it."))
+        .description(Some("An output offset, `STDOUT.STDERR`: the number of bytes of each stream before it."))
         .examples(["512.0"])
         .into()
 }
 
-pub(crate) fn output_place_asked() -> RefOr<Schema> {
+pub(crate) fn requested_output_offset() -> RefOr<Schema> {
     text()
         .pattern(Some(r"^((0|[1-9][0-9]{0,14})(\.(0|[1-9][0-9]{0,14}))?|end)$"))
-        .description(Some("The id of an event of an output; a number alone is one of stdout."))
+        .description(Some(
+            "An output offset, such as the `id` of an output event. A single number is an offset in stdout. `end` is the id \
+             of the last event of a stream; on `attach` it means new output only.",
+        ))
         .examples(["512.0"])
         .into()
 }
@@ -165,7 +185,7 @@ pub(crate) fn output_place_asked() -> RefOr<Schema> {
 pub(crate) fn signal() -> RefOr<Schema> {
     text()
         .enum_values(Some(crate::signals::SIGNALS.iter().map(|(name, _)| *name)))
-        .description(Some("Name of the signal."))
+        .description(Some("Name of the signal, such as `SIGINT`."))
         .examples(["SIGINT"])
         .into()
 }
@@ -179,7 +199,7 @@ fn boolean(value: bool, description: &str) -> RefOr<Schema> {
 }
 
 pub(crate) fn always() -> RefOr<Schema> {
-    boolean(true, "The answer comes at once, and the command goes on.")
+    boolean(true, "`true`: the response is sent immediately, and the command continues without its client.")
 }
 
 pub(crate) fn never() -> RefOr<Schema> {

@@ -1,7 +1,7 @@
-//! Timestamps as bodies carry them: RFC 3339 in UTC, always with milliseconds and a `Z`.
+//! Timestamps in bodies: RFC 3339 in UTC, always with milliseconds and `Z`.
 //!
-//! Used by every answer that names a time, and by clients that read one. Printing cannot fail: a time past the last that
-//! has four digits of year prints as that last one. Reading takes any offset and any number of digits after the second.
+//! Formatting cannot fail: a time after the year 9999 is formatted as the last one before. Parsing accepts any UTC offset and any
+//! number of digits after the second.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,12 +24,12 @@ const LAST_MS: u64 = 253_402_300_799_999;
 /// Milliseconds since 1970-01-01T00:00:00Z; in JSON a text such as `2026-01-02T03:04:05.678Z`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(description = "A point in time: ISO 8601 in UTC, with milliseconds."))]
+#[cfg_attr(feature = "openapi", schema(description = "A time in UTC with milliseconds, in ISO 8601 format."))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
 #[cfg_attr(feature = "openapi", schema(example = "2026-01-02T03:04:05.678Z"))]
 pub struct Timestamp(pub u64);
 
-/// What a text lacks to be a timestamp.
+/// The text is not a timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a timestamp is a time of RFC 3339 from 1970 on, such as '2026-01-02T03:04:05.678Z'")]
 pub struct BadTimestamp;
@@ -49,7 +49,7 @@ impl fmt::Debug for Timestamp {
 }
 
 impl Timestamp {
-    /// As headers write it: `Fri, 02 Jan 2026 03:04:05 GMT`. Empty only where there is no such time, which cannot be.
+    /// The form in HTTP headers: `Fri, 02 Jan 2026 03:04:05 GMT`.
     pub fn http_date(self) -> String {
         let nanoseconds = i128::from(self.0.min(LAST_MS)) * NANOSECONDS_A_MS;
         let at = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok();

@@ -1,20 +1,20 @@
-//! What an account uses and may use (`GET /v1/usage`).
+//! Usage and quotas of an account (`GET /v1/usage`).
 
 use serde::{Deserialize, Serialize};
 
-/// One quota.
+/// A quota: the amount used and the amount allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Quota))]
 pub struct QuotaView {
     #[cfg_attr(feature = "openapi", schema(minimum = 0, example = 3))]
     pub used: u64,
-    /// `null`: unlimited.
+    /// Upper bound; `null` if unlimited.
     #[cfg_attr(feature = "openapi", schema(minimum = 0, required = true))]
     pub allowed: Option<u64>,
 }
 
-/// What an account uses, and what the operator allows it.
+/// Usage and quotas of an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Usage))]
@@ -33,13 +33,13 @@ pub struct UsageView {
     pub disk_mb: QuotaView,
     /// Logs of detached executions.
     pub execution_log_bytes: QuotaView,
-    /// Responses kept under an `Idempotency-Key`, as they are stored. Past what is allowed the oldest are evicted.
+    /// Stored bytes of responses to requests with an `Idempotency-Key`. Above the quota the oldest are evicted.
     pub idempotency_bytes: QuotaView,
-    /// Events of the service. Past what is allowed the oldest are evicted.
+    /// Stored bytes of events of the service. Above the quota the oldest are evicted.
     pub event_bytes: QuotaView,
-    /// Events that clients posted. Past what is allowed the oldest are evicted.
+    /// Stored bytes of posted events. Above the quota the oldest are evicted.
     pub posted_event_bytes: QuotaView,
-    /// Requests in flight, this one and streams included.
+    /// Requests in flight, including streams and this request.
     pub connections: QuotaView,
     /// Event streams, output streams and attached terminals.
     pub streams: QuotaView,

@@ -1,6 +1,6 @@
-//! What the service answers about sandboxes (sections 2.1 to 2.6). A field that does not apply is left out, never `null`.
+//! Responses about sandboxes (sections 2.1 to 2.6). A field that does not apply is absent, never `null`.
 //!
-//! The server builds these from its records; clients read them, and also take `null` where the specification allows it.
+//! The server builds them from its records. Clients also accept `null` where the specification allows it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState, Timestamp,
 };
 
-/// When a sandbox came into its states.
+/// The times of a sandbox's state changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
     pub created: Timestamp,
@@ -19,7 +19,7 @@ pub struct Times {
     pub terminated: Option<Timestamp>,
 }
 
-/// A sandbox, complete: what create and get answer.
+/// A sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Sandbox))]
@@ -27,44 +27,44 @@ pub struct Times {
 pub struct SandboxView {
     pub id: SandboxId,
     pub state: SandboxState,
-    /// Base image.
+    /// Name of the image.
     #[cfg_attr(feature = "openapi", schema(example = "ubuntu:24.04"))]
     pub image: String,
     pub resources: Resources,
     /// Environment variables of every command.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::env))]
     pub env: BTreeMap<String, String>,
-    /// Default working directory.
+    /// Default working directory of commands.
     #[cfg_attr(feature = "openapi", schema(example = "/workspace"))]
     pub workdir: String,
-    /// How long the sandbox may run in all, in ms. Time spent paused does not count.
+    /// Total running time in ms after which the sandbox is terminated. Paused time does not count.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400_000u64, example = 300_000))]
     pub timeout_ms: u64,
-    /// Idle time in ms after which the sandbox is paused; 0 for never.
+    /// Idle time in ms after which the sandbox is paused. 0 disables the automatic pause.
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 9_007_199_254_740_991u64))]
     #[cfg_attr(feature = "openapi", schema(example = 120_000))]
     pub idle_timeout_ms: u64,
-    /// Tags of yours.
+    /// Your own tags.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata))]
     pub metadata: BTreeMap<String, String>,
     pub network: NetworkPolicy,
     pub created_at: Timestamp,
-    /// Once it has started.
+    /// Time of the first start. Absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub started_at: Option<Timestamp>,
-    /// While it is paused.
+    /// Time of the pause. Present only while the sandbox is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub paused_at: Option<Timestamp>,
-    /// Once it was terminated.
+    /// Time of the termination. Present only in a terminated sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub terminated_at: Option<Timestamp>,
 }
 
 impl SandboxView {
-    /// `pausedAt` is shown while paused only, whatever `times` still knows.
+    /// `pausedAt` is present only while paused, even if `times` has the last pause.
     pub fn new(id: SandboxId, state: SandboxState, config: SandboxConfig, times: Times) -> Self {
         Self {
             id,
@@ -85,20 +85,20 @@ impl SandboxView {
     }
 }
 
-/// The network of a sandbox (an addition of ours).
+/// The network policy and traffic of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Network))]
 pub struct NetworkView {
     pub egress: EgressPolicy,
-    /// Only there if it was given.
+    /// Absent if the client did not set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub ingress: Option<IngressPolicy>,
     pub usage: NetworkUsage,
 }
 
-/// What a sandbox sent and received since its processes were last started.
+/// Traffic of a sandbox since its processes were last started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -107,39 +107,39 @@ pub struct NetworkUsage {
     pub bytes_out: u64,
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 9_007_199_254_740_991u64))]
     pub bytes_in: u64,
-    /// Connections to allowed names that are open now; only with `default: deny` they are counted.
+    /// Open connections to allowed names. Counted only with `default: deny`.
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 9_007_199_254_740_991u64))]
     pub connections: u64,
 }
 
-/// A sandbox as lists show it. Of `startedAt`, `pausedAt` and `terminatedAt` the one that goes with its state is there.
+/// A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if terminated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxItem {
     pub id: SandboxId,
     pub state: SandboxState,
-    /// Base image.
+    /// Name of the image.
     #[cfg_attr(feature = "openapi", schema(example = "ubuntu:24.04"))]
     pub image: String,
     pub resources: Resources,
     pub created_at: Timestamp,
-    /// Of one that is running.
+    /// Present if the sandbox is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub started_at: Option<Timestamp>,
-    /// Of one that is paused.
+    /// Present if the sandbox is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub paused_at: Option<Timestamp>,
-    /// Of one that was terminated.
+    /// Present if the sandbox is terminated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub terminated_at: Option<Timestamp>,
 }
 
 impl SandboxItem {
-    /// Shows of `times` what goes with `state`.
+    /// Has only the time of `state`.
     pub fn new(
         id: SandboxId,
         state: SandboxState,
@@ -161,17 +161,17 @@ impl SandboxItem {
     }
 }
 
-/// Which part of a list this is.
+/// Position of a page in its list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Pagination {
-    /// All that fit the filter, exactly.
+    /// Exact number of items that match the filters.
     pub total: u64,
-    /// Items a page.
+    /// Maximum number of items on a page.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100))]
     pub limit: u32,
-    /// Items skipped.
+    /// Number of items before this page.
     pub offset: u64,
     /// Whether there are items after this page.
     pub has_more: bool,
@@ -192,7 +192,7 @@ pub struct SandboxList {
     pub pagination: Pagination,
 }
 
-/// What pause answers.
+/// The response to a pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -201,11 +201,11 @@ pub struct PauseResult {
     /// `paused`.
     pub state: SandboxState,
     pub paused_at: Timestamp,
-    /// Running time over all runs, in ms.
+    /// Total running time so far, in ms.
     pub runtime_duration_ms: u64,
 }
 
-/// What resume answers.
+/// The response to a resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -214,11 +214,11 @@ pub struct ResumeResult {
     /// `running`.
     pub state: SandboxState,
     pub resumed_at: Timestamp,
-    /// How long this pause was, in ms.
+    /// Duration of this pause, in ms.
     pub paused_duration_ms: u64,
 }
 
-/// What delete answers.
+/// The response to a termination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -227,7 +227,7 @@ pub struct TerminateResult {
     /// `terminated`.
     pub state: SandboxState,
     pub terminated_at: Timestamp,
-    /// Running time over all runs, in ms.
+    /// Total running time so far, in ms.
     pub total_runtime_ms: u64,
 }
 

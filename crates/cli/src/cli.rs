@@ -1,4 +1,4 @@
-//! The command line. Arguments with rules of their own are in `cli/`: how a command runs, what is copied, keys.
+//! The definition of the command line. The arguments of `cp`, `events`, `key` and of running commands are in `cli/`.
 
 mod copy;
 mod events;
@@ -41,7 +41,7 @@ pub struct Global {
     /// Use this profile, written by 'sbx login' [default: default]
     #[arg(long, global = true, value_name = "NAME", env = "SBX_PROFILE")]
     pub profile: Option<String>,
-    /// Use the service at this URL, whatever environment and profile say
+    /// Use the service at this URL instead of that of the environment or profile
     #[arg(long, global = true, value_name = "URL")]
     pub url: Option<String>,
 }
@@ -123,7 +123,7 @@ pub enum Shell {
 
 /// Options of a new sandbox.
 #[derive(Debug, Default, Args)]
-pub struct New {
+pub struct SandboxOptions {
     /// Set the number of vCPUs: 2, 4 or 8
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
@@ -147,8 +147,8 @@ pub struct New {
     pub allow: Vec<String>,
     /// Wait at most this long for capacity and for the image
     ///
-    /// By default sbx waits 2 minutes for capacity. It waits for a pull of the image until it ends if standard error is a terminal, and
-    /// 10 minutes otherwise or with --json. Examples: 30s, 5m.
+    /// By default sbx waits 2 minutes for capacity. While the service pulls the image, sbx waits until the pull ends
+    /// if standard error is a terminal, and 10 minutes otherwise or with --json. Examples: 30s, 5m.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub wait: Option<Duration>,
 }
@@ -158,7 +158,7 @@ pub struct CreateArguments {
     /// Image to create the sandbox from
     pub image: String,
     #[command(flatten)]
-    pub new: New,
+    pub new: SandboxOptions,
     /// Terminate the sandbox after this running time, such as 10m or 24h [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub timeout: Option<Duration>,
@@ -172,12 +172,12 @@ pub struct RunArguments {
     /// Image to create the sandbox from
     pub image: String,
     #[command(flatten)]
-    pub new: New,
+    pub new: SandboxOptions,
     #[command(flatten)]
     pub running: Running,
-    /// Copy a file or directory in before the command starts; repeatable
+    /// Copy a file or directory into the sandbox before the command starts; repeatable
     ///
-    /// With :rw it is copied back out after the command has ended.
+    /// With :rw it is copied back after the command has ended.
     #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
     pub volume: Vec<Volume>,
     /// Command to run: a bash command line, or a program and its arguments
@@ -201,7 +201,7 @@ pub struct ExecArguments {
     /// Fail if the sandbox is paused instead of resuming it
     #[arg(long)]
     pub no_resume: bool,
-    /// Start the command, print its execution id and return; see 'sbx logs'
+    /// Start the command, print its execution id and exit; 'sbx logs' shows the output
     ///
     /// A detached command has no time limit unless --timeout sets one, of at most 24h.
     #[arg(long, short, conflicts_with = "buffered")]
@@ -376,17 +376,17 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 /// `500ms`, `30s`, `5m`, `24h`, or seconds without a unit.
 fn time(text: &str) -> Result<Duration, String> {
-    let fault = || "expected a number with a unit (ms, s, m or h), such as 30s".to_owned();
+    let invalid = || "expected a number with a unit (ms, s, m or h), such as 30s".to_owned();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().map_err(|_| fault())?;
+    let number: u64 = text[..digits].parse().map_err(|_| invalid())?;
     let unit_ms = match &text[digits..] {
         "ms" => 1,
         "" | "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(fault()),
+        _ => return Err(invalid()),
     };
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(fault)
+    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(invalid)
 }
 
 #[cfg(test)]
@@ -396,12 +396,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn times_are_read_with_their_units() {
+    fn times_are_parsed_with_their_units() {
         for (text, ms) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("24h", 86_400_000), ("7", 7000)]
         {
             assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_stands_behind_two_dashes() {
+    fn a_command_follows_two_dashes() {
         let cli = Cli::try_parse_from(["sbx", "run", "-e", "A=1", "img", "--", "ls", "-l"]).unwrap();
         let Verb::Run(run) = cli.verb else { panic!() };
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Shell completion: the scripts, and the candidates for the last word. They come from the definition of the command line, and sandbox ids
-//! from the service.
+//! Shell completion: the scripts, and the candidates for the last word. Candidates come from the definition of the
+//! command line; sandbox ids come from the service.
 
 use clap::{Arg, Command};
 
@@ -50,7 +50,7 @@ pub enum Candidates {
     /// Sandbox ids for a command, except those already given.
     Sandboxes {
         command: String,
-        taken: Vec<String>,
+        given: Vec<String>,
     },
     Nothing,
 }
@@ -126,15 +126,15 @@ fn flags(root: &Command, command: &Command, typed: &str) -> Vec<(String, String)
     found
 }
 
-fn values(arg: &Arg, command: &Command, taken: Vec<String>, typed: &str) -> Candidates {
+fn values(arg: &Arg, command: &Command, given: Vec<String>, typed: &str) -> Candidates {
     if arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == SANDBOX)) {
-        return Candidates::Sandboxes { command: command.get_name().to_owned(), taken };
+        return Candidates::Sandboxes { command: command.get_name().to_owned(), given };
     }
-    // The word may also be a local file, so it must start like an id.
+    // The argument may also be a local file, so ids are offered only for a word that starts like one.
     let is_either =
         arg.get_value_names().is_some_and(|names| names.iter().any(|name| EITHER.contains(&name.as_str())));
     if is_either && typed.starts_with("sb_") && !typed.contains(':') {
-        return Candidates::Sandboxes { command: command.get_name().to_owned(), taken: Vec::new() };
+        return Candidates::Sandboxes { command: command.get_name().to_owned(), given: Vec::new() };
     }
     let possible = arg.get_possible_values();
     let words = possible.iter().map(|value| (value.get_name().to_owned(), about(value.get_help())));
@@ -173,10 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn sandboxes_are_asked_for_where_one_stands() {
-        let sandboxes = |command: &str, taken: &[&str]| Candidates::Sandboxes {
+    fn sandbox_arguments_complete_to_ids() {
+        let sandboxes = |command: &str, given: &[&str]| Candidates::Sandboxes {
             command: command.to_owned(),
-            taken: taken.iter().map(|id| (*id).to_owned()).collect(),
+            given: given.iter().map(|id| (*id).to_owned()).collect(),
         };
         assert_eq!(at("exec "), sandboxes("exec", &[]));
         assert_eq!(at("--profile work exec -e A=1 sb_"), sandboxes("exec", &[]));

@@ -46,10 +46,10 @@ impl Profile {
 
 /// The path of the profiles, `$XDG_CONFIG_HOME/sbx/config.toml`; an error if there is none.
 pub fn path() -> Result<PathBuf> {
-    place().context("cannot locate the profiles: neither XDG_CONFIG_HOME nor HOME is set")
+    own_path().context("cannot locate the profiles: neither XDG_CONFIG_HOME nor HOME is set")
 }
 
-fn place() -> Option<PathBuf> {
+fn own_path() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
     Some(dir?.join("sbx/config.toml"))
@@ -58,7 +58,7 @@ fn place() -> Option<PathBuf> {
 impl Configuration {
     /// The profiles of the current user. A user without a home directory has none.
     pub fn own() -> Result<Self> {
-        place().map_or_else(|| Ok(Self::default()), |path| Self::load(&path))
+        own_path().map_or_else(|| Ok(Self::default()), |path| Self::load(&path))
     }
 
     /// Reads a file; empty if it does not exist.
@@ -79,14 +79,14 @@ impl Configuration {
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {
-        let what = || format!("writing {}", path.display());
+        let context = || format!("writing {}", path.display());
         let dir = path.parent().unwrap_or(Path::new("."));
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(what)?;
-        // Made with mode 0600.
-        let mut draft = tempfile::NamedTempFile::new_in(dir).with_context(what)?;
-        draft.write_all(toml::to_string(self)?.as_bytes()).with_context(what)?;
-        draft.as_file().sync_all().with_context(what)?;
-        draft.persist(path).with_context(what)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(context)?;
+        // `NamedTempFile` creates files with mode 0600.
+        let mut draft = tempfile::NamedTempFile::new_in(dir).with_context(context)?;
+        draft.write_all(toml::to_string(self)?.as_bytes()).with_context(context)?;
+        draft.as_file().sync_all().with_context(context)?;
+        draft.persist(path).with_context(context)?;
         Ok(())
     }
 
@@ -103,7 +103,7 @@ impl Configuration {
 mod tests {
     use super::*;
 
-    fn one() -> Configuration {
+    fn example() -> Configuration {
         let profile = Profile {
             url: "https://a.example".into(),
             key: "sk_1".into(),
@@ -114,20 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_for_its_owner_alone_and_reads_back() {
+    fn a_saved_file_is_private_and_reads_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/config.toml");
         assert_eq!(Configuration::load(&path).unwrap(), Configuration::default());
-        one().save(&path).unwrap();
+        example().save(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Configuration::load(&path).unwrap(), one());
+        assert_eq!(Configuration::load(&path).unwrap(), example());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(Configuration::load(&path).unwrap_err().to_string().contains("chmod 600"));
     }
 
     #[test]
-    fn a_missing_profile_is_told_the_known_ones() {
-        let error = one().profile("home").unwrap_err().to_string();
+    fn the_error_of_a_missing_profile_lists_the_known_ones() {
+        let error = example().profile("home").unwrap_err().to_string();
         assert!(error.contains("\"home\"") && error.contains("work"), "{error}");
     }
 }

@@ -13,19 +13,19 @@ use crate::output::note;
 use crate::style::{Paint, Tone};
 
 /// Exit code of failures of sbx itself, as with `docker run`.
-pub const OURS: u8 = 125;
-/// Timeout of requests for completion candidates.
+pub const SBX_FAILURE: u8 = 125;
 const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX -- mkdir -p DIR' creates the directory";
-const QUICK: Duration = Duration::from_secs(1);
+/// Timeout of requests for completion candidates.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The client that flags, environment and profile select.
 pub fn client(global: &Global) -> Result<Client> {
     Ok(builder(global)?.build()?)
 }
 
-/// The same with a short timeout and no retries, for completion.
+/// Like [`client`], with a short timeout and no retries, for completion.
 pub fn quick_client(global: &Global) -> Result<Client> {
-    Ok(builder(global)?.timeout(QUICK).retries(0).build()?)
+    Ok(builder(global)?.timeout(COMPLETION_TIMEOUT).retries(0).build()?)
 }
 
 /// The URL of the service, if one is set.
@@ -52,10 +52,10 @@ fn builder(global: &Global) -> Result<ClientBuilder> {
         builder = builder.url(url);
     }
     if let Some(profile) = chosen.profile {
-        if chosen.over_environment || set("SANDBOXD_API_KEY").is_none() {
+        if chosen.overrides_environment || set("SANDBOXD_API_KEY").is_none() {
             builder = builder.key(&profile.key);
         }
-        if chosen.over_environment || set("SANDBOXD_CERTIFICATE").is_none() {
+        if chosen.overrides_environment || set("SANDBOXD_CERTIFICATE").is_none() {
             builder = profile.trust(builder)?;
         }
     }
@@ -67,7 +67,7 @@ fn builder(global: &Global) -> Result<ClientBuilder> {
 struct Chosen<'a> {
     url: Option<String>,
     profile: Option<&'a Profile>,
-    over_environment: bool,
+    overrides_environment: bool,
 }
 
 /// The key of a profile is sent only to the URL of that profile.
@@ -85,7 +85,7 @@ fn choose(
     };
     let same = |profile: &&Profile| url.as_deref() == Some(profile.url.as_str());
     let profile = profile.filter(same);
-    Chosen { url, profile, over_environment: named }
+    Chosen { url, profile, overrides_environment: named }
 }
 
 /// A failed write because the directory of `path` does not exist in the sandbox.
@@ -134,7 +134,7 @@ impl Failure<'_> {
     }
 }
 
-/// Messages may quote a sandbox, which may send terminal control sequences.
+/// Replaces control characters: a message may quote a sandbox, which may send terminal control sequences.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_goes_only_to_the_service_it_was_kept_for() {
+    fn a_profile_key_is_sent_only_to_the_url_of_its_profile() {
         let profile =
             Profile { url: "https://kept".into(), key: "k".into(), fingerprint: None, certificate: None };
         let kept = Some(&profile);
@@ -191,7 +191,7 @@ mod tests {
         }
         assert_eq!(
             choose(None, None, None, false),
-            Chosen { url: None, profile: None, over_environment: false }
+            Chosen { url: None, profile: None, overrides_environment: false }
         );
     }
 }

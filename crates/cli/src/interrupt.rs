@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM. The first signal interrupts the operation in an orderly way, the second exits at once. If the second is handled
-//! too, there is a short time for cleaning up, which a third signal ends.
+//! Ctrl-C and SIGTERM. The first signal interrupts the operation, which cleans up; the second exits at once. If the
+//! caller handles the second too, it has a few seconds for cleaning up, and a third signal exits at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ pub const INTERRUPTED: u8 = 130;
 const TERMINATED: u8 = 143;
 
 /// Limit for cleaning up after the second signal, because the service may not respond.
-const LAST_MOMENT: Duration = Duration::from_secs(3);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Reports signals.
 #[derive(Clone)]
 pub struct Interrupt {
     /// The exit codes of the received signals.
-    came: watch::Receiver<Vec<u8>>,
+    received: watch::Receiver<Vec<u8>>,
     second_is_handled: Arc<AtomicBool>,
 }
 
@@ -29,7 +29,7 @@ impl Interrupt {
     pub fn listen() -> std::io::Result<Self> {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        let (tell, came) = watch::channel(Vec::new());
+        let (sender, received) = watch::channel(Vec::new());
         let second_is_handled = Arc::<AtomicBool>::default();
         let handled = Arc::clone(&second_is_handled);
         tokio::spawn(async move {
@@ -41,19 +41,19 @@ impl Interrupt {
                 if time > usize::from(handled.load(Ordering::Relaxed)) {
                     std::process::exit(code.into());
                 }
-                tell.send_modify(|came| came.push(code));
+                sender.send_modify(|received| received.push(code));
                 if time > 0 {
                     tokio::spawn(async move {
-                        tokio::time::sleep(LAST_MOMENT).await;
+                        tokio::time::sleep(CLEANUP_TIMEOUT).await;
                         std::process::exit(code.into());
                     });
                 }
             }
         });
-        Ok(Self { came, second_is_handled })
+        Ok(Self { received, second_is_handled })
     }
 
-    /// Announces that the caller waits for [`second`](Self::second).
+    /// Declares that the caller handles the second signal, with [`second`](Self::second).
     pub fn is_handled(&self) {
         self.second_is_handled.store(true, Ordering::Relaxed);
     }
@@ -63,14 +63,14 @@ impl Interrupt {
         self.signal(0).await
     }
 
-    /// Waits for the second one.
+    /// Waits for the second signal and returns its exit code.
     pub async fn second(&self) -> u8 {
         self.signal(1).await
     }
 
     async fn signal(&self, index: usize) -> u8 {
-        let mut came = self.came.clone();
-        let codes = came.wait_for(|came| came.len() > index).await;
+        let mut received = self.received.clone();
+        let codes = received.wait_for(|received| received.len() > index).await;
         // The sender lives as long as the program.
         codes.ok().and_then(|codes| codes.get(index).copied()).unwrap_or(INTERRUPTED)
     }

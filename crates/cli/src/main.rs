@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::Cli;
-use context::{Failure, OURS};
+use context::{Failure, SBX_FAILURE};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -30,10 +30,10 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are not errors. A closed output is ignored.
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(OURS) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() { ExitCode::from(SBX_FAILURE) } else { ExitCode::SUCCESS };
         }
     };
-    // A second thread handles Ctrl-C while the main one is blocked on output.
+    // A worker thread handles Ctrl-C while the main thread is blocked on output.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let result = match runtime {
         Ok(runtime) => {
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             Failure(&error).print();
-            ExitCode::from(OURS)
+            ExitCode::from(SBX_FAILURE)
         }
     }
 }

@@ -21,7 +21,7 @@ for dir in /proc/[0-9]*; do
   printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$pid" "$parent" "$state" "$user" "$ticks" "$memory" "$start" "${line:-[$name]}"
 done"#;
 /// USER_HZ, which is 100 on all common systems.
-const TICKS_A_SECOND: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Process {
@@ -39,24 +39,24 @@ pub struct Process {
 
 /// One snapshot.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Look {
+pub struct Snapshot {
     /// Uptime as seen by the sandbox.
     pub at_s: f64,
     pub processes: Vec<Process>,
 }
 
 /// Takes one snapshot. Fails for a paused sandbox, without resuming it.
-pub async fn look(sandbox: &Sandbox) -> Result<Look> {
+pub async fn take_snapshot(sandbox: &Sandbox) -> Result<Snapshot> {
     let result = sandbox.execute(SCRIPT).without_resume().killed_on_drop().await?;
     ensure!(result.exit_code == Some(0), "cannot list the processes: {}", result.stderr.trim());
     Ok(read(&result.stdout))
 }
 
-/// Skips malformed lines, because programs in the sandbox control parts of /proc.
-fn read(text: &str) -> Look {
+/// Parses the output of the script. Skips malformed lines, because programs in the sandbox control parts of /proc.
+fn read(text: &str) -> Snapshot {
     let at_s = text.lines().find_map(|line| line.strip_prefix("up\t")?.parse().ok()).unwrap_or(0.0);
     let processes = text.lines().filter_map(|line| process(line, at_s)).collect();
-    Look { at_s, processes }
+    Snapshot { at_s, processes }
 }
 
 fn process(line: &str, at_s: f64) -> Option<Process> {
@@ -68,12 +68,12 @@ fn process(line: &str, at_s: f64) -> Option<Process> {
     let memory_kb = next()?.parse().ok()?;
     let start: f64 = next()?.parse().ok()?;
     let command = next()?.to_owned();
-    let (cpu_s, age_s) = (ticks / TICKS_A_SECOND, (at_s - start / TICKS_A_SECOND).max(0.0));
+    let (cpu_s, age_s) = (ticks / TICKS_PER_SECOND, (at_s - start / TICKS_PER_SECOND).max(0.0));
     Some(Process { pid, parent, state, user, memory_kb, cpu_s, age_s, command })
 }
 
 /// CPU usage of each process between two snapshots, in percent of one CPU. New processes count from their start.
-pub fn shares(before: &Look, after: &Look) -> BTreeMap<u32, f64> {
+pub fn shares(before: &Snapshot, after: &Snapshot) -> BTreeMap<u32, f64> {
     let elapsed = (after.at_s - before.at_s).max(0.01);
     let used = |process: &Process| {
         let earlier =
@@ -91,10 +91,10 @@ mod tests {
         "up\t100.50\n1\t0\tS\t0\t10\t2048\t50\t/init\n7\t1\tR\t0\t250\t512\t9050\tsleep 60\nnonsense\n";
 
     #[test]
-    fn what_a_sandbox_says_is_read_as_far_as_it_makes_sense() {
-        let look = read(TEXT);
-        assert_eq!((look.at_s, look.processes.len()), (100.5, 2));
-        let sleep = &look.processes[1];
+    fn malformed_lines_of_a_sandbox_are_skipped() {
+        let snapshot = read(TEXT);
+        assert_eq!((snapshot.at_s, snapshot.processes.len()), (100.5, 2));
+        let sleep = &snapshot.processes[1];
         assert_eq!(
             (sleep.pid, sleep.parent, sleep.memory_kb, sleep.command.as_str()),
             (7, 1, 512, "sleep 60")
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_time_between() {
+    fn shares_are_of_the_time_between_snapshots() {
         let before = read(TEXT);
         let mut after = before.clone();
         after.at_s += 2.0;

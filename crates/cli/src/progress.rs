@@ -9,8 +9,8 @@ use sandboxd_client::{PullProgress, PullStage};
 use crate::tty;
 
 /// Delay before the bar appears.
-const PATIENCE: Duration = Duration::from_millis(300);
-const BETWEEN: Duration = Duration::from_millis(100);
+const SHOW_DELAY: Duration = Duration::from_millis(300);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 const BAR: u64 = 24;
 const CLEAR: &str = "\r\x1b[K";
 
@@ -23,7 +23,7 @@ pub struct Progress {
 struct Inner {
     name: String,
     total: Option<u64>,
-    begun: Instant,
+    started: Instant,
     shown: Option<Instant>,
     /// Time and bytes of the first report.
     first: Option<(Instant, u64)>,
@@ -31,36 +31,36 @@ struct Inner {
 
 impl Progress {
     pub fn new(name: &str, total: Option<u64>, quiet: bool) -> Self {
-        let wanted = !quiet && io::stderr().is_terminal();
+        let is_shown = !quiet && io::stderr().is_terminal();
         let name: String = name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         let inner =
-            || Arc::new(Mutex::new(Inner { name, total, begun: Instant::now(), shown: None, first: None }));
-        Self { inner: wanted.then(inner) }
+            || Arc::new(Mutex::new(Inner { name, total, started: Instant::now(), shown: None, first: None }));
+        Self { inner: is_shown.then(inner) }
     }
 
     /// A callback for the client library.
-    pub fn teller(&self) -> impl Fn(u64) + Send + Sync + 'static {
+    pub fn callback(&self) -> impl Fn(u64) + Send + Sync + 'static {
         let progress = self.clone();
-        move |bytes| progress.tell(bytes)
+        move |bytes| progress.report(bytes)
     }
 
     /// Whether the progress is shown.
-    pub fn is_wanted(&self) -> bool {
+    pub fn is_shown(&self) -> bool {
         self.inner.is_some()
     }
 
-    fn tell(&self, bytes: u64) {
-        self.draw(|inner| line(&inner.name, bytes, inner.total, rate(bytes, inner.begun.elapsed())));
+    fn report(&self, bytes: u64) {
+        self.draw(|inner| line(&inner.name, bytes, inner.total, rate(bytes, inner.started.elapsed())));
     }
 
-    /// Shows the progress of a pull, which others may have started long before.
+    /// Shows the progress of a pull, which another client may have started earlier.
     pub fn pull(&self, pull: &PullProgress) {
         self.draw(|inner| {
             // A pull from another source starts from zero.
             let first = inner.first.filter(|(_, bytes)| *bytes <= pull.done_bytes);
             let (since, before) = *inner.first.insert(first.unwrap_or((Instant::now(), pull.done_bytes)));
             let rate = rate(pull.done_bytes - before, since.elapsed());
-            pull_line(&inner.name, pull, rate, inner.begun.elapsed())
+            pull_line(&inner.name, pull, rate, inner.started.elapsed())
         });
     }
 
@@ -68,15 +68,15 @@ impl Progress {
     fn draw(&self, line: impl FnOnce(&mut Inner) -> String) {
         let Some(inner) = &self.inner else { return };
         let mut inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = inner.shown.unwrap_or(inner.begun);
-        let wait = if inner.shown.is_some() { BETWEEN } else { PATIENCE };
+        let last = inner.shown.unwrap_or(inner.started);
+        let wait = if inner.shown.is_some() { REDRAW_INTERVAL } else { SHOW_DELAY };
         if last.elapsed() < wait {
             return;
         }
         inner.shown = Some(Instant::now());
         let mut line = line(&mut inner);
-        if let Some(columns) = tty::columns_of_notes() {
-            // Only one row can be cleared.
+        if let Some(columns) = tty::stderr_columns() {
+            // `CLEAR` clears only one row.
             line = line.chars().take(columns.saturating_sub(1)).collect();
         }
         // A closed standard error is not a failure.
@@ -93,22 +93,22 @@ impl Progress {
 }
 
 /// Bytes per second.
-fn rate(bytes: u64, took: Duration) -> u64 {
-    let rate = (u128::from(bytes) * 1000).checked_div(took.as_millis()).unwrap_or(0);
+fn rate(bytes: u64, elapsed: Duration) -> u64 {
+    let rate = (u128::from(bytes) * 1000).checked_div(elapsed.as_millis()).unwrap_or(0);
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 fn pull_line(name: &str, pull: &PullProgress, rate: u64, waited: Duration) -> String {
-    let doing = match pull.stage {
-        PullStage::Resolving => "asking its source",
+    let stage = match pull.stage {
+        PullStage::Resolving => "resolving",
         PullStage::Fetching if pull.total_bytes > 0 => {
-            return line(&format!("fetching {name}"), pull.done_bytes, Some(pull.total_bytes), rate);
+            return line(&format!("pulling {name}"), pull.done_bytes, Some(pull.total_bytes), rate);
         }
-        PullStage::Fetching => "unpacking it",
-        PullStage::Building => "building it",
-        PullStage::Storing => "writing it to disk",
+        PullStage::Fetching => "unpacking",
+        PullStage::Building => "building",
+        PullStage::Storing => "writing to disk",
     };
-    format!("fetching {name}: {doing}, {} s", waited.as_secs())
+    format!("pulling {name}: {stage}, {} s", waited.as_secs())
 }
 
 fn line(name: &str, bytes: u64, total: Option<u64>, rate: u64) -> String {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_far_it_is() {
+    fn a_line_shows_size_and_rate() {
         let half = line("a", 500_000_000, Some(1_000_000_000), rate(500_000_000, Duration::from_secs(2)));
         assert_eq!(half, "a [############............]  50 % 500.0 MB of 1.0 GB, 250.0 MB/s");
         assert_eq!(line("a", 12_345, None, rate(12_345, Duration::ZERO)), "a 12.3 kB, 0 B/s");
@@ -150,18 +150,18 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_is_done_with_an_image() {
+    fn a_pull_line_shows_the_stage() {
         let shown = |stage, done_bytes, total_bytes| {
             let pull = PullProgress { stage, done_bytes, total_bytes };
             pull_line("img:1", &pull, 1_500_000, Duration::from_millis(12_900))
         };
         assert_eq!(
             shown(PullStage::Fetching, 30_000_000, 120_000_000),
-            "fetching img:1 [######..................]  25 % 30.0 MB of 120.0 MB, 1.5 MB/s"
+            "pulling img:1 [######..................]  25 % 30.0 MB of 120.0 MB, 1.5 MB/s"
         );
-        assert_eq!(shown(PullStage::Resolving, 0, 0), "fetching img:1: asking its source, 12 s");
-        assert_eq!(shown(PullStage::Fetching, 0, 0), "fetching img:1: unpacking it, 12 s");
-        assert_eq!(shown(PullStage::Building, 0, 0), "fetching img:1: building it, 12 s");
-        assert_eq!(shown(PullStage::Storing, 9, 9), "fetching img:1: writing it to disk, 12 s");
+        assert_eq!(shown(PullStage::Resolving, 0, 0), "pulling img:1: resolving, 12 s");
+        assert_eq!(shown(PullStage::Fetching, 0, 0), "pulling img:1: unpacking, 12 s");
+        assert_eq!(shown(PullStage::Building, 0, 0), "pulling img:1: building, 12 s");
+        assert_eq!(shown(PullStage::Storing, 9, 9), "pulling img:1: writing to disk, 12 s");
     }
 }

@@ -1,5 +1,5 @@
-//! How far the service is with an image, looked up and shown while a create waits for it. Called by `create` and `run`. A service
-//! that does not tell, and one that a key may not ask, is waited for all the same, without a bar.
+//! Requests and shows the progress of a pull while a create waits for the image. Called by `create` and `run`. If the
+//! service does not report progress, or the key may not read it, the create waits without a progress bar.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -10,47 +10,47 @@ use sandboxd_client::{Client, Code};
 use crate::progress::Progress;
 
 /// Interval of the first requests, which count against the rate limit of the key.
-const SOON: Duration = Duration::from_millis(333);
+const FIRST_INTERVAL: Duration = Duration::from_millis(333);
 /// Number of requests with the first interval.
-const FIRST: u32 = 30;
-/// Interval of later requests, which leaves most of the rate limit to others.
-const LATER: Duration = Duration::from_secs(1);
+const FIRST_REQUESTS: u32 = 30;
+/// Interval of later requests, which leaves most of the key's rate limit for other requests.
+const LATER_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval after the rate limit was reached.
-const MUCH_LATER: Duration = Duration::from_secs(10);
+const RATE_LIMITED_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The pull of an image. Dropping it removes the progress line.
 pub struct Pull<'a> {
     client: &'a Client,
     image: &'a str,
     progress: Progress,
-    looks: AtomicU32,
+    requests: AtomicU32,
 }
 
 impl<'a> Pull<'a> {
     pub fn new(client: &'a Client, image: &'a str, quiet: bool) -> Self {
-        Self { client, image, progress: Progress::new(image, None, quiet), looks: AtomicU32::new(0) }
+        Self { client, image, progress: Progress::new(image, None, quiet), requests: AtomicU32::new(0) }
     }
 
     /// Whether the progress is shown.
-    pub fn is_watched(&self) -> bool {
-        self.progress.is_wanted()
+    pub fn shows_progress(&self) -> bool {
+        self.progress.is_shown()
     }
 
-    /// Shows the progress for ever.
+    /// Shows the progress until the future is dropped.
     pub async fn show(&self) -> std::convert::Infallible {
         loop {
-            self.over().await;
+            self.ended().await;
         }
     }
 
     /// Shows the progress until the pull ends. Never returns if no progress is shown.
-    pub async fn over(&self) {
-        if !self.is_watched() {
+    pub async fn ended(&self) {
+        if !self.shows_progress() {
             return pending().await;
         }
         loop {
-            // Most creates are faster than the first interval.
-            tokio::time::sleep(between(self.looks.fetch_add(1, Relaxed))).await;
+            // Waits first: most creates finish within the first interval and need no request.
+            tokio::time::sleep(interval_after(self.requests.fetch_add(1, Relaxed))).await;
             match self.client.image(self.image).await {
                 Ok(image) => match image.and_then(|image| image.progress) {
                     Some(progress) => self.progress.pull(&progress),
@@ -60,7 +60,9 @@ impl<'a> Pull<'a> {
                     }
                 },
                 Err(error) if is_final(error.code()) => return pending().await,
-                Err(error) if error.code() == Code::RateLimited => tokio::time::sleep(MUCH_LATER).await,
+                Err(error) if error.code() == Code::RateLimited => {
+                    tokio::time::sleep(RATE_LIMITED_INTERVAL).await;
+                }
                 // The create reports errors.
                 Err(_) => {}
             }
@@ -80,8 +82,8 @@ impl Drop for Pull<'_> {
 }
 
 /// The interval after a number of requests.
-fn between(looks: u32) -> Duration {
-    if looks < FIRST { SOON } else { LATER }
+fn interval_after(requests: u32) -> Duration {
+    if requests < FIRST_REQUESTS { FIRST_INTERVAL } else { LATER_INTERVAL }
 }
 
 /// Whether further requests would fail too.
@@ -93,15 +95,15 @@ fn is_final(code: Code) -> bool {
 mod tests {
     use super::*;
 
-    /// What comes with the service is 300 reads a minute for a key.
+    /// The service's default limit is 300 reads per minute and key.
     #[test]
-    fn two_who_wait_leave_room_for_others() {
+    fn two_waiting_clients_leave_most_of_the_rate_limit() {
         let mut time = Duration::ZERO;
-        let looks = (0..).take_while(|looks| {
-            time += between(*looks);
+        let requests = (0..).take_while(|requests| {
+            time += interval_after(*requests);
             time < Duration::from_secs(60)
         });
-        let looks = looks.count();
-        assert!((60..100).contains(&looks), "{looks}");
+        let requests = requests.count();
+        assert!((60..100).contains(&requests), "{requests}");
     }
 }

@@ -13,7 +13,7 @@ pub enum Tone {
     Faint,
 }
 
-/// Whether to colour the output of a stream.
+/// Whether the output of a stream is coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     Colours,
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_people() {
+    fn colours_need_a_capable_terminal() {
         assert_eq!(Paint::decide(true, "", "xterm"), Paint::Colours);
         for (terminal, no_color, term) in [(false, "", "xterm"), (true, "1", "xterm"), (true, "", "dumb")] {
             assert_eq!(Paint::decide(terminal, no_color, term), Paint::None);

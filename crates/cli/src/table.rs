@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_their_heading() {
+    fn columns_align_with_their_heading() {
         let rows = [[plain("a"), plain("running")], [plain("long"), plain("x\x1b[2J")]];
         assert_eq!(
             table(["ID", "STATE"], &rows, Paint::None),

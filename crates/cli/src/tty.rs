@@ -1,12 +1,12 @@
-//! The local terminal, in raw mode during `sbx shell`. Dropping the guard restores it, also on panic; a panic of any thread restores it
-//! before its message is printed.
+//! The local terminal, in raw mode during `sbx shell`. Dropping the guard restores the mode. A panic of any thread
+//! restores it before the panic message is printed.
 
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, Once, PoisonError};
 
 use rustix::termios::{self, OptionalActions, Termios};
 
-/// The previous mode, while the terminal is raw.
+/// The mode to restore, while the terminal is raw.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Keeps the terminal raw until dropped.
@@ -17,10 +17,10 @@ impl Raw {
     pub fn enter() -> io::Result<Self> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
-            let told = std::panic::take_hook();
+            let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
                 restore();
-                told(panic);
+                previous(panic);
             }));
         });
         let before = termios::tcgetattr(io::stdin())?;
@@ -41,7 +41,7 @@ impl Drop for Raw {
 
 fn restore() {
     if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // The terminal may be gone.
+        // Fails if the terminal was closed.
         let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &before);
     }
 }
@@ -52,7 +52,7 @@ pub fn is_there() -> bool {
 }
 
 /// Columns of the terminal on standard error, if known.
-pub fn columns_of_notes() -> Option<usize> {
+pub fn stderr_columns() -> Option<usize> {
     let size = termios::tcgetwinsize(io::stderr()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }

@@ -1,4 +1,5 @@
-//! What is about all sandboxes, while they change: the program on a stand-in for the service, whose lists do not agree with each other.
+//! `rm --all` and `ls` while sandboxes change their states: sbx runs against a fake service whose lists contradict
+//! each other.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -8,25 +9,25 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// Answers as it is told to, and notes what was asked for, in a thread that ends with the test.
-struct StandIn {
+/// A fake service with scripted responses, which records requests. Its thread ends with the test process.
+struct FakeService {
     url: String,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl StandIn {
-    /// `answer` gets the method and the path, and says status and body.
-    fn start(answer: impl Fn(&str, &str) -> (u16, Value) + Send + 'static) -> Self {
+impl FakeService {
+    /// `respond` returns status and body for a method and a path.
+    fn start(respond: impl Fn(&str, &str) -> (u16, Value) + Send + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let notes = Arc::clone(&asked);
+        let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+        let recorded = Arc::clone(&requests);
         std::thread::spawn(move || {
             for socket in listener.incoming() {
-                serve(&socket.unwrap(), &answer, &notes);
+                serve(&socket.unwrap(), &respond, &recorded);
             }
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 
     fn sbx(&self, words: &[&str]) -> Output {
@@ -36,8 +37,8 @@ impl StandIn {
     }
 
     fn removed(&self) -> Vec<String> {
-        let asked = self.asked.lock().unwrap();
-        asked
+        let requests = self.requests.lock().unwrap();
+        requests
             .iter()
             .filter_map(|line| line.strip_prefix("DELETE /v1/sandboxes/"))
             .map(str::to_owned)
@@ -45,15 +46,19 @@ impl StandIn {
     }
 }
 
-/// One request, without a body, and its answer.
-fn serve(mut socket: &TcpStream, answer: &impl Fn(&str, &str) -> (u16, Value), asked: &Mutex<Vec<String>>) {
+/// Serves one request without a body.
+fn serve(
+    mut socket: &TcpStream,
+    respond: &impl Fn(&str, &str) -> (u16, Value),
+    requests: &Mutex<Vec<String>>,
+) {
     let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
     lines.find(String::is_empty);
     let mut words = first.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
-    asked.lock().unwrap().push(format!("{method} {path}"));
-    let (status, body) = answer(method, path);
+    requests.lock().unwrap().push(format!("{method} {path}"));
+    let (status, body) = respond(method, path);
     let (body, head) = (body.to_string(), "content-type: application/json\r\nconnection: close");
     let length = body.len();
     let text = format!("HTTP/1.1 {status} x\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
@@ -77,10 +82,10 @@ fn list(state: &str, ids: &[&str]) -> (u16, Value) {
     (200, json!({"data": items, "pagination": pagination}))
 }
 
-/// While it is asked B is paused, and D is resumed; C has ended by its turn.
-fn changing() -> StandIn {
+/// Between the requests B is paused and D is resumed; C has terminated before its delete.
+fn changing() -> FakeService {
     let running = Mutex::new(vec![&[A, B, C, D][..], &[A, B, C]]);
-    StandIn::start(move |method, path| match (method, path.rsplit('/').next().unwrap()) {
+    FakeService::start(move |method, path| match (method, path.rsplit('/').next().unwrap()) {
         ("GET", query) if query.contains("state=running") => {
             list("running", running.lock().unwrap().pop().unwrap())
         }
@@ -102,23 +107,23 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn all_are_removed_once_however_they_change() {
+fn rm_all_removes_each_sandbox_once_while_states_change() {
     let service = changing();
     let output = service.sbx(&["rm", "--all"]);
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
-    let mut said: Vec<&str> = text(&output.stdout).lines().collect();
+    let mut printed: Vec<&str> = text(&output.stdout).lines().collect();
     let mut removed = service.removed();
-    said.sort_unstable();
+    printed.sort_unstable();
     removed.sort();
-    assert_eq!((said, removed), (vec![A, B, D], [A, B, C, D].map(str::to_owned).to_vec()));
-    // Who names it wants to know.
+    assert_eq!((printed, removed), (vec![A, B, D], [A, B, C, D].map(str::to_owned).to_vec()));
+    // An explicit id of a terminated sandbox is an error.
     let output = service.sbx(&["rm", C]);
     assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains("SANDBOX_NOT_FOUND"));
 }
 
 #[test]
-fn one_that_changes_while_they_are_listed_is_listed_once() {
+fn ls_lists_a_sandbox_once_that_changes_its_state() {
     let output = changing().sbx(&["ls", "--json"]);
     let items: Value = serde_json::from_slice(&output.stdout).unwrap();
     let states: Vec<(&str, &str)> = items

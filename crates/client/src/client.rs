@@ -51,8 +51,8 @@ impl Client {
     }
 
     /// A client of the same service with connections of its own, for use in another Tokio runtime.
-    pub(crate) fn apart(&self) -> Self {
-        Self { transport: self.transport.apart() }
+    pub(crate) fn reconnected(&self) -> Self {
+        Self { transport: self.transport.reconnected() }
     }
 
     pub(crate) fn transport(&self) -> &Transport {

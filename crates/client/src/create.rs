@@ -292,7 +292,7 @@ impl Create {
             &[("image", view.image.into()), ("state", view.state.to_string().into())],
         );
         sandbox.record_event(EventKind::SandboxStarted, &[]);
-        sandbox.tell(&Started);
+        sandbox.notify(&Started);
         Ok(sandbox)
     }
 }

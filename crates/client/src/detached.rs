@@ -66,7 +66,7 @@ impl Execute {
         };
         let path = format!("/v1/sandboxes/{}/execute", sandbox.id());
         let call = Call::new(Method::POST, path, Safety::Command).json(&body)?.key(&key)?;
-        let view: ExecutionView = asked(&sandbox, call).await?;
+        let view: ExecutionView = request(&sandbox, call).await?;
         Ok(Detached { sandbox, id: view.execution_id })
     }
 }
@@ -100,7 +100,7 @@ impl Sandbox {
         let mut all: Vec<ExecutionView> = Vec::new();
         loop {
             let path = format!("/v1/sandboxes/{}/executions?limit={PAGE}&offset={}", self.id(), all.len());
-            let page: ExecutionList = asked(self, Call::get(path)).await?;
+            let page: ExecutionList = request(self, Call::get(path)).await?;
             let (came, more) = (page.data.len(), page.pagination.has_more);
             all.extend(page.data);
             if came == 0 || !more {
@@ -127,7 +127,7 @@ impl Sandbox {
     }
 }
 
-async fn asked<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) -> Result<T> {
+async fn request<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) -> Result<T> {
     sandbox.client().transport().json(call).await.map_err(|error| sandbox.failed(error))
 }
 
@@ -197,7 +197,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn status(&self) -> Result<ExecutionView> {
-        asked(&self.sandbox, Call::get(self.path(""))).await
+        request(&self.sandbox, Call::get(self.path(""))).await
     }
 
     /// Returns the output so far.
@@ -214,7 +214,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn output(&self) -> Result<ExecutionOutput> {
-        asked(&self.sandbox, Call::get(self.path("/output"))).await
+        request(&self.sandbox, Call::get(self.path("/output"))).await
     }
 
     /// Returns the output after an offset, as in [`ExecutionOutput::next`](crate::ExecutionOutput).
@@ -229,7 +229,7 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn output_after(&self, offset: &str) -> Result<ExecutionOutput> {
-        asked(&self.sandbox, Call::get(self.path(&format!("/output?after={}", encoded(offset))))).await
+        request(&self.sandbox, Call::get(self.path(&format!("/output?after={}", encoded(offset))))).await
     }
 
     /// Waits until the command ends, reconnecting when a connection is lost.
@@ -307,7 +307,7 @@ impl Detached {
         if let Some(limit) = limit {
             call = call.timeout(limit);
         }
-        asked::<StdinWritten>(&self.sandbox, call).await.map(drop)
+        request::<StdinWritten>(&self.sandbox, call).await.map(drop)
     }
 
     /// Sends a signal, such as `SIGINT`.
@@ -324,7 +324,7 @@ impl Detached {
     pub async fn signal(&self, name: &str) -> Result<()> {
         let body = SignalBody { signal: name.to_owned() };
         let call = Call::new(Method::POST, self.path("/signal"), Safety::AfterAnswer).json(&body)?;
-        asked::<ExecutionView>(&self.sandbox, call).await.map(drop)
+        request::<ExecutionView>(&self.sandbox, call).await.map(drop)
     }
 
     /// Kills the command and all its processes. Has no effect if it has ended.
@@ -338,6 +338,6 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn cancel(&self) -> Result<ExecutionView> {
-        asked(&self.sandbox, Call::new(Method::DELETE, self.path(""), Safety::Repeatable)).await
+        request(&self.sandbox, Call::new(Method::DELETE, self.path(""), Safety::Repeatable)).await
     }
 }

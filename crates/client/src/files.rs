@@ -109,7 +109,7 @@ impl Files {
         self.ask(Call::get(self.url("/stat", &[("path", path.as_ref())], "&follow=true"))).await
     }
 
-    /// Whether a path exists. A dangling symbolic link exists.
+    /// Whether a path exists. Symbolic links are not followed: a dangling link counts as existing.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

@@ -103,7 +103,7 @@ impl Following {
     async fn next(&mut self) -> Result<Option<RuntimeEvent>> {
         loop {
             while let Some(event) = self.waiting.pop_front() {
-                if let Some(event) = self.understood(&event)? {
+                if let Some(event) = self.parse_event(&event)? {
                     return Ok(Some(event));
                 }
             }
@@ -128,10 +128,10 @@ impl Following {
     }
 
     /// The next event that was not yet returned. The final event of a connection decides how the stream continues.
-    fn understood(&mut self, event: &Event) -> Result<Option<RuntimeEvent>> {
+    fn parse_event(&mut self, event: &Event) -> Result<Option<RuntimeEvent>> {
         if event.name == "error" {
             let error = Error::of_event(&event.data)
-                .unwrap_or_else(|| Error::network("the stream ended with an error that is not understood"));
+                .unwrap_or_else(|| Error::network("the stream ended with an error that cannot be parsed"));
             if !is_passing(&error) {
                 return Err(self.end(error));
             }
@@ -160,8 +160,8 @@ impl Following {
             parsed.map_err(|error| Error::unknown(200, error.to_string(), None))?;
             // Queued events are returned first, and advance the position.
             if self.waiting.is_empty() {
-                let said = connection.parser.last_id().and_then(|id| id.parse().ok());
-                self.last_event = self.last_event.max(said);
+                let last_id = connection.parser.last_id().and_then(|id| id.parse().ok());
+                self.last_event = self.last_event.max(last_id);
             }
         }
         Ok(true)

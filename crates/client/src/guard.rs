@@ -99,9 +99,9 @@ impl Drop for Guard {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
                 return;
             };
-            let apart = Sandbox::new(sandbox.client().apart(), sandbox.id().clone(), None);
+            let sandbox = Sandbox::new(sandbox.client().reconnected(), sandbox.id().clone(), None);
             // An error cannot be reported; the timeouts of the sandbox end it then.
-            let _ = runtime.block_on(async { tokio::time::timeout(PATIENCE, apart.terminate()).await });
+            let _ = runtime.block_on(async { tokio::time::timeout(PATIENCE, sandbox.terminate()).await });
         });
         if let Ok(asking) = asking {
             let _ = asking.join();

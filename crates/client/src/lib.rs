@@ -84,5 +84,5 @@ pub use run::{LlmCost, Run};
 pub use sandbox::Sandbox;
 pub use settings::ClientBuilder;
 pub use stream::{Output, OutputStream};
-pub use terminal::{Keyboard, OpenTerminal, Shown, Terminal};
+pub use terminal::{Keyboard, OpenTerminal, Terminal, TerminalEvent};
 pub use trust::{BadFingerprint, Fingerprint};

@@ -147,7 +147,7 @@ impl Handlers {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(handler);
     }
 
-    pub fn tell<E: LifecycleEvent>(&self, event: &E) {
+    pub fn notify<E: LifecycleEvent>(&self, event: &E) {
         // Calls handlers without the lock, because a handler may add another.
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone();
         all.iter().for_each(|handler| handler(event));

@@ -10,7 +10,7 @@ use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use tokio::time::Instant;
 
 use crate::detached::Detached;
-use crate::stream::{Output, Source, understood};
+use crate::stream::{Output, Source, parse_output};
 use crate::transport::Call;
 use crate::{Code, Error, Result};
 
@@ -173,7 +173,7 @@ impl State {
             let event = event.ok_or_else(|| Error::network("the stream ended before the execution did"))?;
             let id = event.id.clone();
             // A temporary error carries no output, so the offset is unchanged.
-            let Some(output) = understood(event, self.line_ends)? else { continue };
+            let Some(output) = parse_output(event, self.line_ends)? else { continue };
             self.over = matches!(output, Output::Done(_));
             *self.offset.lock().unwrap_or_else(PoisonError::into_inner) = id;
             return Ok(Some(output));

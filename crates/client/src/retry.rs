@@ -70,8 +70,8 @@ pub fn wait(policy: Policy, next: u32, retry_after: Option<Duration>, random: f6
     // Jitter, so that clients that failed together do not retry together.
     let own = grown.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0);
     match retry_after {
-        Some(asked) if asked > policy.patience => None,
-        Some(asked) => Some(asked + own / 4),
+        Some(requested) if requested > policy.patience => None,
+        Some(requested) => Some(requested + own / 4),
         None => Some(own),
     }
 }
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn what_the_service_asks_for_is_waited_for_within_patience() {
-        let asked = Duration::from_secs(10);
-        let waited = wait(POLICY, 1, Some(asked), 1.0).unwrap();
-        assert!(waited >= asked && waited < asked + FIRST_WAIT);
-        assert_eq!(wait(POLICY, 1, Some(asked + Duration::from_millis(1)), 1.0), None);
+        let requested = Duration::from_secs(10);
+        let waited = wait(POLICY, 1, Some(requested), 1.0).unwrap();
+        assert!(waited >= requested && waited < requested + FIRST_WAIT);
+        assert_eq!(wait(POLICY, 1, Some(requested + Duration::from_millis(1)), 1.0), None);
     }
 }

@@ -182,7 +182,7 @@ impl Sandbox {
         let paused: PauseResult = self.order("pause").await?;
         let runtime_duration_ms = paused.runtime_duration_ms;
         self.record_event(EventKind::SandboxPaused, &[("runtimeDurationMs", runtime_duration_ms.into())]);
-        self.tell(&Paused { runtime_duration_ms });
+        self.notify(&Paused { runtime_duration_ms });
         Ok(paused)
     }
 
@@ -201,7 +201,7 @@ impl Sandbox {
         let resumed: ResumeResult = self.order("resume").await?;
         let paused_duration_ms = resumed.paused_duration_ms;
         self.record_event(EventKind::SandboxResumed, &[("pausedDurationMs", paused_duration_ms.into())]);
-        self.tell(&Resumed { paused_duration_ms });
+        self.notify(&Resumed { paused_duration_ms });
         Ok(resumed)
     }
 
@@ -277,8 +277,8 @@ impl Sandbox {
         self.inner.gone.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn tell<E: LifecycleEvent>(&self, event: &E) {
-        self.inner.handlers.tell(event);
+    pub(crate) fn notify<E: LifecycleEvent>(&self, event: &E) {
+        self.inner.handlers.notify(event);
     }
 
     pub(crate) fn record_event(&self, kind: EventKind, data: &[(&str, Value)]) {
@@ -306,7 +306,7 @@ impl Sandbox {
                 ("requestId", error.request_id().into()),
             ],
         );
-        self.tell(&Failed { error: error.clone() });
+        self.notify(&Failed { error: error.clone() });
         error
     }
 
@@ -316,7 +316,7 @@ impl Sandbox {
             let data =
                 [("reason", end.reason.as_str().into()), ("totalRuntimeMs", end.total_runtime_ms.into())];
             self.record_event(EventKind::SandboxTerminated, &data);
-            self.tell(end);
+            self.notify(end);
         }
     }
 }

@@ -61,7 +61,7 @@ impl Client {
 pub struct ClientBuilder {
     url: Option<String>,
     key: Option<Secret>,
-    trust: Option<Believed>,
+    trust: Option<TrustSource>,
     data_dir: PathBuf,
     timeout: Duration,
     policy: Policy,
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Secret {
 }
 
 #[derive(Debug, Clone)]
-enum Believed {
+enum TrustSource {
     File(PathBuf),
     Pem(Vec<u8>),
     Pin(Fingerprint),
@@ -110,7 +110,7 @@ impl ClientBuilder {
         let given = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         self.url = given("SANDBOXD_URL").or(self.url);
         self.key = given("SANDBOXD_API_KEY").map(Secret).or(self.key);
-        self.trust = given("SANDBOXD_CERTIFICATE").map(|file| Believed::File(file.into())).or(self.trust);
+        self.trust = given("SANDBOXD_CERTIFICATE").map(|file| TrustSource::File(file.into())).or(self.trust);
         self.data_dir = given("SANDBOXD_DATA_DIR").map_or(self.data_dir, PathBuf::from);
         self
     }
@@ -142,7 +142,7 @@ impl ClientBuilder {
     /// let builder = sandboxd_client::Client::builder().certificate_file("/etc/ssl/sandboxes.pem");
     /// ```
     pub fn certificate_file(mut self, file: impl Into<PathBuf>) -> Self {
-        self.trust = Some(Believed::File(file.into()));
+        self.trust = Some(TrustSource::File(file.into()));
         self
     }
 
@@ -153,7 +153,7 @@ impl ClientBuilder {
     /// assert_eq!(error.code(), sandboxd_client::Code::Configuration);
     /// ```
     pub fn certificate_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.trust = Some(Believed::Pem(pem.into()));
+        self.trust = Some(TrustSource::Pem(pem.into()));
         self
     }
 
@@ -166,7 +166,7 @@ impl ClientBuilder {
     /// # Ok::<(), sandboxd_client::BadFingerprint>(())
     /// ```
     pub fn pinned(mut self, fingerprint: Fingerprint) -> Self {
-        self.trust = Some(Believed::Pin(fingerprint));
+        self.trust = Some(TrustSource::Pin(fingerprint));
         self
     }
 
@@ -176,7 +176,7 @@ impl ClientBuilder {
     /// let builder = sandboxd_client::Client::builder().url("https://localhost:8443").system_certificates();
     /// ```
     pub fn system_certificates(mut self) -> Self {
-        self.trust = Some(Believed::System);
+        self.trust = Some(TrustSource::System);
         self
     }
 
@@ -258,10 +258,10 @@ impl ClientBuilder {
             Error::configuration(format!("{what} contains no PEM certificate (-----BEGIN CERTIFICATE-----)"))
         };
         match &self.trust {
-            Some(Believed::System) => Ok(Trust::System),
-            Some(Believed::Pin(fingerprint)) => Ok(Trust::Pinned(*fingerprint)),
-            Some(Believed::Pem(text)) => Trust::pem(text).ok_or_else(|| not_pem("the text to trust")),
-            Some(Believed::File(file)) => {
+            Some(TrustSource::System) => Ok(Trust::System),
+            Some(TrustSource::Pin(fingerprint)) => Ok(Trust::Pinned(*fingerprint)),
+            Some(TrustSource::Pem(text)) => Trust::pem(text).ok_or_else(|| not_pem("the text to trust")),
+            Some(TrustSource::File(file)) => {
                 Trust::pem(&read(file)?).ok_or_else(|| not_pem(&file.display().to_string()))
             }
             // Trusts the self-signed certificate of the local daemon if its directory is readable.

@@ -150,7 +150,7 @@ impl Reading {
         }
         loop {
             let event = self.source.next().await?.ok_or_else(broken_off)?;
-            if let Some(output) = understood(event, self.line_ends)? {
+            if let Some(output) = parse_output(event, self.line_ends)? {
                 match &output {
                     Output::Stdout(line) | Output::Stderr(line) => {
                         self.bytes += line.len() as u64 + u64::from(!self.line_ends);
@@ -198,7 +198,7 @@ impl Source {
 }
 
 /// `None` for an event that this version does not know.
-pub fn understood(event: Event, line_ends: bool) -> Result<Option<Output>> {
+pub fn parse_output(event: Event, line_ends: bool) -> Result<Option<Output>> {
     match event.name.as_str() {
         "stdout" => Ok(Some(Output::Stdout(line(event, line_ends)))),
         "stderr" => Ok(Some(Output::Stderr(line(event, line_ends)))),

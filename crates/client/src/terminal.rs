@@ -20,7 +20,7 @@ use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::transport::Call;
 use crate::{Error, Result};
-use conversation::{Conversation, Said};
+use conversation::{Conversation, TerminalInput};
 
 /// Capacity of each queue.
 const QUEUE: usize = 16;
@@ -32,14 +32,14 @@ impl Sandbox {
     /// # sandboxd::testing::run(async |service| {
     /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
     /// # let sandbox = client.create("ubuntu:24.04").await?;
-    /// use sandboxd_client::Shown;
+    /// use sandboxd_client::TerminalEvent;
     /// let mut terminal = sandbox.terminal().size(120, 40).await?;
     /// terminal.write("exit 3\r").await?;
-    /// while let Some(shown) = terminal.next().await? {
-    ///     match shown {
-    ///         Shown::Bytes(bytes) => print!("{}", String::from_utf8_lossy(&bytes)),
-    ///         Shown::Ended(ended) => assert_eq!(ended.exit_code, Some(3)),
-    ///         Shown::Dropped | Shown::Away | Shown::Back => {}
+    /// while let Some(event) = terminal.next().await? {
+    ///     match event {
+    ///         TerminalEvent::Bytes(bytes) => print!("{}", String::from_utf8_lossy(&bytes)),
+    ///         TerminalEvent::Ended(ended) => assert_eq!(ended.exit_code, Some(3)),
+    ///         TerminalEvent::Dropped | TerminalEvent::Disconnected | TerminalEvent::Reconnected => {}
     ///     }
     /// }
     /// # Ok(()) });
@@ -179,25 +179,25 @@ impl Detached {
     /// # Ok(()) });
     /// ```
     pub async fn attach_from(&self, position: u64) -> Result<Terminal> {
-        let (say, said) = mpsc::channel(QUEUE);
-        let (show, shown) = mpsc::channel(QUEUE);
-        let conversation = Conversation::open(self.clone(), position, said, show).await;
+        let (sender, input) = mpsc::channel(QUEUE);
+        let (event_sender, events) = mpsc::channel(QUEUE);
+        let conversation = Conversation::open(self.clone(), position, input, event_sender).await;
         let conversation = conversation.map_err(|error| self.sandbox().failed(error))?;
         let task = tokio::spawn(conversation.run());
-        Ok(Terminal { execution: self.clone(), keyboard: Keyboard { say }, shown, task })
+        Ok(Terminal { execution: self.clone(), keyboard: Keyboard { sender }, events, task })
     }
 }
 
 /// An item of a terminal's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum TerminalEvent {
     Bytes(Bytes),
     /// Some output was dropped: the screen may be wrong until it is redrawn.
     Dropped,
     /// The connection is lost; the client reconnects.
-    Away,
+    Disconnected,
     /// The connection is restored.
-    Back,
+    Reconnected,
     /// The result; always the last item.
     Ended(Box<ExecutionView>),
 }
@@ -211,13 +211,13 @@ pub enum Shown {
 /// let mut terminal = sandbox.terminal().await?;
 /// terminal.resize(100, 30).await?;
 /// terminal.write("echo hi\r").await?;
-/// assert!(matches!(terminal.next().await?, Some(sandboxd_client::Shown::Bytes(_))));
+/// assert!(matches!(terminal.next().await?, Some(sandboxd_client::TerminalEvent::Bytes(_))));
 /// # Ok(()) });
 /// ```
 pub struct Terminal {
     execution: Detached,
     keyboard: Keyboard,
-    shown: mpsc::Receiver<Result<Shown>>,
+    events: mpsc::Receiver<Result<TerminalEvent>>,
     task: JoinHandle<()>,
 }
 
@@ -262,8 +262,8 @@ impl Terminal {
     /// while terminal.next().await?.is_some() {}
     /// # Ok(()) });
     /// ```
-    pub async fn next(&mut self) -> Result<Option<Shown>> {
-        self.shown.recv().await.transpose()
+    pub async fn next(&mut self) -> Result<Option<TerminalEvent>> {
+        self.events.recv().await.transpose()
     }
 
     /// Sends input. See [`Keyboard::write`].
@@ -311,7 +311,7 @@ impl Drop for Terminal {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Keyboard {
-    say: mpsc::Sender<Said>,
+    sender: mpsc::Sender<TerminalInput>,
 }
 
 impl Keyboard {
@@ -326,7 +326,7 @@ impl Keyboard {
     /// # Ok(()) });
     /// ```
     pub async fn write(&self, bytes: impl Into<Bytes>) -> Result<()> {
-        self.say(Said::Bytes(bytes.into())).await
+        self.send(TerminalInput::Bytes(bytes.into())).await
     }
 
     /// Sets the window size; the foreground process receives `SIGWINCH`.
@@ -340,10 +340,10 @@ impl Keyboard {
     /// # Ok(()) });
     /// ```
     pub async fn resize(&self, cols: u16, rows: u16) -> Result<()> {
-        self.say(Said::Size(TerminalSize { cols, rows })).await
+        self.send(TerminalInput::Size(TerminalSize { cols, rows })).await
     }
 
-    async fn say(&self, said: Said) -> Result<()> {
-        self.say.send(said).await.map_err(|_| Error::network("the terminal has ended"))
+    async fn send(&self, input: TerminalInput) -> Result<()> {
+        self.sender.send(input).await.map_err(|_| Error::network("the terminal has ended"))
     }
 }

@@ -147,7 +147,7 @@ impl Transport {
     }
 
     /// The same with connections of its own, for another Tokio runtime.
-    pub fn apart(&self) -> Self {
+    pub fn reconnected(&self) -> Self {
         let s = &*self.shared;
         Self::new(s.service_url.clone(), s.connector.clone(), s.authorization.clone(), s.timeout, s.policy)
     }

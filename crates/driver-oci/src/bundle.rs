@@ -1,4 +1,4 @@
-//! The bundle of a sandbox for its runtime, as an OCI configuration: mounts, rights and limits. Called by `launch`.
+//! Writes the OCI bundle of a sandbox: mounts, capabilities and limits. Called by `launch`.
 //!
 //! The allowed system calls are in `seccomp.json` beside this file; the rules of `socket` are in [`sockets`].
 
@@ -24,9 +24,9 @@ use crate::idmap::IDS;
 use crate::paths::Paths;
 use crate::settings::{Flavour, Settings};
 
-/// Path of the agent inside: on the sandbox's own `/dev`, which exists for any image.
+/// Path of the agent in the sandbox: on the sandbox's own `/dev`, which exists with any image.
 pub const AGENT_INSIDE: &str = "/dev/sandbox-agent";
-/// Path inside of the directory with the socket that gVisor's agent connects to.
+/// Directory in the sandbox with the socket that gVisor's agent connects to.
 pub const LINK_INSIDE: &str = "/dev/sandbox-link";
 const OPEN_FILES: u64 = 65_536;
 
@@ -49,9 +49,9 @@ const COMMAND_CAPABILITIES: [Capability; 14] = [
     Capability::Setuid,
     Capability::SysChroot,
 ];
-/// Shown empty. A path that the kernel does not have is skipped by the runtime.
+/// Masked files. The runtime skips paths that the kernel does not have.
 const MASKED: [&str; 21] = [
-    // With these a command could make the agent the first victim of the out-of-memory killer.
+    // Through these a command could make the out-of-memory killer choose the agent first.
     "/proc/1/oom_adj",
     "/proc/1/oom_score_adj",
     "/proc/1/task/1/oom_adj",
@@ -75,9 +75,10 @@ const MASKED: [&str; 21] = [
     "/proc/timer_list",
     "/sys/firmware",
 ];
-/// Files that show the host's disks, unless lxcfs gives the sandbox's own figures.
+/// Files that show the host's disks, unless lxcfs provides the sandbox's own values.
 const MASKED_WITHOUT_LXCFS: [&str; 2] = ["/proc/diskstats", "/proc/swaps"];
-/// Under cgroup v1 the parent directory of the hierarchies is a file system of its own, which its mount option leaves writable.
+/// Read-only paths. Under cgroup v1 the parent directory of the hierarchies is a separate file system, which stays
+/// writable despite its mount option.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"];
 
 /// Writes the bundle of a sandbox. `cpus` is the list of processors it may run on.
@@ -151,7 +152,7 @@ fn process(settings: &Settings) -> Result<Process, OciSpecError> {
         .build()
 }
 
-/// At most the host's hard limit: raising it takes a capability that the daemon may lack.
+/// At most the host's hard limit: the daemon may lack the capability to raise it.
 fn rlimits() -> Result<Vec<PosixRlimit>, OciSpecError> {
     let open_files = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
     [(PosixRlimitType::RlimitNofile, open_files), (PosixRlimitType::RlimitCore, 0)]

@@ -1,7 +1,7 @@
 //! The cgroups of sandboxes: limits, freezer, and the processes inside.
 //!
-//! The runtime makes them; this module finds them on cgroup v1, v2 and hybrid hosts. The processes of a sandbox are those in its
-//! cgroup: no pids have to be stored, and no process inside can leave it.
+//! Usually the runtime creates them; this module finds them on cgroup v1, v2 and hybrid hosts. The processes of a
+//! sandbox are those in its cgroup: no pids have to be stored, and no process of the sandbox can leave it.
 
 mod disk;
 mod v1;
@@ -93,7 +93,7 @@ impl Cgroups {
     }
 
     /// Freezes every process; returns when all are frozen.
-    pub fn freeze(&self, name: &str, patience: Duration) -> io::Result<()> {
+    pub fn freeze(&self, name: &str, timeout: Duration) -> io::Result<()> {
         let dir = self.freezer(name);
         let begin = Instant::now();
         loop {
@@ -104,11 +104,11 @@ impl Cgroups {
             if frozen {
                 return Ok(());
             }
-            if begin.elapsed() > patience {
+            if begin.elapsed() > timeout {
                 self.thaw(name)?;
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "its processes did not come to a stop"));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "its processes did not freeze in time"));
             }
-            // v1 has no event for this; most freezes are complete at the first check.
+            // v1 has no event for this.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -147,7 +147,7 @@ impl Cgroups {
         }
     }
 
-    /// Bytes of the sandbox's files that wait in the page cache to be written; 0 where the kernel does not tell.
+    /// Dirty bytes of the sandbox's files in the page cache; 0 if the kernel does not report them.
     pub fn dirty_bytes(&self, name: &str) -> u64 {
         let (controller, fields) = match self.layout {
             Layout::V2 => ("", ["file_dirty ", "file_writeback "]),
@@ -176,7 +176,7 @@ impl Cgroups {
         }
     }
 
-    /// Removes those rate limits that would outlive the sandbox.
+    /// Removes the rate limits that would outlive the sandbox.
     pub fn unlimit_disk(&self, device: DeviceNumber) -> io::Result<()> {
         match self.layout {
             Layout::V2 => Ok(()),
@@ -184,11 +184,12 @@ impl Cgroups {
         }
     }
 
-    /// Makes the cgroups with limits, for a runtime that does not. The caller then writes a pid to [`Self::entry_files`].
-    pub fn make(&self, name: &str, limits: Limits, cpus: &str, pids_max: u32) -> io::Result<()> {
+    /// Creates the cgroups with limits, for a runtime that does not. The caller then writes a pid to
+    /// [`Self::entry_files`].
+    pub fn create(&self, name: &str, limits: Limits, cpus: &str, pids_max: u32) -> io::Result<()> {
         match self.layout {
-            Layout::V2 => v2::make(Path::new(ROOT), &self.parent, name, pids_max)?,
-            Layout::V1 => v1::make(|controller| self.dir(controller, name), pids_max)?,
+            Layout::V2 => v2::create(Path::new(ROOT), &self.parent, name, pids_max)?,
+            Layout::V1 => v1::create(|controller| self.dir(controller, name), pids_max)?,
         }
         self.limit(name, limits, cpus)
     }
@@ -255,7 +256,7 @@ pub enum Leftover {
     Some,
 }
 
-/// Subdirectories first; the files of a cgroup need not be removed.
+/// Removes a cgroup after its subdirectories. The files of a cgroup need not be removed.
 fn remove_tree(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -266,12 +267,12 @@ fn remove_tree(dir: &Path) -> io::Result<()> {
     fs::remove_dir(dir)
 }
 
-/// A cgroup may be removed at any time: then a file is not found, or an open one gives ENODEV.
+/// Whether the cgroup was removed: its files are not found, or open ones give ENODEV.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 
-/// Shares in proportion to the number of processors, for fairness on a loaded host.
+/// CPU shares in proportion to the number of processors.
 pub fn shares(cpu: u32) -> u64 {
     u64::from(cpu) * 1024
 }

@@ -1,7 +1,7 @@
 //! A sandbox's own disk: one sparse ext4 image whose size is the sandbox's hard limit.
 //!
-//! For each size `mkfs.ext4` makes an image once as a template; a sandbox gets a sparse copy of it.
-//! It holds `upper` and `work` for the overlay. An incomplete disk has another name and is never used.
+//! For each size `mkfs.ext4` creates a template once; a sandbox gets a sparse copy of it. It holds `upper` and `work`
+//! for the overlay. An incomplete disk has another name and is never used.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,11 +15,11 @@ use rustix::fs::{SeekFrom, seek};
 use crate::paths::{Paths, templates_dir};
 use crate::settings::Settings;
 
-/// Raised when the content of templates changes, so that an upgrade makes new ones.
+/// Raised when the content of templates changes, so that an upgrade creates new ones.
 const TEMPLATE_VERSION: u32 = 1;
 const COPY_BYTES: usize = 256 * 1024;
 
-/// Makes the disk of a sandbox if it has none.
+/// Creates the disk of a sandbox if it has none.
 pub fn ensure(settings: &Settings, paths: &Paths, disk_mb: u32) -> Result<(), DriverError> {
     let disk = paths.disk();
     if disk.exists() {
@@ -32,7 +32,7 @@ pub fn ensure(settings: &Settings, paths: &Paths, disk_mb: u32) -> Result<(), Dr
         .map_err(|error| DriverError::failed("copy the disk's template", error))
 }
 
-/// The template of a size, made if it is not there.
+/// The template of a size; creates it if it does not exist.
 pub fn template(settings: &Settings, disk_mb: u32) -> Result<PathBuf, DriverError> {
     let dir = templates_dir(settings);
     let finished = dir.join(format!("disk-{disk_mb}mb-v{TEMPLATE_VERSION}.img"));
@@ -42,12 +42,12 @@ pub fn template(settings: &Settings, disk_mb: u32) -> Result<PathBuf, DriverErro
     // Concurrent callers work under different names; the last rename wins, and both files are complete.
     let unique = format!("{}-{:?}", std::process::id(), std::thread::current().id());
     let work = dir.join(format!("new-{disk_mb}mb-{unique}"));
-    let made = make_template(&work, disk_mb).and_then(|image| {
-        fs::rename(image, &finished).map_err(|error| DriverError::failed("keep the template", error))
+    let created = create_template(&work, disk_mb).and_then(|image| {
+        fs::rename(image, &finished).map_err(|error| DriverError::failed("rename the template", error))
     });
-    let cleared =
-        fs::remove_dir_all(&work).map_err(|error| DriverError::failed("clear the template's work", error));
-    made.and(cleared).map(|()| finished)
+    let cleared = fs::remove_dir_all(&work)
+        .map_err(|error| DriverError::failed("remove the template's work directory", error));
+    created.and(cleared).map(|()| finished)
 }
 
 /// Removes incomplete templates of processes that have died.
@@ -55,15 +55,15 @@ pub fn clear_unfinished(settings: &Settings) -> io::Result<()> {
     for entry in fs::read_dir(templates_dir(settings))? {
         let entry = entry?;
         let name = entry.file_name();
-        let maker = name.to_str().and_then(|name| name.strip_prefix("new-")?.split('-').nth(1));
-        if maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+        let pid = name.to_str().and_then(|name| name.strip_prefix("new-")?.split('-').nth(1));
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             fs::remove_dir_all(entry.path())?;
         }
     }
     Ok(())
 }
 
-pub fn make_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError> {
+pub fn create_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError> {
     let failed = |error: io::Error| DriverError::failed("lay out a disk template", error);
     let tree = work.join("tree");
     lay_out(&tree).map_err(failed)?;
@@ -71,7 +71,8 @@ pub fn make_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError> 
     let file = File::create(&image).map_err(failed)?;
     file.set_len(u64::from(disk_mb) * 1024 * 1024).map_err(failed)?;
     let output = Command::new("mkfs.ext4")
-        // No blocks reserved for root: the tenant is root. A small journal and lazy tables: little to copy.
+        // No blocks reserved for root, as which all commands run. A small journal and lazy tables keep the copy
+        // small.
         .args(["-q", "-F", "-b", "4096", "-m", "0", "-J", "size=4", "-O", "^resize_inode", "-L", "sandbox"])
         .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,packed_meta_blocks=1"])
         .arg("-d")
@@ -86,7 +87,7 @@ pub fn make_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError> 
     Ok(image)
 }
 
-/// Directories that every sandbox has on its disk from the start, with any image.
+/// Directories that a disk has from the start, with any image.
 fn lay_out(tree: &Path) -> io::Result<()> {
     for (dir, mode) in [
         ("work", 0o700),

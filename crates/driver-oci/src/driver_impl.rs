@@ -1,4 +1,4 @@
-//! The driver: moves each call to a thread that may block.
+//! Implements the trait [`Driver`]: each call runs on a thread that may block.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,14 +20,14 @@ use crate::loopdev;
 use crate::names;
 use crate::paths::{Paths, bundles_dir, ids_below, runtime_root, sandboxes_dir, templates_dir};
 use crate::placement;
-use crate::reap::{reap, take_orphans};
+use crate::reap::{become_subreaper, reap};
 use crate::runtime;
 use crate::settings::{Flavour, Settings};
 
-const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
-/// A killed process may stay in the kernel for a while, for example in a write to a slow disk.
-const KILL_PATIENCE: Duration = Duration::from_secs(20);
-const REMOVE_PATIENCE: Duration = Duration::from_secs(10);
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A killed process ends only when its system call does, for example a write to a slow disk.
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sandboxes behind an OCI runtime.
 #[derive(Debug, Clone)]
@@ -42,11 +42,11 @@ struct Inner {
 }
 
 impl OciDriver {
-    /// Makes the shared directories.
+    /// Creates the shared directories.
     pub fn new(settings: Settings) -> Result<Self, DriverError> {
         let failed = |error: io::Error| DriverError::failed("prepare the driver's directories", error);
         for (dir, mode) in [
-            // The containers' root users have to pass through them, but not to list them.
+            // The containers' root users need to traverse these directories, but not to list them.
             (settings.run_dir.clone(), 0o711),
             (bundles_dir(&settings), 0o711),
             (runtime_root(&settings), 0o700),
@@ -58,7 +58,7 @@ impl OciDriver {
         }
         disk::clear_unfinished(&settings).map_err(failed)?;
         names::write(&settings).map_err(failed)?;
-        take_orphans().map_err(failed)?;
+        become_subreaper().map_err(failed)?;
         let cgroups = Cgroups::of_host(&settings.cgroup_parent);
         if let Some(megabytes) = settings.memory_max_mb {
             cgroups.limit_all(megabytes).map_err(failed)?;
@@ -93,7 +93,7 @@ impl OciDriver {
         .await
     }
 
-    /// Runs a blocking part of the driver on a thread of its own pool.
+    /// Runs blocking work on the runtime's pool of blocking threads.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, DriverError> + Send + 'static,
@@ -119,16 +119,16 @@ impl Driver for OciDriver {
         .await
     }
 
-    async fn start(&self, spec: &SandboxSpec, plug: Option<NetworkHook>) -> Result<(), DriverError> {
+    async fn start(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
         let spec = spec.clone();
         let inner = Arc::clone(&self.inner);
         let (done, wait) = tokio::sync::oneshot::channel();
-        // Not a thread of the pool: it cannot return to the host's namespaces.
+        // Not on a pooled thread: it cannot return to the host's namespaces.
         std::thread::Builder::new()
             .name("launch".to_owned())
             .spawn(move || {
-                let result = launch(&inner.settings, &inner.cgroups, &spec, plug.as_ref());
-                // If the create was cancelled nobody receives this; its undo follows.
+                let result = launch(&inner.settings, &inner.cgroups, &spec, network.as_ref());
+                // Fails if the create was cancelled; its caller then destroys the sandbox.
                 let _ = done.send(result);
             })
             .map_err(|source| DriverError::Exhausted { what: "threads", source })?;
@@ -141,7 +141,7 @@ impl Driver for OciDriver {
         let id = id.clone();
         self.blocking(move |inner| {
             inner.require(&id, Population::Running, "pause")?;
-            let frozen = inner.cgroups.freeze(id.as_str(), FREEZE_PATIENCE);
+            let frozen = inner.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
             frozen.map_err(|error| DriverError::failed("freeze the sandbox", error))
         })
         .await
@@ -178,10 +178,10 @@ impl Driver for OciDriver {
     async fn destroy(&self, id: &SandboxId) -> Result<(), DriverError> {
         let id = id.clone();
         self.blocking(move |inner| {
-            // The disk first: its last writes then never reach the host's disk.
+            // Deleting the disk first saves its last writes to the host's disk.
             let data = Paths::of(&inner.settings, &id).data;
             let removed = remove_tree(&data).map_err(|error| DriverError::failed("remove the disk", error));
-            // The processes are ended even if the disk cannot be removed.
+            // Ends the processes even if the disk cannot be removed.
             inner.stop(&id)?;
             removed
         })
@@ -190,8 +190,8 @@ impl Driver for OciDriver {
 
     async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError> {
         let paths = Paths::of(&self.inner.settings, id);
-        let is_deserted = || matches!(self.inner.cgroups.population(id.as_str()), Ok(Population::Empty));
-        match link::connect(self.inner.settings.flavour, &paths, is_deserted).await {
+        let is_empty = || matches!(self.inner.cgroups.population(id.as_str()), Ok(Population::Empty));
+        match link::connect(self.inner.settings.flavour, &paths, is_empty).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(DriverError::failed("connect to the agent", error)),
         }
@@ -225,7 +225,7 @@ impl Driver for OciDriver {
 
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError> {
         self.blocking(|inner| {
-            let failed = |error: io::Error| DriverError::failed("look for sandboxes", error);
+            let failed = |error: io::Error| DriverError::failed("list sandboxes", error);
             let mut ids = BTreeSet::new();
             for dir in
                 [sandboxes_dir(&inner.settings), bundles_dir(&inner.settings), runtime_root(&inner.settings)]
@@ -243,20 +243,17 @@ impl Driver for OciDriver {
 impl Inner {
     fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
         let population = self.cgroups.population(id.as_str());
-        Ok(
-            match population.map_err(|error| DriverError::failed("look into the sandbox's cgroup", error))? {
-                Population::Running => Presence::Running,
-                Population::Frozen => Presence::Paused,
-                Population::Empty if Paths::of(&self.settings, id).data.exists() => Presence::Stopped,
-                Population::Empty => Presence::Absent,
-            },
-        )
+        Ok(match population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? {
+            Population::Running => Presence::Running,
+            Population::Frozen => Presence::Paused,
+            Population::Empty if Paths::of(&self.settings, id).data.exists() => Presence::Stopped,
+            Population::Empty => Presence::Absent,
+        })
     }
 
     fn require(&self, id: &SandboxId, wanted: Population, action: &'static str) -> Result<(), DriverError> {
         let population = self.cgroups.population(id.as_str());
-        if population.map_err(|error| DriverError::failed("look into the sandbox's cgroup", error))? == wanted
-        {
+        if population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? == wanted {
             return Ok(());
         }
         Err(DriverError::InvalidState { id: id.clone(), presence: self.presence(id)?, action })
@@ -266,7 +263,7 @@ impl Inner {
         let failed = |error: io::Error| DriverError::failed("kill the sandbox's processes", error);
         let name = id.as_str();
         let mut seen = Vec::new();
-        let gone = poll(KILL_PATIENCE, || {
+        let empty = poll(KILL_TIMEOUT, || {
             if self.cgroups.population(name)? == Population::Empty {
                 return Ok(true);
             }
@@ -274,22 +271,22 @@ impl Inner {
             self.cgroups.kill(name)?;
             Ok(self.cgroups.population(name)? == Population::Empty)
         });
-        gone.map_err(failed)?;
+        empty.map_err(failed)?;
         seen.extend(runtime::first_process(&Paths::of(&self.settings, id)));
         reap(&seen);
         Ok(())
     }
 
     /// Removes the runtime's state of a sandbox without processes.
-    fn forget(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
-        // A native runtime has only a state file, and cgroups that are removed here: running its delete command
-        // would take a tenth of the processor time of a sandbox's whole life.
+    fn remove_runtime_state(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
+        // A native runtime has only a state file, and cgroups that are removed here. Its delete command would take a
+        // tenth of the processor time of a short sandbox.
         if self.settings.flavour == Flavour::Gvisor {
             // The runtime's log is in this directory, which may be missing.
             fs::create_dir_all(&paths.run)
-                .map_err(|error| DriverError::failed("make room for the runtime's log", error))?;
+                .map_err(|error| DriverError::failed("create the directory of the runtime's log", error))?;
             if let Err(error) = runtime::delete(&self.settings, id, paths) {
-                tracing::warn!(%id, %error, "the runtime cannot remove its own state; removing it");
+                tracing::warn!(%id, %error, "the runtime's delete command failed; removing its state directly");
             }
         }
         runtime::remove_state(&self.settings, id)
@@ -302,31 +299,31 @@ impl Inner {
             && loopdev::is_free_or_of(device, id.as_str())
             && let Err(error) = self.cgroups.unlimit_disk(device)
         {
-            tracing::warn!(%id, %error, "a rate limit of a loop device stays");
+            tracing::warn!(%id, %error, "cannot remove a rate limit of a loop device");
         }
     }
 
     fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
         let paths = Paths::of(&self.settings, id);
-        // Once the processes have ended, the device may become another sandbox's.
+        // Before the kill: once the processes have ended, another sandbox may get the device.
         self.unlimit_disk(id, &paths);
         self.kill(id)?;
-        self.forget(id, &paths)?;
-        let removed = poll(REMOVE_PATIENCE, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
+        self.remove_runtime_state(id, &paths)?;
+        let removed = poll(REMOVE_TIMEOUT, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
         removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
         remove_tree(&paths.run).map_err(|error| DriverError::failed("remove the sandbox's directory", error))
     }
 }
 
-/// Polls with growing pauses: not every cgroup version has events for this.
-fn poll(patience: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+/// Polls with growing pauses, because cgroup v1 has no events for this.
+fn poll(timeout: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     let begin = Instant::now();
     let mut pause = Duration::from_micros(100);
     while !done()? {
-        if begin.elapsed() > patience {
+        if begin.elapsed() > timeout {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("not done after {} s", patience.as_secs()),
+                format!("not done after {} s", timeout.as_secs()),
             ));
         }
         std::thread::sleep(pause);

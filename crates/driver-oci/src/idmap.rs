@@ -1,4 +1,4 @@
-//! Id-mapped mounts: files appear owned by the sandbox's own range of host ids.
+//! Id-mapped mounts: files appear to be owned by the sandbox's own range of host ids.
 //!
 //! On disk the files of a layer belong to ids 0..65535. A mount with an id map shows them as `base..base+65535`, which the
 //! sandbox's user namespace in turn shows as 0..65535 again. No file is copied and none changes its owner.
@@ -90,22 +90,22 @@ struct Holder(libc::pid_t);
 
 impl Holder {
     fn spawn() -> io::Result<Self> {
-        // clone with no stack of its own is a fork: the child runs on a copy of ours.
+        // clone without a stack is a fork: the child runs on a copy of the parent's stack.
         let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
         let parent = rustix::process::getpid().as_raw_nonzero().get();
         // SAFETY: as after any fork of a threaded process, the child may only make async-signal-safe calls: it makes none
-        // but those in `hold`. No pointer is passed.
+        // but those in `wait_for_kill`. No pointer is passed.
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
         match pid {
             -1 => Err(io::Error::last_os_error()),
-            0 => hold(parent),
+            0 => wait_for_kill(parent),
             pid => Ok(Self(libc::pid_t::try_from(pid).map_err(io::Error::other)?)),
         }
     }
 }
 
-/// The child only waits until it is killed, at the latest when the thread that made it ends.
-fn hold(parent: libc::pid_t) -> ! {
+/// Waits until the child is killed, at the latest when the thread that created it ends.
+fn wait_for_kill(parent: libc::pid_t) -> ! {
     // SAFETY: these calls are async-signal-safe and take no pointers.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -121,7 +121,7 @@ fn hold(parent: libc::pid_t) -> ! {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // SAFETY: the pid is our own child's, not yet waited for, so it cannot have been reused.
+        // SAFETY: the pid is that of a child that was not waited for yet, so it is not reused.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);

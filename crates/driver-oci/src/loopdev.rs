@@ -1,4 +1,4 @@
-//! Loop devices that detach themselves when their last user ends.
+//! Loop devices that the kernel detaches after their last use.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -62,7 +62,8 @@ impl FromStr for DeviceNumber {
     }
 }
 
-/// An attached device. The kernel detaches it when this and all its mounts are gone, so a killed daemon leaves none.
+/// An attached device. The kernel detaches it when this value and all its mounts are gone, so a killed daemon leaves
+/// no device attached.
 #[derive(Debug)]
 pub struct LoopDevice {
     pub path: String,
@@ -92,7 +93,7 @@ pub fn attach(backing: &Path) -> io::Result<LoopDevice> {
 }
 
 fn try_attach(control: &File, backing: &File) -> io::Result<LoopDevice> {
-    // SAFETY: LOOP_CTL_GET_FREE takes no argument and touches no memory of ours.
+    // SAFETY: LOOP_CTL_GET_FREE takes no argument and accesses no memory of this process.
     let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
     if number < 0 {
         return Err(io::Error::last_os_error());

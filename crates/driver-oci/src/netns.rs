@@ -11,21 +11,21 @@ use crate::paths::Paths;
 use crate::reap::state_of_child;
 use crate::runtime::first_process;
 
-/// Passes the network namespace of the container's first process to the plug.
+/// Passes the network namespace of the container's first process to the network hook.
 ///
 /// The runtime has ended, so that process is a child of the daemon: its pid is not reused until the daemon waits for it, which happens only when
 /// the sandbox is killed.
-pub fn plug(paths: &Paths, plug: &NetworkHook) -> io::Result<()> {
+pub fn connect(paths: &Paths, hook: &NetworkHook) -> io::Result<()> {
     let pid = first_process(paths).ok_or_else(|| io::Error::other("the runtime named no first process"))?;
     match state_of_child(pid) {
         Some('Z' | 'X') => return Err(io::Error::other("the sandbox's first process ended at once")),
         Some(_) => {}
-        None => return Err(io::Error::other(format!("process {pid} is not a sandbox's first one"))),
+        None => return Err(io::Error::other(format!("process {pid} is not the first process of a sandbox"))),
     }
     let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
     let (theirs, ours) = (namespace.metadata()?, File::open("/proc/thread-self/ns/net")?.metadata()?);
     if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) {
         return Err(io::Error::other("the sandbox has the host's network"));
     }
-    plug(namespace.as_fd())
+    hook(namespace.as_fd())
 }

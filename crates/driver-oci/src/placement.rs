@@ -5,7 +5,7 @@
 use driver::SandboxSpec;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// The list in the format of cgroups. All of the host's processors if it has no more than requested.
+/// The list in the format of cgroups. Contains all processors if the host has no more than requested.
 pub fn cpus_of(spec: &SandboxSpec) -> String {
     list(&host_cpus(), spec.slot, spec.limits.cpu)
 }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_spread_over_the_host_and_wrap_around() {
+    fn adjacent_slots_use_different_processors() {
         let host = [0, 1, 2, 3, 4, 5];
         assert_eq!(list(&host, 0, 4), "0,1,2,3");
         assert_eq!(list(&host, 1, 4), "0,1,4,5");
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_host_gives_all_it_has() {
+    fn a_small_host_gives_all_its_processors() {
         assert_eq!(list(&[0, 1], 7, 8), "0,1");
     }
 }

@@ -1,8 +1,7 @@
 //! Gives the agent a higher scheduling priority than the commands of its sandbox.
 //!
-//! Otherwise an agent that has to end a fork bomb competes with hundreds of processes. It takes nothing from
-//! other sandboxes: processor time is divided among sandboxes first. Called by `launch`; after a failure only
-//! the higher priority is missing.
+//! Otherwise an agent that ends a fork bomb competes with hundreds of processes. Other sandboxes are not affected:
+//! processor time is divided among sandboxes first. Called by `launch`; a failure is logged.
 
 use std::io;
 
@@ -10,7 +9,7 @@ use std::io;
 const SCHED_OTHER: u32 = 0;
 /// Children get the default priority.
 const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
-const FIRST: i32 = -20;
+const HIGHEST_NICE: i32 = -20;
 
 // From the kernel's <linux/sched/types.h>, in its first version.
 #[repr(C)]
@@ -26,12 +25,12 @@ struct SchedAttr {
 }
 
 /// Gives a process, but not its children, the highest non-real-time priority.
-pub fn put_first(pid: i32) -> io::Result<()> {
+pub fn raise_priority(pid: i32) -> io::Result<()> {
     let attr = SchedAttr {
         size: u32::try_from(size_of::<SchedAttr>()).map_err(io::Error::other)?,
         policy: SCHED_OTHER,
         flags: SCHED_FLAG_RESET_ON_FORK,
-        nice: FIRST,
+        nice: HIGHEST_NICE,
         priority: 0,
         runtime: 0,
         deadline: 0,

@@ -1,7 +1,7 @@
 //! Collects the ended processes of sandboxes.
 //!
-//! When a runtime ends, its container's first process is left to the nearest subreaper. The daemon makes itself
-//! one, so that no zombie stays because of a slow init, and so has to collect these processes.
+//! When a runtime ends, the nearest subreaper becomes the parent of the container's first process. The daemon is this
+//! subreaper, so that no zombie remains because of a slow init, and therefore collects these processes.
 
 use std::fs;
 use std::io;
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 
-/// A process leaves its cgroup a moment before it is a zombie: number of checks, every 0.5 ms.
-const LOOKS: u32 = 100;
-const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
+/// Number of checks, every 0.5 ms: a process leaves its cgroup a moment before it is a zombie.
+const CHECKS: u32 = 100;
+const CHECK_INTERVAL: Duration = Duration::from_micros(500);
 
-/// Makes this process the parent of the orphans below it.
-pub fn take_orphans() -> io::Result<()> {
+/// Makes this process the parent of orphaned descendants.
+pub fn become_subreaper() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
@@ -24,23 +24,23 @@ pub fn take_orphans() -> io::Result<()> {
 /// starts itself are waited for at once elsewhere, so a zombie child with such a pid is the sandbox's.
 pub fn reap(pids: &[i32]) {
     for pid in pids {
-        for _ in 0..LOOKS {
+        for _ in 0..CHECKS {
             match state_of_child(*pid) {
                 None => break,
                 Some('Z' | 'X') => {
                     if let Some(pid) = Pid::from_raw(*pid) {
-                        // It may have been collected already.
+                        // Fails if it was collected already.
                         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
                     }
                     break;
                 }
-                Some(_) => std::thread::sleep(BETWEEN_LOOKS),
+                Some(_) => std::thread::sleep(CHECK_INTERVAL),
             }
         }
     }
 }
 
-/// The state of a process, if it is a child of ours.
+/// The state of a process, if it is a child of the daemon.
 pub fn state_of_child(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in brackets and may contain anything; the state and the parent follow.

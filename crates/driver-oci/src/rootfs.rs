@@ -24,7 +24,7 @@ use crate::sysfs;
 /// Gives the calling thread a mount namespace and a working directory of its own. The thread must not be used for
 /// anything else afterwards.
 pub fn leave_host_namespace() -> io::Result<()> {
-    // SAFETY: nothing else of this process shares this thread's file system attributes afterwards; file descriptors stay shared.
+    // SAFETY: no other thread shares this thread's file system attributes afterwards; file descriptors stay shared.
     unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS)? };
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
     Ok(())
@@ -37,7 +37,7 @@ pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<Devi
         .map_err(|error| DriverError::failed("enter the sandbox's directory", error))?;
     let users = UserNamespace::with_base(uid_base).map_err(step("make the id map"))?;
     make_mount_points(spec.layers.len()).map_err(step("make mount points"))?;
-    sysfs::prepare().map_err(step("prepare what covers /sys"))?;
+    sysfs::prepare().map_err(step("prepare the covers of /sys"))?;
 
     let (disk, device) = mount_disk(&paths.disk())?;
     users.apply(&disk, Access::ReadWrite).map_err(step("map the disk's ids"))?;
@@ -54,7 +54,7 @@ pub fn assemble(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<Devi
     Ok(device)
 }
 
-/// Short and relative, since all layers together must fit into one page of mount options.
+/// Mount point of a layer. Short and relative, because all layers together must fit into one page of mount options.
 fn layer_point(number: usize) -> String {
     format!("l{number}")
 }
@@ -78,8 +78,8 @@ fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> {
             Err(DriverError::Exhausted { what: "loop devices", source: error })
         }
         Err(first) => {
-            tracing::warn!(image = %image.display(), error = %first, "a disk did not mount; checking it");
-            // Its exit code only says what it changed: the next mount shows whether the disk is usable.
+            tracing::warn!(image = %image.display(), error = %first, "cannot mount a disk; checking it");
+            // The exit code tells only what was repaired: the next mount shows whether the disk is usable.
             std::process::Command::new("e2fsck")
                 .args(["-f", "-y"])
                 .arg(image)

@@ -19,12 +19,12 @@ use crate::settings::{Flavour, Settings};
 
 /// The number of the first preserved descriptor in a native runtime's container.
 const PRESERVED_FD: i32 = 3;
-/// A start takes some 30 ms, under gVisor and load a few seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a runtime's command. A start takes about 30 ms, and a few seconds under gVisor and load.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How the agent is reached.
+/// How the host and the agent get a link.
 #[derive(Debug)]
-pub enum Lifeline {
+pub enum AgentChannel {
     /// A listening socket, inherited.
     Listener(OwnedFd),
     /// A token on its standard input, which it sends when it connects.
@@ -36,7 +36,7 @@ pub fn run(
     settings: &Settings,
     id: &SandboxId,
     paths: &Paths,
-    lifeline: Lifeline,
+    agent_channel: AgentChannel,
     entry_files: &[PathBuf],
 ) -> Result<(), DriverError> {
     let failed = |error: io::Error| DriverError::failed("run the runtime", error);
@@ -44,15 +44,15 @@ pub fn run(
     command.arg("run");
     // Stays open until the runtime is spawned: the child copies it.
     let mut listener = None;
-    match lifeline {
-        Lifeline::Listener(socket) => {
+    match agent_channel {
+        AgentChannel::Listener(socket) => {
             let log = File::create(paths.agent_log()).map_err(failed)?;
             command.args(["--detach", "--preserve-fds", "1"]).stdin(Stdio::null());
             command.stdout(Stdio::from(log.try_clone().map_err(failed)?)).stderr(Stdio::from(log));
             listener = Some(socket);
         }
-        Lifeline::Token(reader) => {
-            // Under gVisor commands can open the agent's descriptors: through a log file they could fill the host's disk.
+        AgentChannel::Token(reader) => {
+            // No log file: under gVisor commands can open the agent's descriptors, and could fill the host's disk.
             command.arg("--detach").stdin(Stdio::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
@@ -71,7 +71,7 @@ pub fn run(
             die_with(parent)?;
             // "0" stands for the writing process.
             entries.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
-            inherited.map_or(Ok(()), pass_on)
+            inherited.map_or(Ok(()), inherit)
         });
     }
     match finish(command.spawn().map_err(failed)?).map_err(failed)? {
@@ -81,12 +81,12 @@ pub fn run(
     }
 }
 
-/// Waits for a runtime, and kills one that takes too long. A file that it reads inside (an `/etc/passwd` that is a fifo, say) may
-/// block it for ever; the caller kills what it started by then.
+/// Waits for a runtime, and kills it after the timeout: a file of the sandbox that it reads, such as an `/etc/passwd`
+/// that is a fifo, may block it forever. The caller kills the processes that it started.
 fn finish(mut child: Child) -> io::Result<Option<ExitStatus>> {
     let ended = pidfd_open(child_pid(&child)?, PidfdFlags::empty())?;
     let mut wait = [PollFd::new(&ended, PollFlags::IN)];
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
             .map_err(io::Error::other)?;
@@ -109,10 +109,11 @@ fn child_pid(child: &Child) -> io::Result<Pid> {
 }
 
 fn too_slow() -> String {
-    format!("the runtime was not done after {} s", PATIENCE.as_secs())
+    format!("the runtime did not end within {} s", TIMEOUT.as_secs())
 }
 
-/// A runtime that outlives the daemon could create a sandbox that the next daemon has removed already.
+/// Kills the runtime when the daemon dies. Otherwise it could create a sandbox that the next daemon has removed
+/// already.
 fn die_with(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // If the parent died before the line above, the signal never comes.
@@ -120,13 +121,13 @@ fn die_with(parent: Pid) -> io::Result<()> {
 }
 
 /// Moves a descriptor to the number that the runtime expects. A copy has no close-on-exec flag; one already there must lose it.
-fn pass_on(fd: i32) -> io::Result<()> {
+fn inherit(fd: i32) -> io::Result<()> {
     if fd == PRESERVED_FD {
         // SAFETY: the descriptor is open: the caller owns it until the spawn is over.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         return Ok(rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?);
     }
-    // SAFETY: plain system call on two numbers; what stood at PRESERVED_FD in this child is not used any more.
+    // SAFETY: a system call on two numbers; the previous PRESERVED_FD is not used in this child.
     if unsafe { libc::dup2(fd, PRESERVED_FD) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -139,20 +140,20 @@ pub fn first_process(paths: &Paths) -> Option<i32> {
 pub fn remove_state(settings: &Settings, id: &SandboxId) -> io::Result<()> {
     let root = runtime_root(settings);
     if settings.flavour == Flavour::Native {
-        return gone(fs::remove_dir_all(root.join(id.as_str())));
+        return ignore_not_found(fs::remove_dir_all(root.join(id.as_str())));
     }
     for entry in fs::read_dir(&root)? {
         let path = entry?.path();
         let name = path.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
         if name.starts_with(id.as_str()) {
-            gone(if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
+            ignore_not_found(if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
         }
     }
     Ok(())
 }
 
 /// A missing file counts as removed.
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

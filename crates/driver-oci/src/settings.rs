@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-/// The family of a runtime. Both use the same bundle; they differ in how the agent's stream is made.
+/// The family of a runtime. Both use the same bundle and differ in how the agent's link is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     /// `runc`, `crun` and `youki`: the agent inherits a listening socket.

@@ -1,15 +1,17 @@
-//! What a sandbox sees of `/sys`. Called by `rootfs` (which prepares a small file system) and `bundle::mounts` (which uses it).
+//! Covers parts of `/sys` in a sandbox. Called by `rootfs`, which mounts a small file system, and by
+//! `bundle::mounts`, which bind-mounts its parts.
 //!
-//! A sysfs shows the whole machine: the backing files of all loop devices, which name every sandbox, and the statistics of all disks. So
-//! its directories that programs do not need are covered:
+//! A sysfs shows the whole machine: the backing files of all loop devices, whose names contain sandbox ids, and the
+//! statistics of all disks. So directories that programs do not need are covered:
 //!
 //! ```text
-//! shown    class/net, devices/virtual/net (those of the sandbox), devices/system (processors, memory nodes), fs/cgroup,
+//! visible  class/net, devices/virtual/net (those of the sandbox), devices/system (processors, memory nodes), fs/cgroup,
 //!          kernel/mm/transparent_hugepage
 //! covered  all else of class, fs and kernel; block, bus, dev, module, ...; in devices every part that holds a block device
 //! ```
 //!
-//! The covers are parts of one ramfs. Nobody else has it mounted, so the mount table inside shows no path of the host.
+//! The covers are parts of one ramfs. It is not mounted elsewhere, so the sandbox's mount table shows no path of the
+//! host.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,21 +54,21 @@ pub fn prepare() -> io::Result<()> {
     for dir in ["class", "fs/cgroup", HUGE_PAGES, EMPTY] {
         fs::create_dir_all(root.join(dir))?;
     }
-    // Every interface of a sandbox is a virtual one.
+    // All interfaces of a sandbox are virtual devices.
     symlink("../devices/virtual/net", root.join("class/net"))
 }
 
 /// The read-only bind mounts over `/sys`, as source and target, in the order in which they have to be made.
-pub fn covers(paths: &Paths) -> Vec<(PathBuf, PathBuf)> {
+pub fn cover_mounts(paths: &Paths) -> Vec<(PathBuf, PathBuf)> {
     let root = paths.run.join(MOUNT_POINT);
     let sys = Path::new("/sys");
-    let mut covers: Vec<_> = REPLACED.iter().map(|dir| (root.join(dir), sys.join(dir))).collect();
+    let mut cover_mounts: Vec<_> = REPLACED.iter().map(|dir| (root.join(dir), sys.join(dir))).collect();
     if sys.join(HUGE_PAGES).exists() {
-        covers.push((sys.join(HUGE_PAGES), sys.join(HUGE_PAGES)));
+        cover_mounts.push((sys.join(HUGE_PAGES), sys.join(HUGE_PAGES)));
     }
     let empty = COVERED.iter().map(|dir| sys.join(dir)).chain(roots_of_block_devices());
-    covers.extend(empty.filter(|dir| dir.exists()).map(|dir| (root.join(EMPTY), dir)));
-    covers
+    cover_mounts.extend(empty.filter(|dir| dir.exists()).map(|dir| (root.join(EMPTY), dir)));
+    cover_mounts
 }
 
 /// The directories directly below `/sys/devices` that hold the host's disks, such as `/sys/devices/pci0000:00`.
@@ -79,7 +81,8 @@ fn roots_of_block_devices() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Virtual devices are covered by kind: the sandbox's network interfaces are among them.
+/// The directory of a device directly below `/sys/devices`. `None` for virtual devices, which include the sandbox's
+/// network interfaces and are covered by class.
 fn root_of(device: &Path) -> Option<PathBuf> {
     let devices = Path::new("/sys/devices");
     match device.strip_prefix(devices).ok()?.components().next()? {
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disks_are_covered_by_the_bus_they_are_on_and_virtual_ones_by_kind() {
+    fn disks_are_covered_by_bus_and_virtual_devices_by_class() {
         let disk = Path::new("/sys/devices/pci0000:00/0000:00:05.0/virtio2/block/vda");
         assert_eq!(root_of(disk), Some(PathBuf::from("/sys/devices/pci0000:00")));
         assert_eq!(root_of(Path::new("/sys/devices/virtual/block/loop0")), None);

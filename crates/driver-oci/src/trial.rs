@@ -17,19 +17,23 @@ const DISK_MB: u32 = 64;
 pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
     let paths = Paths { data: dir.join("data"), run: dir.join("run") };
     let layer = dir.join("layer");
-    for made in [&paths.data, &paths.run, &layer] {
-        fs::create_dir_all(made).map_err(|error| DriverError::failed("make directories to try in", error))?;
+    for directory in [&paths.data, &paths.run, &layer] {
+        fs::create_dir_all(directory)
+            .map_err(|error| DriverError::failed("create the directories of the trial", error))?;
     }
     fs::write(layer.join("seen"), "through the overlay")
-        .map_err(|error| DriverError::failed("make a layer to try with", error))?;
-    let image = disk::make_template(&dir.join("template"), DISK_MB)?;
-    fs::rename(image, paths.disk()).map_err(|error| DriverError::failed("make a disk to try with", error))?;
+        .map_err(|error| DriverError::failed("create the layer of the trial", error))?;
+    let image = disk::create_template(&dir.join("template"), DISK_MB)?;
+    fs::rename(image, paths.disk())
+        .map_err(|error| DriverError::failed("create the disk of the trial", error))?;
     let id = "sb_doctorstrial".parse().map_err(|error| DriverError::failed("name the trial", error))?;
     let limits = Limits { cpu: 1, memory_mb: 1 };
     let spec = SandboxSpec { id, slot: 0, layers: vec![layer], limits, disk_mb: DISK_MB };
 
     let tried = std::thread::scope(|scope| scope.spawn(|| mount_and_use(&spec, &paths, uid_base)).join());
-    tried.unwrap_or_else(|_| Err(DriverError::failed("try the file systems", "the trying thread panicked")))
+    tried.unwrap_or_else(|_| {
+        Err(DriverError::failed("try the file systems", "the thread of the trial panicked"))
+    })
 }
 
 fn mount_and_use(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {

@@ -61,7 +61,7 @@ impl Drop for Site {
     }
 }
 
-/// The agent that `./dev build` made.
+/// The agent that `./dev build` built.
 fn agent() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bin/sandbox-agent");
     let path = std::env::var_os("SANDBOXD_AGENT").map_or(built, PathBuf::from);

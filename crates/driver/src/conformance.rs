@@ -1,7 +1,7 @@
 //! The conformance suite of isolation backends. The tests of a driver call [`all`] with an empty host.
 //!
-//! Each case uses sandboxes of its own, removes them at its end, and panics if the driver violates the contract. After a panic the
-//! caller removes what is left.
+//! Each case uses sandboxes of its own, removes them at its end, and panics if the driver violates the contract.
+//! After a panic the caller removes the remaining sandboxes.
 
 mod link;
 
@@ -49,7 +49,7 @@ impl Host {
         Link::open(ok(self.driver.connect(id).await)).await
     }
 
-    async fn gone(&self, spec: &SandboxSpec) {
+    async fn destroy_and_check(&self, spec: &SandboxSpec) {
         ok(self.driver.destroy(&spec.id).await);
         assert_eq!(self.presence(&spec.id).await, Presence::Absent);
         assert!(!ok(self.driver.list().await).contains(&spec.id));
@@ -94,7 +94,7 @@ async fn a_sandbox_goes_through_its_states(host: &Host) {
     link.ended().await;
     ok(host.driver.stop(&spec.id).await);
     assert_eq!(host.presence(&spec.id).await, Presence::Stopped);
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
 }
 
 async fn operations_in_the_wrong_state_fail_without_effect(host: &Host) {
@@ -112,7 +112,7 @@ async fn operations_in_the_wrong_state_fail_without_effect(host: &Host) {
     ok(host.driver.pause(&spec.id).await);
     invalid_state(host.driver.pause(&spec.id).await, Presence::Paused);
     assert_eq!(host.presence(&spec.id).await, Presence::Paused);
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
 }
 
 async fn a_disk_outlives_its_processes(host: &Host) {
@@ -126,11 +126,11 @@ async fn a_disk_outlives_its_processes(host: &Host) {
     let mut link = host.link(&spec.id).await;
     assert_eq!(link.run("cat file").await, ("kept\n".to_owned(), Exit::Code(0)));
     assert_eq!(link.run("pgrep -c sleep").await, ("0\n".to_owned(), Exit::Code(1)));
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
     // A new sandbox with the same id has none of its files.
     let spec = host.started(3).await;
     assert_eq!(host.link(&spec.id).await.run("cat file").await.1, Exit::Code(1));
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
 }
 
 async fn processes_outlive_a_pause(host: &Host) {
@@ -146,7 +146,7 @@ async fn processes_outlive_a_pause(host: &Host) {
     ok(host.driver.resume(&spec.id).await);
     assert_eq!(link.finish().await, ("late\n".to_owned(), Exit::Code(0)));
     assert_eq!(link.finish().await, ("1\n".to_owned(), Exit::Code(0)));
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
 }
 
 async fn a_new_link_knows_the_commands_of_the_old_one(host: &Host) {
@@ -159,21 +159,21 @@ async fn a_new_link_knows_the_commands_of_the_old_one(host: &Host) {
     assert_eq!(second.leftover, [op]);
     assert_eq!(second.kill(op).await, Exit::Signal(9));
     assert_eq!(second.run("echo fine").await.0, "fine\n");
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
 }
 
 async fn every_state_can_be_destroyed(host: &Host) {
     let spec = host.spec(6);
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
     ok(host.driver.create(&spec).await);
-    host.gone(&spec).await;
-    host.gone(&host.started(6).await).await;
+    host.destroy_and_check(&spec).await;
+    host.destroy_and_check(&host.started(6).await).await;
     let spec = host.started(6).await;
     ok(host.driver.pause(&spec.id).await);
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
     let spec = host.started(6).await;
     ok(host.driver.kill(&spec.id).await);
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
 }
 
 async fn calls_can_be_repeated(host: &Host) {
@@ -189,7 +189,7 @@ async fn calls_can_be_repeated(host: &Host) {
         ok(host.driver.stop(&spec.id).await);
     }
     for _ in 0..2 {
-        host.gone(&spec).await;
+        host.destroy_and_check(&spec).await;
     }
 }
 
@@ -202,7 +202,7 @@ async fn limits_change_while_a_sandbox_runs(host: &Host) {
     ok(host.driver.limit(&spec).await);
     ok(host.driver.resume(&spec.id).await);
     assert_eq!(host.link(&spec.id).await.run("echo fine").await.0, "fine\n");
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
 }
 
 async fn sandboxes_are_isolated_from_each_other(host: &Host) {
@@ -215,9 +215,9 @@ async fn sandboxes_are_isolated_from_each_other(host: &Host) {
     ok(host.driver.pause(&one.id).await);
     assert_eq!(host.presence(&other.id).await, Presence::Running);
     assert_eq!(in_other.run("echo here").await.0, "here\n");
-    host.gone(&one).await;
+    host.destroy_and_check(&one).await;
     assert_eq!(in_other.run("echo still").await.0, "still\n");
-    host.gone(&other).await;
+    host.destroy_and_check(&other).await;
 }
 
 /// A backend without a network namespace does not call the hook, and starts the sandbox.
@@ -232,7 +232,7 @@ async fn an_error_of_the_network_hook_fails_the_start(host: &Host) {
     });
     let started = host.driver.start(&spec, Some(hook)).await;
     assert_eq!(started.is_err(), calls.load(Ordering::SeqCst) == 1, "{started:?}");
-    host.gone(&spec).await;
+    host.destroy_and_check(&spec).await;
 }
 
 fn invalid_state(result: Result<(), DriverError>, found: Presence) {

@@ -58,8 +58,8 @@ pub struct FakeDriver {
 #[derive(Default)]
 struct Host {
     state: Mutex<State>,
-    /// Operations that wait.
-    held: watch::Sender<Vec<DriverOp>>,
+    /// Operations whose calls wait.
+    held_ops: watch::Sender<Vec<DriverOp>>,
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ struct State {
     calls: Vec<(DriverOp, SandboxId)>,
     busy: HashSet<SandboxId>,
     violations: Vec<String>,
-    last: Option<(usize, Fault)>,
+    crash_after: Option<(usize, Fault)>,
 }
 
 /// A sandbox: its disk, and its processes if it is started.
@@ -98,9 +98,9 @@ pub struct HoldGuard {
 
 impl Drop for HoldGuard {
     fn drop(&mut self) {
-        self.host.held.send_modify(|held| {
-            if let Some(index) = held.iter().position(|op| *op == self.op) {
-                held.remove(index);
+        self.host.held_ops.send_modify(|held_ops| {
+            if let Some(index) = held_ops.iter().position(|op| *op == self.op) {
+                held_ops.remove(index);
             }
         });
     }
@@ -123,14 +123,14 @@ impl Host {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the simulated crash of the caller is before this call, or at the end of this call.
+    /// The simulated crash of the caller, if this call reaches it: before or after the effect of the call.
     fn crash_point(&self) -> Option<Fault> {
         let mut state = self.state();
-        let (last, fault) = state.last?;
-        if state.calls.len() <= last {
+        let (crash_after, fault) = state.crash_after?;
+        if state.calls.len() <= crash_after {
             return None;
         }
-        state.last = Some((last, Fault::Before));
+        state.crash_after = Some((crash_after, Fault::Before));
         Some(fault)
     }
 
@@ -159,9 +159,9 @@ impl Host {
                 return std::future::pending().await;
             }
         }
-        let mut held = self.held.subscribe();
+        let mut held_ops = self.held_ops.subscribe();
         // Cannot fail: `self` has the sender.
-        let _ = held.wait_for(|held| !held.contains(&op)).await;
+        let _ = held_ops.wait_for(|held_ops| !held_ops.contains(&op)).await;
         let mut state = self.state();
         let fault = match state.faults.iter().position(|(faulty, _)| *faulty == op) {
             Some(index) => state.faults.remove(index).map(|(_, fault)| fault),
@@ -188,19 +188,19 @@ impl FakeDriver {
 
     /// Makes calls of the operation wait until the returned guard is dropped.
     pub fn hold(&self, op: DriverOp) -> HoldGuard {
-        self.host.held.send_modify(|held| held.push(op));
+        self.host.held_ops.send_modify(|held_ops| held_ops.push(op));
         HoldGuard { host: Arc::clone(&self.host), op }
     }
 
     /// Simulates a crash of the caller after `calls` calls, counted from the first one. The next call has no effect, or takes
     /// effect, depending on `next`. Neither it nor any later call returns.
     pub fn crash_after(&self, calls: usize, next: Fault) {
-        self.host.state().last = Some((calls, next));
+        self.host.state().crash_after = Some((calls, next));
     }
 
     /// Ends a simulated crash.
     pub fn stop_crashing(&self) {
-        self.host.state().last = None;
+        self.host.state().crash_after = None;
     }
 
     /// Sets the behaviour of agents that start later.
@@ -261,7 +261,7 @@ impl FakeDriver {
     }
 }
 
-/// Calls the network hook with a file that is no namespace, because the fake has none.
+/// Calls the network hook with a file in place of a network namespace, which the fake lacks.
 fn call_network_hook(hook: &NetworkHook) -> Result<(), DriverError> {
     let none = std::fs::File::open("/dev/null")
         .map_err(|error| DriverError::failed("connect to the network", error))?;
@@ -278,7 +278,7 @@ impl State {
     }
 
     /// The sandbox's directory and disk. Creates them if they do not exist.
-    fn lay_out(&mut self, spec: &SandboxSpec) -> &mut Sandbox {
+    fn get_or_create(&mut self, spec: &SandboxSpec) -> &mut Sandbox {
         self.sandboxes.entry(spec.id.clone()).or_insert_with(|| Sandbox {
             limits: None,
             disk: Arc::default(),
@@ -300,7 +300,7 @@ impl State {
 impl Driver for FakeDriver {
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
         let work = |state: &mut State| {
-            state.lay_out(spec);
+            state.get_or_create(spec);
             Ok(())
         };
         self.host.call(DriverOp::Create, &spec.id, work).await
@@ -313,7 +313,7 @@ impl Driver for FakeDriver {
                 return invalid_state(&spec.id, presence, "start");
             }
             let mode = state.mode;
-            let sandbox = state.lay_out(spec);
+            let sandbox = state.get_or_create(spec);
             sandbox.limits = Some(spec.limits);
             sandbox.guest = Some(Guest::new(mode, Arc::clone(&sandbox.disk)));
             Ok(())

@@ -1,8 +1,8 @@
 //! The interface of isolation backends. The engine uses a backend only through [`Driver`].
 //!
-//! A driver keeps all its state on the host (directories, cgroups, processes), and [`Driver::list`] reads it from there: a
-//! daemon that restarts finds every sandbox again. Calls are idempotent. If the future of a call is dropped, `destroy`
-//! removes whatever the call left.
+//! A driver keeps all its state on the host (directories, cgroups, processes), and [`Driver::list`] reads it from
+//! there: a restarted daemon finds all sandboxes. Calls are idempotent. If the future of a call is dropped, `destroy`
+//! removes what the call created.
 //!
 //! The feature `testing` adds an in-memory driver, `fake`, and a suite that each driver passes, `conformance`.
 
@@ -130,7 +130,7 @@ pub trait Driver: Send + Sync + 'static {
     /// there is none. The engine ends the running time there when it finds the processes gone.
     async fn last_seen_running_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError>;
 
-    /// What the sandbox has written; nothing where the backend cannot tell.
+    /// What the sandbox has written to its disk; zero if the backend does not know.
     async fn disk_use(&self, _id: &SandboxId) -> Result<DiskUse, DriverError> {
         Ok(DiskUse::default())
     }

@@ -1,9 +1,9 @@
 //! The DNS server of the sandboxes, and the only one that they can reach.
 //!
-//! The source address identifies the sandbox; questions from unknown addresses are dropped. `message` parses a question,
-//! `decision` decides about it by the policy alone, and `reply` answers it, from its own data or from the resolver.
-//! Upstreams see only names that the policy passes, in lower case: neither other names nor the spelling of a name carries
-//! data out. Under default deny an address is opened before it is told.
+//! The source address identifies the sandbox; questions from unknown addresses are dropped. `message` parses a
+//! question, `decision` decides about it by the policy alone, and `reply` answers it, from its own data or from the
+//! resolver. Upstreams see only names that the policy passes, in lower case: neither other names nor the spelling of
+//! a name carries data out. Under default deny an address is opened before it is answered.
 //!
 //! `udp` and `tcp` transport the messages within the limits of `share`, so that one sandbox does not slow down others.
 
@@ -28,17 +28,17 @@ mod tcp;
 mod udp;
 
 /// For fuzz targets.
-pub use message::{Asked, Envelope, Question, Reply, read};
+pub use message::{Envelope, ParsedMessage, Question, Reply, read};
 
 use share::{Share, Shares};
 
 const PORT: u16 = 53;
-/// A question with every common option is far smaller.
+/// Limit of a question. Usual questions are far smaller.
 const QUESTION_BYTES_MAX: usize = 4096;
-/// TCP allows more, but usual answers are smaller, and they wait in memory for the client.
+/// Limit of an answer over TCP, because answers wait in memory for the client. Usual answers are smaller.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
-/// The resolver has its own time limit; this one is for the whole answer, including the kernel.
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// Time limit of the whole answer, including requests to the kernel. The resolver has its own limit.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 struct Server {
     parts: Arc<Parts>,
@@ -64,7 +64,7 @@ pub async fn serve(parts: Arc<Parts>, udp: UdpSocket, tcp: TcpListener, stop: Ca
 
 impl Server {
     /// The sandbox at an address, and its limits.
-    fn known(&self, source: SocketAddr) -> Option<(Arc<Guest>, Arc<Share>)> {
+    fn sandbox_at(&self, source: SocketAddr) -> Option<(Arc<Guest>, Arc<Share>)> {
         let address = ipv4(source)?;
         Some((self.parts.registry.find(address)?, self.shares.of(address)))
     }
@@ -80,22 +80,22 @@ impl Server {
     /// The answer, or `None` if the message must not be answered.
     async fn answer(&self, guest: &Arc<Guest>, bytes: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let (question, envelope) = match read(bytes) {
-            Asked::Nothing => return None,
-            Asked::Wrong(reply) => return reply.to_vec().ok(),
-            Asked::Question(question, envelope) => (question, envelope),
+            ParsedMessage::Nothing => return None,
+            ParsedMessage::Invalid(reply) => return reply.to_vec().ok(),
+            ParsedMessage::Question(question, envelope) => (question, envelope),
         };
         let replying = reply::to(&self.parts, guest, &question, transport);
-        let reply = match tokio::time::timeout(ANSWER_WITHIN, replying).await {
+        let reply = match tokio::time::timeout(ANSWER_TIMEOUT, replying).await {
             Ok(reply) => reply,
             Err(_) => reply::failed(),
         };
         let room = if transport == Transport::Tcp { ANSWER_BYTES_MAX } else { envelope.datagram_room() };
-        envelope.answered(reply, room)
+        envelope.encode_reply(reply, room)
     }
 
     fn too_many(&self, guest: &Guest, transport: Transport) {
         let target = Target { name: None, address: None, port: PORT, transport };
-        self.parts.refusals.tell(&guest.id, target, Reason::TooMany);
+        self.parts.refusals.report(&guest.id, target, Reason::TooMany);
     }
 }
 

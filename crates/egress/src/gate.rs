@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-/// What the DNS server and the proxy need of the kernel.
+/// The requests of the DNS server and the proxy to the kernel.
 #[async_trait]
 pub trait Gate: Send + Sync + 'static {
-    /// Opens addresses to a sandbox's datagrams for a time. In force when this returns. A caller that gives up waiting
-    /// leaves nothing open.
+    /// Opens addresses to a sandbox's datagrams for a time. In force when this returns. If the caller stops waiting,
+    /// the addresses are closed again.
     async fn open(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr], lasting: Duration) -> io::Result<()>;
 
     /// Closes addresses to a sandbox's datagrams. No error for an address that was not open.
     async fn close(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr]) -> io::Result<()>;
 
-    /// Whether an address is one of this host's own at this moment.
+    /// Whether an address currently belongs to this host.
     async fn is_host(&self, address: Ipv4Addr) -> io::Result<bool>;
 }

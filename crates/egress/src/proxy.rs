@@ -1,8 +1,8 @@
-//! The proxy for every TCP connection of a sandbox under default deny, whatever its destination. The first bytes of a
-//! connection name its host; the policy decides; and a connection that passes goes to an address that the daemon found for
-//! the name, not to one that the client claims. TLS is not decrypted.
+//! The proxy for all TCP connections of a sandbox under default deny. The first bytes of a connection name its host;
+//! the policy decides; and a connection that passes goes to an address that the daemon found for the name, not to one
+//! that the client claims. TLS is not decrypted.
 //!
-//! A refused connection is reset and reported. A connection about which no decision is possible is reset, too.
+//! A refused connection is reset and reported. A connection that cannot be decided is reset too.
 
 mod authority;
 mod body;
@@ -40,15 +40,15 @@ use wire::Wire;
 
 use crate::refusals::Reason;
 
-/// Pause after a failure to accept, usually for want of file descriptors.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Pause after a failed accept, which usually means that no file descriptor is free.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// How often counted refusals are reported.
-const SETTLE: Duration = Duration::from_secs(1);
+const REFUSAL_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the destination of a connection before it was redirected to the proxy.
 pub type Original = Arc<dyn Fn(&TcpStream) -> io::Result<SocketAddrV4> + Send + Sync>;
 
-/// Serves until `stop`. Every connection is reset by then.
+/// Serves until `stop`, then resets all connections.
 pub async fn serve(parts: Arc<Parts>, listener: TcpListener, stop: CancellationToken) {
     let of_kernel: Original = Arc::new(|stream| Ok(rustix::net::sockopt::ip_original_dst(stream)?));
     serve_from(parts, listener, stop, of_kernel).await;
@@ -88,7 +88,7 @@ impl Proxy {
                 Ok((stream, peer)) => self.admit(stream, peer),
                 Err(error) => {
                     tracing::warn!(%error, "the proxy cannot accept a connection; trying again");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
@@ -96,7 +96,7 @@ impl Proxy {
 
     async fn settle_refusals(&self) {
         loop {
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(REFUSAL_REPORT_INTERVAL).await;
             self.parts.refusals.settle(Instant::now());
         }
     }
@@ -104,15 +104,15 @@ impl Proxy {
     /// Serves a connection, or resets it.
     fn admit(&self, stream: TcpStream, peer: SocketAddr) {
         let guest = plain(peer.ip()).and_then(|address| self.parts.registry.find(address));
-        let (Some(guest), Ok(wanted)) = (guest, (self.original)(&stream)) else {
+        let (Some(guest), Ok(original)) = (guest, (self.original)(&stream)) else {
             tracing::debug!(%peer, "reset a connection from an address without a sandbox");
             drop(Wire::new(stream));
             return;
         };
         let permit = self.bounds.take(guest.address);
-        let session = Session { parts: Arc::clone(&self.parts), guest, wanted };
+        let session = Session { parts: Arc::clone(&self.parts), guest, original };
         let Some(permit) = permit else {
-            session.tell(Stop::Refused(Reason::TooMany, None));
+            session.report(Stop::Refused(Reason::TooMany, None));
             drop(Wire::new(stream));
             return;
         };

@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 /// Repetitions of a refusal within this time are counted, not reported.
 const BURST: Duration = Duration::from_secs(10);
 /// Different refusals of all sandboxes that are counted separately; further ones are counted together.
-const KEPT: usize = 16_384;
+const MAX_BURSTS: usize = 16_384;
 /// The same for one sandbox, so that a port scan does not displace refusals of others.
-const KEPT_OF_ONE: usize = 64;
+const MAX_BURSTS_OF_ONE: usize = 64;
 /// Reports that wait for the receiver.
-const WAITING: usize = 1024;
+const QUEUE: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
@@ -39,7 +39,7 @@ impl fmt::Display for Transport {
     }
 }
 
-/// Why a flow was refused. [`Reason::code`] is for programs, the text for people.
+/// Why a flow was refused. [`Reason::code`] is for programs, the text for users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The policy does not list the name.
@@ -133,7 +133,7 @@ pub struct Refusal {
     pub sandbox: SandboxId,
     pub target: Target,
     pub reason: Reason,
-    /// How often it happened since the last report, this time included.
+    /// Number of occurrences since the last report, including this one.
     pub count: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct Refusals {
 struct Bursts {
     of: HashMap<SandboxId, HashMap<(Target, Reason), Burst>>,
     /// The number of bursts of all sandboxes.
-    kept: usize,
+    count_of_bursts: usize,
 }
 
 struct Burst {
@@ -160,17 +160,17 @@ struct Burst {
 
 impl Refusals {
     pub fn new() -> (Self, mpsc::Receiver<Refusal>) {
-        let (out, told) = mpsc::channel(WAITING);
-        (Self { bursts: Mutex::default(), out }, told)
+        let (out, receiver) = mpsc::channel(QUEUE);
+        (Self { bursts: Mutex::default(), out }, receiver)
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "whoever tells has no more use for it")]
-    pub fn tell(&self, sandbox: &SandboxId, target: Target, reason: Reason) {
+    #[expect(clippy::needless_pass_by_value, reason = "callers do not use it afterwards")]
+    pub fn report(&self, sandbox: &SandboxId, target: Target, reason: Reason) {
         tracing::debug!(id = %sandbox, ?target, reason = reason.code(), "refused");
-        self.tell_at(sandbox, &target, reason, Instant::now());
+        self.report_at(sandbox, &target, reason, Instant::now());
     }
 
-    fn tell_at(&self, sandbox: &SandboxId, target: &Target, reason: Reason, now: Instant) {
+    fn report_at(&self, sandbox: &SandboxId, target: &Target, reason: Reason, now: Instant) {
         let mut bursts = self.lock();
         let Some((burst, is_first)) = bursts.find(sandbox, target, reason, now) else { return };
         burst.untold += 1;
@@ -182,7 +182,7 @@ impl Refusals {
     /// Sends the counts of bursts that have ended. Called periodically.
     pub fn settle(&self, now: Instant) {
         let mut bursts = self.lock();
-        let mut kept = 0;
+        let mut count_of_bursts = 0;
         bursts.of.retain(|sandbox, of_one| {
             of_one.retain(|(target, reason), burst| {
                 if now.duration_since(burst.since) < BURST {
@@ -194,13 +194,13 @@ impl Refusals {
                 }
                 !is_over
             });
-            kept += of_one.len();
+            count_of_bursts += of_one.len();
             !of_one.is_empty()
         });
-        bursts.kept = kept;
+        bursts.count_of_bursts = count_of_bursts;
     }
 
-    /// Starts the burst again. A count that the full channel does not take is kept.
+    /// Restarts the burst. If the channel is full, the count is sent later.
     fn send(&self, sandbox: &SandboxId, target: &Target, reason: Reason, burst: &mut Burst, now: Instant) {
         burst.since = now;
         let refusal =
@@ -230,12 +230,13 @@ impl Bursts {
         }
         let of_one = self.of.get_mut(sandbox)?;
         let own = (target.clone(), reason);
-        let is_kept = of_one.contains_key(&own) || of_one.len() < KEPT_OF_ONE && self.kept < KEPT;
+        let is_kept = of_one.contains_key(&own)
+            || of_one.len() < MAX_BURSTS_OF_ONE && self.count_of_bursts < MAX_BURSTS;
         let key = if is_kept { own } else { (Target::rest(target.transport), reason) };
         match of_one.entry(key) {
             Entry::Occupied(entry) => Some((entry.into_mut(), false)),
             Entry::Vacant(entry) => {
-                self.kept += 1;
+                self.count_of_bursts += 1;
                 // Refusals that are counted together are sent when the burst ends.
                 Some((entry.insert(Burst { since: now, untold: 0 }), is_kept))
             }

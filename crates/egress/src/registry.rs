@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use learnt::Learnt;
 
-/// An answer counts for its time to live, and at least this long: clients keep answers.
-const LEAST_TTL: Duration = Duration::from_secs(60);
-const LONGEST_TTL: Duration = Duration::from_secs(3600);
+/// Minimum lifetime of a learnt address, because clients cache answers.
+const MIN_TTL: Duration = Duration::from_secs(60);
+const MAX_TTL: Duration = Duration::from_secs(3600);
 /// Stands for an unknown name. No name is empty.
 const NAMELESS: &str = "";
 
@@ -55,7 +55,7 @@ pub enum Passing {
 struct OpenConnections {
     open: HashMap<u64, Open>,
     /// The sandbox is removed: every connection entered from now on is cut.
-    gone: bool,
+    removed: bool,
 }
 
 struct Open {
@@ -79,7 +79,7 @@ impl Drop for Connection {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change under these locks is complete before it can panic.
+    // Changes under these locks cannot panic halfway.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,8 +104,8 @@ impl PolicyRegistry {
 
     /// Removes the sandbox at an address and cuts all its connections.
     pub fn remove(&self, address: Ipv4Addr) {
-        let gone = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
-        if let Some(guest) = gone {
+        let removed = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        if let Some(guest) = removed {
             guest.leave();
         }
     }
@@ -127,19 +127,19 @@ impl Guest {
         Arc::clone(&self.names.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the sandbox is removed, or another one has its address.
-    pub fn is_gone(&self) -> bool {
-        lock(&self.open).gone
+    /// Whether the sandbox was removed, or another one has its address.
+    pub fn is_removed(&self) -> bool {
+        lock(&self.open).removed
     }
 
     /// Records the addresses of a name. Returns for how long they count: not at all if the policy no longer passes the
     /// name, or if the sandbox is gone.
     pub fn learn(&self, name: &str, addresses: &[Ipv4Addr], ttl: Duration, now: Instant) -> Duration {
-        let lasting = ttl.clamp(LEAST_TTL, LONGEST_TTL);
+        let lasting = ttl.clamp(MIN_TTL, MAX_TTL);
         let mut learnt = lock(&self.learnt);
         // Checked under the lock: a policy change sets the new policy first and then removes forbidden entries under this
         // lock.
-        if !self.names().passes(name) || self.is_gone() {
+        if !self.names().passes(name) || self.is_removed() {
             return Duration::ZERO;
         }
         learnt.add(name, addresses, now + lasting, now);
@@ -159,7 +159,7 @@ impl Guest {
 
     /// Whether the name was answered with the address, even if the answer has expired: many clients keep answers for too
     /// long.
-    pub fn was_told(&self, name: &str, address: Ipv4Addr) -> bool {
+    pub fn was_answered(&self, name: &str, address: Ipv4Addr) -> bool {
         lock(&self.learnt).until(name, address).is_some()
     }
 
@@ -185,7 +185,7 @@ impl Guest {
         // Checked under the lock: a policy change sets the new policy first and then goes through the connections under
         // this lock.
         let is_recalled = names.iter().any(|name| name == NAMELESS);
-        if entries.gone || !(is_recalled || still_passes(&self.names(), &names)) {
+        if entries.removed || !(is_recalled || still_passes(&self.names(), &names)) {
             cut.cancel();
         }
         entries.open.insert(number, Open { names, cut: cut.clone() });
@@ -210,7 +210,7 @@ impl Guest {
 
     fn leave(&self) -> Vec<Ipv4Addr> {
         let mut entries = lock(&self.open);
-        entries.gone = true;
+        entries.removed = true;
         entries.open.values().for_each(|open| open.cut.cancel());
         drop(entries);
         lock(&self.learnt).forget(|_| true)

@@ -27,10 +27,10 @@ use cache::Cache;
 use upstream::Upstream;
 
 /// The time limit of one resolution.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Questions to upstreams at the same time; each needs a few sockets. More than the DNS server admits, so that it cannot
 /// starve the proxy.
-const ASKED_MAX: usize = 4096;
+const QUESTIONS_MAX: usize = 4096;
 
 /// The addresses of a name. Not empty, and none is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub trait Resolve: Send + Sync + 'static {
 
 fn dns_name(name: &str) -> Result<Name, Failure> {
     let mut name = Name::from_ascii(name).map_err(|_| Failure::NoSuchName)?;
-    // Without it, the host's search domains would be tried too.
+    // Otherwise the host's search domains would be tried too.
     name.set_fqdn(true);
     Ok(name)
 }
@@ -127,7 +127,7 @@ impl Resolver {
         Ok(Self {
             upstream: Upstream::new(upstreams)?,
             cache: Cache::default(),
-            asked: Semaphore::new(ASKED_MAX),
+            asked: Semaphore::new(QUESTIONS_MAX),
             ranges,
             gate,
         })
@@ -135,23 +135,23 @@ impl Resolver {
 
     /// The answer and its age in seconds.
     async fn find(&self, name: &str, kind: RecordType) -> Result<(Arc<Answer>, u32), Failure> {
-        if let Some(kept) = self.cache.find(name, kind, Instant::now()) {
-            return Ok(kept);
+        if let Some(cached) = self.cache.find(name, kind, Instant::now()) {
+            return Ok(cached);
         }
         let asking = async {
             // The semaphore is not closed.
             let _place = self.asked.acquire().await;
             self.upstream.ask(dns_name(name)?, kind).await
         };
-        let answer = timeout(PATIENCE, asking)
+        let answer = timeout(RESOLVE_TIMEOUT, asking)
             .await
             .map_err(|_| Failure::Upstream("the upstream did not answer in time".to_owned()))??;
         let answer = Arc::new(answer);
-        self.cache.keep(name, kind, &answer, Instant::now());
+        self.cache.insert(name, kind, &answer, Instant::now());
         Ok((answer, 0))
     }
 
-    async fn see_that_none_is_closed(&self, answer: &Answer) -> Result<(), Failure> {
+    async fn check_closed(&self, answer: &Answer) -> Result<(), Failure> {
         for address in answer.addresses() {
             let is_host = self.gate.is_host(address).await.map_err(|error| {
                 Failure::Upstream(format!("the host's own addresses are not known: {error}"))
@@ -171,7 +171,7 @@ impl Resolve for Resolver {
         if !answer.exists {
             return Err(Failure::NoSuchName);
         }
-        self.see_that_none_is_closed(&answer).await?;
+        self.check_closed(&answer).await?;
         let list: Vec<Ipv4Addr> = answer.addresses().collect();
         if list.is_empty() {
             return Err(Failure::NoAddress);
@@ -181,7 +181,7 @@ impl Resolve for Resolver {
 
     async fn records(&self, name: &str, kind: RecordType) -> Result<Records, Failure> {
         let (answer, age) = self.find(name, kind).await?;
-        self.see_that_none_is_closed(&answer).await?;
+        self.check_closed(&answer).await?;
         Ok(Records { exists: answer.exists, list: answer.list(age), soa: answer.soa(age) })
     }
 }

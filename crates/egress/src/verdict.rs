@@ -1,4 +1,4 @@
-//! The decision whether a sandbox may reach something. Pure.
+//! The egress verdict: whether a sandbox may reach a destination.
 //!
 //! The DNS server, the proxy and `sandboxd egress check` all call [`decide`], so they cannot disagree. The kernel decides about
 //! datagrams by the same ports (`rules::UDP_PORTS_CLOSED`) and by the addresses that DNS opened.
@@ -9,7 +9,7 @@ use rules::{Names, RESOLVER_PORTS, UDP_PORTS_CLOSED, WEB_PORTS};
 
 use crate::refusals::Reason;
 
-/// What a sandbox does, as far as it is known. Names are in the form of `rules::plain_name`.
+/// A flow of a sandbox, as far as it is known. Names are in the form of `rules::plain_name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow<'a> {
     /// It asks the DNS server for a name.
@@ -56,7 +56,7 @@ pub enum Verdict {
     Refused(Reason, Option<String>),
 }
 
-/// Decides about one flow. `to` is of no meaning for a lookup.
+/// Decides about one flow. `to` is ignored for a lookup.
 pub fn decide(policy: &Names, flow: Flow<'_>, to: Destination) -> Verdict {
     if let Flow::Lookup(name) = flow {
         return by_name(policy, name);
@@ -99,11 +99,15 @@ pub fn may_server_speak_first(port: u16) -> bool {
 
 /// The address that a connection by name goes to: the one that the client chose, if the name has it now; otherwise one that the
 /// name has now, if the client was told the address that it chose; otherwise none.
-pub fn connect_address(chosen: Ipv4Addr, was_told: bool, current: &[Ipv4Addr]) -> Result<Ipv4Addr, Reason> {
+pub fn connect_address(
+    chosen: Ipv4Addr,
+    was_answered: bool,
+    current: &[Ipv4Addr],
+) -> Result<Ipv4Addr, Reason> {
     if current.contains(&chosen) {
         return Ok(chosen);
     }
-    if was_told { current.first().copied().ok_or(Reason::Unresolved) } else { Err(Reason::WrongAddress) }
+    if was_answered { current.first().copied().ok_or(Reason::Unresolved) } else { Err(Reason::WrongAddress) }
 }
 
 #[cfg(test)]

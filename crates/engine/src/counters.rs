@@ -45,7 +45,7 @@ counters! {
     /// Creates and resumes refused for lack of capacity, and creates refused for lack of a range of user ids.
     refused_capacity,
     refused_slots,
-    /// Requests refused because the host's disk or memory is really used up, and because of a quota.
+    /// Requests refused because the host is short of disk or memory, and because of a quota.
     refused_shortage,
     refused_quota,
     /// Admitted commands, and commands refused because too many were running.

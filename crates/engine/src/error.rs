@@ -41,7 +41,7 @@ pub enum EngineError {
     /// The agent reached no program at the port.
     #[error("nothing accepts connections on this port: {message}")]
     PortUnreachable { message: String },
-    /// The agent has too many operations under way.
+    /// The agent has too many operations in progress.
     #[error("{message}")]
     AgentBusy { message: String },
     /// The sandbox was started by an earlier version of the daemon, whose agent lacks the operation.
@@ -78,7 +78,7 @@ pub enum EngineError {
     TaskLost,
 }
 
-/// Why the agent did not carry out a file operation, in the agent's words.
+/// The error that the agent reported for a file operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FileError {

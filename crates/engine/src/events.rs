@@ -28,7 +28,7 @@ pub struct ExecEvents {
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
     pub is_streamed: bool,
-    is_over: bool,
+    end_recorded: bool,
 }
 
 impl ExecEvents {
@@ -44,7 +44,7 @@ impl ExecEvents {
             stdout_bytes: 0,
             stderr_bytes: 0,
             is_streamed: false,
-            is_over: false,
+            end_recorded: false,
         }
     }
 
@@ -54,7 +54,7 @@ impl ExecEvents {
 
     /// Records a known outcome. Only the first end event is recorded.
     pub fn completed(&mut self, outcome: &Outcome, duration_ms: u64) {
-        if std::mem::replace(&mut self.is_over, true) {
+        if std::mem::replace(&mut self.end_recorded, true) {
             return;
         }
         let (stdout, stderr) = (json!(self.stdout_bytes), json!(self.stderr_bytes));
@@ -73,7 +73,7 @@ impl ExecEvents {
 
     /// Records that the command did not start or that its outcome is unknown.
     pub fn failed(&mut self, message: &str) {
-        if std::mem::replace(&mut self.is_over, true) {
+        if std::mem::replace(&mut self.end_recorded, true) {
             return;
         }
         let mut data = self.command();

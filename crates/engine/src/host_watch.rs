@@ -1,4 +1,5 @@
-//! How the host's disk and memory are watched, and what was seen last. `pressure` acts on it; the server brings the samples.
+//! The configuration of the host watcher (`pressure`), and the state of the disk at the last sample. The server
+//! provides the function that takes a sample.
 
 use std::fmt;
 use std::io;
@@ -7,35 +8,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const MB: u64 = 1 << 20;
 
-/// What the host has left.
+/// A sample of the free disk and memory of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostSample {
-    /// Of the file system that holds the data directory.
+    /// Free bytes on the file system of the data directory.
     pub disk_free_bytes: u64,
-    /// Bytes in the page cache that wait to be written, to any disk of the host.
+    /// Dirty bytes in the page cache that are not written back yet, of all disks of the host.
     pub unwritten_bytes: u64,
     pub memory_available_bytes: u64,
 }
 
-/// How the host is watched. Clones share what was seen.
+/// The configuration of the host watcher. Clones share the last sample.
 #[derive(Clone)]
 pub struct HostWatch {
     pub(crate) sample: Arc<dyn Fn() -> io::Result<HostSample> + Send + Sync>,
     pub(crate) disk_reserve_bytes: u64,
     pub(crate) memory_reserve_bytes: u64,
-    /// The operator's limit on what is promised; 0 for none.
-    pub(crate) disk_most_mb: u64,
+    /// The operator's limit on the disk that may be promised; 0 for none.
+    pub(crate) disk_limit_mb: u64,
     pub(crate) disk_overcommit: f64,
-    seen: Arc<Seen>,
+    last_sample: Arc<LastSample>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct LastSample {
     free: AtomicU64,
     is_low: AtomicBool,
 }
 
-/// The disk as it was sampled last.
+/// The state of the disk at the last sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskState {
     pub free_bytes: u64,
@@ -53,28 +54,29 @@ impl HostWatch {
             sample: Arc::new(sample),
             disk_reserve_bytes: disk_reserve_mb.saturating_mul(MB),
             memory_reserve_bytes: memory_reserve_mb.saturating_mul(MB),
-            disk_most_mb: 0,
+            disk_limit_mb: 0,
             disk_overcommit: 1.0,
-            seen: Arc::default(),
+            last_sample: Arc::default(),
         }
     }
 
-    /// With the operator's limit on the promised disk, before overcommit; 0 for none.
+    /// Sets the operator's limit on the disk that may be promised, before overcommit (0 for none), and the overcommit
+    /// factor.
     #[must_use]
-    pub fn promise(self, disk_most_mb: u64, disk_overcommit: f64) -> Self {
-        Self { disk_most_mb, disk_overcommit, ..self }
+    pub fn promise(self, disk_limit_mb: u64, disk_overcommit: f64) -> Self {
+        Self { disk_limit_mb, disk_overcommit, ..self }
     }
 
-    pub(crate) fn saw(&self, free_bytes: u64, is_low: bool) {
-        self.seen.free.store(free_bytes, Ordering::Relaxed);
-        self.seen.is_low.store(is_low, Ordering::Relaxed);
+    pub(crate) fn record_sample(&self, free_bytes: u64, is_low: bool) {
+        self.last_sample.free.store(free_bytes, Ordering::Relaxed);
+        self.last_sample.is_low.store(is_low, Ordering::Relaxed);
     }
 
     pub fn disk(&self) -> DiskState {
         DiskState {
-            free_bytes: self.seen.free.load(Ordering::Relaxed),
+            free_bytes: self.last_sample.free.load(Ordering::Relaxed),
             reserve_bytes: self.disk_reserve_bytes,
-            is_low: self.seen.is_low.load(Ordering::Relaxed),
+            is_low: self.last_sample.is_low.load(Ordering::Relaxed),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Journal {
 
     /// Appends an event without waiting for the disk. An event that cannot be appended is counted and logged.
     pub fn append(&self, event: NewEvent) {
-        if let Err(error) = self.store.note(event) {
+        if let Err(error) = self.store.append(event) {
             self.counters.events_lost.add(1);
             tracing::error!(%error, "an event is lost");
         }

@@ -1,5 +1,5 @@
-//! The capacity ledger: what of the host is promised, to whom, and which ranges of user ids are taken. A [`Reservation`] and a
-//! [`SlotLease`] give back what they hold when they are dropped.
+//! The capacity ledger: which capacity of the host is reserved by which account, and which ranges of user ids are
+//! leased. A [`Reservation`] and a [`SlotLease`] release what they hold when they are dropped.
 //!
 //! One lock covers the host and all accounts, so that concurrent creates together never exceed a quota.
 
@@ -21,7 +21,7 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct LedgerState {
-    /// Its disk follows what the file system really has left.
+    /// Its disk follows the free space of the file system.
     capacity: Capacity,
     used: Usage,
     /// Accounts that have a sandbox.
@@ -98,7 +98,7 @@ impl Ledger {
         state.capacity = state.capacity.with_disk(disk_mb, overcommit);
     }
 
-    /// Sets what the host is short of. While it is, no sandbox is started.
+    /// Sets the host's current shortages. During a shortage no sandbox is started.
     pub fn set_shortages(&self, disk: Option<Shortage>, memory: Option<Shortage>) {
         let mut state = self.state();
         (state.disk_shortage, state.memory_shortage) = (disk, memory);
@@ -116,7 +116,7 @@ impl Ledger {
         account: Option<&str>,
     ) -> Result<Reservation, EngineError> {
         let mut state = self.state();
-        // The quota first: what an account may not have, no eviction from the warm pool can give it.
+        // The quota is checked first, because evicting warm sandboxes does not help an account that is at its quota.
         let share = match account {
             Some(account) => Some(self.share(&state, account, resources)?),
             None => None,
@@ -141,12 +141,12 @@ impl Ledger {
         Ok((account, usage))
     }
 
-    /// Whether it would fit if nothing else were there.
+    /// Whether it would fit on the empty host.
     pub fn could_fit(&self, resources: Resources) -> bool {
         self.state().capacity.admit(Usage::default(), resources).is_ok()
     }
 
-    /// For a recovered sandbox, which exists whether it fits or not.
+    /// Reserves for a recovered sandbox, even if it exceeds the capacity.
     pub fn adopt(self: &Arc<Self>, resources: Resources, hold: Hold, account: &str) -> Reservation {
         let mut state = self.state();
         state.used = state.used.plus(Usage::of(resources, hold));
@@ -167,7 +167,7 @@ impl Ledger {
         Ok(SlotLease { ledger: Arc::clone(self), number })
     }
 
-    /// For a recovered sandbox, which has its range already.
+    /// Leases the range that a recovered sandbox already uses.
     pub fn adopt_slot(self: &Arc<Self>, number: u32) -> SlotLease {
         self.state().taken.insert(number);
         SlotLease { ledger: Arc::clone(self), number }
@@ -187,7 +187,7 @@ impl LedgerState {
     fn refund(&mut self, share: &AccountShare, hold: Hold) {
         let Some(used) = self.accounts.get_mut(&share.account) else { return };
         *used = used.release(share.resources, hold);
-        // Accounts without sandboxes take no memory.
+        // Accounts without sandboxes have no entry.
         if *used == AccountUsage::default() {
             self.accounts.remove(&share.account);
         }
@@ -195,7 +195,7 @@ impl LedgerState {
 }
 
 impl Reservation {
-    /// Charges a sandbox of the warm pool to the account that claims it, in the size that the account asked for.
+    /// Charges a sandbox of the warm pool to the account that claims it, with the requested size.
     pub fn claim(&mut self, account: &str, resources: Resources) -> Result<(), EngineError> {
         if self.account.is_some() {
             return Ok(());
@@ -207,14 +207,14 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes the charge back: the sandbox belongs to the warm pool again.
+    /// Refunds the charge: the sandbox belongs to the warm pool again.
     pub fn unclaim(&mut self) {
         if let Some(share) = self.account.take() {
             self.ledger.state().refund(&share, self.hold);
         }
     }
 
-    /// The share of a sandbox that is now paused or stopped. Cannot fail: it holds no more than before.
+    /// Reduces the share of a sandbox that was paused or stopped. Cannot fail.
     pub fn lower(&mut self, hold: Hold) {
         let mut state = self.ledger.state();
         state.used = state.used.release(self.resources, self.hold).plus(Usage::of(self.resources, hold));
@@ -226,10 +226,11 @@ impl Reservation {
         self.hold = hold;
     }
 
-    /// The share of a sandbox that is to run again, if there is capacity and its account may have it.
+    /// Raises the share of a sandbox that is about to run again. Fails if the host has no capacity or the account is
+    /// at its quota.
     pub fn raise(&mut self) -> Result<(), EngineError> {
         let mut state = self.ledger.state();
-        // The memory of frozen processes is in use already; stopped sandboxes start new ones.
+        // Frozen processes already occupy their memory; a stopped sandbox starts new processes.
         match self.hold {
             Hold::Stopped => state.check_shortages()?,
             Hold::Running | Hold::Paused => state.disk_shortage.map_or(Ok(()), Err)?,
@@ -248,7 +249,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// The share of a sandbox that is given another size, if there is capacity.
+    /// Changes the share to another size. Fails if the host has no capacity.
     pub fn resize(&mut self, resources: Resources) -> Result<(), EngineError> {
         let mut state = self.ledger.state();
         let without = state.used.release(self.resources, self.hold);
@@ -257,7 +258,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Gives the share back early. Dropping the reservation then gives back nothing more.
+    /// Releases the share before the reservation is dropped. The drop then releases nothing.
     pub fn release(&mut self) {
         let mut state = self.ledger.state();
         state.used = state.used.release(self.resources, self.hold);
@@ -279,7 +280,7 @@ impl Drop for Reservation {
 }
 
 impl SlotLease {
-    /// Never gives the range out again while this daemon runs: something on the host may still use it.
+    /// Keeps the range leased while this daemon runs, because something on the host may still use it.
     pub fn keep(self) {
         std::mem::forget(self);
     }
@@ -312,12 +313,12 @@ mod tests {
     fn refused_by<T: std::fmt::Debug>(result: Result<T, EngineError>) -> Quota {
         match result {
             Err(EngineError::Quota(refused)) => refused.quota,
-            other => panic!("{other:?} is no refusal by a quota"),
+            other => panic!("{other:?} is not a refusal by a quota"),
         }
     }
 
     #[test]
-    fn a_dropped_reservation_comes_back() {
+    fn a_dropped_reservation_is_released() {
         let ledger = ledger();
         let first = ledger.reserve(SIZE, Some("acme")).unwrap();
         let second = ledger.reserve(SIZE, None).unwrap();
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_sandbox_lends_its_cpu_and_memory_and_may_not_get_them_back() {
+    fn a_paused_sandbox_frees_cpu_and_memory_that_others_may_take() {
         let capacity = Capacity { cpu: 2, memory_mb: 2048, disk_mb: 90_000 };
         let ledger = Arc::new(Ledger::new(capacity, QuotaTable::default(), 3));
         let mut paused = ledger.reserve(SIZE, None).unwrap();
@@ -377,7 +378,7 @@ mod tests {
         let mut pooled = ledger.reserve(large, None).unwrap();
         let mut other = ledger.reserve(SIZE, None).unwrap();
         assert_eq!(ledger.used_by("acme").sandboxes, 0);
-        // In the size that is asked for, not in the one that it was provisioned with.
+        // With the requested size, not the provisioned one.
         pooled.claim("acme", SIZE).unwrap();
         pooled.resize(SIZE).unwrap();
         assert_eq!(refused_by(other.claim("acme", SIZE)), Quota::Sandboxes);
@@ -427,7 +428,7 @@ mod tests {
         ledger.set_shortages(None, Some(Shortage::Memory { available_mb: 10, reserve_mb: 100 }));
         assert!(matches!(ledger.reserve(SIZE, None), Err(EngineError::Shortage(_))));
         assert!(matches!(stopped.raise(), Err(EngineError::Shortage(_))));
-        // Its memory is in use already.
+        // A frozen sandbox already occupies its memory.
         paused.raise().unwrap();
         ledger.set_shortages(None, None);
         stopped.raise().unwrap();

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use driver::ByteStream;
 use guest_proto::{
-    ExecSpec, FILES_SINCE, FileRequest, KEPT_SINCE, MIN_VERSION, StdinMode, ToGuest, ToHost, VERSION,
+    DETACHED_SINCE, ExecSpec, FILES_SINCE, FileRequest, MIN_VERSION, StdinMode, ToGuest, ToHost, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, watch};
@@ -99,8 +99,8 @@ impl Agent {
         io::spawn(stream, Arc::clone(&inner), to_write, stopped);
         for op in leftover.into_iter().filter(|op| !detached.contains(op)) {
             inner.send(&ToGuest::Kill { op })?;
-            if version >= KEPT_SINCE {
-                inner.send(&ToGuest::Forget { op })?;
+            if version >= DETACHED_SINCE {
+                inner.send(&ToGuest::Release { op })?;
             }
         }
         Ok(Self { inner, _guard: Arc::new(LinkGuard(stop)) })

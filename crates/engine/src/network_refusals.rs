@@ -50,11 +50,13 @@ impl Recorder {
         loop {
             tokio::select! {
                 count = refusals.recv_many(&mut received, BATCH) => if count == 0 { return },
-                () = quotas.over() => {}
+                () = quotas.minute_end() => {}
             }
             let now = Instant::now();
-            let suppressed =
-                quotas.turn(now).into_iter().map(|(key, suppressed)| self.suppressed_event(key, suppressed));
+            let suppressed = quotas
+                .next_minute(now)
+                .into_iter()
+                .map(|(key, suppressed)| self.suppressed_event(key, suppressed));
             let mut events: Vec<NewEvent> = suppressed.collect();
             events.extend(received.drain(..).filter_map(|refusal| self.event(&mut quotas, now, refusal)));
             if !events.is_empty() {
@@ -157,7 +159,7 @@ impl EventQuotas {
     }
 
     /// Waits for the end of the minute, if refusals were suppressed in it.
-    async fn over(&self) {
+    async fn minute_end(&self) {
         match self.since {
             Some(since) if !self.suppressed.is_empty() => sleep_until(since + MINUTE).await,
             _ => pending().await,
@@ -165,7 +167,7 @@ impl EventQuotas {
     }
 
     /// Starts another minute if the current one has ended. Returns what was suppressed in it.
-    fn turn(&mut self, now: Instant) -> HashMap<Key, Suppressed> {
+    fn next_minute(&mut self, now: Instant) -> HashMap<Key, Suppressed> {
         if self.since.is_none_or(|since| now.duration_since(since) < MINUTE) {
             return HashMap::new();
         }

@@ -1,10 +1,11 @@
-//! The host watcher: samples how much disk and memory the host really has left.
+//! The host watcher: samples the free disk and memory of the host.
 //!
-//! Below the low watermark of the disk it pauses the sandboxes that are writing and the ledger refuses creates, resumes and
-//! uploads; above the high one they are admitted again. Records, journal and logs share the file system with the sandboxes' disks:
-//! the reserve keeps commits from failing. The watcher also sets how much disk may be promised.
+//! Below the low watermark of the disk it pauses the sandboxes that are writing, and the ledger refuses creates,
+//! resumes and uploads until the high watermark is reached. The records, the event journal and the execution logs
+//! share the file system with the sandboxes' disks; the reserve leaves space for their commits. The watcher also sets
+//! how much disk may be promised.
 //!
-//! One task of the engine owns it. A sample that fails is logged and changes nothing.
+//! It runs as a task of the engine. A sample that fails is logged and changes nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,36 +23,38 @@ use crate::mailbox::{ActorHandle, ActorRequest};
 use crate::services::Services;
 
 const MB: u64 = 1 << 20;
-/// Between two looks at what every sandbox has written, without pressure.
-const CENSUS_EVERY: Duration = Duration::from_secs(5);
-/// The same while the disk is short or may soon be: writers are found and paused.
-const CENSUS_UNDER_PRESSURE: Duration = Duration::from_millis(200);
-/// A sandbox that wrote less since the last but one census is not a writer. More than an empty disk occupies.
+/// The interval between two censuses of what the sandboxes have written, without pressure.
+const CENSUS_INTERVAL: Duration = Duration::from_secs(5);
+/// The same while the disk is almost full or may soon be.
+const PRESSURE_CENSUS_INTERVAL: Duration = Duration::from_millis(200);
+/// A sandbox is a writer if it wrote at least this much since the baseline. More than an empty disk occupies.
 const WRITER_BYTES: u64 = 4 * MB;
-const AT_ONCE: usize = 32;
-const PAUSE_PATIENCE: Duration = Duration::from_secs(10);
+const CONCURRENCY: usize = 32;
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Samples once, so that nothing is admitted before, and then until the engine stops.
+/// Takes the first sample before it returns, so that nothing is admitted earlier. Then samples until the engine
+/// stops.
 pub async fn start(services: &Arc<Services>, watch: HostWatch) {
     let mut watcher = Watcher {
         services: Arc::clone(services),
         marks: Watermarks::of_reserve(watch.disk_reserve_bytes),
         watch,
-        // Until the first sample. Between the marks a new daemon refuses as the one before it did.
+        // Until the first sample. If that is between the watermarks, the pressure stays low, so that a restart does
+        // not end it.
         pressure: Pressure::Low,
         occupied: 0,
         dirty: 0,
         last_census: None,
         last_baseline: None,
         written: HashMap::new(),
-        written_before: HashMap::new(),
+        baseline: HashMap::new(),
         is_failing: false,
     };
-    let mut wait = watcher.look().await;
+    let mut wait = watcher.sample_and_act().await;
     let tasks = services.tasks.clone();
     services.tasks.spawn(async move {
         while tasks.until_stopped(tokio::time::sleep(wait)).await.is_some() {
-            wait = watcher.look().await;
+            wait = watcher.sample_and_act().await;
         }
     });
 }
@@ -63,19 +66,20 @@ struct Watcher {
     pressure: Pressure,
     /// Bytes that all disks of sandboxes occupy.
     occupied: u64,
-    /// Bytes that all sandboxes have in the page cache and not on a disk yet.
+    /// Dirty bytes of all sandboxes that are not written back yet.
     dirty: u64,
     last_census: Option<Instant>,
     last_baseline: Option<Instant>,
-    /// What each sandbox had written at the last census, and at the baseline: a census at least [`CENSUS_EVERY`] before.
+    /// Bytes that each sandbox had written at the last census, and at the baseline: a census at least
+    /// [`CENSUS_INTERVAL`] before.
     written: HashMap<SandboxId, u64>,
-    written_before: HashMap<SandboxId, u64>,
+    baseline: HashMap<SandboxId, u64>,
     is_failing: bool,
 }
 
 impl Watcher {
-    /// Samples, decides and acts. Returns how long to wait until the next time.
-    async fn look(&mut self) -> Duration {
+    /// Takes a sample and acts on it. Returns the delay until the next sample.
+    async fn sample_and_act(&mut self) -> Duration {
         let sample = match tokio::task::spawn_blocking({
             let sample = Arc::clone(&self.watch.sample);
             move || sample()
@@ -83,14 +87,15 @@ impl Watcher {
         .await
         {
             Ok(Ok(sample)) => sample,
-            Ok(Err(error)) => return self.failed(&error),
-            Err(error) => return self.failed(&error),
+            Ok(Err(error)) => return self.sample_failed(&error),
+            Err(error) => return self.sample_failed(&error),
         };
         self.is_failing = false;
         let is_first = self.last_census.is_none();
         let before = self.pressure;
         let is_close = self.marks.is_close(sample.disk_free_bytes, sample.unwritten_bytes);
-        let every = if is_close || before == Pressure::Low { CENSUS_UNDER_PRESSURE } else { CENSUS_EVERY };
+        let every =
+            if is_close || before == Pressure::Low { PRESSURE_CENSUS_INTERVAL } else { CENSUS_INTERVAL };
         if self.last_census.is_none_or(|last| last.elapsed() >= every) {
             self.census(before).await;
         }
@@ -98,26 +103,26 @@ impl Watcher {
         self.pressure = self.marks.next(before, free);
         let is_low = self.pressure == Pressure::Low;
         let changed = before != self.pressure;
-        self.watch.saw(free, is_low);
+        self.watch.record_sample(free, is_low);
         self.publish(free, sample.memory_available_bytes);
         if changed != is_first {
             self.report(free);
         }
         if is_low {
-            // Only while it is really low: between the marks, what runs may go on.
+            // Between the watermarks running sandboxes may continue.
             if free < self.marks.low {
                 self.pause_writers().await;
             }
-            return CENSUS_UNDER_PRESSURE;
+            return PRESSURE_CENSUS_INTERVAL;
         }
         Duration::from_millis(self.marks.sample_again_ms(free))
     }
 
-    fn failed(&mut self, error: &dyn fmt::Display) -> Duration {
+    fn sample_failed(&mut self, error: &dyn fmt::Display) -> Duration {
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, "cannot sample the free disk and memory of the host; keeping the last decision");
         }
-        CENSUS_EVERY
+        CENSUS_INTERVAL
     }
 
     fn publish(&self, free: u64, memory_available_bytes: u64) {
@@ -129,7 +134,7 @@ impl Watcher {
             reserve_mb: reserve / MB,
         });
         let promisable =
-            promisable_disk_mb(free, self.occupied, self.watch.disk_reserve_bytes, self.watch.disk_most_mb);
+            promisable_disk_mb(free, self.occupied, self.watch.disk_reserve_bytes, self.watch.disk_limit_mb);
         self.services.ledger.set_disk(promisable, self.watch.disk_overcommit);
         self.services.ledger.set_shortages(disk, memory);
     }
@@ -146,38 +151,37 @@ impl Watcher {
         }
     }
 
-    /// Looks at what every sandbox has written. Under pressure the baseline stays, so that slow writers are found too.
+    /// Measures what every sandbox has written. Under pressure the baseline stays, so that slow writers are found
+    /// too.
     async fn census(&mut self, pressure: Pressure) {
         self.last_census = Some(Instant::now());
         let services = &self.services;
         let ids: Vec<SandboxId> =
             services.registry.records().iter().map(|record| record.id.clone()).collect();
-        let looks = futures_util::stream::iter(ids).map(|id| async move {
+        let disk_uses = futures_util::stream::iter(ids).map(|id| async move {
             let used = services.host.driver().disk_use(&id).await.unwrap_or_default();
             (id, used)
         });
-        let found: Vec<_> = looks.buffer_unordered(AT_ONCE).collect().await;
+        let found: Vec<_> = disk_uses.buffer_unordered(CONCURRENCY).collect().await;
         self.occupied = found.iter().map(|(_, used)| used.allocated).sum();
         self.dirty = found.iter().map(|(_, used)| used.dirty).sum();
         let written = found.into_iter().map(|(id, used)| (id, used.allocated + used.dirty)).collect();
         let last = std::mem::replace(&mut self.written, written);
         match self.last_baseline {
-            // A daemon that starts on a full disk does not know who writes until the next census.
-            None => self.written_before = self.written.clone(),
-            Some(at) if pressure == Pressure::None && at.elapsed() >= CENSUS_EVERY => {
-                self.written_before = last;
-            }
+            // The first census is the baseline: a daemon that starts on a full disk finds writers at the second one.
+            None => self.baseline = self.written.clone(),
+            Some(at) if pressure == Pressure::None && at.elapsed() >= CENSUS_INTERVAL => self.baseline = last,
             Some(_) => return,
         }
         self.last_baseline = Some(Instant::now());
     }
 
-    /// Pauses every running sandbox that has written, the one that wrote most first.
+    /// Pauses the running sandboxes that are writers, starting with the one that wrote most.
     async fn pause_writers(&mut self) {
         let mut writers: Vec<(u64, SandboxId, ActorHandle)> = Vec::new();
         for (id, written) in &self.written {
-            // A sandbox that is new since then has written all it has.
-            let before = self.written_before.get(id).copied().unwrap_or(0);
+            // A sandbox that was created since then has no baseline.
+            let before = self.baseline.get(id).copied().unwrap_or(0);
             let more = written.saturating_sub(before);
             let handle = self
                 .services
@@ -190,14 +194,14 @@ impl Watcher {
         }
         writers.sort_by_key(|(more, ..)| std::cmp::Reverse(*more));
         futures_util::stream::iter(writers)
-            .for_each_concurrent(AT_ONCE, async |(more, id, handle)| {
-                let asked = handle.request(|reply| ActorRequest::Pause { reason: DISK_PRESSURE, reply });
-                match tokio::time::timeout(PAUSE_PATIENCE, asked).await {
+            .for_each_concurrent(CONCURRENCY, async |(more, id, handle)| {
+                let pausing = handle.request(|reply| ActorRequest::Pause { reason: DISK_PRESSURE, reply });
+                match tokio::time::timeout(PAUSE_TIMEOUT, pausing).await {
                     Ok(Ok(_)) => {
                         tracing::warn!(%id, written_mb = more / MB, "paused a sandbox that wrote while the disk is almost full");
                     }
-                    Ok(Err(error)) => tracing::error!(%id, %error, "could not pause a sandbox that fills the disk"),
-                    Err(_) => tracing::error!(%id, "a sandbox that fills the disk does not pause"),
+                    Ok(Err(error)) => tracing::error!(%id, %error, "could not pause a sandbox that is filling the disk"),
+                    Err(_) => tracing::error!(%id, "pausing a sandbox that is filling the disk timed out"),
                 }
             })
             .await;

@@ -1,4 +1,4 @@
-//! A sandbox that was provisioned ahead of its create: what the warm pool holds and a create claims.
+//! A sandbox that is provisioned and has no owner: the warm pool holds it, a create claims it.
 
 use api::Resources;
 use driver::SandboxSpec;

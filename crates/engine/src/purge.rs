@@ -1,7 +1,7 @@
 //! Deletes expired rows from the store: terminated sandboxes with their events, and idempotency records.
 //!
-//! Runs as a task of the engine. A purge that fails is logged and repeated with the next one; a purge that is cut off has deleted
-//! a part of the rows.
+//! Runs as a task of the engine. A purge that fails is logged and repeated at the next interval. An interrupted purge
+//! has deleted some of the rows.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -24,7 +24,7 @@ use crate::timer::Timer;
 use crate::warm_pool::WarmPool;
 use crate::warm_pool_refill::Refill;
 
-/// What an engine is made of.
+/// The components that an engine is opened with.
 pub struct Parts {
     pub driver: Arc<dyn Driver>,
     pub store: Arc<dyn Store>,
@@ -47,7 +47,7 @@ pub struct Services {
     pub actors: Arc<ActorContext>,
     pub tasks: Tasks,
     pub find_image: FindImage,
-    /// How the host is watched, and what was seen last.
+    /// The configuration of the host watcher, with its last sample.
     pub host_watch: Option<HostWatch>,
 }
 

@@ -14,7 +14,7 @@ use crate::host_watch::HostWatch;
 pub struct EngineSettings {
     pub capacity: Capacity,
     pub quotas: QuotaTable,
-    /// How the host's disk and memory are watched; without, only promises limit what is admitted.
+    /// The host watcher's configuration; if `None`, only reserved capacity limits what is admitted.
     pub host: Option<HostWatch>,
     /// Warm sandboxes, by image.
     pub pool: BTreeMap<String, PoolTarget>,

@@ -1,9 +1,9 @@
-//! Converts bytes to frames and messages, and back. Called by the links of the host and the agent, which need only these
-//! functions and a buffer. A failed encoding does not change the buffer.
+//! Converts bytes to frames and messages, and back. Called by the links of the host and the agent. A failed encoding
+//! does not change the buffer.
 
 use serde::Serialize;
 
-use crate::error::{malformed, whole};
+use crate::error::{expect_no_rest, malformed};
 use crate::{Channel, MAX_DATA, MAX_FRAME, PREFIX, ProtoError, ToGuest, ToHost, validate};
 
 /// Where the first frame in `buf` ends, prefix included; its body is `&buf[PREFIX..end]`. `None`: more bytes are needed.
@@ -26,7 +26,7 @@ pub fn split(buf: &[u8]) -> Result<Option<usize>, ProtoError> {
 /// See [`ProtoError`].
 pub fn decode_to_guest(body: &[u8]) -> Result<ToGuest<'_>, ProtoError> {
     let (message, rest) = postcard::take_from_bytes(body).map_err(|error| malformed(&error))?;
-    whole(rest)?;
+    expect_no_rest(rest)?;
     validate::to_guest(&message)?;
     Ok(message)
 }
@@ -37,7 +37,7 @@ pub fn decode_to_guest(body: &[u8]) -> Result<ToGuest<'_>, ProtoError> {
 /// See [`ProtoError`].
 pub fn decode_to_host(body: &[u8]) -> Result<ToHost<'_>, ProtoError> {
     let (message, rest) = postcard::take_from_bytes(body).map_err(|error| malformed(&error))?;
-    whole(rest)?;
+    expect_no_rest(rest)?;
     validate::to_host(&message)?;
     Ok(message)
 }

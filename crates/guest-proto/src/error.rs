@@ -2,34 +2,34 @@
 //!
 //! The receiver cannot recover from any of them: it ends the link.
 
-/// Why bytes are no frame, a frame is no message, or a message breaks a rule.
+/// An invalid frame or message, or a violation of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtoError {
     /// The length exceeds the maximum of a frame.
-    #[error("a frame of {len} bytes, allowed are {max}")]
+    #[error("a frame has {len} bytes; at most {max} are allowed")]
     TooLong { len: usize, max: usize },
     /// The body is not the encoding of any message.
     #[error("the body of a frame is malformed: {reason}")]
     Malformed { reason: &'static str },
     /// The body is longer than its message.
-    #[error("{extra} bytes too many at the end of a frame")]
+    #[error("a frame has {extra} bytes after its message")]
     Trailing { extra: usize },
     /// The value of a field is invalid.
     #[error("{field} {reason}")]
     Invalid { field: &'static str, reason: &'static str },
     /// A field has too many elements or bytes.
-    #[error("{field} has {got}, allowed are {max}")]
+    #[error("{field} has {got} elements or bytes; at most {max} are allowed")]
     TooMany { field: &'static str, got: usize, max: usize },
     /// More bytes were sent than granted, or more were granted than allowed.
-    #[error("{what} of {got} bytes where {allowed} were open")]
+    #[error("{what} of {got} bytes exceeds the open window of {allowed}")]
     Credit { what: &'static str, got: usize, allowed: usize },
     /// The two sides have no version in common.
-    #[error("the other side speaks versions {their_min} to {theirs}, this side {ours_min} to {ours}")]
+    #[error("the peer supports protocol versions {their_min} to {theirs}, this side {ours_min} to {ours}")]
     Version { theirs: u16, their_min: u16, ours: u16, ours_min: u16 },
 }
 
 /// Fails if bytes follow the message.
-pub(crate) fn whole(rest: &[u8]) -> Result<(), ProtoError> {
+pub(crate) fn expect_no_rest(rest: &[u8]) -> Result<(), ProtoError> {
     if rest.is_empty() { Ok(()) } else { Err(ProtoError::Trailing { extra: rest.len() }) }
 }
 

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{malformed, whole};
+use crate::error::{expect_no_rest, malformed};
 use crate::{MAX_DATA, MAX_PATH, PREFIX, ProtoError, lists};
 
 /// Most bytes in a reply.
@@ -26,7 +26,7 @@ pub const MODE_BITS: u32 = 0o7777;
 /// A file operation. Paths are absolute, and byte strings: the kernel does not require UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileRequest<'a> {
-    /// A file's content: `Content` and the bytes of the range. `offset` counts from the end where `from_end` is set.
+    /// A file's content: `Content` and the bytes of the range. With `from_end`, `offset` counts from the end.
     Read {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         path: &'a [u8],
@@ -47,7 +47,7 @@ pub enum FileRequest<'a> {
         offset: u64,
         limit: u32,
     },
-    /// Replaces a file by the upload in one step: `Stat`.
+    /// Replaces a file by the upload, atomically: `Stat`.
     Write {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         path: &'a [u8],
@@ -147,7 +147,7 @@ pub struct Tally {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
-    /// Devices, fifos and sockets, which are not made.
+    /// Devices, fifos and sockets, which are not created.
     pub skipped: u64,
     pub bytes: u64,
 }
@@ -192,7 +192,7 @@ pub fn split_reply(buf: &[u8]) -> Result<Option<usize>, ProtoError> {
 /// See [`ProtoError`].
 pub fn decode_reply(body: &[u8]) -> Result<FileReply<'_>, ProtoError> {
     let (reply, rest) = postcard::take_from_bytes(body).map_err(|error| malformed(&error))?;
-    whole(rest)?;
+    expect_no_rest(rest)?;
     validate(&reply)?;
     Ok(reply)
 }
@@ -224,7 +224,10 @@ fn validate(reply: &FileReply<'_>) -> Result<(), ProtoError> {
         FileReply::Entry { name, stat } => {
             let odd = name.is_empty() || name.len() > MAX_NAME || name.contains(&0) || name.contains(&b'/');
             if odd || *name == b"." || *name == b".." {
-                return Err(ProtoError::Invalid { field: "a name", reason: "is no name of an entry" });
+                return Err(ProtoError::Invalid {
+                    field: "a name",
+                    reason: "is not a valid name of an entry",
+                });
             }
             target(stat)
         }

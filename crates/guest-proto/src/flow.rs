@@ -4,7 +4,7 @@
 
 use crate::{MAX_WINDOW, ProtoError};
 
-/// What a sender may still send.
+/// The bytes that a sender may still send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Credits {
     left: u32,

@@ -1,41 +1,41 @@
 //! The frames between the host and the agent of a sandbox, and their codec. No I/O: both sides bring their own stream.
 //!
-//! A frame is a little-endian `u32` length and that many bytes of body; a body is one [`ToGuest`] or [`ToHost`] in the
-//! `postcard` encoding. Decoding borrows from the caller's buffer. For any input, decoding ends in a value within
-//! the bounds below or in a [`ProtoError`]: it never panics, and its allocations are bounded by [`MAX_ARGS`] and
-//! [`MAX_ENV`], and grow only with elements that are present.
+//! A frame is a little-endian `u32` length and that many bytes of body; a body is one [`ToGuest`] or [`ToHost`] in
+//! the `postcard` encoding. Decoding borrows from the caller's buffer. For any input, decoding returns a value within
+//! the bounds below or a [`ProtoError`]. It does not panic, and it allocates only for elements that are present, at
+//! most [`MAX_ARGS`] and [`MAX_ENV`] of them.
 //!
-//! The enums are append-only: a new variant is added at the end and raises [`VERSION`]; a side never sends what
-//! the agreed version does not have.
+//! The enums are append-only: a new variant is added at the end and raises [`VERSION`]; a side sends only variants of
+//! the agreed version.
 //!
-//! # The conversation
-//! The host sends `Hello`, the agent answers `Welcome` (or `Bye`, and closes). Then the host starts operations under
-//! numbers of its own choice:
+//! # Message sequence
+//! The host sends `Hello`; the agent answers `Welcome`, or `Bye` and closes. Then the host starts operations under
+//! numbers that it chooses:
 //!
 //! ```text
 //! Setup ──> Done | Refused
 //! Exec  ──> Started, then Data, Eof (stdout, stderr) and Credit (stdin) in any order, last Exited
 //!       └─> Refused
-//! Dial  ──> Opened, then Data, Eof, Credit; over when both sides sent Eof, or at Close
+//! Dial  ──> Opened, then Data, Eof, Credit; ends when both sides sent Eof, or at Close
 //!       └─> Refused (after Opened: the connection broke)
 //! File  ──> Started, then as a command; output and upload have formats of their own: see [`FileReply`]
 //!       └─> Refused
-//! Keep, Take ──> a detached command: see [`KEPT_WINDOW`]
+//! StartDetached, Attach ──> a detached command: see [`DETACHED_WINDOW`]
 //! Kill  ──> ends in the Exited of its operation; Refused(UnknownOp) if there is none
 //! ```
 //!
-//! A frame for an operation that the receiver no longer has is no error, because frames may cross; only
-//! `Kill` is answered. `Exited` ends every channel without an `Eof`.
+//! A frame for an operation that the receiver no longer has is ignored, because frames may cross; only `Kill` is
+//! answered. `Exited` ends every channel without an `Eof`.
 //!
-//! Back-pressure is counted in bytes per operation and channel. Each side may send only what the other granted: at the
-//! start (`window`) and by `Credit`. Sending more is a violation that ends the link; [`Credits`] and [`Window`] do the
-//! counting for the two ends.
+//! Back-pressure is counted in bytes per operation and channel. Each side may send only what the other granted: at
+//! the start (`window`) and by `Credit`. Sending more is a violation that ends the link. [`Credits`] counts for the
+//! sender, [`Window`] for the receiver.
 
 mod codec;
+mod detached;
 mod error;
 mod files;
 mod flow;
-mod kept;
 mod lists;
 mod to_guest;
 mod to_host;
@@ -46,16 +46,16 @@ pub use codec::{
     DataHeader, decode_to_guest, decode_to_host, encode_to_guest, encode_to_host, guest_data_header,
     host_data_header, split,
 };
+pub use detached::{DETACHED_WINDOW, MAX_CELLS, TerminalSize};
 pub use error::ProtoError;
 pub use files::{
     FileErrorKind, FileKind, FileReply, FileRequest, FileStat, LAST_PIECE, MAX_ENTRIES, MAX_NAME, MAX_PIECE,
     MAX_REPLY, MODE_BITS, Tally, decode_reply, encode_reply, piece_header, split_reply,
 };
 pub use flow::{Credits, Window};
-pub use kept::{KEPT_WINDOW, MAX_CELLS, TerminalSize};
 pub use to_guest::{ExecSpec, StdinMode, ToGuest};
 pub use to_host::{Exit, RefusalKind, ToHost};
-pub use version::{FILES_SINCE, KEPT_SINCE, MIN_VERSION, VERSION, negotiate};
+pub use version::{DETACHED_SINCE, FILES_SINCE, MIN_VERSION, VERSION, negotiate};
 
 use serde::{Deserialize, Serialize};
 

@@ -56,11 +56,11 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Bounded<T, MAX
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-        let said = list.size_hint().unwrap_or(0);
-        if said > MAX {
-            return Err(A::Error::invalid_length(said, &self));
+        let claimed = list.size_hint().unwrap_or(0);
+        if claimed > MAX {
+            return Err(A::Error::invalid_length(claimed, &self));
         }
-        let mut out = Vec::with_capacity(said.min(16));
+        let mut out = Vec::with_capacity(claimed.min(16));
         while let Some(item) = list.next_element()? {
             if out.len() == MAX {
                 return Err(A::Error::invalid_length(MAX + 1, &self));

@@ -9,7 +9,7 @@ use crate::{Channel, FileRequest, TerminalSize, lists};
 pub enum ToGuest<'a> {
     /// First message on every link: the versions that the host supports.
     Hello { version: u16, min_version: u16 },
-    /// Make these directories and their parents. Answered by `Done` or `Refused`.
+    /// Create these directories and their parents. Answered by `Done` or `Refused`.
     Setup {
         op: u64,
         #[serde(borrow, deserialize_with = "lists::dirs")]
@@ -22,7 +22,7 @@ pub enum ToGuest<'a> {
         spec: ExecSpec<'a>,
         window: u32,
     },
-    /// Connect to a TCP port of the sandbox's loopback. `window` is the first grant for what comes from it.
+    /// Connect to a TCP port of the sandbox's loopback. `window` is the first grant for the bytes received from it.
     Dial { op: u64, port: u16, window: u32 },
     /// Bytes for a command's stdin or a dialled socket.
     Data {
@@ -50,24 +50,24 @@ pub enum ToGuest<'a> {
         window: u32,
     },
     /// Start a detached command, on a terminal if a size is given. Since version 2, like the following.
-    Keep {
+    StartDetached {
         op: u64,
         #[serde(borrow)]
         spec: ExecSpec<'a>,
         terminal: Option<TerminalSize>,
     },
-    /// Attach to a detached command; the host has this many bytes of each channel.
-    Take { op: u64, stdout: u64, stderr: u64 },
+    /// Attach to a detached command; the host has received this many bytes of each channel.
+    Attach { op: u64, stdout: u64, stderr: u64 },
     /// Change the size of a terminal.
     Resize { op: u64, size: TerminalSize },
     /// Release a detached command.
-    Forget { op: u64 },
+    Release { op: u64 },
 }
 
 /// A command to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecSpec<'a> {
-    /// Program and arguments; a program without a slash is searched in the `PATH` of `env`.
+    /// Program and arguments; a program without a slash is looked up in the `PATH` of `env`.
     #[serde(borrow, deserialize_with = "lists::args")]
     pub argv: Vec<&'a str>,
     /// The whole environment, names and values.

@@ -7,8 +7,8 @@ use crate::{Channel, lists};
 /// A message of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHost<'a> {
-    /// Answer to `Hello`: the version to speak, and the commands that are running or whose `Exited` is still to come.
-    /// They have no credit until the host grants some; detached ones send nothing before `Take`.
+    /// Answer to `Hello`: the agreed version, and the commands that are running or whose `Exited` was not sent yet.
+    /// They have no credit until the host grants some; detached ones send nothing before `Attach`.
     Welcome {
         version: u16,
         agent_version: &'a str,
@@ -32,7 +32,7 @@ pub enum ToHost<'a> {
     Exited { op: u64, exit: Exit, duration_us: u64 },
     /// The operation was not started, or its connection broke. Last message of its operation.
     Refused { op: u64, kind: RefusalKind, message: &'a str },
-    /// The port is connected. `window` is the grant for what is sent to it.
+    /// The port is connected. `window` is the first grant for bytes to it.
     Opened { op: u64, window: u32 },
     /// The `Setup` is done.
     Done { op: u64 },
@@ -41,7 +41,7 @@ pub enum ToHost<'a> {
     /// The agent closes the link because the host broke the protocol.
     Bye { reason: &'a str },
     /// The link is attached to the detached command. `stdin` is the number of bytes of its input received so far, `window` the grant for more. Since version 2.
-    Taken { op: u64, stdin: u64, window: u32 },
+    Attached { op: u64, stdin: u64, window: u32 },
 }
 
 /// How a command ended.

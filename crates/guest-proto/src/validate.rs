@@ -24,7 +24,7 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
         }
         ToGuest::Dial { port, window: size, .. } => {
             if *port == 0 {
-                return Err(invalid("the port", "is 0, allowed are 1 to 65535"));
+                return Err(invalid("the port", "is 0; allowed are 1 to 65535"));
             }
             window(*size)
         }
@@ -40,12 +40,12 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
             window(*size)?;
             file(request)
         }
-        ToGuest::Keep { spec, terminal, .. } => {
+        ToGuest::StartDetached { spec, terminal, .. } => {
             terminal.map_or(Ok(()), terminal_size)?;
             exec(spec)
         }
         ToGuest::Resize { size, .. } => terminal_size(*size),
-        ToGuest::Take { .. } | ToGuest::Forget { .. } => Ok(()),
+        ToGuest::Attach { .. } | ToGuest::Release { .. } => Ok(()),
         ToGuest::Eof { .. } | ToGuest::Kill { .. } | ToGuest::Close { .. } | ToGuest::Ping { .. } => Ok(()),
     }
 }
@@ -59,7 +59,7 @@ pub(crate) fn to_host(message: &ToHost<'_>) -> Result<(), ProtoError> {
         }
         ToHost::Started { window: size, .. }
         | ToHost::Opened { window: size, .. }
-        | ToHost::Taken { window: size, .. } => window(*size),
+        | ToHost::Attached { window: size, .. } => window(*size),
         ToHost::Data { bytes, .. } => at_most("data", bytes.len(), MAX_DATA),
         ToHost::Credit { bytes, .. } => credit(*bytes),
         ToHost::Refused { message, .. } => at_most("a message", message.len(), MAX_MESSAGE),
@@ -102,7 +102,7 @@ fn file(request: &FileRequest<'_>) -> Result<(), ProtoError> {
         }
         FileRequest::Write { path, mode, .. } | FileRequest::MakeDir { path, mode, .. } => {
             if mode.is_some_and(|mode| mode & !MODE_BITS != 0) {
-                return Err(invalid("the mode", "has bits that no mode has"));
+                return Err(invalid("the mode", "has bits above 0o7777"));
             }
             raw_path(path)
         }
@@ -139,7 +139,7 @@ fn terminal_size(size: TerminalSize) -> Result<(), ProtoError> {
     if size.fits() {
         Ok(())
     } else {
-        Err(invalid("the size of a terminal", "is not from 1 to 1000 each way"))
+        Err(invalid("the size of a terminal", "is not from 1 to 1000 columns and rows"))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::ProtoError;
 /// First version with file operations.
 pub const FILES_SINCE: u16 = 2;
 /// First version with detached commands and terminals.
-pub const KEPT_SINCE: u16 = 2;
+pub const DETACHED_SINCE: u16 = 2;
 /// The newest supported version.
 pub const VERSION: u16 = 2;
 /// The oldest supported version.

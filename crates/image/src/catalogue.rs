@@ -1,12 +1,12 @@
-//! Which sources a name has, tried in order. The configuration's `[images]` table adds to the default set or replaces
-//! entries of it.
+//! The sources of each image name, tried in order. The configuration's `[images]` table adds to the default set or
+//! replaces its entries.
 
 use std::collections::BTreeMap;
 
 use crate::error::ImageError;
 use crate::source::Source;
 
-/// What the three default names fall back to has this in common, so that it is built and stored once.
+/// The common base of the three default names' fallbacks, which is built and stored once.
 const DEBIAN_BASE: &str = "debian:bookworm+ca-certificates+curl+git+procps";
 /// An encoded name must fit a file name.
 const NAME_CHARS: usize = 80;
@@ -17,7 +17,7 @@ const SOURCES: usize = 16;
 pub struct Catalogue(BTreeMap<String, Vec<Source>>);
 
 impl Catalogue {
-    /// The names every installation has. `custom` has no source until the operator names one.
+    /// The default names. `custom` has no source until the operator configures one.
     #[must_use]
     pub fn default_set() -> Self {
         let set = [
@@ -40,11 +40,11 @@ impl Catalogue {
         catalogue
     }
 
-    /// Gives a name its sources, in the order they are tried; what it had before is gone.
+    /// Sets the sources of a name, in the order in which they are tried. Replaces existing ones.
     pub fn set<S: AsRef<str>>(&mut self, name: &str, sources: &[S]) -> Result<(), ImageError> {
         check_name(name)?;
         if sources.len() > SOURCES {
-            let reason = format!("it has {} sources, allowed are {SOURCES}", sources.len());
+            let reason = format!("it has {} sources; at most {SOURCES} are allowed", sources.len());
             return Err(ImageError::BadName { name: name.to_owned(), reason });
         }
         let parsed = sources.iter().map(|source| source.as_ref().parse()).collect::<Result<_, _>>()?;
@@ -67,7 +67,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), ImageError> {
     let reason = if name.is_empty() {
         "it is empty".to_owned()
     } else if name.len() > NAME_CHARS {
-        format!("it has {} characters, allowed are {NAME_CHARS}", name.len())
+        format!("it has {} characters; at most {NAME_CHARS} are allowed", name.len())
     } else if !name.bytes().all(|b| b.is_ascii_graphic()) {
         "allowed are printable ASCII characters without spaces".to_owned()
     } else {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_set_parses_and_its_fallbacks_share_a_base() {
+    fn the_default_sources_parse_and_share_a_base() {
         let catalogue = Catalogue::default_set();
         assert_eq!(
             catalogue.names().collect::<Vec<_>>(),

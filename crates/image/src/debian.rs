@@ -1,9 +1,8 @@
-//! A Debian root built on this host by `mmdebstrap`, from the mirror this machine uses. The default catalogue falls back
-//! to it where no registry can be reached.
+//! Builds a Debian root on this host with `mmdebstrap`, from the machine's mirror. The default catalogue falls back
+//! to it if no registry can be reached.
 //!
-//! An image built so has up to four layers: the packages, those beyond the common base apart so that images share it;
-//! Node, if asked for, from the npm registry's own packages; and a small one that says inside, in `/etc/sandbox-image`,
-//! what this is and which versions it has.
+//! Such an image has up to four layers: the common base, which images share; the additional packages; Node from the
+//! npm registry, if requested; and a small one with `/etc/sandbox-image`, which describes the image and its versions.
 
 mod about;
 mod extend;
@@ -37,7 +36,7 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     let mut layers = vec![base.clone()];
     let mut built = vec![(base_key, base_build, base.clone())];
     if !more.is_empty() {
-        // The base's name is its content: packages are added to the very root they were resolved against.
+        // The key contains the id of the base: packages are installed on the root they were resolved against.
         let key = format!("{} + {} {arch}", base.id, more.join("+"));
         let (build, slot) = layer(job, &key, extend::build(job, &base, &more)).await?;
         layers.insert(0, slot.clone());
@@ -58,8 +57,8 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     Ok(Outcome { digest, layers, config, stand_in: about.stand_in, versions: about.versions, built })
 }
 
-/// Splits the common base from the additional packages, so that it is built and stored once. If some package of the base
-/// is missing, there is nothing to share.
+/// Splits the common base from the additional packages, so that it is built and stored once. If a package of the base
+/// is missing, nothing is shared.
 fn split<'a>(packages: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
     if COMMON.iter().all(|common| packages.contains(common)) {
         packages.iter().partition(|package| COMMON.contains(package))
@@ -91,7 +90,7 @@ async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot
     let tar = scratch.path().join("root.tar");
     let mut command = contained("mmdebstrap");
     command.args(["--quiet", "--variant=minbase", "--format=tar"]);
-    // A sandbox has its own /dev, and names and name servers of its own, not this host's.
+    // A sandbox has its own /dev, host name and name servers instead of this host's.
     command.args(["--skip=output/dev", r#"--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/hostname""#]);
     if !packages.is_empty() {
         command.arg(format!("--include={}", packages.join(",")));
@@ -99,7 +98,7 @@ async fn bootstrap(job: &Job, suite: &str, packages: &[&str]) -> Result<Arc<Slot
     command.arg(suite).arg(&tar).env("TMPDIR", scratch.path()).env("LC_ALL", "C.UTF-8");
     run("mmdebstrap", command, scratch.path(), BUILD_LIMIT).await?;
     let (unpacked, tree) = job.unpack_file(tar, Whiteouts::Refuse).await?;
-    job.adopt(&unpacked.diff_id, tree).await
+    job.add_layer(&unpacked.diff_id, tree).await
 }
 
 /// Reads a text file of an untrusted tree, up to a bound and without following links.
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_common_base_is_built_apart() {
+    fn the_common_base_is_split_off() {
         let whole = ["ca-certificates", "curl", "git", "procps", "python3"];
         assert_eq!(split(&whole), (COMMON.to_vec(), vec!["python3"]));
         assert_eq!(split(&COMMON), (COMMON.to_vec(), vec![]));

@@ -45,13 +45,13 @@ pub struct Failure {
 pub enum FailureKind {
     /// The registry, mirror or file could not be reached at all.
     Unreachable,
-    /// The source answers, but has no such image.
+    /// The source responds, but has no such image.
     NotFound,
     /// The source requires credentials, or rejected them.
     Denied,
     /// The content has a wrong digest, is hostile, or has an unsupported form.
     Refused,
-    /// It exceeds the configured limits.
+    /// The image exceeds the configured limits.
     TooBig,
     /// A program on this host is missing or failed.
     Tool,

@@ -1,5 +1,5 @@
-//! The internal error of this crate: a kind and a reason. [`crate::images`] turns it into a public
-//! [`crate::Failure`] once it is known which source it belongs to.
+//! The internal error of this crate: a kind and a reason. [`crate::images`] converts it to a public
+//! [`crate::Failure`] with the source.
 
 use crate::error::FailureKind;
 
@@ -27,7 +27,7 @@ impl Fault {
         Self::new(FailureKind::Tool, reason)
     }
 
-    /// For `map_err`: an I/O error with the step it broke.
+    /// For `map_err`: an I/O error with the step that failed.
     pub(crate) fn io<E: std::fmt::Display>(step: impl Into<String>) -> impl FnOnce(E) -> Self {
         let step = step.into();
         move |e| Self::new(FailureKind::Io, format!("{step}: {e}"))

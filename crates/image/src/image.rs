@@ -1,4 +1,4 @@
-//! What an image is once it is on this host.
+//! An image on this host.
 
 use std::path::PathBuf;
 
@@ -8,27 +8,27 @@ use time::OffsetDateTime;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub name: String,
-    /// The source it really came from.
+    /// The source from which it was pulled.
     pub source: String,
-    /// `sha256:…` of what it was made from: the manifest, or the archive.
+    /// `sha256:…` of the manifest or the archive.
     pub digest: String,
     /// Unpacked layers, topmost first, owned by the image's own user ids (0 to 65535).
     pub layers: Vec<PathBuf>,
     pub config: ImageConfig,
-    /// Set where the image only stands in for what its name promises: a sentence for people.
+    /// Set for a stand-in: a sentence that explains it to users.
     pub stand_in: Option<String>,
-    /// The versions of the programs that matter, where they are known: `("python", "3.11.2")`.
+    /// Known versions of programs: `("python", "3.11.2")`.
     pub versions: Vec<(String, String)>,
-    /// Disk the layers take, counting layers that other images share.
+    /// Bytes of the layers on disk, including layers that other images share.
     pub size_bytes: u64,
     pub created_at: OffsetDateTime,
 }
 
-/// What of an image's configuration applies. `Entrypoint` and `Cmd` are not read: a sandbox runs the agent.
+/// The used part of an image's configuration. `Entrypoint` and `Cmd` are not used: a sandbox runs the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ImageConfig {
     pub env: Vec<(String, String)>,
     pub workdir: Option<String>,
-    /// `USER` of the image. Kept to be shown; commands run as the sandbox's root all the same.
+    /// `USER` of the image. Only shown; commands run as the sandbox's root.
     pub user: Option<String>,
 }

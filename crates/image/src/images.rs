@@ -1,7 +1,8 @@
-//! The front of the crate: what is here, and getting what is not. One task a pull, owned here, shared by all who ask.
+//! The public interface of the crate: lists the images of this host and pulls missing ones. Each pull has one task,
+//! shared by all its callers.
 
+mod active_pulls;
 mod fetch;
-mod flight;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -15,12 +16,12 @@ use crate::image::Image;
 use crate::job::Builds;
 use crate::layers::LayerTable;
 use crate::limits::Limits;
-use crate::oci::{Reach, RegistryOptions};
+use crate::oci::{RegistryOptions, UnreachableRegistries};
 use crate::progress::{Progress, ProgressFn};
 use crate::source::Source;
 use crate::store::{Record, Store};
 
-use flight::{Flights, Task};
+use active_pulls::{ActivePulls, Task};
 
 /// How images are fetched.
 #[derive(Debug, Clone, Default)]
@@ -29,10 +30,10 @@ pub struct Options {
     pub registry: RegistryOptions,
 }
 
-/// Layers that unpack at the same time in this process: it is work for the processor and the disk.
+/// Layers that unpack at the same time in this process, which bounds the load of processor and disk.
 const UNPACKS: usize = 2;
 
-/// The images of this host. Cheap to clone; all clones are one.
+/// The images of this host. Clones share their state.
 #[derive(Clone)]
 pub struct Images {
     inner: Arc<Inner>,
@@ -43,10 +44,10 @@ struct Inner {
     catalogue: Catalogue,
     options: Options,
     cache: RwLock<HashMap<String, Arc<Image>>>,
-    flights: Mutex<Flights>,
+    active_pulls: Mutex<ActivePulls>,
     layers: Arc<LayerTable>,
     unpacks: Arc<Semaphore>,
-    reach: Reach,
+    unreachable_registries: UnreachableRegistries,
 }
 
 /// The result of a garbage collection.
@@ -60,16 +61,17 @@ pub enum Collected {
 }
 
 impl Images {
-    /// Opens the image directory `root`, makes it if need be, and removes what died half-way. Reads every record.
+    /// Opens the image directory `root`, creates it if it does not exist, removes the work of dead processes, and
+    /// reads all records.
     pub fn open(root: &Path, catalogue: Catalogue, options: Options) -> Result<Self, ImageError> {
         let fail = |e| ImageError::store(format!("open {}", root.display()), e);
         let store = Arc::new(Store::open(root).map_err(fail)?);
         let inner = Inner {
             cache: RwLock::default(),
-            flights: Mutex::default(),
+            active_pulls: Mutex::default(),
             layers: Arc::default(),
             unpacks: Arc::new(Semaphore::new(UNPACKS)),
-            reach: Reach::new(options.registry.unreachable_for),
+            unreachable_registries: UnreachableRegistries::new(options.registry.unreachable_for),
             store,
             catalogue,
             options,
@@ -100,16 +102,17 @@ impl Images {
         }
         if self.inner.catalogue.sources(name).is_none_or(<[Source]>::is_empty) {
             // Another process may have imported it.
-            if let Some(image) = self.look(name).await? {
+            if let Some(image) = self.find_on_disk(name).await? {
                 return Ok(image);
             }
         }
         let sources = self.sources(name)?;
-        self.inner.fly(Task::new(name, sources, Builds::Reuse), progress).await
+        self.inner.join_or_start(Task::new(name, sources, Builds::Reuse), progress).await
     }
 
-    /// Fetches the image again. Sources after the one that it came from are not tried, so a real image is not replaced by a
-    /// stand-in. Sandboxes keep the old layers as long as these are passed to [`Self::collect_garbage`].
+    /// Pulls the image again. Sources after the one of the current image are not tried, so a real image is not
+    /// replaced by a stand-in. Sandboxes keep the old layers as long as these are passed to
+    /// [`Self::collect_garbage`].
     pub async fn pull(&self, name: &str, progress: ProgressFn) -> Result<Arc<Image>, ImageError> {
         let mut sources = self.sources(name)?;
         if let Some(image) = self.inner.cached(name)
@@ -117,11 +120,11 @@ impl Images {
         {
             sources.truncate(at + 1);
         }
-        self.inner.reach.forget();
-        self.inner.fly(Task::new(name, sources, Builds::Renew), progress).await
+        self.inner.unreachable_registries.forget();
+        self.inner.join_or_start(Task::new(name, sources, Builds::Renew), progress).await
     }
 
-    /// Fetches `source` and keeps it under `name`, in the catalogue or not, in place of what the name had.
+    /// Pulls `source` and stores it as `name`, which may be outside the catalogue. Replaces an existing image.
     pub async fn import(
         &self,
         name: &str,
@@ -129,10 +132,10 @@ impl Images {
         progress: ProgressFn,
     ) -> Result<Arc<Image>, ImageError> {
         check_name(name)?;
-        self.inner.fly(Task::import(name, source), progress).await
+        self.inner.join_or_start(Task::import(name, source), progress).await
     }
 
-    /// Every image on this host, also those another process fetched, by name.
+    /// All images on this host by name, including those that another process pulled.
     pub async fn list(&self) -> Result<Vec<Arc<Image>>, ImageError> {
         self.blocking("list the images", |inner| inner.reload()).await?;
         let cache = self.inner.cache.read().unwrap_or_else(PoisonError::into_inner);
@@ -141,21 +144,21 @@ impl Images {
         Ok(images)
     }
 
-    /// The image if it is on this host, also one that another process fetched.
+    /// The image if it is on this host, including one that another process pulled.
     pub async fn find(&self, name: &str) -> Result<Option<Arc<Image>>, ImageError> {
         match self.inner.cached(name) {
             Some(image) => Ok(Some(image)),
-            None => self.look(name).await,
+            None => self.find_on_disk(name).await,
         }
     }
 
-    /// The pulls of this process that are under way, in no order. Looks in memory only; costs the pulls nothing.
+    /// The pulls in progress in this process, in no order. Reads memory only.
     #[must_use]
     pub fn pulls(&self) -> Vec<Progress> {
-        self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner).progress()
+        self.inner.active_pulls.lock().unwrap_or_else(PoisonError::into_inner).progress()
     }
 
-    /// Whether the operator's catalogue has this name, here or not.
+    /// Whether the operator's catalogue has this name, whether or not the image is on this host.
     #[must_use]
     pub fn is_in_catalogue(&self, name: &str) -> bool {
         self.inner.catalogue.sources(name).is_some()
@@ -171,9 +174,9 @@ impl Images {
         .await
     }
 
-    /// Removes the layers that neither an image nor `in_use` names. `in_use` holds the layers (paths as in
-    /// [`Image::layers`], or their last components) of every sandbox there is and of those about to be made. Only the
-    /// process that knows all sandboxes may call this.
+    /// Removes the layers that neither an image nor `in_use` names. `in_use` contains the layers (paths as in
+    /// [`Image::layers`], or their last components) of all sandboxes and of those being created. Only the process
+    /// that knows all sandboxes may call this.
     pub async fn collect_garbage(&self, in_use: &HashSet<PathBuf>) -> Result<Collected, ImageError> {
         let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
         let in_use: HashSet<String> = in_use.iter().filter_map(name).collect();
@@ -182,15 +185,15 @@ impl Images {
 
     /// Cancels all pulls and waits until they have ended; their callers get an error.
     pub async fn close(&self) {
-        let mut tasks = self.inner.flights.lock().unwrap_or_else(PoisonError::into_inner).take_tasks();
+        let mut tasks = self.inner.active_pulls.lock().unwrap_or_else(PoisonError::into_inner).take_tasks();
         tasks.shutdown().await;
     }
 
-    /// On the disk.
-    async fn look(&self, name: &str) -> Result<Option<Arc<Image>>, ImageError> {
+    /// Reads the record on disk.
+    async fn find_on_disk(&self, name: &str) -> Result<Option<Arc<Image>>, ImageError> {
         let name = name.to_owned();
-        self.blocking("look for an image", move |inner| {
-            Ok(inner.store.record(&name).map(|record| inner.remember(record)))
+        self.blocking("read an image record", move |inner| {
+            Ok(inner.store.record(&name).map(|record| inner.add_to_cache(record)))
         })
         .await
     }
@@ -230,13 +233,14 @@ impl Inner {
         names
     }
 
-    fn remember(&self, record: Record) -> Arc<Image> {
+    fn add_to_cache(&self, record: Record) -> Arc<Image> {
         let image = Arc::new(record.into_image(&self.store));
         self.cache.write().unwrap_or_else(PoisonError::into_inner).insert(image.name.clone(), image.clone());
         image
     }
 
-    /// Reads every record anew. What a pull puts into the cache meanwhile is newer than what was read, and stays.
+    /// Reads all records again. Entries that a pull adds to the cache meanwhile are newer than the read ones, and
+    /// stay.
     fn reload(&self) -> std::io::Result<()> {
         let before = self.cache.read().unwrap_or_else(PoisonError::into_inner).clone();
         let images = self.store.records()?.into_iter().map(|record| {
@@ -260,9 +264,9 @@ impl Inner {
         let mut graves = Vec::new();
         for id in self.store.layer_ids()?.into_iter().filter(|id| !needed.contains(id)) {
             tracing::info!(layer = %id, "layer is no longer used");
-            graves.push(self.store.take_out_layer(&id)?);
+            graves.push(self.store.remove_layer(&id)?);
         }
-        self.store.forget_lost_builds()?;
+        self.store.remove_stale_builds()?;
         // Pulls may continue while the files are removed.
         drop(lock);
         Ok(Collected::Done { layers: graves.len() })

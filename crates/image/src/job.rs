@@ -1,4 +1,5 @@
-//! What one attempt at one source works with, and what it gives. Made by [`crate::images`], used by every kind of source.
+//! The context and the result of one attempt at one source. Created by [`crate::images`], used by all kinds of
+//! sources.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use crate::progress::Meter;
 use crate::store::Store;
 use crate::unpack::{Rules, Unpacked, Whiteouts, unpack};
 
-/// Whether a Debian build of an earlier day will do.
+/// Whether an existing Debian build may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Builds {
     Reuse,
@@ -31,16 +32,16 @@ pub(crate) struct Job {
     pub(crate) unpacks: Arc<Semaphore>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) meter: Arc<Meter>,
-    /// The blocking work of this attempt.
+    /// Tracks the blocking work of this attempt.
     pub(crate) working: TaskTracker,
     pub(crate) builds: Builds,
-    /// The name the image is fetched for.
+    /// The name of the image.
     pub(crate) name: String,
-    /// Why it only stands in, where it does: the sources that failed before.
+    /// For a stand-in the reason: the sources that failed before.
     pub(crate) stands_in_because: Option<String>,
 }
 
-/// An image whose layers are ready, not yet in place.
+/// An image whose layers are unpacked, but not stored yet.
 pub(crate) struct Outcome {
     pub(crate) digest: String,
     /// Topmost first.
@@ -48,11 +49,11 @@ pub(crate) struct Outcome {
     pub(crate) config: ImageConfig,
     pub(crate) stand_in: Option<String>,
     pub(crate) versions: Vec<(String, String)>,
-    /// Builds to remember, by key; held until the layers are in place.
+    /// Builds to record, by key; held until the layers are stored.
     pub(crate) built: Vec<(String, Arc<Build>, Arc<Slot>)>,
 }
 
-/// Tells a blocking unpack that nobody waits for it any more.
+/// Cancels a blocking unpack when its caller stops waiting.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -63,7 +64,7 @@ impl Drop for CancelOnDrop {
 
 impl Job {
     pub(crate) fn scratch(&self) -> Result<TempDir, Fault> {
-        self.store.scratch().map_err(Fault::io("make a work directory"))
+        self.store.scratch().map_err(Fault::io("create a work directory"))
     }
 
     /// Unpacks a file into a new work directory, below [`TREE`].
@@ -88,36 +89,37 @@ impl Job {
     where
         W: FnOnce(&std::path::Path, &Rules) -> Result<Unpacked, Fault> + Send + 'static,
     {
-        let _turn = self.unpacks.acquire().await.map_err(Fault::io("wait for a turn to unpack"))?;
+        let _permit = self.unpacks.acquire().await.map_err(Fault::io("wait for a permit to unpack"))?;
         let scratch = self.scratch()?;
         let cancelled = Arc::new(AtomicBool::new(false));
         let _cancel = CancelOnDrop(cancelled.clone());
         let rules = Rules { whiteouts, budget: self.budget.clone(), cancelled };
         let work = move || {
             let tree = scratch.path().join(TREE);
-            std::fs::create_dir(&tree).map_err(Fault::io("make a work directory"))?;
-            // What an archive says nothing of must not keep the work directory's closed mode.
+            std::fs::create_dir(&tree).map_err(Fault::io("create a work directory"))?;
+            // An archive without an entry for its root must not get the restrictive mode of the work directory.
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            std::fs::set_permissions(&tree, mode).map_err(Fault::io("make a work directory"))?;
+            std::fs::set_permissions(&tree, mode).map_err(Fault::io("create a work directory"))?;
             let unpacked = work(&tree, &rules)?;
             Ok((unpacked, scratch))
         };
-        let (tell, done) = oneshot::channel();
+        let (sender, done) = oneshot::channel();
         self.working.spawn_blocking(move || {
-            // If nobody waits any more, the work directory is removed here, before the task counts as ended.
-            drop(tell.send(work()));
+            // If the receiver was dropped, this removes the work directory before the task counts as ended.
+            drop(sender.send(work()));
         });
         done.await.map_err(Fault::io("unpack"))?
     }
 
-    /// Waits for work that went on after the attempt failed, so that nothing of it is left when that is told.
-    pub(crate) async fn settle(&self) {
+    /// Waits for blocking work that continues after a failed attempt, so that nothing is left when the failure is
+    /// reported.
+    pub(crate) async fn wait_for_work(&self) {
         self.working.close();
         self.working.wait().await;
     }
 
-    /// Gives an unpacked tree its place among the layers; a tree that is there already is thrown away.
-    pub(crate) async fn adopt(&self, id: &str, scratch: TempDir) -> Result<Arc<Slot>, Fault> {
+    /// Adds an unpacked tree to the layers. If the layer exists already, the tree is dropped.
+    pub(crate) async fn add_layer(&self, id: &str, scratch: TempDir) -> Result<Arc<Slot>, Fault> {
         let slot = self.layers.slot(id);
         slot.fill(&self.store, async { Ok(scratch) }).await?;
         Ok(slot)

@@ -1,8 +1,8 @@
-//! Layers being fetched, shared by the pulls of this process: two images with a common layer fetch it once, and the second
-//! can use it before the first is stored.
+//! Layers in progress, shared by the pulls of this process: two images with a common layer fetch it once, and the
+//! second can use it before the first is stored.
 //!
-//! A layer waits in a work directory until the image it belongs to is complete; [`commit`] then moves all of them into
-//! place together. When the last pull that holds a slot fails, the slot and its files are removed.
+//! A layer stays in a work directory until its image is complete; [`commit`] then moves all layers of the image into
+//! the store. When the last pull that holds a slot fails, the slot and its files are removed.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,28 +21,28 @@ pub(crate) const TREE: &str = "tree";
 /// One layer: stored on disk, or unpacked in a work directory.
 pub(crate) struct Slot {
     pub(crate) id: String,
-    waiting: Arc<AsyncMutex<Option<TempDir>>>,
+    pending: Arc<AsyncMutex<Option<TempDir>>>,
 }
 
 impl Slot {
-    /// Makes the layer if it is missing. Concurrent callers wait for it, and try themselves if that fails.
+    /// Creates the layer if it is missing. Concurrent callers wait, and try themselves if the first fails.
     pub(crate) async fn fill(
         &self,
         store: &Store,
         make: impl Future<Output = Result<TempDir, Fault>>,
     ) -> Result<(), Fault> {
-        let mut waiting = self.waiting.lock().await;
-        if waiting.is_none() && !store.has_layer(&self.id) {
-            *waiting = Some(make.await?);
+        let mut pending = self.pending.lock().await;
+        if pending.is_none() && !store.has_layer(&self.id) {
+            *pending = Some(make.await?);
         }
         Ok(())
     }
 
     /// Runs a function on the tree at its current path; the tree is not moved meanwhile.
-    pub(crate) async fn look<T>(&self, store: &Store, look: impl FnOnce(&Path) -> T) -> T {
-        match &*self.waiting.lock().await {
-            Some(scratch) => look(&scratch.path().join(TREE)),
-            None => look(&store.layer_path(&self.id)),
+    pub(crate) async fn with_tree<T>(&self, store: &Store, read: impl FnOnce(&Path) -> T) -> T {
+        match &*self.pending.lock().await {
+            Some(scratch) => read(&scratch.path().join(TREE)),
+            None => read(&store.layer_path(&self.id)),
         }
     }
 }
@@ -60,23 +60,23 @@ pub(crate) struct LayerTable {
 
 impl LayerTable {
     pub(crate) fn slot(&self, id: &str) -> Arc<Slot> {
-        find(&self.slots, id, || Slot { id: id.to_owned(), waiting: Arc::default() })
+        find(&self.slots, id, || Slot { id: id.to_owned(), pending: Arc::default() })
     }
 
-    /// The layer that `make` gives for `key`, made once however many pulls ask at the same time. The caller keeps the
-    /// [`Build`] until it has committed.
+    /// The layer that `make` returns for `key`. Concurrent pulls share one build. The caller keeps the [`Build`]
+    /// until it has committed.
     pub(crate) async fn build(
         &self,
         key: &str,
         make: impl Future<Output = Result<Arc<Slot>, Fault>>,
     ) -> Result<(Arc<Build>, Arc<Slot>), Fault> {
         let build = find(&self.builds, key, Build::default);
-        let mut made = build.0.lock().await;
-        let slot = match &*made {
+        let mut built = build.0.lock().await;
+        let slot = match &*built {
             Some(slot) => slot.clone(),
-            None => made.insert(make.await?).clone(),
+            None => built.insert(make.await?).clone(),
         };
-        drop(made);
+        drop(built);
         Ok((build, slot))
     }
 }
@@ -87,9 +87,9 @@ fn find<T>(table: &Mutex<HashMap<String, Weak<T>>>, key: &str, new: impl FnOnce(
         return found;
     }
     table.retain(|_, slot| slot.strong_count() > 0);
-    let made = Arc::new(new());
-    table.insert(key.to_owned(), Arc::downgrade(&made));
-    made
+    let created = Arc::new(new());
+    table.insert(key.to_owned(), Arc::downgrade(&created));
+    created
 }
 
 /// Moves unpacked layers into the store. The slots stay locked meanwhile, so that no layer is fetched twice.
@@ -100,7 +100,7 @@ pub(crate) async fn commit(store: &Arc<Store>, slots: &[Arc<Slot>]) -> Result<()
     slots.dedup_by(|a, b| a.id == b.id);
     let mut guards = Vec::new();
     for slot in &slots {
-        guards.push((slot.id.clone(), slot.waiting.clone().lock_owned().await));
+        guards.push((slot.id.clone(), slot.pending.clone().lock_owned().await));
     }
     let store = store.clone();
     let moved = tokio::task::spawn_blocking(move || {

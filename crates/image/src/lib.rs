@@ -1,12 +1,12 @@
-//! Images: from a name to unpacked, content-addressed layers that a driver can mount.
+//! Images: resolves a name to unpacked, content-addressed layers that a driver can mount.
 //!
-//! A [`Catalogue`] says which sources a name has. [`Images`] keeps what was fetched under one root directory and fetches
-//! what is missing: from an OCI registry, an OCI layout, a tar or directory, or by building a Debian root. Everything
-//! that comes from a source is taken as hostile: digests are verified, archives that try to leave their directory are
-//! refused, and sizes are bounded.
+//! A [`Catalogue`] lists the sources of each name. [`Images`] stores pulled images below one root directory and pulls
+//! missing ones: from an OCI registry, an OCI layout, a tar or directory, or by building a Debian root. Data from a
+//! source is untrusted: digests are verified, archives with paths outside their directory are refused, and sizes are
+//! bounded.
 //!
-//! A failure leaves nothing behind but what the next [`Images::open`] removes: layers and records appear by rename only.
-//! The engine and the command line call this crate; it knows neither sandboxes nor drivers.
+//! Layers and records appear by rename only. The next [`Images::open`] removes what a failure left. The engine and
+//! the command line call this crate; it does not depend on sandboxes or drivers.
 
 mod catalogue;
 mod debian;

@@ -1,17 +1,17 @@
-//! Bounds on what is unpacked from a source, and the account of what was used.
+//! Limits of unpacked images, and the budget that enforces them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::fault::Fault;
 
-/// What one image may cost. Every bound is refused when passed, never cut off.
+/// The limits of one image. An image that exceeds one is refused, not truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of all files of all layers unpacked, holes counted as if written.
+    /// Bytes of all files of all layers, holes included.
     pub unpacked_bytes: u64,
     /// Files, directories and links of all layers.
     pub entries: u64,
-    /// Unpacked bytes per packed byte, looked at once a layer passed 256 MiB.
+    /// Unpacked bytes per packed byte, checked when a layer exceeds 256 MiB.
     pub ratio: u64,
     /// Bytes of one path.
     pub path_bytes: usize,
@@ -25,7 +25,7 @@ impl Default for Limits {
     }
 }
 
-/// The account of one image against its [`Limits`], shared by the layers that unpack side by side.
+/// The use of one image's [`Limits`], shared by the layers that unpack concurrently.
 #[derive(Debug)]
 pub(crate) struct Budget {
     pub(crate) limits: Limits,

@@ -1,12 +1,12 @@
-//! Images in the OCI form, from a registry or a layout: the manifest for this machine, its configuration and its layers,
-//! every byte verified against the digest that named it.
+//! OCI images from a registry or a layout: the manifest for this machine, its configuration and its layers, each
+//! verified against its digest.
 
 mod credentials;
 mod layout;
 mod manifest;
-mod reach;
 mod registry;
 mod retry;
+mod unreachable;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::progress::Stage;
 use crate::source::LayoutSelect;
 use crate::unpack::Whiteouts;
 
-pub(crate) use reach::Reach;
 pub use registry::RegistryOptions;
+pub(crate) use unreachable::UnreachableRegistries;
 
 use layout::Layout;
 use manifest::{Blob, Chosen};
@@ -38,14 +38,14 @@ enum Origin {
     Layout(Layout),
 }
 
-/// A blob's file: one of ours, thrown away after use, or one of a layout that only is read.
+/// A blob's file: a temporary one, removed after use, or an existing one of a layout.
 enum Fetched {
-    Ours { file: PathBuf, _scratch: TempDir },
-    Theirs(PathBuf),
+    Temporary { file: PathBuf, _scratch: TempDir },
+    Existing(PathBuf),
 }
 
 impl Origin {
-    /// A manifest or index by its digest, or the one the source names. Gives the text and its digest, which it has.
+    /// A manifest or index by its digest, or the one that the source names. Returns the text and its verified digest.
     async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
         match self {
             Self::Registry(registry) => registry.manifest(digest).await,
@@ -58,7 +58,7 @@ impl Origin {
         if blob.size > manifest::TEXT_BYTES {
             let allowed = manifest::TEXT_BYTES;
             return Err(Fault::too_big(format!(
-                "the image's configuration has {} bytes, allowed are {allowed}",
+                "the image's configuration has {} bytes; at most {allowed} are allowed",
                 blob.size
             )));
         }
@@ -66,8 +66,8 @@ impl Origin {
             Self::Registry(registry) => {
                 job.meter.expect_bytes(blob.size);
                 let fetched = registry.blob(blob, job).await?;
-                let Fetched::Ours { file, .. } = &fetched else {
-                    return Err(Fault::refused("no file was fetched"));
+                let Fetched::Temporary { file, .. } = &fetched else {
+                    return Err(Fault::refused("the blob has no file"));
                 };
                 tokio::fs::read(file).await.map_err(Fault::io("read a blob"))
             }
@@ -80,7 +80,7 @@ impl Origin {
             Self::Registry(registry) => registry.blob(blob, job).await,
             Self::Layout(layout) => {
                 job.meter.add(blob.size);
-                layout.blob(&blob.digest).map(Fetched::Theirs)
+                layout.blob(&blob.digest).map(Fetched::Existing)
             }
         }
     }
@@ -90,9 +90,9 @@ pub(crate) async fn from_registry(
     job: &Job,
     reference: &str,
     options: &RegistryOptions,
-    reach: &Reach,
+    unreachable_registries: &UnreachableRegistries,
 ) -> Result<Outcome, Fault> {
-    let registry = Registry::connect(reference, options, reach).await?;
+    let registry = Registry::connect(reference, options, unreachable_registries).await?;
     image(job, &Origin::Registry(registry)).await
 }
 
@@ -111,13 +111,13 @@ async fn image(job: &Job, origin: &Origin) -> Result<Outcome, Fault> {
         )));
     }
     job.meter.stage(Stage::Fetching);
-    let mut wanted: Vec<(Blob, String)> = manifest.layers.into_iter().zip(config.diff_ids).collect();
-    // Topmost first, and each layer once: what a lower copy of a layer has, the upper one hides.
-    wanted.reverse();
+    let mut remaining: Vec<(Blob, String)> = manifest.layers.into_iter().zip(config.diff_ids).collect();
+    // Topmost first, and each layer once: the upper copy of a layer hides the lower one.
+    remaining.reverse();
     let mut seen = std::collections::HashSet::new();
-    wanted.retain(|(_, diff_id)| seen.insert(diff_id.clone()));
+    remaining.retain(|(_, diff_id)| seen.insert(diff_id.clone()));
     let mut fetches = Vec::new();
-    for (blob, diff_id) in &wanted {
+    for (blob, diff_id) in &remaining {
         let missing_bytes = if job.store.has_layer(diff_id) { 0 } else { blob.size };
         job.meter.expect_bytes(missing_bytes);
         fetches.push(layer(job, origin, blob, diff_id, missing_bytes));
@@ -128,7 +128,8 @@ async fn image(job: &Job, origin: &Origin) -> Result<Outcome, Fault> {
     Ok(Outcome { digest, layers, config: config.config, stand_in: None, versions: vec![], built: vec![] })
 }
 
-/// Follows an index to the manifest for this machine. The digest told is that of what the source names.
+/// Follows an index to the manifest for this machine. Returns the digest of the index or manifest that the source
+/// names.
 async fn resolve(origin: &Origin) -> Result<(String, manifest::Manifest), Fault> {
     let (text, first) = origin.manifest(None).await?;
     let mut chosen = manifest::parse(&text)?;
@@ -138,7 +139,7 @@ async fn resolve(origin: &Origin) -> Result<(String, manifest::Manifest), Fault>
             Chosen::Next(digest) => chosen = manifest::parse(&origin.manifest(Some(&digest)).await?.0)?,
         }
     }
-    Err(Fault::refused(format!("the image's index leads to an index more than {} times", manifest::NESTING)))
+    Err(Fault::refused(format!("the image has more than {} nested indexes", manifest::NESTING)))
 }
 
 async fn layer(
@@ -154,17 +155,17 @@ async fn layer(
         by_others = 0;
         let fetched = origin.fetch(blob, job).await?;
         let file = match &fetched {
-            Fetched::Ours { file, .. } | Fetched::Theirs(file) => file.clone(),
+            Fetched::Temporary { file, .. } | Fetched::Existing(file) => file.clone(),
         };
         let (unpacked, scratch) = job.unpack_file(file, Whiteouts::Honour).await?;
-        // A blob from a registry was verified when it was fetched; a layout's is read here for the first time.
+        // A blob from a registry was verified during the transfer; one of a layout is verified here.
         for (what, want, got) in [
             ("blob", blob.digest.as_str(), format!("sha256:{}", unpacked.blob_id)),
             ("unpacked layer", &format!("sha256:{diff_id}"), format!("sha256:{}", unpacked.diff_id)),
         ] {
             if want != got {
                 return Err(Fault::refused(format!(
-                    "the {what} is not what its digest says: want {want}, got {got}"
+                    "the {what} does not match its digest: want {want}, got {got}"
                 )));
             }
         }
@@ -175,7 +176,7 @@ async fn layer(
     Ok(slot)
 }
 
-/// A layer whose root is opaque hides all below it, which overlayfs does not honour at the root of a layer.
+/// Drops the layers below one whose root is opaque: overlayfs ignores that mark at the root of a layer.
 async fn drop_hidden(job: &Job, layers: &mut Vec<Arc<Slot>>) {
     for at in 0..layers.len() {
         let opaque = |tree: &Path| {
@@ -183,14 +184,14 @@ async fn drop_hidden(job: &Job, layers: &mut Vec<Arc<Slot>>) {
             matches!(rustix::fs::getxattr(tree, "trusted.overlay.opaque", &mut value[..]), Ok(1))
                 && value == *b"y"
         };
-        if layers[at].look(&job.store, opaque).await {
+        if layers[at].with_tree(&job.store, opaque).await {
             layers.truncate(at + 1);
             return;
         }
     }
 }
 
-/// What of an image's configuration is used.
+/// The used part of an image's configuration.
 struct Config {
     config: ImageConfig,
     /// In hexadecimal, lowest layer first.

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The stage of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Asking the source what the image consists of.
+    /// Requesting the manifest from the source.
     Resolving,
-    /// Fetching and unpacking; the bytes are those of the packed layers.
+    /// Fetching and unpacking; counts the bytes of the compressed layers.
     Fetching,
     /// Building a Debian root; no byte counts are known.
     Building,
@@ -16,7 +16,7 @@ pub enum Stage {
     Storing,
 }
 
-/// One report. `done_bytes` never passes `total_bytes`; both are 0 where no size is known.
+/// One report. `done_bytes` is at most `total_bytes`; both are 0 if the size is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     pub image: String,
@@ -30,10 +30,10 @@ pub struct Progress {
 pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
 
 const REPORT_EVERY_BYTES: u64 = 256 * 1024;
-/// More listeners of one pull than this are served the result, but no progress.
+/// Limit of listeners of one pull. Further callers get the result without progress.
 const LISTENERS: usize = 1_024;
 
-/// Gathers the bytes of one pull and passes them on, at most every 256 KiB.
+/// Counts the bytes of one pull and reports them every 256 KiB.
 pub(crate) struct Meter {
     image: String,
     state: Mutex<(String, Stage)>,

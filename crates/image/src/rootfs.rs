@@ -1,5 +1,5 @@
-//! A root file system of this host as an image of one layer: a tar as it is, or a directory by way of a tar made of it in
-//! a fixed order. Either way the layer's name is the tar's digest and the same checks apply.
+//! Imports a root file system as an image with one layer: a tar, or a directory that is converted to a tar in a fixed
+//! order. The layer's id is the digest of the tar.
 
 mod walk;
 
@@ -14,7 +14,7 @@ use crate::unpack::{Rules, Unpacked, Whiteouts, unpack};
 
 pub(crate) use walk::Form;
 
-/// What programs are looked for in where an image does not say.
+/// `PATH` for images that do not set one.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub(crate) fn plain_config() -> ImageConfig {
@@ -24,7 +24,7 @@ pub(crate) fn plain_config() -> ImageConfig {
 pub(crate) async fn import(job: &Job, path: &Path) -> Result<Outcome, Fault> {
     let missing = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => {
-            Fault::new(FailureKind::NotFound, format!("{} is not there", path.display()))
+            Fault::new(FailureKind::NotFound, format!("{} does not exist", path.display()))
         }
         _ => Fault::io(format!("open {}", path.display()))(e),
     };
@@ -40,23 +40,20 @@ pub(crate) async fn import(job: &Job, path: &Path) -> Result<Outcome, Fault> {
     };
     check_root(&scratch.path().join(crate::layers::TREE), path)?;
     let digest = format!("sha256:{}", unpacked.blob_id);
-    let layers = vec![job.adopt(&unpacked.diff_id, scratch).await?];
+    let layers = vec![job.add_layer(&unpacked.diff_id, scratch).await?];
     Ok(Outcome { digest, layers, config: plain_config(), stand_in: None, versions: vec![], built: vec![] })
 }
 
-/// An empty archive, or one of something else, is found out now rather than when a sandbox does not start.
+/// Checks that the tree is a root file system, so that the import fails instead of the start of a sandbox.
 fn check_root(tree: &Path, path: &Path) -> Result<(), Fault> {
     let has = |name: &str| tree.join(name).symlink_metadata().is_ok();
     if has("bin") || has("usr") {
         return Ok(());
     }
-    Err(Fault::refused(format!(
-        "{} holds no root file system: there is neither /bin nor /usr in it",
-        path.display()
-    )))
+    Err(Fault::refused(format!("{} is not a root file system: it has neither /bin nor /usr", path.display())))
 }
 
-/// Unpacks a directory by way of a tar that is never stored.
+/// Copies a directory through a tar that is not stored.
 pub(crate) fn copy_dir(dir: PathBuf, form: Form, tree: &Path, rules: &Rules) -> Result<Unpacked, Fault> {
     let (reader, writer) = std::io::pipe().map_err(Fault::io("make a pipe"))?;
     let name = dir.display().to_string();
@@ -65,7 +62,7 @@ pub(crate) fn copy_dir(dir: PathBuf, form: Form, tree: &Path, rules: &Rules) -> 
         thread.spawn(move || walk::write_tar(&dir, form, writer)).map_err(Fault::io("start a thread"))?;
     let unpacked = unpack(reader, tree, rules);
     let walked = walker.join().map_err(|_| Fault::refused(format!("{name} cannot be read")))?;
-    // What stops the reader breaks the writer's pipe: the reader's reason is the true one.
+    // An error of the reader closes the pipe and fails the writer too: the reader's error is the cause.
     let unpacked = unpacked?;
     walked.map_err(Fault::io(format!("read {name}")))?;
     Ok(unpacked)
@@ -88,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn an_upper_directory_keeps_what_it_removes() {
+    fn an_upper_directory_keeps_its_whiteouts() {
         let dir = tempfile::tempdir().unwrap();
         let (upper, first, second) =
             (dir.path().join("upper"), dir.path().join("first"), dir.path().join("second"));
         for made in [&upper.join("opaque"), &first, &second] {
             std::fs::create_dir_all(made).unwrap();
         }
-        // As overlayfs does it: one device, linked under every name that is gone.
+        // overlayfs links one device under the names of all whiteouts.
         assert!(
             Command::new("mknod").arg(upper.join("gone")).args(["c", "0", "0"]).status().unwrap().success()
         );
@@ -109,7 +106,7 @@ mod tests {
         let mut value = [0; 8];
         assert_eq!(getxattr(first.join("opaque"), "trusted.overlay.opaque", &mut value[..]), Ok(1));
         assert!(getxattr(first.join("opaque"), "trusted.overlay.redirect", &mut value[..]).is_err());
-        // A layer is itself such a directory: copied again it is the same.
+        // A layer has the form of an upper directory: a copy of it is identical.
         assert_eq!(copy(&first, Form::Upper, &second, Whiteouts::Honour).unwrap(), copied);
         let refused = copy(&upper, Form::Root, &dir.path().join("second"), Whiteouts::Refuse).unwrap_err();
         assert!(refused.reason.contains("is a device"), "{refused}");

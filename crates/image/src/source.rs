@@ -1,4 +1,4 @@
-//! Image sources as written in the configuration. Pure: no access to disk or network.
+//! Parses the image sources of the configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use crate::error::ImageError;
 /// One source of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// An image in an OCI registry, its registry named.
+    /// An image in an OCI registry.
     Registry { reference: String },
     /// A directory in the OCI image layout.
     OciLayout { dir: PathBuf, select: LayoutSelect },
-    /// A tar (plain, gzip or zstd) or a directory, by what is found there.
+    /// A tar (plain, gzip or zstd) or a directory.
     Rootfs { path: PathBuf },
-    /// A Debian root, built here. `node22` among the packages adds Node 22 and npm.
+    /// A Debian root, built on this host. The package `node22` adds Node 22 and npm.
     Debian { suite: String, packages: Vec<String> },
 }
 
-/// Which image of a layout.
+/// Selects an image of a layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LayoutSelect {
-    /// The only one for this machine.
+    /// The only image for this machine.
     Only,
-    /// The one with this `org.opencontainers.image.ref.name`.
+    /// The image with this `org.opencontainers.image.ref.name`.
     Tag(String),
-    /// The one with this digest.
+    /// The image with this digest.
     Digest(String),
 }
 
@@ -83,14 +83,14 @@ fn rootfs(rest: &str) -> Result<Source, String> {
 fn debian(rest: &str) -> Result<Source, String> {
     let mut parts = rest.split('+');
     let suite = parts.next().unwrap_or_default();
-    if !word(suite, "-.") {
+    if !is_word(suite, "-.") {
         return Err(format!("{suite:?} is not a Debian suite such as bookworm"));
     }
     let packages: Vec<String> = parts.map(str::to_owned).collect();
     if packages.len() > PACKAGES {
-        return Err(format!("it names {} packages, allowed are {PACKAGES}", packages.len()));
+        return Err(format!("it names {} packages; at most {PACKAGES} are allowed", packages.len()));
     }
-    match packages.iter().find(|package| package.len() < 2 || !word(package, "-.")) {
+    match packages.iter().find(|package| package.len() < 2 || !is_word(package, "-.")) {
         Some(bad) => Err(format!(
             "{bad:?} is not a Debian package name (a name with a plus sign cannot be given: name a package that depends on it)"
         )),
@@ -98,14 +98,15 @@ fn debian(rest: &str) -> Result<Source, String> {
     }
 }
 
-/// Lower-case letters, digits and `more`, beginning with a letter or digit, so never an option of a command.
-fn word(text: &str, more: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= 100 && text.starts_with(plain) && text.chars().all(|c| plain(c) || more.contains(c))
+/// Lower-case letters, digits and `more`, beginning with a letter or digit, so that it cannot be an option of a
+/// command.
+fn is_word(text: &str, more: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= 100 && text.starts_with(is_plain) && text.chars().all(|c| is_plain(c) || more.contains(c))
 }
 
 fn registry(text: &str) -> Result<Source, String> {
-    // A default registry would turn a misspelt prefix into a lookup in a registry that nobody meant.
+    // With a default registry, a misspelt prefix would become a lookup in that registry.
     let host = text.split_once('/').map(|(host, _)| host);
     if !host.is_some_and(|host| host == "localhost" || host.contains(['.', ':'])) {
         return Err("an image reference must begin with its registry".to_owned());
@@ -119,7 +120,7 @@ fn registry(text: &str) -> Result<Source, String> {
     Ok(Source::Registry { reference: text.to_owned() })
 }
 
-/// Whether this is `sha256:` and 64 lower-case hexadecimal digits: the one form that reaches paths and addresses.
+/// Whether this is `sha256:` and 64 lower-case hexadecimal digits, the only form used in paths and URLs.
 pub(crate) fn is_sha256(digest: &str) -> bool {
     digest.strip_prefix("sha256:").is_some_and(is_hex64)
 }
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_is_shown() {
+    fn sources_round_trip() {
         let digest = format!("sha256:{}", "a".repeat(64));
         for text in [
             "docker.io/library/ubuntu:24.04",
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused_and_what_is_allowed_is_said() {
+    fn invalid_sources_are_refused_with_the_allowed_form() {
         for text in [
             "",
             "ubuntu:24.04",

@@ -1,11 +1,11 @@
 //! The image directory on disk, and the only module that changes it.
 //!
 //! ```text
-//! layers/<sha256 of the tar>/   unpacked trees, complete from the moment they are there
+//! layers/<sha256 of the tar>/   unpacked trees, complete when they appear
 //! images/<name>.json            records; a record's layers exist
-//! builds/<sha256 of key>.json   the layer that a Debian build produced, so that it is not built twice
+//! builds/<sha256 of key>.json   the layer of a Debian build, for reuse
 //! tmp/<process>/                work in progress of one process, locked while it lives
-//! lock                          shared by every pull, exclusive for collecting garbage
+//! lock                          shared by pulls, exclusive for garbage collection
 //! ```
 //! Layers and records are synced, then renamed into place. A process that dies leaves its `tmp` directory,
 //! unlocked, and the next [`Store::open`] of any process removes it.
@@ -32,15 +32,15 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes the directories, takes a work area, and removes those of processes that died.
+    /// Creates the directories and a work area, and removes the work areas of dead processes.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         for dir in ["layers", "images", "builds", "tmp"] {
             std::fs::create_dir_all(root.join(dir))?;
         }
-        // Layers hold setuid programs; only root may walk in.
+        // Layers contain setuid programs; only root may traverse the directory.
         std::fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
         let root = root.canonicalize()?;
-        // One process at a time, else a new area could be swept between its making and its locking.
+        // One process at a time: otherwise a new area could be swept before it is locked.
         let _opening = lock_file(&root.join("tmp.lock"), FlockOperation::LockExclusive)?;
         sweep(&root.join("tmp"))?;
         let area = tempfile::Builder::new().prefix("p").tempdir_in(root.join("tmp"))?.keep();
@@ -62,12 +62,12 @@ impl Store {
         tempfile::Builder::new().prefix("w").tempdir_in(&self.area)
     }
 
-    /// Taken for the whole of a pull: no layer disappears while it is held. Blocks while another process collects.
+    /// Held during a pull: no layer is removed while it is held. Blocks while another process collects garbage.
     pub(crate) fn lock_for_use(&self) -> io::Result<File> {
         lock_file(&self.root.join("lock"), FlockOperation::LockShared)
     }
 
-    /// Taken to remove layers; `None` while any process pulls.
+    /// Held while layers are removed; `None` while any process pulls.
     pub(crate) fn lock_for_removal(&self) -> io::Result<Option<File>> {
         match lock_file(&self.root.join("lock"), FlockOperation::NonBlockingLockExclusive) {
             Ok(lock) => Ok(Some(lock)),
@@ -86,7 +86,7 @@ impl Store {
         for (id, tree) in trees {
             match std::fs::rename(tree, self.layer_path(id)) {
                 Err(e) if self.has_layer(id) => {
-                    tracing::debug!(layer = %id, error = %e, "layer is there already");
+                    tracing::debug!(layer = %id, error = %e, "layer exists already");
                 }
                 other => other?,
             }
@@ -98,19 +98,19 @@ impl Store {
         self.write_json(&self.record_path(&record.name), record)
     }
 
-    /// Every readable record whose layers are all there. What cannot be read is logged and left for a person.
+    /// All readable records whose layers exist. Others are logged and ignored.
     pub(crate) fn records(&self) -> io::Result<Vec<Record>> {
         let mut records = Vec::new();
         for entry in std::fs::read_dir(self.root.join("images"))? {
             let path = entry?.path();
             match read_json::<Record>(&path) {
                 Ok(record) if self.record_path(&record.name) != path => {
-                    tracing::warn!(path = %path.display(), name = %record.name, "image record under another name ignored");
+                    tracing::warn!(path = %path.display(), name = %record.name, "image record ignored: its file name is that of another image");
                 }
                 Ok(record) => match record.layers.iter().find(|id| !self.has_layer(id)) {
                     None => records.push(record),
                     Some(layer) => {
-                        tracing::warn!(image = %record.name, %layer, "image record ignored: a layer is gone");
+                        tracing::warn!(image = %record.name, %layer, "image record ignored: a layer is missing");
                     }
                 },
                 Err(e) => tracing::warn!(path = %path.display(), error = %e, "image record ignored"),
@@ -124,7 +124,7 @@ impl Store {
         (record.name == name && record.layers.iter().all(|id| self.has_layer(id))).then_some(record)
     }
 
-    /// Returns whether there was one.
+    /// Returns whether the record existed.
     pub(crate) fn remove_record(&self, name: &str) -> io::Result<bool> {
         match std::fs::remove_file(self.record_path(name)) {
             Ok(()) => sync_dir(&self.root.join("images")).map(|()| true),
@@ -133,7 +133,7 @@ impl Store {
         }
     }
 
-    /// The layer an earlier build of `key` gave, if it is still there.
+    /// The layer of an earlier build of `key`, if it still exists.
     pub(crate) fn built(&self, key: &str) -> Option<String> {
         let (have, id) = read_json::<(String, String)>(&self.build_path(key)).ok()?;
         (have == key && self.has_layer(&id)).then_some(id)
@@ -143,7 +143,7 @@ impl Store {
         self.write_json(&self.build_path(key), &(key, layer))
     }
 
-    /// Names of all layers, for collecting garbage.
+    /// Ids of all layers, for garbage collection.
     pub(crate) fn layer_ids(&self) -> io::Result<Vec<String>> {
         let names = std::fs::read_dir(self.root.join("layers"))?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
@@ -152,18 +152,18 @@ impl Store {
     }
 
     /// Moves a layer out of the store; its files are removed when the returned directory is dropped.
-    pub(crate) fn take_out_layer(&self, id: &str) -> io::Result<TempDir> {
+    pub(crate) fn remove_layer(&self, id: &str) -> io::Result<TempDir> {
         let grave = self.scratch()?;
         std::fs::rename(self.layer_path(id), grave.path().join("tree"))?;
         Ok(grave)
     }
 
-    /// Removes the records of builds whose layers are gone.
-    pub(crate) fn forget_lost_builds(&self) -> io::Result<()> {
+    /// Removes the records of builds whose layers are missing.
+    pub(crate) fn remove_stale_builds(&self) -> io::Result<()> {
         for entry in std::fs::read_dir(self.root.join("builds"))? {
             let path = entry?.path();
-            let kept = read_json::<(String, String)>(&path).is_ok_and(|(_, id)| self.has_layer(&id));
-            if !kept {
+            let has_layer = read_json::<(String, String)>(&path).is_ok_and(|(_, id)| self.has_layer(&id));
+            if !has_layer {
                 std::fs::remove_file(path)?;
             }
         }
@@ -190,12 +190,12 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_dir_all(&self.area) {
-            tracing::warn!(area = %self.area.display(), error = %e, "image work area stays until the next start");
+            tracing::warn!(area = %self.area.display(), error = %e, "cannot remove the image work area; the next start removes it");
         }
     }
 }
 
-/// Bytes on disk below `dir`, a file with several names counted once.
+/// Bytes on disk below `dir`. Hard links are counted once.
 pub(crate) fn tree_bytes(dir: &Path) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;
@@ -214,17 +214,20 @@ pub(crate) fn tree_bytes(dir: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// A file name for an image name: what is not a letter, digit, dot, dash or underscore becomes `%` and two digits.
+/// Encodes an image name as a file name: a byte that is not a letter, digit, dot, dash or underscore becomes `%` and
+/// two digits.
 fn encode(name: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02x}") }).collect()
+    let is_literal = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    name.bytes()
+        .map(|b| if is_literal(b) { char::from(b).to_string() } else { format!("%{b:02x}") })
+        .collect()
 }
 
-/// Removes the areas of processes that died: those nobody holds a lock on.
+/// Removes the areas of dead processes, which are unlocked.
 fn sweep(tmp: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(tmp)? {
         match sweep_one(&entry?.path()) {
-            // A process that ends well takes its own area away, at any moment.
+            // A process that ends normally removes its own area concurrently.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             swept => swept?,
         }
@@ -237,7 +240,7 @@ fn sweep_one(path: &Path) -> io::Result<()> {
         return std::fs::remove_file(path);
     }
     if flock(&open_dir(path)?, FlockOperation::NonBlockingLockExclusive).is_ok() {
-        tracing::info!(path = %path.display(), "removing what a dead process left");
+        tracing::info!(path = %path.display(), "removing the work area of a dead process");
         std::fs::remove_dir_all(path)?;
     }
     Ok(())

@@ -1,10 +1,10 @@
-//! Unpacks a tar into a directory, in the form that overlayfs expects of lower layers. Called on blocking threads by all
-//! code that makes a layer.
+//! Unpacks a tar into a directory in the form that overlayfs expects of lower layers. Called on blocking threads by
+//! all code that creates a layer.
 //!
-//! The archive is hostile. Nothing it says reaches outside the directory: every parent is looked up by the kernel with
-//! the directory as its root (`openat2`, `RESOLVE_IN_ROOT`), and the last component is never followed. It cannot plant
-//! devices or the attributes overlayfs trusts, and it pays for every byte and entry from a [`Budget`]. Memory is bounded
-//! whatever it holds. A failure leaves a half-filled directory that the caller throws away.
+//! The archive is untrusted. It cannot write outside the directory: the kernel resolves each parent with the
+//! directory as its root (`openat2`, `RESOLVE_IN_ROOT`), and does not follow the last component. Devices and the
+//! attributes that overlayfs trusts are refused or dropped. Bytes and entries count against a [`Budget`], and memory
+//! is bounded. After a failure the caller removes the partial directory.
 
 mod entry;
 mod name;
@@ -42,11 +42,11 @@ pub(crate) enum Whiteouts {
 pub(crate) struct Rules {
     pub(crate) whiteouts: Whiteouts,
     pub(crate) budget: Arc<Budget>,
-    /// Set to end early.
+    /// Set to cancel.
     pub(crate) cancelled: Arc<AtomicBool>,
 }
 
-/// The digests of an archive, known when it was read to its end.
+/// The digests of a whole archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unpacked {
     /// SHA-256 of the tar, in hexadecimal.
@@ -65,15 +65,15 @@ pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unp
     {
         let mut entries = archive.entries().map_err(unreadable)?;
         loop {
-            // Headers go to memory before the library shows them to us: bound what it may read for one.
+            // The library reads headers into memory before it returns them: bounds what it may read for one.
             allowance.headers();
             let Some(entry) = entries.next() else { break };
             let mut entry = entry.map_err(unreadable)?;
             allowance.data();
             if rules.cancelled.load(Relaxed) {
-                return Err(Fault::new(FailureKind::Io, "unpacking was stopped"));
+                return Err(Fault::new(FailureKind::Io, "unpacking was cancelled"));
             }
-            unpacker.place(&mut entry)?;
+            unpacker.add(&mut entry)?;
             std::io::copy(&mut entry, &mut std::io::sink()).map_err(unreadable)?;
         }
     }
@@ -82,7 +82,7 @@ pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unp
     archive.into_inner().finish()
 }
 
-/// An error of the archive's reader: a limit of ours, or an archive that is broken.
+/// Converts an error of the archive's reader: an exceeded limit, or a malformed archive.
 fn unreadable(e: std::io::Error) -> Fault {
     match e.downcast::<Fault>() {
         Ok(fault) => fault,

@@ -31,8 +31,8 @@ impl Activity {
     pub fn begin(self: &Arc<Self>) -> InFlight {
         self.open.fetch_add(1, Ordering::AcqRel);
         self.ours.fetch_add(1, Ordering::AcqRel);
-        self.moved();
-        InFlight { activity: self.clone(), turn: Turn::Ours }
+        self.record_progress();
+        InFlight { activity: self.clone(), waits_for: WaitsFor::Ours }
     }
 
     /// Whether a request has not received its whole response yet.
@@ -45,8 +45,8 @@ impl Activity {
         self.waiting.register(waker);
     }
 
-    /// The time of the last progress of a request, at first that of the connection's start.
-    pub fn moved_at(&self) -> Instant {
+    /// The time of the last progress of a request; initially the start of the connection.
+    pub fn last_progress(&self) -> Instant {
         self.origin + Duration::from_millis(self.moved_ms.load(Ordering::Acquire))
     }
 
@@ -61,18 +61,18 @@ impl Activity {
     }
 
     fn still_for(&self) -> Duration {
-        self.moved_at().elapsed()
+        self.last_progress().elapsed()
     }
 
-    fn moved(&self) {
+    fn record_progress(&self) {
         let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_ms.store(now_ms, Ordering::Release);
     }
 }
 
-/// Who has to act next in a request.
+/// Whether a request waits for the service or for the client.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum WaitsFor {
     Ours,
     Clients,
 }
@@ -80,27 +80,27 @@ pub enum Turn {
 /// One open request.
 pub struct InFlight {
     activity: Arc<Activity>,
-    turn: Turn,
+    waits_for: WaitsFor,
 }
 
 impl InFlight {
-    pub fn turn(&mut self, turn: Turn) {
-        if self.turn == turn {
+    pub fn set_waits_for(&mut self, waits_for: WaitsFor) {
+        if self.waits_for == waits_for {
             return;
         }
-        match turn {
-            Turn::Ours => self.activity.ours.fetch_add(1, Ordering::AcqRel),
-            Turn::Clients => self.activity.ours.fetch_sub(1, Ordering::AcqRel),
+        match waits_for {
+            WaitsFor::Ours => self.activity.ours.fetch_add(1, Ordering::AcqRel),
+            WaitsFor::Clients => self.activity.ours.fetch_sub(1, Ordering::AcqRel),
         };
-        self.turn = turn;
-        self.activity.moved();
+        self.waits_for = waits_for;
+        self.activity.record_progress();
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.turn(Turn::Clients);
-        self.activity.moved();
+        self.set_waits_for(WaitsFor::Clients);
+        self.activity.record_progress();
         self.activity.open.fetch_sub(1, Ordering::AcqRel);
         self.activity.waiting.wake();
     }
@@ -111,16 +111,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_idle_stalled_or_at_work() {
+    fn a_connection_is_idle_stalled_or_busy() {
         let activity = Activity::new();
         assert!(activity.idle_for().is_some() && activity.stalled_for().is_none());
         let (mut one, two) = (activity.begin(), activity.begin());
         assert!(activity.is_busy() && activity.idle_for().is_none() && activity.stalled_for().is_none());
-        one.turn(Turn::Clients);
-        assert!(activity.stalled_for().is_none(), "the other one still waits for us");
+        one.set_waits_for(WaitsFor::Clients);
+        assert!(activity.stalled_for().is_none(), "the other one still waits for the service");
         drop(two);
         assert!(activity.stalled_for().is_some());
-        one.turn(Turn::Ours);
+        one.set_waits_for(WaitsFor::Ours);
         assert!(activity.stalled_for().is_none());
         drop(one);
         assert!(activity.idle_for().is_some() && !activity.is_busy());

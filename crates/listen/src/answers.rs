@@ -1,5 +1,5 @@
-//! The responses that no router gives: to malformed requests and to plain HTTP. The program makes them, so that they look like its
-//! other responses; this crate only frames them.
+//! Responses that do not come from a router: to malformed requests and to plain HTTP. The program creates them in the
+//! form of its other responses; this crate only frames them.
 
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -37,7 +37,7 @@ impl Fault {
     }
 }
 
-/// Makes the responses that no router gives. Each body is read whole before it is sent, so it should be small.
+/// Creates the responses that do not come from a router. A body is buffered before it is sent, so it should be small.
 pub trait Answers: Send + Sync + 'static {
     /// The response to a request that was refused before routing. `request_id` is the unchecked value of `X-Request-Id`, if the head
     /// could be parsed that far.

@@ -1,6 +1,6 @@
-//! The bodies of requests and responses. A request's body has a time budget while a handler waits for it; a body that is too slow
-//! ends with an error for the handler. A response's body records whether the connection waits for the client or for the
-//! handler, which tells an unread response from an event stream without events.
+//! The bodies of requests and responses. A request's body has a time budget while a handler waits for it; a body
+//! below the minimum rate ends with an error for the handler. A response's body records whether the connection waits
+//! for the client or for the handler, which tells an unread response from an event stream without events.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use crate::activity::{InFlight, Turn};
+use crate::activity::{InFlight, WaitsFor};
 use crate::settings::Limits;
 use crate::unread;
 
@@ -26,7 +26,7 @@ pub enum BodyError {
         "the request body came too slowly: at least {bytes_per_second} bytes a second are expected after {limit_ms} ms"
     )]
     TooSlow { bytes_per_second: u32, limit_ms: u64 },
-    #[error("the request body broke off or is framed wrongly: {0}")]
+    #[error("the request body is truncated or has invalid framing: {0}")]
     Broken(#[from] hyper::Error),
 }
 
@@ -43,12 +43,12 @@ impl Pace {
     }
 }
 
-/// A request's body with its time budget. Waiting uses the budget up, bytes that arrive earn some back.
+/// A request's body with its time budget. Waiting spends the budget, received bytes refill it.
 ///
-/// When a handler drops the body early, the rest is read and discarded for a while, because many clients send the whole body
-/// before they read the response. An HTTP/1 connection does that when it closes; an HTTP/2 stream has no such moment, so the
-/// body does it when it is dropped.
-pub struct Received {
+/// When a handler drops the body early, the rest is read and discarded for a while, because many clients send the
+/// whole body before they read the response. An HTTP/1 connection does that when it closes; for an HTTP/2 stream the
+/// body does it on drop.
+pub struct RequestBody {
     body: Option<Incoming>,
     lingers: Option<Duration>,
     full: Duration,
@@ -59,7 +59,7 @@ pub struct Received {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Received {
+impl RequestBody {
     pub fn new(body: Incoming, version: Version, limits: &Limits, pace: Pace) -> Self {
         let lingers = (version == Version::HTTP_2).then_some(limits.linger_timeout);
         let body = Some(body);
@@ -87,7 +87,7 @@ impl Received {
     }
 }
 
-impl HttpBody for Received {
+impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -123,67 +123,68 @@ impl HttpBody for Received {
     }
 }
 
-impl Drop for Received {
+impl Drop for RequestBody {
     fn drop(&mut self) {
-        if let (Some(patience), Some(body)) = (self.lingers, self.body.take())
+        if let (Some(linger_time), Some(body)) = (self.lingers, self.body.take())
             && !body.is_end_stream()
             && let Ok(runtime) = Handle::try_current()
         {
-            // The task ends with its connection at the latest.
-            runtime.spawn(timeout(patience, swallow(body)));
+            // The task ends when its connection ends, if not before.
+            runtime.spawn(timeout(linger_time, discard(body)));
         }
     }
 }
 
-async fn swallow(mut body: Incoming) {
+async fn discard(mut body: Incoming) {
     while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
-/// The piece in which an HTTP/2 response is handed to its stream: each piece that the client takes restarts the unread timeout.
-const STREAM_PIECE_BYTES: usize = 16 * 1024;
-/// The last piece of an HTTP/2 response. hyper ends the stream's task once this piece is queued, and the timeout with it; a client
-/// that grants a window of one byte makes the connection hold no more than this.
-const LAST_PIECE_BYTES: usize = 1024;
+/// Size of the chunks in which an HTTP/2 response is passed to its stream. Each chunk that the client reads restarts
+/// the unread timeout.
+const STREAM_CHUNK_BYTES: usize = 16 * 1024;
+/// Size of the last chunk of an HTTP/2 response. hyper ends the stream's task, and with it the timeout, once this
+/// chunk is queued. So a client that does not open its window makes the connection hold at most this much.
+const LAST_CHUNK_BYTES: usize = 1024;
 
-/// A response's body, which keeps its request counted as open. The error of a body that breaks off is returned one poll later,
-/// when the bytes before it were flushed: hyper discards what an HTTP/1 connection has not flushed yet.
-pub struct Sent {
+/// A response's body, during which its request counts as open. An error is returned one poll later, after the
+/// previous bytes were flushed: hyper discards bytes that an HTTP/1 connection has not flushed yet.
+pub struct ResponseBody {
     body: Body,
-    /// The rest of a frame that is handed out in pieces.
+    /// The rest of a frame that is passed on in chunks.
     rest: Bytes,
     in_flight: Option<InFlight>,
     broken: Option<axum::Error>,
 }
 
-impl Sent {
+impl ResponseBody {
     pub fn new(body: Body, in_flight: InFlight) -> Self {
         Self { body, rest: Bytes::new(), in_flight: Some(in_flight), broken: None }
     }
 
-    fn turn(&mut self, turn: Turn) {
+    fn set_waits_for(&mut self, waits_for: WaitsFor) {
         if let Some(in_flight) = &mut self.in_flight {
-            in_flight.turn(turn);
+            in_flight.set_waits_for(waits_for);
         }
-        unread::with_stream(|progress| match turn {
-            Turn::Ours => progress.taken(),
-            Turn::Clients => progress.wait_for_client(),
+        unread::with_stream(|progress| match waits_for {
+            WaitsFor::Ours => progress.taken(),
+            WaitsFor::Clients => progress.wait_for_client(),
         });
     }
 
     /// The next piece of `data`, of which the rest waits for the next poll.
-    fn piece(&mut self, mut data: Bytes) -> Bytes {
+    fn next_chunk(&mut self, mut data: Bytes) -> Bytes {
         let is_last = self.body.is_end_stream();
-        let most = if data.len() > STREAM_PIECE_BYTES {
-            STREAM_PIECE_BYTES
-        } else if is_last && data.len() > LAST_PIECE_BYTES {
-            data.len() - LAST_PIECE_BYTES
+        let limit = if data.len() > STREAM_CHUNK_BYTES {
+            STREAM_CHUNK_BYTES
+        } else if is_last && data.len() > LAST_CHUNK_BYTES {
+            data.len() - LAST_CHUNK_BYTES
         } else {
             data.len()
         };
-        let piece = data.split_to(most);
-        // A copy, so that the last piece does not keep the whole body in memory.
-        self.rest = if data.len() <= LAST_PIECE_BYTES { Bytes::copy_from_slice(&data) } else { data };
-        piece
+        let next_chunk = data.split_to(limit);
+        // A copy, so that the last chunk does not hold the whole body in memory.
+        self.rest = if data.len() <= LAST_CHUNK_BYTES { Bytes::copy_from_slice(&data) } else { data };
+        next_chunk
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
@@ -194,7 +195,7 @@ impl Sent {
     }
 }
 
-impl HttpBody for Sent {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -206,7 +207,7 @@ impl HttpBody for Sent {
             self.in_flight = None;
             return Poll::Ready(Some(Err(error)));
         }
-        self.turn(Turn::Ours);
+        self.set_waits_for(WaitsFor::Ours);
         match ready!(self.poll_rest(cx)) {
             Some(Err(error)) => {
                 self.broken = Some(error);
@@ -215,11 +216,11 @@ impl HttpBody for Sent {
             }
             Some(Ok(frame)) => {
                 let frame = match frame.into_data() {
-                    Ok(data) if unread::with_stream(|_| ()).is_some() => Frame::data(self.piece(data)),
+                    Ok(data) if unread::with_stream(|_| ()).is_some() => Frame::data(self.next_chunk(data)),
                     Ok(data) => Frame::data(data),
                     Err(frame) => frame,
                 };
-                self.turn(Turn::Clients);
+                self.set_waits_for(WaitsFor::Clients);
                 Poll::Ready(Some(Ok(frame)))
             }
             None => {

@@ -1,5 +1,5 @@
-//! One connection: detects the protocol, serves requests until the connection ends or the service stops, and sends the last response.
-//! An error ends only this connection. It is logged at debug level, because clients can cause it at will.
+//! One connection: detects the protocol, serves requests until the connection ends or the service stops, and sends
+//! the last response. An error ends only this connection. It is logged at debug level, because clients can cause it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::limiter::ConnectionPermit;
 use crate::redirect::Destination;
 use crate::service::{Dispatch, PeerAddr, Target};
 use crate::settings::Limits;
-use crate::takeover::Slot;
+use crate::takeover::TakeoverSlot;
 use crate::tasks::Tasks;
 use crate::tls::Tls;
 use crate::unread::StreamExecutor;
@@ -33,7 +33,7 @@ use crate::wire::Wire;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The first byte of a TLS connection: a handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// The size of hyper's HTTP/1 buffers beyond a head, which has to fit into one. A client that stops reading fills one.
+/// The size of hyper's HTTP/1 buffers in addition to the largest head. A client that stops reading fills one.
 const HTTP1_SPARE_BYTES: usize = 8 * 1024;
 /// The most encrypted bytes that are not sent yet.
 const TLS_SEND_BYTES: usize = 16 * 1024;
@@ -44,16 +44,16 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 const STREAM_SEND_BYTES: usize = 64 * 1024;
 /// Headers up to this size get an error response of the service; h2 refuses larger ones itself.
 const HTTP2_HEADER_BYTES: u32 = 256 * 1024;
-const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long an idle client has to react to a GOAWAY.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// Timeout for an idle client to react to a GOAWAY.
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same while the service stops.
-const GOODBYE_STOPPING: Duration = Duration::from_secs(1);
+const GOAWAY_TIMEOUT_STOPPING: Duration = Duration::from_secs(1);
 /// The most bytes of a response of [`Answers`].
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// What the connections of one listener share.
+/// The shared state of one listener's connections.
 pub struct Context {
     pub target: Target,
     /// The TLS configuration and the redirect target for plain HTTP.
@@ -87,7 +87,7 @@ pub async fn run(context: Arc<Context>, tcp: TcpStream, peer: SocketAddr, permit
         Err(error) => Err(error.to_string()),
     };
     if let Err(reason) = ended {
-        tracing::debug!(%peer, reason, "a connection broke off");
+        tracing::debug!(%peer, reason, "a connection failed");
     }
 }
 
@@ -111,7 +111,7 @@ async fn prepare(
             let redirect = Target::Redirect(destination.clone());
             return Ok(Some((Wire::plain(tcp, limits.write_timeout), Some(Protocol::Http1), redirect)));
         }
-        // A client that has sent nothing yet holds no handshake slot.
+        // A client that has not sent anything yet holds no handshake slot.
         let _handshake = permit.handshake().await;
         let acceptor = TlsAcceptor::from(tls.server_config());
         let stream =
@@ -137,12 +137,12 @@ async fn sniff(
     target: Target,
 ) -> io::Result<Option<(Wire, Protocol, Target)>> {
     let mut read = Vec::with_capacity(PREFACE.len());
-    let mut patience = limits.idle_timeout;
+    let mut time_left = limits.idle_timeout;
     loop {
         let mut bytes = [0; PREFACE.len()];
-        let most = PREFACE.len() - read.len();
-        let Ok(count) = timeout(patience, wire.read(&mut bytes[..most])).await else {
-            // The bytes may be half a head, which the gate answers.
+        let limit = PREFACE.len() - read.len();
+        let Ok(count) = timeout(time_left, wire.read(&mut bytes[..limit])).await else {
+            // The bytes may be a partial head, which the gate answers.
             break;
         };
         let count = count?;
@@ -150,13 +150,13 @@ async fn sniff(
         if count == 0 || !PREFACE.starts_with(&read) || read.len() == PREFACE.len() {
             break;
         }
-        patience = limits.head_timeout;
+        time_left = limits.head_timeout;
     }
     if read.is_empty() {
         return Ok(None);
     }
     let protocol = if read == PREFACE { Protocol::Http2 } else { Protocol::Http1 };
-    wire.unread(read);
+    wire.push_back(read);
     Ok(Some((wire, protocol, target)))
 }
 
@@ -164,7 +164,7 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     let activity = Activity::new();
     let host = if matches!(target, Target::Redirect(_)) { HostRule::Any } else { HostRule::Required };
     let gate = Gate::new(wire, activity.clone(), context.limits.clone(), host);
-    let slot = Slot::default();
+    let slot = TakeoverSlot::default();
     let mut connection = http1::Builder::new()
         // The gate has the timeout, because hyper would close without a response.
         .header_read_timeout(None)
@@ -193,9 +193,10 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
         sent.map_err(|e| format!("{}: {e}", refusal.fault))?;
     }
     if rest.unfinished {
-        let patience = context.limits.linger_timeout;
-        // Boxed to keep the connection's future small, like everything rare or short in it.
-        Box::pin(rest.wire.linger(if stopping { patience.min(GOODBYE_STOPPING) } else { patience })).await;
+        let time_left = context.limits.linger_timeout;
+        // Boxed to keep the connection's future small.
+        Box::pin(rest.wire.linger(if stopping { time_left.min(GOAWAY_TIMEOUT_STOPPING) } else { time_left }))
+            .await;
     } else {
         rest.wire.close().await;
     }
@@ -207,7 +208,7 @@ fn dispatch(
     target: Target,
     peer: PeerAddr,
     activity: Arc<Activity>,
-    slot: Option<Slot>,
+    slot: Option<TakeoverSlot>,
 ) -> Dispatch {
     Dispatch {
         target,
@@ -274,48 +275,49 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(STREAM_SEND_BYTES)
         .max_header_list_size(HTTP2_HEADER_BYTES)
-        .keep_alive_interval(PING_EVERY)
+        .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .serve_connection(TokioIo::new(wire), dispatch(context, target, peer, activity.clone(), None));
     let mut connection = std::pin::pin!(connection);
     let mut stopping = false;
-    let mut look = std::pin::pin!(tokio::time::sleep(limits.idle_timeout.min(limits.write_timeout)));
-    let mut goodbye = None;
+    let mut next_check_timer =
+        std::pin::pin!(tokio::time::sleep(limits.idle_timeout.min(limits.write_timeout)));
+    let mut goaway_deadline = None;
     loop {
         tokio::select! {
             ended = &mut connection => return ended.map_err(|e| e.to_string()),
             () = context.stop.cancelled(), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
-                look.as_mut().reset(tokio::time::Instant::now() + GOODBYE_STOPPING);
+                next_check_timer.as_mut().reset(tokio::time::Instant::now() + GOAWAY_TIMEOUT_STOPPING);
             }
             // The rest of a reset response is gone; what h2 still has queued for it is freed with the connection, so no
             // further streams are accepted on it.
             () = activity.unread.notified() => connection.as_mut().graceful_shutdown(),
-            () = &mut look => {
-                if stopping && activity.idle_for().is_some_and(|still| still >= GOODBYE_STOPPING) {
+            () = &mut next_check_timer => {
+                if stopping && activity.idle_for().is_some_and(|still| still >= GOAWAY_TIMEOUT_STOPPING) {
                     return Err("the client did not close after the GOAWAY of the stopping service".to_owned());
                 }
-                if goodbye.is_some_and(|at| tokio::time::Instant::now() >= at) {
+                if goaway_deadline.is_some_and(|at| tokio::time::Instant::now() >= at) {
                     return Err("the client was idle for too long and did not close after the GOAWAY".to_owned());
                 }
                 if activity.stalled_for().is_some_and(|still| still >= limits.write_timeout) {
                     return Err("the client left all responses unread for too long".to_owned());
                 }
-                if activity.idle_for().is_some_and(|still| still >= limits.idle_timeout) && goodbye.is_none() {
+                if activity.idle_for().is_some_and(|still| still >= limits.idle_timeout) && goaway_deadline.is_none() {
                     connection.as_mut().graceful_shutdown();
-                    goodbye = Some(tokio::time::Instant::now() + GOODBYE);
+                    goaway_deadline = Some(tokio::time::Instant::now() + GOAWAY_TIMEOUT);
                 }
-                let next = goodbye.unwrap_or_else(|| next_look(&activity, limits));
-                let soon = tokio::time::Instant::now() + GOODBYE_STOPPING / 4;
-                look.as_mut().reset(if stopping { next.min(soon) } else { next });
+                let next = goaway_deadline.unwrap_or_else(|| next_check(&activity, limits));
+                let soon = tokio::time::Instant::now() + GOAWAY_TIMEOUT_STOPPING / 4;
+                next_check_timer.as_mut().reset(if stopping { next.min(soon) } else { next });
             }
         }
     }
 }
 
 /// The earliest time at which the connection can have been idle or stalled for too long.
-fn next_look(activity: &Activity, limits: &Limits) -> tokio::time::Instant {
+fn next_check(activity: &Activity, limits: &Limits) -> tokio::time::Instant {
     let (limit, still) = match (activity.idle_for(), activity.stalled_for()) {
         (Some(still), _) => (limits.idle_timeout, still),
         (None, Some(still)) => (limits.write_timeout, still),

@@ -1,5 +1,5 @@
-//! Checks HTTP/1 heads before hyper parses them. hyper alone would respond to a malformed head with a bare status line and to a slow
-//! head not at all, and it accepts some ambiguous framing (docs/adr/0015-heads-are-checked-before-hyper.md).
+//! Checks HTTP/1 heads before hyper parses them. hyper responds to a malformed head with a bare status line, does not
+//! respond to a slow head, and accepts some ambiguous framing (docs/adr/0015-heads-are-checked-before-hyper.md).
 //!
 //! The gate collects each head, checks it (`head`) and then lets hyper read it. It follows the body (`chunks`) to find the next head.
 //! hyper never sees a refused head: after the responses before it, hyper reads the end of the connection, returns the connection, and
@@ -35,7 +35,7 @@ use chunks::Chunks;
 use head::{Framing, Verdict};
 pub use head::{HostRule, Refusal};
 
-/// Bytes of one read. The buffer is on the stack, so that an idle connection holds none.
+/// Bytes of one read. The buffer is on the stack, so that idle connections have no buffer.
 const READ_BYTES: usize = 8192;
 
 enum State {
@@ -55,7 +55,7 @@ enum State {
 pub struct Gate<W> {
     wire: W,
     /// Bytes from the client that hyper has not read yet.
-    held: BytesMut,
+    buffered: BytesMut,
     state: State,
     alarm: Alarm,
     refusal: Option<Refusal>,
@@ -76,8 +76,8 @@ pub struct Rest<W> {
 impl Gate<Wire> {
     /// The connection, with the bytes that hyper has not used: `after` is what hyper has read and not parsed.
     pub fn into_wire(self, after: &[u8]) -> Wire {
-        let Self { mut wire, held, .. } = self;
-        wire.unread([after, &held].concat());
+        let Self { mut wire, buffered, .. } = self;
+        wire.push_back([after, &buffered].concat());
         wire
     }
 }
@@ -88,7 +88,7 @@ impl<W: AsyncRead + Unpin> Gate<W> {
         let state = State::Head { examined: 0, until: None };
         Self {
             wire,
-            held: BytesMut::new(),
+            buffered: BytesMut::new(),
             state,
             alarm,
             refusal: None,
@@ -100,15 +100,15 @@ impl<W: AsyncRead + Unpin> Gate<W> {
     }
 
     pub fn into_rest(self) -> Rest<W> {
-        let between = matches!(self.state, State::Head { .. } | State::Ended) && self.held.is_empty();
+        let between = matches!(self.state, State::Head { .. } | State::Ended) && self.buffered.is_empty();
         let unfinished = !self.closed && (!between || self.refusal.is_some());
         Rest { wire: self.wire, refusal: self.refusal, unfinished }
     }
 
     fn next_head(&mut self) {
         self.state = State::Head { examined: 0, until: None };
-        if self.held.is_empty() {
-            self.held = BytesMut::new();
+        if self.buffered.is_empty() {
+            self.buffered = BytesMut::new();
         }
     }
 
@@ -117,7 +117,7 @@ impl<W: AsyncRead + Unpin> Gate<W> {
         let mut space = [MaybeUninit::<u8>::uninit(); READ_BYTES];
         let mut fresh = ReadBuf::uninit(&mut space);
         ready!(Pin::new(&mut self.wire).poll_read(cx, &mut fresh))?;
-        self.held.extend_from_slice(fresh.filled());
+        self.buffered.extend_from_slice(fresh.filled());
         self.closed |= fresh.filled().is_empty();
         Poll::Ready(Ok(!fresh.filled().is_empty()))
     }
@@ -126,40 +126,41 @@ impl<W: AsyncRead + Unpin> Gate<W> {
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.activity.is_busy() {
-                return self.poll_gone(cx);
+                return self.poll_closed(cx);
             }
             let State::Head { examined, until } = &mut self.state else {
                 return Poll::Ready(Ok(()));
             };
-            if !self.held.is_empty() {
+            if !self.buffered.is_empty() {
                 until.get_or_insert_with(|| Instant::now() + self.limits.head_timeout);
                 // Checked again only after a complete line or when the size has doubled: otherwise a client that sends single
                 // bytes would have the same head parsed thousands of times.
                 let is_due = *examined == 0
-                    || self.held.len() >= 2 * *examined
-                    || self.held.len() > self.limits.max_head_bytes
-                    || self.held[*examined..].contains(&b'\n');
+                    || self.buffered.len() >= 2 * *examined
+                    || self.buffered.len() > self.limits.max_head_bytes
+                    || self.buffered[*examined..].contains(&b'\n');
                 if is_due {
-                    *examined = self.held.len();
-                    match head::check(&self.held, self.limits.max_head_bytes, self.host) {
-                        Ok(Verdict::Whole { bytes, framing }) => return self.let_through(bytes, framing),
+                    *examined = self.buffered.len();
+                    match head::check(&self.buffered, self.limits.max_head_bytes, self.host) {
+                        Ok(Verdict::Whole { bytes, framing }) => return self.pass_head(bytes, framing),
                         Ok(Verdict::Partial) => {}
                         Err(refusal) => return self.refuse(refusal),
                     }
                 }
             }
-            let deadline = until
-                .unwrap_or_else(|| Instant::from_std(self.activity.moved_at()) + self.limits.idle_timeout);
+            let deadline = until.unwrap_or_else(|| {
+                Instant::from_std(self.activity.last_progress()) + self.limits.idle_timeout
+            });
             match self.fill(cx) {
                 Poll::Ready(Ok(true)) => {}
-                Poll::Ready(Ok(false)) if self.held.is_empty() => return self.end(),
+                Poll::Ready(Ok(false)) if self.buffered.is_empty() => return self.end(),
                 Poll::Ready(Ok(false)) => {
                     return self.refuse(Fault::Malformed("it ended in the middle of its head").into());
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
                 Poll::Pending => {
                     ready!(self.alarm.poll(deadline, cx));
-                    if self.held.is_empty() {
+                    if self.buffered.is_empty() {
                         return self.end();
                     }
                     let limit_ms = u64::try_from(self.limits.head_timeout.as_millis()).unwrap_or(u64::MAX);
@@ -171,8 +172,8 @@ impl<W: AsyncRead + Unpin> Gate<W> {
 
     /// While a request is being answered, hyper reads only to notice a closed connection. Pipelined bytes are held, up to the size of
     /// one head. hyper must be woken when the response has ended.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.held.len() < self.limits.max_head_bytes {
+    fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.buffered.len() < self.limits.max_head_bytes {
             match self.fill(cx) {
                 Poll::Ready(Ok(true)) => {}
                 Poll::Ready(Ok(false)) => return self.end(),
@@ -183,17 +184,17 @@ impl<W: AsyncRead + Unpin> Gate<W> {
         // The next byte wakes the task, or the alarm does; a byte that is already held does not.
         let idle = Instant::now() + self.limits.idle_timeout;
         let _ = self.alarm.poll(idle, cx);
-        if !self.held.is_empty() {
+        if !self.buffered.is_empty() {
             self.activity.wake_at_end(cx.waker());
             if !self.activity.is_busy() {
-                // The request ended between the check and the registration, perhaps on another thread.
+                // The request may have ended on another thread between the check and the registration.
                 return Poll::Ready(Ok(()));
             }
         }
         Poll::Pending
     }
 
-    fn let_through(&mut self, bytes: usize, framing: Framing) -> Poll<io::Result<()>> {
+    fn pass_head(&mut self, bytes: usize, framing: Framing) -> Poll<io::Result<()>> {
         let head = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.state = match framing {
             Framing::Length(length) => State::Pass { left: head.saturating_add(length), chunked: false },
@@ -213,9 +214,9 @@ impl<W: AsyncRead + Unpin> Gate<W> {
     }
 
     /// Passes on `count` of the held bytes.
-    fn hand(&mut self, count: usize, out: &mut ReadBuf<'_>) {
-        out.put_slice(&self.held[..count]);
-        self.held.advance(count);
+    fn pass_bytes(&mut self, count: usize, out: &mut ReadBuf<'_>) {
+        out.put_slice(&self.buffered[..count]);
+        self.buffered.advance(count);
     }
 }
 
@@ -233,28 +234,28 @@ impl<W: AsyncRead + Unpin> AsyncRead for Gate<W> {
                 State::Pass { left: 0, chunked: false } => this.next_head(),
                 State::Pass { left: 0, chunked: true } => this.state = State::Body(Chunks::new()),
                 State::Body(chunks) if chunks.ended() => this.next_head(),
-                State::Pass { .. } | State::Body(_) if this.held.is_empty() => {
+                State::Pass { .. } | State::Body(_) if this.buffered.is_empty() => {
                     if !ready!(this.fill(cx))? {
                         return Poll::Ready(Ok(()));
                     }
                 }
                 State::Pass { left, .. } => {
-                    let most = this.held.len().min(out.remaining());
-                    let count = usize::try_from(*left).map_or(most, |left| left.min(most));
+                    let available = this.buffered.len().min(out.remaining());
+                    let count = usize::try_from(*left).map_or(available, |left| left.min(available));
                     *left -= u64::try_from(count).unwrap_or(0);
-                    this.hand(count, out);
+                    this.pass_bytes(count, out);
                     return Poll::Ready(Ok(()));
                 }
                 State::Body(chunks) => {
-                    let most = this.held.len().min(out.remaining());
-                    let Ok(count) = chunks.walk(&this.held[..most]) else {
+                    let available = this.buffered.len().min(out.remaining());
+                    let Ok(count) = chunks.advance(&this.buffered[..available]) else {
                         this.state = State::Ended;
                         return Poll::Ready(Err(io::Error::new(
                             io::ErrorKind::InvalidData,
                             "the body is not valid chunked encoding",
                         )));
                     };
-                    this.hand(count, out);
+                    this.pass_bytes(count, out);
                     return Poll::Ready(Ok(()));
                 }
             }

@@ -1,5 +1,6 @@
-//! The listeners of the service: TLS with its certificates, HTTP/1.1 and HTTP/2, limits on time, size and connections, the redirect
-//! from plain HTTP, and the graceful stop. Requests go to an [`Application`]; this crate knows nothing about their content.
+//! The listeners of the service: TLS with its certificates, HTTP/1.1 and HTTP/2, limits on time, size and
+//! connections, the redirect from plain HTTP, and the graceful stop. Requests go to an [`Application`]; this crate
+//! does not depend on their content.
 //!
 //! The program calls [`bind`] and [`Tls::load`], then [`serve`] once for all its listeners. The first two can fail (an address in
 //! use, a broken certificate), and then nothing is running. Afterwards an error ends at most the connection of the client that

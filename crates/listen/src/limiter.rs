@@ -1,8 +1,8 @@
-//! Limits per source address, which hold before a client has authenticated: open connections and TLS handshakes in progress.
-//! Without them one address could hold every connection of the service. One limiter serves all listeners.
+//! Limits per source address, which apply before a client has authenticated: open connections and TLS handshakes in
+//! progress. Without them one address could use all connections of the service. One limiter serves all listeners.
 //!
-//! An IPv6 client is counted by its /64, because it can choose any address in it. Loopback addresses are counted like all
-//! others, each for itself. Addresses that the program exempts (reverse proxies, which connect for all their clients) are not
+//! An IPv6 client is counted by its /64, because it can choose any address in it. Loopback addresses are counted like
+//! all others. Addresses that the program exempts (reverse proxies, which connect for all their clients) are not
 //! counted.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub type IsExempt = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 const IPV6_SITE: u128 = u128::MAX << 64;
 
-/// What is counted together: an IPv4 address, or the /64 of an IPv6 address.
+/// The unit of counting: an IPv4 address, or the /64 of an IPv6 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Source(u128);
 
@@ -55,7 +55,7 @@ impl ConnectionLimiter {
         })
     }
 
-    /// A permit for one connection from `address`, or `None` when the address has as many as it may.
+    /// A permit for one connection from `address`, or `None` if the address has reached its limit.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         if (self.is_exempt)(address) {
             return Some(ConnectionPermit { counted: None });
@@ -140,7 +140,7 @@ mod tests {
             drop(held);
             assert!(admit(&limiter, three).is_some(), "{three}");
         }
-        assert!(limiter.sources().is_empty(), "an address without connections costs nothing");
+        assert!(limiter.sources().is_empty(), "an address without connections has no entry");
         let proxied: Vec<_> = (0..9).map(|_| admit(&limiter, "10.0.0.1").unwrap()).collect();
         assert_eq!((proxied.len(), limiter.sources().len()), (9, 0));
     }

@@ -1,5 +1,5 @@
-//! The redirect target for plain HTTP: the same host, path and query over HTTPS. Pure. The client's `Host` is used only if it is a
-//! host name or an address, so that it cannot inject a header.
+//! The redirect target for plain HTTP: the same host, path and query over HTTPS. The client's `Host` is used only if
+//! it is a host name or an address, so that it cannot inject a header.
 
 use std::fmt::Write;
 use std::net::Ipv6Addr;
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn host_path_and_query_are_kept_and_the_port_is_ours() {
+    fn host_path_and_query_are_preserved_and_the_port_is_replaced() {
         let rows: [(&[u8], &str, u16, &str); 8] = [
             (b"a.example", "/v1/x?a=b&c=%20", 443, "https://a.example/v1/x?a=b&c=%20"),
             (b"a.example:80", "/", 8443, "https://a.example:8443/"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_none_is_replaced() {
+    fn an_invalid_host_is_replaced() {
         let long = vec![b'a'; 254];
         let odd: [&[u8]; 14] = [
             b"", b" ", b"a b", b"a/b", b"a@b", b"a?b", b"a#b", b"a:b", b"a:99999", b"[::1", b"[x]",
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_out_is_printable() {
+    fn the_location_is_printable() {
         let target = Uri::try_from("/caf\u{e9}?q=\u{20ac}").unwrap();
         let location =
             Destination { host: "h".into(), port: 443 }.location(Some(b"x\r\nSet-Cookie: a"), &target);

@@ -1,5 +1,5 @@
-//! Accepts connections on all listeners until the service stops, and waits for the last of them. The program calls it once for
-//! each router. It owns every task that it starts: dropping its future ends them all.
+//! Accepts connections on all listeners until the service stops, and waits for the last of them. The program calls it
+//! once for each router. It owns its tasks: dropping its future ends them all.
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Passes one request to the application, or answers it with a redirect. HTTP/1 heads were checked before (`gate`); the size of
-//! HTTP/2 heads is checked here, where a response is still possible.
+//! Passes one request to the application, or answers it with a redirect. `gate` has checked HTTP/1 heads; the size of
+//! HTTP/2 heads is checked here, where a response is possible.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use hyper_util::service::TowerToHyperService;
 
 use crate::activity::{Activity, InFlight};
 use crate::answers::{Answers, Fault, REQUEST_ID};
-use crate::body::{Pace, Received, Sent};
+use crate::body::{Pace, RequestBody, ResponseBody};
 use crate::redirect::Destination;
 use crate::settings::{Limits, MAX_HEADERS};
-use crate::takeover::{Slot, Takeover};
+use crate::takeover::{Takeover, TakeoverSlot};
 
 /// HTTP/2 adds this to the size of each header (RFC 9113 section 10.5.1).
 const OVERHEAD_BYTES: usize = 32;
@@ -61,13 +61,13 @@ pub struct Dispatch {
     pub peer: PeerAddr,
     pub activity: Arc<Activity>,
     /// Receives the takeover of a response. `None` over HTTP/2.
-    pub slot: Option<Slot>,
+    pub slot: Option<TakeoverSlot>,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Sent>, Infallible>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
 impl hyper::service::Service<Request<Incoming>> for Dispatch {
-    type Response = Response<Sent>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = Answering;
 
@@ -94,7 +94,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
                 } else {
                     let pace = Pace::default();
                     parts.extensions.insert(pace.clone());
-                    Body::new(Received::new(body, parts.version, &self.limits, pace))
+                    Body::new(RequestBody::new(body, parts.version, &self.limits, pace))
                 };
                 let answer = application.answer(Request::from_parts(parts, body));
                 let (activity, slot) = (Arc::clone(&self.activity), self.slot.clone());
@@ -113,8 +113,8 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
     }
 }
 
-fn counted(response: Response, flight: InFlight) -> Response<Sent> {
-    response.map(|body| Sent::new(body, flight))
+fn counted(response: Response, flight: InFlight) -> Response<ResponseBody> {
+    response.map(|body| ResponseBody::new(body, flight))
 }
 
 fn too_large(request: &Request<Incoming>, limits: &Limits) -> Option<Fault> {

@@ -13,13 +13,13 @@ const BACKLOG: u32 = 1024;
 /// The kernel's send buffer of a connection. The default grows to megabytes for a client that does not read; this size still
 /// carries 10 MB/s at a round trip of 20 ms.
 const SEND_BUFFER_BYTES: usize = 208 * 1024;
-/// A peer that disappeared is noticed after this time and three probes.
+/// A lost peer is detected after this time and three probes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Why an address cannot be listened on.
+/// Why listening on an address failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}; choose another address or end the program that holds it")]
+#[error("cannot listen on {address}: {source}; choose another address or end the program that uses it")]
 pub struct BindError {
     pub address: SocketAddr,
     pub source: io::Error,
@@ -42,7 +42,7 @@ pub(crate) fn tune(listener: &TcpListener, write_timeout: Duration) -> io::Resul
     sockopt::set_socket_send_buffer_size(listener, SEND_BUFFER_BYTES)?;
     sockopt::set_socket_keepalive(listener, true)?;
     sockopt::set_tcp_keepidle(listener, KEEPALIVE_AFTER)?;
-    sockopt::set_tcp_keepintvl(listener, KEEPALIVE_EVERY)?;
+    sockopt::set_tcp_keepintvl(listener, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(listener, 3)?;
     let timeout_ms = u32::try_from(write_timeout.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(listener, timeout_ms)?;
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_limit_becomes_the_hard_one() {
+    fn the_file_limit_is_raised_to_the_hard_limit() {
         let limit = raise_file_limit().unwrap();
         assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), limit);
     }

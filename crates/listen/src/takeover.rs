@@ -27,7 +27,7 @@ impl Takeover {
         Self(Arc::new(Mutex::new(Some(Box::new(move |taken| Box::pin(then(taken)))))))
     }
 
-    /// Keeps a guard until the takeover is over, or dropped unused.
+    /// Holds a guard until the takeover has ended, or is dropped unused.
     pub fn hold(&self, guard: impl Send + 'static) {
         let mut then = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(held) = then.take() else { return };
@@ -73,17 +73,17 @@ impl AsyncWrite for Taken {
 
 /// Holds a connection's takeover until the response is sent.
 #[derive(Clone, Default)]
-pub struct Slot(Arc<Mutex<Option<Waiting>>>);
+pub struct TakeoverSlot(Arc<Mutex<Option<PendingTakeover>>>);
 
-struct Waiting {
+struct PendingTakeover {
     takeover: Takeover,
     /// Keeps the request counted as open, so that the following bytes are not parsed as a request.
     _flight: InFlight,
 }
 
-impl Slot {
+impl TakeoverSlot {
     pub fn put(&self, takeover: Takeover, flight: InFlight) {
-        *self.lock() = Some(Waiting { takeover, _flight: flight });
+        *self.lock() = Some(PendingTakeover { takeover, _flight: flight });
     }
 
     /// Runs the takeover with the connection.
@@ -98,7 +98,7 @@ impl Slot {
         self.lock().is_some()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Waiting>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<PendingTakeover>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! The TLS certificate: self-signed, created and renewed here, or the operator's own. A [`Tls`] always holds a working certificate; if a
-//! new one does not work, the error is logged and the old one stays.
+//! The TLS certificate: self-signed, created and renewed here, or the operator's own. If a new certificate is
+//! unusable, the error is logged and the old one stays in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ pub struct SelfSigned {
 pub enum TlsError {
     #[error("cannot {action} {path}: {source}")]
     File { action: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{path} holds no {what} in PEM; it has to begin with a line such as -----BEGIN {begin}-----")]
+    #[error("{path} has no {what} in PEM; it has to begin with a line such as -----BEGIN {begin}-----")]
     Missing { path: PathBuf, what: &'static str, begin: &'static str },
     #[error("{path} is not valid PEM: {reason}")]
     NotPem { path: PathBuf, reason: String },
@@ -45,7 +45,7 @@ pub enum TlsError {
     #[error("the certificate in {path} cannot be read: it is not a valid X.509 certificate")]
     NotX509 { path: PathBuf },
     #[error(
-        "no certificate can be made for the names {names:?}: {reason}; they have to be DNS names or IP addresses"
+        "cannot create a certificate for the names {names:?}: {reason}; they have to be DNS names or IP addresses"
     )]
     BadNames { names: Vec<String>, reason: String },
 }
@@ -74,7 +74,7 @@ struct Shared {
 struct Loaded {
     server: Arc<ServerConfig>,
     certificate: Certificate,
-    seen: files::Seen,
+    seen: files::FileState,
 }
 
 impl Tls {
@@ -106,7 +106,7 @@ impl Tls {
     }
 
     fn current(&self) -> Loaded {
-        // A panic cannot leave it half-written: it is only replaced as a whole.
+        // The value is replaced as a whole, so a panic cannot leave it inconsistent.
         self.shared.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -121,11 +121,11 @@ fn obtain(config: &TlsConfig, now: OffsetDateTime) -> Result<Loaded, TlsError> {
         TlsConfig::Own { certificate, key } => read(certificate, key),
         TlsConfig::SelfSigned(own) => {
             let (certificate, key) = self_signed::paths(own);
-            match self_signed::keep(own, now) {
+            match self_signed::check_stored(own, now) {
                 self_signed::Verdict::Keep => {}
-                self_signed::Verdict::Make(why) => {
-                    self_signed::make(own, now)?;
-                    tracing::info!(file = %certificate.display(), why, "made a self-signed TLS certificate");
+                self_signed::Verdict::Create(why) => {
+                    self_signed::create(own, now)?;
+                    tracing::info!(file = %certificate.display(), why, "created a self-signed TLS certificate");
                 }
             }
             read(&certificate, &key)
@@ -135,8 +135,8 @@ fn obtain(config: &TlsConfig, now: OffsetDateTime) -> Result<Loaded, TlsError> {
 
 /// Reads a certificate and its key and checks that they match.
 fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
-    // Taken before reading: a change in between is then noticed at the next check.
-    let seen = files::Seen::of(&[certificate, key]);
+    // Before reading the files: the next check then notices a concurrent change.
+    let seen = files::FileState::of(&[certificate, key]);
     let (chain, private) = (files::chain(certificate)?, files::key(key)?);
     let not_x509 = || TlsError::NotX509 { path: certificate.to_owned() };
     let first = chain.first().ok_or_else(not_x509)?;

@@ -39,7 +39,7 @@ impl ResponseProgress {
         self.client_since.store(elapsed_ms + 1, Ordering::Relaxed);
     }
 
-    /// The body is polled: everything before was taken.
+    /// The body is polled: the client has read the previous bytes.
     pub fn taken(&self) {
         self.client_since.store(0, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_response_that_waits_for_its_client_ends_early() {
+    async fn only_a_response_that_waits_for_its_client_times_out() {
         let limit = Duration::from_secs(60);
         let quiet = async {
             tokio::time::sleep(10 * limit).await;

@@ -21,7 +21,7 @@ enum Stream {
 
 pub struct Wire {
     stream: Stream,
-    /// Bytes that were read ahead and are read again first.
+    /// Bytes that were put back and are read first.
     ahead: Vec<u8>,
     write_timeout: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -42,13 +42,13 @@ impl Wire {
     }
 
     /// Puts bytes back, to be read again.
-    pub fn unread(&mut self, bytes: Vec<u8>) {
+    pub fn push_back(&mut self, bytes: Vec<u8>) {
         self.ahead = bytes;
     }
 
-    /// Closes the sending side, then reads and discards for at most `patience`. If unread bytes were left at the close, the kernel
+    /// Closes the sending side, then reads and discards for at most `time`. If unread bytes were left at the close, the kernel
     /// would reset the connection and the client could lose a response that it has not read yet.
-    pub async fn linger(mut self, patience: Duration) {
+    pub async fn linger(mut self, time: Duration) {
         if self.broken {
             return;
         }
@@ -71,8 +71,8 @@ impl Wire {
                 }
             }
         };
-        // Either way the connection is closed now.
-        let _ = tokio::time::timeout(patience, drain).await;
+        // The connection is closed in any case.
+        let _ = tokio::time::timeout(time, drain).await;
     }
 
     /// Closes the sending side without waiting for the client.
@@ -96,7 +96,7 @@ impl Wire {
     }
 
     /// Writes, with the write timeout.
-    fn poll_moving<T>(
+    fn poll_write_with_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(Pin<&mut dyn Duplex>, &mut Context<'_>) -> Poll<io::Result<T>>,
@@ -145,7 +145,7 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_moving(cx, |stream, cx| stream.poll_write(cx, bytes))
+        self.poll_write_with_timeout(cx, |stream, cx| stream.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -153,7 +153,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_moving(cx, |stream, cx| stream.poll_write_vectored(cx, parts))
+        self.poll_write_with_timeout(cx, |stream, cx| stream.poll_write_vectored(cx, parts))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -164,15 +164,16 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_moving(cx, |stream, cx| stream.poll_flush(cx))
+        self.poll_write_with_timeout(cx, |stream, cx| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_moving(cx, |stream, cx| stream.poll_shutdown(cx))
+        self.poll_write_with_timeout(cx, |stream, cx| stream.poll_shutdown(cx))
     }
 }
 
-/// A timer whose deadline often moves later and seldom expires. Moving it later costs nothing until it expires.
+/// A timer whose deadline is often postponed and seldom expires. Postponing does not reset the timer before it
+/// expires.
 pub struct Alarm {
     timer: Pin<Box<Sleep>>,
 }

@@ -24,7 +24,7 @@ const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const BY_SOURCE_ADDRESS: u32 = 1;
 
 /// Deletes all connections that an address opened. Blocks.
-pub fn forget(source: Ipv4Addr) -> io::Result<()> {
+pub fn delete_all(source: Ipv4Addr) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     let address = DefaultNla::new(CTA_IP_V4_SRC, source.octets().to_vec());

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use api::{EgressPolicy, SandboxId};
 use async_trait::async_trait;
 
-/// A sandbox as the network knows it.
+/// The identity of a sandbox in the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
     pub id: SandboxId,
@@ -36,7 +36,7 @@ impl NetError {
     }
 }
 
-/// A network for sandboxes. Every call can be repeated. There is one call at a time for each sandbox.
+/// A network for sandboxes. Calls are idempotent. There is one call at a time for each sandbox.
 #[async_trait]
 pub trait Network: Send + Sync + 'static {
     /// Restores the network of living sandboxes, and removes links and rules of all others. Called once, before any other
@@ -55,7 +55,7 @@ pub trait Network: Send + Sync + 'static {
     /// Puts a policy in force. Connections that it forbids are cut.
     async fn apply(&self, guest: &Guest, policy: &EgressPolicy) -> Result<(), NetError>;
 
-    /// Removes everything of a sandbox. No error if there is nothing.
+    /// Removes the network of a sandbox. No error if it has none.
     async fn unplug(&self, guest: &Guest) -> Result<(), NetError>;
 
     async fn usage(&self, guest: &Guest) -> Usage;
@@ -63,7 +63,7 @@ pub trait Network: Send + Sync + 'static {
     /// The usage of several sandboxes together. Blocks while the kernel lists its links: not for an async worker.
     fn total_usage(&self, guests: &[Guest]) -> Usage;
 
-    /// Stops DNS, proxy and watchers. The host's state stays: sandboxes live on.
+    /// Stops DNS, proxy and watchers. Links and rules stay: sandboxes continue to run.
     async fn close(&self);
 
     /// Removes the shared state, if no sandbox is left.

@@ -37,7 +37,7 @@ pub enum FactState {
 pub fn ranges(settings: &HostSettings) -> Ranges {
     let pool = match settings.pool {
         Pool::Block(block) => Some(block.trunc()),
-        Pool::Auto => pool::remembered_block(&settings.data_dir),
+        Pool::Auto => pool::stored_block(&settings.data_dir),
     };
     settings.ranges(pool)
 }
@@ -76,14 +76,14 @@ impl Gate for ReadOnly {
 
 /// All checks. Changes nothing. Blocks.
 pub fn facts(settings: &HostSettings) -> Vec<Fact> {
-    vec![nft(), forwarding_fact(), others(), closed_fact(settings), pool_fact(settings)]
+    vec![nft(), forwarding_fact(), forwarding_policy_fact(), closed_fact(settings), pool_fact(settings)]
 }
 
 fn good(name: &'static str, message: impl Into<String>) -> Fact {
     Fact { name, state: FactState::Good, message: message.into(), remedy: None }
 }
 
-fn amiss(name: &'static str, state: FactState, message: String, remedy: &str) -> Fact {
+fn problem(name: &'static str, state: FactState, message: String, remedy: &str) -> Fact {
     Fact { name, state, message, remedy: Some(remedy.to_owned()) }
 }
 
@@ -93,40 +93,40 @@ fn nft() -> Fact {
         Ok(output) if output.status.success() => match rule_set() {
             Ok(_) => good("nft", String::from_utf8_lossy(&output.stdout).trim().to_owned()),
             Err(error) => {
-                amiss("nft", FactState::Bad, format!("nft cannot list the host's rules: {error}"), remedy)
+                problem("nft", FactState::Bad, format!("nft cannot list the host's rules: {error}"), remedy)
             }
         },
         Ok(output) => {
-            amiss("nft", FactState::Bad, format!("nft --version failed with {}", output.status), remedy)
+            problem("nft", FactState::Bad, format!("nft --version failed with {}", output.status), remedy)
         }
-        Err(error) => amiss("nft", FactState::Bad, format!("nft cannot be started: {error}"), remedy),
+        Err(error) => problem("nft", FactState::Bad, format!("nft cannot be started: {error}"), remedy),
     }
 }
 
 fn forwarding_fact() -> Fact {
     match forwarding::is_enabled() {
         Ok(true) => good("ip_forward", "net.ipv4.ip_forward is on"),
-        Ok(false) => amiss(
+        Ok(false) => problem(
             "ip_forward",
             FactState::Warning,
             "net.ipv4.ip_forward is off; the daemon sets it when it starts".to_owned(),
             "set it permanently: sysctl -w net.ipv4.ip_forward=1, and a file in /etc/sysctl.d",
         ),
-        Err(error) => amiss("ip_forward", FactState::Bad, error.to_string(), "mount /proc"),
+        Err(error) => problem("ip_forward", FactState::Bad, error.to_string(), "mount /proc"),
     }
 }
 
-/// Finds forward chains of other programs that drop by default: a packet has to pass every table, so ours cannot overrule
-/// them.
-fn others() -> Fact {
+/// Finds forward chains of other programs that drop by default: a packet has to pass all tables, so the daemon's
+/// table cannot overrule them.
+fn forwarding_policy_fact() -> Fact {
     let chains = match rule_set() {
-        Ok(text) => closing_chains(&text),
-        Err(error) => return amiss("forwarding", FactState::Warning, error.to_string(), "see nft"),
+        Ok(text) => dropping_chains(&text),
+        Err(error) => return problem("forwarding", FactState::Warning, error.to_string(), "see nft"),
     };
     if chains.is_empty() {
         return good("forwarding", "no other rules drop forwarded packets by default");
     }
-    amiss(
+    problem(
         "forwarding",
         FactState::Warning,
         format!("forwarded packets are dropped by default in {}", chains.join(", ")),
@@ -144,9 +144,9 @@ fn rule_set() -> io::Result<String> {
 }
 
 /// The base chains, in nft's JSON, that drop forwarded packets by default.
-fn closing_chains(text: &str) -> Vec<String> {
-    let whole: Value = serde_json::from_str(text).unwrap_or_default();
-    let entries = whole.get("nftables").and_then(Value::as_array).cloned().unwrap_or_default();
+fn dropping_chains(text: &str) -> Vec<String> {
+    let rule_set_json: Value = serde_json::from_str(text).unwrap_or_default();
+    let entries = rule_set_json.get("nftables").and_then(Value::as_array).cloned().unwrap_or_default();
     let closing = entries.iter().filter_map(|entry| {
         let chain = entry.get("chain")?;
         let is = |field: &str, value: &str| chain.get(field).and_then(Value::as_str) == Some(value);
@@ -167,15 +167,15 @@ fn closed_fact(settings: &HostSettings) -> Fact {
             "egress.closed is empty; if this host is behind a NAT, list its public address there",
         );
     }
-    let is_in_vain = |opened: &&Ipv4Net| settings.closed.iter().any(|closed| closed.contains(*opened));
-    let in_vain: Vec<Ipv4Net> = settings.allow_private.iter().filter(is_in_vain).copied().collect();
-    if in_vain.is_empty() {
+    let is_ineffective = |opened: &&Ipv4Net| settings.closed.iter().any(|closed| closed.contains(*opened));
+    let ineffective: Vec<Ipv4Net> = settings.allow_private.iter().filter(is_ineffective).copied().collect();
+    if ineffective.is_empty() {
         return good(NAME, format!("egress.closed closes {}", list(&settings.closed)));
     }
-    amiss(
+    problem(
         NAME,
         FactState::Warning,
-        format!("egress.closed closes what egress.allow_private opens: {}", list(&in_vain)),
+        format!("egress.closed closes what egress.allow_private opens: {}", list(&ineffective)),
         "remove it from one of them",
     )
 }
@@ -187,15 +187,15 @@ fn pool_fact(settings: &HostSettings) -> Fact {
     let found = RouteSocket::open().and_then(|socket| Ok((routes::all(&socket)?, links::all(&socket)?)));
     let (routes, links) = match found {
         Ok(found) => found,
-        Err(error) => return amiss("pool", FactState::Warning, error.to_string(), "see the daemon's log"),
+        Err(error) => return problem("pool", FactState::Warning, error.to_string(), "see the daemon's log"),
     };
     let is_sandboxes =
         |index: u32| links.iter().any(|link| link.index == index && pool::is_link_of_sandboxes(&link.name));
-    let others: Vec<_> =
+    let other_routes: Vec<_> =
         routes.into_iter().filter(|route| !route.is_ours && !route.link.is_some_and(is_sandboxes)).collect();
-    match pool::overlapping(block, &others) {
+    match pool::overlapping(block, &other_routes) {
         None => good("pool", format!("{block}, which no other route overlaps")),
-        Some(route) => amiss(
+        Some(route) => problem(
             "pool",
             FactState::Bad,
             format!("{block} overlaps the route {}", route.range),
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_opened_and_closed_is_told() {
+    fn opened_and_closed_ranges_are_reported() {
         let list = |ranges: &[&str]| ranges.iter().map(|range| range.parse().unwrap()).collect();
         let fact = |opened: &[&str], closed: &[&str]| {
             closed_fact(&HostSettings {
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_drops_what_is_forwarded_is_found() {
+    fn chains_that_drop_forwarded_packets_are_found() {
         let text = r#"{"nftables": [{"metainfo": {}},
             {"chain": {"family": "ip", "table": "filter", "name": "FORWARD", "hook": "forward", "policy": "drop"}},
             {"chain": {"family": "ip6", "table": "filter", "name": "FORWARD", "hook": "forward", "policy": "drop"}},
             {"chain": {"family": "ip", "table": "filter", "name": "INPUT", "hook": "input", "policy": "drop"}},
             {"chain": {"family": "inet", "table": "t", "name": "f", "hook": "forward", "policy": "accept"}},
             {"chain": {"family": "ip", "table": "filter", "name": "DOCKER-USER"}}]}"#;
-        assert_eq!(closing_chains(text), ["ip filter FORWARD"]);
-        assert!(closing_chains("").is_empty());
+        assert_eq!(dropping_chains(text), ["ip filter FORWARD"]);
+        assert!(dropping_chains("").is_empty());
     }
 }

@@ -1,6 +1,6 @@
-//! The daemon's table in the host's packet filter. It is loaded as a whole at the start; afterwards single elements of its sets
-//! change. [`Firewall`] remembers what the table has to contain, so that everything can be restored after somebody else changed
-//! it. All calls block; one [`crate::owner::OwnerThread`] owns the firewall and runs them in order.
+//! The daemon's table in the host's packet filter. It is loaded as a whole at the start; afterwards single elements
+//! of its sets change. [`Firewall`] stores the expected content of the table, to restore it after another program
+//! changed it. All calls block; one [`crate::owner::OwnerThread`] owns the firewall and runs them in order.
 
 mod elements;
 pub mod log;
@@ -23,8 +23,7 @@ const TEMPLATE: &str = include_str!("firewall/table.nft");
 const CONNECTIONS_MAX: u32 = 8192;
 /// Learnt addresses of one sandbox.
 const LEARNT_MAX: usize = 4096;
-/// Added to the lifetime of a learnt address, so that a name that is looked up all the time does not cost a change of the
-/// kernel's set each time.
+/// Added to the lifetime of a learnt address, so that repeated lookups of a name do not each change the kernel's set.
 const LIFETIME_MARGIN: Duration = Duration::from_secs(15);
 /// A learnt element with less time left than this may expire before it is compared.
 const EXPIRING: Duration = Duration::from_secs(2);
@@ -39,12 +38,12 @@ const SANDBOX_SETS: [Set; 3] = [Set::PolicyRegistry, Set::Open, Set::Strict];
 /// The sets that are the same for all sandboxes.
 const SHARED_SETS: [Set; 4] = [Set::Closed, Set::Opened, Set::OpenedHere, Set::ClosedByOperator];
 
-/// What a sandbox's packets may reach.
+/// The destinations that a sandbox's packets may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passes {
-    /// Nothing: no policy is in force yet.
+    /// None: no policy is in force yet.
     Nothing,
-    /// Every address that is not closed to all sandboxes.
+    /// All addresses that are not closed to all sandboxes.
     Public,
     /// Addresses that the sandbox has learnt.
     Learnt,
@@ -64,9 +63,9 @@ pub struct Plan {
 pub struct Firewall {
     plan: Plan,
     elements: Elements,
-    /// What the sets of sandboxes have to contain. Changed after the kernel has accepted the change.
+    /// The expected content of the sandboxes' sets. Updated after the kernel has accepted a change.
     entries: HashMap<Ipv4Addr, Entry>,
-    /// What the kernel contained right after the table was loaded.
+    /// The state of the kernel right after the table was loaded.
     loaded: Loaded,
 }
 
@@ -94,7 +93,7 @@ impl Entry {
         Key { link: self.link.clone(), guest, target }
     }
 
-    /// Puts the sandbox into the sets that it belongs to, and takes it out of the others.
+    /// Adds the sandbox to the sets that it belongs to, and removes it from the others.
     fn changes(&self, guest: Ipv4Addr) -> Vec<Change> {
         let key = self.key(guest, None);
         let either = |is_in: bool, set: Set| match is_in {
@@ -120,7 +119,7 @@ impl Firewall {
     pub fn establish(&mut self) -> io::Result<()> {
         let text = self.plan.render();
         nft::run(&text).or_else(|error| {
-            // An older version may have left a set of another type. Nothing passes until its elements are back.
+            // An older version may have left a set of another type. No packet passes until its elements are restored.
             tracing::warn!(%error, "the firewall table cannot be updated in place; it is deleted and created anew");
             let table = self.plan.scope.table();
             nft::run(&format!("add table inet {table}\ndelete table inet {table}\n{text}"))
@@ -140,13 +139,13 @@ impl Firewall {
         Ok(Loaded { rules, shared_sets })
     }
 
-    /// The kernel's port number of our socket, which tells our own changes from those of others.
+    /// The kernel's port number of the daemon's socket, which distinguishes its changes from those of other programs.
     pub fn port_number(&self) -> u32 {
         self.elements.number
     }
 
-    /// Restores whatever differs from what has to be in force. Returns whether anything did.
-    pub fn mend(&mut self) -> io::Result<bool> {
+    /// Restores the expected content. Returns whether it differed.
+    pub fn repair(&mut self) -> io::Result<bool> {
         let is_intact = self.read_loaded().is_ok_and(|found| found == self.loaded);
         if !is_intact {
             self.establish()?;
@@ -156,17 +155,17 @@ impl Firewall {
         Ok(!is_intact || !changes.is_empty())
     }
 
-    /// The changes that bring the sets of sandboxes to what `entries` says.
+    /// The changes that make the sandboxes' sets equal to `entries`.
     fn differences(&mut self) -> io::Result<Vec<Change>> {
-        let wanted: Vec<Change> =
+        let expected: Vec<Change> =
             self.entries.iter().flat_map(|(guest, entry)| entry.changes(*guest)).collect();
         let mut changes = Vec::new();
         for set in SANDBOX_SETS {
             let found: HashSet<Key> = self.elements.list(set)?.into_iter().map(|(key, _)| key).collect();
-            let wanted: HashSet<&Key> = wanted.iter().filter_map(|change| change.put_into(set)).collect();
-            let missing = wanted.iter().filter(|key| !found.contains(**key));
+            let expected: HashSet<&Key> = expected.iter().filter_map(|change| change.put_into(set)).collect();
+            let missing = expected.iter().filter(|key| !found.contains(**key));
             changes.extend(missing.map(|key| Change::Put(set, (*key).clone())));
-            let foreign = found.iter().filter(|key| !wanted.contains(key));
+            let foreign = found.iter().filter(|key| !expected.contains(key));
             changes.extend(foreign.map(|key| Change::Drop(set, key.clone())));
         }
         let now = Instant::now();
@@ -241,15 +240,16 @@ impl Firewall {
         let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, passes));
         entry.passes = passes;
         let mut changes = entry.changes(guest);
-        let gone: Vec<Ipv4Addr> = match passes {
+        let closed: Vec<Ipv4Addr> = match passes {
             Passes::Learnt => {
                 forgotten.iter().filter(|target| entry.learnt.contains_key(*target)).copied().collect()
             }
             _ => entry.learnt.keys().copied().collect(),
         };
-        changes.extend(gone.iter().map(|target| Change::Drop(Set::Learnt, entry.key(guest, Some(*target)))));
+        changes
+            .extend(closed.iter().map(|target| Change::Drop(Set::Learnt, entry.key(guest, Some(*target)))));
         self.elements.change(&changes)?;
-        entry.learnt.retain(|target, _| !gone.contains(target));
+        entry.learnt.retain(|target, _| !closed.contains(target));
         Ok(())
     }
 
@@ -259,19 +259,19 @@ impl Firewall {
             return Ok(());
         };
         let now = Instant::now();
-        let mut wanted: Vec<Ipv4Addr> = targets
+        let mut expected: Vec<Ipv4Addr> = targets
             .iter()
             .filter(|target| entry.learnt.get(*target).is_none_or(|until| *until < now + lasting))
             .copied()
             .collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        if wanted.is_empty() {
+        expected.sort_unstable();
+        expected.dedup();
+        if expected.is_empty() {
             return Ok(());
         }
-        if entry.learnt.len() + wanted.len() > LEARNT_MAX {
+        if entry.learnt.len() + expected.len() > LEARNT_MAX {
             entry.learnt.retain(|_, until| *until > now);
-            if entry.learnt.len() + wanted.len() > LEARNT_MAX {
+            if entry.learnt.len() + expected.len() > LEARNT_MAX {
                 return Err(io::Error::new(
                     io::ErrorKind::QuotaExceeded,
                     format!("the sandbox has learnt {LEARNT_MAX} addresses, which is the maximum"),
@@ -279,12 +279,12 @@ impl Firewall {
             }
         }
         let lasting = lasting + LIFETIME_MARGIN;
-        let changes: Vec<Change> = wanted
+        let changes: Vec<Change> = expected
             .iter()
             .map(|target| Change::PutFor(Set::Learnt, entry.key(guest, Some(*target)), lasting))
             .collect();
         self.elements.change(&changes)?;
-        entry.learnt.extend(wanted.into_iter().map(|target| (target, now + lasting)));
+        entry.learnt.extend(expected.into_iter().map(|target| (target, now + lasting)));
         Ok(())
     }
 
@@ -328,7 +328,7 @@ impl Firewall {
 
 impl Owned for Firewall {
     fn after_panic(&mut self) {
-        if let Err(error) = self.mend() {
+        if let Err(error) = self.repair() {
             tracing::error!(%error, "the firewall cannot be restored after a panic");
         }
     }
@@ -356,7 +356,7 @@ impl Plan {
             .lines()
             .filter_map(|line| line.trim().strip_prefix("chain ")?.strip_suffix(" {"))
             .collect();
-        // A chain can be deleted when no rule jumps to it any more: all are flushed first.
+        // A chain can be deleted only if no rule jumps to it, so all chains are flushed first.
         let mut forget: String = chains
             .iter()
             .map(|chain| format!("add chain inet {table} {chain}\nflush chain inet {table} {chain}\n"))

@@ -1,7 +1,7 @@
 //! The network of this host's sandboxes.
 //!
-//! Links, firewall table and learnt addresses stay in force when the daemon ends. DNS and the proxy do not answer then, so
-//! nothing new is allowed until the daemon is back.
+//! Links, firewall table and learnt addresses stay in force when the daemon ends. DNS and the proxy do not answer
+//! then, so no new connection or name is allowed until the daemon runs again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -67,13 +67,13 @@ impl HostNetwork {
         let gate: Arc<dyn Gate> = Arc::clone(&kernel) as Arc<dyn Gate>;
         let resolver = Resolver::new(settings.resolver.clone(), ranges.clone(), Arc::clone(&gate))
             .map_err(fault("set up the resolver"))?;
-        let (refusals, told) = Refusals::new();
+        let (refusals, refusals_receiver) = Refusals::new();
         let registry = Arc::new(PolicyRegistry::default());
         let parts = Arc::new(Parts { registry, gate, resolver: Arc::new(resolver), refusals, ranges });
         let dns = SocketAddrV4::new(gateway, DNS_PORT);
         let proxy = SocketAddrV4::new(gateway, PROXY_PORT);
         let serving = Serving::listen(dns, proxy, claim.scope, watched)?;
-        Ok((Self { settings, claim, kernel, parts, serving, home }, told))
+        Ok((Self { settings, claim, kernel, parts, serving, home }, refusals_receiver))
     }
 
     /// The address of the DNS server.
@@ -89,7 +89,7 @@ impl HostNetwork {
         self.claim.block.of_slot(guest.slot)
     }
 
-    /// What the DNS server and the proxy use.
+    /// The parts that the DNS server and the proxy use.
     pub fn parts(&self) -> &Arc<Parts> {
         &self.parts
     }
@@ -98,7 +98,7 @@ impl HostNetwork {
         self.claim.scope.link(guest.slot)
     }
 
-    async fn put_in_force(&self, guest: &Guest, policy: &EgressPolicy) -> io::Result<()> {
+    async fn apply_policy(&self, guest: &Guest, policy: &EgressPolicy) -> io::Result<()> {
         let (address, link, passes) = (self.address(guest), self.link(guest), passes(policy));
         let forgotten = self.parts.registry.admit(&guest.id, address, policy);
         let set = move |firewall: &mut Firewall| firewall.set(address, &link, passes, &forgotten);
@@ -112,25 +112,25 @@ impl HostNetwork {
             for link in links::all(socket)? {
                 let is_ours = link.name.starts_with(&prefix) && link.index != gateway;
                 if is_ours && !living.contains(&link.name) {
-                    tracing::info!(link = link.name, "removing the link of a sandbox that is gone");
+                    tracing::info!(link = link.name, "removing the link of a removed sandbox");
                     links::remove(socket, &link.name)?;
                 }
             }
             Ok(())
         };
-        self.kernel.links.call("remove links of sandboxes that are gone", remove).await
+        self.kernel.links.call("remove links of removed sandboxes", remove).await
     }
 
     async fn reconcile(&self, living: &[(Guest, EgressPolicy)]) -> io::Result<()> {
         let names: Vec<String> = living.iter().map(|(guest, _)| self.link(guest)).collect();
-        let wanted: Vec<(Ipv4Addr, String, Passes)> = living
+        let entries: Vec<(Ipv4Addr, String, Passes)> = living
             .iter()
             .map(|(guest, policy)| (self.address(guest), self.link(guest), passes(policy)))
             .collect();
         for (guest, policy) in living {
             self.parts.registry.admit(&guest.id, self.address(guest), policy);
         }
-        let reconcile = move |firewall: &mut Firewall| firewall.reconcile(&wanted);
+        let reconcile = move |firewall: &mut Firewall| firewall.reconcile(&entries);
         for (guest, target, until) in self.kernel.firewall.call("restore policies", reconcile).await? {
             if let Some(guest) = self.parts.registry.find(guest) {
                 guest.recall(target, until);
@@ -188,7 +188,7 @@ impl Network for HostNetwork {
     }
 
     async fn apply(&self, guest: &Guest, policy: &EgressPolicy) -> Result<(), NetError> {
-        self.put_in_force(guest, policy)
+        self.apply_policy(guest, policy)
             .await
             .map_err(|error| NetError::new("put the sandbox's network policy in force", error))
     }
@@ -239,6 +239,6 @@ impl Network for HostNetwork {
         self.kernel.firewall.call("delete the firewall table", Firewall::retire).await.map_err(fault)?;
         let (claim, data_dir) = (self.claim, self.settings.data_dir.clone());
         let give_back = move |socket: &mut RouteSocket| pool::give_back(socket, &claim, &data_dir);
-        self.kernel.links.call("give back the block of addresses", give_back).await.map_err(fault)
+        self.kernel.links.call("release the block of addresses", give_back).await.map_err(fault)
     }
 }

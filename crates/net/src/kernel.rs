@@ -1,4 +1,4 @@
-//! The threads that talk to the kernel, and the view of them that DNS and the proxy have.
+//! The threads for requests to the kernel, and the interface of DNS and the proxy to them.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -42,7 +42,8 @@ impl Gate for Kernel {
                 tracing::warn!(%guest, %error, "addresses of an abandoned DNS answer stay open until they expire");
             }
         };
-        // The caller checks the policy once more when this returns. If it is gone by then, nobody else would close these.
+        // The caller checks the policy again when this returns. If the caller was dropped, these addresses are closed
+        // here.
         self.firewall
             .call_or_undo("open addresses", move |firewall| firewall.open(guest, &opened, lasting), undo)
             .await

@@ -1,6 +1,7 @@
 //! The network of sandboxes on this host: addresses, links, the firewall, and the threads that run the DNS server and the
 //! proxy of `egress`.
 
+mod address_holder;
 mod connections;
 mod contract;
 mod facts;
@@ -18,7 +19,6 @@ mod pool;
 mod routes;
 mod serving;
 mod settings;
-mod taken;
 
 pub use contract::{Guest, NetError, Network, Usage};
 pub use egress::{Addresses, Failure, Reason, Refusal, Resolve, Target, Transport, Upstreams, verdict};

@@ -18,7 +18,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{RouteSocket, is_absent};
 
-/// The address of the host's end of every link. All links can share it, because each has two ends only.
+/// The MAC address of the host's end of all links, which can share it, because a link has only two ends.
 pub const HOST_MAC: [u8; 6] = [0x02, 0x73, 0x62, 0, 0, 1];
 /// The MTU of both ends of a sandbox's link: the size of the largest IP packet, so that a sandbox's kernel fragments no datagram.
 /// The host drops a sandbox's fragments, and fragments what it forwards where the next link needs it.
@@ -212,7 +212,7 @@ pub fn addresses(socket: &RouteSocket, index: u32) -> io::Result<Vec<Ipv4Addr>> 
     Ok(locals.collect())
 }
 
-/// Adds a permanent neighbour entry for the other end: there is no ARP, so nobody can claim another's address.
+/// Adds a permanent neighbour entry for the other end. There is no ARP, so no sandbox can claim another address.
 pub fn set_neighbour(socket: &RouteSocket, index: u32, address: Ipv4Addr, mac: [u8; 6]) -> io::Result<()> {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Inet;

@@ -104,16 +104,16 @@ impl Inner {
 }
 
 /// Notifications of the kernel, one datagram at a time.
-pub struct News {
+pub struct Notifications {
     socket: AsyncFd<Socket>,
     buffer: Vec<u8>,
 }
 
-impl News {
+impl Notifications {
     /// Takes a socket that has subscribed to notifications.
     pub fn of(socket: Socket) -> io::Result<Self> {
         socket.set_non_blocking(true)?;
-        Ok(Self { socket: wakes(socket)?, buffer: Vec::new() })
+        Ok(Self { socket: register(socket)?, buffer: Vec::new() })
     }
 
     /// The next datagram; an error means that notifications were lost. `None` if the socket fails.
@@ -141,10 +141,10 @@ impl News {
 }
 
 /// Registers a non-blocking socket with the runtime.
-#[expect(unsafe_code, reason = "tokio wants it promised that a descriptor stays open")]
-fn wakes(socket: Socket) -> io::Result<AsyncFd<Socket>> {
-    // SAFETY: a `Socket` owns its descriptor, always gives the same, and closes it only when it is dropped, which the `AsyncFd`
-    // that it is moved into does after it has withdrawn it.
+#[expect(unsafe_code, reason = "tokio requires that the descriptor stays open")]
+fn register(socket: Socket) -> io::Result<AsyncFd<Socket>> {
+    // SAFETY: a `Socket` owns its descriptor and closes it only on drop; the `AsyncFd` deregisters it before it drops
+    // it.
     unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
 }
 

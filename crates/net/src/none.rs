@@ -1,4 +1,4 @@
-//! No network: sandboxes have a loopback interface only.
+//! No network: sandboxes have only a loopback interface.
 
 use std::os::fd::BorrowedFd;
 

@@ -5,9 +5,9 @@
 //! one at a time, in the order in which they were queued; callers wait for the reply asynchronously. The queue is bounded: if
 //! it is full, callers wait for a free slot.
 //!
-//! A request that panics fails with an error that names it. The panic is logged, the state gets the chance to repair itself
-//! ([`Owned::after_panic`]), and the thread goes on with the next request. If the thread ends all the same, this is logged and
-//! every later request fails.
+//! A request that panics fails with an error that names it. The panic is logged, [`Owned::after_panic`] may repair
+//! the state, and the thread continues with the next request. If the thread ends nevertheless, this is logged and
+//! later requests fail.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ pub trait Owned: Send + 'static {
 }
 
 struct Request<S> {
-    /// What it does, for messages: "find a link".
+    /// The step for error messages: "find a link".
     what: &'static str,
     work: Box<dyn FnOnce(&mut S) + Send>,
 }
@@ -47,7 +47,7 @@ impl<S: Owned> OwnerThread<S> {
         Ok(Self { name, requests })
     }
 
-    /// Runs a request and waits for its result. A caller that gives up waiting does not stop a request that is queued.
+    /// Runs a request and waits for its result. A caller that stops waiting does not cancel a queued request.
     pub async fn call<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -58,7 +58,7 @@ impl<S: Owned> OwnerThread<S> {
         reply.await.unwrap_or_else(|_| Err(self.failed(what)))
     }
 
-    /// Like [`Self::call`], but a request whose caller has given up has no effect: it is not started, or `undo` runs after it.
+    /// Like [`Self::call`], but if the caller stops waiting, the request is not started, or `undo` runs after it.
     pub async fn call_or_undo<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -105,14 +105,14 @@ fn request<S, T: Send + 'static>(
     work: impl FnOnce(&mut S) -> io::Result<T> + Send + 'static,
 ) -> (Request<S>, oneshot::Receiver<io::Result<T>>) {
     let (sender, reply) = oneshot::channel();
-    // A caller that has given up does not need the reply.
+    // The caller may have stopped waiting.
     let work = Box::new(move |state: &mut S| drop(sender.send(work(state))));
     (Request { what, work }, reply)
 }
 
 fn run<S: Owned>(name: &'static str, mut state: S, mut queue: mpsc::Receiver<Request<S>>) {
     while let Some(Request { what, work }) = queue.blocking_recv() {
-        // The state may be half changed after a panic; `after_panic` is there to mend it.
+        // The state may be inconsistent after a panic; `after_panic` repairs it.
         if catch_unwind(AssertUnwindSafe(|| work(&mut state))).is_err() {
             tracing::error!(
                 thread = name,

@@ -13,8 +13,8 @@ use crate::routes;
 
 /// The name of the link inside.
 const INSIDE: &str = "eth0";
-const CARRIER_PATIENCE: Duration = Duration::from_millis(200);
-const CARRIER_LOOK: Duration = Duration::from_micros(100);
+const CARRIER_TIMEOUT: Duration = Duration::from_millis(200);
+const CARRIER_CHECK_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Both ends of a link.
 pub struct Ends<'a> {
@@ -56,11 +56,11 @@ pub fn plug(ends: &Ends<'_>, home: BorrowedFd<'_>, namespace: BorrowedFd<'_>) ->
 /// second.
 fn wait_for_carrier(host: &RouteSocket, link: &str) -> io::Result<()> {
     let since = Instant::now();
-    while since.elapsed() < CARRIER_PATIENCE {
+    while since.elapsed() < CARRIER_TIMEOUT {
         if links::find(host, link)?.is_none_or(|link| link.carries) {
             return Ok(());
         }
-        std::thread::sleep(CARRIER_LOOK);
+        std::thread::sleep(CARRIER_CHECK_INTERVAL);
     }
     tracing::warn!(link, "the link has no carrier yet; the first packets of the sandbox may be lost");
     Ok(())

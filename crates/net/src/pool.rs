@@ -1,5 +1,5 @@
-//! Claims the block of addresses for sandboxes and the scope of this daemon's names: chosen once, stored in `network.json`,
-//! and claimed in the kernel so that no other daemon of this host takes the same.
+//! Claims the block of addresses for sandboxes and the scope of this daemon's names: chosen once, stored in
+//! `network.json`, and claimed in the kernel so that no other daemon of this host uses the same.
 
 use std::fs;
 use std::io;
@@ -16,11 +16,11 @@ use crate::netlink::{RouteSocket, is_present};
 use crate::routes::{self, Route};
 use crate::settings::{Block, HostSettings, Pool};
 
-/// The range in which blocks are chosen: the middle of the private range that few networks use.
+/// The range in which blocks are chosen, a part of 10.0.0.0/8 that few networks use.
 const AUTO: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 64, 0, 0), 10);
 const AUTO_PREFIX: u8 = 18;
 /// Maximum number of scopes to try.
-const SCOPES_TRIED: u16 = 256;
+const MAX_SCOPES: u16 = 256;
 const ALIAS_BYTES_MAX: usize = 255;
 
 /// The daemon's claim.
@@ -32,7 +32,7 @@ pub struct Claim {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Remembered {
+struct StoredClaim {
     scope: String,
     pool: Ipv4Net,
 }
@@ -40,8 +40,8 @@ struct Remembered {
 /// Restores or creates the claim of a daemon. The gateway's link and the block's route stay until [`give_back`].
 pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, NetError> {
     let fault = |error: io::Error| NetError::new("claim a block of addresses", error);
-    let remembered = remembered(&settings.data_dir);
-    let (scope, gateway) = claim_scope(socket, &settings.data_dir, remembered.as_ref())?;
+    let stored_claim = stored_claim(&settings.data_dir);
+    let (scope, gateway) = claim_scope(socket, &settings.data_dir, stored_claim.as_ref())?;
     let links = links::all(socket).map_err(fault)?;
     let ours: Vec<u32> =
         links.iter().filter(|link| link.name.starts_with(&scope.links())).map(|link| link.index).collect();
@@ -49,46 +49,49 @@ pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, Net
     let routes: Vec<Route> = routes::all(socket).map_err(fault)?;
     let foreign: Vec<Route> =
         routes.into_iter().filter(|route| route.link.is_none_or(|link| !ours.contains(&link))).collect();
-    let held = remembered.map(|known| Block(known.pool)).filter(|block| has.contains(&block.gateway()));
-    let wanted = match settings.pool {
+    let current = stored_claim.map(|known| Block(known.pool)).filter(|block| has.contains(&block.gateway()));
+    let requested = match settings.pool {
         Pool::Auto => None,
         Pool::Block(range) => Some(Block(range.trunc())),
     };
-    if let (Some(held), true) = (held, ours.len() > 1)
-        && wanted.is_some_and(|wanted| wanted != held)
+    if let (Some(current), true) = (current, ours.len() > 1)
+        && requested.is_some_and(|requested| requested != current)
     {
         return Err(NetError::new(
             "[egress] pool",
-            format!("sandboxes live with addresses of {}; the pool can change when there are none", held.0),
+            format!("sandboxes use addresses of {}; the pool can change only when there are none", current.0),
         ));
     }
-    let others: Vec<Route> = match held {
-        Some(held) => foreign.into_iter().filter(|route| !route.is_ours || route.range != held.0).collect(),
+    let others: Vec<Route> = match current {
+        Some(current) => {
+            foreign.into_iter().filter(|route| !route.is_ours || route.range != current.0).collect()
+        }
         None => foreign,
     };
     let names = |index: u32| links.iter().find(|link| link.index == index).map(|link| link.name.clone());
-    let block = match wanted {
-        Some(block) => listed(socket, block, held, settings.slots, &others, names)?,
-        None => automatic(socket, held, settings, &others)?,
+    let block = match requested {
+        Some(block) => configured(socket, block, current, settings.slots, &others, names)?,
+        None => automatic(socket, current, settings, &others)?,
     };
-    if let Some(old) = held.filter(|held| *held != block) {
+    if let Some(old) = current.filter(|current| *current != block) {
         routes::give_back(socket, old.0).map_err(fault)?;
     }
-    remember(&settings.data_dir, &Remembered { scope: scope.to_string(), pool: block.0 }).map_err(fault)?;
+    store_claim(&settings.data_dir, &StoredClaim { scope: scope.to_string(), pool: block.0 })
+        .map_err(fault)?;
     for old in has.into_iter().filter(|address| *address != block.gateway()) {
         links::unset_address(socket, gateway, old).map_err(fault)?;
     }
     links::set_address(socket, gateway, block.gateway()).map_err(fault)?;
-    // The host serves sandboxes at its IPv4 gateway address only.
+    // The host serves sandboxes only at its IPv4 gateway address.
     links::without_ipv6(&scope.gateway()).map_err(fault)?;
     links::up(socket, gateway).map_err(fault)?;
     Ok(Claim { scope, block, gateway_link: gateway })
 }
 
-fn listed(
+fn configured(
     socket: &RouteSocket,
     block: Block,
-    held: Option<Block>,
+    current: Option<Block>,
     slots: u32,
     others: &[Route],
     names: impl Fn(u32) -> Option<String>,
@@ -114,7 +117,7 @@ fn listed(
         ));
     }
     match routes::claim(socket, block.0) {
-        Err(error) if !(is_present(&error) && held == Some(block)) => {
+        Err(error) if !(is_present(&error) && current == Some(block)) => {
             Err(NetError::new("claim the pool", error))
         }
         _ => Ok(block),
@@ -123,20 +126,20 @@ fn listed(
 
 fn automatic(
     socket: &RouteSocket,
-    held: Option<Block>,
+    current: Option<Block>,
     settings: &HostSettings,
     others: &[Route],
 ) -> Result<Block, NetError> {
-    let remembered = remembered(&settings.data_dir).map(|known| Block(known.pool));
+    let stored_claim = stored_claim(&settings.data_dir).map(|known| Block(known.pool));
     let fresh = candidates(hash(&settings.data_dir), settings.slots).map(Block);
-    for block in remembered.into_iter().chain(fresh) {
+    for block in stored_claim.into_iter().chain(fresh) {
         if !block.holds(settings.slots) || overlapping(block.0, others).is_some() {
             continue;
         }
         match routes::claim(socket, block.0) {
             Ok(()) => return Ok(block),
-            Err(error) if is_present(&error) && held == Some(block) => return Ok(block),
-            // Another daemon has just taken it.
+            Err(error) if is_present(&error) && current == Some(block) => return Ok(block),
+            // Another daemon has just claimed it.
             Err(error) if is_present(&error) => {}
             Err(error) => return Err(NetError::new("claim a block of addresses", error)),
         }
@@ -171,15 +174,15 @@ fn candidates(seed: u32, slots: u32) -> impl Iterator<Item = Ipv4Net> {
 fn claim_scope(
     socket: &RouteSocket,
     data_dir: &Path,
-    remembered: Option<&Remembered>,
+    stored_claim: Option<&StoredClaim>,
 ) -> Result<(Scope, u32), NetError> {
     let fault = |error: io::Error| NetError::new("make the gateway's link", error);
     let alias = alias(data_dir);
-    let before = remembered.and_then(|known| Scope::parse(&known.scope));
+    let before = stored_claim.and_then(|known| Scope::parse(&known.scope));
     // Both halves of the hash, so that similar paths differ in more than one digit.
     let seed = hash(data_dir);
     let seed = (seed ^ (seed >> 16)) as u16;
-    let fresh = (0..SCOPES_TRIED).map(|number| Scope(seed.wrapping_add(number)));
+    let fresh = (0..MAX_SCOPES).map(|number| Scope(seed.wrapping_add(number)));
     for scope in before.into_iter().chain(fresh) {
         let name = scope.gateway();
         match links::add_gateway(socket, &name, &alias) {
@@ -193,22 +196,22 @@ fn claim_scope(
             return Ok((scope, link.index));
         }
     }
-    Err(NetError::new("make the gateway's link", "every link name that was tried is taken"))
+    Err(NetError::new("make the gateway's link", "all candidate link names are in use"))
 }
 
 /// The alias of the gateway's link, which names the daemon that it belongs to.
 fn alias(data_dir: &Path) -> String {
-    let full = format!("sandboxd {}", whole(data_dir).display());
+    let full = format!("sandboxd {}", canonical(data_dir).display());
     if full.len() <= ALIAS_BYTES_MAX { full } else { format!("sandboxd #{:08x}", hash(data_dir)) }
 }
 
-fn whole(data_dir: &Path) -> PathBuf {
+fn canonical(data_dir: &Path) -> PathBuf {
     fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned())
 }
 
 /// FNV-1a: small, and stable across builds.
 fn hash(data_dir: &Path) -> u32 {
-    let path = whole(data_dir);
+    let path = canonical(data_dir);
     let bytes = path.as_os_str().as_encoded_bytes();
     bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
@@ -217,7 +220,7 @@ fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("network.json")
 }
 
-fn remembered(data_dir: &Path) -> Option<Remembered> {
+fn stored_claim(data_dir: &Path) -> Option<StoredClaim> {
     let text = fs::read(file(data_dir)).ok()?;
     serde_json::from_slice(&text)
         .inspect_err(
@@ -227,18 +230,18 @@ fn remembered(data_dir: &Path) -> Option<Remembered> {
 }
 
 /// The block that a daemon chose last.
-pub fn remembered_block(data_dir: &Path) -> Option<Ipv4Net> {
-    remembered(data_dir).map(|known| known.pool)
+pub fn stored_block(data_dir: &Path) -> Option<Ipv4Net> {
+    stored_claim(data_dir).map(|known| known.pool)
 }
 
-fn remember(data_dir: &Path, what: &Remembered) -> io::Result<()> {
+fn store_claim(data_dir: &Path, what: &StoredClaim) -> io::Result<()> {
     fs::create_dir_all(data_dir)?;
     let new = data_dir.join("network.json.new");
     fs::write(&new, serde_json::to_vec_pretty(what)?)?;
     fs::rename(new, file(data_dir))
 }
 
-/// Whether a daemon of this kind made the link.
+/// Whether a daemon of this service created the link.
 pub fn is_link_of_sandboxes(name: &str) -> bool {
     name.strip_prefix("sb")
         .and_then(|rest| rest.split_once('-'))

@@ -12,7 +12,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{RouteSocket, is_absent};
 
-/// The routing protocol number that marks our routes.
+/// The routing protocol number that marks the daemon's routes.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(83);
 
 /// A route.

@@ -15,25 +15,25 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::address_holder;
 use crate::contract::NetError;
 use crate::firewall::log;
 use crate::kernel::Kernel;
 use crate::links::Link;
 use crate::names::Scope;
-use crate::taken;
-use sweeper::{Swept, Unclean};
+use sweeper::{RemovedSandbox, StaleConnections};
 pub use watch::Watched;
 
 /// The backlog of connections to the proxy.
-const WAITING: i32 = 4096;
+const PROXY_BACKLOG: i32 = 4096;
 /// The receive buffer for DNS questions.
-const QUESTIONS_BYTES: usize = 4 << 20;
-/// The congestion control of the proxy's sandbox sockets. The link to a sandbox loses nothing, so pacing is useless there,
-/// and that of the host's default can cost much processor time. Every kernel has this one. Sockets to the outside keep the
-/// default.
-const TO_SANDBOXES: &str = "reno";
+const DNS_BUFFER_BYTES: usize = 4 << 20;
+/// The congestion control of the proxy's sandbox sockets. The link to a sandbox loses no packets, so the pacing of
+/// the host's default is useless there and can cost much processor time. All kernels have this one. Upstream sockets
+/// keep the default.
+const CONGESTION_CONTROL: &str = "reno";
 /// Time limit for tasks to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Serving {
     scope: Scope,
@@ -43,9 +43,9 @@ pub struct Serving {
     sockets: Mutex<Option<Sockets>>,
     stop: CancellationToken,
     tasks: TaskTracker,
-    sweeps: mpsc::UnboundedSender<Swept>,
-    swept: Mutex<Option<mpsc::UnboundedReceiver<Swept>>>,
-    unclean: Arc<Unclean>,
+    sweeps: mpsc::UnboundedSender<RemovedSandbox>,
+    swept: Mutex<Option<mpsc::UnboundedReceiver<RemovedSandbox>>>,
+    stale_connections: Arc<StaleConnections>,
 }
 
 struct Sockets {
@@ -67,7 +67,7 @@ impl Serving {
             move |error: io::Error| {
                 NetError::new("listen for sandboxes", {
                     let who = if error.kind() == io::ErrorKind::AddrInUse {
-                        taken::explain(address)
+                        address_holder::explain(address)
                     } else {
                         String::new()
                     };
@@ -81,13 +81,13 @@ impl Serving {
             proxy: TcpListener::bind(proxy).map_err(at(proxy))?,
         };
         // Bursts must not be lost: clients repeat a question only after a second.
-        rustix::net::sockopt::set_socket_recv_buffer_size_force(&sockets.dns, QUESTIONS_BYTES)
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&sockets.dns, DNS_BUFFER_BYTES)
             .map_err(|error| fault(error.into()))?;
         // Accepted sockets inherit it from the listener.
-        if let Err(error) = rustix::net::sockopt::set_tcp_congestion(&sockets.proxy, TO_SANDBOXES) {
+        if let Err(error) = rustix::net::sockopt::set_tcp_congestion(&sockets.proxy, CONGESTION_CONTROL) {
             tracing::debug!(%error, "cannot set the congestion control of sandbox sockets; using the host's default");
         }
-        rustix::net::listen(&sockets.proxy, WAITING).map_err(|error| fault(error.into()))?;
+        rustix::net::listen(&sockets.proxy, PROXY_BACKLOG).map_err(|error| fault(error.into()))?;
         sockets.dns.set_nonblocking(true).map_err(fault)?;
         sockets.dns_tcp.set_nonblocking(true).map_err(fault)?;
         sockets.proxy.set_nonblocking(true).map_err(fault)?;
@@ -109,7 +109,7 @@ impl Serving {
             tasks: TaskTracker::new(),
             sweeps,
             swept: Mutex::new(Some(swept)),
-            unclean: Arc::default(),
+            stale_connections: Arc::default(),
         })
     }
 
@@ -127,8 +127,12 @@ impl Serving {
             .spawn_on(egress::dns::serve(Arc::clone(parts), dns, dns_tcp, self.stop.clone()), &self.handle);
         self.tasks.spawn_on(egress::proxy::serve(Arc::clone(parts), proxy, self.stop.clone()), &self.handle);
         if let Some(swept) = self.swept.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let sweeping =
-                sweeper::run(Arc::clone(kernel), Arc::clone(&self.unclean), swept, self.stop.clone());
+            let sweeping = sweeper::run(
+                Arc::clone(kernel),
+                Arc::clone(&self.stale_connections),
+                swept,
+                self.stop.clone(),
+            );
             self.tasks.spawn_on(sweeping, &self.handle);
         }
         self.tasks.spawn_on(log::run(self.scope, Arc::clone(parts), self.stop.clone()), &self.handle);
@@ -139,22 +143,23 @@ impl Serving {
 
     /// Cleans up the link and the tracked connections of a removed sandbox in the background.
     pub fn sweep(&self, link: Option<&Link>, address: Ipv4Addr) {
-        self.unclean.note(address);
+        self.stale_connections.mark(address);
         let (link, index) = link.map_or((String::new(), 0), |link| (link.name.clone(), link.index));
-        // If the sweeper has ended, the next start of the daemon finds what is left.
-        let _ = self.sweeps.send(Swept { link, index, address });
+        // If the sweeper has ended, the next start of the daemon removes them.
+        let _ = self.sweeps.send(RemovedSandbox { link, index, address });
     }
 
-    /// Deletes connections of an earlier sandbox with the same address. Blocks, and only if there was one a moment ago.
+    /// Deletes connections of an earlier sandbox with the same address. Blocks if such a sandbox was removed
+    /// recently.
     pub fn clean(&self, address: Ipv4Addr) {
-        self.unclean.clean(address);
+        self.stale_connections.clean(address);
     }
 
     /// Ends all tasks. Repeated calls do nothing.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.tasks.close();
-        if tokio::time::timeout(PATIENCE, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!("the network's tasks did not end in time");
         }
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).take();

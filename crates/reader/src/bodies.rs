@@ -1,4 +1,4 @@
-//! Request bodies: what each is read as, and what it asks for once its values are checked.
+//! Request bodies: the type of each, and the order that results from its check.
 
 use api::{
     CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody, EventsBody, ExecuteBody, ExecuteRequest,
@@ -6,16 +6,16 @@ use api::{
 };
 use rules::{
     ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeOrder, Integer,
-    NetworkChange, POSTED_DATA_BYTES, shown,
+    NetworkChange, POSTED_DATA_BYTES, quoted,
 };
 
 use crate::{Refusal, strict};
 
-/// A body that an endpoint takes. The type is the one that clients write and the OpenAPI document describes.
+/// The body of an endpoint. Clients serialize the same type, and the OpenAPI document describes it.
 pub trait RequestBody: Sized {
-    /// What decides about values.
+    /// The rules for its values.
     type Rules;
-    /// What is asked for, complete and checked.
+    /// The order: complete and checked.
     type Order;
 
     fn read(body: &[u8], rules: &Self::Rules) -> Result<Self::Order, Refusal>;
@@ -30,7 +30,7 @@ impl RequestBody for CreateBody {
     }
 }
 
-/// A change of a network policy: what stands at `network` in a body of create.
+/// A change of a network policy: the type of the field `network` in a create request.
 impl RequestBody for CreateNetwork {
     type Rules = ConfigRules;
     type Order = NetworkChange;
@@ -40,7 +40,7 @@ impl RequestBody for CreateNetwork {
     }
 }
 
-/// A command, complete.
+/// A checked command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandOrder {
     Attached(ExecuteRequest),
@@ -51,7 +51,7 @@ impl RequestBody for CommandBody {
     type Rules = ExecuteRules;
     type Order = CommandOrder;
 
-    /// A detached command has fields that an attached one ignores, so it is read again as what it is.
+    /// A detached command has fields that an attached one ignores, so the body is parsed again.
     fn read(body: &[u8], rules: &ExecuteRules) -> Result<CommandOrder, Refusal> {
         let command: ExecuteBody = strict::body(body)?;
         if command.detached == Some(true) {
@@ -81,7 +81,7 @@ impl RequestBody for SignalBody {
         signal_number(&signal).ok_or_else(|| {
             let names: Vec<&str> = api::SIGNALS.iter().map(|(name, _)| *name).collect();
             let allowed = format!("one of {}", names.join(", "));
-            ConfigError { field: "signal".to_owned(), got: shown(&signal), allowed }.into()
+            ConfigError { field: "signal".to_owned(), got: quoted(&signal), allowed }.into()
         })
     }
 }
@@ -124,7 +124,7 @@ impl RequestBody for EventsBody {
     }
 }
 
-/// The number of a signal that can be sent.
+/// The number of a signal by its name.
 pub fn signal_number(name: &str) -> Option<i32> {
     api::SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| i32::from(*number))
 }
@@ -136,7 +136,7 @@ fn refused(refusal: ExecuteRefusal) -> Refusal {
     }
 }
 
-/// A number past [`Integer`] was read as the nearest one in it, which is not what the client wrote.
+/// A number outside [`Integer`] was replaced by its nearest bound: the message must not show that.
 fn readable(error: ConfigError) -> ConfigError {
     let got = match error.got.parse::<Integer>() {
         Ok(Integer::MAX) => "above 10^38".to_owned(),

@@ -1,7 +1,7 @@
-//! A body as JSON whose parts are still text, so that each can be read as what its field has to be.
+//! A JSON body whose parts are still text, so that each is parsed as the type of its field.
 //!
-//! serde_json does the reading. What it would pass over is looked at here: bytes that are no text, nesting, and a name that
-//! comes twice. Names that nobody asks for are passed over (section 9 lets fields be added).
+//! serde_json parses. This module adds the checks that it lacks: invalid UTF-8, depth, repeated names. Unknown names are ignored,
+//! so that fields can be added to the API.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use serde_json::value::RawValue;
 
 use crate::Refusal;
 
-/// No body that means something is nested so deep.
+/// No valid body is nested more deeply.
 const DEPTH_MAX: usize = 64;
-/// Entries of one map or list that are looked at; `rules` allows fewer of everything.
+/// The most entries of one map or list that are parsed. Every limit in `rules` is lower.
 const ENTRIES_MAX: usize = 10_000;
 
-/// The body as one JSON value.
+/// Parses the body as one JSON value.
 pub fn parse(body: &[u8]) -> Result<&RawValue, Refusal> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(Refusal::malformed("the body is empty; it has to be a JSON object"));
@@ -36,7 +36,7 @@ fn not_json(error: &serde_json::Error) -> Refusal {
     Refusal::malformed(format!("the body is not valid JSON: {error}"))
 }
 
-/// Counts brackets outside of strings. What is no JSON is found out later.
+/// Counts brackets outside strings. Other errors are found by the parser.
 fn is_too_deep(body: &[u8]) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in body {
@@ -57,7 +57,7 @@ fn is_too_deep(body: &[u8]) -> bool {
     false
 }
 
-/// What a value is, by its first character.
+/// The kind of a value, by its first character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Null,
@@ -86,31 +86,31 @@ pub fn text(value: &RawValue) -> Result<String, Refusal> {
     serde_json::from_str(value.get()).map_err(|error| not_json(&error))
 }
 
-/// An object's or a list's entries.
+/// The entries of an object or array.
 pub enum Entries<T> {
     Read(Vec<T>),
-    /// More than anything may have.
+    /// More than any field allows.
     TooMany,
 }
 
-/// The entries of a value of [`Kind::Object`], in their order; a name that comes twice is there twice.
+/// The entries of a value of [`Kind::Object`] in order, including repeated names.
 pub fn entries(value: &RawValue) -> Result<Entries<(String, &RawValue)>, Refusal> {
     let mut json = serde_json::Deserializer::from_str(value.get());
     json.deserialize_map(Members).map_err(|error| not_json(&error))
 }
 
-/// The values of an object's known fields, in the order of `names`. Other fields are passed over. `twice` gets the name of a field
-/// that is repeated, and its first two values.
+/// The values of an object's known fields, in the order of `names`. Unknown fields are ignored. `on_repeated` gets the name of a
+/// repeated field and its first two values.
 pub fn fields<'de>(
     value: &'de RawValue,
     names: &'static [&'static str],
-    twice: impl FnOnce(&str, &RawValue, &RawValue) -> Refusal,
+    on_repeated: impl FnOnce(&str, &RawValue, &RawValue) -> Refusal,
 ) -> Result<Vec<Option<&'de RawValue>>, Refusal> {
     let mut json = serde_json::Deserializer::from_str(value.get());
     let mut read = KnownFields { names, values: vec![None; names.len()], repeated: None };
     json.deserialize_map(&mut read).map_err(|error| not_json(&error))?;
     match read.repeated {
-        Some((name, first, second)) => Err(twice(name, first, second)),
+        Some((name, first, second)) => Err(on_repeated(name, first, second)),
         None => Ok(read.values),
     }
 }
@@ -150,7 +150,7 @@ impl<'de> Visitor<'de> for Members {
 struct KnownFields<'de> {
     names: &'static [&'static str],
     values: Vec<Option<&'de RawValue>>,
-    /// The first name that came twice, with both values.
+    /// The first repeated name, with both values.
     repeated: Option<(&'static str, &'de RawValue, &'de RawValue)>,
 }
 

@@ -1,33 +1,33 @@
-//! The query of an operation on files, and the headers that ask for a part of one.
+//! The queries of file operations, and the range of a read.
 //!
-//! A path is bytes: percent-encoding carries any, and the kernel wants no UTF-8. Parameters that are not known are passed over.
+//! A path is any bytes, percent-encoded: the kernel does not require UTF-8. Unknown parameters are ignored.
 
-use rules::shown;
+use rules::quoted;
 
 use crate::query::{hex, plus_as_space};
 use crate::{FieldFault, Refusal};
 
-/// Most bytes in a path; the kernel takes no more.
+/// The longest path that the kernel accepts, in bytes.
 const PATH_MAX: usize = 4095;
-/// The largest integer that every JSON client can hold: the answer repeats it.
+/// The largest integer that every JSON client can represent; the response repeats it.
 const OFFSET_MAX: u64 = (1 << 53) - 1;
 const LIMIT_DEFAULT: u64 = 20;
 const LIMIT_MAX: u32 = 100;
 
-/// The parameters of an operation, percent-decoded.
+/// The parameters, percent-decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileQuery {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads a query, without its `?`.
+/// Parses a query without its `?`.
 pub fn file_query(query: Option<&str>) -> Result<FileQuery, Refusal> {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let pairs = pairs.map(|text| {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let broken = |got| {
             let allowed = "text in which '%' begins two hexadecimal digits and '%25' is a '%'";
-            FieldFault::new("query", shown(got), allowed)
+            FieldFault::new("query", quoted(got), allowed)
         };
         let name = decode(&plus_as_space(name)).ok_or_else(|| broken(name))?;
         let value = decode(&plus_as_space(value)).ok_or_else(|| broken(value))?;
@@ -62,10 +62,10 @@ impl FileQuery {
     pub fn text(&self, name: &str, allowed: &str) -> Result<Option<&str>, FieldFault> {
         let Some(value) = self.value(name)? else { return Ok(None) };
         let text = std::str::from_utf8(value);
-        text.map(Some).map_err(|_| FieldFault::new(name, shown(&String::from_utf8_lossy(value)), allowed))
+        text.map(Some).map_err(|_| FieldFault::new(name, quoted(&String::from_utf8_lossy(value)), allowed))
     }
 
-    /// A path, which has to be there.
+    /// A required path.
     pub fn path(&self, name: &str) -> Result<Vec<u8>, Refusal> {
         let allowed = "a path: absolute, or relative to the sandbox's working directory; percent-encoded";
         let Some(path) = self.value(name)? else {
@@ -87,11 +87,11 @@ impl FileQuery {
             None => Ok(default),
             Some("true") => Ok(true),
             Some("false") => Ok(false),
-            Some(other) => Err(FieldFault::new(name, shown(other), "true or false").into()),
+            Some(other) => Err(FieldFault::new(name, quoted(other), "true or false").into()),
         }
     }
 
-    /// A mode as `chmod` writes it.
+    /// A file mode in octal.
     pub fn mode(&self) -> Result<Option<u32>, Refusal> {
         let allowed = "three or four octal digits such as 644 or 0755";
         let Some(text) = self.text("mode", allowed)? else { return Ok(None) };
@@ -99,7 +99,7 @@ impl FileQuery {
             (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
         match u32::from_str_radix(text, 8) {
             Ok(mode) if is_octal => Ok(Some(mode)),
-            _ => Err(FieldFault::new("mode", shown(text), allowed).into()),
+            _ => Err(FieldFault::new("mode", quoted(text), allowed).into()),
         }
     }
 
@@ -116,21 +116,21 @@ impl FileQuery {
         let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse::<u64>() {
             Ok(number) if is_plain && (least..=most).contains(&number) => Ok(number),
-            _ => Err(FieldFault::new(name, shown(text), allowed)),
+            _ => Err(FieldFault::new(name, quoted(text), allowed)),
         }
     }
 }
 
-/// A part of a file.
+/// A byte range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteRange {
-    /// From here, to the end or so many bytes.
+    /// From an offset, to the end or for a number of bytes.
     From { offset: u64, length: Option<u64> },
-    /// So many bytes at the end.
+    /// The last bytes.
     Last(u64),
 }
 
-/// The one range that a client asks for. What is no range, and more than one, is as if it had not asked (RFC 9110, 14.2).
+/// The range in the request. Malformed and multiple ranges are ignored (RFC 9110 section 14.2).
 pub fn byte_range<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<ByteRange> {
     let mut values = values.into_iter();
     let only = std::str::from_utf8(values.next()?).ok()?;
@@ -154,21 +154,21 @@ pub fn byte_range<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Byte
     }
 }
 
-/// Raw bytes, which come as they are.
+/// Checks that the body is neither encoded nor partial.
 pub fn raw_content<'a>(
     encodings: impl IntoIterator<Item = &'a [u8]>,
     ranges: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<(), Refusal> {
     for encoding in encodings {
         if !encoding.trim_ascii().eq_ignore_ascii_case(b"identity") {
-            let got = shown(&String::from_utf8_lossy(encoding));
+            let got = quoted(&String::from_utf8_lossy(encoding));
             return Err(
                 FieldFault::new("header Content-Encoding", got, "none: send the body as it is").into()
             );
         }
     }
     if let Some(range) = ranges.into_iter().next() {
-        let got = shown(&String::from_utf8_lossy(range));
+        let got = quoted(&String::from_utf8_lossy(range));
         return Err(FieldFault::new("header Content-Range", got, "none: a file is written as a whole").into());
     }
     Ok(())

@@ -1,12 +1,12 @@
-//! The headers that say what a body is and what the answer should be.
+//! The headers that determine the format of request and response.
 
-use rules::shown;
+use rules::quoted;
 
 use crate::{FieldFault, Refusal};
 
 const ALLOWED: &str = "'application/json', with 'charset=utf-8' or without";
 
-/// Whether a body is JSON, by every `Content-Type` and `Content-Encoding` that came with it.
+/// Whether a body is JSON, by its `Content-Type` and `Content-Encoding` headers.
 pub fn json_content<'a>(
     types: impl IntoIterator<Item = &'a [u8]>,
     encodings: impl IntoIterator<Item = &'a [u8]>,
@@ -16,12 +16,12 @@ pub fn json_content<'a>(
     match (types.next(), types.next()) {
         (None, _) => return Err(fault("missing".to_owned())),
         (Some(_), Some(_)) => return Err(fault("given twice".to_owned())),
-        (Some(only), None) if !is_json(only) => return Err(fault(shown(&String::from_utf8_lossy(only)))),
+        (Some(only), None) if !is_json(only) => return Err(fault(quoted(&String::from_utf8_lossy(only)))),
         (Some(_), None) => {}
     }
     for encoding in encodings {
         if !encoding.trim_ascii().eq_ignore_ascii_case(b"identity") {
-            let got = shown(&String::from_utf8_lossy(encoding));
+            let got = quoted(&String::from_utf8_lossy(encoding));
             return Err(
                 FieldFault::new("header Content-Encoding", got, "none: send the body as it is").into()
             );
@@ -37,7 +37,7 @@ fn is_json(content_type: &[u8]) -> bool {
     essence.eq_ignore_ascii_case("application/json") && parts.all(is_harmless_parameter)
 }
 
-/// Of parameters only the character set changes what the bytes mean.
+/// Only the parameter `charset` changes the meaning of the bytes.
 fn is_harmless_parameter(parameter: &str) -> bool {
     let parameter = parameter.trim();
     if parameter.is_empty() {
@@ -49,7 +49,7 @@ fn is_harmless_parameter(parameter: &str) -> bool {
     !name.trim().eq_ignore_ascii_case("charset") || value.eq_ignore_ascii_case("utf-8")
 }
 
-/// Whether the client asks for Server-Sent Events, by every `Accept` it sent.
+/// Whether the client accepts Server-Sent Events, by its `Accept` headers.
 pub fn wants_stream<'a>(accepts: impl IntoIterator<Item = &'a [u8]>) -> bool {
     let texts = accepts.into_iter().filter_map(|accept| std::str::from_utf8(accept).ok());
     texts.flat_map(|text| text.split(',')).any(|range| {
@@ -59,7 +59,7 @@ pub fn wants_stream<'a>(accepts: impl IntoIterator<Item = &'a [u8]>) -> bool {
     })
 }
 
-/// `q=0` in any of its ways to be written says that this is not wanted.
+/// `q=0`, in any spelling, excludes the type.
 fn is_never(parameter: &str) -> bool {
     let Some((name, value)) = parameter.split_once('=') else { return false };
     name.trim().eq_ignore_ascii_case("q") && value.trim().parse::<f32>().is_ok_and(|weight| weight <= 0.0)

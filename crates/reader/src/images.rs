@@ -2,16 +2,16 @@
 
 use crate::{Refusal, file_query};
 
-/// Which images are asked for.
+/// The query of a list of images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageQuery {
-    /// Only this one. Any text is a name, if of no image.
+    /// Only the image with this name. Any text is allowed; it may match no image.
     pub name: Option<String>,
     pub limit: u32,
     pub offset: u64,
 }
 
-/// Reads the query of a list of images, without its `?`.
+/// Parses the query without its `?`.
 pub fn images(query: Option<&str>) -> Result<ImageQuery, Refusal> {
     let query = file_query(query)?;
     let name = query.text("name", "the name of an image, in UTF-8")?.map(str::to_owned);

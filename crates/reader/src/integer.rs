@@ -1,9 +1,9 @@
-//! Numbers of JSON as integers. `2.0` and `2e0` are the integer 2, as JSON Schema has it.
+//! JSON numbers as integers. `2.0` and `2e0` are the integer 2, as in JSON Schema.
 
 use rules::Integer;
 
-/// The integer that a JSON number is, or `None` if it has a fraction. One past the range of [`Integer`] is the nearest in it,
-/// which is out of every range that anything has here.
+/// The integer value of a JSON number, or `None` if it has a fraction. A value outside the range of [`Integer`] becomes its nearest
+/// bound, which is outside the range of every field.
 pub fn integer(number: &str) -> Option<Integer> {
     let (negative, number) = match number.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -20,7 +20,7 @@ pub fn integer(number: &str) -> Option<Integer> {
     }
     let ahead = exponent.starts_with('-');
     let Ok(exponent) = exponent.parse::<i64>() else {
-        // An exponent that long leaves no digit before the point, or more than any number here has.
+        // Such an exponent makes the value 0 or too large for any field.
         return if ahead { None } else { Some(limit) };
     };
     let scale = exponent.saturating_sub(i64::try_from(fraction.len()).unwrap_or(i64::MAX));
@@ -80,7 +80,7 @@ mod tests {
         {
             assert_eq!(integer(text), None, "{text}");
         }
-        // What 400 digits after the point are is told without a float.
+        // Exact, without a float.
         assert_eq!(integer(&format!("2.{}", "0".repeat(400))), Some(2));
         assert_eq!(integer(&format!("2.{}1", "0".repeat(400))), None);
         assert_eq!(integer(&format!("{}.0", "9".repeat(400))), Some(Integer::MAX));

@@ -1,8 +1,8 @@
-//! From the bytes of a request to what `rules` decides on: bodies, queries and the headers that say how to read them.
+//! Parses requests: bodies, queries and the headers that determine how to read them. `rules` then checks the values.
 //!
-//! Called by the server's handlers, and by fuzzing. Pure: no I/O, no clock, no state. What comes in is hostile: nothing here
-//! panics, recurses by what it reads, or holds more than a few times the bytes that came. A [`Refusal`] is for the client: it
-//! names the field, what came and what is allowed, and leaves nothing behind.
+//! Called by the server's handlers and by fuzzers. Pure: no I/O, no clock, no state. Input is untrusted: nothing here panics,
+//! recurses with the depth of the input, or holds more than a few times its bytes. A [`Refusal`] is for the client: it names the
+//! field, the value received and the allowed values.
 
 mod bodies;
 mod document;
@@ -17,22 +17,22 @@ mod strict;
 use rules::{ConfigError, QueryError};
 
 pub use bodies::{CommandOrder, RequestBody, signal_number};
-pub use executions::{ExecutionQuery, Place, execution_query, line_ends, page, place};
+pub use executions::{ExecutionQuery, OutputOffset, execution_query, line_ends, output_offset, page};
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
 pub use images::{ImageQuery, images};
 pub use query::{events, list, path_segment};
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It cannot be read at all: `INVALID_REQUEST`.
+    /// It cannot be parsed: `INVALID_REQUEST`.
     #[error("{what}")]
     Malformed { what: String },
-    /// Something in it is missing or has a wrong type: `INVALID_REQUEST`.
+    /// A field is missing or has a wrong type: `INVALID_REQUEST`.
     #[error(transparent)]
     Field(#[from] FieldFault),
-    /// A value of the right type that is out of its range or set: `INVALID_CONFIG`.
+    /// A value of the right type is not allowed: `INVALID_CONFIG`.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// `COMMAND_TOO_LONG`
@@ -42,13 +42,13 @@ pub enum Refusal {
     CommandTooLong { bytes: usize, most: usize },
 }
 
-/// A field, parameter or header that is not what it has to be.
+/// An invalid field, parameter or header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {got}; allowed is {allowed}")]
 pub struct FieldFault {
-    /// As the client wrote it: `resources.cpu`.
+    /// The path of the field, such as `resources.cpu`.
     pub field: String,
-    /// Short and printable, whatever came.
+    /// The value received, shortened and printable.
     pub got: String,
     pub allowed: String,
 }

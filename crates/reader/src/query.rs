@@ -1,17 +1,17 @@
-//! The query of a list, and a path's segment: percent-encoded text.
+//! Percent-encoded text: queries of lists and segments of paths.
 
 use std::borrow::Cow;
 
-use rules::{EventQuery, ListQuery, event_query, list_query, shown};
+use rules::{EventQuery, ListQuery, event_query, list_query, quoted};
 
 use crate::{FieldFault, Refusal};
 
-/// Reads the query of a list (section 4.2), without its `?`.
+/// Parses the query of a list without its `?`.
 pub fn list(query: Option<&str>) -> Result<ListQuery, Refusal> {
     Ok(list_query(pairs(query)?)?)
 }
 
-/// Reads the query of a list or a stream of events.
+/// Parses the query of a list or a stream of events.
 pub fn events(query: Option<&str>) -> Result<EventQuery, Refusal> {
     Ok(event_query(pairs(query)?)?)
 }
@@ -25,21 +25,21 @@ fn pair(text: &str) -> Result<(String, String), Refusal> {
     let decoded_name =
         decode(&plus_as_space(name)).ok_or_else(|| broken("name of a parameter".to_owned(), name))?;
     let decoded_value =
-        decode(&plus_as_space(value)).ok_or_else(|| broken(rules::shown_name(&decoded_name), value))?;
+        decode(&plus_as_space(value)).ok_or_else(|| broken(rules::escaped(&decoded_name), value))?;
     Ok((decoded_name, decoded_value))
 }
 
 fn broken(field: String, got: &str) -> Refusal {
     let allowed = "text in UTF-8, in which '%' begins two hexadecimal digits and '%25' is a '%'";
-    FieldFault::new(field, shown(got), allowed).into()
+    FieldFault::new(field, quoted(got), allowed).into()
 }
 
-/// As forms write a space.
+/// Forms encode a space as `+`.
 pub(crate) fn plus_as_space(text: &str) -> Cow<'_, str> {
     if text.contains('+') { text.replace('+', " ").into() } else { text.into() }
 }
 
-/// A segment of a path decoded; nothing where that cannot be done.
+/// Decodes a segment of a path; `None` if it is malformed.
 pub fn path_segment(segment: &str) -> Option<Cow<'_, str>> {
     if segment.contains('%') { decode(segment).map(Cow::Owned) } else { Some(segment.into()) }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::{self, Entry};
 use std::fmt;
 
-use rules::{ConfigError, Integer, shown, shown_name};
+use rules::{ConfigError, Integer, escaped, quoted};
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -30,13 +30,13 @@ use crate::{FieldFault, Refusal};
 /// Digits of a number that a message shows.
 const NUMBER_CHARS: usize = 40;
 
-/// Reads a body that is one object.
+/// Parses a body that is one object.
 pub fn body<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Refusal> {
     let value = document::parse(body)?;
     Value { path: &Path::Body, raw: Some(value) }.read()
 }
 
-/// Reads a body that is an object, or an array of 1 to `most` of them; and whether it is an array.
+/// Parses a body that is an object, or an array of 1 to `most` objects. Also returns whether it is an array.
 pub fn one_or_more<'de, T: Deserialize<'de>>(
     body: &'de [u8],
     most: usize,
@@ -58,7 +58,7 @@ pub fn one_or_more<'de, T: Deserialize<'de>>(
     Ok((elements.into_iter().enumerate().map(read).collect::<Result<_, _>>()?, true))
 }
 
-/// Where a value is in the body.
+/// The path of a value in the body.
 enum Path<'p> {
     Body,
     Field(&'p Path<'p>, &'p str),
@@ -69,15 +69,15 @@ impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Path::Body => f.write_str("body"),
-            Path::Field(Path::Body, name) => f.write_str(&shown_name(name)),
-            Path::Field(above, name) => write!(f, "{above}.{}", shown_name(name)),
+            Path::Field(Path::Body, name) => f.write_str(&escaped(name)),
+            Path::Field(above, name) => write!(f, "{above}.{}", escaped(name)),
             Path::Element(Path::Body, index) => write!(f, "[{index}]"),
             Path::Element(above, index) => write!(f, "{above}[{index}]"),
         }
     }
 }
 
-/// Why a value is not taken. A type's own complaint becomes a [`Refusal`] where the value and its path are known.
+/// Why a value is refused. An error of a type becomes a [`Refusal`] where the value and its path are known.
 #[derive(Debug)]
 enum Fault {
     Refused(Refusal),
@@ -133,7 +133,7 @@ impl From<Refusal> for Fault {
     }
 }
 
-/// A value at a place, or the place of a field that is absent.
+/// A value and its path; without a value, the path of an absent field.
 #[derive(Clone, Copy)]
 struct Value<'p, 'de> {
     path: &'p Path<'p>,
@@ -145,7 +145,7 @@ impl<'de> Value<'_, 'de> {
         T::deserialize(self).map_err(|fault| self.refusal(fault))
     }
 
-    /// The value, if it is there and of a kind.
+    /// The value, if it is present and of a kind.
     fn of_kind(self, kind: Kind) -> Result<&'de RawValue, Fault> {
         let Some(raw) = self.raw else { return Err(self.fault("missing".to_owned(), allowed(kind))) };
         if Kind::of(raw) == kind { Ok(raw) } else { Err(self.fault(describe(raw), allowed(kind))) }
@@ -169,7 +169,7 @@ impl<'de> Value<'_, 'de> {
         }
     }
 
-    /// What a type says of this value, with the path and the value.
+    /// An error of a type, with the path and the value.
     fn refusal(self, fault: Fault) -> Refusal {
         let field = self.path.to_string();
         let got = || self.raw.map_or("missing".to_owned(), describe);
@@ -177,7 +177,7 @@ impl<'de> Value<'_, 'de> {
             Fault::Refused(refusal) => refusal,
             Fault::Form(allowed) => FieldFault::new(field, got(), allowed).into(),
             Fault::Set(allowed) => {
-                let text = self.text().map_or_else(|_| got(), |text| shown(&text));
+                let text = self.text().map_or_else(|_| got(), |text| quoted(&text));
                 ConfigError { field, got: text, allowed }.into()
             }
             Fault::Missing(name) => {
@@ -203,14 +203,14 @@ macro_rules! integers {
 impl<'de> Deserializer<'de> for Value<'_, 'de> {
     type Error = Fault;
 
-    /// For content that is kept as it is: read as serde_json reads it.
+    /// For free-form content: parsed by serde_json.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         let Some(raw) = self.raw else { return visitor.visit_none() };
         let mut json = serde_json::Deserializer::from_str(raw.get());
         json.deserialize_any(visitor).map_err(|error| Fault::Other(error.to_string()))
     }
 
-    /// Only an absent field is no value: `null` is a value of a wrong type.
+    /// Only an absent field is `None`: `null` is a value of a wrong type.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         if self.raw.is_some() { visitor.visit_some(self) } else { visitor.visit_none() }
     }
@@ -261,9 +261,9 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                 Entry::Vacant(entry) => {
                     entry.insert(value);
                 }
-                // Nobody can tell which of two values was meant.
+                // It is unknown which of the two values is meant.
                 Entry::Occupied(first) => {
-                    return Err(twice(&Path::Field(self.path, first.key()), first.get(), value).into());
+                    return Err(repeated(&Path::Field(self.path, first.key()), first.get(), value).into());
                 }
             }
         }
@@ -277,7 +277,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         let values = document::fields(self.of_kind(Kind::Object)?, fields, |name, first, second| {
-            twice(&Path::Field(self.path, name), first, second)
+            repeated(&Path::Field(self.path, name), first, second)
         })?;
         visitor.visit_map(Fields { path: self.path, fields, values, next: 0 })
     }
@@ -292,7 +292,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     }
 }
 
-/// The fields of a struct in their declared order, absent ones included, so that each can say what it lacks.
+/// The fields of a struct in their declared order, including absent ones, so that the error names a missing field.
 struct Fields<'p, 'de> {
     path: &'p Path<'p>,
     fields: &'static [&'static str],
@@ -318,7 +318,7 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
     }
 }
 
-/// The entries of an object whose names are the client's.
+/// The entries of an object with arbitrary names.
 struct Names<'p, 'de> {
     path: &'p Path<'p>,
     entries: btree_map::IntoIter<String, &'de RawValue>,
@@ -357,7 +357,7 @@ impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
     }
 }
 
-/// The name of a variant without content, which is all that bodies have.
+/// The name of a unit variant; bodies have no others.
 struct Variant<'a>(&'a str);
 
 impl<'de> EnumAccess<'de> for Variant<'_> {
@@ -390,7 +390,7 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
     }
 }
 
-fn twice(path: &Path<'_>, first: &RawValue, second: &RawValue) -> Refusal {
+fn repeated(path: &Path<'_>, first: &RawValue, second: &RawValue) -> Refusal {
     let got = format!("given twice, as {} and as {}", describe(first), describe(second));
     FieldFault::new(path.to_string(), got, "one value").into()
 }
@@ -411,7 +411,7 @@ fn allowed(kind: Kind) -> &'static str {
     }
 }
 
-/// A value in a message: its type, and the value where that is short.
+/// A value as a message shows it: its type, and the value, shortened.
 fn describe(value: &RawValue) -> String {
     let raw = value.get().trim();
     match Kind::of(value) {
@@ -419,7 +419,7 @@ fn describe(value: &RawValue) -> String {
         Kind::Number if raw.len() > NUMBER_CHARS => format!("the number {}...", &raw[..NUMBER_CHARS]),
         Kind::Number => format!("the number {raw}"),
         Kind::Text => match document::text(value) {
-            Ok(text) => format!("the string {}", shown(&text)),
+            Ok(text) => format!("the string {}", quoted(&text)),
             Err(_) => "a broken string".to_owned(),
         },
         Kind::List => "an array".to_owned(),

@@ -552,7 +552,7 @@ fn only_json_is_taken_for_json() {
             refusal,
             format!(
                 "header Content-Type is {}; allowed is {}",
-                rules::shown(bad),
+                rules::quoted(bad),
                 "'application/json', with 'charset=utf-8' or without"
             )
         );

@@ -7,7 +7,7 @@ use api::SandboxState;
 
 use crate::{Accounting, TimeMs};
 
-/// Whether anything keeps a sandbox awake: a command, an open stream, a file or port operation in progress.
+/// Whether a sandbox has activity: a command, an open stream, a file or port operation in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
     Busy,

@@ -1,4 +1,4 @@
-//! What a sandbox may reach: names by its policy, addresses by the range that they are in.
+//! Egress rules: which names a policy allows, and which addresses are closed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -42,7 +42,7 @@ const fn net(octets: [u8; 4], prefix: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]), prefix)
 }
 
-/// Why an address is closed to every sandbox.
+/// Why an address is closed under every policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Closed {
     ThisNetwork,

@@ -1,26 +1,26 @@
-//! Events: their queries, what a client may post, and how much of a command they contain.
+//! Events: queries, limits of posted events, and the part of a command that events contain.
 //!
-//! A query comes as percent-decoded pairs, as with lists. Unknown parameters are ignored.
+//! A query is a list of percent-decoded pairs. Unknown parameters are ignored.
 
 use std::collections::BTreeSet;
 
 use api::{EventId, EventKind, RunId, SandboxId, Timestamp};
 
 use crate::TimeMs;
-use crate::listing::{LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, QueryError, twice, whole_number};
-use crate::shown::shown;
+use crate::listing::{LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, QueryError, repeated, whole_number};
+use crate::quoted::quoted;
 
 /// Bytes of a command that its events contain: a command may hold secrets, and readers of a log see its events.
 pub const SHOWN_COMMAND_BYTES: usize = 4096;
 /// Bytes of the JSON of the data of one event.
 pub const POSTED_DATA_BYTES: usize = 16 << 10;
-/// More than there are kinds.
+/// More than the number of types.
 const TYPES_MAX: usize = 50;
 
 /// A query of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventQuery {
-    /// Empty: every kind.
+    /// Empty: all types.
     pub kinds: BTreeSet<EventKind>,
     pub sandbox: Option<SandboxId>,
     pub run: Option<RunId>,
@@ -28,16 +28,16 @@ pub struct EventQuery {
     pub until: Option<TimeMs>,
     pub after: Option<EventId>,
     pub before: Option<EventId>,
-    /// Where a stream begins, unless the header `Last-Event-ID` says so.
+    /// The start of a stream without the header `Last-Event-ID`.
     pub last: Option<EventId>,
     pub newest_first: bool,
     pub limit: u32,
     pub offset: u64,
 }
 
-/// The parameters that may be given once, as text.
+/// The parameters as text.
 #[derive(Default)]
-struct Given {
+struct Parameters {
     types: Vec<String>,
     named: Vec<(&'static str, String)>,
 }
@@ -47,29 +47,29 @@ const NAMES: [&str; 10] =
 
 /// Reads the query of a list or a stream of events.
 pub fn event_query(pairs: impl IntoIterator<Item = (String, String)>) -> Result<EventQuery, QueryError> {
-    let mut given = Given::default();
+    let mut parameters = Parameters::default();
     for (name, value) in pairs {
-        given.take(name, value)?;
+        parameters.take(name, value)?;
     }
     Ok(EventQuery {
-        kinds: given.kinds()?,
-        sandbox: given.read("sandboxId", "a sandbox's id, such as 'sb_4h1v8x2k9qz7m3t5w0ry'")?,
-        run: given.read("runId", "1 to 128 visible ASCII characters")?,
-        since: given.time("since")?,
-        until: given.time("until")?,
-        after: given.read("after", EVENT_ID)?,
-        before: given.read("before", EVENT_ID)?,
-        last: given.read("lastEventId", EVENT_ID)?,
-        newest_first: match given.find("order") {
+        kinds: parameters.kinds()?,
+        sandbox: parameters.read("sandboxId", "a sandbox's id, such as 'sb_4h1v8x2k9qz7m3t5w0ry'")?,
+        run: parameters.read("runId", "1 to 128 visible ASCII characters")?,
+        since: parameters.time("since")?,
+        until: parameters.time("until")?,
+        after: parameters.read("after", EVENT_ID)?,
+        before: parameters.read("before", EVENT_ID)?,
+        last: parameters.read("lastEventId", EVENT_ID)?,
+        newest_first: match parameters.find("order") {
             None | Some("asc") => false,
             Some("desc") => true,
             Some(other) => return Err(QueryError::new("order", other, "'asc' or 'desc'")),
         },
-        limit: match given.find("limit") {
+        limit: match parameters.find("limit") {
             Some(text) => whole_number("limit", text, 1, LIMIT_MAX)?,
             None => LIMIT_DEFAULT,
         },
-        offset: match given.find("offset") {
+        offset: match parameters.find("offset") {
             Some(text) => whole_number("offset", text, 0, OFFSET_MAX)?,
             None => 0,
         },
@@ -78,7 +78,7 @@ pub fn event_query(pairs: impl IntoIterator<Item = (String, String)>) -> Result<
 
 const EVENT_ID: &str = "an event's id, such as 'ev_0000000000000042'";
 
-impl Given {
+impl Parameters {
     fn take(&mut self, name: String, value: String) -> Result<(), QueryError> {
         if name == "type" {
             if self.types.len() >= TYPES_MAX {
@@ -90,7 +90,7 @@ impl Given {
         }
         let Some(known) = NAMES.into_iter().find(|known| *known == name) else { return Ok(()) };
         if let Some(first) = self.find(known) {
-            return Err(twice(name, first, &value));
+            return Err(repeated(name, first, &value));
         }
         self.named.push((known, value));
         Ok(())
@@ -145,7 +145,7 @@ pub struct BadRunHeader {
 /// Reads the header's value.
 pub fn run_header(value: &[u8]) -> Result<RunId, BadRunHeader> {
     let text = String::from_utf8_lossy(value);
-    text.parse().map_err(|_| BadRunHeader { got: shown(&text) })
+    text.parse().map_err(|_| BadRunHeader { got: quoted(&text) })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Idempotency keys: their syntax, the decision on a repeated request, and which responses are kept.
+//! Idempotency keys: their syntax, the decision on a repeated request, and which responses are recorded.
 //!
 //! The server calls these; the store keeps the records. Keys are scoped to an account and an endpoint, which is decided there.
 
 use crate::TimeMs;
-use crate::shown::shown;
+use crate::quoted::quoted;
 
 /// How long a record is valid, from the first request with its key.
 pub const IDEMPOTENCY_VALID_MS: u64 = 24 * 60 * 60 * 1000;
@@ -23,11 +23,11 @@ pub fn idempotency_key(value: &[u8]) -> Result<&str, BadIdempotencyKey> {
     }
     match std::str::from_utf8(value) {
         Ok(key) if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(key),
-        _ => Err(BadIdempotencyKey { got: shown(&String::from_utf8_lossy(value)) }),
+        _ => Err(BadIdempotencyKey { got: quoted(&String::from_utf8_lossy(value)) }),
     }
 }
 
-/// The part of an idempotency record that decides.
+/// The part of an idempotency record that determines the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remembered {
     /// Of the exact bytes of the body.
@@ -40,7 +40,7 @@ pub struct Remembered {
 pub enum Repeat {
     /// There is no record, or it has expired: execute the request.
     New,
-    /// Return the kept response.
+    /// Replay the recorded response.
     Replay,
     /// `INVALID_REQUEST`: the key was used with another body.
     OtherBody,
@@ -60,7 +60,7 @@ pub fn repeat(kept: Option<&Remembered>, request_hash: &[u8; 32], now: TimeMs) -
     }
 }
 
-/// Whether a response with this status is kept. Responses that may differ at the next try are not: 429 and server faults.
+/// Whether a response with this status is recorded. 429 and server faults are not, because a retry may succeed.
 pub fn keeps_answer(status: u16) -> bool {
     status != 429 && status < 500
 }

@@ -4,9 +4,9 @@
 /// The selection of a list of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageListing<'a> {
-    /// All that may be listed.
+    /// All images that may be listed.
     All,
-    /// The one with this name.
+    /// The image with this name.
     Named(&'a str),
 }
 
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn the_operators_are_for_all() {
-        // In the catalogue, or imported where nobody else could have brought it.
+        // In the catalogue, or imported by the operator: without `any_image` nobody else can.
         assert!(image_is_listed(ImageListing::All, "ubuntu:24.04", true, true));
         assert!(image_is_listed(ImageListing::All, "ubuntu:24.04", true, false));
         assert!(image_is_listed(ImageListing::All, "imported:1", false, false));

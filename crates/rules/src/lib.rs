@@ -27,9 +27,9 @@ mod ports;
 mod position;
 mod pressure;
 mod quotas;
+mod quoted;
 mod rates;
 mod request_id;
-mod shown;
 mod signals;
 mod text;
 mod time;
@@ -69,12 +69,12 @@ pub use pressure::{
     promisable_disk_mb,
 };
 pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
+pub use quoted::{escaped, quoted};
 pub use rates::{
     Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
     wall_seconds,
 };
 pub use request_id::{made_request_id, well_formed_request_id};
-pub use shown::{shown, shown_name};
 pub use signals::signal_name;
 pub use text::{cut_before, lossy};
 pub use time::TimeMs;

@@ -9,7 +9,7 @@
 //!                            |            +-------------+
 //!                            |              resume, or a command, file or port operation that may resume
 //!                            v
-//!   creating, running, paused ----------> terminated    (final; delete, lifetime over, kept paused too long)
+//!   creating, running, paused ----------> terminated    (final; delete, lifetime over, paused too long)
 //! ```
 //!
 //! The sandbox's actor calls [`decide`] before it acts. A refusal changes nothing. Each pair of state and operation has exactly one

@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 
 use api::SandboxState;
 
-use crate::shown::{shown, shown_name};
+use crate::quoted::{escaped, quoted};
 
 pub(crate) const LIMIT_DEFAULT: u32 = 20;
 pub(crate) const LIMIT_MAX: u32 = 100;
@@ -42,17 +42,17 @@ pub struct QueryError {
 
 impl QueryError {
     pub(crate) fn new(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
-        Self { field: field.into(), got: shown(got), allowed: allowed.into() }
+        Self { field: field.into(), got: quoted(got), allowed: allowed.into() }
     }
 }
 
 /// Reads the query of a list.
 pub fn list_query(pairs: impl IntoIterator<Item = (String, String)>) -> Result<ListQuery, QueryError> {
-    let mut given = Given::default();
+    let mut parameters = Parameters::default();
     for (name, value) in pairs {
-        given.take(name, value)?;
+        parameters.take(name, value)?;
     }
-    let Given { state, image, limit, offset, metadata } = given;
+    let Parameters { state, image, limit, offset, metadata } = parameters;
     Ok(ListQuery {
         state: state.map(|state| read_state(&state)).transpose()?,
         image,
@@ -70,7 +70,7 @@ pub fn list_query(pairs: impl IntoIterator<Item = (String, String)>) -> Result<L
 
 /// The known parameters, as text.
 #[derive(Default)]
-struct Given {
+struct Parameters {
     state: Option<String>,
     image: Option<String>,
     limit: Option<String>,
@@ -78,9 +78,9 @@ struct Given {
     metadata: BTreeMap<String, String>,
 }
 
-impl Given {
+impl Parameters {
     fn take(&mut self, name: String, value: String) -> Result<(), QueryError> {
-        let place = match name.as_str() {
+        let slot = match name.as_str() {
             "state" => &mut self.state,
             "image" => &mut self.image,
             "limit" => &mut self.limit,
@@ -92,12 +92,12 @@ impl Given {
                 };
             }
         };
-        match place {
+        match slot {
             None => {
-                *place = Some(value);
+                *slot = Some(value);
                 Ok(())
             }
-            Some(first) => Err(twice(name, first, &value)),
+            Some(first) => Err(repeated(name, first, &value)),
         }
     }
 
@@ -112,20 +112,20 @@ impl Given {
             return Err(QueryError { field: "metadata".to_owned(), got, allowed });
         }
         match self.metadata.entry(key.to_owned()) {
-            Entry::Vacant(place) => {
-                place.insert(value);
+            Entry::Vacant(entry) => {
+                entry.insert(value);
                 Ok(())
             }
             Entry::Occupied(first) => {
-                let name = format!("{METADATA_PREFIX}{}", shown_name(key));
-                Err(twice(name, first.get(), &value))
+                let name = format!("{METADATA_PREFIX}{}", escaped(key));
+                Err(repeated(name, first.get(), &value))
             }
         }
     }
 }
 
-pub(crate) fn twice(field: String, first: &str, second: &str) -> QueryError {
-    let got = format!("given twice, {} and {}", shown(first), shown(second));
+pub(crate) fn repeated(field: String, first: &str, second: &str) -> QueryError {
+    let got = format!("given twice, {} and {}", quoted(first), quoted(second));
     QueryError { field, got, allowed: "one value".to_owned() }
 }
 

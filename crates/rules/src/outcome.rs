@@ -39,7 +39,7 @@ pub struct Outcome {
 /// The command's timeout passed before it could start: `EXECUTION_TIMEOUT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the command's timeoutMs of {timeout_ms} was over before it could start; give it more time or try again"
+    "the command's timeoutMs of {timeout_ms} expired before the command could start; raise it, or try again later"
 )]
 pub struct NeverStarted {
     pub timeout_ms: u64,
@@ -83,7 +83,7 @@ mod tests {
         let refusal = outcome(Command::TimedOutBeforeStart { timeout_ms: 50 }).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "the command's timeoutMs of 50 was over before it could start; give it more time or try again"
+            "the command's timeoutMs of 50 expired before the command could start; raise it, or try again later"
         );
     }
 }

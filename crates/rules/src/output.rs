@@ -1,8 +1,8 @@
-//! What a buffered response keeps of an output stream (decision 12).
+//! The captured output of a buffered response.
 //!
-//! The caller pushes every chunk and takes the captured output when the command has ended. The limit bounds the memory whatever
-//! a command prints: the first half is kept as it arrives, the last half in a ring whose oldest bytes are overwritten. Where
-//! bytes are missing, a line states how many, and no character is split.
+//! The caller pushes every chunk and gets the captured output when the command has ended. The limit bounds the memory: the first
+//! half is stored as it arrives, the last half in a ring buffer. A line replaces missing bytes and states their number; no
+//! character is split.
 //!
 //! Memory grows with the output, in blocks that never move: a caller can reserve it beforehand ([`CappedOutput::memory_with`]).
 
@@ -46,7 +46,7 @@ impl CappedOutput {
         Self { head, tail, tail_start: 0, seen_bytes: 0 }
     }
 
-    /// Number of bytes pushed so far, kept or not.
+    /// Number of bytes pushed so far.
     pub fn seen_bytes(&self) -> u64 {
         self.seen_bytes
     }
@@ -86,7 +86,7 @@ impl CappedOutput {
         self.tail_start = (self.tail_start + wrap.len()) % limit;
     }
 
-    /// The bytes that were kept, with a line in place of the missing ones.
+    /// The captured bytes, with a line in place of missing ones.
     pub fn finish(self) -> Captured {
         let Self { head, tail, tail_start, seen_bytes } = self;
         let kept = (head.length + tail.length) as u64;
@@ -309,7 +309,7 @@ mod tests {
         }
         let mut head = &all[..limit.div_ceil(2)];
         let mut tail = &all[all.len() - limit / 2..];
-        // Drop what is left of a character at either side of the gap.
+        // Drop the parts of characters at both sides of the gap.
         for lost in 1..=3.min(head.len()) {
             let (before, last) = head.split_at(head.len() - lost);
             if last[0] >= 0xC0 {

@@ -58,7 +58,7 @@ fn named(allowed: &[u16]) -> String {
     format!("allows {}", names.join(", "))
 }
 
-/// Whether a policy lets a port be exposed. A policy without `allowPorts` allows all.
+/// Whether a policy allows a port to be exposed. A policy without `allowPorts` allows all.
 pub fn may_expose(policy: &NetworkPolicy, port: u16) -> Result<(), PortRefusal> {
     match &policy.ingress {
         Some(ingress) if !ingress.allow_ports.contains(&port) => {
@@ -80,7 +80,7 @@ pub enum HostOf {
     Service,
     Port(SandboxId, u16),
     /// A name below the ports' domain that belongs to no port.
-    Nobody,
+    UnknownName,
 }
 
 impl HostOf {
@@ -92,7 +92,7 @@ impl HostOf {
             end.eq_ignore_ascii_case(domain).then_some(label)
         });
         match below.and_then(|label| label.strip_suffix('.')) {
-            Some(label) => port_of(label).map_or(Self::Nobody, |(id, port)| Self::Port(id, port)),
+            Some(label) => port_of(label).map_or(Self::UnknownName, |(id, port)| Self::Port(id, port)),
             None => Self::Service,
         }
     }
@@ -145,8 +145,7 @@ mod tests {
         let body = ExposeBody { port: 8080, visibility: None, auto_resume: None };
         let order = expose_order(&body).unwrap();
         assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
-        let all =
-            ExposeBody { visibility: Some(PortVisibility::Public), auto_resume: Some(false), ..body };
+        let all = ExposeBody { visibility: Some(PortVisibility::Public), auto_resume: Some(false), ..body };
         let order = expose_order(&all).unwrap();
         assert_eq!((order.visibility, order.auto_resume), (PortVisibility::Public, false));
         for port in [0, -1, 65_536] {
@@ -205,7 +204,7 @@ mod tests {
             "80--sb-abcdefgh23",
             "é",
         ] {
-            assert_eq!(HostOf::read(&format!("{label}.{DOMAIN}"), DOMAIN), HostOf::Nobody, "{label}");
+            assert_eq!(HostOf::read(&format!("{label}.{DOMAIN}"), DOMAIN), HostOf::UnknownName, "{label}");
         }
     }
 

@@ -1,7 +1,7 @@
-//! The position of a reader in the output of a command: how many bytes of each stream it has read.
+//! Output offsets: the number of bytes of each stream that a reader has read.
 //!
-//! Clients hold it (as a cursor, or the id of a server-sent event), so its text is strict: one spelling per position. Reading can
-//! continue from any position, also within one write.
+//! Clients store them (as a cursor, or the id of a server-sent event), so the text is strict: one spelling per offset. Reading can
+//! continue from any offset, also within one write.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! Quotas: what one account may have, whatever the host has left (`QUOTA_EXCEEDED`).
 //!
-//! The engine's ledger asks about sandboxes, the server about requests and streams, the store about kept bytes. Quotas of live
-//! resources refuse; quotas of kept records evict the oldest. `None` is unlimited.
+//! Used by the engine's ledger for sandboxes, by the server for requests and streams, by the store for stored bytes. Quotas of
+//! resources in use refuse requests; quotas of stored records evict the oldest. `None` is unlimited.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,7 @@ pub struct Quotas {
     pub stored: StoredQuotas,
 }
 
-/// Bytes that are kept for an account; past a quota the oldest records are evicted.
+/// Stored bytes of an account; above a quota the oldest records are evicted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredQuotas {
     /// Idempotency records.

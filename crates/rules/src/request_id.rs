@@ -1,4 +1,4 @@
-//! Request ids: which ids of clients are kept, and the form of generated ones.
+//! Request ids: which ids of clients are accepted, and the form of generated ones.
 
 use crate::base32;
 

@@ -5,8 +5,8 @@ pub fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The largest place of at most `limit` to cut at such that both parts, made text, join to the whole made text. It
-/// depends only on the bytes before `limit`, and is at most three bytes before it.
+/// The largest offset of at most `limit` at which a cut splits no character. It depends only on the bytes before `limit` and is at
+/// most three bytes before it.
 pub fn cut_before(bytes: &[u8], limit: usize) -> usize {
     if bytes.len() <= limit {
         return bytes.len();
@@ -14,10 +14,10 @@ pub fn cut_before(bytes: &[u8], limit: usize) -> usize {
     incomplete_from(&bytes[..limit])
 }
 
-/// Where a character begins that the end of `bytes` cuts short; else their length.
+/// The start of an incomplete character at the end of `bytes`, or their length.
 pub(crate) fn incomplete_from(bytes: &[u8]) -> usize {
     let near_end = bytes.len().saturating_sub(3);
-    // A byte that begins a character is never inside another one, so a cut before it is always clean.
+    // The first byte of a character is never inside another one, so a cut before it splits none.
     let Some(begin) = bytes[near_end..].iter().rposition(|byte| *byte >= 0xC0) else { return bytes.len() };
     let begin = near_end + begin;
     match std::str::from_utf8(&bytes[begin..]) {
@@ -26,7 +26,7 @@ pub(crate) fn incomplete_from(bytes: &[u8]) -> usize {
     }
 }
 
-/// How many bytes at the front are the rest of a character that began before: at most three.
+/// The number of bytes at the front that continue a character from before: at most three.
 pub(crate) fn continued(bytes: &[u8]) -> usize {
     bytes.iter().take(3).take_while(|byte| (0x80..0xC0).contains(*byte)).count()
 }

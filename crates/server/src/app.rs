@@ -1,4 +1,4 @@
-//! Puts the parts together. The only place that names a driver.
+//! Builds engine, driver, network, store and images from the configuration. The only module that names a driver.
 
 pub mod lxcfs;
 pub mod network;
@@ -22,13 +22,13 @@ use store::SqliteStore;
 use crate::config::Config;
 
 const RUNTIMES: [&str; 3] = ["runc", "crun", "runsc"];
-/// Of the host's memory, for all sandboxes together: they run out of it before the host and the daemon do.
+/// The part of the host's memory that all sandboxes together can use, so that they run out of memory before the daemon does.
 const MEMORY_PERCENT: u64 = 90;
 const STORE: &str = "store.db";
 const EXECUTIONS: &str = "executions";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// What one engine has to itself on this host.
+/// The resources of this host that belong to one engine.
 #[derive(Debug, Clone)]
 pub struct Scope {
     pub data_dir: PathBuf,
@@ -42,12 +42,12 @@ pub struct Scope {
 /// Which lxcfs the sandboxes of an engine may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LxcfsUse {
-    /// Also the one that a supervisor of this process keeps running.
+    /// The host's, or that of this process's supervisor.
     Supervised,
     HostOnly,
 }
 
-/// What the server has.
+/// The scope of the server.
 pub fn server_scope(config: &Config) -> Scope {
     Scope {
         data_dir: config.data_dir.clone(),
@@ -59,7 +59,7 @@ pub fn server_scope(config: &Config) -> Scope {
     }
 }
 
-/// An engine and what it stands on.
+/// An engine and its parts.
 pub struct Opened {
     pub engine: Engine,
     pub driver: OciDriver,
@@ -67,20 +67,20 @@ pub struct Opened {
     pub network: Arc<dyn Network>,
 }
 
-/// Whether sandboxes are kept ready. Only a server has use for them.
+/// Whether there is a warm pool. Only a server uses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
     AsConfigured,
     None,
 }
 
-/// An engine on the host's own parts.
+/// Opens an engine on this host.
 pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: Pool) -> Result<Opened> {
     make_private_dir(&scope.data_dir)?;
-    let mut walls = driver_settings(config, scope)?;
-    let connected = network::connect(config, scope, walls.flavour).await?;
-    walls.resolver = connected.resolver;
-    let driver = OciDriver::new(walls)?;
+    let mut settings = driver_settings(config, scope)?;
+    let connected = network::connect(config, scope, settings.flavour).await?;
+    settings.resolver = connected.resolver;
+    let driver = OciDriver::new(settings)?;
     let store = Arc::new(SqliteStore::open_with_quotas(scope.data_dir.join(STORE), config.quotas.table())?);
     let found = images.clone();
     let find = Arc::new(move |name: &str| found.get(name).map(|image| template(&image)));
@@ -111,7 +111,7 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
     Ok(Opened { engine, driver, store, network })
 }
 
-/// Members have the size of a create that names none: only such a create is served by them.
+/// Pooled sandboxes have the default resources, so they serve only creates with these.
 fn pool_targets(config: &Config) -> Result<BTreeMap<String, PoolTarget>> {
     let wanted = config.pool.iter().filter(|(_, count)| **count > 0);
     wanted
@@ -125,13 +125,13 @@ fn pool_targets(config: &Config) -> Result<BTreeMap<String, PoolTarget>> {
         .collect()
 }
 
-/// The records of this host's server, which may run meanwhile.
+/// Opens the store of this host's server, which may be running.
 pub fn open_store(config: &Config) -> Result<SqliteStore> {
     make_private_dir(&config.data_dir)?;
     Ok(SqliteStore::open_beside(config.data_dir.join(STORE))?)
 }
 
-/// The names there are, with the sources that the configuration gives them.
+/// The default catalogue with the sources from the configuration.
 pub fn catalogue(config: &Config) -> Result<Catalogue> {
     let mut catalogue = Catalogue::default_set();
     for (name, sources) in &config.images.named {
@@ -146,24 +146,23 @@ pub fn open_images(config: &Config) -> Result<Images> {
     Ok(Images::open(&config.data_dir.join("images"), catalogue(config)?, image::Options::default())?)
 }
 
-/// Whoever makes sandboxes holds this shared, for as long as a layer may be about to be used; whoever removes layers needs it
-/// alone.
+/// Shared for processes that create sandboxes, as long as they may start to use a layer; exclusive for the removal of layers.
 pub fn images_lock(config: &Config) -> Result<File> {
     lock_file(&config.data_dir.join("images.lock"))
 }
 
-/// A file to lock, which only its owner can open: whoever could open it could hold it.
+/// Opens a lock file with mode 0600: any process that can open it could hold the lock.
 pub fn lock_file(path: &Path) -> Result<File> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     let mut options = File::options();
     let open = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = open.with_context(|| format!("cannot open {}", path.display()))?;
-    // It may be there already, with another mode.
+    // An existing file may have another mode.
     file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-/// What the engine needs of an image.
+/// The engine's view of an image.
 pub fn template(image: &Image) -> Template {
     Template {
         name: image.name.clone(),
@@ -199,17 +198,21 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
     })
 }
 
-/// The runtime's program, wherever the search path has it.
+/// The path of the runtime.
 pub fn runtime(config: &Config) -> Result<PathBuf> {
     match config.runtime.path.as_str() {
         "auto" => RUNTIMES.iter().find_map(|name| find_program(name)).with_context(|| {
-            format!("none of {} is installed; 'apt-get install runc' brings one", RUNTIMES.join(", "))
+            format!(
+                "none of {} is installed; install one, for example with 'apt-get install runc'",
+                RUNTIMES.join(", ")
+            )
         }),
-        path => find_program(path).with_context(|| format!("runtime.path is '{path}', which is no program")),
+        path => find_program(path)
+            .with_context(|| format!("runtime.path is '{path}', but there is no such program")),
     }
 }
 
-/// A program by its path, or by its name along the search path and where system programs are.
+/// Finds a program by its path, or by its name in `PATH` and the system directories.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| path.is_file());
@@ -222,23 +225,24 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 pub fn agent(config: &Config) -> Result<PathBuf> {
     let path = match config.runtime.agent.as_str() {
         "auto" => {
-            let program = std::env::current_exe().context("cannot tell where this program is")?;
+            let program = std::env::current_exe().context("cannot find the path of this program")?;
             program.parent().unwrap_or(Path::new("/")).join("sandbox-agent")
         }
         path => PathBuf::from(path),
     };
     path.canonicalize().with_context(|| {
         format!(
-            "there is no agent at {}; './dev build' makes it, runtime.agent names another place",
+            "there is no agent at {}; build it with './dev build', or set runtime.agent to its path",
             path.display()
         )
     })
 }
 
-/// What may be promised: what the host has, or the operator says, times the overcommit factors. How much disk, the host watch says.
+/// The capacity: the configured or the host's resources times the overcommit factors. The host watcher determines that of the
+/// disk.
 fn capacity(config: &Config) -> Result<rules::Capacity> {
     let own = &config.capacity;
-    let or_host = |said: u64, host: u64| if said == 0 { host } else { said };
+    let or_host = |configured: u64, host: u64| if configured == 0 { host } else { configured };
     let host = Host {
         cpu: or_host(own.cpu, std::thread::available_parallelism()?.get() as u64),
         memory_mb: or_host(own.memory_mb, total_memory_mb()?),
@@ -249,7 +253,7 @@ fn capacity(config: &Config) -> Result<rules::Capacity> {
     Ok(rules::Capacity::new(host, overcommit))
 }
 
-/// Watches the file system of a data directory, and the host's memory.
+/// Watches the file system of the data directory and the host's memory.
 fn host_watch(config: &Config, data_dir: &Path) -> Result<HostWatch> {
     let own = &config.capacity;
     let statvfs = rustix::fs::statvfs(data_dir).context("cannot read the size of the disk")?;
@@ -285,10 +289,10 @@ fn meminfo_kilobytes(text: &str, name: &str) -> Option<u64> {
 
 pub fn make_private_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    // Containers' roots pass through here on the way to what is theirs.
+    // Not 0700: the root users of sandboxes must be able to traverse it.
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o711)
         .create(dir)
-        .with_context(|| format!("cannot make {}: are you root?", dir.display()))
+        .with_context(|| format!("cannot create {}; run this as root", dir.display()))
 }

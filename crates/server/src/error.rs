@@ -1,4 +1,4 @@
-//! The errors of the API: which status, code and message each fault becomes, and the only constructor of the error body.
+//! The errors of the API: the status, code and message of each fault, and the only constructor of the error body.
 //!
 //! Handlers and layers return [`ApiError`]. As a response it has its status and no body: the outermost layer adds the body, because
 //! it knows the request's id. The cause of an unexpected fault goes into the log with that id and never to the client.
@@ -21,12 +21,12 @@ use store::StoreError;
 
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
-pub use operations::{During, not_found, of_engine, of_quota};
-pub use ports::{crowded, nobody, port_not_found, silent};
+pub use operations::{OperationKind, not_found, of_engine, of_quota};
+pub use ports::{gateway_timeout, port_not_found, too_many_connections, unknown_host};
 
 type Cause = Arc<dyn Error + Send + Sync>;
 
-/// What the client is told.
+/// An error response.
 #[derive(Debug, Clone)]
 pub struct ApiError {
     pub code: ErrorCode,
@@ -34,9 +34,9 @@ pub struct ApiError {
     pub details: Map<String, Value>,
     /// For the header `Retry-After`.
     pub retry_after_s: Option<u64>,
-    /// For the log alone: what happened, where the message must not say.
+    /// For the log only: details that the message must not reveal.
     cause: Option<Cause>,
-    /// Where HTTP has a better status than the code's own.
+    /// If HTTP has a more specific status than that of the code.
     status: Option<StatusCode>,
 }
 
@@ -46,13 +46,13 @@ impl ApiError {
         Self { code, message, details: Map::new(), retry_after_s: None, cause: None, status: None }
     }
 
-    /// A fault of ours.
+    /// An internal error.
     pub fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::unexpected().with_cause(cause)
     }
 
     fn unexpected() -> Self {
-        let message = "an unexpected fault of the server; its log says more under the id of this request";
+        let message = "an internal error of the server; the operator finds the cause in the log under the id of this request";
         Self::new(ErrorCode::InternalError, message)
     }
 
@@ -74,7 +74,7 @@ impl ApiError {
         self
     }
 
-    /// The cause and what it was caused by, for a line of the log.
+    /// The cause and its sources, for a log line.
     pub fn cause_text(&self) -> Option<String> {
         let mut error: &dyn Error = self.cause.as_deref()?;
         let mut text = error.to_string();
@@ -89,8 +89,8 @@ impl ApiError {
         Some(text)
     }
 
-    /// The error as clients read it: in bodies, in streams and on websockets. `request_id` is empty where the error is stored to be
-    /// replayed under the id of another request.
+    /// The error object in bodies, streams and websocket messages. `request_id` is empty if the error is stored, because a replay
+    /// has the id of another request.
     pub fn object(&self, request_id: &str) -> ErrorObject {
         ErrorObject {
             code: self.code,
@@ -103,7 +103,7 @@ impl ApiError {
     /// The body of an error response.
     pub fn body(&self, request_id: &str) -> Vec<u8> {
         let body = ErrorBody { error: self.object(request_id) };
-        // Text and numbers under names that are text can always be written.
+        // Serializing a map of text and numbers cannot fail.
         serde_json::to_vec(&body).unwrap_or_default()
     }
 

@@ -44,7 +44,7 @@ impl FromStr for Target {
     type Err = BadTarget;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || BadTarget { got: rules::shown(text) };
+        let bad = || BadTarget { got: rules::quoted(text) };
         if let Ok(address) = text.trim_matches(['[', ']']).parse::<Ipv6Addr>() {
             return Ok(Self { host: Host::Six(address), port: HTTPS_PORT });
         }
@@ -147,7 +147,7 @@ pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explana
     Explanation { passes: refused.is_none(), reason: refused.map(Reason::code), lines }
 }
 
-/// What the policy says about the host.
+/// The lines about the policy.
 fn policy_line(policy: &EgressPolicy, host: &Host) -> String {
     let Host::Name(name) = host else {
         return match policy.default {
@@ -208,11 +208,11 @@ fn strict_lines(
     let (names, addresses) = match refused {
         None => (
             "passes: the client names this host, and the proxy connects to its addresses",
-            "passes once the sandbox has asked its resolver for the name, to the addresses it was told",
+            "passes after the sandbox has looked up the name, to the addresses in the answer",
         ),
         Some(Reason::NoName) => (
             "refused, unless the client names a host that is listed and has this address",
-            "refused, unless the sandbox was told this address for a name that is listed",
+            "refused, unless the sandbox got this address in a DNS answer for a listed name",
         ),
         Some(reason) => {
             lines.push(("traffic", format!("of every kind is refused: {reason}")));
@@ -272,18 +272,18 @@ mod tests {
         let strict = policy(EgressDefault::Deny);
         for (asked, known, reason, part) in [
             ("example.com", found(), None, "the entry 'example.com' lists example.com"),
-            ("a.example.org:8080", found(), None, "passes once the sandbox has asked"),
+            ("a.example.org:8080", found(), None, "passes after the sandbox has looked up"),
             ("example.com", found(), None, "UDP: refused: 443 hides names"),
             ("example.com", found(), None, "other TCP: refused: 443 carries nothing but"),
             ("example.com:80", found(), None, "other TCP: refused: 80 carries nothing but"),
-            ("example.com:80", found(), None, "UDP: passes once the sandbox has asked"),
+            ("example.com:80", found(), None, "UDP: passes after the sandbox has looked up"),
             ("192.0.2.7", Known::Address(None), Some("no-name"), "UDP: refused: 443 hides names"),
             ("192.0.2.7", Known::Address(None), Some("no-name"), "other TCP: refused: 443 carries"),
             (
                 "192.0.2.7:22",
                 Known::Address(None),
                 Some("no-name"),
-                "UDP: refused, unless the sandbox was told",
+                "UDP: refused, unless the sandbox got this address",
             ),
             ("192.0.2.7:53", Known::Address(None), Some("port"), "traffic: of every kind is refused"),
             ("example.com:853", found(), Some("port"), "853 would go around"),
@@ -310,9 +310,13 @@ mod tests {
             ),
             ("example.com", Known::Resolved(Err(Failure::NoSuchName)), Some("unresolved"), "no such name"),
         ] {
-            let told = explain(&strict, &target(asked), &known);
-            assert_eq!((told.reason, told.passes), (reason, reason.is_none()), "{asked}: {told:?}");
-            assert!(text(&told).contains(part), "{asked}: {}", text(&told));
+            let explanation = explain(&strict, &target(asked), &known);
+            assert_eq!(
+                (explanation.reason, explanation.passes),
+                (reason, reason.is_none()),
+                "{asked}: {explanation:?}"
+            );
+            assert!(text(&explanation).contains(part), "{asked}: {}", text(&explanation));
         }
         assert!(!wants_addresses(&strict, &target("www.example.com")));
         assert!(wants_addresses(&strict, &target("www.example.org")));
@@ -327,9 +331,13 @@ mod tests {
             ("127.0.0.1:80", Known::Address(Some(Closed::Loopback)), Some("closed-address")),
             ("x.example", Known::Resolved(Err(Failure::NoAddress)), Some("unresolved")),
         ] {
-            let told = explain(&open, &target(asked), &known);
-            assert_eq!((told.reason, told.passes), (reason, reason.is_none()), "{asked}: {told:?}");
-            assert!(text(&told).contains("default allow"), "{asked}");
+            let explanation = explain(&open, &target(asked), &known);
+            assert_eq!(
+                (explanation.reason, explanation.passes),
+                (reason, reason.is_none()),
+                "{asked}: {explanation:?}"
+            );
+            assert!(text(&explanation).contains("default allow"), "{asked}");
         }
     }
 }

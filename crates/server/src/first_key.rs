@@ -13,7 +13,7 @@ use rules::{KeyText, Scopes};
 use store::Store;
 
 use crate::keyring;
-use crate::mint::{Order, new_text, register};
+use crate::new_key::{NewKey, new_text, register};
 
 const FILE: &str = "local.key";
 const ACCOUNT: &str = "default";
@@ -25,7 +25,7 @@ pub enum LocalKey {
     /// Created by this start.
     New { text: KeyText, file: PathBuf },
     /// From an earlier start.
-    Kept { text: KeyText, file: PathBuf },
+    Existing { text: KeyText, file: PathBuf },
     /// There are keys, but no file.
     None,
 }
@@ -44,10 +44,10 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
                     tracing::warn!(id = key.id, file = %file.display(), "the local key was revoked; remove its file");
                     Ok(LocalKey::None)
                 }
-                Some(_) => Ok(LocalKey::Kept { text, file }),
+                Some(_) => Ok(LocalKey::Existing { text, file }),
                 None => {
-                    register(store, &text, order()).await?;
-                    Ok(LocalKey::Kept { text, file })
+                    register(store, &text, local_key()).await?;
+                    Ok(LocalKey::Existing { text, file })
                 }
             }
         }
@@ -55,7 +55,7 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
             let text = new_text();
             write_private(data_dir, &file, text.as_str())
                 .with_context(|| format!("cannot write {}", file.display()))?;
-            register(store, &text, order()).await?;
+            register(store, &text, local_key()).await?;
             Ok(LocalKey::New { text, file })
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(LocalKey::None),
@@ -63,8 +63,8 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
     }
 }
 
-fn order() -> Order {
-    Order { account: ACCOUNT.to_owned(), scopes: Scopes::ALL, label: Some(LABEL.to_owned()) }
+fn local_key() -> NewKey {
+    NewKey { account: ACCOUNT.to_owned(), scopes: Scopes::ALL, label: Some(LABEL.to_owned()) }
 }
 
 /// Atomic, also across a power loss.
@@ -92,7 +92,7 @@ mod tests {
         let (store, dir) = (MemoryStore::new(), tempfile::tempdir().unwrap());
         let LocalKey::New { text, file } = first_key(&store, dir.path()).await.unwrap() else { panic!() };
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        let kept = LocalKey::Kept { text: text.clone(), file: file.clone() };
+        let kept = LocalKey::Existing { text: text.clone(), file: file.clone() };
         assert_eq!(first_key(&store, dir.path()).await.unwrap(), kept);
         assert_eq!(store.keys().await.unwrap().len(), 1);
 

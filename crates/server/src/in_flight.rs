@@ -1,8 +1,7 @@
 //! Requests and streams that each account has in flight, against its quotas.
 //!
-//! The layers take a [`Permit`] before the handler runs. The response holds it: until its body has ended or was dropped, or, where the
-//! response is a takeover of the connection (a terminal's websocket), until that is over. A permit counts in two atomics; nothing
-//! waits and nothing fails but a request past its quota.
+//! The layers take a [`Permit`] before the handler runs. The response holds it until its body has ended or is dropped or, for a
+//! takeover of the connection (a terminal's websocket), until that ends. A permit counts in two atomics, without waiting.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +15,7 @@ use rules::{QuotaExceeded, QuotaTable, Quotas};
 
 use crate::output::Holding;
 
-/// What a request is counted as.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Request,
@@ -25,7 +24,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// By what the client accepts: a stream is counted before its work begins.
+    /// By the request headers: a stream is counted before its work begins.
     pub fn of(headers: &HeaderMap) -> Self {
         let accepts = headers.get_all(header::ACCEPT).iter().map(|value| value.as_bytes());
         let is_stream = headers.contains_key(header::UPGRADE) || reader::wants_stream(accepts);
@@ -33,14 +32,14 @@ impl Kind {
     }
 }
 
-/// The counts of every account that ever had a request: there are as many as the operator made.
+/// The counts of every account that has sent a request; the operator creates the accounts, which bounds their number.
 #[derive(Debug, Default)]
 pub struct InFlight {
     quotas: QuotaTable,
     accounts: RwLock<HashMap<Arc<str>, Arc<Counts>>>,
 }
 
-/// What one account has in flight.
+/// The requests and streams in flight of one account.
 #[derive(Debug, Default)]
 struct Counts {
     requests: AtomicU64,
@@ -88,7 +87,7 @@ impl InFlight {
     }
 }
 
-/// Adds one where the quota allows it, in one step: concurrent requests together never exceed it.
+/// Adds one if the quota allows it, atomically: concurrent requests never exceed it.
 fn add(
     counter: &AtomicU64,
     quotas: &Quotas,
@@ -110,7 +109,7 @@ fn add(
 }
 
 impl Permit {
-    /// Keeps the permit for as long as the response lasts.
+    /// Holds the permit until the response ends.
     pub fn attach(self, response: Response) -> Response {
         if let Some(takeover) = response.extensions().get::<Takeover>() {
             takeover.hold(self);

@@ -1,6 +1,6 @@
 //! The valid keys, in memory, so that authentication does not wait for the store.
 //!
-//! The layers call [`Keyring::find`]; `layers::tend` calls [`Keyring::refresh`] several times a second, so that the running server
+//! The layers call [`Keyring::find`]; `layers::maintain` calls [`Keyring::refresh`] several times a second, so that the running server
 //! picks up keys that the command line created or revoked. A failed refresh keeps the known keys. An unknown key with a valid checksum may
 //! have been created a moment ago: [`Keyring::look_again`].
 
@@ -40,7 +40,7 @@ pub struct Keyring {
 struct Keys {
     /// The version in the store, read before the keys.
     version: u64,
-    /// By the start of the hash. Only the start affects the time of a search, and nobody can choose a key by it.
+    /// By the start of the hash. Only the start affects the time of a search, and a client cannot choose it.
     known: HashMap<u64, Vec<Known>>,
 }
 
@@ -85,7 +85,7 @@ impl Keyring {
             }
             *looked = Some(Instant::now());
             if let Err(error) = self.refresh(store).await {
-                tracing::error!(%error, "the keys cannot be read for a key that is not known");
+                tracing::error!(%error, "the API keys cannot be read to look up an unknown key");
             }
         }
         drop(looked);
@@ -132,7 +132,7 @@ impl Known {
         let scopes = match record.scopes.parse() {
             Ok(scopes) => scopes,
             Err(error) => {
-                tracing::warn!(key_id = %record.id, %error, "a key is left out; make a new one in its place");
+                tracing::warn!(key_id = %record.id, %error, "an API key with unknown scopes is ignored; create a new one in its place");
                 return None;
             }
         };

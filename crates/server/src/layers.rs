@@ -1,19 +1,19 @@
-//! What every request passes on its way in and out.
+//! The steps before and after every handler.
 //!
 //! One function rather than a stack of layers: each would cost every request a clone and an allocation. In this order:
 //!
 //! ```text
-//! table of endpoints -> request id -> key (401) -> scope (403) -> limits (429) -> the handler, a panic in it caught (500)
-//!            <- log line, metrics <- X-Request-Id, rate headers, content type, the body of section 7 <-
+//! table of endpoints -> request id -> key (401) -> scope (403) -> rate limits, quotas (429) -> handler (panic: 500)
+//!            <- log line, metrics <- X-Request-Id, rate headers, content type, error body <-
 //! ```
 //!
-//! `routes` brings the table of endpoints; `commands::serve` runs [`tend`] beside it and gives
-//! [`Unrouted`] to the listeners. Whatever fails in a handler, what leaves here is a complete answer.
+//! `routes` has the table of endpoints; `commands::serve` runs [`maintain`] in a task and passes [`Unrouted`] to the listeners. Every
+//! response that leaves here is complete, whatever fails in a handler.
 
 mod admission;
 mod envelope;
+mod maintenance;
 mod record;
-mod tend;
 mod unrouted;
 
 use std::panic::AssertUnwindSafe;
@@ -34,10 +34,10 @@ use crate::service::Service;
 use admission::admit;
 use record::Record;
 
-pub use tend::tend;
+pub use maintenance::maintain;
 pub use unrouted::Unrouted;
 
-/// The declared endpoints with everything in front of them. Clones are the same.
+/// The declared endpoints behind authorization and limits. Clones share everything.
 #[derive(Clone)]
 pub struct Guarded {
     pub table: Arc<Table>,
@@ -58,7 +58,7 @@ impl Guarded {
         let head_only = request.method() == Method::HEAD;
         let id = RequestId::of(request.headers());
         let mut admitted = admit(&service, rule, &request);
-        // A key may have been made a moment ago.
+        // The key may be newer than the keyring's last refresh.
         if let Some(key) = admitted.strange_key(request.headers())
             && service.keyring.look_again(&key, service.store.as_ref()).await
         {
@@ -67,7 +67,7 @@ impl Guarded {
         if admitted.is_unauthorized() {
             service.metrics.refused("unauthorized");
         }
-        // Dropped without an answer it says that the client went away.
+        // Dropped without a response, it records that the client disconnected.
         let mut record = Record::begin(&service, &id, rule, &request);
         record.caller.clone_from(&admitted.caller);
         let (mut response, permit) = match admitted.refusal {
@@ -81,11 +81,11 @@ impl Guarded {
         if let Some(caller) = &record.caller {
             response = service.output_memory.count(&caller.account, response);
         }
-        let told = envelope::complete(&mut response, &id, admitted.shown);
+        let summary = envelope::complete(&mut response, &id, admitted.rate_headers);
         if head_only {
             envelope::behead(&mut response);
         }
-        record.answered(response.status(), told);
+        record.answered(response.status(), summary);
         match permit {
             Some(permit) => permit.attach(response),
             None => response,
@@ -93,7 +93,7 @@ impl Guarded {
     }
 }
 
-/// The response, and the permit of the account that its body holds until it has been sent.
+/// The response, and the account's permit, which the body holds until it is sent.
 async fn counted(matched: Matched<'_>, authorized: Authorized) -> (Response, Option<in_flight::Permit>) {
     let service = &authorized.service;
     let kind = in_flight::Kind::of(authorized.request.headers());
@@ -129,21 +129,21 @@ async fn respond(matched: Matched<'_>, authorized: Authorized) -> Response {
 }
 
 fn nothing_here(request: &Request) -> ApiError {
-    let message =
-        format!("there is nothing at {}; see /docs for what there is", rules::shown(request.uri().path()));
+    let message = format!("the API has no path {}; see /docs", rules::quoted(request.uri().path()));
     ApiError::new(ErrorCode::NotFound, message)
 }
 
 fn wrong_method(request: &Request) -> ApiError {
-    let (path, method) = (rules::shown(request.uri().path()), rules::shown(request.method().as_str()));
-    let message = format!("{path} does not take the method {method}; the header Allow names those it takes");
+    let (path, method) = (rules::quoted(request.uri().path()), rules::quoted(request.method().as_str()));
+    let message =
+        format!("{path} does not support the method {method}; the header Allow lists the supported ones");
     ApiError::new(ErrorCode::MethodNotAllowed, message)
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> ApiError {
-    let said = panic.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    ApiError::internal(format!("a handler panicked: {}", said.unwrap_or("without a text")))
+    let message = panic.downcast_ref::<&str>().copied();
+    let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    ApiError::internal(format!("a handler panicked: {}", message.unwrap_or("without a message")))
 }
 
 #[cfg(test)]

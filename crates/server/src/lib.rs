@@ -19,7 +19,7 @@ mod limiter;
 mod logs;
 mod memory;
 mod metrics;
-mod mint;
+mod new_key;
 mod notify;
 mod once;
 mod openapi;

@@ -1,6 +1,6 @@
 //! Rate limits: the windows of every key and sandbox that was active in the last minute.
 //!
-//! The layers call [`Limiter::count`] before they admit a request; `layers::tend` calls [`Limiter::sweep`]. Nothing fails. Windows are
+//! The layers call [`Limiter::count`] before they admit a request; `layers::maintain` calls [`Limiter::sweep`]. Nothing fails. Windows are
 //! only in memory: after a restart all are empty.
 //!
 //! Windows of sandboxes belong to an account, so that no account can use up another's by naming its sandbox.
@@ -23,17 +23,17 @@ const SANDBOXES_OF_AN_ACCOUNT: usize = 10_000;
 
 /// The values of the three rate headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown {
+pub struct RateHeaders {
     pub limit: u32,
     pub remaining: u32,
     /// Unix seconds.
     pub reset_s: u64,
 }
 
-/// A request past a limit.
+/// A request that exceeds a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    pub shown: Shown,
+    pub headers: RateHeaders,
     pub why: RateRefusal,
 }
 
@@ -80,14 +80,19 @@ impl Limiter {
 
     /// Counts a request against its limits, or refuses it and counts nothing. An execution without a well-formed sandbox id counts
     /// against nothing.
-    pub fn count(&self, caller: &Caller, charge: Charge, sandbox: Option<&str>) -> Result<Shown, Refused> {
+    pub fn count(
+        &self,
+        caller: &Caller,
+        charge: Charge,
+        sandbox: Option<&str>,
+    ) -> Result<RateHeaders, Refused> {
         self.count_at(caller, charge, sandbox, self.now())
     }
 
     /// For responses to requests that counted against nothing.
-    pub fn uncounted(&self) -> Shown {
+    pub fn uncounted(&self) -> RateHeaders {
         let now = self.now();
-        shown(&Standing::untouched(Limit::Read, self.rates.read, now.ms), now)
+        headers(&Standing::untouched(Limit::Read, self.rates.read, now.ms), now)
     }
 
     /// Drops windows that have counted nothing for a minute.
@@ -101,7 +106,7 @@ impl Limiter {
         charge: Charge,
         sandbox: Option<&str>,
         now: Now,
-    ) -> Result<Shown, Refused> {
+    ) -> Result<RateHeaders, Refused> {
         let counted = match (charge, sandbox) {
             (Charge::Key(charge), _) => {
                 let keys = &mut self.shard(&caller.key_id).keys;
@@ -124,8 +129,8 @@ impl Limiter {
             (Charge::Sandbox, _) => Ok(Standing::untouched(Limit::Execute, self.rates.execute, now.ms)),
         };
         match counted {
-            Ok(standing) => Ok(shown(&standing, now)),
-            Err(why) => Err(Refused { shown: shown(&why.standing, now), why }),
+            Ok(standing) => Ok(headers(&standing, now)),
+            Err(why) => Err(Refused { headers: headers(&why.standing, now), why }),
         }
     }
 
@@ -171,8 +176,8 @@ impl Sandboxes {
     }
 }
 
-fn shown(standing: &Standing, now: Now) -> Shown {
-    Shown {
+fn headers(standing: &Standing, now: Now) -> RateHeaders {
+    RateHeaders {
         limit: standing.limit,
         remaining: standing.remaining,
         reset_s: standing.reset_unix_seconds(now.wall_ahead_ms),

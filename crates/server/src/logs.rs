@@ -1,6 +1,6 @@
-//! What the daemon says of itself, on standard error. Set up once by `main`.
+//! The log on standard error. Initialized once.
 //!
-//! No secret is ever logged: what holds one has no `Debug` that shows it.
+//! Secrets are not logged: types that hold one do not show it in `Debug`.
 
 use std::io::IsTerminal;
 
@@ -8,13 +8,13 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
 
-/// Goes over the configuration's level.
+/// Overrides the configured level.
 const VARIABLE: &str = "SANDBOXD_LOG";
 
-/// Warnings that clients can bring about as often as they like.
-const CLIENTS_WRITE: &str = "h2=error";
+/// Suppresses warnings that clients can cause at any rate.
+const SUPPRESSED: &str = "h2=error";
 
-/// For a server.
+/// The log of the server.
 pub fn start(log: &Log) {
     let filter = filter(&log.level);
     match log.format {
@@ -30,7 +30,7 @@ pub fn start(log: &Log) {
     }
 }
 
-/// For a command whose output is for a person.
+/// The log of the other commands.
 pub fn start_quiet() {
     text(filter("warn"));
 }
@@ -39,9 +39,9 @@ fn filter(level: &str) -> EnvFilter {
     EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| configured(level))
 }
 
-/// What comes later in a filter goes over what is before, so that an operator can still ask for these.
+/// Later directives of a filter override earlier ones, so that an operator can enable these warnings.
 fn configured(level: &str) -> EnvFilter {
-    EnvFilter::new(format!("{CLIENTS_WRITE},{level}"))
+    EnvFilter::new(format!("{SUPPRESSED},{level}"))
 }
 
 fn text(filter: EnvFilter) {
@@ -56,7 +56,7 @@ fn text(filter: EnvFilter) {
 mod tests {
     use super::*;
 
-    /// By its directives: a subscriber of this test would disturb those that other tests listen with.
+    /// Compares the directives: a subscriber would interfere with those of other tests.
     #[test]
     fn clients_do_not_write_warnings_of_libraries() {
         for (level, directives) in [

@@ -1,7 +1,7 @@
-//! Budgets for memory that clients occupy: [`MemoryBudget`], and the bodies of requests, [`RequestMemory`].
+//! Budgets for memory that clients occupy: [`MemoryBudget`], and [`RequestMemory`] for request bodies.
 //!
-//! A reservation counts towards an account and towards all accounts together. Who finds the budget exhausted waits a bounded
-//! time and is then told to come back. Dropping a reservation releases it.
+//! A reservation counts towards an account and towards all accounts together. If the budget is exhausted, a reservation waits for a
+//! bounded time and then fails. Dropping a reservation releases it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,19 +62,19 @@ impl MemoryBudget {
 
 /// A part of a [`MemoryBudget`].
 pub struct Reservation {
-    /// Of the account, and of all.
+    /// The permits of the account and of the total.
     shares: [Arc<Semaphore>; 2],
     permits: Option<[OwnedSemaphorePermit; 2]>,
     patience: Duration,
 }
 
 impl Reservation {
-    /// From here on it waits for at most `patience`.
+    /// From now on it waits for at most `patience`.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Adds `bytes`; waits if there are not as many.
+    /// Adds `bytes`; waits until the budget suffices.
     pub async fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
         if self.try_grow(bytes).is_ok() {
             return Ok(());
@@ -93,7 +93,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Adds `bytes` if there are as many.
+    /// Adds `bytes` if the budget suffices.
     pub fn try_grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
         let count = u32::try_from(bytes).map_err(|_| Exhausted)?;
         let [account, all] = &self.shares;
@@ -207,7 +207,7 @@ impl<R> AsRef<[u8]> for Reserved<R> {
 
 fn too_many_bodies() -> ApiError {
     let message = format!(
-        "the server holds as many large request bodies as it may; try again in {RETRY_S} s, or send at most {FREE_BYTES} bytes"
+        "request bodies take all memory for them; try again in {RETRY_S} s, or send at most {FREE_BYTES} bytes"
     );
     ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_S)
 }

@@ -1,7 +1,7 @@
-//! What the operator can count: requests as they are answered, and the engine's own figures when somebody asks.
+//! Metrics: counters of requests, and the engine's metrics, which are collected for each scrape.
 //!
-//! The layers write through [`Metrics`], which costs two reads of a lock that hardly anybody writes. `serve` owns the
-//! listener that hands out the text.
+//! The layers write through [`Metrics`], at the cost of two read locks that are rarely contended. `serve` owns the task of the
+//! listener.
 
 mod collect;
 mod listener;
@@ -19,27 +19,27 @@ use prometheus_client::registry::Registry;
 
 pub use listener::serve;
 pub use ports::OpenPort;
-use ports::PortFigures;
+use ports::PortMetrics;
 
-/// From a read of memory to a create that had to wait for its image.
+/// From a read from memory to a create that waits for its image.
 const SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
+struct StatusLabels {
     route: &'static str,
     method: &'static str,
     status: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Asked {
+struct RouteLabels {
     route: &'static str,
     method: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
+struct ReasonLabel {
     reason: &'static str,
 }
 
@@ -48,14 +48,14 @@ struct Build {
     version: &'static str,
 }
 
-/// Counts of requests. Clones count together.
+/// Request metrics. Clones share their counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    requests: Family<Answered, Counter>,
-    seconds: Family<Asked, Histogram, fn() -> Histogram>,
-    refusals: Family<Reason, Counter>,
-    /// Through exposed ports, which is not of the interface.
-    pub ports: PortFigures,
+    requests: Family<StatusLabels, Counter>,
+    seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    refusals: Family<ReasonLabel, Counter>,
+    /// Traffic through exposed ports, which is not part of the API.
+    pub ports: PortMetrics,
 }
 
 impl Metrics {
@@ -64,39 +64,39 @@ impl Metrics {
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             refusals: Family::default(),
-            ports: PortFigures::default(),
+            ports: PortMetrics::default(),
         }
     }
 
-    /// A request was answered. `route` is a template, so that there are only so many.
+    /// Counts a response. `route` is a path template, which bounds the number of labels.
     pub fn request(&self, route: &'static str, method: &'static str, status: u16, took: Duration) {
-        self.requests.get_or_create(&Answered { route, method, status: status.into() }).inc();
-        self.seconds.get_or_create(&Asked { route, method }).observe(took.as_secs_f64());
+        self.requests.get_or_create(&StatusLabels { route, method, status: status.into() }).inc();
+        self.seconds.get_or_create(&RouteLabels { route, method }).observe(took.as_secs_f64());
     }
 
-    /// A request was turned away before the engine heard of it.
+    /// Counts a request that was refused before it reached the engine.
     pub fn refused(&self, reason: &'static str) {
-        self.refusals.get_or_create(&Reason { reason }).inc();
+        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Everything there is to hand out.
+    /// The registry of all metrics.
     fn registry(&self, engine: Engine) -> Registry {
         let mut registry = Registry::with_prefix("sandboxd");
         registry.register("build", "This program", Info::new(Build { version: env!("CARGO_PKG_VERSION") }));
-        registry.register("http_requests", "Requests by what they were answered", self.requests.clone());
+        registry.register("http_requests", "Requests by route, method and status", self.requests.clone());
         registry.register(
             "http_request_duration_seconds",
-            "Time from a request's head to its answer's head",
+            "Time from request headers to response headers",
             self.seconds.clone(),
         );
         registry.register(
             "http_refusals",
-            "Requests turned away before the engine heard of them, by reason",
+            "Requests refused before they reached the engine, by reason",
             self.refusals.clone(),
         );
         self.ports.register(&mut registry);
-        registry.register_collector(Box::new(collect::Living(engine)));
-        registry.register_collector(Box::new(collect::Process::new()));
+        registry.register_collector(Box::new(collect::EngineCollector(engine)));
+        registry.register_collector(Box::new(collect::ProcessCollector::new()));
         registry
     }
 }

@@ -1,6 +1,6 @@
-//! Tells systemd how far the daemon is: one datagram to the socket that `NOTIFY_SOCKET` names. Called by `serve`.
+//! Service notifications for systemd: one datagram to the socket in `NOTIFY_SOCKET`. Called by `serve`.
 //!
-//! Nobody there is no fault, and a message that is lost is logged only: systemd then waits in vain and says so itself.
+//! Without the variable nothing is sent. A failed notification is only logged: systemd reports the timeout itself.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,27 +8,27 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Requests are taken.
+/// The service accepts requests.
 pub const READY: &str = "READY=1";
-/// No more.
+/// The service is shutting down.
 pub const STOPPING: &str = "STOPPING=1";
 
 pub fn notify(state: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty())
         && let Err(error) = send(&socket, state)
     {
-        tracing::warn!(?socket, %error, "could not tell systemd");
+        tracing::warn!(?socket, %error, "cannot notify systemd");
     }
 }
 
-/// A name that begins with `@` is not in the file system.
+/// A name that begins with `@` is an abstract socket.
 fn send(socket: &OsStr, state: &str) -> io::Result<()> {
     let address = match socket.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(socket)?,
     };
     let sender = UnixDatagram::unbound()?;
-    // A reader that does not read must not stop the service.
+    // A full socket must not block the service.
     sender.set_nonblocking(true)?;
     sender.send_to_addr(state.as_bytes(), &address).map(drop)
 }

@@ -38,16 +38,16 @@ use flight::{Completion, Outcome};
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// The most in-flight requests, including those whose client went away.
+/// The most in-flight requests, including those whose client disconnected.
 const MAX_IN_FLIGHT: usize = 10_000;
 /// How long shutdown waits for in-flight requests whose clients are gone.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A well-formed idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(String);
 
-/// The key of a request, if it has one.
+/// The idempotency key of a request, if any.
 pub fn key_of(headers: &HeaderMap) -> Result<Option<Key>, ApiError> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -63,41 +63,41 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Key>, ApiError> {
 
 /// A JSON response.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ReplayableResponse {
     status: StatusCode,
     content: Content,
-    kept: Kept,
+    record_state: RecordState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    /// In the same commit as the effect of the work.
-    Already,
-    NotYet,
+enum RecordState {
+    /// Recorded in the commit of the work.
+    Recorded,
+    Pending,
 }
 
-impl Answer {
+impl ReplayableResponse {
     pub fn new(status: StatusCode, content: impl Into<Content>) -> Self {
-        Self { status, content: content.into(), kept: Kept::NotYet }
+        Self { status, content: content.into(), record_state: RecordState::Pending }
     }
 
-    /// A response that is already in the store, by [`Claim::remember`] or [`Claim::kept`].
+    /// A response that the work has recorded, by [`RecordHeader::into_pending`] or [`RecordHeader::into_record`].
     pub fn committed(status: StatusCode, content: Bytes) -> Self {
-        Self { status, content: Content::Json(content), kept: Kept::Already }
+        Self { status, content: Content::Json(content), record_state: RecordState::Recorded }
     }
 }
 
-/// The record under which a response will be kept. Work gets it when its request has a key.
+/// An idempotency record without its response. Work gets it if its request has a key.
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub struct RecordHeader {
     scope: KeyScope,
     request_hash: [u8; 32],
     expires_at: TimeMs,
 }
 
-impl Claim {
+impl RecordHeader {
     /// A record for the work's own commit.
-    pub fn kept(self, status: StatusCode, content: impl Into<Vec<u8>>) -> store::Remembered {
+    pub fn into_record(self, status: StatusCode, content: impl Into<Vec<u8>>) -> store::Remembered {
         let Self { scope: KeyScope { account, endpoint, key }, request_hash, expires_at } = self;
         store::Remembered {
             account: account.as_ref().to_owned(),
@@ -112,7 +112,7 @@ impl Claim {
     }
 
     /// For the engine, which adds the record to the commit of the sandbox.
-    pub fn remember(
+    pub fn into_pending(
         self,
         respond: impl FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send + 'static,
     ) -> engine::PendingIdempotencyRecord {
@@ -172,13 +172,13 @@ impl Once {
         work: F,
     ) -> Result<Response, ApiError>
     where
-        F: FnOnce(Option<Claim>) -> W + Send + 'static,
-        W: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+        F: FnOnce(Option<RecordHeader>) -> W + Send + 'static,
+        W: Future<Output = Result<ReplayableResponse, ApiError>> + Send + 'static,
     {
         let Some(Key(key)) = key else {
             drop(body);
-            let answer = work(None).await?;
-            return Ok(json(answer.status, answer.content));
+            let response = work(None).await?;
+            return Ok(json(response.status, response.content));
         };
         let scope = KeyScope { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
         let request_hash = hash::of(&body);
@@ -189,9 +189,9 @@ impl Once {
             match self.join(&scope, request_hash, &mut work)? {
                 Role::Leader(mut waiting) => {
                     return match waiting.outcome().await.as_deref() {
-                        Some(Outcome::Fresh(answer)) => Ok(json(answer.status, answer.content.clone())),
-                        Some(Outcome::Refused(error) | Outcome::NotKept(error)) => Err(error.clone()),
-                        Some(Outcome::Earlier(answer)) => replay(answer),
+                        Some(Outcome::Fresh(response)) => Ok(json(response.status, response.content.clone())),
+                        Some(Outcome::Refused(error) | Outcome::NotRecorded(error)) => Err(error.clone()),
+                        Some(Outcome::Earlier(response)) => replay(response),
                         Some(Outcome::OtherRequest) => Err(other_request()),
                         // The layers catch it and log it with the request's id.
                         Some(Outcome::Panicked) => {
@@ -201,10 +201,10 @@ impl Once {
                     };
                 }
                 Role::Follower(mut waiting) => match waiting.outcome().await.as_deref() {
-                    Some(Outcome::Fresh(answer) | Outcome::Earlier(answer)) => return replay(answer),
+                    Some(Outcome::Fresh(response) | Outcome::Earlier(response)) => return replay(response),
                     Some(Outcome::Refused(error)) => return Ok(replayed(error.clone().into_response())),
                     Some(Outcome::OtherRequest) => return Err(other_request()),
-                    Some(Outcome::NotKept(_) | Outcome::Panicked) => {}
+                    Some(Outcome::NotRecorded(_) | Outcome::Panicked) => {}
                     None => return Err(lost()),
                 },
             }
@@ -216,14 +216,14 @@ impl Once {
         let Key(key) = key.clone();
         let scope = KeyScope { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
         let is_in_flight = lock(&self.in_flight).contains_key(&scope);
-        Ok(is_in_flight || flight::is_kept(&*self.store, &scope).await?)
+        Ok(is_in_flight || flight::is_recorded(&*self.store, &scope).await?)
     }
 
     /// Waits for in-flight requests, for a bounded time: a command may take minutes. What is still in flight then is treated as
     /// after a crash.
     pub async fn settle(&self) {
         self.tasks.close();
-        if tokio::time::timeout(PATIENCE, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(SETTLE_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!(
                 in_flight = self.tasks.len(),
                 "abandoning in-flight requests with an idempotency key at shutdown"
@@ -239,8 +239,8 @@ impl Once {
         work: &mut Option<F>,
     ) -> Result<Role, ApiError>
     where
-        F: FnOnce(Option<Claim>) -> W + Send + 'static,
-        W: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+        F: FnOnce(Option<RecordHeader>) -> W + Send + 'static,
+        W: Future<Output = Result<ReplayableResponse, ApiError>> + Send + 'static,
     {
         let mut in_flight = lock(&self.in_flight);
         if let Some(waiting) = in_flight.get(scope) {
@@ -255,15 +255,15 @@ impl Once {
         }
         // A request leads at most once: then it has its response.
         let Some(work) = work.take() else { return Err(lost()) };
-        let (tell, outcome) = watch::channel(None);
+        let (sender, outcome) = watch::channel(None);
         let waiting = Waiting { request_hash, outcome };
         in_flight.insert(scope.clone(), waiting.clone());
-        let completion = Completion::new(Arc::clone(&self.in_flight), scope.clone(), tell);
+        let completion = Completion::new(Arc::clone(&self.in_flight), scope.clone(), sender);
         let expires_at = now().after(IDEMPOTENCY_VALID_MS);
-        let claim = Claim { scope: scope.clone(), request_hash, expires_at };
+        let record_header = RecordHeader { scope: scope.clone(), request_hash, expires_at };
         let (store, output) = (Arc::clone(&self.store), Arc::clone(&self.output));
         self.tasks.spawn(async move {
-            let outcome = flight::run(&*store, &output, claim, work).await;
+            let outcome = flight::run(&*store, &output, record_header, work).await;
             completion.publish(outcome);
         });
         Ok(Role::Leader(waiting))
@@ -295,13 +295,13 @@ fn json(status: StatusCode, content: Content) -> Response {
 }
 
 /// Replays a recorded response. An error gets the id of the current request, so only its contents are recorded.
-fn replay(answer: &Answer) -> Result<Response, ApiError> {
-    let Answer { status, content, .. } = answer;
+fn replay(response: &ReplayableResponse) -> Result<Response, ApiError> {
+    let ReplayableResponse { status, content, .. } = response;
     if status.as_u16() < 400 {
         return Ok(replayed(json(*status, content.clone())));
     }
     let Content::Json(content) = content else {
-        return Err(ApiError::internal("a kept error that is an output"));
+        return Err(ApiError::internal("a recorded error whose content is command output"));
     };
     let object: ErrorObject = serde_json::from_slice(content)
         .map_err(|error| ApiError::internal(format!("a recorded response cannot be parsed: {error}")))?;

@@ -15,18 +15,18 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::endpoint::{Access, DocumentedError, Endpoint, Operation, Tag};
 
 const SECURITY_SCHEME: &str = "apiKey";
-const DESCRIPTION: &str = "Isolated Linux sandboxes on your own machines: create one, run commands in it, pause \
- it, resume it, terminate it.\n\nEvery response has the header `X-Request-Id` and \
- three headers about the rate limit with the least room. Every error has a body of \
- the schema `ErrorBody`.";
+const DESCRIPTION: &str = "Isolated Linux sandboxes on your own hardware: create, run commands, pause, resume, \
+             terminate.\n\nEvery response has the header `X-Request-Id` and three headers for the rate \
+             limit that is closest to exhaustion. Every error response has a body of the schema \
+             `ErrorBody`.";
 
 /// Errors of every operation.
 const GENERAL: [DocumentedError; 4] = [
-    DocumentedError::of(ErrorCode::InvalidRequest, "The request cannot be read"),
+    DocumentedError::of(ErrorCode::InvalidRequest, "The request is malformed"),
     DocumentedError::of(ErrorCode::InvalidRequest, "The headers are too large or too many")
         .with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
-    DocumentedError::of(ErrorCode::InternalError, "An unexpected error of the server"),
-    DocumentedError::of(ErrorCode::ResourceExhausted, "The server has no capacity at the moment"),
+    DocumentedError::of(ErrorCode::InternalError, "An internal error of the server"),
+    DocumentedError::of(ErrorCode::ResourceExhausted, "The server lacks capacity at the moment"),
 ];
 
 /// The error of every operation with a body.
@@ -70,7 +70,9 @@ pub fn document(endpoints: &[Endpoint]) -> String {
             "schemas": schemas,
             "headers": headers(),
             "securitySchemes": { SECURITY_SCHEME: {
-                "type": "http", "scheme": "bearer", "description": "A key of `sandboxd key create`: `Authorization: Bearer sbk_...`."
+                "type": "http",
+                "scheme": "bearer",
+                "description": "An API key, created with `sandboxd key create`: `Authorization: Bearer sbk_...`.",
             } },
         },
         "tags": tags,
@@ -192,7 +194,7 @@ fn errors(operation: &Operation, access: Access) -> BTreeMap<u16, String> {
     }
     for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
         if let Some(said) = sentences.get_mut(&status.as_u16()) {
-            said.push("`Retry-After` tells when to try again.".to_owned());
+            said.push("`Retry-After` is the number of seconds to wait.".to_owned());
         }
     }
     sentences.into_iter().map(|(status, said)| (status, said.join(" "))).collect()
@@ -224,18 +226,18 @@ fn headers() -> Value {
             "schema": { "type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$" },
         },
         "X-RateLimit-Limit": {
-            "description": "Requests allowed in any 60 seconds, by the limit with the least room among those \
-             that apply.",
+            "description": "Requests allowed in any 60 seconds, by the limit that is closest to exhaustion among those \
+             that this request counted against.",
             "required": true,
             "schema": integer,
         },
         "X-RateLimit-Remaining": {
-            "description": "Requests that the limit allows now.",
+            "description": "Requests left in the current window.",
             "required": true,
             "schema": integer,
         },
         "X-RateLimit-Reset": {
-            "description": "When the limit allows more requests, in Unix seconds.",
+            "description": "Unix time in seconds at which the oldest counted request leaves the window.",
             "required": true,
             "schema": integer,
         },

@@ -1,4 +1,4 @@
-//! Buffered output: what commands print while nobody has read it yet, and its way into a response.
+//! Buffered output: memory for the output of commands until clients have read the response, and its encoding.
 //!
 //! A command without a stream is answered when it has ended, so its output is held until the client has read the response.
 //! [`OutputMemory`] bounds those bytes for each account and for all accounts together; a reservation grows with the output.
@@ -333,21 +333,21 @@ fn refused(message: String, started: bool) -> ApiError {
 
 fn not_started() -> ApiError {
     let message = format!(
-        "the command was not started: responses that clients have not read yet take all memory for buffered output; read them, or try again in {RETRY_S} s"
+        "the command was not started: unread responses take all memory for buffered output; read them, or try again in {RETRY_S} s"
     );
     refused(message, false)
 }
 
 fn ended(bytes: usize) -> ApiError {
     let message = format!(
-        "the command was started and killed: its output needs {bytes} bytes of memory so far, and responses that clients have not read yet take the rest; read them, redirect the output to a file, or ask for a stream with 'Accept: text/event-stream'"
+        "the command was started and killed: its output needs {bytes} bytes of memory so far, and unread responses take the rest; read them, redirect the output to a file, or request a stream with 'Accept: text/event-stream'"
     );
     refused(message, true)
 }
 
 fn too_large_response() -> ApiError {
     let message = format!(
-        "responses that clients have not read yet take all memory for buffered output; read them, or try again in {RETRY_S} s"
+        "unread responses take all memory for buffered output; read them, or try again in {RETRY_S} s"
     );
     ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_S)
 }

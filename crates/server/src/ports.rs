@@ -41,7 +41,7 @@ impl Ports {
         Ok(Self::new(config, listens, Secret::open(&config.data_dir)?))
     }
 
-    /// For tests, with a random secret.
+    /// With a random secret, for tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn passing(config: &Config) -> Self {
         Self::new(config, 8443, Secret::random())
@@ -71,7 +71,7 @@ impl Ports {
         }
     }
 
-    /// Whether a port may be what the text names. PortLimits name none, which is quickly seen.
+    /// Whether the text may contain the host name of a port. False for most texts, at little cost.
     pub fn may_be_named_in(&self, host: &[u8]) -> bool {
         host.windows(self.domain.len()).any(|part| part.eq_ignore_ascii_case(self.domain.as_bytes()))
     }
@@ -95,7 +95,7 @@ impl Ports {
     }
 
     /// A port as the API shows it.
-    pub fn shown(&self, id: &SandboxId, exposed: &ExposedPort) -> Port {
+    pub fn view(&self, id: &SandboxId, exposed: &ExposedPort) -> Port {
         Port {
             port: exposed.port,
             url: self.url(id, exposed.port),

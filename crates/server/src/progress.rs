@@ -1,4 +1,4 @@
-//! A pull's progress for people: one line a stage, and on a terminal the bytes in place.
+//! Shows the progress of a pull: a line per stage, and on a terminal a byte count that is updated in place.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,14 +19,14 @@ pub fn reporter() -> ProgressFn {
         let mut err = std::io::stderr().lock();
         let start = if live { "\r\x1b[K" } else { "" };
         let end = if live { "" } else { "\n" };
-        // Progress that cannot be shown is no reason to fail.
+        // A failure to show progress is ignored.
         let _ = write!(err, "{start}{}{end}", line(&progress));
         let _ = err.flush();
         *last = Some(now);
     })
 }
 
-/// Ends the line that progress was shown in.
+/// Clears the progress line.
 pub fn finish() {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K");

@@ -36,7 +36,7 @@ use axum::response::Response;
 use listen::{Answer, Application, Pace};
 use rules::HostOf;
 
-use crate::error::{ApiError, crowded, nobody, of_entry};
+use crate::error::{ApiError, of_entry, too_many_connections, unknown_host};
 use crate::layers::Guarded;
 use crate::ports::PortsFull;
 use crate::request_id::RequestId;
@@ -61,7 +61,7 @@ impl Application for Relay {
                     match other {
                         Ok(HostOf::Port(id, port)) => pass(&service, request, &id, port).await,
                         Err(refusal) => refuse(&service, &Requester::of(&request), &refusal),
-                        Ok(_) => refuse(&service, &Requester::of(&request), &nobody()),
+                        Ok(_) => refuse(&service, &Requester::of(&request), &unknown_host()),
                     }
                 })
             }
@@ -73,7 +73,7 @@ impl Application for Relay {
 fn host_of(request: &Request, service: &Service) -> Result<HostOf, ApiError> {
     let named = |authority: &Authority| match service.ports.host(authority.host()) {
         HostOf::Service => Ok(HostOf::Service),
-        _ if authority.as_str().contains('@') => Err(malformed("a name of a user in the host")),
+        _ if authority.as_str().contains('@') => Err(malformed("the host has a user name")),
         other => Ok(other),
     };
     let mut found = None;
@@ -109,7 +109,7 @@ async fn pass(service: &Service, request: Request, id: &SandboxId, port: u16) ->
         Err(error) => {
             tracing::debug!(
                 target: "sandboxd::relay", sandbox = %id, port, code = error.code.as_str(), cause = error.cause_text(),
-                request_id = &*requester.id.0, "a request for a port failed"
+                request_id = &*requester.id.0, "a request through a port failed"
             );
             refuse(service, &requester, &error)
         }
@@ -140,15 +140,15 @@ async fn carry(
         return Ok(response);
     }
     let port_permit = service.ports.permit(&exposure.record.account, id).map_err(|full| match full {
-        PortsFull::Sandbox { most } => crowded(&format!(
+        PortsFull::Sandbox { most } => too_many_connections(&format!(
             "{most} requests and connections go through the ports of this sandbox, which is the most"
         )),
-        PortsFull::Account { most } => crowded(&format!(
+        PortsFull::Account { most } => too_many_connections(&format!(
             "{most} requests and connections go through the ports of this account, which is the most"
         )),
         PortsFull::Service => ApiError::new(
             ErrorCode::ResourceExhausted,
-            "there are too many connections through ports; try again",
+            "too many connections through ports of all sandboxes; try again later",
         ),
     })?;
     let (tunnel, permit) =
@@ -173,7 +173,7 @@ async fn carry(
     match (answer.head.status, upgrades) {
         (StatusCode::SWITCHING_PROTOCOLS, true) => upgrade::switch(answer).await,
         (StatusCode::SWITCHING_PROTOCOLS, false) => {
-            Err(exchange::bad_answer("it switched the protocol without a request"))
+            Err(exchange::invalid_response("it switched protocols without a request"))
         }
         _ => {
             let (head, body) = answer.into_body();

@@ -1,7 +1,7 @@
-//! The name of one request: in `X-Request-Id` of its answer, in the body of its error and in the log.
+//! Request ids: in `X-Request-Id` of the response, in error bodies and in the log.
 //!
-//! A client that gives a well-formed one keeps it, so that it finds its request in our log; anything else is replaced,
-//! never refused. Cannot fail.
+//! A well-formed id of the client is used as it is, so that client and log have the same id. Any other is replaced, never
+//! refused.
 
 use std::sync::Arc;
 
@@ -10,28 +10,28 @@ use rand::Rng;
 
 pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Extension of every request that reaches a handler.
+/// The id of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(pub Arc<str>);
 
 impl RequestId {
-    /// The client's own, or a new one.
+    /// The client's id if it is well-formed, otherwise a generated one.
     pub fn of(headers: &HeaderMap) -> Self {
-        Self::given(headers).unwrap_or_else(Self::make)
+        Self::from_client(headers).unwrap_or_else(Self::generate)
     }
 
-    pub fn make() -> Self {
+    pub fn generate() -> Self {
         let mut random = [0; 12];
         rand::rng().fill_bytes(&mut random);
         Self(rules::made_request_id(random).into())
     }
 
     pub fn header_value(&self) -> HeaderValue {
-        // Both kinds consist of characters that a header may have; a header without a value is still a header.
+        // Both kinds consist of characters that a header value may have.
         HeaderValue::from_str(&self.0).unwrap_or(HeaderValue::from_static(""))
     }
 
-    fn given(headers: &HeaderMap) -> Option<Self> {
+    fn from_client(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(HEADER).iter();
         let only = values.next().filter(|_| values.next().is_none())?;
         rules::well_formed_request_id(only.as_bytes()).map(|id| Self(id.into()))
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn made_ids_are_well_formed_and_differ() {
-        let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| RequestId::make().0).collect();
+        let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| RequestId::generate().0).collect();
         assert_eq!(ids.len(), 1000);
         assert!(ids.iter().all(|id| rules::well_formed_request_id(id.as_bytes()).is_some()));
     }

@@ -1,8 +1,8 @@
-//! The endpoints, one verb a file, and the tables of them.
+//! The endpoints, one per module, and the list of all.
 //!
-//! [`router`] is all of the service as its listener sees it. A handler reads what was asked (`read`, crate `reader`), hands it to the
-//! engine or the store, and writes what `api` says; it decides nothing. What fails becomes an `ApiError`, and nothing is left
-//! behind: whatever a refused request had begun, the engine has undone.
+//! [`guarded`] is the whole API, as the relay passes requests to it. A handler parses the request (`read`, crate `reader`), calls
+//! the engine or the store, and returns a type of `api`; rules and decisions are in other crates. Errors become `ApiError`s; the
+//! engine has then undone what the request had begun.
 
 mod create;
 mod docs;
@@ -15,7 +15,6 @@ mod get;
 mod health;
 mod images;
 mod list;
-mod named;
 mod network;
 mod openapi;
 mod pause;
@@ -23,6 +22,7 @@ mod ports;
 mod post_events;
 mod read;
 mod resume;
+mod sandbox_request;
 mod stream;
 mod terminate;
 mod usage;
@@ -36,7 +36,7 @@ use crate::service::Service;
 
 pub use openapi::document;
 
-/// The whole service. Fails if two endpoints contradict each other.
+/// The API with its layers. Fails if two endpoints contradict each other.
 pub fn guarded(service: Arc<Service>) -> Result<Guarded, Conflict> {
     Ok(Guarded { table: Arc::new(Table::new(endpoints())?), service })
 }

@@ -1,4 +1,4 @@
-//! What every request is served with. Handlers get it as their state; `commands::serve` puts it together.
+//! The shared state of all handlers, built by `commands::serve`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::proxies::TrustedProxies;
 
-/// The parts behind the endpoints.
+/// The shared state of all handlers.
 pub struct Service {
     pub engine: Engine,
     pub store: Arc<dyn Store>,
     pub images: Images,
-    /// A create may name any image of a registry, not only those of the catalogue.
+    /// Whether a create may name any image of a registry, not only those of the catalogue.
     pub allow_any_image: bool,
     pub keyring: Keyring,
     pub limiter: Limiter,
@@ -32,19 +32,19 @@ pub struct Service {
     /// Requests and streams of each account.
     pub in_flight: InFlight,
     pub ports: Ports,
-    /// For the bodies of requests.
+    /// Memory for request bodies.
     pub request_memory: RequestMemory,
-    /// For outputs that clients have not read yet.
+    /// Memory for output that clients have not read yet.
     pub output_memory: Arc<OutputMemory>,
     pub metrics: Metrics,
-    /// Believed when they say where a request came from; for the log.
+    /// Proxies whose forwarding headers count.
     pub trusted_proxies: TrustedProxies,
     pub config_rules: ConfigRules,
     pub execute_rules: ExecuteRules,
-    /// Kept of each stream of a buffered command.
+    /// The limit of each stream of a buffered response.
     pub max_output_bytes: usize,
-    /// How long a create waits for an image that is not here yet.
-    pub pull_patience: Duration,
-    /// Cancelled when the daemon stops: streams say so and end.
+    /// How long a create waits for a pull.
+    pub pull_timeout: Duration,
+    /// Cancelled at shutdown; streams then end with an error event.
     pub stopping: CancellationToken,
 }

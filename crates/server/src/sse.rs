@@ -1,7 +1,7 @@
 //! Server-Sent Events: the only writer of the format, and the response that carries it.
 //!
-//! A stream is pulled: hyper asks for a chunk when the last one is on its way, and a [`Source`] makes it then. A slow reader costs no
-//! more than one chunk. hyper drops the source when the client goes away.
+//! hyper requests a chunk when the last one is on its way, and only then a [`Source`] builds it. A slow client costs no more memory
+//! than one chunk. hyper drops the source when the client disconnects.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -20,12 +20,12 @@ use crate::request_id::RequestId;
 
 /// Proxies drop connections without traffic after a minute.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long clients that reconnect by themselves wait before.
+/// The delay before clients reconnect automatically.
 const RETRY_MS: u64 = 1000;
 
-/// Makes the chunks of a stream.
+/// Builds the chunks of a stream.
 pub trait Source: Send + 'static {
-    /// Whole messages; none after the last.
+    /// Whole messages; `None` after the last.
     fn next_chunk(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
 }
 
@@ -135,7 +135,7 @@ impl Chunk {
         self.event(id, event, &serde_json::to_string(document).unwrap_or_default(), None);
     }
 
-    /// The last message of a stream that failed. What the client is not told goes into the log.
+    /// The last message of a stream that failed. The cause goes into the log.
     pub fn error(&mut self, id: Option<&dyn Display>, error: &ApiError, request_id: &RequestId) {
         if let Some(cause) = error.cause_text() {
             tracing::error!(request_id = %request_id.0, cause, "a stream failed");

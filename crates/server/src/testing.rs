@@ -114,7 +114,7 @@ impl Harness {
             config_rules: Default::default(),
             execute_rules: Default::default(),
             max_output_bytes: settings.max_output_bytes,
-            pull_patience: Duration::from_millis(200),
+            pull_timeout: Duration::from_millis(200),
             stopping: CancellationToken::new(),
         });
         let guarded = routes::guarded(Arc::clone(&service))?;

@@ -1,4 +1,4 @@
-//! What the store costs: `cargo run --release -p store --features testing --example measure -- DIRECTORY [RECORDS]`.
+//! Measures the store: `cargo run --release -p store --features testing --example measure -- DIRECTORY [RECORDS]`.
 //!
 //! Prints single puts, 50 at once, reads, and lists of 20 with exact totals over RECORDS (1,000,000 unless given) records.
 //! The database stays in DIRECTORY only while it runs.
@@ -25,7 +25,7 @@ async fn main() -> Outcome<()> {
     for suffix in ["", "-wal", "-shm"] {
         let mut file = path.clone().into_os_string();
         file.push(suffix);
-        // The log is gone already when the store was closed.
+        // Closing the store has removed the WAL.
         let _ = std::fs::remove_file(file);
     }
     result
@@ -90,7 +90,7 @@ async fn puts(store: &Arc<SqliteStore>) -> Outcome<()> {
     Ok(())
 }
 
-/// What a command would wait for, noted or committed, when it is alone.
+/// The latency of one append or commit without load.
 async fn notes(store: &Arc<SqliteStore>) -> Outcome<()> {
     let event = || event(u32::MAX, "exec.completed", TimeMs(1));
     for noted in [true, false] {
@@ -98,7 +98,7 @@ async fn notes(store: &Arc<SqliteStore>) -> Outcome<()> {
         for _ in 0..1000 {
             let began = Instant::now();
             if noted {
-                store.note(event())?;
+                store.append(event())?;
             } else {
                 store.commit(Batch::new().event(event())).await?;
             }
@@ -118,7 +118,8 @@ fn tagged(number: u32) -> SandboxRecord {
     record
 }
 
-/// As a service looks after years: a thousand live, the rest is terminated; three images; each user has a hundred.
+/// Records like those of a service after years: a thousand living sandboxes, the others terminated; three images; a
+/// hundred sandboxes per user.
 async fn fill(store: &Arc<SqliteStore>, records: u32) -> Outcome<()> {
     let mut tasks = tokio::task::JoinSet::new();
     let mut number = 0;

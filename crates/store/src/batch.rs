@@ -110,10 +110,12 @@ impl Batch {
                     key.check().map_err(|reason| StoreError::BadRow { what: "a key", reason })?;
                 }
                 Write::Remember(answer) => {
-                    answer.check().map_err(|reason| StoreError::BadRow { what: "an answer", reason })?;
+                    answer
+                        .check()
+                        .map_err(|reason| StoreError::BadRow { what: "an idempotency record", reason })?;
                 }
                 Write::RevokeKey { at, .. } if i64::try_from(at.0).is_err() => {
-                    let reason = "its time is past the range of 63 bits";
+                    let reason = "its time exceeds 63 bits";
                     return Err(StoreError::BadRow { what: "a revocation", reason });
                 }
                 Write::DeleteSandbox(_) | Write::RevokeKey { .. } | Write::KeepPosted { .. } => {}
@@ -127,7 +129,7 @@ impl NewEvent {
     /// Whether it can be stored.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         if i64::try_from(self.at.0).is_err() {
-            let reason = "the time of its event is past the range of 63 bits";
+            let reason = "the time of its event exceeds 63 bits";
             return Err(StoreError::BadRecord { id: self.sandbox.clone(), reason });
         }
         Ok(())

@@ -1,6 +1,6 @@
-//! What every store does, as one suite. A store's tests call [`all`] with a way to make an empty one.
+//! The conformance suite of stores. A store's tests call [`all`] with a function that creates an empty store.
 //!
-//! Each case gets a fresh store and panics where the store is wrong, with the case's name in the panic's place.
+//! Each case gets an empty store, and panics if the store violates the contract.
 
 mod commits;
 mod events;
@@ -20,44 +20,44 @@ use crate::{Filter, KeyRecord, NewEvent, Page, Remembered, SandboxRecord, Store}
 /// Runs every case.
 pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     let make = || -> Arc<dyn Store> { Arc::new(fresh()) };
-    commits::what_is_put_is_read_back(make()).await;
-    commits::every_state_and_option_comes_back(make()).await;
+    commits::a_stored_record_reads_back(make()).await;
+    commits::each_state_and_option_reads_back(make()).await;
     commits::exposed_ports_follow_the_record(make()).await;
     commits::a_newer_revision_replaces_and_an_older_is_refused(make()).await;
-    commits::living_sandboxes_have_slots_of_their_own(make()).await;
+    commits::living_sandboxes_have_different_slots(make()).await;
     commits::a_batch_is_all_or_nothing(make()).await;
     commits::writes_of_a_batch_take_effect_in_order(make()).await;
     commits::bad_records_and_batches_are_refused(make()).await;
-    commits::one_refused_commit_does_not_disturb_the_others(make()).await;
-    commits::commits_of_many_tasks_all_stay(make()).await;
-    commits::events_are_numbered_and_come_in_order(make()).await;
-    commits::a_closed_store_says_so(make()).await;
-    lists::newest_first_and_the_later_of_two_first(make()).await;
-    lists::pages_are_parts_of_the_whole(make()).await;
+    commits::a_refused_commit_does_not_affect_others(make()).await;
+    commits::concurrent_commits_are_all_stored(make()).await;
+    commits::events_are_numbered_in_order(make()).await;
+    commits::calls_of_a_closed_store_fail(make()).await;
+    lists::lists_are_newest_first(make()).await;
+    lists::pages_are_parts_of_the_list(make()).await;
     lists::every_filter_and_its_total(make()).await;
     lists::metadata_filters_follow_the_record(make()).await;
     lists::texts_are_compared_exactly(make()).await;
     lists::totals_follow_every_change(make()).await;
     events::every_filter_and_its_total(make()).await;
     events::pages_and_bounds(make()).await;
-    events::totals_follow_what_goes(make()).await;
-    events::notes_keep_their_place(make()).await;
+    events::totals_follow_removals(make()).await;
+    events::appended_events_keep_their_order(make()).await;
     events::followers_are_woken(make()).await;
-    events::what_is_there_once_is_not_kept_again(make()).await;
-    events::the_oldest_of_what_was_posted_goes(make()).await;
-    purges::only_what_was_terminated_before_goes(make()).await;
-    purges::many_go_in_one_call(make()).await;
-    purges::events_without_a_sandbox_go_by_their_time(make()).await;
-    keys::keys_come_back_oldest_first(make()).await;
-    keys::a_key_is_there_once(make()).await;
-    keys::a_revocation_is_for_good(make()).await;
-    keys::the_version_goes_up_with_every_change_of_keys_alone(make()).await;
-    keys::an_answer_comes_back_as_it_was(make()).await;
-    keys::an_answer_is_kept_once_and_the_batch_with_it(make()).await;
-    keys::ten_at_once_keep_one(make()).await;
-    keys::an_answer_whose_time_is_over_gives_way(make()).await;
-    keys::answers_go_when_their_time_is_over(make()).await;
-    keys::keys_and_answers_that_cannot_be_stored_are_refused(make()).await;
+    events::events_with_the_same_once_are_deduplicated(make()).await;
+    events::the_oldest_posted_events_are_evicted(make()).await;
+    purges::only_sandboxes_terminated_before_are_purged(make()).await;
+    purges::one_call_purges_many(make()).await;
+    purges::events_without_a_sandbox_are_purged_by_their_time(make()).await;
+    keys::keys_are_listed_oldest_first(make()).await;
+    keys::a_key_is_unique(make()).await;
+    keys::a_revocation_is_permanent(make()).await;
+    keys::the_version_grows_with_changes_of_keys_only(make()).await;
+    keys::an_idempotency_record_reads_back(make()).await;
+    keys::an_idempotency_record_is_stored_once_with_its_batch(make()).await;
+    keys::one_of_ten_concurrent_records_is_stored(make()).await;
+    keys::an_expired_record_is_replaced(make()).await;
+    keys::expired_records_are_purged(make()).await;
+    keys::invalid_keys_and_records_are_refused(make()).await;
 }
 
 /// A running sandbox, different for each number.
@@ -135,7 +135,7 @@ pub fn key(number: u32) -> KeyRecord {
     }
 }
 
-/// A kept answer, different for each number.
+/// An idempotency record, different for each number.
 pub fn answer(number: u32) -> Remembered {
     let created_at = TimeMs(1_700_000_000_000);
     Remembered {

@@ -10,11 +10,11 @@ use crate::{
     Page, Remembered, SandboxRecord, StoreError, StoredBytes, Topic,
 };
 
-/// Durable storage. Calls come from any task at any time; a future that is dropped early may or may not have written.
+/// Durable storage. Calls may be concurrent. A future that is dropped early may or may not have written.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Applies all writes of the batch in order, or none. After `Ok` they survive a power loss, and every read that begins
-    /// afterwards sees them.
+    /// Applies all writes of the batch in order, or none. After `Ok` they survive a power loss, and reads that begin
+    /// afterwards see them.
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError>;
 
     /// Commits one record.
@@ -24,7 +24,7 @@ pub trait Store: Send + Sync + 'static {
 
     async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError>;
 
-    /// Every sandbox that is not terminated, ordered by id; for recovery.
+    /// All sandboxes that are not terminated, ordered by id; for recovery.
     async fn living(&self) -> Result<Vec<SandboxRecord>, StoreError>;
 
     async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError>;
@@ -32,9 +32,10 @@ pub trait Store: Send + Sync + 'static {
     /// The events of a sandbox with a sequence above `after`, oldest first; at most `limit` and [`crate::MAX_PAGE`].
     async fn events(&self, sandbox: &SandboxId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError>;
 
-    /// Appends an event to the journal without waiting for the disk. After `Ok` it survives any end of this process, and shortly
-    /// after also a power loss; commits that begin afterwards are ordered after it, and reads see it soon.
-    fn note(&self, event: NewEvent) -> Result<(), StoreError>;
+    /// Appends an event to the journal without waiting for the disk. After `Ok` it survives the end of this process,
+    /// and shortly afterwards also a power loss. Commits that begin afterwards are ordered after it. Reads see it
+    /// shortly afterwards.
+    fn append(&self, event: NewEvent) -> Result<(), StoreError>;
 
     /// A page of events and their total. Events are numbered in the order in which they become visible: no event appears later with
     /// a number below one that was read.
@@ -51,7 +52,7 @@ pub trait Store: Send + Sync + 'static {
     /// The highest event number that was ever assigned.
     async fn last_event(&self) -> Result<u64, StoreError>;
 
-    /// Changes after every event of the topic becomes visible. A caller that subscribes and then reads misses none.
+    /// Changes when an event of the topic has become visible. A caller that subscribes and then reads misses none.
     fn follow(&self, topic: Topic) -> watch::Receiver<u64>;
 
     /// All keys, including revoked ones, oldest first.
@@ -61,7 +62,7 @@ pub trait Store: Send + Sync + 'static {
     /// again when it has changed, misses none.
     async fn keys_version(&self) -> Result<u64, StoreError>;
 
-    /// The record of an idempotency key. It may have expired: see [`Remembered::is_over`].
+    /// The record of an idempotency key. It may have expired: see [`Remembered::is_expired`].
     async fn remembered(
         &self,
         account: &str,
@@ -69,7 +70,7 @@ pub trait Store: Send + Sync + 'static {
         key: &str,
     ) -> Result<Option<Remembered>, StoreError>;
 
-    /// Bytes that are kept for an account.
+    /// The stored bytes of an account.
     async fn stored_bytes(&self, account: &str) -> Result<StoredBytes, StoreError>;
 
     /// Removes sandboxes terminated before `before` with their events, and older events whose sandbox has no record. Returns the

@@ -1,4 +1,4 @@
-//! Errors of a store. One enum for every store, so that callers do not depend on the implementation.
+//! Errors of a store. All stores use one enum, so that callers do not depend on the implementation.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub enum StoreError {
     #[error("the record of sandbox {id} is stored with revision {stored}; revision {offered} is not newer")]
     Stale { id: SandboxId, stored: u64, offered: u64 },
     /// Two living sandboxes would share their host user ids.
-    #[error("slot {slot} is taken by a living sandbox; sandbox {id} needs another")]
+    #[error("slot {slot} is in use by a living sandbox; sandbox {id} needs another")]
     SlotTaken { id: SandboxId, slot: u32 },
     #[error("the record of sandbox {id} cannot be stored: {reason}")]
     BadRecord { id: SandboxId, reason: &'static str },
@@ -23,12 +23,12 @@ pub enum StoreError {
     /// A record with this idempotency key exists; nothing of the batch was applied.
     #[error("{endpoint} already has a record for the idempotency key {key:?}")]
     AlreadyRemembered { endpoint: String, key: String },
-    #[error("a batch holds {writes} writes; allowed are at most {most}")]
+    #[error("a batch has {writes} writes; at most {most} are allowed")]
     BatchTooLarge { writes: usize, most: usize },
     /// The store was closed, or its writer thread ended.
     #[error("the store is closed")]
     Closed,
-    /// A step failed. If it was a commit, nothing of it is visible.
+    /// A step failed. If it was a commit, none of its writes is visible.
     #[error("{step}: {reason}")]
     Failed { step: &'static str, reason: String },
     /// The file cannot be read.

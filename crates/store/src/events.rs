@@ -27,7 +27,7 @@ pub struct EventFilter {
     pub sandbox: Option<SandboxId>,
     /// One of these kinds; any if empty.
     pub kinds: BTreeSet<String>,
-    /// Never empty.
+    /// Not empty.
     pub run: Option<String>,
     /// At or after `since`, and before `until`.
     pub since: Option<TimeMs>,
@@ -57,7 +57,7 @@ pub enum EventOrder {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventListing {
     pub items: Vec<Event>,
-    /// The exact number of events that match the filter, whatever the page.
+    /// The exact number of events that match the filter, on all pages.
     pub total: u64,
     /// Whether more events follow within the page's bounds.
     pub more: bool,

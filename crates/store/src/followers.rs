@@ -16,7 +16,7 @@ pub(crate) struct Followers {
 
 /// An event that has become visible.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct VisibleEvent {
     pub(crate) account: String,
     pub(crate) sandbox: SandboxId,
     pub(crate) sequence: u64,
@@ -29,7 +29,7 @@ impl Followers {
         topics.entry(topic).or_insert_with(|| watch::Sender::new(0)).subscribe()
     }
 
-    pub(crate) fn tell(&self, events: &[Told]) {
+    pub(crate) fn wake(&self, events: &[VisibleEvent]) {
         if events.is_empty() {
             return;
         }
@@ -37,7 +37,7 @@ impl Followers {
         if topics.is_empty() {
             return;
         }
-        for Told { account, sandbox, sequence } in events {
+        for VisibleEvent { account, sandbox, sequence } in events {
             for topic in [Topic::Account(account.clone()), Topic::Sandbox(sandbox.clone())] {
                 if let Some(sender) = topics.get(&topic) {
                     sender.send_replace(*sequence);

@@ -15,9 +15,9 @@ pub struct KeyRecord {
     pub account: String,
     /// In the form of `rules::Scopes`: `read,execute`.
     pub scopes: String,
-    /// A name that its owner chose.
+    /// The label that its creator chose.
     pub name: Option<String>,
-    /// The first characters of the text, so that people can identify it.
+    /// The first characters of the text, so that users can identify it.
     pub prefix_hint: String,
     pub created_at: TimeMs,
     pub revoked_at: Option<TimeMs>,
@@ -35,7 +35,7 @@ impl KeyRecord {
         }
         let times = [Some(self.created_at), self.revoked_at];
         if times.into_iter().flatten().any(|at| i64::try_from(at.0).is_err()) {
-            return Err("one of its times is past the range of 63 bits");
+            return Err("one of its times exceeds 63 bits");
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Durable storage of the service. The engine and the server use [`Store`]; nothing above depends on the database.
 //!
-//! The core is [`Store::commit`]: a [`Batch`] of writes is applied as a whole or not at all, and after `Ok` it survives a power loss. A
-//! failed call leaves nothing visible; after [`StoreError::Failed`] of a commit it is unknown until the next start whether the disk
-//! kept it, so the caller treats it as undone and repeats or reverts it.
+//! The core is [`Store::commit`]: a [`Batch`] of writes is applied as a whole or not at all, and after `Ok` it
+//! survives a power loss. A failed call leaves nothing visible; after [`StoreError::Failed`] of a commit it is
+//! unknown until the next start whether it is on disk, so the caller treats it as failed and repeats or reverts it.
 //!
 //! There is one implementation for production ([`SqliteStore`]), one for tests (`MemoryStore`, feature `testing`), and one suite that
 //! both pass (`conformance`, same feature).
@@ -28,7 +28,7 @@ pub use error::StoreError;
 pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};
 pub use keys::KeyRecord;
 pub use record::{Event, ExposedPort, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
-pub use remembered::{MAX_ANSWER, Remembered, StoredBytes};
+pub use remembered::{MAX_RESPONSE, Remembered, StoredBytes};
 pub use sqlite::SqliteStore;
 
 #[cfg(feature = "testing")]

@@ -1,6 +1,6 @@
-//! A store in memory for tests of the crates above: a naive implementation of the contract, with injected faults.
+//! An in-memory store for tests of other crates: a naive implementation of the contract, with fault injection.
 //!
-//! Clones share one store, so that a test can kill an engine and start another on what was committed.
+//! Clones share one store, so that a test can kill an engine and start another one on the committed data.
 
 mod events;
 mod lists;
@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use rules::TimeMs;
 use tokio::sync::watch;
 
-use crate::followers::{Followers, Told};
+use crate::followers::{Followers, VisibleEvent};
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, MAX_PAGE,
     NewEvent, Page, Remembered, SandboxRecord, Store, StoreError, StoredBytes, Topic, Write,
@@ -42,21 +42,21 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// With the order of storing.
+    /// With the order of their first commits.
     sandboxes: BTreeMap<SandboxId, (u64, SandboxRecord)>,
     events: Vec<Event>,
-    once: events::Once,
+    once: events::OnceIndex,
     last_row: u64,
     last_sequence: u64,
     keys: BTreeMap<String, KeyRecord>,
     key_changes: u64,
-    remembered: BTreeMap<Place, Remembered>,
+    remembered: BTreeMap<KeyScope, Remembered>,
 }
 
 /// Account, endpoint and key of an idempotency record.
-type Place = (String, String, String);
+type KeyScope = (String, String, String);
 
-/// While this lives, commits wait. See [`MemoryStore::hold_commits`].
+/// Blocks commits until it is dropped. See [`MemoryStore::hold_commits`].
 #[derive(Debug)]
 pub struct HeldCommits {
     shared: Arc<Shared>,
@@ -85,7 +85,7 @@ impl MemoryStore {
         self.lock().faults.push_back(error);
     }
 
-    /// New commits wait until the guard is dropped: a slow disk without a clock.
+    /// Blocks new commits until the guard is dropped, like a slow disk.
     pub fn hold_commits(&self) -> HeldCommits {
         self.shared.held.send_modify(|held| *held += 1);
         HeldCommits { shared: Arc::clone(&self.shared) }
@@ -105,17 +105,17 @@ impl MemoryStore {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the followers of the events after that one.
-    fn tell(&self, state: &State, before: u64) {
-        let new = state.tables.events.iter().rev().take_while(|event| event.sequence > before);
-        let told = new.map(|event| Told {
+    /// Wakes the followers of the events after this sequence.
+    fn wake(&self, state: &State, previous: u64) {
+        let new = state.tables.events.iter().rev().take_while(|event| event.sequence > previous);
+        let visible = new.map(|event| VisibleEvent {
             account: event.account.clone(),
             sandbox: event.sandbox.clone(),
             sequence: event.sequence,
         });
-        let mut told: Vec<_> = told.collect();
-        told.reverse();
-        self.shared.followers.tell(&told);
+        let mut visible: Vec<_> = visible.collect();
+        visible.reverse();
+        self.shared.followers.wake(&visible);
     }
 
     fn read(&self) -> Result<MutexGuard<'_, State>, StoreError> {
@@ -135,10 +135,10 @@ impl Store for MemoryStore {
         if let Some(fault) = state.faults.pop_front() {
             return Err(fault);
         }
-        let before = state.tables.last_sequence;
+        let previous = state.tables.last_sequence;
         let committed = state.tables.apply_all(batch)?;
         state.commits += 1;
-        self.tell(&state, before);
+        self.wake(&state, previous);
         Ok(committed)
     }
 
@@ -155,7 +155,7 @@ impl Store for MemoryStore {
     async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError> {
         let state = self.read()?;
         let mut fitting: Vec<_> =
-            state.tables.sandboxes.values().filter(|(_, record)| lists::fits(filter, record)).collect();
+            state.tables.sandboxes.values().filter(|(_, record)| lists::matches(filter, record)).collect();
         fitting.sort_by_key(|(row, record)| std::cmp::Reverse((record.created_at, *row)));
         let limit = page.limit.min(MAX_PAGE) as usize;
         let offset = usize::try_from(page.offset).unwrap_or(usize::MAX);
@@ -171,12 +171,12 @@ impl Store for MemoryStore {
         Ok(fitting.take(limit.min(MAX_PAGE) as usize).cloned().collect())
     }
 
-    fn note(&self, event: NewEvent) -> Result<(), StoreError> {
+    fn append(&self, event: NewEvent) -> Result<(), StoreError> {
         event.check()?;
         let mut state = self.read()?;
-        let before = state.tables.last_sequence;
+        let previous = state.tables.last_sequence;
         state.tables.append(event);
-        self.tell(&state, before);
+        self.wake(&state, previous);
         Ok(())
     }
 
@@ -218,8 +218,8 @@ impl Store for MemoryStore {
         endpoint: &str,
         key: &str,
     ) -> Result<Option<Remembered>, StoreError> {
-        let place = (account.to_owned(), endpoint.to_owned(), key.to_owned());
-        Ok(self.read()?.tables.remembered.get(&place).cloned())
+        let key_scope = (account.to_owned(), endpoint.to_owned(), key.to_owned());
+        Ok(self.read()?.tables.remembered.get(&key_scope).cloned())
     }
 
     async fn stored_bytes(&self, account: &str) -> Result<StoredBytes, StoreError> {
@@ -249,9 +249,9 @@ impl Store for MemoryStore {
 
     async fn purge_remembered(&self, now: TimeMs) -> Result<u64, StoreError> {
         let mut state = self.read()?;
-        let before = state.tables.remembered.len();
-        state.tables.remembered.retain(|_, answer| !answer.is_over(now));
-        Ok((before - state.tables.remembered.len()) as u64)
+        let previous = state.tables.remembered.len();
+        state.tables.remembered.retain(|_, answer| !answer.is_expired(now));
+        Ok((previous - state.tables.remembered.len()) as u64)
     }
 
     async fn close(&self) {
@@ -263,18 +263,18 @@ impl Store for MemoryStore {
 enum Undo {
     Sandbox(SandboxId, Option<Box<(u64, SandboxRecord)>>),
     Key(String, Option<KeyRecord>),
-    Answer(Place, Option<Remembered>),
+    Answer(KeyScope, Option<Remembered>),
     Events(Vec<Event>),
     Nothing,
 }
 
-fn place(answer: &Remembered) -> Place {
+fn key_scope(answer: &Remembered) -> KeyScope {
     (answer.account.clone(), answer.endpoint.clone(), answer.key.clone())
 }
 
-fn put_back<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, before: Option<V>) {
-    match before {
-        Some(before) => rows.insert(key, before),
+fn restore<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, previous: Option<V>) {
+    match previous {
+        Some(previous) => rows.insert(key, previous),
         None => rows.remove(&key),
     };
 }
@@ -284,16 +284,18 @@ impl Tables {
         let numbers = (self.last_row, self.last_sequence, self.key_changes);
         let (events, mut committed, mut undo) = (self.events.len(), Committed::default(), Vec::new());
         for write in batch.into_writes() {
-            undo.push(self.before(&write));
+            undo.push(self.previous(&write));
             if let Err(error) = self.apply(write, &mut committed) {
-                for before in undo.into_iter().rev() {
-                    match before {
-                        Undo::Sandbox(id, before) => {
-                            put_back(&mut self.sandboxes, id, before.map(|row| *row));
+                for previous in undo.into_iter().rev() {
+                    match previous {
+                        Undo::Sandbox(id, previous) => {
+                            restore(&mut self.sandboxes, id, previous.map(|row| *row));
                         }
-                        Undo::Key(id, before) => put_back(&mut self.keys, id, before),
-                        Undo::Answer(place, before) => put_back(&mut self.remembered, place, before),
-                        Undo::Events(before) => self.events = before,
+                        Undo::Key(id, previous) => restore(&mut self.keys, id, previous),
+                        Undo::Answer(key_scope, previous) => {
+                            restore(&mut self.remembered, key_scope, previous);
+                        }
+                        Undo::Events(previous) => self.events = previous,
                         Undo::Nothing => {}
                     }
                 }
@@ -306,7 +308,7 @@ impl Tables {
         Ok(committed)
     }
 
-    fn before(&self, write: &Write) -> Undo {
+    fn previous(&self, write: &Write) -> Undo {
         let sandbox =
             |id: &SandboxId| Undo::Sandbox(id.clone(), self.sandboxes.get(id).cloned().map(Box::new));
         let key = |id: &String| Undo::Key(id.clone(), self.keys.get(id).cloned());
@@ -316,8 +318,8 @@ impl Tables {
             Write::PutKey(record) => key(&record.id),
             Write::RevokeKey { id, .. } => key(id),
             Write::Remember(answer) => {
-                let place = place(answer);
-                Undo::Answer(place.clone(), self.remembered.get(&place).cloned())
+                let key_scope = key_scope(answer);
+                Undo::Answer(key_scope.clone(), self.remembered.get(&key_scope).cloned())
             }
             Write::KeepPosted { .. } => Undo::Events(self.events.clone()),
             Write::AppendEvent(_) => Undo::Nothing,
@@ -334,7 +336,7 @@ impl Tables {
                 self.sandboxes.remove(&id);
             }
             Write::KeepPosted { account, most_bytes } => {
-                events::keep_posted(&mut self.events, &account, most_bytes);
+                events::evict_posted(&mut self.events, &account, most_bytes);
             }
             Write::AppendEvent(event) => committed.event_sequences.push(self.append(event)),
         }
@@ -373,11 +375,11 @@ impl Tables {
     }
 
     fn remember(&mut self, answer: Remembered) -> Result<(), StoreError> {
-        let place = place(&answer);
-        if self.remembered.get(&place).is_some_and(|kept| !kept.is_over(answer.created_at)) {
+        let key_scope = key_scope(&answer);
+        if self.remembered.get(&key_scope).is_some_and(|kept| !kept.is_expired(answer.created_at)) {
             return Err(StoreError::AlreadyRemembered { endpoint: answer.endpoint, key: answer.key });
         }
-        self.remembered.insert(place, answer);
+        self.remembered.insert(key_scope, answer);
         Ok(())
     }
 

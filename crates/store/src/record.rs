@@ -32,7 +32,7 @@ pub struct SandboxRecord {
     pub accounting: Accounting,
     /// Grows with every write of the record; a write that is not newer than the stored record is refused.
     pub revision: u64,
-    /// A message for its next event, such as that its processes were lost.
+    /// A message for the next event of the sandbox, such as the loss of its processes.
     pub note: Option<String>,
     /// Exposed ports, each number once.
     pub ports: Vec<ExposedPort>,
@@ -70,10 +70,10 @@ impl SandboxRecord {
             .chain(exposed);
         // The range of integers in databases.
         if numbers.into_iter().any(|number| i64::try_from(number).is_err()) {
-            return Err("one of its times or numbers is past the range of 63 bits");
+            return Err("one of its times or numbers exceeds 63 bits");
         }
         if !self.ports.is_sorted_by(|one, next| one.port < next.port) {
-            return Err("its ports must be in order, each once");
+            return Err("its ports must be in ascending order without duplicates");
         }
         Ok(())
     }

@@ -2,13 +2,13 @@
 
 use rules::TimeMs;
 
-/// The maximum size of a kept response: more than two outputs of 16 MiB in which every byte is escaped.
-pub const MAX_ANSWER: usize = 256 * 1024 * 1024;
+/// The maximum size of a stored response: more than two outputs of 16 MiB with all bytes escaped.
+pub const MAX_RESPONSE: usize = 256 * 1024 * 1024;
 
 /// The maximum length of account, endpoint and key.
 const TEXT_BYTES: usize = 255;
 
-/// Bytes that are kept for an account: of their content as it is stored, and 512 for each record.
+/// Bytes that are stored for an account: contents as stored, and 512 for each record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredBytes {
     /// Idempotency records.
@@ -36,7 +36,7 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    pub fn is_over(&self, now: TimeMs) -> bool {
+    pub fn is_expired(&self, now: TimeMs) -> bool {
         self.expires_at <= now
     }
 
@@ -45,17 +45,17 @@ impl Remembered {
         if [&self.account, &self.endpoint, &self.key].into_iter().any(|text| text.len() > TEXT_BYTES) {
             return Err("its account, endpoint or key has more than 255 bytes");
         }
-        if self.content.len() > MAX_ANSWER {
+        if self.content.len() > MAX_RESPONSE {
             return Err("it has more than 256 MiB");
         }
         if !(100..=599).contains(&self.status) {
-            return Err("its status is none of HTTP");
+            return Err("its status is not an HTTP status");
         }
         if self.expires_at <= self.created_at {
-            return Err("it would be forgotten as soon as it is kept");
+            return Err("it expires before it is created");
         }
         if i64::try_from(self.expires_at.0).is_err() {
-            return Err("one of its times is past the range of 63 bits");
+            return Err("one of its times exceeds 63 bits");
         }
         Ok(())
     }

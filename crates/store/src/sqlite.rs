@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   commit, purge --bounded queue--> writer thread: all queued jobs become one transaction, one fsync
-//!   note --event journal (file)------> writer thread, first in each transaction
+//!   append --event journal (file)----> writer thread, first in each transaction
 //!   get, list, ... ------------------> a few read-only connections, on the runtime's blocking threads
 //!                                      checkpoint thread: moves the WAL into the database, beside the writer
 //! ```
 //!
-//! A process that dies at any moment leaves a file that the next [`SqliteStore::open`] recovers with everything that was acknowledged.
-//! Dropping the store finishes queued jobs and ends both threads, as [`crate::Store::close`] does.
+//! After a crash at any moment, the next [`SqliteStore::open`] recovers all acknowledged writes. Dropping the store
+//! finishes queued jobs and ends both threads, as [`crate::Store::close`] does.
 
 mod apply;
 mod checkpoint;
@@ -16,9 +16,9 @@ mod encoding;
 mod events;
 mod file;
 mod journal;
+mod journal_flusher;
 mod keys;
 mod list;
-mod noter;
 mod posted;
 mod purge;
 mod quota;
@@ -62,23 +62,25 @@ impl SqliteStore {
     /// Opens the database, creates it with mode 0600 if it is missing, and migrates it to the current version. Blocks. Its
     /// directory must exist.
     ///
-    /// Only one process at a time may open it this way: it owns the event journal, and recovers what the last process left there.
+    /// Only one process at a time may open it this way: it owns the event journal, and recovers the lines of the last
+    /// process.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         Self::open_with_quotas(path, QuotaTable::default())
     }
 
-    /// As [`SqliteStore::open`], with quotas of the bytes that are kept for each account.
+    /// As [`SqliteStore::open`], with quotas of stored bytes per account.
     pub fn open_with_quotas(path: impl Into<PathBuf>, quotas: QuotaTable) -> Result<Self, StoreError> {
         Self::open_with(path.into(), quotas, |connection, path| {
-            let trouble = |reason| StoreError::Failed { step: "cannot open the journal of events", reason };
-            let applied = apply::applied(connection)
+            let trouble = |reason| StoreError::Failed { step: "cannot open the event journal", reason };
+            let applied = apply::last_applied_line(connection)
                 .map_err(|trouble| trouble.explain(path, "cannot read the database"))?;
             let journal = Journal::open(path, applied).map_err(|error| trouble(error.to_string()))?;
             Ok(Some(Arc::new(journal)))
         })
     }
 
-    /// As [`SqliteStore::open`], beside a process that may have it open: this store cannot append to the journal.
+    /// As [`SqliteStore::open`], while another process may have it open: this store cannot append to the event
+    /// journal.
     pub fn open_beside(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         Self::open_with(path.into(), QuotaTable::default(), |_, _| Ok(None))
     }
@@ -97,7 +99,7 @@ impl SqliteStore {
         Ok(Self { readers, writer: Mutex::new(Some(writer)), followers })
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(writer::Reply<T>) -> Job) -> Result<T, StoreError> {
+    async fn send_job<T>(&self, job: impl FnOnce(writer::Reply<T>) -> Job) -> Result<T, StoreError> {
         let queue = {
             let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             writer.as_ref().ok_or(StoreError::Closed)?.queue()
@@ -111,7 +113,8 @@ impl SqliteStore {
     async fn purge_all(&self, before: TimeMs, target: Target) -> Result<u64, StoreError> {
         let mut count = 0;
         loop {
-            let Purged { removed, more } = self.ask(|reply| Job::Purge { before, target, reply }).await?;
+            let Purged { removed, more } =
+                self.send_job(|reply| Job::Purge { before, target, reply }).await?;
             count += removed;
             if !more {
                 return Ok(count);
@@ -128,13 +131,13 @@ impl SqliteStore {
 impl Store for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         batch.check()?;
-        let batch = if encoding::largest(&batch) < encoding::BLOCKING_FROM {
+        let batch = if encoding::largest_record(&batch) < encoding::BLOCKING_FROM {
             encoding::encode(batch)
         } else {
             let encoding = tokio::task::spawn_blocking(|| encoding::encode(batch));
             encoding.await.map_err(|error| StoreError::failed("cannot compress a response", error))?
         };
-        self.ask(|reply| Job::Commit { batch, reply }).await
+        self.send_job(|reply| Job::Commit { batch, reply }).await
     }
 
     async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
@@ -159,10 +162,10 @@ impl Store for SqliteStore {
         self.readers.read("cannot read events", read).await
     }
 
-    fn note(&self, event: NewEvent) -> Result<(), StoreError> {
+    fn append(&self, event: NewEvent) -> Result<(), StoreError> {
         event.check()?;
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.as_ref().ok_or(StoreError::Closed)?.note(&event)
+        writer.as_ref().ok_or(StoreError::Closed)?.append(&event)
     }
 
     async fn list_events(&self, filter: &EventFilter, page: EventPage) -> Result<EventListing, StoreError> {
@@ -195,7 +198,7 @@ impl Store for SqliteStore {
     }
 
     async fn keys_version(&self) -> Result<u64, StoreError> {
-        self.readers.read("cannot see whether keys changed", keys::version).await
+        self.readers.read("cannot read the version of the keys", keys::version).await
     }
 
     async fn remembered(
@@ -206,13 +209,13 @@ impl Store for SqliteStore {
     ) -> Result<Option<Remembered>, StoreError> {
         let (account, endpoint, key) = (account.to_owned(), endpoint.to_owned(), key.to_owned());
         let read = move |connection: &mut _| keys::remembered(connection, account, endpoint, key);
-        self.readers.read("cannot read a kept answer", read).await
+        self.readers.read("cannot read an idempotency record", read).await
     }
 
     async fn stored_bytes(&self, account: &str) -> Result<StoredBytes, StoreError> {
         let account = account.to_owned();
         let read = move |connection: &mut _| quota::stored_bytes(connection, &account);
-        self.readers.read("cannot read what is kept for an account", read).await
+        self.readers.read("cannot read the stored bytes of an account", read).await
     }
 
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {

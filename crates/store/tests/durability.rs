@@ -1,7 +1,8 @@
-//! What was acknowledged is there after a SIGKILL at any instant, and what was not is there as a whole or not at all.
+//! After a SIGKILL at any moment, acknowledged batches are stored, and each other batch is stored completely or not
+//! at all.
 //!
-//! This program starts itself again as the writer, reads from its standard output what it was told is safe, kills it in
-//! the middle of its work, opens the database and compares. Rounds go on with the same database.
+//! This program starts itself as the writer, reads the acknowledged batches from its standard output, kills it, opens
+//! the database and compares. All rounds use the same database.
 #![expect(clippy::unwrap_used, reason = "a test program of its own, without the harness")]
 
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ const FIRST_REVISION: &str = "STORE_TEST_FIRST_REVISION";
 
 fn main() {
     if let Some(path) = std::env::var_os(DATABASE) {
-        return write_for_ever(PathBuf::from(path));
+        return write_forever(PathBuf::from(path));
     }
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.db");
@@ -39,8 +40,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
-/// Each writer goes on with one sandbox: a batch is a revision of its record, an event that says so and an answer kept.
-fn write_for_ever(path: PathBuf) {
+/// Each writer updates one sandbox: a batch is a revision of its record, an event and an idempotency record.
+fn write_forever(path: PathBuf) {
     let first: u64 = std::env::var(FIRST_REVISION).unwrap().parse().unwrap();
     let store = Arc::new(SqliteStore::open(path).unwrap());
     runtime().block_on(async {
@@ -50,7 +51,7 @@ fn write_for_ever(path: PathBuf) {
             tasks.spawn(async move {
                 for revision in first.. {
                     store.commit(step(number, revision)).await.unwrap();
-                    // One write of a short line: a kill does not cut it.
+                    // A short line is one write, which a kill does not truncate.
                     std::io::stdout().write_all(format!("{number} {revision}\n").as_bytes()).unwrap();
                 }
             });
@@ -70,12 +71,12 @@ fn step(number: u32, revision: u64) -> Batch {
     Batch::new().put(SandboxRecord { revision, ..next }).event(event).remember(answered)
 }
 
-/// Answers how many batches were acknowledged.
+/// Returns the number of acknowledged batches.
 fn one_round(path: &Path, round: u32, safe: &mut HashMap<u32, u64>) -> u64 {
     let highest = safe.values().max().copied().unwrap_or(0);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .env(DATABASE, path)
-        // Above what any writer may have written without being answered.
+        // Above the revisions that a writer may have written without a reply.
         .env(FIRST_REVISION, (highest + 1000).to_string())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,6 +1,6 @@
-//! A daemon that writes all the time, and command lines that make and revoke keys in the same database: two at once, one
-//! after another, and some that are killed in the midst of it. Nobody's commit may fail, and the daemon sees each key as soon
-//! as its maker was answered.
+//! A daemon that writes continuously, and command lines that create and revoke keys in the same database: two at
+//! once, in sequence, and some that are killed. No commit may fail, and the daemon sees each key as soon as its
+//! creation was acknowledged.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Write as _};
@@ -27,22 +27,22 @@ fn main() {
     }
 }
 
-/// Each key is put and revoked; a line says that it was answered.
+/// Creates and revokes each key, and prints a line for each acknowledgement.
 async fn command_line(path: PathBuf) {
     let first: u32 = std::env::var(FIRST_KEY).unwrap().parse().unwrap();
     for number in first..first + KEYS {
         let store = SqliteStore::open_beside(&path).unwrap();
         store.commit(Batch::new().with(Write::PutKey(Box::new(key(number))))).await.unwrap();
-        say("put", number);
+        print_line("put", number);
         let revocation = Write::RevokeKey { id: key(number).id, at: REVOKED_AT };
         store.commit(Batch::new().with(revocation)).await.unwrap();
-        say("revoked", number);
+        print_line("revoked", number);
         store.close().await;
     }
 }
 
-fn say(what: &str, number: u32) {
-    // One write of a short line: a kill does not cut it.
+fn print_line(what: &str, number: u32) {
+    // A short line is one write, which a kill does not truncate.
     std::io::stdout().write_all(format!("{what} {number}\n").as_bytes()).unwrap();
 }
 
@@ -119,9 +119,9 @@ fn spawn(path: &Path, first: u32) -> Child {
         .unwrap()
 }
 
-/// Looks at the keys after each line, kills after so many if it is to, and answers how many lines there were.
+/// Checks the keys after each line, optionally kills the child after some lines, and returns the number of lines.
 async fn watch(store: Arc<SqliteStore>, mut child: Child, kill_after: Option<u32>) -> u32 {
-    let (lines, mut said) = tokio::sync::mpsc::channel(1);
+    let (lines, mut printed) = tokio::sync::mpsc::channel(1);
     let output = BufReader::new(child.stdout.take().unwrap());
     let reading = tokio::task::spawn_blocking(move || {
         for line in output.lines() {
@@ -129,16 +129,16 @@ async fn watch(store: Arc<SqliteStore>, mut child: Child, kill_after: Option<u32
         }
     });
     let (mut count, mut last_version) = (0, 0);
-    while let Some(line) = said.recv().await {
+    while let Some(line) = printed.recv().await {
         let (what, number) = line.split_once(' ').unwrap();
         count += 1;
-        // Its own changes are counted, and those of others.
+        // The version counts changes of all processes.
         let version = store.keys_version().await.unwrap();
         assert!(version >= u64::from(count) && version >= last_version, "{version} after '{line}'");
         last_version = version;
-        let wanted = key(number.parse().unwrap());
+        let expected = key(number.parse().unwrap());
         let keys = store.keys().await.unwrap();
-        let found = keys.iter().find(|key| key.id == wanted.id).unwrap();
+        let found = keys.iter().find(|key| key.id == expected.id).unwrap();
         assert!(what == "put" || found.revoked_at == Some(REVOKED_AT), "{found:?} after '{line}'");
         if kill_after == Some(count) {
             child.kill().unwrap();

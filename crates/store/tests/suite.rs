@@ -1,4 +1,4 @@
-//! Both stores pass the one suite, and agree with each other under a random load.
+//! Both stores pass the conformance suite, and agree with each other under random operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,9 +20,9 @@ async fn the_memory_store_conforms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sqlite_store_conforms() {
     let directory = tempfile::tempdir().unwrap();
-    let made = AtomicU32::new(0);
+    let counter = AtomicU32::new(0);
     conformance::all(|| {
-        let number = made.fetch_add(1, Ordering::Relaxed);
+        let number = counter.fetch_add(1, Ordering::Relaxed);
         SqliteStore::open(directory.path().join(format!("{number}.db"))).unwrap()
     })
     .await;
@@ -89,7 +89,7 @@ fn batch(changes: &[Change]) -> Batch {
         Change::Delete { number } => batch.delete(id(number)),
         Change::Event { number, at } => batch.event(event(number, "sandbox.paused", TimeMs(at))),
         Change::InRun { number, at, run } => {
-            // Some hours apart.
+            // Times differ by hours.
             let event = event(
                 number,
                 ["exec.started", "exec.completed"][usize::from(run % 2)],
@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn sqlite_is_what_memory_is(calls in calls()) {
+    fn sqlite_agrees_with_memory(calls in calls()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -196,8 +196,8 @@ proptest! {
                         assert_eq!(memory.commit(batch(&changes)).await, sqlite.commit(batch(&changes)).await);
                     }
                     Call::PurgeRemembered(now) => {
-                        let gone = memory.purge_remembered(TimeMs(now)).await;
-                        assert_eq!(gone, sqlite.purge_remembered(TimeMs(now)).await);
+                        let purged = memory.purge_remembered(TimeMs(now)).await;
+                        assert_eq!(purged, sqlite.purge_remembered(TimeMs(now)).await);
                     }
                     Call::Purge(before) => {
                         assert_eq!(memory.purge(TimeMs(before)).await, sqlite.purge(TimeMs(before)).await);
@@ -210,7 +210,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn faults_of_the_memory_store_come_when_asked_for() {
+async fn injected_faults_of_the_memory_store_occur_once() {
     let store = MemoryStore::new();
     let fault = StoreError::Failed { step: "cannot commit", reason: "disk full".to_owned() };
     store.fail_next_commit(fault.clone());
@@ -219,7 +219,7 @@ async fn faults_of_the_memory_store_come_when_asked_for() {
     let held = store.hold_commits();
     let mut put = Box::pin(store.put(record(1)));
     for _ in 0..3 {
-        assert!(look_at(&mut put).is_none());
+        assert!(poll_once(&mut put).is_none());
     }
     assert_eq!(store.get(&id(1)).await, Ok(None));
     drop(held);
@@ -227,8 +227,8 @@ async fn faults_of_the_memory_store_come_when_asked_for() {
     assert_eq!((store.clone().living().await, store.commits()), (Ok(vec![record(1)]), 1));
 }
 
-/// One look at a future, with nobody to wake.
-fn look_at<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+/// Polls a future once, without a waker.
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::Pin::new(future).poll(&mut context) {
         std::task::Poll::Ready(output) => Some(output),

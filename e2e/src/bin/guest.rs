@@ -1,7 +1,7 @@
-//! What the virtual machine of `tests/cgroup_v2.rs` runs: the life of sandboxes where cgroup v2 is all there is.
+//! The checks that `tests/cgroup_v2.rs` runs in its virtual machine: sandboxes on a host with cgroup v2 only.
 //!
-//! A line for each check, `ok NAME`, `FAIL NAME: REASON` or `skip NAME: REASON`, and `end ok` or `end failed` after the
-//! last. What a failing check leaves goes with the machine.
+//! Prints a line for each check, `ok NAME`, `FAIL NAME: REASON` or `skip NAME: REASON`, and finally `end ok` or `end failed`. A
+//! failed check does not clean up; the machine is discarded.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use api::{Resources, SandboxConfig, SandboxId};
-use e2e::{Daemon, Expected, Place, Rig, RigOptions, command, config, settled};
+use e2e::{Daemon, Expected, Rig, RigLayout, RigOptions, command, config, wait_for_resources};
 use tokio::process::Command;
 
 const ROOT: &str = "/sys/fs/cgroup";
 const RUNSC: &str = "/usr/bin/runsc";
 const LXCFS: &str = "/usr/bin/lxcfs";
-/// One emulated processor does in seconds what a real one does at once.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The machine is emulated without hardware acceleration and therefore slow.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() {
     let mut failed = Vec::new();
-    let mut note = |name: &'static str, begin: Instant, outcome: Result<()>| match outcome {
+    let mut report = |name: &'static str, begin: Instant, outcome: Result<()>| match outcome {
         Ok(()) => println!("ok {name} ({} ms)", begin.elapsed().as_millis()),
         Err(error) => {
             println!("FAIL {name}: {error:#}");
@@ -33,11 +33,11 @@ async fn main() {
     macro_rules! check {
         ($($name:ident),*) => { $(
             let begin = Instant::now();
-            note(stringify!($name), begin, $name().await);
+            report(stringify!($name), begin, $name().await);
         )* };
     }
     check!(doctor, one_off, limits, memory, processes, freezer, recovery);
-    // The host may be without these two.
+    // These two may not be installed on the host.
     if Path::new(RUNSC).exists() {
         check!(gvisor);
     } else {
@@ -48,7 +48,7 @@ async fn main() {
     } else {
         println!("skip lxcfs: {LXCFS} is not installed");
     }
-    check!(nothing_left);
+    check!(no_cgroups_left);
     println!("end {}", if failed.is_empty() { "ok" } else { "failed" });
 }
 
@@ -56,29 +56,29 @@ fn beside(name: &str) -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(name))
 }
 
-/// The program as `./dev build` lays it out, with the images of the tests.
+/// Runs the program built by `./dev build`, with the images of the tests.
 async fn sandboxd(arguments: &[&str]) -> Result<(Option<i32>, String)> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sandboxd").canonicalize()?;
-    // This machine is for cgroups: it has neither the packet filter's program nor its kernel modules.
+    // The machine has neither nft nor its kernel modules.
     let config = "/tmp/sandboxd.toml";
     tokio::fs::write(config, "[egress]\nnetwork = \"none\"\n").await?;
     // starts: sandboxd
     let mut command = Command::new(program);
     let output =
         command.args(arguments).env("SANDBOXD_CONFIG", config).env("SANDBOXD_DATA_DIR", "/images").output();
-    let Ok(output) = tokio::time::timeout(2 * PATIENCE, output).await else {
-        bail!("it did not end; what runs:{}", everybody()?);
+    let Ok(output) = tokio::time::timeout(2 * TIMEOUT, output).await else {
+        bail!("it did not end in time; running threads:{}", thread_dump()?);
     };
     let output = output?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !said.trim().is_empty() {
-        println!("   {}", said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !stderr.trim().is_empty() {
+        println!("   {}", stderr.trim());
     }
     Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// Every process, with what each of its threads waits for.
-fn everybody() -> Result<String> {
+/// The threads of all processes with their system calls and kernel stacks.
+fn thread_dump() -> Result<String> {
     let mut text = String::new();
     for process in std::fs::read_dir("/proc")? {
         let Ok(threads) = std::fs::read_dir(process?.path().join("task")) else { continue };
@@ -86,7 +86,7 @@ fn everybody() -> Result<String> {
             let thread = thread?.path();
             let read = |file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
             let stack = read("stack");
-            // A thread of the kernel's own that is idle says nothing of ours.
+            // Idle kernel threads are not of interest.
             if read("cmdline").is_empty() && !read("stat").contains(") D ") {
                 continue;
             }
@@ -106,28 +106,31 @@ fn everybody() -> Result<String> {
 async fn doctor() -> Result<()> {
     let (code, text) = sandboxd(&["doctor"]).await?;
     ensure!(code == Some(0), "it ended with {code:?}: {text}");
-    let line = text.lines().find(|line| line.contains(" cgroups ")).context("it says nothing of cgroups")?;
-    ensure!(line.starts_with("ok ") && line.ends_with(" v2"), "it says {line:?}");
+    let line = text
+        .lines()
+        .find(|line| line.contains(" cgroups "))
+        .context("its output has no line about cgroups")?;
+    ensure!(line.starts_with("ok ") && line.ends_with(" v2"), "the line is {line:?}");
     Ok(())
 }
 
 async fn one_off() -> Result<()> {
-    let look = "id -u; nproc; cd /sys/fs/cgroup; cat memory.max memory.swap.max pids.max cpu.max; \
+    let script = "id -u; nproc; cd /sys/fs/cgroup; cat memory.max memory.swap.max pids.max cpu.max; \
         mkdir x 2>/dev/null || echo closed; echo max 2>/dev/null >memory.max || echo closed; exit 7";
-    // The machine's disk has room for the smallest one.
+    // The machine's disk has space only for the smallest size.
     let size = ["--cpu", "2", "--memory", "4096", "--disk", "5120"];
-    let (code, text) = sandboxd(&[&["run", "ubuntu:24.04"], &size[..], &["--", look]].concat()).await?;
+    let (code, text) = sandboxd(&[&["run", "ubuntu:24.04"], &size[..], &["--", script]].concat()).await?;
     let seen: Vec<&str> = text.lines().collect();
     let memory = (4096_u64 << 20).to_string();
     ensure!(
         seen == ["0", "2", &memory, "0", "1024", "200000 100000", "closed", "closed"],
-        "inside one sees {seen:?}"
+        "the command printed {seen:?}"
     );
     ensure!(code == Some(7), "the exit code is {code:?}");
     Ok(())
 }
 
-/// A rig for one check, and afterwards nothing of it.
+/// Runs one check on a new rig and verifies that nothing is left.
 async fn with_rig(options: RigOptions, check: impl AsyncFnOnce(&Rig) -> Result<()>) -> Result<()> {
     let rig = Rig::new(options).await?;
     check(&rig).await?;
@@ -136,13 +139,13 @@ async fn with_rig(options: RigOptions, check: impl AsyncFnOnce(&Rig) -> Result<(
     }
     // Empties the pool too.
     let halted = rig.halt().await;
-    nothing_of(&halted.place).await?;
-    halted.place.clear(&halted.options).await
+    assert_nothing_left(&halted.layout).await?;
+    halted.layout.clear(&halted.options).await
 }
 
-/// No cgroup, process, mount or loop device of any sandbox.
-async fn nothing_of(place: &Place) -> Result<()> {
-    let strays = settled(place, &Expected::default()).await;
+/// Checks that no cgroup, process, mount or loop device of a sandbox is left.
+async fn assert_nothing_left(layout: &RigLayout) -> Result<()> {
+    let strays = wait_for_resources(layout, &Expected::default()).await;
     ensure!(strays.is_empty(), "left over: {}", strays.join("; "));
     Ok(())
 }
@@ -157,45 +160,51 @@ fn read(rig: &Rig, id: &SandboxId, file: &str) -> Result<String> {
     Ok(std::fs::read_to_string(&path).with_context(|| path.display().to_string())?.trim().to_owned())
 }
 
-/// One figure of a file of figures with names.
+/// One number of a file with lines `NAME NUMBER`.
 fn figure(rig: &Rig, id: &SandboxId, file: &str, name: &str) -> Result<u64> {
     let text = read(rig, id, file)?;
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     found.with_context(|| format!("{file} has no {name}: {text}"))
 }
 
-async fn becomes(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+async fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let begin = Instant::now();
-    while !is_so()? {
-        ensure!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+    while !condition()? {
+        ensure!(begin.elapsed() < TIMEOUT, "timeout of {TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
-/// A sandbox from the pool ends up with the same limits as one that was made with them.
+/// A sandbox claimed from the pool gets the same limits as one created with them.
 async fn limits() -> Result<()> {
     let files = ["memory.max", "memory.swap.max", "cpu.max", "cpu.weight", "pids.max"];
     let seen =
         |rig: &Rig, id: &SandboxId| files.iter().map(|file| read(rig, id, file)).collect::<Result<Vec<_>>>();
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     with_rig(RigOptions::default(), async |rig| {
         let id = small(rig, 1, 512).await?;
-        made = seen(rig, &id)?;
-        ensure!(made[..3] == ["536870912", "0", "100000 100000"] && made[4] == "512", "made with {made:?}");
+        created = seen(rig, &id)?;
+        ensure!(
+            created[..3] == ["536870912", "0", "100000 100000"] && created[4] == "512",
+            "created with {created:?}"
+        );
         Ok(())
     })
     .await?;
     with_rig(RigOptions { pool: 1, ..RigOptions::default() }, async |rig| {
-        rig.pool_is_full().await;
+        rig.wait_for_full_pool().await;
         let ready = rig.driver.list().await?;
         let resources = Resources { cpu: 1, memory_mb: 512, ..config().resources };
         let config = SandboxConfig { resources, ..config() };
         let id = rig.engine.create("test", config, rig.template.clone(), None).await?.record.id.clone();
         ensure!(ready.contains(&id), "{id} did not come from the pool, which held {ready:?}");
-        let taken = seen(rig, &id)?;
-        ensure!(taken == made, "from the pool it has {taken:?}, made it would have {made:?}");
-        ensure!(rig.output(&id, "nproc").await?.trim() == "1", "nproc does not say 1");
+        let claimed = seen(rig, &id)?;
+        ensure!(
+            claimed == created,
+            "claimed from the pool it has {claimed:?}, created it would have {created:?}"
+        );
+        ensure!(rig.output(&id, "nproc").await?.trim() == "1", "nproc does not print 1");
         Ok(())
     })
     .await
@@ -207,7 +216,7 @@ async fn memory() -> Result<()> {
         let bystander = rig.output(&id, "sleep 1000 >/dev/null 2>&1 & echo $!").await?;
         let result = rig.run(&id, "exec perl -e '$x = q(x) x (1 << 28); sleep 100'").await?;
         ensure!(result.signal.as_deref() == Some("SIGKILL"), "the hog ended with {result:?}");
-        ensure!(figure(rig, &id, "memory.events", "oom_kill ")? >= 1, "its cgroup knows of no kill");
+        ensure!(figure(rig, &id, "memory.events", "oom_kill ")? >= 1, "its cgroup counted no OOM kill");
         let comm = rig.output(&id, &format!("cat /proc/{}/comm", bystander.trim())).await?;
         ensure!(comm == "sleep\n", "the bystander is {comm:?}");
         Ok(())
@@ -221,12 +230,12 @@ async fn processes() -> Result<()> {
         let fill =
             "exec perl -e 'for (1..600) { my $pid = fork; last if !defined $pid; last if !$pid } sleep 100'";
         let filling = rig.engine.sandbox("test", &id).execute(command(fill)).await?;
-        becomes("the table is full", || Ok(figure(rig, &id, "pids.current", "")? == 512)).await?;
-        becomes("a fork was refused", || Ok(figure(rig, &id, "pids.events", "max ")? > 0)).await?;
-        // Nobody waits for the command any more: it ends, with all that it started.
+        wait_until("the process table is full", || Ok(figure(rig, &id, "pids.current", "")? == 512)).await?;
+        wait_until("a fork was refused", || Ok(figure(rig, &id, "pids.events", "max ")? > 0)).await?;
+        // The client disconnects: the command ends with all its processes.
         drop(filling);
-        becomes("the table is empty", || Ok(rig.host_pids(&id)?.len() == 1)).await?;
-        ensure!(rig.output(&id, "echo works").await? == "works\n", "no command runs any more");
+        wait_until("the process table is empty", || Ok(rig.host_pids(&id)?.len() == 1)).await?;
+        ensure!(rig.output(&id, "echo works").await? == "works\n", "commands do not run any more");
         Ok(())
     })
     .await
@@ -239,54 +248,61 @@ async fn freezer() -> Result<()> {
         rig.engine.sandbox("test", &id).pause().await?;
         ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 1, "it is not frozen");
         let used = figure(rig, &id, "cpu.stat", "usage_usec ")?;
-        // A measurement: for so long a busy loop must get nothing.
+        // A measurement: during this time a busy loop must get no CPU time.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let more = figure(rig, &id, "cpu.stat", "usage_usec ")? - used;
         ensure!(more < 20_000, "paused, it used {more} us of 300 ms");
         rig.engine.sandbox("test", &id).resume().await?;
         ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 0, "it is still frozen");
-        becomes("it runs on", || Ok(figure(rig, &id, "cpu.stat", "usage_usec ")? > used + 100_000)).await?;
+        wait_until("it continues to run", || {
+            Ok(figure(rig, &id, "cpu.stat", "usage_usec ")? > used + 100_000)
+        })
+        .await?;
         rig.output(&id, &format!("kill -0 {}", busy.trim())).await?;
-        // What stands still can be ended too.
+        // A paused sandbox can be terminated.
         rig.engine.sandbox("test", &id).pause().await?;
         rig.engine.sandbox("test", &id).terminate("request").await?;
-        nothing_of(rig.place()).await
+        assert_nothing_left(rig.layout()).await
     })
     .await
 }
 
-/// The engine dies, by SIGKILL; the next one finds what ran running and what stood standing.
+/// After SIGKILL of the daemon, the next one finds running sandboxes running and paused sandboxes paused.
 async fn recovery() -> Result<()> {
-    let place = Place::fresh();
+    let layout = RigLayout::unused();
     let victim = beside("victim")?;
-    let daemon = Daemon::start(&victim, &place, 0, 16)?;
+    let daemon = Daemon::start(&victim, &layout, 0, 16)?;
     daemon.ready().await?;
     let mut marked = Vec::new();
     for paused in [false, true] {
-        let id = daemon.ask("create").await?;
-        let pid = daemon.ask(&format!("exec {id} sleep 4321 </dev/null >/dev/null 2>&1 & echo $!")).await?;
+        let id = daemon.expect_ok("create").await?;
+        let pid =
+            daemon.expect_ok(&format!("exec {id} sleep 4321 </dev/null >/dev/null 2>&1 & echo $!")).await?;
         if paused {
-            daemon.ask(&format!("pause {id}")).await?;
+            daemon.expect_ok(&format!("pause {id}")).await?;
         }
         marked.push((id, pid.trim_start_matches("0 ").trim().to_owned()));
     }
     daemon.kill().await?;
-    let daemon = Daemon::start(&victim, &place, 0, 16)?;
+    let daemon = Daemon::start(&victim, &layout, 0, 16)?;
     let found = daemon.ready().await?;
-    ensure!((found.running, found.paused, found.stopped, found.orphans) == (1, 1, 0, 0), "found {found:?}");
+    ensure!(
+        (found.running, found.paused, found.stopped, found.orphans) == (1, 1, 0, 0),
+        "recovery found {found:?}"
+    );
     for (id, pid) in &marked {
-        let inside = daemon.ask(&format!("exec {id} kill -0 {pid} && echo alive")).await?;
-        ensure!(inside == "0 alive\n", "{id} has lost its process: {inside:?}");
-        daemon.ask(&format!("destroy {id}")).await?;
+        let inside = daemon.expect_ok(&format!("exec {id} kill -0 {pid} && echo alive")).await?;
+        ensure!(inside == "0 alive\n", "{id} lost its process: {inside:?}");
+        daemon.expect_ok(&format!("destroy {id}")).await?;
     }
     let expected = Expected { daemon: daemon.pid(), ..Expected::default() };
-    let strays = settled(&place, &expected).await;
+    let strays = wait_for_resources(&layout, &expected).await;
     ensure!(strays.is_empty(), "left over: {}", strays.join("; "));
     daemon.stop().await?;
-    place.clear(&RigOptions::default()).await
+    layout.clear(&RigOptions::default()).await
 }
 
-/// The driver makes gVisor's cgroups itself.
+/// For gVisor, the driver creates the cgroups itself.
 async fn gvisor() -> Result<()> {
     let options = RigOptions {
         runtime: RUNSC.into(),
@@ -295,7 +311,7 @@ async fn gvisor() -> Result<()> {
     };
     with_rig(options, async |rig| {
         let id = small(rig, 1, 512).await?;
-        ensure!(rig.output(&id, "echo works").await? == "works\n", "no command runs");
+        ensure!(rig.output(&id, "echo works").await? == "works\n", "commands do not run");
         let limits =
             ["memory.max", "memory.swap.max", "cpu.max", "pids.max"].map(|file| read(rig, &id, file));
         let limits = limits.into_iter().collect::<Result<Vec<_>>>()?;
@@ -303,41 +319,41 @@ async fn gvisor() -> Result<()> {
         rig.engine.sandbox("test", &id).pause().await?;
         ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 1, "it is not frozen");
         rig.engine.sandbox("test", &id).resume().await?;
-        ensure!(rig.output(&id, "echo back").await? == "back\n", "no command runs after the pause");
+        ensure!(rig.output(&id, "echo back").await? == "back\n", "commands do not run after the pause");
         Ok(())
     })
     .await
 }
 
-/// Sandboxes see figures of their own, also those that were given other limits later.
+/// Sandboxes see their own limits in /proc, also those whose limits were changed later.
 async fn lxcfs() -> Result<()> {
     let dir = PathBuf::from("/run/own-figures");
     std::fs::create_dir(&dir)?;
     // Ends with the machine.
     let _lxcfs =
         Command::new(LXCFS).arg("-f").arg(&dir).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    becomes("lxcfs answers", || {
+    wait_until("lxcfs answers", || {
         Ok(std::fs::read(dir.join("proc/meminfo")).is_ok_and(|text| !text.is_empty()))
     })
     .await?;
     with_rig(RigOptions { lxcfs: Some(dir), pool: 1, ..RigOptions::default() }, async |rig| {
-        rig.pool_is_full().await;
+        rig.wait_for_full_pool().await;
         let resources = Resources { cpu: 1, memory_mb: 512, ..config().resources };
         let config = SandboxConfig { resources, ..config() };
-        let taken = rig.engine.create("test", config, rig.template.clone(), None).await?.record.id.clone();
-        for (id, size) in [(taken, 512), (small(rig, 1, 256).await?, 256)] {
+        let claimed = rig.engine.create("test", config, rig.template.clone(), None).await?.record.id.clone();
+        for (id, size) in [(claimed, 512), (small(rig, 1, 256).await?, 256)] {
             let total = rig.output(&id, "awk '/^MemTotal:/ { print $2 }' /proc/meminfo").await?;
-            ensure!(total.trim() == (size * 1024).to_string(), "of {size} MB it sees {total}");
+            ensure!(total.trim() == (size * 1024).to_string(), "with {size} MB it sees {total}");
             let cpus = rig.output(&id, "grep -c ^processor /proc/cpuinfo").await?;
-            ensure!(cpus.trim() == "1", "of 1 processor it sees {cpus}");
+            ensure!(cpus.trim() == "1", "with 1 processor it sees {cpus}");
         }
         Ok(())
     })
     .await
 }
 
-/// No cgroup is left of all that was done here, not even an empty one.
-async fn nothing_left() -> Result<()> {
+/// No cgroup is left after all checks, not even an empty one.
+async fn no_cgroups_left() -> Result<()> {
     let entries = std::fs::read_dir(ROOT)?.flatten().filter(|entry| entry.path().is_dir());
     let left: BTreeSet<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

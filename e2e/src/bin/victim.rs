@@ -1,4 +1,4 @@
-//! An engine in a process that tests kill: `victim NAME POOL SLOTS`. See `e2e::Daemon` for what goes over its streams.
+//! An engine in a process that tests kill: `victim NAME POOL SLOTS`. `e2e::Daemon` documents the protocol on its streams.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 const MAX_OUTPUT: usize = 64 * 1024;
-/// So long nothing comes before what has come is told.
-const A_MOMENT: std::time::Duration = std::time::Duration::from_millis(50);
-/// Requests that may wait to be taken up.
-const WAITING: usize = 64;
+/// Output that arrives later than this after the last output is not waited for.
+const OUTPUT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(50);
+/// The length of the request queue.
+const QUEUE_LENGTH: usize = 64;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // The standard output is for answers.
+    // The standard output is for responses.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
@@ -29,15 +29,15 @@ async fn main() -> Result<()> {
     let name = next()?;
     let options = RigOptions { pool: next()?.parse()?, slots: next()?.parse()?, ..RigOptions::default() };
     let begin = Instant::now();
-    let rig = Arc::new(Rig::named(name, options).await?);
+    let rig = Arc::new(Rig::reopen(name, options).await?);
     let found = rig.recovered;
     let took_ms = begin.elapsed().as_millis();
     let ready =
         format!("ready {} {} {} {} {took_ms}", found.running, found.paused, found.stopped, found.orphans);
-    say(&ready)?;
+    write_line(&ready)?;
 
     let tasks = TaskTracker::new();
-    let (send, mut lines) = mpsc::channel(WAITING);
+    let (send, mut lines) = mpsc::channel(QUEUE_LENGTH);
     let reading = tokio::task::spawn_blocking(move || -> Result<()> {
         for line in std::io::stdin().lock().lines() {
             send.blocking_send(line?)?;
@@ -52,8 +52,8 @@ async fn main() -> Result<()> {
                 Ok(text) => format!("{number} ok {}", escape(&text)),
                 Err(error) => format!("{number} no {}", escape(&format!("{error:#}"))),
             };
-            // Where nobody reads any more, the end of the input follows.
-            let _ = say(&answer);
+            // If the reader is gone, the input ends too.
+            let _ = write_line(&answer);
         });
     }
     reading.await??;
@@ -63,20 +63,20 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-fn say(line: &str) -> Result<()> {
+fn write_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-/// What a detached execution printed from a position on, up to now or its end: where that is, its exit code, and the text.
-async fn printed(rig: &Rig, id: &SandboxId, rest: &str) -> Result<String> {
+/// The output of a detached execution from an offset, up to now or its end: the next offset, the exit code, and the text.
+async fn read_output(rig: &Rig, id: &SandboxId, rest: &str) -> Result<String> {
     let (execution, from) = rest.split_once(' ').context("output ID EXECUTION POSITION")?;
     let mut position = from.parse()?;
     let mut reader = rig.engine.sandbox("test", id).follow(&execution.parse()?, position).await?;
     let mut text = String::new();
     let mut exit_code = "-".to_owned();
-    while let Ok(next) = tokio::time::timeout(A_MOMENT, reader.next()).await {
+    while let Ok(next) = tokio::time::timeout(OUTPUT_TIMEOUT, reader.next()).await {
         match next? {
             OutputEvent::Output { bytes, position: at, .. } => {
                 text.push_str(std::str::from_utf8(&bytes)?);
@@ -98,7 +98,7 @@ async fn printed(rig: &Rig, id: &SandboxId, rest: &str) -> Result<String> {
 async fn serve(rig: &Rig, request: &str) -> Result<String> {
     let (verb, rest) = request.split_once(' ').unwrap_or((request, ""));
     let (id, text) = rest.split_once(' ').unwrap_or((rest, ""));
-    let id = || id.parse::<SandboxId>().with_context(|| format!("{id:?} is no sandbox"));
+    let id = || id.parse::<SandboxId>().with_context(|| format!("{id:?} is not a sandbox id"));
     match verb {
         "create" => Ok(rig.create().await?.to_string()),
         "exec" => {
@@ -114,7 +114,7 @@ async fn serve(rig: &Rig, request: &str) -> Result<String> {
             };
             Ok(rig.engine.sandbox("test", &id()?).start_detached(request).await?.id.to_string())
         }
-        "output" => printed(rig, &id()?, text).await,
+        "output" => read_output(rig, &id()?, text).await,
         "pause" => Ok(rig.engine.sandbox("test", &id()?).pause().await?.runtime_duration_ms.to_string()),
         "resume" => Ok(rig.engine.sandbox("test", &id()?).resume().await?.paused_duration_ms.to_string()),
         "destroy" => {
@@ -133,7 +133,7 @@ async fn serve(rig: &Rig, request: &str) -> Result<String> {
             Ok(ids.collect::<Vec<_>>().join(" "))
         }
         "kinds" => {
-            let events = rig.life(&id()?).await?;
+            let events = rig.lifecycle_events(&id()?).await?;
             Ok(events.into_iter().map(|event| event.kind).collect::<Vec<_>>().join(" "))
         }
         "used" => {
@@ -141,9 +141,9 @@ async fn serve(rig: &Rig, request: &str) -> Result<String> {
             Ok(format!("{} {} {} {}", used.cpu, used.memory_mb, used.disk_mb, rig.engine.living()))
         }
         "full" => {
-            rig.pool_is_full().await;
+            rig.wait_for_full_pool().await;
             Ok(String::new())
         }
-        other => bail!("{other:?} is no verb of a victim"),
+        other => bail!("{other:?} is an unknown verb"),
     }
 }

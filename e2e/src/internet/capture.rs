@@ -16,8 +16,8 @@ use super::namespace::Namespace;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// Captured bytes of a packet: the longest IPv4 header, and the ports.
-const LOOKED_AT: usize = 64;
-const LOOK_UP_EVERY: Duration = Duration::from_millis(100);
+const SNAP_LENGTH: usize = 64;
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const BUFFER_BYTES: usize = 32 << 20;
 
 pub const ICMP: u8 = 1;
@@ -35,26 +35,26 @@ pub struct Packet {
 
 /// The recorded packets, with counts.
 #[derive(Default)]
-pub struct Seen(Mutex<HashMap<Packet, u64>>);
+pub struct PacketLog(Mutex<HashMap<Packet, u64>>);
 
-impl Seen {
+impl PacketLog {
     /// Watches a namespace, by threads that end when this is dropped.
     pub(super) fn watch(self: &Arc<Self>, namespace: &Namespace) -> Result<()> {
         for ethertype in [ETHERTYPE_IPV4, ETHERTYPE_IPV6] {
             let socket = namespace.inside(|| packet_socket(ethertype))?;
-            let seen = Arc::downgrade(self);
-            std::thread::Builder::new().name("capture".to_owned()).spawn(move || read(&socket, &seen))?;
+            let packets = Arc::downgrade(self);
+            std::thread::Builder::new().name("capture".to_owned()).spawn(move || read(&socket, &packets))?;
         }
         Ok(())
     }
 
-    fn note(&self, bytes: &[u8]) {
+    fn record(&self, bytes: &[u8]) {
         if let Some(packet) = parse(bytes).filter(|packet| !packet.to.is_loopback()) {
-            *self.book().entry(packet).or_default() += 1;
+            *self.counts().entry(packet).or_default() += 1;
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, HashMap<Packet, u64>> {
+    fn counts(&self) -> MutexGuard<'_, HashMap<Packet, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,17 +65,17 @@ impl Seen {
     }
 
     /// Packets to a port of an address.
-    pub fn at(&self, address: impl Into<IpAddr>, protocol: u8, port: u16) -> u64 {
+    pub fn count(&self, address: impl Into<IpAddr>, protocol: u8, port: u16) -> u64 {
         let address = address.into();
-        let book = self.book();
-        let matching = book
+        let counts = self.counts();
+        let matching = counts
             .iter()
             .filter(|(packet, _)| packet.to == address && packet.protocol == protocol && packet.port == port);
         matching.map(|(_, count)| count).sum()
     }
 
     pub fn all(&self, wanted: impl Fn(&Packet) -> bool) -> Vec<Packet> {
-        self.book().keys().filter(|packet| wanted(packet)).copied().collect()
+        self.counts().keys().filter(|packet| wanted(packet)).copied().collect()
     }
 
     /// Whether IPv6 packets arrived, apart from neighbour discovery.
@@ -93,18 +93,18 @@ fn packet_socket(ethertype: u16) -> Result<OwnedFd> {
     // A socket for one ethertype receives incoming packets only.
     let socket =
         rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LOOK_UP_EVERY))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(POLL_INTERVAL))?;
     // As large as allowed: a flood must not displace other packets.
     sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES)?;
     Ok(socket)
 }
 
-fn read(socket: &OwnedFd, seen: &Weak<Seen>) {
-    while let Some(seen) = seen.upgrade() {
-        let mut packet = [0; LOOKED_AT];
+fn read(socket: &OwnedFd, packets: &Weak<PacketLog>) {
+    while let Some(packets) = packets.upgrade() {
+        let mut packet = [0; SNAP_LENGTH];
         // An error is a timeout, or a link that changed its state.
         if let Ok((length, _)) = rustix::net::recv(socket, &mut packet[..], RecvFlags::empty()) {
-            seen.note(&packet[..length.min(LOOKED_AT)]);
+            packets.record(&packet[..length.min(SNAP_LENGTH)]);
         }
     }
 }

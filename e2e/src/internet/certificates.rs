@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 
-/// Names in the certificate, besides those below [`super::ZONE`].
-pub const OTHERS: [&str; 4] = ["dns.google", "cloudflare-dns.com", "one.one.one.one", "dns.quad9.net"];
+/// Names in the certificate besides those below [`super::ZONE`].
+pub const OTHER_NAMES: [&str; 4] = ["dns.google", "cloudflare-dns.com", "one.one.one.one", "dns.quad9.net"];
 
 /// The directory of the files.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ impl Certificates {
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
         let names = [super::ZONE.to_owned(), format!("*.{}", super::ZONE)];
         let names: Vec<String> =
-            names.into_iter().chain(OTHERS.map(str::to_owned)).chain(["1.1.1.1".to_owned()]).collect();
+            names.into_iter().chain(OTHER_NAMES.map(str::to_owned)).chain(["1.1.1.1".to_owned()]).collect();
         let mut server = CertificateParams::new(names)?;
         server.use_authority_key_identifier_extension = true;
         server.distinguished_name.push(DnType::CommonName, "servers of a test's internet");

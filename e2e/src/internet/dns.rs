@@ -16,19 +16,19 @@ pub const AAAA: u16 = 28;
 
 /// The answer for a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Says {
+pub enum DnsAnswer {
     /// Addresses, with a time to live in seconds.
     A(Vec<Ipv4Addr>, u32),
     Aaaa(Vec<Ipv6Addr>, u32),
     /// An alias and its answer, if the target is known here.
     Cname(String, u32),
-    /// The first address in the first answer, the last one from then on. With a time to live of 0.
-    InTurn(Vec<Vec<Ipv4Addr>>),
+    /// One list of addresses per query; the last list repeats. With a time to live of 0.
+    Sequence(Vec<Vec<Ipv4Addr>>),
     /// No answer.
-    Silence,
+    NoResponse,
     Failure,
-    /// Addresses of the name, and one for a foreign name.
-    Lie {
+    /// The address of the name, and a forged address for another name.
+    Forged {
         own: Ipv4Addr,
         other: String,
         others: Ipv4Addr,
@@ -39,12 +39,12 @@ pub enum Says {
 
 /// The names of this internet, and the queries received.
 #[derive(Default)]
-pub struct Names(Mutex<Book>);
+pub struct Names(Mutex<NamesState>);
 
 #[derive(Default)]
-struct Book {
-    names: HashMap<String, (Says, usize)>,
-    asked: Vec<(String, u16)>,
+struct NamesState {
+    names: HashMap<String, (DnsAnswer, usize)>,
+    queries: Vec<(String, u16)>,
 }
 
 struct Record {
@@ -55,82 +55,87 @@ struct Record {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Transport {
     Udp,
     Tcp,
 }
 
 impl Names {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn state(&self) -> MutexGuard<'_, NamesState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets an answer. A name that begins with `*.` stands for all names below that have no answer of their own.
-    pub fn set(&self, name: &str, says: Says) {
-        self.book().names.insert(name.to_ascii_lowercase(), (says, 0));
+    pub fn set(&self, name: &str, answer: DnsAnswer) {
+        self.state().names.insert(name.to_ascii_lowercase(), (answer, 0));
     }
 
     /// Queries for a name or anything below it.
-    pub fn asked(&self, name: &str) -> Vec<(String, u16)> {
+    pub fn queries(&self, name: &str) -> Vec<(String, u16)> {
         let below = format!(".{name}");
-        let book = self.book();
-        book.asked.iter().filter(|(asked, _)| asked == name || asked.ends_with(&below)).cloned().collect()
+        let state = self.state();
+        state
+            .queries
+            .iter()
+            .filter(|(queried, _)| queried == name || queried.ends_with(&below))
+            .cloned()
+            .collect()
     }
 
-    /// The answer to a message; `None` for an invalid one, and for [`Says::Silence`].
-    fn answer(&self, query: &[u8], way: Way) -> Option<Vec<u8>> {
+    /// The answer to a message; `None` for an invalid one, and for [`DnsAnswer::NoResponse`].
+    fn answer(&self, query: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let (name, kind, end) = question(query)?;
-        let mut book = self.book();
-        book.asked.push((name.clone(), kind));
-        let Some(says) = book.says(&name, kind) else { return Some(message(query, end, 3, &[], false)) };
-        if says == Says::Silence {
+        let mut state = self.state();
+        state.queries.push((name.clone(), kind));
+        let Some(answer) = state.lookup(&name, kind) else { return Some(message(query, end, 3, &[], false)) };
+        if answer == DnsAnswer::NoResponse {
             return None;
         }
-        if says == Says::Failure {
+        if answer == DnsAnswer::Failure {
             return Some(message(query, end, 2, &[], false));
         }
-        if matches!(says, Says::OnlyOverTcp(_)) && way == Way::Udp {
+        if matches!(answer, DnsAnswer::OnlyOverTcp(_)) && transport == Transport::Udp {
             return Some(message(query, end, 0, &[], true));
         }
         let mut records = Vec::new();
-        book.records(&name, kind, &says, &mut records);
+        state.records(&name, kind, &answer, &mut records);
         Some(message(query, end, 0, &records, false))
     }
 }
 
-impl Book {
-    fn says(&mut self, name: &str, kind: u16) -> Option<Says> {
+impl NamesState {
+    fn lookup(&mut self, name: &str, kind: u16) -> Option<DnsAnswer> {
         let wildcards = name.match_indices('.').map(|(dot, _)| format!("*{}", &name[dot..]));
         let key =
             std::iter::once(name.to_owned()).chain(wildcards).find(|key| self.names.contains_key(key))?;
-        let (says, turn) = self.names.get_mut(&key)?;
-        let Says::InTurn(turns) = says else { return Some(says.clone()) };
+        let (answer, turn) = self.names.get_mut(&key)?;
+        let DnsAnswer::Sequence(turns) = answer else { return Some(answer.clone()) };
         let now = turns.get((*turn).min(turns.len().saturating_sub(1))).cloned().unwrap_or_default();
         *turn += usize::from(kind == A);
-        Some(Says::A(now, 0))
+        Some(DnsAnswer::A(now, 0))
     }
 
-    fn records(&mut self, name: &str, kind: u16, says: &Says, records: &mut Vec<Record>) {
+    fn records(&mut self, name: &str, kind: u16, answer: &DnsAnswer, records: &mut Vec<Record>) {
         let mut add = |name: &str, kind, ttl, data: Vec<u8>| {
             records.push(Record { name: name.to_owned(), kind, ttl, data });
         };
-        match says {
-            Says::A(addresses, ttl) if kind == A => {
+        match answer {
+            DnsAnswer::A(addresses, ttl) if kind == A => {
                 addresses.iter().for_each(|address| add(name, A, *ttl, address.octets().to_vec()));
             }
-            Says::OnlyOverTcp(addresses) if kind == A => {
+            DnsAnswer::OnlyOverTcp(addresses) if kind == A => {
                 addresses.iter().for_each(|address| add(name, A, 60, address.octets().to_vec()));
             }
-            Says::Aaaa(addresses, ttl) if kind == AAAA => {
+            DnsAnswer::Aaaa(addresses, ttl) if kind == AAAA => {
                 addresses.iter().for_each(|address| add(name, AAAA, *ttl, address.octets().to_vec()));
             }
-            Says::Lie { own, other, others } if kind == A => {
+            DnsAnswer::Forged { own, other, others } if kind == A => {
                 add(name, A, 300, own.octets().to_vec());
                 add(other, A, 300, others.octets().to_vec());
             }
-            Says::Cname(to, ttl) => {
+            DnsAnswer::Cname(to, ttl) => {
                 add(name, CNAME, *ttl, labels(to));
-                if let Some(next) = self.says(to, kind)
+                if let Some(next) = self.lookup(to, kind)
                     && records.len() < 16
                 {
                     self.records(to, kind, &next, records);
@@ -175,10 +180,10 @@ fn labels(name: &str) -> Vec<u8> {
     bytes
 }
 
-fn message(query: &[u8], question_end: usize, code: u8, records: &[Record], cut_short: bool) -> Vec<u8> {
+fn message(query: &[u8], question_end: usize, code: u8, records: &[Record], truncated: bool) -> Vec<u8> {
     let mut bytes = query[..2].to_vec();
     // An authoritative answer, with recursion available.
-    bytes.push(0x84 | (query[2] & 0x01) | if cut_short { 0x02 } else { 0 });
+    bytes.push(0x84 | (query[2] & 0x01) | if truncated { 0x02 } else { 0 });
     bytes.push(0x80 | code);
     bytes.extend_from_slice(&[0, 1]);
     bytes.extend_from_slice(&u16::try_from(records.len()).unwrap_or(0).to_be_bytes());
@@ -199,7 +204,7 @@ pub(super) async fn serve_udp(names: Arc<Names>, socket: UdpSocket) -> Result<()
     let mut buffer = vec![0; 4096];
     loop {
         let (length, from): (usize, SocketAddr) = socket.recv_from(&mut buffer).await?;
-        if let Some(answer) = names.answer(&buffer[..length], Way::Udp) {
+        if let Some(answer) = names.answer(&buffer[..length], Transport::Udp) {
             // The client may be gone.
             let _ = socket.send_to(&answer, from).await;
         }
@@ -217,7 +222,7 @@ async fn serve_connection(names: Arc<Names>, mut stream: TcpStream) -> Result<()
     loop {
         let mut query = vec![0; usize::from(stream.read_u16().await?)];
         stream.read_exact(&mut query).await?;
-        if let Some(answer) = names.answer(&query, Way::Tcp) {
+        if let Some(answer) = names.answer(&query, Transport::Tcp) {
             stream.write_u16(u16::try_from(answer.len())?).await?;
             stream.write_all(&answer).await?;
         }
@@ -237,25 +242,28 @@ mod tests {
     }
 
     #[test]
-    fn turns_follow_each_other_and_the_last_stays() {
+    fn a_sequence_is_answered_in_order_and_the_last_answer_repeats() {
         let names = Names::default();
-        names.set("*.turn.example", Says::InTurn(vec![vec![[1, 2, 3, 4].into()], vec![[5, 6, 7, 8].into()]]));
+        names.set(
+            "*.turn.example",
+            DnsAnswer::Sequence(vec![vec![[1, 2, 3, 4].into()], vec![[5, 6, 7, 8].into()]]),
+        );
         let last = |answer: Vec<u8>| answer[answer.len() - 4..].to_vec();
-        let ask = |kind| names.answer(&query("A.turn.example", kind), Way::Udp).unwrap();
+        let ask = |kind| names.answer(&query("A.turn.example", kind), Transport::Udp).unwrap();
         assert_eq!(ask(AAAA)[7], 0);
         assert_eq!(last(ask(A)), [1, 2, 3, 4]);
         assert_eq!(last(ask(A)), [5, 6, 7, 8]);
         assert_eq!(last(ask(A)), [5, 6, 7, 8]);
-        assert_eq!(names.asked("turn.example").len(), 4);
-        assert_eq!(names.asked("urn.example").len(), 0);
+        assert_eq!(names.queries("turn.example").len(), 4);
+        assert_eq!(names.queries("urn.example").len(), 0);
     }
 
     #[test]
-    fn an_alias_brings_what_it_stands_for() {
+    fn the_answer_for_an_alias_contains_the_records_of_its_target() {
         let names = Names::default();
-        names.set("a.example", Says::Cname("b.example".to_owned(), 5));
-        names.set("b.example", Says::A(vec![[1, 2, 3, 4].into()], 5));
-        assert_eq!(names.answer(&query("a.example", A), Way::Udp).unwrap()[7], 2);
-        assert_eq!(names.answer(&query("c.example", A), Way::Udp).unwrap()[3] & 0xf, 3);
+        names.set("a.example", DnsAnswer::Cname("b.example".to_owned(), 5));
+        names.set("b.example", DnsAnswer::A(vec![[1, 2, 3, 4].into()], 5));
+        assert_eq!(names.answer(&query("a.example", A), Transport::Udp).unwrap()[7], 2);
+        assert_eq!(names.answer(&query("c.example", A), Transport::Udp).unwrap()[3] & 0xf, 3);
     }
 }

@@ -9,17 +9,17 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 /// The greeting of the server that sends first.
 pub const GREETING: &str = "220 here is a server that speaks first\r\n";
-/// The interval of data in an endless stream.
-const BEAT: Duration = Duration::from_millis(50);
+/// The interval between the lines of an endless stream.
+const SEND_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamMode {
     /// Sends a greeting and then echoes.
-    Greets,
+    Greeting,
     /// Echoes.
-    Repeats,
+    Echo,
     /// Answers an HTTP request with an endless stream.
-    Drips,
+    Endless,
 }
 
 pub(super) async fn datagrams(socket: UdpSocket) -> Result<()> {
@@ -40,7 +40,7 @@ pub(super) async fn streams(listener: TcpListener, mode: StreamMode) -> Result<(
 }
 
 async fn serve(mut stream: TcpStream, mode: StreamMode) -> Result<()> {
-    if mode == StreamMode::Greets {
+    if mode == StreamMode::Greeting {
         stream.write_all(GREETING.as_bytes()).await?;
     }
     let mut buffer = vec![0; 16_384];
@@ -49,17 +49,17 @@ async fn serve(mut stream: TcpStream, mode: StreamMode) -> Result<()> {
         if length == 0 {
             return Ok(());
         }
-        if mode == StreamMode::Drips {
-            return drip(stream).await;
+        if mode == StreamMode::Endless {
+            return send_endlessly(stream).await;
         }
         stream.write_all(&buffer[..length]).await?;
     }
 }
 
-async fn drip(mut stream: TcpStream) -> Result<()> {
+async fn send_endlessly(mut stream: TcpStream) -> Result<()> {
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n").await?;
     loop {
         stream.write_all(b"drop\n").await?;
-        tokio::time::sleep(BEAT).await;
+        tokio::time::sleep(SEND_INTERVAL).await;
     }
 }

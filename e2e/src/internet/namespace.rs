@@ -27,7 +27,7 @@ impl Namespace {
         BufReader::new(holder.stdout.take().context("no output")?).read_line(&mut line)?;
         let file = File::open(format!("/proc/{}/ns/net", holder.id()));
         let namespace = Self { file: file.context("opening a network namespace")?, holder };
-        ensure!(line == "ready\n", "no network namespace could be made");
+        ensure!(line == "ready\n", "could not create a network namespace");
         Ok(namespace)
     }
 
@@ -64,8 +64,8 @@ impl Namespace {
                 .spawn()?;
             child.stdin.take().context("no input")?.write_all(script.as_bytes())?;
             let output = child.wait_with_output()?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "{script}\nended with {}: {said}", output.status);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{script}\nended with {}: {stderr}", output.status);
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         })
     }

@@ -14,7 +14,7 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts it where the calling thread is.
+    /// Starts it in the network namespace of the calling thread.
     pub fn new<S: AsRef<OsStr>>(command_line: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut command = Command::new("sh");
         command

@@ -11,7 +11,7 @@ use super::certificates::Certificates;
 use super::namespace::Namespace;
 use super::server_process::ServerProcess;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The size of `/big`, for throughput measurements.
 pub const BIG_MB: u64 = 256;
 
@@ -48,7 +48,7 @@ impl Web {
         await_file(&git)?;
         let begin = Instant::now();
         while outside.inside(|| Ok(std::net::TcpStream::connect(("127.0.0.1", 80)).is_err()))? {
-            ensure!(begin.elapsed() < PATIENCE, "nginx does not serve");
+            ensure!(begin.elapsed() < TIMEOUT, "nginx does not accept connections");
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(Self { _servers: servers, log: dir.join("access.log") })
@@ -58,7 +58,7 @@ impl Web {
 fn await_file(path: &Path) -> Result<()> {
     let begin = Instant::now();
     while !path.exists() {
-        ensure!(begin.elapsed() < PATIENCE, "{} does not come about", path.display());
+        ensure!(begin.elapsed() < TIMEOUT, "{} was not created in time", path.display());
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
@@ -85,8 +85,8 @@ pid {dir}/nginx.pid;
 error_log {dir}/error.log;
 events {{ worker_connections 30000; }}
 http {{
-  log_format said '$server_addr:$server_port $scheme host=$host sni=$ssl_server_name $request';
-  access_log {dir}/access.log said;
+  log_format requests '$server_addr:$server_port $scheme host=$host sni=$ssl_server_name $request';
+  access_log {dir}/access.log requests;
   client_body_temp_path {dir}/web/tmp/body; proxy_temp_path {dir}/web/tmp/proxy; fastcgi_temp_path {dir}/web/tmp/fastcgi;
   uwsgi_temp_path {dir}/web/tmp/uwsgi; scgi_temp_path {dir}/web/tmp/scgi;
   sendfile on; tcp_nodelay on; keepalive_timeout 600s; keepalive_requests 1000000; client_header_timeout 600s;

@@ -8,12 +8,12 @@ use hyper::HeaderMap;
 use serde_json::Value;
 
 pub const JSON: &str = "application/json; charset=utf-8";
-/// The longest window of a limit, and what clocks and rounding may add.
+/// The longest window of a rate limit, plus the error of clocks and rounding.
 const RESET_WITHIN_S: u64 = 63;
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -21,8 +21,8 @@ pub struct Answer {
     pub took: Duration,
 }
 
-impl Answer {
-    /// The only header of that name.
+impl HttpResponse {
+    /// The value of a header that occurs exactly once.
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
     }
@@ -36,16 +36,16 @@ impl Answer {
     }
 
     pub fn json(&self) -> Result<Value> {
-        serde_json::from_slice(&self.body).with_context(|| format!("no JSON: {}", self.text()))
+        serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {}", self.text()))
     }
 
-    /// The body of an answer that has to have this status.
+    /// The body of a response that must have this status.
     pub fn is(&self, status: u16) -> Result<Value> {
         ensure!(self.status == status, "status {} instead of {status}: {}", self.status, self.text());
         self.json()
     }
 
-    /// The error object of an answer that has to be this error.
+    /// The error object of a response that must be this error.
     pub fn error(&self, status: u16, code: &str) -> Result<Value> {
         let error = self.is(status)?["error"].take();
         ensure!(error["code"] == code, "code {} instead of {code}: {}", error["code"], self.text());
@@ -85,9 +85,15 @@ impl Answer {
         let body = self.json()?;
         let error = body["error"].as_object().context("no error object")?;
         let keys: Vec<&str> = error.keys().map(String::as_str).collect();
-        ensure!(keys == ["code", "details", "message", "requestId"], "an error with {keys:?}");
-        ensure!(body.as_object().is_some_and(|body| body.len() == 1), "more than an error in the body");
-        ensure!(error["details"].is_object(), "details are no object");
+        ensure!(
+            keys == ["code", "details", "message", "requestId"],
+            "the error object has the keys {keys:?}"
+        );
+        ensure!(
+            body.as_object().is_some_and(|body| body.len() == 1),
+            "the body has more than the error object"
+        );
+        ensure!(error["details"].is_object(), "details is not an object");
         ensure!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "no message");
         ensure!(
             error["requestId"].as_str() == self.header("x-request-id"),
@@ -97,22 +103,25 @@ impl Answer {
         let too_much =
             matches!(self.status, 413 | 414 | 416 | 426 | 431) && code == api::ErrorCode::InvalidRequest;
         ensure!(code.status() == self.status || too_much, "{code} with status {}", self.status);
-        ensure!(self.status != 500, "a fault of the server");
+        ensure!(self.status != 500, "an internal error of the server");
         Ok(())
     }
 }
 
-/// What answers and streams have in common. The window is the one of the request's beginning, which may be over.
+/// Checks that apply to responses and streams. The rate limit window is that of the request's start, which may be over.
 pub(super) fn check_common(headers: &HeaderMap, took: Duration) -> Result<()> {
-    let id = header(headers, "x-request-id").context("not one X-Request-Id")?;
+    let id = header(headers, "x-request-id").context("X-Request-Id does not occur exactly once")?;
     ensure!(!id.is_empty() && id.len() <= 128, "X-Request-Id is {id:?}");
     let limit = number(headers, "x-ratelimit-limit")?;
     let remaining = number(headers, "x-ratelimit-remaining")?;
-    ensure!(limit >= 1 && remaining <= limit, "{remaining} of {limit} remain");
+    ensure!(
+        limit >= 1 && remaining <= limit,
+        "X-RateLimit-Remaining is {remaining}, X-RateLimit-Limit is {limit}"
+    );
     let reset = number(headers, "x-ratelimit-reset")?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let earliest = now - 5 - took.as_secs();
-    ensure!((earliest..=now + RESET_WITHIN_S).contains(&reset), "reset at {reset}, and it is {now}");
+    ensure!((earliest..=now + RESET_WITHIN_S).contains(&reset), "X-RateLimit-Reset is {reset} at {now}");
     Ok(())
 }
 
@@ -123,6 +132,6 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
 }
 
 pub(super) fn number(headers: &HeaderMap, name: &str) -> Result<u64> {
-    let text = header(headers, name).with_context(|| format!("not one {name}"))?;
+    let text = header(headers, name).with_context(|| format!("{name} does not occur exactly once"))?;
     text.parse().with_context(|| format!("{name} is {text:?}"))
 }

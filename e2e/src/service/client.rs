@@ -17,19 +17,19 @@ use serde_json::Value;
 use tokio_rustls::TlsConnector;
 
 use super::sender::Sender;
-use super::{Answer, Events, Service, tls};
+use super::{Events, HttpResponse, Service, tls};
 
 /// Longer than any request of the service may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is spoken over TLS.
+/// The protocol over TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Http1,
     Http2,
 }
 
-/// One key's view of a service. Clones share their connections.
+/// A client with one API key. Clones share their connections.
 #[derive(Clone)]
 pub struct Client {
     address: SocketAddr,
@@ -39,7 +39,7 @@ pub struct Client {
     idle: Arc<Mutex<Vec<Sender>>>,
 }
 
-/// A request that is being put together.
+/// A request builder.
 #[must_use]
 pub struct Call<'a> {
     client: &'a Client,
@@ -69,7 +69,7 @@ impl Service {
 }
 
 impl Client {
-    /// Whatever stands here goes as the header `Authorization`.
+    /// Sets the whole value of the header `Authorization`.
     #[must_use]
     pub fn with_authorization(&self, authorization: &str) -> Self {
         Self { authorization: Some(authorization.to_owned()), ..self.clone() }
@@ -83,26 +83,26 @@ impl Client {
         Call { client: self, method, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() }
     }
 
-    pub async fn get(&self, path: &str) -> Result<Answer> {
+    pub async fn get(&self, path: &str) -> Result<HttpResponse> {
         self.call(Method::GET, path).send().await
     }
 
-    pub async fn delete(&self, path: &str) -> Result<Answer> {
+    pub async fn delete(&self, path: &str) -> Result<HttpResponse> {
         self.call(Method::DELETE, path).send().await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer> {
+    pub async fn post(&self, path: &str, body: &Value) -> Result<HttpResponse> {
         self.call(Method::POST, path).json(body).send().await
     }
 
-    /// A POST that has no body.
-    pub async fn order(&self, path: &str) -> Result<Answer> {
+    /// A POST without a body.
+    pub async fn post_empty(&self, path: &str) -> Result<HttpResponse> {
         self.call(Method::POST, path).send().await
     }
 
-    /// A connection of its own, for requests that are not to share one.
+    /// A clone that does not share its connections.
     #[must_use]
-    pub fn apart(&self) -> Self {
+    pub fn with_own_connections(&self) -> Self {
         Self { idle: Arc::default(), ..self.clone() }
     }
 
@@ -112,7 +112,7 @@ impl Client {
 
     async fn connect(&self) -> Result<Sender> {
         let stream = TokioIo::new(tls::connect(&self.tls, self.address, "localhost").await?);
-        // The tasks end with the sender, or with the server's end of the connection, which the next request finds.
+        // The tasks end when the sender is dropped or the server closes the connection; the next request then opens another.
         Ok(match self.protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::handshake(stream).await?;
@@ -138,9 +138,9 @@ impl Client {
 }
 
 impl Call<'_> {
-    /// One more header; of the same name there may be several.
+    /// Appends a header; a name may occur several times.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
-        // What the client cannot even send shows as a request without the header; tests of those use a raw connection.
+        // An invalid value is omitted; tests of invalid headers use a raw connection.
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.append(HeaderName::from_static(name), value);
         }
@@ -156,37 +156,37 @@ impl Call<'_> {
         self.header("content-type", content_type)
     }
 
-    /// The whole answer, which has the form that every answer has.
-    pub async fn send(self) -> Result<Answer> {
-        let what = format!("{} {}", self.method, self.path);
-        let answer = match tokio::time::timeout(PATIENCE, self.exchange()).await {
-            Ok(answer) => answer.with_context(|| what.clone())?,
-            Err(_) => bail!("{what} is not answered"),
+    /// Sends the request and checks the form of the complete response.
+    pub async fn send(self) -> Result<HttpResponse> {
+        let request = format!("{} {}", self.method, self.path);
+        let answer = match tokio::time::timeout(TIMEOUT, self.exchange()).await {
+            Ok(answer) => answer.with_context(|| request.clone())?,
+            Err(_) => bail!("{request} was not answered in time"),
         };
-        answer.check().with_context(|| what)?;
+        answer.check().with_context(|| request)?;
         Ok(answer)
     }
 
-    async fn exchange(self) -> Result<Answer> {
+    async fn exchange(self) -> Result<HttpResponse> {
         let client = self.client;
-        let begun = Instant::now();
+        let start = Instant::now();
         let (sender, response) = self.begin().await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
         client.idle.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
-        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, took: begun.elapsed() })
+        Ok(HttpResponse { status: head.status.as_u16(), headers: head.headers, body, took: start.elapsed() })
     }
 
-    /// An answer that has to be a stream of events.
+    /// Sends the request; the response must be a stream of events.
     pub async fn stream(self) -> Result<Events> {
-        let what = format!("{} {}", self.method, self.path);
+        let request = format!("{} {}", self.method, self.path);
         let call = self.header("accept", "text/event-stream");
-        let begun = tokio::time::timeout(PATIENCE, call.begin()).await;
-        let (sender, response) = begun.with_context(|| format!("{what} is not answered"))??;
+        let begun = tokio::time::timeout(TIMEOUT, call.begin()).await;
+        let (sender, response) = begun.with_context(|| format!("{request} was not answered in time"))??;
         let (head, body) = response.into_parts();
         if head.status != 200 {
             let body = body.collect().await?.to_bytes();
-            bail!("{what} answered {}: {}", head.status, String::from_utf8_lossy(&body));
+            bail!("{request} was answered with {}: {}", head.status, String::from_utf8_lossy(&body));
         }
         Events::new(sender, head.headers, body)
     }
@@ -195,7 +195,7 @@ impl Call<'_> {
         let mut sender = self.client.sender().await?;
         let mut request = Request::new(Full::from(self.body));
         *request.method_mut() = self.method;
-        // HTTP/2 takes the host from the target; HTTP/1.1 has it in its header and the path alone in the target.
+        // HTTP/2 takes the host from the request target. HTTP/1.1 sends it as a header, and only the path as target.
         let own_host = self.headers.contains_key("host");
         *request.headers_mut() = self.headers;
         match self.client.protocol {

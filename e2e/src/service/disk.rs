@@ -1,12 +1,12 @@
-//! A small disk of its own for a service: an ext4 file system in a file, mounted where the service's data are. Called by
-//! [`super::Service`], which unmounts it by dropping it last.
+//! A small disk for one service: an ext4 file system in a file, mounted at the service's data directory. Used by
+//! [`super::Service`], which drops it last and so unmounts it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// A mounted file system. Dropped, it is unmounted and removed.
+/// A mounted file system. It is unmounted and removed when dropped.
 pub struct SmallDisk {
     image: PathBuf,
     pub mount: PathBuf,
@@ -26,7 +26,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: what a failed test left must not keep the rest from being removed.
+        // Lazily: files that a failed test holds open must not prevent the removal of the rest.
         if let Err(error) = run(Command::new("umount").arg("-l").arg(&self.mount)) {
             eprintln!("{error:#}");
         }

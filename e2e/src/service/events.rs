@@ -11,23 +11,23 @@ use serde_json::Value;
 use super::answer::{check_common, header};
 use super::sender::Sender;
 
-/// Longer than any pause between events or comments.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any interval between events or comments.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub name: String,
     pub data: String,
-    /// Of streams whose messages have one.
+    /// `None` on streams whose messages have no id.
     pub id: Option<String>,
 }
 
-/// A stream that is open. Dropped, it closes its connection.
+/// An open stream. Dropping it closes the connection.
 pub struct Events {
     pub headers: HeaderMap,
     pub comments: u64,
-    /// What a reader that comes back begins after.
+    /// The value of `Last-Event-ID` for a reconnect.
     pub last_id: Option<String>,
     body: Incoming,
     buffer: Vec<u8>,
@@ -42,9 +42,9 @@ impl Events {
         Ok(Self { headers, comments: 0, last_id: None, body, buffer: Vec::new(), _sender: sender })
     }
 
-    /// The next event; none when the stream has ended in good order.
+    /// The next event, or `None` if the stream has ended properly.
     pub async fn next(&mut self) -> Result<Option<Event>> {
-        tokio::time::timeout(PATIENCE, self.read()).await.context("the stream is silent")?
+        tokio::time::timeout(TIMEOUT, self.read()).await.context("the stream sent nothing in time")?
     }
 
     async fn read(&mut self) -> Result<Option<Event>> {
@@ -62,7 +62,7 @@ impl Events {
                     self.buffer.extend_from_slice(&data);
                 }
                 None if self.buffer.is_empty() => return Ok(None),
-                None => bail!("the stream breaks off in the middle of an event: {:?}", self.buffer),
+                None => bail!("the stream ended in the middle of an event: {:?}", self.buffer),
             }
         }
     }
@@ -78,7 +78,7 @@ impl Events {
                 ensure!(id.replace(value.to_owned()).is_none(), "two ids in {block:?}");
                 self.last_id = Some(value.to_owned());
             } else if let Some(value) = line.strip_prefix("retry: ") {
-                value.parse::<u32>().with_context(|| format!("{line:?} is no time"))?;
+                value.parse::<u32>().with_context(|| format!("{line:?} is not a time"))?;
             } else if let Some(value) = line.strip_prefix("data:") {
                 let value = value.strip_prefix(' ').unwrap_or(value);
                 match &mut data {
@@ -89,7 +89,7 @@ impl Events {
                     None => data = Some(value.to_owned()),
                 }
             } else {
-                bail!("{line:?} is no line of an event");
+                bail!("{line:?} is not a valid line of an event");
             }
         }
         match (name, data) {
@@ -99,7 +99,7 @@ impl Events {
         }
     }
 
-    /// All that is left.
+    /// All remaining events.
     pub async fn rest(mut self) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await? {
@@ -111,6 +111,6 @@ impl Events {
 
 impl Event {
     pub fn json(&self) -> Result<Value> {
-        serde_json::from_str(&self.data).with_context(|| format!("no JSON: {}", self.data))
+        serde_json::from_str(&self.data).with_context(|| format!("not JSON: {}", self.data))
     }
 }

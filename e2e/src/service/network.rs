@@ -1,24 +1,24 @@
-//! What a daemon that was killed leaves of its network, on purpose: it is to go on from there.
+//! Removal of the network resources of a killed daemon. The daemon leaves them because its next start reuses them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Removes it. What is not there, in a namespace that is gone with its test say, is nothing to be removed.
+/// Removes link, route and firewall table. They may be missing, for example because the test's network namespace has ended.
 pub fn remove(data: &Path) {
-    let Some(remembered) = std::fs::read(data.join("network.json")).ok() else { return };
-    let Some(remembered) = serde_json::from_slice::<Value>(&remembered).ok() else { return };
-    let (Some(scope), Some(pool)) = (remembered["scope"].as_str(), remembered["pool"].as_str()) else {
-        eprintln!("network.json has another form: {remembered}");
+    let Some(state) = std::fs::read(data.join("network.json")).ok() else { return };
+    let Some(state) = serde_json::from_slice::<Value>(&state).ok() else { return };
+    let (Some(scope), Some(pool)) = (state["scope"].as_str(), state["pool"].as_str()) else {
+        eprintln!("network.json has an unknown form: {state}");
         return;
     };
-    quietly("nft", &["delete", "table", "inet", &format!("sandboxd_{scope}")]);
-    quietly("ip", &["route", "del", "blackhole", pool]);
-    quietly("ip", &["link", "del", &format!("sb{scope}-gw")]);
+    run_ignoring_failure("nft", &["delete", "table", "inet", &format!("sandboxd_{scope}")]);
+    run_ignoring_failure("ip", &["route", "del", "blackhole", pool]);
+    run_ignoring_failure("ip", &["link", "del", &format!("sb{scope}-gw")]);
 }
 
-fn quietly(program: &str, arguments: &[&str]) {
+fn run_ignoring_failure(program: &str, arguments: &[&str]) {
     let run = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if let Err(error) = run {
         eprintln!("{program} cannot be run: {error}");

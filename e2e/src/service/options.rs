@@ -5,23 +5,23 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use crate::layout::RigLayout;
 use crate::options::SLOTS;
-use crate::place::Place;
 
-/// Settings by table and key, each value as TOML writes it.
+/// Settings by table and key; values are in TOML syntax.
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
     tables: BTreeMap<&'static str, BTreeMap<String, String>>,
-    /// A directory of images for itself, empty at first, instead of the shared one.
+    /// Use a separate, initially empty directory of images instead of the shared one.
     pub own_images: bool,
-    /// A small disk of its own, of this many megabytes.
+    /// The size of a separate small disk, in megabytes.
     pub(super) disk_mb: Option<u64>,
     /// Directory of `sandboxd` and `sandbox-agent`, instead of `target/bin/`.
     pub(super) programs: Option<PathBuf>,
 }
 
 impl Default for ServiceOptions {
-    /// No limit on rates, room for any number of sandboxes, none made ahead.
+    /// No rate limits, capacity for any number of sandboxes, no warm pool.
     fn default() -> Self {
         let options = Self { tables: BTreeMap::new(), own_images: false, disk_mb: None, programs: None };
         let options = ["read", "write", "create", "execute"]
@@ -44,7 +44,7 @@ impl ServiceOptions {
         self
     }
 
-    /// As the product comes: the rates of the specification.
+    /// The product's default rate limits.
     #[must_use]
     pub fn default_rates(mut self) -> Self {
         for class in ["read", "write", "create", "execute"] {
@@ -55,32 +55,32 @@ impl ServiceOptions {
         self
     }
 
-    /// With a small disk of its own.
+    /// Puts the data on a separate small disk.
     #[must_use]
     pub fn on_disk_mb(self, megabytes: u64) -> Self {
         Self { disk_mb: Some(megabytes), ..self }
     }
 
-    /// Starts `sandboxd` in this directory, with the agent beside it. The directory may be filled later.
+    /// Starts `sandboxd` in this directory, with the agent beside it. The programs may be copied there later.
     #[must_use]
     pub fn programs(self, directory: &Path) -> Self {
         Self { programs: Some(directory.to_owned()), ..self.with("runtime", "agent", "\"auto\"") }
     }
 
-    /// As the product comes: the capacity of this host.
+    /// The product's default capacity: that of this host.
     #[must_use]
     pub fn default_capacity(mut self) -> Self {
         self.tables.remove("capacity");
         self
     }
 
-    /// Another source for an image.
+    /// Sets the source of an image.
     #[must_use]
     pub fn image(self, name: &str, source: &str) -> Self {
         self.with("images", &format!("\"{name}\""), &format!("[\"{source}\"]"))
     }
 
-    pub(super) fn toml(&self, place: &Place, agent: &Path, addresses: [SocketAddr; 3]) -> String {
+    pub(super) fn toml(&self, layout: &RigLayout, agent: &Path, addresses: [SocketAddr; 3]) -> String {
         let [listen, plain, metrics] = addresses;
         let mut options = self.clone();
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
@@ -89,15 +89,15 @@ impl ServiceOptions {
             ("http", "redirect_listen", text(&plain)),
             ("metrics", "listen", text(&metrics)),
             ("runtime", "agent", text(&agent.display())),
-            ("runtime", "cgroup_parent", text(&place.name)),
-            ("runtime", "uid_base", place.uid_base.to_string()),
+            ("runtime", "cgroup_parent", text(&layout.name)),
+            ("runtime", "uid_base", layout.uid_base.to_string()),
             ("runtime", "uid_slots", SLOTS.to_string()),
         ] {
             options.tables.entry(table).or_default().entry(key.to_owned()).or_insert(value);
         }
-        // Named, it takes the place of the pool that a product begins with.
+        // An empty table overrides the default pool.
         options.tables.entry("pool").or_default();
-        let mut toml = format!("data_dir = {:?}\nrun_dir = {:?}\n", canonical(&place.data), place.run);
+        let mut toml = format!("data_dir = {:?}\nrun_dir = {:?}\n", canonical(&layout.data), layout.run);
         for (table, keys) in &options.tables {
             let _ = writeln!(toml, "\n[{table}]");
             for (key, value) in keys {

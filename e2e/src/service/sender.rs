@@ -1,4 +1,4 @@
-//! The sending half of a connection, kept by the client between requests and by a stream for as long as it is read.
+//! The sending half of an HTTP connection. The client holds it between requests, a stream as long as it is read.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
 
-/// Of either version of HTTP.
+/// The sender for HTTP/1.1 or HTTP/2.
 pub enum Sender {
     One(http1::SendRequest<Full<Bytes>>),
     Two(http2::SendRequest<Full<Bytes>>),

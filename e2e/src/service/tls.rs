@@ -1,4 +1,4 @@
-//! TLS towards a service, trusting the certificate it made for itself and nothing else.
+//! TLS connections to a service. Only the service's self-signed certificate is trusted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio_rustls::client::TlsStream;
 
 use super::Service;
 
-/// Where the certificate may lie below the data directory.
+/// How deep below the data directory the certificate may be.
 const DEPTH: u32 = 2;
 
 impl Service {
     /// The file that holds the service's certificate.
     pub fn certificate_file(&self) -> Result<PathBuf> {
-        certificate_below(&self.place.data, DEPTH).context("there is no certificate in the data directory")
+        certificate_below(&self.layout.data, DEPTH).context("the data directory has no certificate")
     }
 
     pub(super) fn connector(&self, protocols: &[&str]) -> Result<TlsConnector> {
@@ -36,7 +36,7 @@ impl Service {
         Ok(TlsConnector::from(Arc::new(config)))
     }
 
-    /// A connection to the service by one of its names, once the handshake is done.
+    /// A connection to the service by one of its names, after the handshake.
     pub async fn tls(&self, name: &str, protocols: &[&str]) -> Result<TlsStream<TcpStream>> {
         connect(&self.connector(protocols)?, self.address, name).await
     }

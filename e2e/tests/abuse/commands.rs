@@ -1,4 +1,4 @@
-//! Commands that do not end as they should, and a sandbox that takes away what they stand on.
+//! Commands that try to escape their end, and sandboxes without working directory or shell.
 
 use std::time::{Duration, Instant};
 
@@ -6,24 +6,24 @@ use api::ExecuteRequest;
 use e2e::command;
 use engine::EngineError;
 
-use crate::{becomes, in_sandbox, run_for, serves};
+use crate::{agent_start_time, in_sandbox, run_for, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killing_everybody_kills_no_agent() {
+async fn kill_all_does_not_kill_the_agent() {
     in_sandbox(async |rig, id| {
-        let agent = serves(rig, id).await;
+        let agent = agent_start_time(rig, id).await;
         rig.output(id, "sleep 1000 >/dev/null 2>&1 &").await.unwrap();
-        // The shell spares itself and is killed by its child.
+        // kill(-1) spares the caller's shell, which is then killed by its child.
         let result = rig.run(id, "perl -e 'kill 9, -1; kill 9, 1'; perl -e 'kill 9, getppid'").await.unwrap();
         assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}");
-        assert_eq!(serves(rig, id).await, agent);
+        assert_eq!(agent_start_time(rig, id).await, agent);
         assert_eq!(rig.host_pids(id).unwrap().len(), 1);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_that_is_over_ends_the_whole_tree_and_nobody_else() {
+async fn a_timeout_kills_the_whole_process_tree_and_nothing_else() {
     in_sandbox(async |rig, id| {
         let bystander = rig.output(id, "sleep 1000 >/dev/null 2>&1 & echo $!").await.unwrap();
         for escape in [
@@ -38,7 +38,7 @@ async fn time_that_is_over_ends_the_whole_tree_and_nobody_else() {
             let result = run_for(rig, id, escape, 300).await;
             assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{escape}: {result:?}");
             assert!(begun.elapsed() < Duration::from_secs(5), "{escape}: {:?}", begun.elapsed());
-            assert_eq!(rig.host_pids(id).unwrap().len(), 2, "{escape}: somebody got away");
+            assert_eq!(rig.host_pids(id).unwrap().len(), 2, "{escape}: a process escaped");
         }
         assert_eq!(rig.output(id, &format!("cat /proc/{}/comm", bystander.trim())).await.unwrap(), "sleep\n");
     })
@@ -46,15 +46,15 @@ async fn time_that_is_over_ends_the_whole_tree_and_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_on_holds_no_answer() {
+async fn a_background_process_does_not_delay_the_response() {
     in_sandbox(async |rig, id| {
         let begun = Instant::now();
-        // It keeps the command's own output open, and writes to it when nobody listens any more.
+        // The background process holds the command's output open and writes to it after the command has ended.
         let result =
             rig.run(id, "(sleep 0.2; echo late; echo alive > f; sleep 1000) & echo early").await.unwrap();
         assert_eq!((result.stdout.as_str(), result.exit_code), ("early\n", Some(0)));
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-        becomes("the one in the background goes on", async || {
+        wait_until("the background process continues", async || {
             rig.run(id, "cat f").await.unwrap().stdout == "alive\n"
         })
         .await;
@@ -63,7 +63,7 @@ async fn what_runs_on_holds_no_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_so_many_run_at_once() {
+async fn concurrent_commands_are_limited() {
     in_sandbox(async |rig, id| {
         let mut running = Vec::new();
         for _ in 0..3 {
@@ -71,17 +71,17 @@ async fn only_so_many_run_at_once() {
         }
         let refused = rig.engine.sandbox("test", id).execute(command("true")).await.err();
         assert!(matches!(refused, Some(EngineError::TooManyExecutions(_))), "{refused:?}");
-        // A caller that goes away makes room, and takes its command along.
+        // When a client disconnects, its command ends and frees its slot.
         running.pop();
-        becomes("there is room again", async || rig.run(id, "true").await.is_ok()).await;
+        wait_until("a slot is free", async || rig.run(id, "true").await.is_ok()).await;
         drop(running);
-        becomes("all are gone", async || rig.host_pids(id).unwrap().len() == 1).await;
+        wait_until("all commands have ended", async || rig.host_pids(id).unwrap().len() == 1).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_command_stands_on_may_be_gone() {
+async fn a_missing_working_directory_or_shell_is_reported() {
     in_sandbox(async |rig, id| {
         rig.output(id, "rm -rf /workspace").await.unwrap();
         let result = rig.run(id, "true").await.unwrap();
@@ -109,7 +109,7 @@ async fn what_a_command_stands_on_may_be_gone() {
         );
         let result = run("true").await;
         assert!(result.exit_code.is_none() && result.stderr.contains("bash"), "{result:?}");
-        // It pauses, resumes and ends like any other.
+        // Pause, resume and termination still work.
         rig.engine.sandbox("test", id).pause().await.unwrap();
         rig.engine.sandbox("test", id).resume().await.unwrap();
         rig.engine.sandbox("test", id).terminate("request").await.unwrap();
@@ -118,7 +118,7 @@ async fn what_a_command_stands_on_may_be_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_cannot_run_is_said() {
+async fn a_broken_shell_is_reported() {
     for replace in [
         "echo nonsense > /opt/x; mv /opt/x /bin/bash",
         "chmod 0 /bin/bash",

@@ -1,37 +1,42 @@
-//! Processes, memory, disk, inodes, descriptors: each used up.
+//! Exhaustion of processes, memory, disk, inodes and descriptors.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use crate::{assert_unharmed, becomes, in_sandbox, neighbour_while, run_for, serves, small};
+use crate::{
+    agent_start_time, assert_neighbour_unaffected, in_sandbox, measure_neighbour, run_for, small, wait_until,
+};
 
-async fn bomb(text: &str) {
+async fn run_fork_bomb(text: &str) {
     in_sandbox(async |rig, id| {
         let neighbour = small(rig).await;
-        let agent = serves(rig, id).await;
+        let agent = agent_start_time(rig, id).await;
         let begun = Instant::now();
-        let (result, took) = neighbour_while(rig, &neighbour, run_for(rig, id, text, 1500)).await;
+        let (result, took) = measure_neighbour(rig, &neighbour, run_for(rig, id, text, 1500)).await;
         assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}");
         assert!(begun.elapsed() < Duration::from_secs(20), "ended after {:?}", begun.elapsed());
-        assert_unharmed(took);
-        assert_eq!(serves(rig, id).await, agent);
-        becomes("all of the bomb is gone", async || rig.host_pids(id).unwrap().len() == 1).await;
+        assert_neighbour_unaffected(took);
+        assert_eq!(agent_start_time(rig, id).await, agent);
+        wait_until("all processes of the fork bomb have ended", async || {
+            rig.host_pids(id).unwrap().len() == 1
+        })
+        .await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_ends_with_its_command() {
-    bomb("bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 60").await;
+    run_fork_bomb("bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 60").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_bomb_that_hides_ends_too() {
-    bomb("exec perl -e 'use POSIX; %ENV = (); $SIG{$_} = q(IGNORE) for qw(TERM HUP INT); while (1) { fork; setsid() }'").await;
+async fn a_fork_bomb_that_hides_its_processes_ends() {
+    run_fork_bomb("exec perl -e 'use POSIX; %ENV = (); $SIG{$_} = q(IGNORE) for qw(TERM HUP INT); while (1) { fork; setsid() }'").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_process_table_is_said_and_empties_with_its_command() {
+async fn a_full_process_table_is_reported_and_emptied_with_its_command() {
     in_sandbox(async |rig, id| {
         let fill = "exec perl -e 'for (1..600) { my $p = fork(); if (defined $p && !$p) { sleep 100; exit } } sleep 100'";
         let filling = rig
@@ -40,46 +45,46 @@ async fn a_full_process_table_is_said_and_empties_with_its_command() {
             .await
             .unwrap();
         let filling = tokio::spawn(filling.collect(1000));
-        becomes("the table is full", async || rig.host_pids(id).unwrap().len() == 512).await;
-        // Room for bash alone, or not even for that; in either case the answer says so.
+        wait_until("the process table is full", async || rig.host_pids(id).unwrap().len() == 512).await;
+        // At most bash can start. The response reports the failure in both cases.
         let begun = Instant::now();
         match rig.run(id, "/bin/true; /bin/true && echo ran").await {
-            Ok(result) => assert_ne!(result.exit_code, Some(0), "a command ran in a full table: {result:?}"),
+            Ok(result) => assert_ne!(result.exit_code, Some(0), "a command ran with a full process table: {result:?}"),
             Err(error) => assert!(error.to_string().contains("cannot make a process"), "{error}"),
         }
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
         assert_eq!(filling.await.unwrap().unwrap().signal.as_deref(), Some("SIGKILL"));
-        serves(rig, id).await;
-        becomes("the table is empty", async || rig.host_pids(id).unwrap().len() == 1).await;
+        agent_start_time(rig, id).await;
+        wait_until("the process table is empty", async || rig.host_pids(id).unwrap().len() == 1).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_too_much_memory_is_killed_alone() {
+async fn only_the_command_that_exceeds_memory_is_killed() {
     in_sandbox(async |rig, id| {
         let neighbour = small(rig).await;
-        let agent = serves(rig, id).await;
+        let agent = agent_start_time(rig, id).await;
         let bystander = rig.output(id, "sleep 1000 >/dev/null 2>&1 & echo $!").await.unwrap();
         for hog in [
             "exec perl -e '$x = q(x) x (1 << 30); sleep 100'",
             "for i in 1 2 3 4 5 6; do perl -e '$x = q(x) x (1 << 27); sleep 100' & done; wait; kill -9 $$",
         ] {
-            let (result, took) = neighbour_while(rig, &neighbour, run_for(rig, id, hog, 4000)).await;
+            let (result, took) = measure_neighbour(rig, &neighbour, run_for(rig, id, hog, 4000)).await;
             assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}");
-            assert_unharmed(took);
+            assert_neighbour_unaffected(took);
         }
-        assert_eq!(serves(rig, id).await, agent);
+        assert_eq!(agent_start_time(rig, id).await, agent);
         assert_eq!(rig.output(id, &format!("cat /proc/{}/comm", bystander.trim())).await.unwrap(), "sleep\n");
     })
     .await;
 }
 
-/// What lies in memory as files is the sandbox's memory, and has bounds of its own.
+/// Files in memory count as the sandbox's memory and have their own limits.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_in_memory_are_bounded() {
     in_sandbox(async |rig, id| {
-        let agent = serves(rig, id).await;
+        let agent = agent_start_time(rig, id).await;
         for (dir, most_kb) in [
             ("/dev", 64),
             ("/dev/shm", 128 * 1024),
@@ -97,24 +102,24 @@ async fn files_in_memory_are_bounded() {
                 )
                 .await
                 .unwrap();
-            assert!(size.trim().parse::<u64>().unwrap() <= most_kb * 1024, "{dir} took {size}");
+            assert!(size.trim().parse::<u64>().unwrap() <= most_kb * 1024, "{dir} stored {size}");
         }
-        // Empty files take no room there, only memory: their number is bounded as well.
+        // Empty files use memory but no blocks: their number is limited.
         for (dir, most) in [("/dev", 1024), ("/dev/shm", 256 * 64)] {
             let script = format!(
                 r"exec perl -e 'for (1..1e6) {{ open F, q(>), qq({dir}/fill$_) or do {{ print $_; last }} }}'"
             );
-            let made = run_for(rig, id, &script, 20_000).await;
-            assert!(made.stdout.parse::<u64>().is_ok_and(|made| made <= most), "{dir}: {made:?}");
+            let result = run_for(rig, id, &script, 20_000).await;
+            assert!(result.stdout.parse::<u64>().is_ok_and(|count| count <= most), "{dir}: {result:?}");
             rig.output(id, &format!("cd {dir}; ls -U | grep fill | xargs rm")).await.unwrap();
         }
-        assert_eq!(serves(rig, id).await, agent);
+        assert_eq!(agent_start_time(rig, id).await, agent);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_full_at_its_size() {
+async fn a_disk_cannot_grow_beyond_its_size() {
     in_sandbox(async |rig, id| {
         let disk = rig.data.join("sandboxes").join(id.as_str()).join("disk.img");
         let result = run_for(rig, id, "head -c 1G /dev/urandom > fill", 20_000).await;
@@ -122,7 +127,7 @@ async fn a_full_disk_is_full_at_its_size() {
             result.exit_code == Some(1) && result.stderr.contains("No space left on device"),
             "{result:?}"
         );
-        // Full for all of the root file system, and commands run all the same.
+        // The whole root file system is full, but commands still run.
         let result = rig.run(id, "echo more > /opt/more").await.unwrap();
         assert!(result.stderr.contains("No space left on device"), "{result:?}");
         let used = rig.output(id, "sync; stat -c %s fill").await.unwrap().trim().parse::<u64>().unwrap();
@@ -134,11 +139,11 @@ async fn a_full_disk_is_full_at_its_size() {
             on_host.len(),
             on_host.blocks()
         );
-        // A file of any claimed length takes what it holds.
+        // Space cannot be allocated beyond the size of the disk.
         assert_eq!(rig.run(id, "fallocate -l 1T big").await.unwrap().exit_code, Some(1));
         rig.output(id, "rm fill; echo x > f; sync").await.unwrap();
-        // What was freed inside is given back to the host.
-        becomes("the space is given back", async || {
+        // Space freed in the sandbox is returned to the host.
+        wait_until("the space is returned to the host", async || {
             std::fs::metadata(&disk).unwrap().blocks() * 512 < 40 << 20
         })
         .await;
@@ -148,7 +153,7 @@ async fn a_full_disk_is_full_at_its_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inodes_run_out_inside_only() {
+async fn inodes_are_exhausted_only_in_the_sandbox() {
     in_sandbox(async |rig, id| {
         let script = "mkdir many; exec perl -e 'for (1..1e6) { open F, q(>), qq(many/$_) or die qq($_ $!) }'";
         let result = run_for(rig, id, script, 20_000).await;
@@ -163,22 +168,23 @@ async fn inodes_run_out_inside_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn descriptors_run_out_inside_only() {
+async fn descriptors_are_exhausted_only_in_the_sandbox() {
     in_sandbox(async |rig, id| {
         let neighbour = small(rig).await;
-        let agent = serves(rig, id).await;
-        // Files, pipes full of data, sockets, timers, watches: by many processes, until each fails.
+        let agent = agent_start_time(rig, id).await;
+        // Many processes open files, full pipes and sockets until each call fails.
         let hog = r#"for i in $(seq 30); do perl -e '
-            use Socket; my @kept; my $fill = q(x) x 65536;
-            for (1 .. 20000) { open(my $f, q(<), q(/etc/passwd)) or last; push @kept, $f }
-            while (pipe(my $r, my $w)) { fcntl($w, 4, 04001); syswrite $w, $fill; push @kept, $r, $w }
-            while (socketpair(my $a, my $b, AF_UNIX, SOCK_STREAM, 0)) { push @kept, $a, $b }
+            use Socket; my @open; my $fill = q(x) x 65536;
+            for (1 .. 20000) { open(my $f, q(<), q(/etc/passwd)) or last; push @open, $f }
+            while (pipe(my $r, my $w)) { fcntl($w, 4, 04001); syswrite $w, $fill; push @open, $r, $w }
+            while (socketpair(my $a, my $b, AF_UNIX, SOCK_STREAM, 0)) { push @open, $a, $b }
             sleep 100' & done 2>/dev/null; wait"#;
-        let (result, took) = neighbour_while(rig, &neighbour, run_for(rig, id, hog, 2500)).await;
+        let (result, took) = measure_neighbour(rig, &neighbour, run_for(rig, id, hog, 2500)).await;
         assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}");
-        assert_unharmed(took);
-        assert_eq!(serves(rig, id).await, agent);
-        becomes("the hogs are gone", async || rig.host_pids(id).unwrap().len() == 1).await;
+        assert_neighbour_unaffected(took);
+        assert_eq!(agent_start_time(rig, id).await, agent);
+        wait_until("all processes of the command have ended", async || rig.host_pids(id).unwrap().len() == 1)
+            .await;
     })
     .await;
 }

@@ -1,24 +1,24 @@
-//! Bytes: endless, in one line, in tiny pieces, and read by nobody. Memory here stays bounded whatever comes.
+//! Output without end, in one line, in tiny pieces, and without a reader. The memory of the daemon stays bounded.
 
 use std::time::{Duration, Instant};
 
 use e2e::command;
 use engine::ExecutionEvent;
 
-use crate::{becomes, in_sandbox};
+use crate::{in_sandbox, wait_until};
 
-/// Of this process, with all its tests.
+/// The resident memory of this process with all its tests.
 fn resident_mb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// What tests beside this one may take meanwhile.
+/// Memory that concurrent tests may use.
 const SLACK_MB: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_of_a_gigabyte_is_cut() {
+async fn output_of_a_gigabyte_in_one_line_is_truncated() {
     in_sandbox(async |rig, id| {
         let before = resident_mb();
         let line = rig
@@ -39,27 +39,27 @@ async fn a_line_of_a_gigabyte_is_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_stops_stops_its_command() {
+async fn a_command_blocks_when_its_reader_stops() {
     in_sandbox(async |rig, id| {
         let before = resident_mb();
         let mut flood = rig.engine.sandbox("test", id).execute(command("yes >&2 & exec yes")).await.unwrap();
         assert!(matches!(flood.next().await, ExecutionEvent::Stdout(_) | ExecutionEvent::Stderr(_)));
-        // Nobody reads; others on the same link do not feel it.
+        // Nobody reads. Other commands on the same link are not affected.
         let begun = Instant::now();
         for _ in 0..20 {
             rig.output(id, "head -c 300000 /dev/zero | tr '\\0' x").await.unwrap();
         }
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
-        // Stopped at its pipe: it takes no processor time any more.
+        // The command is blocked at its pipe and uses no CPU time.
         let spent = || rig.host_pids(id).unwrap().into_iter().map(processor_time).sum::<u64>();
-        becomes("the flood stands", async || {
+        wait_until("the command is blocked", async || {
             let earlier = spent();
             tokio::time::sleep(Duration::from_millis(50)).await;
             spent() == earlier
         })
         .await;
         assert!(resident_mb() < before + SLACK_MB, "{} MB, before {before} MB", resident_mb());
-        // Read again, it goes on; dropped, it ends with all its processes.
+        // It continues when it is read again, and ends with all its processes when it is dropped.
         let mut seen = 0;
         while seen < 2_000_000 {
             match flood.next().await {
@@ -68,27 +68,27 @@ async fn a_reader_that_stops_stops_its_command() {
             }
         }
         drop(flood);
-        becomes("the flood is dead", async || rig.host_pids(id).unwrap().len() == 1).await;
+        wait_until("the command has ended", async || rig.host_pids(id).unwrap().len() == 1).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_is_over_also_when_nobody_reads() {
+async fn a_timeout_applies_without_a_reader() {
     in_sandbox(async |rig, id| {
         let short = api::ExecuteRequest { timeout_ms: 700, ..command("exec yes") };
         let mut flood = rig.engine.sandbox("test", id).execute(short).await.unwrap();
         assert!(matches!(flood.next().await, ExecutionEvent::Stdout(_)));
-        // From here on nobody asks for anything.
-        becomes("the flood is dead", async || rig.host_pids(id).unwrap().len() == 1).await;
-        // Who reads at last gets what was under way, and hears that it was killed.
+        // From here on nobody reads.
+        wait_until("the command has ended", async || rig.host_pids(id).unwrap().len() == 1).await;
+        // A late reader gets the buffered output and the signal.
         let result = flood.collect(1 << 20).await.unwrap();
         assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")), "{result:?}");
     })
     .await;
 }
 
-/// In the kernel's ticks, of a process that is there.
+/// The CPU time of a process in ticks; 0 if it has ended.
 fn processor_time(pid: i32) -> u64 {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0 };
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -109,7 +109,7 @@ async fn many_tiny_writes_all_arrive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_megabytes_go_in_and_come_out() {
+async fn ten_megabytes_pass_through_stdin_and_stdout() {
     in_sandbox(async |rig, id| {
         let text: String = (0..1_250_000).map(|number| format!("{number:07}\n")).collect();
         let request = api::ExecuteRequest { stdin: Some(text.clone()), ..command("cat") };
@@ -121,9 +121,9 @@ async fn ten_megabytes_go_in_and_come_out() {
             result.stdout.len(),
             text.len()
         );
-        // One that reads none of it is within its rights.
-        assert_eq!(rig.feed(id, "exec 0<&-; echo done", &text).await.unwrap().stdout, "done\n");
-        assert_eq!(rig.feed(id, "head -c 8", &text).await.unwrap().stdout, "0000000\n");
+        // A command may ignore its input.
+        assert_eq!(rig.run_with_stdin(id, "exec 0<&-; echo done", &text).await.unwrap().stdout, "done\n");
+        assert_eq!(rig.run_with_stdin(id, "head -c 8", &text).await.unwrap().stdout, "0000000\n");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Pausing in the midst of work, and an agent that dies: what was on the disk is there afterwards.
+//! Pauses during work, and process loss: the files on the disk persist.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use api::{ExecuteRequest, SandboxState};
 use e2e::command;
 use engine::ExecutionEvent;
 
-use crate::{becomes, in_sandbox, small};
+use crate::{in_sandbox, small, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_agent_leaves_a_paused_sandbox_on_its_disk() {
+async fn a_killed_agent_leaves_the_sandbox_paused_with_its_disk() {
     in_sandbox(async |rig, id| {
         let neighbour = small(rig).await;
         rig.output(id, "echo kept > f; sync; sleep 1000 >/dev/null 2>&1 &").await.unwrap();
@@ -18,15 +18,15 @@ async fn a_dead_agent_leaves_a_paused_sandbox_on_its_disk() {
         assert!(matches!(running.next().await, ExecutionEvent::Stdout(_)));
         let agent = rustix::process::Pid::from_raw(rig.host_pids(id).unwrap()[0]).unwrap();
         rustix::process::kill_process(agent, rustix::process::Signal::KILL).unwrap();
-        // Whoever waits hears of it, and the sandbox says what happened.
+        // Waiting clients get an error, and the sandbox's record has a note.
         assert!(matches!(running.next().await, ExecutionEvent::Failed(_)));
-        becomes("the sandbox is paused", async || {
+        wait_until("the sandbox is paused", async || {
             rig.engine.sandbox("test", id).status().await.unwrap().state() == SandboxState::Paused
         })
         .await;
         let note = rig.engine.sandbox("test", id).status().await.unwrap().record.note.clone();
         assert!(note.as_deref().is_some_and(|note| note.contains("processes ended")), "{note:?}");
-        // The next command starts it again, with its files and without its processes.
+        // The next command starts the sandbox again with its files, but without its processes.
         assert_eq!(rig.output(id, "cat f; pgrep -c sleep || true").await.unwrap(), "kept\n0\n");
         assert_eq!(rig.engine.sandbox("test", id).status().await.unwrap().state(), SandboxState::Running);
         rig.output(&neighbour, "true").await.unwrap();
@@ -35,7 +35,7 @@ async fn a_dead_agent_leaves_a_paused_sandbox_on_its_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_holds_a_command_and_its_time() {
+async fn a_pause_stops_a_command_and_its_timeout() {
     in_sandbox(async |rig, id| {
         let count = "for i in $(seq 20); do echo $i; sleep 0.05; done";
         let mut running = rig
@@ -46,17 +46,17 @@ async fn a_pause_holds_a_command_and_its_time() {
             .unwrap();
         assert!(matches!(running.next().await, ExecutionEvent::Stdout(_)));
         rig.engine.sandbox("test", id).pause().await.unwrap();
-        // What was under way when it stopped may still come; then nothing does, for longer than the command's time.
-        let mut came = 0;
+        // Output that was sent before the pause may still arrive; then nothing does, for longer than the timeout of the command.
+        let mut arrived = 0;
         while let Ok(event) = tokio::time::timeout(Duration::from_secs(3), running.next()).await {
             assert!(matches!(event, ExecutionEvent::Stdout(_)), "{event:?}");
-            came += 1;
-            assert!(came < 5, "it goes on");
+            arrived += 1;
+            assert!(arrived < 5, "the command continues");
         }
         rig.engine.sandbox("test", id).resume().await.unwrap();
         let result = running.collect(10_000).await.unwrap();
         assert_eq!((result.exit_code, result.stdout.lines().last()), (Some(0), Some("20")), "{result:?}");
-        // And its time does end it when it runs.
+        // The timeout counts while the sandbox runs.
         let long = ExecuteRequest { timeout_ms: 600, ..command("sleep 1000") };
         let running = rig.engine.sandbox("test", id).execute(long).await.unwrap();
         rig.engine.sandbox("test", id).pause().await.unwrap();
@@ -67,7 +67,7 @@ async fn a_pause_holds_a_command_and_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_sandbox_pauses_at_any_moment() {
+async fn a_busy_sandbox_can_be_paused() {
     in_sandbox(async |rig, id| {
         let mut busy = Vec::new();
         for text in ["exec yes", "while :; do /bin/true; done", "while :; do echo x > f; sync; done"] {
@@ -79,31 +79,31 @@ async fn a_busy_sandbox_pauses_at_any_moment() {
             rig.engine.sandbox("test", id).resume().await.unwrap();
         }
         drop(busy);
-        becomes("all have ended", async || rig.host_pids(id).unwrap().len() == 1).await;
-        // Ended while it is paused, it leaves nothing.
+        wait_until("all commands have ended", async || rig.host_pids(id).unwrap().len() == 1).await;
+        // Terminated while paused, it leaves nothing.
         rig.engine.sandbox("test", id).pause().await.unwrap();
         rig.engine.sandbox("test", id).terminate("request").await.unwrap();
-        becomes("its cgroup is gone", async || rig.host_pids(id).is_err()).await;
+        wait_until("its cgroup is gone", async || rig.host_pids(id).is_err()).await;
     })
     .await;
 }
 
-/// What the sandbox's root leaves in the way of its next start: the runtime reads `/etc/passwd`, and would read a pipe for ever.
+/// A sandbox can obstruct its next start: the runtime reads `/etc/passwd`, and would block forever on a pipe.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_that_hangs_on_what_a_tenant_left_is_given_up() {
+async fn a_start_that_hangs_times_out() {
     in_sandbox(async |rig, id| {
         rig.output(id, "mv /etc/passwd /etc/passwd.kept && mkfifo /etc/passwd && sync").await.unwrap();
         let agent = rustix::process::Pid::from_raw(rig.host_pids(id).unwrap()[0]).unwrap();
         rustix::process::kill_process(agent, rustix::process::Signal::KILL).unwrap();
-        becomes("the sandbox is paused", async || {
+        wait_until("the sandbox is paused", async || {
             rig.engine.sandbox("test", id).status().await.unwrap().state() == SandboxState::Paused
         })
         .await;
         let begun = std::time::Instant::now();
         let refused = rig.engine.sandbox("test", id).execute(command("true")).await;
-        assert!(refused.is_err(), "a start that needs a name to be read from a pipe");
+        assert!(refused.is_err(), "the sandbox started although /etc/passwd is a pipe");
         assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
-        // Nothing of the attempt is left, and its owner can still end it.
+        // The failed start leaves nothing, and the sandbox can be terminated.
         assert_eq!(rig.engine.sandbox("test", id).status().await.unwrap().state(), SandboxState::Paused);
         assert!(rig.host_pids(id).unwrap_or_default().is_empty());
         rig.engine.sandbox("test", id).terminate("request").await.unwrap();
@@ -112,7 +112,7 @@ async fn a_start_that_hangs_on_what_a_tenant_left_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_sandbox_leaves_the_process_table_at_once() {
+async fn a_terminated_sandbox_leaves_no_zombies() {
     in_sandbox(async |rig, _| {
         let id = small(rig).await;
         rig.output(&id, "sleep 1000 >/dev/null 2>&1 &").await.unwrap();
@@ -120,7 +120,7 @@ async fn a_dead_sandbox_leaves_the_process_table_at_once() {
         assert!(pids.len() > 1);
         rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
         for pid in pids {
-            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{pid} is still on the table");
+            assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{pid} still exists");
         }
     })
     .await;

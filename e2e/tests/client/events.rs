@@ -1,4 +1,4 @@
-//! Events of a real service through the library.
+//! Events of a real service through the client library.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use sandboxd_client::{Code, EventKind, LlmCost, Run, RuntimeEvent};
 use crate::{at, client, code, key, service};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_run_does_and_says_is_in_one_list() {
+async fn events_of_a_run_are_in_one_list() {
     let service = service().await;
     let client = client(&service).await;
     let run = Run::with_id("nightly-17");
@@ -26,27 +26,27 @@ async fn what_a_run_does_and_says_is_in_one_list() {
         currency: "USD".into(),
     });
     run.delivered().await.unwrap();
-    let of_run = || client.events().run("nightly-17");
+    let run_events = || client.events().run("nightly-17");
     let kinds = async || -> Vec<EventKind> {
-        of_run().stream().map(|event| event.unwrap().kind).collect::<Vec<_>>().await
+        run_events().stream().map(|event| event.unwrap().kind).collect::<Vec<_>>().await
     };
     let begin = std::time::Instant::now();
-    // Events of commands can be seen some milliseconds later.
+    // Events of commands become visible some milliseconds later.
     while kinds().await.len() < 5 {
-        assert!(begin.elapsed() < crate::PATIENCE, "{:?}", kinds().await);
+        assert!(begin.elapsed() < crate::TIMEOUT, "{:?}", kinds().await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut found = kinds().await;
     found.sort_by_key(|kind| kind.as_str());
     use EventKind::*;
     assert_eq!(found, [AgentThinking, CostLlm, ExecCompleted, ExecStarted, FileCreated]);
-    let cost = of_run().kind(CostLlm).page(0).await.unwrap().data.remove(0);
+    let cost = run_events().kind(CostLlm).page(0).await.unwrap().data.remove(0);
     assert_eq!((cost.data["amount"].as_f64(), cost.sandbox_id.as_ref()), (Some(0.5), Some(sandbox.id())));
     assert_eq!(code(client.events().kinds("no.such").page(0).await), Code::InvalidRequest);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_is_whole_in_either_order_and_outlives_its_sandbox() {
+async fn a_list_of_events_is_complete_in_both_orders_and_after_termination() {
     let service = service().await;
     let client = client(&service).await;
     let sandbox = client.create(Service::image()).await.unwrap();
@@ -54,27 +54,27 @@ async fn a_list_is_whole_in_either_order_and_outlives_its_sandbox() {
         sandbox.execute(format!("exit {n}")).await.unwrap();
     }
     sandbox.terminate().await.unwrap();
-    let up: Vec<RuntimeEvent> = sandbox.events().page_size(7).stream().try_collect().await.unwrap();
-    assert_eq!(up.len(), 2 + 25 * 2 + 1);
-    assert!(up.is_sorted_by_key(|event| event.id));
-    assert_eq!(up.last().unwrap().kind, EventKind::SandboxTerminated);
-    let mut down: Vec<RuntimeEvent> =
+    let ascending: Vec<RuntimeEvent> = sandbox.events().page_size(7).stream().try_collect().await.unwrap();
+    assert_eq!(ascending.len(), 2 + 25 * 2 + 1);
+    assert!(ascending.is_sorted_by_key(|event| event.id));
+    assert_eq!(ascending.last().unwrap().kind, EventKind::SandboxTerminated);
+    let mut descending: Vec<RuntimeEvent> =
         sandbox.events().newest_first().page_size(7).stream().try_collect().await.unwrap();
-    down.reverse();
-    assert_eq!(up, down);
-    let after = up[40].id;
+    descending.reverse();
+    assert_eq!(ascending, descending);
+    let after = ascending[40].id;
     let rest: Vec<RuntimeEvent> =
         sandbox.events().after(after).page_size(5).stream().try_collect().await.unwrap();
-    assert_eq!(rest, up[41..]);
-    let down: Vec<RuntimeEvent> =
+    assert_eq!(rest, ascending[41..]);
+    let descending: Vec<RuntimeEvent> =
         sandbox.events().after(after).newest_first().page_size(5).stream().try_collect().await.unwrap();
-    assert_eq!(down.len(), rest.len());
+    assert_eq!(descending.len(), rest.len());
     assert_eq!(code(client.sandbox("sb_00000000").unwrap().events().page(0).await), Code::SandboxNotFound);
 }
 
-/// The daemon is killed again and again; a follower hears of everything that was answered, once and in its order.
+/// The daemon is killed repeatedly; a follower receives every acknowledged event exactly once and in order.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_followed_stream_outlives_the_daemon() {
+async fn a_followed_event_stream_survives_kills_of_the_daemon() {
     let kills: u32 = std::env::var("SANDBOXD_EVENT_KILLS").map_or(5, |text| text.parse().unwrap());
     let service = service().await;
     let client = at(&service).key(key(&service).await).retries(10).build().unwrap();
@@ -95,15 +95,15 @@ async fn a_followed_stream_outlives_the_daemon() {
         if kill % 2 == 1 {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
-        service.boot().await.unwrap();
+        service.start_process().await.unwrap();
     }
-    // It ends while nobody listens: what is missing comes from the list.
+    // Kill again before the last event: the stream must reconnect and continue.
     service.kill().unwrap();
-    service.boot().await.unwrap();
+    service.start_process().await.unwrap();
     sandbox.terminate().await.unwrap();
     expected.push(EventKind::SandboxTerminated);
-    let heard: Vec<RuntimeEvent> = of_sandbox.try_collect().await.unwrap();
-    assert_eq!(heard.iter().map(|event| event.kind).collect::<Vec<_>>(), expected);
-    let also: Vec<RuntimeEvent> = of_account.take(expected.len()).try_collect().await.unwrap();
-    assert_eq!(also, heard);
+    let received: Vec<RuntimeEvent> = of_sandbox.try_collect().await.unwrap();
+    assert_eq!(received.iter().map(|event| event.kind).collect::<Vec<_>>(), expected);
+    let account_events: Vec<RuntimeEvent> = of_account.take(expected.len()).try_collect().await.unwrap();
+    assert_eq!(account_events, received);
 }

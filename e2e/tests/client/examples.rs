@@ -1,4 +1,4 @@
-//! The examples of the library, as programs of their own, on a real service.
+//! The example programs of the client library against a real service.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -7,17 +7,17 @@ use e2e::service::Service;
 
 use crate::{key, service};
 
-/// What an example prints.
-async fn printed(name: &str) -> String {
+/// The output of an example.
+async fn example_output(name: &str) -> String {
     let service = service().await;
     let mut command = example(&service, name).await;
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    said
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    stdout
 }
 
-/// An example as a program. They are built with the tests of the workspace.
+/// The command of an example. Examples are built with the tests of the workspace.
 async fn example(service: &Service, name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let example = tests.ancestors().nth(2).unwrap().join("examples").join(name);
@@ -37,11 +37,11 @@ async fn example(service: &Service, name: &str) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_mends_a_failing_test() {
-    let said = printed("agent_loop").await;
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.first(), Some(&"test before: failed"), "{said}");
-    assert!(lines.contains(&"test after: passed"), "{said}");
+async fn the_example_agent_loop_fixes_a_failing_test() {
+    let stdout = example_output("agent_loop").await;
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(lines.first(), Some(&"test before: failed"), "{stdout}");
+    assert!(lines.contains(&"test after: passed"), "{stdout}");
     let kinds = lines.iter().find_map(|line| line.strip_prefix("events of the run: ")).unwrap();
     for kind in ["agent.thinking", "agent.tool_call", "agent.tool_result", "exec.completed", "file.created"] {
         assert!(kinds.contains(kind), "{kinds:?} lacks {kind}");
@@ -49,9 +49,9 @@ async fn an_agent_mends_a_failing_test() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_sandboxes_work_side_by_side() {
-    let said = printed("parallel_map").await;
-    let mut lines: Vec<&str> = said.lines().collect();
+async fn the_example_parallel_map_uses_twenty_sandboxes() {
+    let stdout = example_output("parallel_map").await;
+    let mut lines: Vec<&str> = stdout.lines().collect();
     let last = lines.pop().unwrap();
     let expected: Vec<String> = (1..=20).map(|n| format!("{n}: {}", n * n)).collect();
     assert_eq!(lines, expected);
@@ -59,10 +59,10 @@ async fn twenty_sandboxes_work_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_keeps_its_state_between_cells() {
-    let said = printed("code_interpreter").await;
+async fn the_example_code_interpreter_keeps_state_between_cells() {
+    let stdout = example_output("code_interpreter").await;
     assert_eq!(
-        said,
+        stdout,
         "[1] x=6\n[2] y=$((x * 7))\n[3] echo \"the answer is $y\"\nthe answer is 42\n\
          [4] double() { echo $(($1 * 2)); }\n[5] double $y\n84\n[6] no_such_command\n\
          error: no_such_command: command not found\n[7] echo \"still $y\"\nstill 42\n"
@@ -70,30 +70,30 @@ async fn a_session_keeps_its_state_between_cells() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_web_app_is_looked_at_while_it_changes() {
+async fn the_example_web_preview_serves_a_changing_page() {
     let service = service().await;
     let mut command = example(&service, "web_preview").await;
     let certificate = service.certificate_file().unwrap();
-    let looks = move || {
+    let session = move || {
         let mut app = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut says = BufReader::new(app.stdout.take().unwrap()).lines();
-        let mut go_on = app.stdin.take().unwrap();
-        let url = says.next().unwrap().unwrap();
-        let look = || {
+        let mut output = BufReader::new(app.stdout.take().unwrap()).lines();
+        let mut input = app.stdin.take().unwrap();
+        let url = output.next().unwrap().unwrap();
+        let fetch = || {
             let curl = Command::new("curl").args(["-sSf", "--cacert"]).arg(&certificate).arg(&url).output();
-            let seen = curl.unwrap();
-            assert!(seen.status.success(), "{url}: {}", String::from_utf8_lossy(&seen.stderr));
-            String::from_utf8(seen.stdout).unwrap()
+            let page = curl.unwrap();
+            assert!(page.status.success(), "{url}: {}", String::from_utf8_lossy(&page.stderr));
+            String::from_utf8(page.stdout).unwrap()
         };
-        let first = look();
-        writeln!(go_on).unwrap();
-        let said = says.next().unwrap().unwrap();
-        let second = look();
-        writeln!(go_on).unwrap();
+        let first = fetch();
+        writeln!(input).unwrap();
+        let message = output.next().unwrap().unwrap();
+        let second = fetch();
+        writeln!(input).unwrap();
         assert!(app.wait().unwrap().success());
-        (first, said, second)
+        (first, message, second)
     };
-    let seen = tokio::task::spawn_blocking(looks).await.unwrap();
+    let seen = tokio::task::spawn_blocking(session).await.unwrap();
     let expected = ["<h1>first draft</h1>\n", "changed: look again", "<h1>second draft</h1>\n"];
     assert_eq!([seen.0, seen.1, seen.2], expected);
 }

@@ -1,14 +1,14 @@
-//! The agent, process 1 inside: not to be read, written, traced, signalled, starved or replaced.
+//! The agent, process 1 in the sandbox, cannot be read, written, traced, signalled, starved or replaced.
 
 use crate::{findings, in_sandbox};
 
-/// What anybody may see of any process; all else of process 1 is shut.
+/// The files of a process that everyone may read; all others of process 1 are closed.
 const PUBLIC: &str = "autogroup cgroup cmdline comm cpuset cpu_resctrl_groups ksm_stat ksm_merging_pages limits \
     loginuid mounts mountinfo oom_adj oom_score oom_score_adj sched schedstat sessionid stat statm status \
     uid_map gid_map projid_map setgroups wchan coredump_filter patch_state arch_status children timens_offsets";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_cannot_be_looked_into() {
+async fn the_agent_cannot_be_inspected() {
     in_sandbox(async |rig, id| {
         let script = format!(
             r#"
@@ -18,17 +18,17 @@ async fn it_cannot_be_looked_into() {
                 for my $name (@names) {{
                     my $path = "$dir/$name";
                     print "$path can be read\n" if !-d $path && !$public{{$name}} && open(my $file, '<', $path) && sysread($file, my $bytes, 1);
-                    print "$path leads somewhere\n" if defined readlink($path);
+                    print "$path is a readable link\n" if defined readlink($path);
                 }}
                 for my $name (qw(fd fdinfo map_files ns)) {{
                     opendir(my $inner, "$dir/$name") or next;
                     for (grep !/^\.\.?$/, readdir $inner) {{
-                        print "$dir/$name/$_ leads somewhere\n" if defined readlink("$dir/$name/$_");
+                        print "$dir/$name/$_ is a readable link\n" if defined readlink("$dir/$name/$_");
                     }}
                 }}
-                for my $way ("root/etc", "cwd/etc", "fd/3", "exe", "mem") {{
-                    print "$dir/$way opens\n" if open(my $file, '<', "$dir/$way") or opendir(my $inner, "$dir/$way");
-                    print "$dir/$way opens for writing\n" if sysopen(my $file, "$dir/$way", 2);
+                for my $entry ("root/etc", "cwd/etc", "fd/3", "exe", "mem") {{
+                    print "$dir/$entry opens\n" if open(my $file, '<', "$dir/$entry") or opendir(my $inner, "$dir/$entry");
+                    print "$dir/$entry opens for writing\n" if sysopen(my $file, "$dir/$entry", 2);
                 }}
             }}
             "#
@@ -38,12 +38,12 @@ async fn it_cannot_be_looked_into() {
     .await;
 }
 
-/// Its files in `/proc` belong to the sandbox's root, so some open for writing: what is written changes nothing.
+/// The agent's files in `/proc` belong to the sandbox's root, so some open for writing; writes have no effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn writing_to_its_files_changes_nothing() {
+async fn writes_to_the_agents_proc_files_have_no_effect() {
     in_sandbox(async |rig, id| {
         let pid = rig.host_pids(id).unwrap()[0];
-        let kept = || {
+        let files = || {
             [
                 "comm",
                 "oom_score_adj",
@@ -56,7 +56,7 @@ async fn writing_to_its_files_changes_nothing() {
             ]
             .map(|name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap())
         };
-        let before = kept();
+        let before = files();
         let script = r#"
             for my $name (qw(comm oom_score_adj oom_adj uid_map gid_map setgroups timerslack_ns loginuid)) {
                 for my $dir ('/proc/1', '/proc/1/task/1') {
@@ -67,19 +67,19 @@ async fn writing_to_its_files_changes_nothing() {
             }
         "#;
         findings(rig, id, script).await;
-        assert_eq!(kept(), before);
+        assert_eq!(files(), before);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_cannot_be_taken_over() {
+async fn the_agent_cannot_be_traced_or_limited() {
     in_sandbox(async |rig, id| {
         let script = format!(
             r#"
             use strict; use POSIX qw(:errno_h);
-            my $room = "\0" x 4096;
-            my $address = unpack('Q', pack('p', $room));
+            my $buffer = "\0" x 4096;
+            my $address = unpack('Q', pack('p', $buffer));
             my $vector = pack('QQ', $address, 16);
             my $pidfd = syscall({pidfd_open}, 1, 0);
             sub refused {{
@@ -92,7 +92,7 @@ async fn it_cannot_be_taken_over() {
             refused('process_vm_readv', {readv}, 1, $vector, 1, $vector, 1, 0);
             refused('process_vm_writev', {writev}, 1, $vector, 1, $vector, 1, 0);
             refused("pidfd_getfd $_", {getfd}, $pidfd, $_, 0) for 0 .. 20;
-            # Its limits: without descriptors, memory or processor time it could not serve any more.
+            # Its resource limits: without descriptors, memory or CPU time the agent could not work.
             my $limit = pack('QQ', 0, 0);
             refused("prlimit $_", {prlimit}, 1, $_, $limit, 0) for 0 .. 15;
             my $high = 1 | (1 << 32);
@@ -106,14 +106,14 @@ async fn it_cannot_be_taken_over() {
             prlimit = libc::SYS_prlimit64,
         );
         assert_eq!(findings(rig, id, &script).await, Vec::<String>::new());
-        // A command's own limits are its own matter.
+        // A command may lower its own limits.
         assert_eq!(rig.output(id, "ulimit -n 100; ulimit -n").await.unwrap(), "100\n");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_signal_moves_it() {
+async fn signals_do_not_affect_the_agent() {
     in_sandbox(async |rig, id| {
         let started = "cut -d' ' -f22 /proc/1/stat";
         let before = rig.output(id, started).await.unwrap();
@@ -127,15 +127,15 @@ async fn no_signal_moves_it() {
         );
         rig.perl(id, &script).await.unwrap();
         assert_eq!(rig.output(id, started).await.unwrap(), before);
-        // Its children begin without the signals that hang over it, and their ends are still seen.
+        // Its children start without pending signals, and their exit codes are still collected.
         assert_eq!(rig.output(id, "grep -c 'SigPnd:.*[1-9a-f]' /proc/self/status; sleep 0.01 & wait $!; echo $?").await.unwrap(), "0\n0\n");
     })
     .await;
 }
 
-/// As CVE-2019-5736 did with `runc`: the program that started what runs inside must not be replaced from inside.
+/// As in CVE-2019-5736 with `runc`: a sandbox must not replace the program that starts its processes.
 #[tokio::test(flavor = "multi_thread")]
-async fn its_program_cannot_be_replaced() {
+async fn the_agents_program_cannot_be_replaced() {
     in_sandbox(async |rig, id| {
         let pid = *rig.host_pids(id).unwrap().first().unwrap();
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
@@ -156,7 +156,7 @@ async fn its_program_cannot_be_replaced() {
                 print "$path replaced\n" if rename('/bin/true', $path);
                 print "$path linked\n" if link($path, '/dev/agent2') or link($path, '/workspace/agent2');
             }
-            # A process of our own that runs it opens the same file by another way.
+            # A process that runs the program has another link to the same file.
             my $pid = fork();
             if (!$pid) { close STDIN; close STDOUT; exec '/dev/sandbox-agent', '--connect', '/none'; exit 1 }
             for (1 .. 200) {
@@ -171,16 +171,25 @@ async fn its_program_cannot_be_replaced() {
     .await;
 }
 
-/// Who it is and what became of it, but for the time it was last read.
+/// Identity and metadata of a file, without its access time.
 fn fingerprint(file: &std::fs::File) -> (u64, u64, u64, i64, i64, i64, u32, u32) {
     use std::os::unix::fs::MetadataExt;
-    let it = file.metadata().unwrap();
-    (it.ino(), it.size(), it.nlink(), it.mtime_nsec(), it.ctime(), it.ctime_nsec(), it.mode(), it.uid())
+    let meta = file.metadata().unwrap();
+    (
+        meta.ino(),
+        meta.size(),
+        meta.nlink(),
+        meta.mtime_nsec(),
+        meta.ctime(),
+        meta.ctime_nsec(),
+        meta.mode(),
+        meta.uid(),
+    )
 }
 
-/// What the agent holds open is no way out for a command that is started "in" one of its descriptors (CVE-2024-21626).
+/// A command with one of the agent's descriptors as working directory does not reach the host (CVE-2024-21626).
 #[tokio::test(flavor = "multi_thread")]
-async fn its_descriptors_are_no_working_directory() {
+async fn the_agents_descriptors_are_not_usable_as_working_directory() {
     in_sandbox(async |rig, id| {
         let host = std::env::current_exe().unwrap();
         for number in 0..24 {
@@ -193,7 +202,7 @@ async fn its_descriptors_are_no_working_directory() {
             };
             let result =
                 rig.engine.sandbox("test", id).execute(request).await.unwrap().collect(10_000).await.unwrap();
-            // Its own `/proc` is where a command may be anyway.
+            // The sandbox's own `/proc` is accessible anyway.
             let harmless = result.exit_code.is_none() || result.stdout == "/proc\n";
             assert!(harmless, "descriptor {number}: {result:?}");
         }
@@ -202,9 +211,9 @@ async fn its_descriptors_are_no_working_directory() {
     .await;
 }
 
-/// It goes before its commands where they contend for a processor, and they get nothing of it.
+/// The agent has a higher CPU priority than its commands, which do not inherit it.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_runs_before_its_commands() {
+async fn the_agent_has_a_higher_priority_than_its_commands() {
     in_sandbox(async |rig, id| {
         let nice =
             |stat: &str| stat.rsplit(')').next().unwrap().split_whitespace().nth(16).unwrap().to_owned();

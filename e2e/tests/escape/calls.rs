@@ -1,4 +1,4 @@
-//! System calls: what a sandbox has no business with is refused whatever its arguments are.
+//! System calls: those that a sandbox does not need are refused with any arguments.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use e2e::Rig;
 
 use crate::{findings, in_sandbox};
 
-/// `(name, number, arguments in Perl)`. The arguments are such that the call would work, or come far, for the host's root.
+/// `(name, number, arguments in Perl)`. With these arguments the call would succeed, or nearly, for the host's root.
 fn forbidden() -> Vec<(&'static str, i64, &'static str)> {
     vec![
         ("mount tmpfs", libc::SYS_mount, "'none','/mnt','tmpfs',0,0"),
@@ -73,8 +73,8 @@ fn forbidden() -> Vec<(&'static str, i64, &'static str)> {
     ]
 }
 
-/// Prints a line for each call that did not end with EPERM or ENOSYS. A call that makes a process ends it at once.
-const TRY: &str = r#"
+/// Prints a line for each call that did not fail with EPERM or ENOSYS. A process created by a call exits immediately.
+const REFUSED: &str = r#"
 use strict; use POSIX qw(:errno_h :fcntl_h);
 open(my $ns, '<', '/proc/self/ns/net'); my $self_ns = fileno($ns);
 open(my $root, '<', '/'); my $root_fd = fileno($root);
@@ -87,8 +87,8 @@ sub refused {
 }
 "#;
 
-/// One call that is allowed closes the script: it must be told of, else the script tells nothing.
-async fn all_refused(rig: &Rig, id: &api::SandboxId, mut script: String) {
+/// The script ends with an allowed call, which must be reported: otherwise the script does not work.
+async fn assert_all_refused(rig: &Rig, id: &api::SandboxId, mut script: String) {
     write!(script, "refused('control',{});", libc::SYS_getppid).unwrap();
     let found = findings(rig, id, &script).await;
     assert!(found.len() == 1 && found[0].starts_with("control gave "), "{found:?}");
@@ -97,20 +97,20 @@ async fn all_refused(rig: &Rig, id: &api::SandboxId, mut script: String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_reach_the_host_are_refused() {
     in_sandbox(async |rig, id| {
-        let mut script = TRY.to_owned();
+        let mut script = REFUSED.to_owned();
         for (name, number, args) in forbidden() {
             let comma = if args.is_empty() { "" } else { "," };
             writeln!(script, "refused('{name}',{number}{comma}{args});").unwrap();
         }
-        all_refused(rig, id, script).await;
+        assert_all_refused(rig, id, script).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_namespace_can_be_made() {
+async fn no_namespace_can_be_created() {
     in_sandbox(async |rig, id| {
-        let mut script = TRY.to_owned();
+        let mut script = REFUSED.to_owned();
         for (name, flag) in [
             ("mount", libc::CLONE_NEWNS),
             ("cgroup", libc::CLONE_NEWCGROUP),
@@ -122,18 +122,18 @@ async fn no_namespace_can_be_made() {
             ("user and mount", libc::CLONE_NEWUSER | libc::CLONE_NEWNS),
         ] {
             writeln!(script, "refused('unshare {name}',{},{flag});", libc::SYS_unshare).unwrap();
-            // The call takes the low half of its first argument; a filter that looks at all of it must not be fooled.
+            // The kernel uses the low half of the first argument; a filter that compares all bits must not be bypassed.
             let clone = libc::SYS_clone;
             writeln!(script, "refused('clone {name}',{clone},{flag}|17,0,0,0,0);").unwrap();
             writeln!(script, "refused('clone high {name}',{clone},{flag}|17|(1<<32),0,0,0,0);").unwrap();
         }
         writeln!(script, "refused('unshare time',{},128);", libc::SYS_unshare).unwrap();
-        all_refused(rig, id, script).await;
+        assert_all_refused(rig, id, script).await;
     })
     .await;
 }
 
-/// A 32-bit program whose numbers mean other calls: `mkdir("x")` there is `getpid` here.
+/// In 32-bit programs the numbers mean other calls: 39 is `mkdir` there and `getpid` here.
 #[cfg(target_arch = "x86_64")]
 #[tokio::test(flavor = "multi_thread")]
 async fn other_calling_conventions_do_not_pass_the_filter() {
@@ -152,13 +152,13 @@ async fn other_calling_conventions_do_not_pass_the_filter() {
             open(my $file, '>', '/workspace/small') or die; print $file $elf . $text; close $file;
             chmod 0755, '/workspace/small';
             my $status = system('/workspace/small') & 127;
-            print "the 32-bit program made its directory\n" if -e '/workspace/i386';
+            print "the 32-bit program created its directory\n" if -e '/workspace/i386';
             print "the 32-bit program ended with $status\n" unless $status == 31 || $status == 11 || $? == -1;
-            # The x32 convention: the same numbers with a bit on top.
+            # The x32 convention: the same numbers with an additional bit.
             my $pid = fork();
             if (!$pid) {{ syscall(0x40000000 | 83, '/workspace/x32', 0755); exit 0 }}
             waitpid($pid, 0);
-            print "the x32 call made its directory\n" if -e '/workspace/x32';
+            print "the x32 call created its directory\n" if -e '/workspace/x32';
             "#
         );
         assert_eq!(findings(rig, id, &script).await, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Files and devices: the image's layers, the disk, `/dev`, `/proc`, `/sys`, and paths that pretend to lead elsewhere.
+//! Files and devices: the image's layers, the disk, `/dev`, `/proc`, `/sys`, and paths that might lead to the host.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use e2e::{RigOptions, rootfs, with_rig};
 use crate::{findings, in_sandbox};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_device_is_made_and_none_of_the_hosts_opens() {
+async fn no_device_can_be_created_or_opened() {
     in_sandbox(async |rig, id| {
         let script = r#"
             use strict;
@@ -20,20 +20,20 @@ async fn no_device_is_made_and_none_of_the_hosts_opens() {
             for my $dir ('/workspace', '/tmp', '/dev', '/dev/shm', '/root') {
                 for my $name (sort keys %devices) {
                     my ($type, $major, $minor) = @{$devices{$name}};
-                    print "$name made in $dir\n" if syscall($mknod, "$dir/node", $type | 0666, $major << 8 | $minor) == 0;
+                    print "$name created in $dir\n" if syscall($mknod, "$dir/node", $type | 0666, $major << 8 | $minor) == 0;
                     unlink "$dir/node";
                 }
             }
-            # All there is in /dev, and nothing else.
+            # The complete contents of /dev.
             my %known = map { $_ => 1 } qw(null zero full random urandom tty ptmx console pts/ptmx sandbox-agent);
             my $walk; $walk = sub {
                 my ($dir) = @_;
                 opendir(my $list, $dir) or return;
                 for my $path (map { "$dir/$_" } grep !/^\.\.?$/, readdir $list) {
                     my $name = substr($path, 5);
-                    if (-l $path) { print "$path leads to ", readlink $path, "\n" unless readlink($path) =~ m{^/proc/(self/fd(/[012])?|kcore)$|^pts/ptmx$} }
+                    if (-l $path) { print "$path links to ", readlink $path, "\n" unless readlink($path) =~ m{^/proc/(self/fd(/[012])?|kcore)$|^pts/ptmx$} }
                     elsif (-d $path) { $walk->($path) }
-                    else { print "$path is there\n" unless $known{$name} }
+                    else { print "$path exists\n" unless $known{$name} }
                 }
             };
             $walk->('/dev');
@@ -56,13 +56,13 @@ fn device_state() -> Vec<(u32, u32, i64)> {
     devices
         .iter()
         .map(|path| std::fs::metadata(path).unwrap())
-        .map(|it| (it.mode(), it.uid(), it.ctime()))
+        .map(|meta| (meta.mode(), meta.uid(), meta.ctime()))
         .collect()
 }
 
-/// Every file of the kernel's that a sandbox can open for writing is one it may write.
+/// No file of the kernel can be opened for writing.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_the_kernel_is_writable() {
+async fn no_kernel_file_is_writable() {
     in_sandbox(async |rig, id| {
         let script = r#"
             my $walk; $walk = sub {
@@ -70,7 +70,7 @@ async fn nothing_of_the_kernel_is_writable() {
                 opendir(my $list, $dir) or return;
                 for my $path (map { "$dir/$_" } grep !/^\.\.?$/, readdir $list) {
                     next if -l $path || $path =~ m{^/proc/\d+$};
-                    if (-d _) { $walk->($path); mkdir("$path/x") and print "$path takes a directory\n" }
+                    if (-d _) { $walk->($path); mkdir("$path/x") and print "a directory was created in $path\n" }
                     # A masked file is the null device.
                     elsif (!-c _) { print "$path\n" if sysopen(my $file, $path, 1 | 04000) }
                 }
@@ -83,7 +83,7 @@ async fn nothing_of_the_kernel_is_writable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hosts_secrets_are_masked() {
+async fn host_secrets_are_masked() {
     in_sandbox(async |rig, id| {
         let script = r#"
             for my $path (qw(/proc/kcore /proc/keys /proc/timer_list /proc/sched_debug /proc/interrupts /proc/latency_stats
@@ -92,9 +92,9 @@ async fn the_hosts_secrets_are_masked() {
                 if (-d $path) {
                     opendir(my $list, $path) or next;
                     my @inside = grep !/^\.\.?$/, readdir $list;
-                    print "$path holds @inside\n" if @inside;
+                    print "$path contains @inside\n" if @inside;
                 } else {
-                    print "$path says something\n" if sysopen(my $file, $path, 04000) and sysread($file, my $bytes, 1);
+                    print "$path is readable\n" if sysopen(my $file, $path, 04000) and sysread($file, my $bytes, 1);
                 }
             }
             if (open(my $symbols, '<', '/proc/kallsyms')) {
@@ -102,7 +102,7 @@ async fn the_hosts_secrets_are_masked() {
             }
         "#;
         assert_eq!(findings(rig, id, script).await, Vec::<String>::new());
-        // What tells of mounts tells nothing of the host's directories.
+        // The list of mounts does not contain the host's directories.
         let mounts = rig.output(id, "cat /proc/self/mountinfo").await.unwrap();
         for path in [rootfs().unwrap(), rig.data.clone(), rig.run.clone()] {
             let path = path.to_string_lossy();
@@ -112,9 +112,9 @@ async fn the_hosts_secrets_are_masked() {
     .await;
 }
 
-/// The layers are shared: what one sandbox does to its root file system is done on its own disk.
+/// The layers are shared: changes of a sandbox go to its own disk.
 #[tokio::test(flavor = "multi_thread")]
-async fn layers_stay_as_they_are() {
+async fn image_layers_are_not_modified() {
     let layer = rootfs().unwrap();
     let before = tree(&layer);
     in_sandbox(async |rig, id| {
@@ -129,7 +129,7 @@ async fn layers_stay_as_they_are() {
         ";
         rig.output(id, script).await.unwrap();
         assert_eq!(rig.output(id, "tail -n 1 /etc/passwd").await.unwrap(), "evil\n");
-        // A neighbour of the same image sees nothing of it.
+        // A neighbour with the same image does not see the changes.
         let other = rig.create().await.unwrap();
         assert_eq!(rig.output(&other, "tail -n 1 /etc/passwd; ls -d /usr/share").await.unwrap().lines().last(), Some("/usr/share"));
         assert!(!rig.output(&other, "cat /etc/passwd").await.unwrap().contains("evil"));
@@ -137,46 +137,46 @@ async fn layers_stay_as_they_are() {
     .await;
     let after = tree(&layer);
     let changed: Vec<_> =
-        before.iter().filter(|(path, seen)| after.get(*path) != Some(*seen)).map(|(path, _)| path).collect();
+        before.iter().filter(|(path, meta)| after.get(*path) != Some(*meta)).map(|(path, _)| path).collect();
     assert_eq!(changed, Vec::<&PathBuf>::new());
     assert_eq!(after.len(), before.len());
 }
 
-type Seen = (u64, i64, i64, i64, i64, u32, u32, u64);
+type Metadata = (u64, i64, i64, i64, i64, u32, u32, u64);
 
-/// Everything about every file but its bytes, which cannot change without a time that does.
-fn tree(root: &Path) -> BTreeMap<PathBuf, Seen> {
-    let mut seen = BTreeMap::new();
+/// The metadata of all files. Their contents cannot change without changing a time.
+fn tree(root: &Path) -> BTreeMap<PathBuf, Metadata> {
+    let mut found = BTreeMap::new();
     let mut left = vec![root.to_owned()];
     while let Some(dir) = left.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
-            let it = path.symlink_metadata().unwrap();
-            let what = (
-                it.size(),
-                it.mtime(),
-                it.mtime_nsec(),
-                it.ctime(),
-                it.ctime_nsec(),
-                it.mode(),
-                it.uid(),
-                it.nlink(),
+            let meta = path.symlink_metadata().unwrap();
+            let values = (
+                meta.size(),
+                meta.mtime(),
+                meta.mtime_nsec(),
+                meta.ctime(),
+                meta.ctime_nsec(),
+                meta.mode(),
+                meta.uid(),
+                meta.nlink(),
             );
-            if it.is_dir() {
+            if meta.is_dir() {
                 left.push(path.clone());
             }
-            seen.insert(path, what);
+            found.insert(path, values);
         }
     }
-    seen
+    found
 }
 
-/// Ways out of a root directory that have worked elsewhere. The host has a file that only the host can read.
+/// Known ways to leave a root directory. They are tested with a file that exists only on the host.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_path_leads_out() {
+async fn no_path_leads_to_the_host() {
     in_sandbox(async |rig, id| {
         let secret = rig.data.join("only-the-host");
-        std::fs::write(&secret, "a word of the host's").unwrap();
+        std::fs::write(&secret, "a secret of the host").unwrap();
         let script = format!(
             r#"
             my $secret = '{0}';
@@ -187,25 +187,25 @@ async fn no_path_leads_out() {
             mkdir '/workspace/jail'; mkdir '/workspace/jail/a';
             symlink('../../../../../../../..', '/workspace/up'); symlink('/proc/1/root', '/workspace/agent');
             push @roots, '/workspace/up', '/workspace/agent', '/workspace/jail/../../..';
-            sub look {{ my ($how) = @_; for (@roots) {{ print "$how: $_\n" if -e "$_$secret"; print "$how: $_ is the host's /\n" if -e "$_/.dockerenv-host" }} }}
-            look('as it is');
-            # Out of a chroot by a directory held open, then up.
+            sub search {{ my ($how) = @_; for (@roots) {{ print "$how: $_\n" if -e "$_$secret"; print "$how: $_ is the host's /\n" if -e "$_/.dockerenv-host" }} }}
+            search('unchanged root');
+            # Leave a chroot through an open directory.
             chdir '/workspace/jail'; chroot '/workspace/jail' or print "no chroot: $!\n";
             chdir $dir; chdir '..' for 1 .. 50; chroot '.';
-            look('after the chroot');
-            print "the new root is another one\n" unless -e '/dev/sandbox-agent';
+            search('after the chroot');
+            print "the root is not that of the sandbox\n" unless -e '/dev/sandbox-agent';
             "#,
             secret.canonicalize().unwrap().display()
         );
         assert_eq!(findings(rig, id, &script).await, Vec::<String>::new());
-        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "a word of the host's");
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "a secret of the host");
     })
     .await;
 }
 
-/// Mount points cannot be moved away and replaced by links, which the next start would then follow on the host.
+/// Mount points cannot be replaced by links, which the next start would follow on the host.
 #[tokio::test(flavor = "multi_thread")]
-async fn mount_points_stay_what_they_are() {
+async fn mount_points_cannot_be_replaced() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();
         let target = rig.data.join("target-of-a-link");
@@ -226,9 +226,9 @@ async fn mount_points_stay_what_they_are() {
     .await;
 }
 
-/// The overlay keeps its own notes in attributes that only the host's root may write; a forged one would open a layer.
+/// The overlay stores its metadata in attributes that only the host's root may write; forged ones would open a layer.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_overlays_notes_cannot_be_forged() {
+async fn overlay_attributes_cannot_be_forged() {
     in_sandbox(async |rig, id| {
         let script = r#"
             mkdir '/workspace/d'; open(my $f, '>', '/workspace/f'); close $f;
@@ -242,7 +242,7 @@ async fn the_overlays_notes_cannot_be_forged() {
             my ($file, $other, $name, $dir, $value, $target) = ('/workspace/f', 'trusted.x', 'user.overlay.opaque', '/etc', 'y', '/root');
             my $redirect = 'user.overlay.redirect';
             print "trusted.x set\n" if syscall(SETXATTR, $file, $other, $value, 1, 0) == 0;
-            # Attributes of users' own mean nothing to the overlay: the directory stays as it was.
+            # The overlay ignores attributes of the user namespace: the directory is unchanged.
             syscall(SETXATTR, $dir, $name, $value, 1, 0);
             syscall(SETXATTR, $dir, $redirect, $target, 5, 0);
             print "/etc is empty\n" unless -e '/etc/passwd';
@@ -255,7 +255,7 @@ async fn the_overlays_notes_cannot_be_forged() {
     .await;
 }
 
-/// What root makes inside belongs, on the host, to an id without rights.
+/// Files that the sandbox's root creates belong to an unprivileged id on the host.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_belong_to_the_sandboxs_ids() {
     in_sandbox(async |rig, id| {
@@ -264,11 +264,11 @@ async fn files_belong_to_the_sandboxs_ids() {
         let range = u64::from(rig.uid_base)..u64::from(rig.uid_base) + (1 << 26);
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         for path in ["workspace/f", "workspace/b", "workspace", "etc/passwd", "bin/bash", "tmp"] {
-            let it = std::fs::metadata(root.join(path)).unwrap();
-            assert!(range.contains(&it.uid().into()) && range.contains(&it.gid().into()), "{path}: {}:{}", it.uid(), it.gid());
+            let meta = std::fs::metadata(root.join(path)).unwrap();
+            assert!(range.contains(&meta.uid().into()) && range.contains(&meta.gid().into()), "{path}: {}:{}", meta.uid(), meta.gid());
         }
-        let it = std::fs::metadata(root.join("workspace/f")).unwrap();
-        assert_eq!((it.uid() % 65_536, it.gid() % 65_536), (33, 44));
+        let meta = std::fs::metadata(root.join("workspace/f")).unwrap();
+        assert_eq!((meta.uid() % 65_536, meta.gid() % 65_536), (33, 44));
     })
     .await;
 }

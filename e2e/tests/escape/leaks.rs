@@ -1,16 +1,16 @@
-//! Information about other sandboxes and the host's disks: nothing of it is in a file of `/proc` or `/sys`.
+//! No file of `/proc` or `/sys` has information about other sandboxes or the host's disks.
 
 use e2e::{RigOptions, with_rig};
 
 use crate::{findings, in_sandbox};
 
-/// Reads every readable file below `/proc` and `/sys`, by all links, and looks for the needles in names, links and contents.
-/// The last line says how many files were read.
+/// Reads every readable file below `/proc` and `/sys`, following links, and searches names, links and contents for the needles.
+/// The last line has the number of files read.
 const SEARCH: &str = r#"
     use strict; use Fcntl;
     my @needles = (NEEDLES);
     my (%seen, $read);
-    sub look {
+    sub search {
         my ($where, $text) = @_;
         for my $needle (@needles) { print "$needle in $where: $&\n" if $text =~ /.{0,40}$needle.{0,40}/ }
     }
@@ -21,19 +21,19 @@ const SEARCH: &str = r#"
         opendir(my $list, $dir) or next;
         for my $name (grep !/^\.\.?$/, readdir $list) {
             my $path = "$dir/$name";
-            # Leads to the files of the sandbox, or to this script.
+            # Links to the files of the sandbox or to this script.
             next if $path =~ m{^/proc/[^/]+/(root|cwd|exe|fd|map_files|task|mem|environ|cmdline)$};
-            look($path, $name);
-            if (-l $path) { look("link $path", readlink $path) }
+            search($path, $name);
+            if (-l $path) { search("link $path", readlink $path) }
             if (-d $path) { push @left, $path; next }
             next unless -f _ && sysopen(my $file, $path, O_RDONLY | O_NONBLOCK);
             my ($text, $bytes) = ('', '');
             $SIG{ALRM} = sub { die };
             eval { alarm 2; $text .= $bytes while sysread($file, $bytes, 65536) && length $text < 4_000_000; alarm 0 };
             alarm 0;
-            # The mount of the agent's program names the device of the host's file system, which is documented.
+            # The mount of the agent's program has the device of the host's file system, which is documented.
             $text =~ s/^.*sandbox-agent.*$//mg if $name =~ /^mount/;
-            look($path, $text);
+            search($path, $text);
             $read++;
         }
     }
@@ -41,7 +41,7 @@ const SEARCH: &str = r#"
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_file_of_the_kernel_tells_of_other_sandboxes_or_disks() {
+async fn no_kernel_file_shows_other_sandboxes_or_disks() {
     with_rig(RigOptions::default(), async |rig| {
         let (spy, victim) = (rig.create().await.unwrap(), rig.create().await.unwrap());
         rig.output(&victim, "dd if=/dev/urandom of=/workspace/busy bs=1M count=8 conv=fsync 2>/dev/null")
@@ -50,7 +50,7 @@ async fn no_file_of_the_kernel_tells_of_other_sandboxes_or_disks() {
         let data = std::fs::canonicalize(&rig.data).unwrap();
         let needles = [victim.as_str(), data.to_str().unwrap(), rig.run.to_str().unwrap(), "disk.img"];
         let needles: Vec<String> = needles.iter().map(|needle| format!("quotemeta('{needle}')")).collect();
-        // Any loop device, and the host's disks by the names that Linux gives them.
+        // Any loop device, and the usual names of the host's disks.
         let needles = format!("{}, '\\bloop\\d+', '\\b[sv]d[a-z]\\d*\\b', '\\bnvme\\d'", needles.join(", "));
         let found = findings(rig, &spy, &SEARCH.replace("NEEDLES", &needles)).await;
         let (read, leaks) = found.split_last().unwrap();
@@ -62,7 +62,7 @@ async fn no_file_of_the_kernel_tells_of_other_sandboxes_or_disks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_programs_need_of_sys_is_there() {
+async fn parts_of_sys_that_programs_need_exist() {
     in_sandbox(async |rig, id| {
         assert_eq!(
             rig.output(id, "ls /sys/class; ls /sys/class/net; cat /sys/class/net/lo/address").await.unwrap(),
@@ -75,7 +75,7 @@ async fn what_programs_need_of_sys_is_there() {
         if let Ok(enabled) = std::fs::read_to_string(huge) {
             assert_eq!(rig.output(id, &format!("cat {huge}")).await.unwrap(), enabled);
         }
-        // Covers cannot be written, removed or looked under.
+        // Covers cannot be written, removed or moved.
         for command in
             ["touch /sys/class/x", "umount /sys/block", "mount --move /sys/block /mnt", "rmdir /sys/block"]
         {
@@ -90,7 +90,7 @@ async fn what_programs_need_of_sys_is_there() {
                 .collect::<Vec<_>>(),
             ["cgroup"]
         );
-        // No cover makes a line in a list of disks.
+        // Covers do not appear in the list of file systems.
         assert!(!rig.output(id, "df 2>/dev/null").await.unwrap().contains("/sys/block"));
     })
     .await;

@@ -1,4 +1,4 @@
-//! The machine: cgroups and their limits, what the kernel offers to root, and what is left of the sandbox on the host.
+//! The host: cgroup limits, kernel settings, device requests, and crashes.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use e2e::Rig;
 
 use crate::{findings, in_sandbox};
 
-/// Its cgroup directory in a v1 hierarchy, or in the only one.
+/// The sandbox's cgroup directory, in a v1 hierarchy or in the v2 hierarchy.
 fn cgroup(rig: &Rig, id: &api::SandboxId, controller: &str) -> PathBuf {
     let root = Path::new("/sys/fs/cgroup");
     let below = Path::new(&rig.name).join(id.as_str());
@@ -40,7 +40,7 @@ async fn limits_cannot_be_raised() {
             my $walk; $walk = sub {
                 my ($dir) = @_;
                 opendir(my $list, $dir) or return;
-                if (mkdir "$dir/mine") { print "$dir takes a directory\n"; rmdir "$dir/mine" }
+                if (mkdir "$dir/mine") { print "a directory was created in $dir\n"; rmdir "$dir/mine" }
                 for my $path (map { "$dir/$_" } grep !/^\.\.?$/, readdir $list) {
                     next if -l $path;
                     if (-d _) { $walk->($path); next }
@@ -52,7 +52,7 @@ async fn limits_cannot_be_raised() {
         "#;
         assert_eq!(findings(rig, id, script).await, Vec::<String>::new());
         assert_eq!(limits(rig, id), before);
-        // The release agent would run on the host as its root.
+        // The release agent would run as root on the host.
         let agent = Path::new("/sys/fs/cgroup/memory/release_agent");
         assert!(!agent.exists() || std::fs::read_to_string(agent).unwrap().trim().is_empty());
     })
@@ -60,9 +60,9 @@ async fn limits_cannot_be_raised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn devices_are_limited_as_well() {
+async fn device_access_is_limited() {
     in_sandbox(async |rig, id| {
-        // On v2 a program in the kernel does this and cannot be read.
+        // On v2 a BPF program limits devices, which cannot be read back.
         let Ok(list) = std::fs::read_to_string(cgroup(rig, id, "devices").join("devices.list")) else {
             assert!(Path::new("/sys/fs/cgroup/cgroup.controllers").exists(), "no list on v1");
             return;
@@ -80,16 +80,16 @@ async fn devices_are_limited_as_well() {
                 "c 136:* ",
                 "c 10:200 ",
             ];
-            // Making a node is the kernel's to refuse, in a user namespace; opening one is not.
+            // In a user namespace the kernel refuses to create nodes, but not to open them.
             assert!(line.ends_with(" m") || harmless.iter().any(|known| line.starts_with(known)), "{line}");
         }
     })
     .await;
 }
 
-/// What would change the host, were it root's there: each is tried, and the host's value compared.
+/// Settings that the host's root could change: each is written from the sandbox, and the host's value is compared.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hosts_settings_stay() {
+async fn host_settings_cannot_be_changed() {
     in_sandbox(async |rig, id| {
         let files = [
             "/proc/sys/kernel/core_pattern",
@@ -114,13 +114,13 @@ async fn the_hosts_settings_stay() {
             .map(|file| format!("(echo c > {file}) 2>/dev/null && echo {file}; "))
             .collect();
         let result = rig.run(id, &script).await.unwrap();
-        assert_eq!(result.stdout, "", "written from inside");
+        assert_eq!(result.stdout, "", "writes succeeded");
         assert_eq!(state(), before);
     })
     .await;
 }
 
-/// Requests to the file system, the terminal and the random pool that are for the host's root.
+/// Requests to file systems, terminals and the random pool that require the host's root.
 #[tokio::test(flavor = "multi_thread")]
 async fn device_requests_are_refused() {
     in_sandbox(async |rig, id| {
@@ -133,22 +133,22 @@ async fn device_requests_are_refused() {
                 sysopen(my $file, $path, -d $path ? 0 : 2) or next;
                 my @list = @{$requests{$path}};
                 while (my ($name, $number) = splice @list, 0, 2) {
-                    my $room = "\0" x 64;
-                    print "$name on $path\n" if defined ioctl($file, $number, $room);
+                    my $buffer = "\0" x 64;
+                    print "$name on $path\n" if defined ioctl($file, $number, $buffer);
                 }
             }
-            # Files that nobody may change any more would outlive the sandbox's own limits.
+            # Immutable files could not be removed.
             open(my $file, '>', '/workspace/f'); my $flags = pack('l', 0x10);
-            print "made immutable\n" if defined ioctl($file, 0x40086602, $flags);
+            print "a file became immutable\n" if defined ioctl($file, 0x40086602, $flags);
         "#;
         assert_eq!(findings(rig, id, script).await, Vec::<String>::new());
     })
     .await;
 }
 
-/// A crash inside leaves nothing on the host: no core, and nobody is started for it.
+/// A crash leaves no core file and starts no core handler on the host.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_is_no_affair_of_the_hosts() {
+async fn a_crash_leaves_nothing_on_the_host() {
     in_sandbox(async |rig, id| {
         let result = rig.run(id, "ulimit -Hc; bash -c 'kill -SEGV $$'; echo $?; ls").await.unwrap();
         assert_eq!(result.stdout, "0\n139\n", "{result:?}");

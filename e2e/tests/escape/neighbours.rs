@@ -1,4 +1,4 @@
-//! Two sandboxes of one account on one host: neither sees, signals, reads or names anything of the other, nor of the host.
+//! Isolation between two sandboxes of one account, and from the host: processes, files, namespaces and user ids.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use e2e::{RigOptions, command, with_rig};
 use crate::in_sandbox;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_have_nothing_in_common() {
+async fn sandboxes_share_nothing() {
     with_rig(RigOptions::default(), async |rig| {
         let (left, right) = (rig.create().await.unwrap(), rig.create().await.unwrap());
         rig.output(&left, "echo mine > /workspace/f; echo mine > /tmp/f; echo mine > /dev/shm/f; sleep 1000 >/dev/null 2>&1 &").await.unwrap();
@@ -24,7 +24,7 @@ async fn they_have_nothing_in_common() {
         let (ours, theirs) = (ids_of(rig, &left), ids_of(rig, &right));
         assert!(ours.is_disjoint(&theirs), "{ours:?} {theirs:?}");
         for id in ours.union(&theirs) {
-            assert!(*id >= rig.uid_base, "an id of the host's: {id}");
+            assert!(*id >= rig.uid_base, "an id of the host: {id}");
         }
         for kind in ["user", "pid", "net", "mnt", "ipc", "uts", "cgroup"] {
             let (ours, theirs) = (namespace(rig, &left, kind), namespace(rig, &right, kind));
@@ -35,7 +35,7 @@ async fn they_have_nothing_in_common() {
     .await;
 }
 
-/// The host's user and group ids of all processes of a sandbox: real, effective, saved and of the file system.
+/// The user and group ids on the host of all processes of a sandbox: real, effective, saved and of the file system.
 fn ids_of(rig: &e2e::Rig, id: &api::SandboxId) -> BTreeSet<u32> {
     let pids = rig.host_pids(id).unwrap();
     assert!(!pids.is_empty());
@@ -56,12 +56,12 @@ fn namespace(rig: &e2e::Rig, id: &api::SandboxId, kind: &str) -> std::path::Path
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hosts_processes_are_out_of_reach() {
+async fn host_processes_are_not_reachable() {
     in_sandbox(async |rig, id| {
-        // All that a sandbox sees is itself.
+        // A sandbox sees only its own processes.
         let seen = rig.output(id, "ls -d /proc/[0-9]*").await.unwrap();
         assert!(seen.lines().count() <= 4, "{seen}");
-        // A child of ours, aimed at by its number on the host.
+        // A process of the host, addressed by its process id on the host.
         let mut target = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = target.id();
         let result = rig
@@ -77,29 +77,29 @@ async fn the_hosts_processes_are_out_of_reach() {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         target.kill().unwrap();
         target.wait().unwrap();
-        assert!(alive, "killed from inside: {result:?}");
-        assert!(state.contains("(sleep) S"), "stopped from inside: {state}");
+        assert!(alive, "killed from the sandbox: {result:?}");
+        assert!(state.contains("(sleep) S"), "stopped from the sandbox: {state}");
         assert_eq!(result.stdout, "");
     })
     .await;
 }
 
-/// Commands of one sandbox share it, and that is all: each is marked for itself, whatever it does to its environment.
+/// Each command has its own mark, its cgroup namespace, which it cannot remove.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_command_is_marked() {
+async fn each_command_has_its_own_mark() {
     in_sandbox(async |rig, id| {
         rig.output(id, "sleep 1000 >/dev/null 2>&1 &").await.unwrap();
         rig.output(id, "sleep 1000 >/dev/null 2>&1 &").await.unwrap();
         let marks = rig.host_pids(id).unwrap().into_iter().map(|pid| std::fs::read_link(format!("/proc/{pid}/ns/cgroup")).unwrap());
         let marks: BTreeSet<_> = marks.collect();
-        assert_eq!(marks.len(), 3, "the agent and two commands: {marks:?}; marks in the environment can be wiped off");
-        // Gone with its environment, its parent, its session and its group.
+        assert_eq!(marks.len(), 3, "expected different marks for the agent and two commands: {marks:?}");
+        // A process that leaves its environment, parent, session and process group.
         let escape = "perl -e 'use POSIX; for (1..3) { exit if fork; setsid() } %ENV = (); \
             exec {q(/usr/bin/perl)} (q(hidden), q(-e), q($0 = q(hidden); sleep 1000))' >/dev/null 2>&1 </dev/null & sleep 60";
         let request = api::ExecuteRequest { timeout_ms: 500, ..command(escape) };
         let result = rig.engine.sandbox("test", id).execute(request).await.unwrap().collect(10_000).await.unwrap();
         assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGKILL")), "{result:?}");
-        assert_eq!(rig.host_pids(id).unwrap().len(), 3, "somebody got away");
+        assert_eq!(rig.host_pids(id).unwrap().len(), 3, "a process escaped");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! The network: a sandbox has its own, and nothing listens to it there but itself.
+//! The network: a sandbox has its own network namespace and reaches no socket of the host.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -7,10 +7,10 @@ use e2e::Rig;
 
 use crate::{findings, in_sandbox};
 
-/// Every family, type and protocol: only Unix, TCP, UDP, ping, raw IP and route netlink sockets can be made. The errno of the others is
-/// that of a kernel without them.
+/// For all families, types and protocols, only Unix, TCP, UDP, ping, raw IP and route netlink sockets can be created. The others
+/// fail with the errno of a kernel without them.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_ordinary_sockets_can_be_made() {
+async fn only_common_sockets_can_be_created() {
     in_sandbox(async |rig, id| {
         let script = format!(
             r#"
@@ -32,13 +32,13 @@ async fn only_ordinary_sockets_can_be_made() {
             for my $family (0 .. 50) {{
                 for my $kind (0 .. 15) {{
                     for my $protocol (0 .. 300) {{
-                        # The call takes the low half of its arguments; a filter that looks at all of it must not be fooled.
+                        # The kernel uses the low half of the arguments; a filter that compares all bits must not be bypassed.
                         for my $high (0, 1 << 32, 0xffffffff << 32) {{
                             my $got = syscall({socket}, $family | $high, $kind | 02000000, $protocol);
                             my $errno = $got < 0 ? $! + 0 : 0;
                             POSIX::close($got) if $got >= 0;
                             my $expected = $high ? EAFNOSUPPORT : expected($family, $kind, $protocol);
-                            # Allowed by the filter: the kernel may still refuse the combination. -1: refused with any errno.
+                            # 0: allowed by the filter, but the kernel may refuse the combination. -1: refused with any errno.
                             next if $expected == 0 ? $errno != ENOSYS : $expected < 0 ? $errno : $errno == $expected;
                             print "family $family, type $kind, protocol $protocol, high $high: $errno\n" if $wrong++ < 20;
                         }}
@@ -56,37 +56,37 @@ async fn only_ordinary_sockets_can_be_made() {
     .await;
 }
 
-/// What programs commonly do with sockets still works, and their attempts at other protocols end as on a kernel without them.
+/// Common uses of sockets work, and other protocols fail as on a kernel without them.
 #[tokio::test(flavor = "multi_thread")]
-async fn ordinary_programs_find_the_sockets_they_need() {
+async fn common_programs_can_use_sockets() {
     in_sandbox(async |rig, id| {
         let script = r#"
             use Socket; use POSIX qw(:errno_h);
-            for my $made ([PF_INET, SOCK_STREAM, 0], [PF_INET, SOCK_STREAM, 6], [PF_INET6, SOCK_STREAM, 0], [PF_INET, SOCK_DGRAM, 17],
+            for my $allowed ([PF_INET, SOCK_STREAM, 0], [PF_INET, SOCK_STREAM, 6], [PF_INET6, SOCK_STREAM, 0], [PF_INET, SOCK_DGRAM, 17],
                 [PF_INET6, SOCK_DGRAM, 0], [PF_UNIX, SOCK_STREAM, 0], [PF_UNIX, SOCK_DGRAM, 0], [PF_UNIX, 5, 0], [16, SOCK_RAW, 0],
                 [16, SOCK_DGRAM, 0], [PF_INET, SOCK_RAW, 1], [PF_INET6, SOCK_RAW, 58], [PF_INET, SOCK_RAW, 255]) {
-                socket(my $socket, $made->[0], $made->[1] | 02004000, $made->[2]) or print "@$made: $!\n";
+                socket(my $socket, $allowed->[0], $allowed->[1] | 02004000, $allowed->[2]) or print "@$allowed: $!\n";
             }
             socketpair(my $left, my $right, PF_UNIX, SOCK_STREAM, 0) or print "pair: $!\n";
-            # Go listens by MPTCP first, PAM and sudo look for the audit system, ss for the diagnosis of sockets.
+            # Go tries MPTCP first, PAM and sudo the audit system, ss socket diagnosis.
             for my $other ([PF_INET, SOCK_STREAM, 262, EPROTONOSUPPORT], [16, SOCK_RAW, 9, EPROTONOSUPPORT], [16, SOCK_RAW, 4, EPROTONOSUPPORT],
                 [PF_INET, SOCK_STREAM, 132, EPROTONOSUPPORT], [PF_INET, 5, 0, 94], [17, SOCK_RAW, 0, EAFNOSUPPORT], [40, SOCK_STREAM, 0, EAFNOSUPPORT]) {
                 my ($family, $kind, $protocol, $expected) = @$other;
                 socket(my $socket, $family, $kind, $protocol) and print "@$other\n";
                 print "@$other: $!\n" if $! != $expected;
             }
-            # An echo by ICMP to itself, as ping does as root.
+            # An ICMP echo to itself, as ping sends it as root.
             socket(my $ping, PF_INET, SOCK_RAW, 1);
             my $sum = 0xffff - 0x0800 - 7 - 1;
             send($ping, pack('CCnnn', 8, 0, $sum, 7, 1), 0, sockaddr_in(0, inet_aton('127.0.0.1'))) or print "no echo sent: $!\n";
-            my $heard = 0;
-            while (!$heard) {
+            my $received = 0;
+            while (!$received) {
                 vec(my $wait = '', fileno($ping), 1) = 1;
                 last unless select($wait, undef, undef, 2);
                 recv($ping, my $packet, 100, 0);
-                $heard = unpack('x20 C', $packet) == 0;
+                $received = unpack('x20 C', $packet) == 0;
             }
-            print "no echo came back\n" unless $heard;
+            print "no echo received\n" unless $received;
         "#;
         assert_eq!(findings(rig, id, script).await, Vec::<String>::new());
         assert_eq!(rig.output(id, "getent hosts localhost >/dev/null; id -un; getent passwd root").await.unwrap().lines().next(), Some("root"));
@@ -95,9 +95,9 @@ async fn ordinary_programs_find_the_sockets_they_need() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_network_is_empty() {
+async fn the_network_of_a_sandbox_is_empty() {
     in_sandbox(async |rig, id| {
-        // Interfaces by three ways; no route, nothing of the host's sockets.
+        // No interface except lo, no routes, no sockets of the host.
         let devices =
             rig.output(id, "tail -n +3 /proc/net/dev | cut -d: -f1; ls /sys/class/net").await.unwrap();
         assert_eq!(devices.split_whitespace().collect::<Vec<_>>(), ["lo", "lo"]);
@@ -107,15 +107,15 @@ async fn its_network_is_empty() {
                 .unwrap(),
             ""
         );
-        // A raw socket hears what passes in this network: nothing. ICMP and TCP, since there are no packet sockets.
+        // Raw sockets receive nothing. ICMP and TCP, because packet sockets are refused.
         let script = r#"
             print "a packet socket\n" if socket(my $packet, 17, 3, 0x0300);
             socket(my $tcp, 2, 3, 6) or print "no raw socket, which is documented: $!\n";
             socket(my $raw, 2, 3, 1) or print "no raw socket, which is documented: $!\n";
             vec(my $wait = '', fileno($raw), 1) = 1;
             vec($wait, fileno($tcp), 1) = 1;
-            print "somebody's packet came by\n" if select($wait, undef, undef, 0.3);
-            # Changing the network takes a capability that is not there.
+            print "a packet was received\n" if select($wait, undef, undef, 0.3);
+            # Changes of the network need a capability that the sandbox does not have.
             socket(my $udp, 2, 2, 0);
             my $down = pack('a16 s x22', 'lo', 0);
             print "lo taken down\n" if defined ioctl($udp, 0x8914, $down);
@@ -126,7 +126,7 @@ async fn its_network_is_empty() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hosts_sockets_are_not_there() {
+async fn host_sockets_are_not_reachable() {
     in_sandbox(async |rig, id| {
         let tcp = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let port = tcp.local_addr().unwrap().port();
@@ -153,15 +153,15 @@ async fn the_hosts_sockets_are_not_there() {
             run = rig.run.display(),
         );
         assert_eq!(findings(rig, id, &script).await, Vec::<String>::new());
-        assert!(tcp.accept().is_err() && hidden.accept().is_err(), "somebody came through");
-        // No socket file of anybody's, the agent's above all.
+        assert!(tcp.accept().is_err() && hidden.accept().is_err(), "a connection reached the host");
+        // No socket file exists, not even the agent's.
         assert_eq!(rig.output(id, "find / -xdev -type s; find /dev /run /tmp -type s").await.unwrap(), "");
-        assert_still_ours(rig, id).await;
+        assert_link_works(rig, id).await;
     })
     .await;
 }
 
-/// The host's addresses but the loopback, as words of Perl.
+/// The host's addresses except loopback, as Perl strings.
 fn host_addresses() -> String {
     let table = std::fs::read_to_string("/proc/net/fib_trie").unwrap();
     let mut found: Vec<String> = Vec::new();
@@ -177,7 +177,7 @@ fn host_addresses() -> String {
     found.join(",")
 }
 
-/// The stream to the agent is the daemon's alone: it still carries.
-async fn assert_still_ours(rig: &Rig, id: &api::SandboxId) {
+/// The link to the agent still works.
+async fn assert_link_works(rig: &Rig, id: &api::SandboxId) {
     assert_eq!(rig.output(id, "echo ours").await.unwrap(), "ours\n");
 }

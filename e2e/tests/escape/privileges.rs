@@ -1,4 +1,4 @@
-//! Rights: what a command has, and that it gets no more by any of the usual ways.
+//! Privileges: the capabilities of a command, and the usual ways to gain more.
 
 use e2e::command;
 
@@ -18,7 +18,7 @@ async fn a_command_has_the_documented_capabilities() {
             "CapInh:\t{none}\nCapPrm:\t{mask}\nCapEff:\t{mask}\nCapBnd:\t{mask}\nCapAmb:\t{none}\nNoNewPrivs:\t1\nSeccomp:\t2\n"
         );
         assert_eq!(status, expected);
-        // They count in the sandbox's own user namespace only.
+        // They are valid only in the sandbox's own user namespace.
         let map = rig.output(id, "cat /proc/self/uid_map /proc/self/gid_map").await.unwrap();
         for line in map.lines() {
             let fields: Vec<u32> = line.split_whitespace().map(|field| field.parse().unwrap()).collect();
@@ -30,13 +30,13 @@ async fn a_command_has_the_documented_capabilities() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn set_user_id_programs_give_nothing() {
+async fn setuid_programs_and_file_capabilities_give_nothing() {
     in_sandbox(async |rig, id| {
         rig.output(id, "cp /bin/bash /workspace/b && chmod 6755 /workspace/b && chmod 755 /workspace && mkdir -m 777 /workspace/open").await.unwrap();
         let whoami = |program: &str| format!("setpriv --reuid 1000 --regid 1000 --clear-groups {program} -p -c 'id -u; id -g; grep CapEff /proc/self/status'");
         let expected = "1000\n1000\nCapEff:\t0000000000000000\n";
         assert_eq!(rig.output(id, &whoami("/workspace/b")).await.unwrap(), expected);
-        // Nor do capabilities written on a file, to a user or to root: what is documented, and all there are.
+        // File capabilities, the documented set and all, give nothing to a user or to root.
         let script = format!(
             r#"
             system('cp /usr/bin/perl /workspace/p');
@@ -64,7 +64,7 @@ async fn set_user_id_programs_give_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_regained() {
+async fn dropped_privileges_cannot_be_regained() {
     in_sandbox(async |rig, id| {
         let script = format!(
             r#"
@@ -104,9 +104,9 @@ async fn nothing_is_regained() {
     .await;
 }
 
-/// A command's environment is what its owner gave and the image says: nothing of the daemon's.
+/// The environment of a command comes from its owner and the image, not from the daemon.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_the_daemons_environment_comes_along() {
+async fn the_daemons_environment_is_not_inherited() {
     in_sandbox(async |rig, id| {
         // The test's own environment has these; cargo sets them.
         assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());

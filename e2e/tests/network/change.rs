@@ -7,9 +7,9 @@ use e2e::internet::StreamMode;
 use serde_json::{Value, json};
 
 use crate::guest::{Guest, python};
-use crate::{until, world};
+use crate::{shared_net, wait_until};
 
-const CUT_WITHIN: Duration = Duration::from_secs(1);
+const CUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A TLS connection that stays open until it is cut, and reports that.
 fn holds_tls(name: &str) -> String {
@@ -21,7 +21,7 @@ fn holds_tls(name: &str) -> String {
     ))
 }
 
-/// A download without end; reports when it stops.
+/// An endless download; reports when it stops.
 fn holds_stream(name: &str, port: u16) -> String {
     python(&format!(
         "s = tcp('{name}', {port}, 3); s.send(request('{name}')); s.recv(99)\nprint('begun', flush=True)\n\
@@ -40,13 +40,13 @@ fn holds_echo(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_allowed_no_more_is_cut() {
-    let world = world().await;
-    let (kept, goes) = (world.site("change-kept"), world.site("change-goes"));
-    for site in [&kept, &goes] {
-        world.internet.echo_at(site.address, 7).unwrap();
-        world.internet.stream_at(site.address, 8000, StreamMode::Drips).unwrap();
-        world.internet.stream_at(site.address, 2525, StreamMode::Greets).unwrap();
+async fn connections_that_become_forbidden_are_cut() {
+    let net = shared_net().await;
+    let (kept, removed) = (net.site("change-kept"), net.site("change-goes"));
+    for site in [&kept, &removed] {
+        net.internet.echo_at(site.address, 7).unwrap();
+        net.internet.stream_at(site.address, 8000, StreamMode::Endless).unwrap();
+        net.internet.stream_at(site.address, 2525, StreamMode::Greeting).unwrap();
     }
     let raw = |name: &str| {
         python(&format!(
@@ -54,69 +54,70 @@ async fn what_is_allowed_no_more_is_cut() {
              try:\n    print('closed' if not s.recv(9) else 'more')\nexcept ConnectionError:\n    print('cut')\nexcept TimeoutError:\n    print('still there')"
         ))
     };
-    let guest = world.strict(&[&kept.name, &goes.name]).await;
+    let guest = net.strict(&[&kept.name, &removed.name]).await;
     let holds = |name: &str| [holds_tls(name), holds_stream(name, 8000), holds_echo(name), raw(name)];
     let (mut stay, mut end) = (Vec::new(), Vec::new());
-    for (mine, theirs) in holds(&kept.name).iter().zip(&holds(&goes.name)) {
-        stay.push(guest.goes_on(mine).await);
-        end.push(guest.goes_on(theirs).await);
+    for (mine, theirs) in holds(&kept.name).iter().zip(&holds(&removed.name)) {
+        stay.push(guest.start(mine).await);
+        end.push(guest.start(theirs).await);
     }
     guest.patch(json!({ "allow": [kept.name] })).await;
     let begin = Instant::now();
     for (n, stream) in end.iter_mut().enumerate() {
-        let said = stream.next().await.unwrap().unwrap().data;
-        assert!(said == "cut" || said == "closed", "{n}: {said}");
+        let result = stream.next().await.unwrap().unwrap().data;
+        assert!(result == "cut" || result == "closed", "{n}: {result}");
     }
     // The client gives up half a second after the last answer.
-    assert!(begin.elapsed() < CUT_WITHIN + Duration::from_millis(700), "cut after {:?}", begin.elapsed());
-    guest.fails(&format!("curl -sS --max-time 5 https://{}/hello", goes.name)).await;
+    assert!(begin.elapsed() < CUT_TIMEOUT + Duration::from_millis(700), "cut after {:?}", begin.elapsed());
+    guest.fails(&format!("curl -sS --max-time 5 https://{}/hello", removed.name)).await;
     guest.output(&format!("curl -sS --max-time 5 https://{}/hello", kept.name)).await;
     for stream in &mut stay {
         let next = tokio::time::timeout(Duration::from_millis(300), stream.next()).await;
-        assert!(next.is_err(), "what is allowed still was cut: {next:?}");
+        assert!(next.is_err(), "a connection that is still allowed was cut: {next:?}");
     }
     // Added names work at once.
-    guest.patch(json!({ "allow": [kept.name, goes.name] })).await;
-    guest.output(&format!("curl -sS --max-time 5 https://{}/hello", goes.name)).await;
+    guest.patch(json!({ "allow": [kept.name, removed.name] })).await;
+    guest.output(&format!("curl -sS --max-time 5 https://{}/hello", removed.name)).await;
 }
 
 #[tokio::test]
-async fn from_open_to_closed_and_back() {
-    let world = world().await;
-    let (listed, other) = (world.site("turn-listed"), world.site("turn-other"));
+async fn a_change_between_allow_and_deny_takes_effect() {
+    let net = shared_net().await;
+    let (listed, other) = (net.site("turn-listed"), net.site("turn-other"));
     for site in [&listed, &other] {
-        world.internet.echo_at(site.address, 7).unwrap();
-        world.internet.stream_at(site.address, 8000, StreamMode::Drips).unwrap();
+        net.internet.echo_at(site.address, 7).unwrap();
+        net.internet.stream_at(site.address, 8000, StreamMode::Endless).unwrap();
     }
-    let guest = world.open().await;
+    let guest = net.open().await;
     let mut held = Vec::new();
     for hold in [holds_tls(&other.name), holds_stream(&other.name, 8000), holds_echo(&other.name)] {
-        held.push(guest.goes_on(&hold).await);
+        held.push(guest.start(&hold).await);
     }
     guest.patch(json!({ "default": "deny", "allow": [listed.name] })).await;
     let begin = Instant::now();
     for stream in &mut held[1..] {
-        let said = stream.next().await.unwrap().unwrap().data;
-        assert!(said == "cut" || said == "closed", "{said}");
+        let result = stream.next().await.unwrap().unwrap().data;
+        assert!(result == "cut" || result == "closed", "{result}");
     }
     assert!(begin.elapsed() < Duration::from_secs(4), "cut after {:?}", begin.elapsed());
-    let before = world.internet.seen().all(|packet| packet.to == std::net::IpAddr::from(other.address)).len();
+    let before =
+        net.internet.packets().all(|packet| packet.to == std::net::IpAddr::from(other.address)).len();
     guest.fails(&format!("curl -sS --max-time 5 http://{}/hello", other.name)).await;
     guest.fails(&format!("curl -sS --max-time 5 http://{}/hello", other.address)).await;
     guest.output(&format!("curl -sS --max-time 5 https://{}/hello", listed.name)).await;
-    assert_eq!(world.internet.seen().to(other.address).len(), before);
+    assert_eq!(net.internet.packets().to(other.address).len(), before);
     guest.patch(json!({ "default": "allow" })).await;
     guest.output(&format!("curl -sS --max-time 5 http://{}/hello", other.address)).await;
     guest.output(&format!("curl -sS --max-time 5 https://{}/hello", other.name)).await;
 }
 
 #[tokio::test]
-async fn it_is_shown_and_told() {
-    let world = world().await;
-    let site = world.site("shown");
-    let guest = Guest::new(&world, json!({ "default": "deny", "allow": [site.name] })).await;
-    let shown = async || guest.client.get(&guest.path("network")).await.unwrap().is(200).unwrap();
-    let network = shown().await;
+async fn policy_and_usage_are_shown_and_changes_are_events() {
+    let net = shared_net().await;
+    let site = net.site("shown");
+    let guest = Guest::new(&net, json!({ "default": "deny", "allow": [site.name] })).await;
+    let network_state = async || guest.client.get(&guest.path("network")).await.unwrap().is(200).unwrap();
+    let network = network_state().await;
     assert_eq!(network["egress"], json!({ "default": "deny", "allow": [site.name] }));
     guest
         .output(&format!(
@@ -124,18 +125,18 @@ async fn it_is_shown_and_told() {
             site.name
         ))
         .await;
-    until("the bytes are counted", Duration::from_secs(5), async || {
-        let usage = shown().await["usage"].clone();
+    wait_until("the bytes are counted", Duration::from_secs(5), async || {
+        let usage = network_state().await["usage"].clone();
         usage["bytesIn"].as_u64() >= Some(3_000_000) && usage["bytesOut"].as_u64() >= Some(100)
     })
     .await;
     guest.patch(json!({ "default": "allow", "allow": ["*.web.example"] })).await;
-    let network = shown().await;
+    let network = network_state().await;
     assert_eq!(network["egress"], json!({ "default": "allow", "allow": ["*.web.example"] }));
     let sandbox =
         guest.client.get(&format!("{}/{}", crate::SANDBOXES, guest.id)).await.unwrap().is(200).unwrap();
     assert_eq!(sandbox["network"]["egress"], network["egress"]);
-    let file = world.service.place.data.join("store.db");
+    let file = net.service.layout.data.join("store.db");
     let query =
         format!("select data from events where sandbox = '{}' and kind = 'network.changed'", guest.id);
     let output =
@@ -146,12 +147,12 @@ async fn it_is_shown_and_told() {
 
 /// A sandbox keeps its policy while it is paused, even if its processes are lost.
 #[tokio::test]
-async fn it_stays_over_a_pause() {
-    let world = world().await;
-    let (listed, other) = (world.site("pause-listed"), world.site("pause-other"));
-    let guest = world.strict(&[&listed.name]).await;
-    guest.order("pause").await;
-    guest.order("resume").await;
+async fn a_policy_survives_a_pause() {
+    let net = shared_net().await;
+    let (listed, other) = (net.site("pause-listed"), net.site("pause-other"));
+    let guest = net.strict(&[&listed.name]).await;
+    guest.post_empty("pause").await;
+    guest.post_empty("resume").await;
     let works = async || {
         guest.output(&format!("curl -sS --max-time 10 https://{}/hello", listed.name)).await;
         guest.fails(&format!("curl -sS --max-time 5 https://{}/hello", other.name)).await;
@@ -159,9 +160,9 @@ async fn it_stays_over_a_pause() {
     };
     works().await;
     // A change while paused is in force after resume.
-    guest.order("pause").await;
+    guest.post_empty("pause").await;
     guest.patch(json!({ "allow": [other.name] })).await;
-    guest.order("resume").await;
+    guest.post_empty("resume").await;
     guest.output(&format!("curl -sS --max-time 10 https://{}/hello", other.name)).await;
     guest.fails(&format!("curl -sS --max-time 5 https://{}/hello", listed.name)).await;
 }

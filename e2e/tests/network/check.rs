@@ -2,19 +2,21 @@
 
 use std::net::Ipv4Addr;
 
-use e2e::internet::Says;
+use e2e::internet::DnsAnswer;
 use serde_json::json;
 
 use crate::guest::Guest;
-use crate::world;
+use crate::shared_net;
 
 #[tokio::test]
-async fn verdicts_agree_with_what_happens() {
-    let world = world().await;
-    let (listed, other) = (world.site("check-listed"), world.site("check-other"));
-    let below = world.site("x.check-wild");
-    world.internet.names().set("check-private.web.example", Says::A(vec![Ipv4Addr::new(10, 99, 4, 4)], 60));
-    world.internet.names().set("check-dead.web.example", Says::Failure);
+async fn verdicts_of_egress_check_match_actual_traffic() {
+    let net = shared_net().await;
+    let (listed, other) = (net.site("check-listed"), net.site("check-other"));
+    let below = net.site("x.check-wild");
+    net.internet
+        .names()
+        .set("check-private.web.example", DnsAnswer::A(vec![Ipv4Addr::new(10, 99, 4, 4)], 60));
+    net.internet.names().set("check-dead.web.example", DnsAnswer::Failure);
     let allow = json!([
         listed.name,
         "*.check-wild.web.example",
@@ -43,19 +45,19 @@ async fn verdicts_agree_with_what_happens() {
     for (policy, strict) in
         [(json!({ "default": "deny", "allow": allow }), true), (json!({ "default": "allow" }), false)]
     {
-        let guest = Guest::new(&world, policy).await;
-        for (host, port, under_a_list, under_none) in &cases {
-            let expected = if strict { *under_a_list } else { *under_none };
+        let guest = Guest::new(&net, policy).await;
+        for (host, port, under_deny, under_allow) in &cases {
+            let expected = if strict { *under_deny } else { *under_allow };
             let scheme = if matches!(port, 443 | 8443) { "https" } else { "http" };
-            let happened =
+            let response =
                 guest.run(&format!("curl -sS -k --max-time 5 {scheme}://{host}:{port}/hello")).await;
-            let passed = happened["stdout"].as_str().unwrap().starts_with("hello");
-            assert_eq!(passed, expected, "{host}:{port} under {strict}: {happened}");
-            let program = world.service.program().unwrap();
+            let passed = response["stdout"].as_str().unwrap().starts_with("hello");
+            assert_eq!(passed, expected, "{host}:{port} under {strict}: {response}");
+            let program = net.service.program().unwrap();
             let mut program = program;
             let output =
                 program.args(["egress", "check", &guest.id, &format!("{host}:{port}")]).output().unwrap();
-            let said = format!(
+            let result = format!(
                 "{}{}",
                 String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&output.stderr)
@@ -63,13 +65,13 @@ async fn verdicts_agree_with_what_happens() {
             assert_eq!(
                 output.status.code(),
                 Some(i32::from(!expected)),
-                "{host}:{port} under {strict}: {said}"
+                "{host}:{port} under {strict}: {result}"
             );
-            assert!(!said.trim().is_empty());
+            assert!(!result.trim().is_empty());
         }
         guest.terminate().await;
     }
-    let output = world
+    let output = net
         .service
         .program()
         .unwrap()

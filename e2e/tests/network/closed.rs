@@ -6,23 +6,23 @@ use e2e::internet::{MACHINE, MACHINE_V6, OUTSIDE_V6};
 use serde_json::json;
 
 use crate::guest::Guest;
-use crate::{World, world};
+use crate::{TestNet, shared_net};
 
 const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
 /// Tests under both defaults.
-async fn under_both(world: &World, test: impl AsyncFn(&Guest<'_>)) {
-    let listed = world.internet.address().unwrap();
+async fn under_both(net: &TestNet, test: impl AsyncFn(&Guest<'_>)) {
+    let listed = net.internet.unused_address().unwrap();
     let name = format!("only-{listed}.web.example").replace("..", ".");
     for policy in [json!({ "default": "deny", "allow": [name] }), json!({ "default": "allow" })] {
-        let guest = Guest::new(world, policy).await;
+        let guest = Guest::new(net, policy).await;
         test(&guest).await;
         guest.terminate().await;
     }
 }
 
-/// Tries each protocol to each address, and reports those that pass. The sandbox's own loopback answers pings.
-fn tries(addresses: &[String], ports: &[u16]) -> String {
+/// Probes each protocol to each address, and reports those that pass. The sandbox's own loopback answers pings.
+fn probe(addresses: &[String], ports: &[u16]) -> String {
     format!(
         "for address in {addresses:?}:\n    for port in {ports:?}:\n        \
          try:\n            s = tcp(address, port, 2); s.send(request('a.web.example')); got = all_of(s)\n            \
@@ -36,9 +36,9 @@ fn tries(addresses: &[String], ports: &[u16]) -> String {
 }
 
 #[tokio::test]
-async fn the_metadata_service() {
-    let world = world().await;
-    under_both(&world, async |guest| {
+async fn the_metadata_service_is_closed() {
+    let net = shared_net().await;
+    under_both(&net, async |guest| {
         for url in [
             "http://169.254.169.254",
             "http://2852039166",
@@ -50,16 +50,16 @@ async fn the_metadata_service() {
                 .fails(&format!("curl -sS --max-time 5 -H 'Host: a.web.example' {url}/latest/meta-data/"))
                 .await;
         }
-        guest.was_told(&["closed-address"], &METADATA.to_string()).await;
-        assert_eq!(guest.python(&tries(&[METADATA.to_string()], &[80, 443, 53])).await, "");
-        world.saw_nothing_at(METADATA);
+        guest.wait_for_refusal(&["closed-address"], &METADATA.to_string()).await;
+        assert_eq!(guest.python(&probe(&[METADATA.to_string()], &[80, 443, 53])).await, "");
+        net.assert_no_packets_to(METADATA);
     })
     .await;
 }
 
 #[tokio::test]
-async fn private_and_reserved_ranges() {
-    let world = world().await;
+async fn private_and_reserved_ranges_are_closed() {
+    let net = shared_net().await;
     let addresses: Vec<Ipv4Addr> = [
         "10.0.0.1",
         "10.255.255.254",
@@ -82,20 +82,20 @@ async fn private_and_reserved_ranges() {
         .map(ToString::to_string)
         .chain(["224.0.0.1", "239.1.2.3", "255.255.255.255", "0.0.0.0", "240.0.0.1"].map(str::to_owned))
         .collect();
-    under_both(&world, async |guest| {
-        assert_eq!(guest.python(&tries(&listed, &[80, 443])).await, "");
-        guest.was_told(&["closed-address"], "10.0.0.1").await;
+    under_both(&net, async |guest| {
+        assert_eq!(guest.python(&probe(&listed, &[80, 443])).await, "");
+        guest.wait_for_refusal(&["closed-address"], "10.0.0.1").await;
         for address in &addresses {
-            world.saw_nothing_at(*address);
+            net.assert_no_packets_to(*address);
         }
-        assert_eq!(world.internet.seen().all(|packet| packet.to.is_multicast() && packet.to.is_ipv4()), []);
+        assert_eq!(net.internet.packets().all(|packet| packet.to.is_multicast() && packet.to.is_ipv4()), []);
     })
     .await;
 }
 
 #[tokio::test]
-async fn the_machine_itself() {
-    let world = world().await;
+async fn the_host_is_closed() {
+    let net = shared_net().await;
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
     let loopback = TcpListener::bind("127.0.0.1:0").unwrap();
     let datagrams = UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -105,18 +105,18 @@ async fn the_machine_itself() {
         listener.set_nonblocking(true).unwrap();
     }
     datagrams.set_nonblocking(true).unwrap();
-    let service = [world.service.address.port(), world.service.plain.port(), world.service.metrics.port()];
+    let service = [net.service.address.port(), net.service.plain.port(), net.service.metrics.port()];
     let ports: Vec<u16> = tcp.into_iter().chain([udp]).chain(service).chain([22, 15001, 15002]).collect();
     let gateways =
-        world.internet.machine().shell("ip -4 -o address show | awk '{print $4}' | cut -d/ -f1").unwrap();
+        net.internet.machine().shell("ip -4 -o address show | awk '{print $4}' | cut -d/ -f1").unwrap();
     let addresses: Vec<String> =
         gateways.lines().map(str::to_owned).chain(["127.0.0.2".to_owned()]).collect();
     assert!(MACHINE.iter().all(|own| addresses.contains(&own.to_string())), "{addresses:?}");
-    under_both(&world, async |guest| {
-        // Before the many tries, of which not every one becomes an event.
+    under_both(&net, async |guest| {
+        // Before the many probes, because not every refusal becomes an event.
         guest.fails(&format!("curl -sS --max-time 3 http://{}:{}/", MACHINE[1], tcp[0])).await;
-        guest.was_told(&["closed-address"], &MACHINE[1].to_string()).await;
-        assert_eq!(guest.python(&tries(&addresses, &ports)).await, "");
+        guest.wait_for_refusal(&["closed-address"], &MACHINE[1].to_string()).await;
+        assert_eq!(guest.python(&probe(&addresses, &ports)).await, "");
         for address in MACHINE {
             guest
                 .fails(&format!("curl -sS -k --max-time 3 https://{address}:{}/v1/health", service[0]))
@@ -130,15 +130,15 @@ async fn the_machine_itself() {
         }
     })
     .await;
-    assert!(everywhere.accept().is_err() && loopback.accept().is_err(), "somebody came through");
-    assert!(datagrams.recv(&mut [0; 9]).is_err(), "a datagram came through");
+    assert!(everywhere.accept().is_err() && loopback.accept().is_err(), "a connection reached the host");
+    assert!(datagrams.recv(&mut [0; 9]).is_err(), "a datagram reached the host");
 }
 
 /// The gateway serves DNS and nothing else.
 #[tokio::test]
-async fn the_gateway_gives_names_alone() {
-    let world = world().await;
-    under_both(&world, async |guest| {
+async fn the_gateway_serves_dns_only() {
+    let net = shared_net().await;
+    under_both(&net, async |guest| {
         let program = r#"
 gateway = open("/etc/resolv.conf").read().split()[1]
 open_ones = []
@@ -154,9 +154,9 @@ print(open_ones)
 }
 
 #[tokio::test]
-async fn ipv6() {
-    let world = world().await;
-    under_both(&world, async |guest| {
+async fn ipv6_is_closed() {
+    let net = shared_net().await;
+    under_both(&net, async |guest| {
         let addresses = OUTSIDE_V6.iter().chain(&MACHINE_V6).chain(&["ff02::1", "::1", "fe80::1", "64:ff9b::a9fe:a9fe", "2002:cb00:7101::1"]);
         for address in addresses {
             let program = format!(
@@ -185,7 +185,7 @@ print("sent")
 "#;
         assert_eq!(guest.python(program).await, "sent\n");
         assert_eq!(guest.python_without_seccomp(program).await, "sent\n");
-        assert_eq!(world.internet.seen().ipv6(), []);
+        assert_eq!(net.internet.packets().ipv6(), []);
     })
     .await;
 }

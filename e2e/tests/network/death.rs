@@ -1,4 +1,4 @@
-//! The daemon ends, is killed, or loses its rules: nothing opens, and everything works again afterwards.
+//! The daemon is stopped, is killed, or loses its firewall rules: nothing opens, and everything works again afterwards.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use e2e::internet::{Site, StreamMode, TCP, UDP};
 use e2e::service::ServiceOptions;
 
 use crate::guest::{Guest, python};
-use crate::{World, until};
+use crate::{TestNet, wait_until};
 
-/// Two sandboxes, one of each default, that continuously try closed destinations and record what they reach.
-struct Tries<'a> {
+/// Two sandboxes, one of each default, that continuously probe closed destinations.
+struct Probes<'a> {
     strict: Guest<'a>,
     open: Guest<'a>,
     listed: Site,
     other: Site,
 }
 
-impl<'a> Tries<'a> {
-    async fn new(world: &'a World) -> Self {
-        let (listed, other) = (world.site("death-listed"), world.site("death-other"));
+impl<'a> Probes<'a> {
+    async fn new(net: &'a TestNet) -> Self {
+        let (listed, other) = (net.site("death-listed"), net.site("death-other"));
         for site in [&listed, &other] {
-            world.internet.echo_at(site.address, 7).unwrap();
-            world.internet.stream_at(site.address, 2525, StreamMode::Greets).unwrap();
+            net.internet.echo_at(site.address, 7).unwrap();
+            net.internet.stream_at(site.address, 2525, StreamMode::Greeting).unwrap();
         }
-        let tries =
-            Self { strict: world.strict(&[&listed.name]).await, open: world.open().await, listed, other };
-        tries.works().await;
-        tries
+        let probes =
+            Self { strict: net.strict(&[&listed.name]).await, open: net.open().await, listed, other };
+        probes.works().await;
+        probes
     }
 
     async fn works(&self) {
@@ -53,8 +53,8 @@ impl<'a> Tries<'a> {
         }
     }
 
-    /// Starts the continuous tries, whether or not there is a daemon.
-    async fn go_on_trying(&self) {
+    /// Starts probes that continue without a daemon.
+    async fn start_probing(&self) {
         let program = format!(
             "while True:\n    for address in ('{}', '169.254.169.254', '10.99.5.5', '192.0.2.1', '192.168.77.20'):\n        \
              for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n            for port in (80, 7, 53, 443, 2525):\n                \
@@ -71,68 +71,73 @@ impl<'a> Tries<'a> {
         }
     }
 
-    async fn beats(&self) -> usize {
+    async fn beat_count(&self) -> usize {
         self.strict.output("cat /beat 2>/dev/null | wc -c").await.trim().parse().unwrap()
     }
 }
 
-async fn own_world() -> World {
-    World::new(ServiceOptions::default()).await
+async fn new_net() -> TestNet {
+    TestNet::new(ServiceOptions::default()).await
 }
 
 #[tokio::test]
-async fn killed_and_started_again() {
-    let world = own_world().await;
-    let tries = Tries::new(&world).await;
+async fn nothing_opens_while_the_daemon_is_killed() {
+    let net = new_net().await;
+    let probes = Probes::new(&net).await;
     // Only the sandbox under default deny from here on: traffic of the other would hide its leaks.
-    tries.open.terminate().await;
-    let other = world.site("death-unseen");
+    probes.open.terminate().await;
+    let other = net.site("death-unseen");
     let command = format!(
         "cat > /tries.py <<'END'\nimport socket\nwhile True:\n    for kind in (1, 2):\n        for port in (80, 7, 53, 443):\n            \
          try:\n                s = socket.socket(2, kind); s.settimeout(0.05); s.connect(('{}', port)); s.send(b'GET /hello HTTP/1.0\\r\\n\\r\\n')\n            \
          except OSError: pass\n    open('/beat', 'a').write('x')\nEND\nsetsid python3 /tries.py >/dev/null 2>&1 &",
         other.address
     );
-    tries.strict.output(&command).await;
+    probes.strict.output(&command).await;
     for round in 0..3 {
-        let before = tries.beats().await;
-        world.service.kill().unwrap();
+        let before = probes.beat_count().await;
+        net.service.kill().unwrap();
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        world.saw_nothing_at(other.address);
-        world.service.boot().await.unwrap();
-        let guest = Guest { world: &world, client: tries.strict.client.apart(), id: tries.strict.id.clone() };
-        let page = guest.output(&format!("curl -sS --max-time 10 https://{}/hello", tries.listed.name)).await;
+        net.assert_no_packets_to(other.address);
+        net.service.start_process().await.unwrap();
+        let guest = Guest {
+            net: &net,
+            client: probes.strict.client.with_own_connections(),
+            id: probes.strict.id.clone(),
+        };
+        let page =
+            guest.output(&format!("curl -sS --max-time 10 https://{}/hello", probes.listed.name)).await;
         assert!(page.starts_with("hello"), "round {round}");
         let after: usize = guest.output("cat /beat | wc -c").await.trim().parse().unwrap();
-        assert!(after > before + 2, "round {round}: it stopped trying");
-        world.saw_nothing_at(other.address);
+        assert!(after > before + 2, "round {round}: the probes stopped");
+        net.assert_no_packets_to(other.address);
     }
-    world.saw_nothing_at("169.254.169.254".parse::<IpAddr>().unwrap());
+    net.assert_no_packets_to("169.254.169.254".parse::<IpAddr>().unwrap());
 }
 
 #[tokio::test]
-async fn restarted_in_good_order() {
-    let world = own_world().await;
-    let tries = Tries::new(&world).await;
+async fn policies_work_after_a_clean_restart() {
+    let net = new_net().await;
+    let probes = Probes::new(&net).await;
     // A connection under default allow bypasses the daemon and survives.
     let holds = python(&format!(
         "s = tcp('{}', 2525, 30); s.recv(99)\nprint('begun', flush=True)\nwhile not os.path.exists('/go'): time.sleep(0.05)\n\
          s.send(b'x'); open('/got', 'w').write(str(s.recv(9)))",
-        tries.other.address
+        probes.other.address
     ));
     let command = format!("({holds}\n) > /begun 2>&1 &\nuntil grep -q begun /begun; do sleep 0.05; done");
-    tries.open.output(&command).await;
-    world.service.restart().await.unwrap();
-    let fresh = |guest: &Guest<'_>| (guest.client.apart(), guest.id.clone());
-    let [(client, id), (open_client, open_id)] = [fresh(&tries.strict), fresh(&tries.open)];
-    let tries = Tries {
-        strict: Guest { world: &world, client, id },
-        open: Guest { world: &world, client: open_client, id: open_id },
-        listed: tries.listed.clone(),
-        other: tries.other.clone(),
+    probes.open.output(&command).await;
+    net.service.restart().await.unwrap();
+    let reconnected = |guest: &Guest<'_>| (guest.client.with_own_connections(), guest.id.clone());
+    let [(client, id), (open_client, open_id)] = [reconnected(&probes.strict), reconnected(&probes.open)];
+    let probes = Probes {
+        strict: Guest { net: &net, client, id },
+        open: Guest { net: &net, client: open_client, id: open_id },
+        listed: probes.listed.clone(),
+        other: probes.other.clone(),
     };
-    tries.works().await;
-    tries
+    probes.works().await;
+    probes
         .open
         .output("touch /go; for n in $(seq 100); do [ -s /got ] && break; sleep 0.05; done; grep -q x /got")
         .await;
@@ -140,22 +145,22 @@ async fn restarted_in_good_order() {
 
 /// Another program flushes the firewall.
 #[tokio::test]
-async fn the_rules_are_taken_away() {
-    let world = own_world().await;
-    let tries = Tries::new(&world).await;
+async fn flushed_firewall_rules_are_restored() {
+    let net = new_net().await;
+    let probes = Probes::new(&net).await;
     for command in
         ["nft flush ruleset", "nft delete table inet $(nft list tables | awk '/sandboxd_/ {print $3}')"]
     {
-        world.internet.machine().shell(command).unwrap();
-        until("the rules are back", Duration::from_secs(2), async || {
-            world.internet.machine().shell("nft list tables").unwrap().contains("sandboxd_")
+        net.internet.machine().shell(command).unwrap();
+        wait_until("the rules are back", Duration::from_secs(2), async || {
+            net.internet.machine().shell("nft list tables").unwrap().contains("sandboxd_")
         })
         .await;
-        tries.works().await;
+        probes.works().await;
     }
-    // Each chain separately, while both try closed destinations.
-    tries.go_on_trying().await;
-    let shell = |command: &str| world.internet.machine().shell(command).unwrap();
+    // Each chain separately, while both sandboxes probe closed destinations.
+    probes.start_probing().await;
+    let shell = |command: &str| net.internet.machine().shell(command).unwrap();
     let table = shell("nft list tables | awk '/sandboxd_/ {print $3}'").trim().to_owned();
     let rules = |chain: &str| shell(&format!("nft list chain inet {table} {chain}")).lines().count();
     for chain in
@@ -163,21 +168,22 @@ async fn the_rules_are_taken_away() {
     {
         let before = rules(chain);
         shell(&format!("nft flush chain inet {table} {chain}"));
-        until(&format!("{chain} is back"), Duration::from_secs(2), async || rules(chain) == before).await;
+        wait_until(&format!("{chain} is back"), Duration::from_secs(2), async || rules(chain) == before)
+            .await;
     }
     // While the rules were missing, packets may have passed; now none do.
     let arrived = || {
-        let seen = world.internet.seen();
+        let seen = net.internet.packets();
         let closed = ["169.254.169.254", "10.99.5.5", "192.168.77.20"]
             .map(|address| address.parse::<IpAddr>().unwrap());
         let ports = [80, 7, 53, 443, 2525].into_iter();
         let ways = ports.flat_map(|port| [(UDP, port), (TCP, port)]);
-        ways.map(|(protocol, port)| closed.iter().map(|to| seen.at(*to, protocol, port)).sum::<u64>())
+        ways.map(|(protocol, port)| closed.iter().map(|to| seen.count(*to, protocol, port)).sum::<u64>())
             .sum::<u64>()
     };
-    let (before, beats) = (arrived(), tries.beats().await);
+    let (before, beat_count) = (arrived(), probes.beat_count().await);
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(arrived(), before);
-    assert!(tries.beats().await > beats, "nobody tried");
-    tries.works().await;
+    assert!(probes.beat_count().await > beat_count, "no probes were sent");
+    probes.works().await;
 }

@@ -1,12 +1,12 @@
-//! One sandbox uses all it can get; other sandboxes and the API are not affected.
+//! One sandbox floods the network; other sandboxes and the API are not affected.
 
 use std::time::{Duration, Instant};
 
 use crate::guest::{Guest, python};
-use crate::{SANDBOXES, world};
+use crate::{SANDBOXES, shared_net};
 
 /// Opens connections, as many at once as the sandbox's limits allow.
-fn opens(count: usize, target: &str, port: u16, sends: &str) -> String {
+fn open_connections(count: usize, target: &str, port: u16, sends: &str) -> String {
     python(&format!(
         "import resource, multiprocessing\nresource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)\n\
          def work(n):\n    held = []\n    for n in range({count} // 10):\n        try:\n            \
@@ -17,7 +17,7 @@ fn opens(count: usize, target: &str, port: u16, sends: &str) -> String {
 }
 
 /// The latency of a request of another sandbox, and of one to the API.
-async fn others_are_served(other: &Guest<'_>, name: &str) {
+async fn assert_others_are_served(other: &Guest<'_>, name: &str) {
     let end = Instant::now() + Duration::from_secs(6);
     while Instant::now() < end {
         let begin = Instant::now();
@@ -35,23 +35,23 @@ async fn others_are_served(other: &Guest<'_>, name: &str) {
 }
 
 #[tokio::test]
-async fn ten_thousand_connections() {
-    let world = world().await;
-    let (target, mine) = (world.site("flooded"), world.site("undisturbed"));
-    let other = world.strict(&[&mine.name]).await;
+async fn ten_thousand_connections_do_not_affect_others() {
+    let net = shared_net().await;
+    let (target, mine) = (net.site("flooded"), net.site("undisturbed"));
+    let other = net.strict(&[&mine.name]).await;
     for (guest, sends) in [
-        (world.strict(&[&target.name]).await, format!("request('{}', end='keep-alive')", target.name)),
-        (world.strict(&[&target.name]).await, "b''".to_owned()),
-        (world.open().await, format!("request('{}', end='keep-alive')", target.name)),
+        (net.strict(&[&target.name]).await, format!("request('{}', end='keep-alive')", target.name)),
+        (net.strict(&[&target.name]).await, "b''".to_owned()),
+        (net.open().await, format!("request('{}', end='keep-alive')", target.name)),
     ] {
-        let mut flood = guest.goes_on(&opens(10_000, &target.name, 80, &sends)).await;
-        others_are_served(&other, &mine.name).await;
+        let mut flood = guest.start(&open_connections(10_000, &target.name, 80, &sends)).await;
+        assert_others_are_served(&other, &mine.name).await;
         let held = flood.next().await.unwrap().unwrap().data;
         assert!(held.parse::<usize>().is_ok(), "{held}");
         // The flooding sandbox recovers.
-        crate::until("it is served again", Duration::from_secs(30), async || {
-            let said = guest.run(&format!("curl -sS --max-time 5 http://{}/hello", target.name)).await;
-            said["exitCode"] == 0
+        crate::wait_until("the sandbox is served again", Duration::from_secs(30), async || {
+            let result = guest.run(&format!("curl -sS --max-time 5 http://{}/hello", target.name)).await;
+            result["exitCode"] == 0
         })
         .await;
         guest.terminate().await;
@@ -59,11 +59,11 @@ async fn ten_thousand_connections() {
 }
 
 #[tokio::test]
-async fn a_flood_of_questions_and_datagrams() {
-    let world = world().await;
-    let (target, mine) = (world.site("asked-much"), world.site("still-served"));
+async fn floods_of_queries_and_datagrams_do_not_affect_others() {
+    let net = shared_net().await;
+    let (target, mine) = (net.site("asked-much"), net.site("still-served"));
     let (guest, other) =
-        (world.strict(&[&target.name, "*.much.example"]).await, world.strict(&[&mine.name]).await);
+        (net.strict(&[&target.name, "*.much.example"]).await, net.strict(&[&mine.name]).await);
     let program = r#"
 server = open("/etc/resolv.conf").read().split()[1]
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -79,10 +79,10 @@ while time.time() < end:
         except OSError: pass
 print(n)
 "#;
-    let mut flood = guest.goes_on(&python(program)).await;
-    others_are_served(&other, &mine.name).await;
+    let mut flood = guest.start(&python(program)).await;
+    assert_others_are_served(&other, &mine.name).await;
     assert!(flood.next().await.unwrap().is_some());
     // There is one event for each burst, not for each packet.
     assert!(guest.refusals().len() < 200, "{} events", guest.refusals().len());
-    assert!(world.service.log().len() < 4_000_000, "the log has {} bytes", world.service.log().len());
+    assert!(net.service.log().len() < 4_000_000, "the log has {} bytes", net.service.log().len());
 }

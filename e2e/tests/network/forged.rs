@@ -1,7 +1,7 @@
 //! Forged names, and addresses without a name: refused to a sandbox whose policy lists one host.
 
 use crate::guest::Guest;
-use crate::{World, world};
+use crate::{TestNet, shared_net};
 use e2e::internet::Site;
 
 /// One listed host, and one that is not.
@@ -12,9 +12,9 @@ struct Forger<'a> {
 }
 
 impl<'a> Forger<'a> {
-    async fn new(world: &'a World, name: &str) -> Self {
-        let (listed, other) = (world.site(&format!("{name}-listed")), world.site(&format!("{name}-other")));
-        let guest = world.strict(&[&listed.name]).await;
+    async fn new(net: &'a TestNet, name: &str) -> Self {
+        let (listed, other) = (net.site(&format!("{name}-listed")), net.site(&format!("{name}-other")));
+        let guest = net.strict(&[&listed.name]).await;
         // The address is learnt, so that this is not the reason of the refusal.
         assert!(
             guest
@@ -25,18 +25,18 @@ impl<'a> Forger<'a> {
         Self { guest, listed, other }
     }
 
-    /// A Python program must not receive a page of any server.
-    async fn gets_nothing(&self, program: &str) {
-        let said = self.guest.python(program).await;
-        assert!(!said.contains("hello host") && !said.contains("200"), "{program}: {said}");
-        self.guest.world.saw_nothing_at(self.other.address);
+    /// Runs a Python program that must not receive a page.
+    async fn assert_gets_nothing(&self, program: &str) {
+        let result = self.guest.python(program).await;
+        assert!(!result.contains("hello host") && !result.contains("200"), "{program}: {result}");
+        self.guest.net.assert_no_packets_to(self.other.address);
     }
 }
 
 #[tokio::test]
-async fn an_address_without_a_name() {
-    let world = world().await;
-    let Forger { guest, other, .. } = &Forger::new(&world, "bare").await;
+async fn an_address_without_a_name_is_refused() {
+    let net = shared_net().await;
+    let Forger { guest, other, .. } = &Forger::new(&net, "bare").await;
     let address = other.address;
     for url in [
         format!("http://{address}/hello"),
@@ -45,15 +45,15 @@ async fn an_address_without_a_name() {
     ] {
         guest.fails(&format!("curl -sS --max-time 10 {url}")).await;
     }
-    guest.was_told(&["no-name", "not-allowed", "unknown-address"], &address.to_string()).await;
-    world.saw_nothing_at(address);
+    guest.wait_for_refusal(&["no-name", "not-allowed", "unknown-address"], &address.to_string()).await;
+    net.assert_no_packets_to(address);
 }
 
 /// The client names a listed host and connects to another.
 #[tokio::test]
-async fn the_name_of_a_listed_host_for_another_address() {
-    let world = world().await;
-    let forger = Forger::new(&world, "borrowed").await;
+async fn a_listed_name_for_another_address_is_refused() {
+    let net = shared_net().await;
+    let forger = Forger::new(&net, "borrowed").await;
     let Forger { guest, listed, other } = &forger;
     for url in ["http", "https"] {
         let port = if url == "http" { 80 } else { 443 };
@@ -61,52 +61,52 @@ async fn the_name_of_a_listed_host_for_another_address() {
             "curl -sS -k --max-time 10 --resolve {0}:{port}:{1} {url}://{0}/hello",
             listed.name, other.address
         );
-        let said = guest.run(&command).await;
-        let page = said["stdout"].as_str().unwrap();
+        let result = guest.run(&command).await;
+        let page = result["stdout"].as_str().unwrap();
         // Refused, or connected to the named host: never to the address.
-        assert!(!page.contains(&format!("at={}", other.address)), "{said}");
+        assert!(!page.contains(&format!("at={}", other.address)), "{result}");
     }
-    guest.was_told(&["wrong-address"], &listed.name).await;
-    world.saw_nothing_at(other.address);
+    guest.wait_for_refusal(&["wrong-address"], &listed.name).await;
+    net.assert_no_packets_to(other.address);
     let s_client = format!(
         "openssl s_client -connect {}:443 -servername {} </dev/null 2>&1",
         other.address, listed.name
     );
     guest.fails(&s_client).await;
-    world.saw_nothing_at(other.address);
+    net.assert_no_packets_to(other.address);
 }
 
 /// The name of another host at the address of a listed one.
 #[tokio::test]
-async fn another_name_at_the_address_of_a_listed_host() {
-    let world = world().await;
-    let forger = Forger::new(&world, "shared").await;
+async fn an_unlisted_name_at_the_address_of_a_listed_host_is_refused() {
+    let net = shared_net().await;
+    let forger = Forger::new(&net, "shared").await;
     let Forger { guest, listed, other } = &forger;
-    let before = world.internet.web_log();
+    let before = net.internet.web_log();
     let tls = format!(
         "openssl s_client -connect {}:443 -servername {} </dev/null 2>&1",
         listed.address, other.name
     );
     guest.fails(&tls).await;
-    guest.was_told(&["not-allowed"], &other.name).await;
+    guest.wait_for_refusal(&["not-allowed"], &other.name).await;
     let http = format!("curl -sS --max-time 10 -H 'Host: {}' http://{}/hello", other.name, listed.name);
     guest.fails(&http).await;
-    let after = world.internet.web_log();
+    let after = net.internet.web_log();
     assert!(!after[before.len()..].contains(&format!("host={}", other.name)), "{after}");
-    world.saw_nothing_at(other.address);
+    net.assert_no_packets_to(other.address);
 }
 
 #[tokio::test]
-async fn no_name_at_the_address_of_a_listed_host() {
-    let world = world().await;
-    let forger = Forger::new(&world, "nameless").await;
+async fn a_request_without_a_name_at_a_listed_address_is_refused() {
+    let net = shared_net().await;
+    let forger = Forger::new(&net, "nameless").await;
     let Forger { guest, listed, .. } = &forger;
     let tls = format!("openssl s_client -connect {}:443 -noservername </dev/null 2>&1", listed.address);
     guest.fails(&tls).await;
-    guest.was_told(&["no-name"], &listed.address.to_string()).await;
+    guest.wait_for_refusal(&["no-name"], &listed.address.to_string()).await;
     for head in ["GET /hello HTTP/1.1", "GET /hello HTTP/1.0"] {
         forger
-            .gets_nothing(&format!(
+            .assert_gets_nothing(&format!(
                 "s = tcp('{}', 80); s.send(b'{head}\\r\\nAccept: */*\\r\\n\\r\\n'); print(all_of(s))",
                 listed.address
             ))
@@ -114,11 +114,11 @@ async fn no_name_at_the_address_of_a_listed_host() {
     }
 }
 
-/// Requests that name two hosts, of which servers and proxies may use different ones.
+/// Requests that name two hosts; servers and proxies may differ in which one they use.
 #[tokio::test]
-async fn two_names_in_one_request() {
-    let world = world().await;
-    let forger = Forger::new(&world, "two").await;
+async fn requests_that_name_two_hosts_are_refused() {
+    let net = shared_net().await;
+    let forger = Forger::new(&net, "two").await;
     let Forger { listed, other, .. } = &forger;
     let (good, evil) = (&listed.name, &other.name);
     for head in [
@@ -136,16 +136,16 @@ async fn two_names_in_one_request() {
         format!("CONNECT {evil}:443 HTTP/1.1\\r\\nHost: {evil}"),
     ] {
         let program = format!("s = tcp('{good}', 80); s.send(b'{head}\\r\\n\\r\\n'); print(all_of(s))");
-        let said = forger.guest.python(&program).await;
-        assert!(!said.contains(&format!("host={evil}")), "{head}: {said}");
-        world.saw_nothing_at(other.address);
+        let result = forger.guest.python(&program).await;
+        assert!(!result.contains(&format!("host={evil}")), "{head}: {result}");
+        net.assert_no_packets_to(other.address);
     }
 }
 
 #[tokio::test]
-async fn another_name_in_a_later_request() {
-    let world = world().await;
-    let forger = Forger::new(&world, "later").await;
+async fn an_unlisted_name_in_a_later_request_is_refused() {
+    let net = shared_net().await;
+    let forger = Forger::new(&net, "later").await;
     let Forger { guest, listed, other } = &forger;
     // After the answer to the first request, and pipelined.
     for wait in ["s.recv(9999)", "pass"] {
@@ -154,11 +154,11 @@ async fn another_name_in_a_later_request() {
              s.send(request('{1}', '/hello?stolen')); print(all_of(s))",
             listed.name, other.name
         );
-        let said = guest.python(&program).await;
-        assert!(!said.contains(&format!("host={}", other.name)), "{wait}: {said}");
+        let result = guest.python(&program).await;
+        assert!(!result.contains(&format!("host={}", other.name)), "{wait}: {result}");
     }
-    guest.was_told(&["name-changed"], &other.name).await;
-    assert!(!world.internet.web_log().contains(&format!("host={} sni= GET /hello?stolen", other.name)));
+    guest.wait_for_refusal(&["name-changed"], &other.name).await;
+    assert!(!net.internet.web_log().contains(&format!("host={} sni= GET /hello?stolen", other.name)));
     // A body that looks like a request is not one.
     let program = format!(
         "body = request('{1}'); s = tcp('{0}', 80)\n\
@@ -167,14 +167,14 @@ async fn another_name_in_a_later_request() {
         listed.name, other.name
     );
     assert!(guest.python(&program).await.contains("taken"));
-    world.saw_nothing_at(other.address);
+    net.assert_no_packets_to(other.address);
 }
 
 /// Request smuggling: two lengths, a length and chunks, invalid chunks.
 #[tokio::test]
-async fn a_request_hidden_in_a_body() {
-    let world = world().await;
-    let forger = Forger::new(&world, "smuggled").await;
+async fn smuggled_requests_are_refused() {
+    let net = shared_net().await;
+    let forger = Forger::new(&net, "smuggled").await;
     let Forger { listed, other, .. } = &forger;
     for head in [
         "Content-Length: 4\\r\\nTransfer-Encoding: chunked",
@@ -190,17 +190,17 @@ async fn a_request_hidden_in_a_body() {
              print(all_of(s))",
             listed.name, other.name
         );
-        let said = forger.guest.python(&program).await;
-        assert!(!said.contains(&format!("host={}", other.name)), "{head}: {said}");
+        let result = forger.guest.python(&program).await;
+        assert!(!result.contains(&format!("host={}", other.name)), "{head}: {result}");
     }
-    assert!(!world.internet.web_log().contains(&format!("host={} sni= GET /hello?hidden", other.name)));
+    assert!(!net.internet.web_log().contains(&format!("host={} sni= GET /hello?hidden", other.name)));
 }
 
 /// Names inside TLS are invisible (documented); those in HTTP/2 without TLS are checked.
 #[tokio::test]
-async fn http2_in_the_clear() {
-    let world = world().await;
-    let forger = Forger::new(&world, "prior").await;
+async fn unlisted_names_in_cleartext_http2_are_refused() {
+    let net = shared_net().await;
+    let forger = Forger::new(&net, "prior").await;
     let Forger { guest, listed, other } = &forger;
     guest
         .fails(&format!(
@@ -211,5 +211,5 @@ async fn http2_in_the_clear() {
     guest
         .fails(&format!("curl -sS --max-time 10 --http2-prior-knowledge http://{}/hello", other.address))
         .await;
-    world.saw_nothing_at(other.address);
+    net.assert_no_packets_to(other.address);
 }

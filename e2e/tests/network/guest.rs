@@ -1,4 +1,4 @@
-//! A sandbox of the test, and its refusals.
+//! A sandbox of a test and its refusal events.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
-use crate::{SANDBOXES, World, text};
+use crate::{SANDBOXES, TestNet, text};
 
 /// The variables that point programs to the certificate authority.
 const AUTHORITY: &str = "/authority.pem";
@@ -22,22 +22,22 @@ const AUTHORITY_NAMES: [&str; 6] = [
     "npm_config_cafile",
 ];
 /// Events are recorded with a short delay.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Guest<'a> {
-    pub world: &'a World,
+    pub net: &'a TestNet,
     pub client: Client,
     pub id: String,
 }
 
 impl<'a> Guest<'a> {
-    pub async fn new(world: &'a World, egress: Value) -> Self {
-        let client = world.service.account().await.unwrap();
-        Self::of(world, client, egress).await
+    pub async fn new(net: &'a TestNet, egress: Value) -> Self {
+        let client = net.service.account().await.unwrap();
+        Self::of(net, client, egress).await
     }
 
     /// Another sandbox of the same account.
-    pub async fn of(world: &'a World, client: Client, egress: Value) -> Self {
+    pub async fn of(net: &'a TestNet, client: Client, egress: Value) -> Self {
         let env: serde_json::Map<String, Value> =
             AUTHORITY_NAMES.iter().map(|name| ((*name).to_owned(), json!(AUTHORITY))).collect();
         let body = json!({
@@ -49,8 +49,8 @@ impl<'a> Guest<'a> {
             "network": { "egress": egress },
         });
         let sandbox = client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap();
-        let guest = Self { world, client, id: text(&sandbox["id"]) };
-        let authority = std::fs::read_to_string(world.internet.authority()).unwrap();
+        let guest = Self { net, client, id: text(&sandbox["id"]) };
+        let authority = std::fs::read_to_string(net.internet.authority()).unwrap();
         guest.output(&format!("cat > {AUTHORITY} <<'END'\n{authority}END")).await;
         guest
     }
@@ -74,7 +74,7 @@ impl<'a> Guest<'a> {
     /// The output of a command that must fail.
     pub async fn fails(&self, command: &str) -> String {
         let result = self.run(command).await;
-        assert_ne!(result["exitCode"], 0, "{command} got through: {result}");
+        assert_ne!(result["exitCode"], 0, "{command} succeeded: {result}");
         format!("{}{}", text(&result["stdout"]), text(&result["stderr"]))
     }
 
@@ -86,7 +86,7 @@ impl<'a> Guest<'a> {
     /// A Python program in the sandbox's namespaces, without its system call filter and with all capabilities: for frames that
     /// no program inside can send, so that the packet filter is tested alone.
     pub async fn python_without_seccomp(&self, program: &str) -> String {
-        let pid_file = self.world.service.place.run.join("sandboxes").join(&self.id).join("first.pid");
+        let pid_file = self.net.service.layout.run.join("sandboxes").join(&self.id).join("first.pid");
         let pid = std::fs::read_to_string(pid_file).unwrap();
         let mut child = tokio::process::Command::new("nsenter")
             .args(["--target", pid.trim(), "--net", "--mount", "--pid", "python3", "-"])
@@ -104,9 +104,9 @@ impl<'a> Guest<'a> {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A command that keeps running; its first line has arrived.
-    pub async fn goes_on(&self, command: &str) -> Events {
-        let client = self.client.apart();
+    /// Starts a command and waits for its first line, `begun`.
+    pub async fn start(&self, command: &str) -> Events {
+        let client = self.client.with_own_connections();
         let body = json!({ "command": command, "timeoutMs": 55_000 });
         let call = client.call(Method::POST, &self.path("execute")).json(&body);
         let mut events = call.stream().await.unwrap();
@@ -120,8 +120,8 @@ impl<'a> Guest<'a> {
         call.json(&json!({ "egress": egress })).send().await.unwrap().is(200).unwrap();
     }
 
-    pub async fn order(&self, verb: &str) {
-        self.client.order(&self.path(verb)).await.unwrap().is(200).unwrap();
+    pub async fn post_empty(&self, verb: &str) {
+        self.client.post_empty(&self.path(verb)).await.unwrap().is(200).unwrap();
     }
 
     pub async fn terminate(&self) {
@@ -134,7 +134,7 @@ impl<'a> Guest<'a> {
             "select data from events where sandbox = '{}' and kind = 'network.refused' order by sequence",
             self.id
         );
-        let file = self.world.service.place.data.join("store.db");
+        let file = self.net.service.layout.data.join("store.db");
         let output =
             std::process::Command::new("sqlite3").arg("-readonly").arg(file).arg(query).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -143,20 +143,23 @@ impl<'a> Guest<'a> {
     }
 
     /// Waits for an event with one of these reasons, about a name or an address.
-    pub async fn was_told(&self, reasons: &[&str], about: &str) {
+    pub async fn wait_for_refusal(&self, reasons: &[&str], about: &str) {
         let begin = Instant::now();
         loop {
-            let told = self.refusals();
-            let fits = |event: &&Value| {
+            let refusals = self.refusals();
+            let matches = |event: &&Value| {
                 reasons.iter().any(|reason| event["reason"] == *reason)
                     && [&event["name"], &event["address"]].iter().any(|of| **of == about)
             };
-            if let Some(event) = told.iter().find(fits) {
+            if let Some(event) = refusals.iter().find(matches) {
                 let message = event["message"].as_str().unwrap_or_default();
                 assert!(!message.is_empty() && event["count"].as_u64() >= Some(1), "{event}");
                 return;
             }
-            assert!(begin.elapsed() < TOLD_WITHIN, "no event {reasons:?} about {about} among {told:#?}");
+            assert!(
+                begin.elapsed() < EVENT_TIMEOUT,
+                "no event {reasons:?} about {about} among {refusals:#?}"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -169,10 +172,10 @@ pub fn python(program: &str) -> String {
 
 const PRELUDE: &str = r#"
 import os, random, socket, ssl, struct, sys, time
-def tcp(address, port, patience=5):
-    return socket.create_connection((address, port), timeout=patience)
+def tcp(address, port, timeout=5):
+    return socket.create_connection((address, port), timeout=timeout)
 def all_of(stream):
-    """What comes until the other end closes; a reset is told apart."""
+    """All data until the peer closes; a reset or timeout is marked."""
     got = b""
     try:
         while chunk := stream.recv(65536):
@@ -185,7 +188,7 @@ def all_of(stream):
 def request(host, path="/hello", end="close"):
     return f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: {end}\r\n\r\n".encode()
 def hello(name):
-    """The first bytes of a TLS client that wants this name."""
+    """The ClientHello of a TLS client for this name."""
     context = ssl.create_default_context()
     into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
     if name is None:

@@ -2,10 +2,10 @@
 
 use e2e::internet::Site;
 
-use crate::world;
+use crate::shared_net;
 
 /// Sends a ClientHello and reports the answer: a TLS record (22), an alert (21), or nothing.
-fn sends(name: &str, address: &str, how: &str) -> String {
+fn client_hello(name: &str, address: &str, how: &str) -> String {
     format!(
         "h = hello('{name}'); s = tcp('{address}', 443, 20); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)\n\
          def send():\n    {}\n\
@@ -20,25 +20,25 @@ const RECORDS: &str = "body = h[5:]\n\
     for at in range(0, len(body), SIZE)))";
 
 #[tokio::test]
-async fn in_pieces_and_slowly() {
-    let world = world().await;
-    let (Site { name, address }, other) = (world.site("pieces-listed"), world.site("pieces-other"));
-    let guest = world.strict(&[&name]).await;
+async fn fragmented_and_slow_hellos_are_accepted() {
+    let net = shared_net().await;
+    let (Site { name, address }, other) = (net.site("pieces-listed"), net.site("pieces-other"));
+    let guest = net.strict(&[&name]).await;
     let by_bytes = "for at in range(len(h)):\n    s.sendall(h[at:at + 1])";
     let slowly = "for at in range(0, len(h), 100):\n    s.sendall(h[at:at + 100]); time.sleep(0.3)";
     let tiny = RECORDS.replace("SIZE", "7");
     let large = RECORDS.replace("SIZE", "100");
     for how in ["s.sendall(h)", by_bytes, slowly, large.as_str(), tiny.as_str()] {
-        let said = guest.python(&sends(&name, &name, how)).await;
-        assert_eq!(said, "22\n", "{how}");
+        let result = guest.python(&client_hello(&name, &name, how)).await;
+        assert_eq!(result, "22\n", "{how}");
         // The same with another name: no answer, and nothing arrives.
-        let said = guest.python(&sends(&other.name, &name, how)).await;
-        assert_eq!(said, "nothing\n", "{how}");
-        let said = guest.python(&sends(&name, &other.address.to_string(), how)).await;
-        assert!(said == "nothing\n" || !address.is_unspecified(), "{how}");
+        let result = guest.python(&client_hello(&other.name, &name, how)).await;
+        assert_eq!(result, "nothing\n", "{how}");
+        let result = guest.python(&client_hello(&name, &other.address.to_string(), how)).await;
+        assert!(result == "nothing\n" || !address.is_unspecified(), "{how}");
     }
-    guest.was_told(&["not-allowed"], &other.name).await;
-    world.saw_nothing_at(other.address);
+    guest.wait_for_refusal(&["not-allowed"], &other.name).await;
+    net.assert_no_packets_to(other.address);
     // HTTP requests too.
     let slow_request = format!(
         "s = tcp('{name}', 80, 20)\nfor byte in request('{name}'):\n    s.send(bytes([byte])); time.sleep(0.01)\nprint(all_of(s))"
@@ -47,11 +47,11 @@ async fn in_pieces_and_slowly() {
 }
 
 #[tokio::test]
-async fn what_is_broken_or_never_ends() {
-    let world = world().await;
-    let Site { name, .. } = world.site("broken-listed");
-    let other = world.site("broken-other");
-    let guest = world.strict(&[&name]).await;
+async fn invalid_and_endless_hellos_are_refused() {
+    let net = shared_net().await;
+    let Site { name, .. } = net.site("broken-listed");
+    let other = net.site("broken-other");
+    let guest = net.strict(&[&name]).await;
     for how in [
         // Wrong lengths.
         "s.sendall(h[:3] + b'\\xff\\xff' + h[5:])",
@@ -64,10 +64,10 @@ async fn what_is_broken_or_never_ends() {
         "s.sendall(h[:20]); s.shutdown(socket.SHUT_WR)",
         "s.sendall(os.urandom(100000))",
     ] {
-        let said = guest.python(&sends(&name, &other.address.to_string(), how)).await;
-        assert!(said == "nothing\n" || said == "21\n", "{how}: {said}");
+        let result = guest.python(&client_hello(&name, &other.address.to_string(), how)).await;
+        assert!(result == "nothing\n" || result == "21\n", "{how}: {result}");
     }
-    world.saw_nothing_at(other.address);
+    net.assert_no_packets_to(other.address);
     // Many incomplete handshakes do not delay other clients.
     let holds = format!(
         "held = [tcp('{name}', 443) for n in range(300)]\n[s.send(hello('{name}')[:40]) for s in held]\n\
@@ -85,16 +85,16 @@ async fn what_is_broken_or_never_ends() {
 
 /// A silent connection is closed eventually.
 #[tokio::test]
-async fn silence() {
-    let world = world().await;
-    let other = world.site("silent-other");
-    let Site { name, .. } = world.site("silent-listed");
-    let guest = world.strict(&[&name]).await;
+async fn a_silent_connection_is_closed() {
+    let net = shared_net().await;
+    let other = net.site("silent-other");
+    let Site { name, .. } = net.site("silent-listed");
+    let guest = net.strict(&[&name]).await;
     let program = format!(
         "s = tcp('{}', 443, 45)\nt = time.time()\ngot = all_of(s)\nprint(got, time.time() - t)",
         other.address
     );
-    let said = guest.python(&program).await;
-    assert!(!said.contains("silence"), "{said}");
-    world.saw_nothing_at(other.address);
+    let result = guest.python(&program).await;
+    assert!(!result.contains("silence"), "{result}");
+    net.assert_no_packets_to(other.address);
 }

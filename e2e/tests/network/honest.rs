@@ -1,24 +1,24 @@
-//! Everyday work succeeds under both defaults.
+//! Ordinary clients work under both defaults.
 
 use e2e::internet::{BIG_MB, GREETING, Site, StreamMode};
 
 use crate::guest::Guest;
-use crate::{FILES, World, world};
+use crate::{FILES, TestNet, shared_net};
 
-/// Runs the same under a policy that lists what is needed, and under default allow.
-async fn under_both(name: &str, more: &[&str], test: impl AsyncFn(&World, &Guest<'_>, &Site)) {
-    let world = world().await;
-    let site = world.site(name);
+/// Runs a test under a policy that lists the needed names, and under default allow.
+async fn under_both(name: &str, more: &[&str], test: impl AsyncFn(&TestNet, &Guest<'_>, &Site)) {
+    let net = shared_net().await;
+    let site = net.site(name);
     let listed: Vec<&str> = more.iter().copied().chain([site.name.as_str()]).collect();
-    for guest in [world.strict(&listed).await, world.open().await] {
-        test(&world, &guest, &site).await;
+    for guest in [net.strict(&listed).await, net.open().await] {
+        test(&net, &guest, &site).await;
         assert_eq!(guest.refusals(), Vec::<serde_json::Value>::new());
         guest.terminate().await;
     }
 }
 
 #[tokio::test]
-async fn curl_and_wget() {
+async fn curl_and_wget_work() {
     under_both("pages", &[], async |_, guest, Site { name, address }| {
         for (scheme, port, more, version, sni) in [
             ("http", 80, "", "1.1", ""),
@@ -35,29 +35,29 @@ async fn curl_and_wget() {
         }
         let wget = format!("wget -q -T 20 -O - --ca-certificate=/authority.pem https://{name}/hello");
         assert!(guest.output(&wget).await.starts_with("hello"));
-        let shouted = format!("curl -sS --max-time 20 https://{}/hello", name.to_uppercase());
-        assert!(guest.output(&shouted).await.starts_with("hello"));
+        let uppercase = format!("curl -sS --max-time 20 https://{}/hello", name.to_uppercase());
+        assert!(guest.output(&uppercase).await.starts_with("hello"));
     })
     .await;
 }
 
 #[tokio::test]
-async fn many_requests_on_one_connection() {
+async fn many_requests_on_one_connection_work() {
     under_both("kept", &[], async |_, guest, Site { name, .. }| {
         let urls = |scheme: &str| vec![format!("{scheme}://{name}/hello"); 20].join(" ");
         for (scheme, more) in [("http", ""), ("https", "--http1.1"), ("https", "--http2")] {
             let command = format!("curl -sS --max-time 20 {more} -w '%{{num_connects}}\\n' {}", urls(scheme));
-            let said = guest.output(&command).await;
-            assert_eq!(said.matches("hello").count(), 20, "{said}");
-            let connects = said.lines().filter(|line| *line == "1").count();
-            assert_eq!(connects, 1, "{said}");
+            let result = guest.output(&command).await;
+            assert_eq!(result.matches("hello").count(), 20, "{result}");
+            let connects = result.lines().filter(|line| *line == "1").count();
+            assert_eq!(connects, 1, "{result}");
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn much_comes_and_much_goes() {
+async fn large_downloads_and_uploads_work() {
     under_both("large", &[], async |_, guest, Site { name, .. }| {
         for scheme in ["http", "https"] {
             let size = guest.output(&format!("curl -sS --max-time 50 {scheme}://{name}/files/big | wc -c")).await;
@@ -72,7 +72,7 @@ async fn much_comes_and_much_goes() {
 }
 
 #[tokio::test]
-async fn git() {
+async fn git_clone_works() {
     under_both("code", &[], async |_, guest, Site { name, .. }| {
         for scheme in ["http", "https"] {
             let clone =
@@ -84,7 +84,7 @@ async fn git() {
 }
 
 #[tokio::test]
-async fn package_managers() {
+async fn pip_and_npm_work() {
     under_both("packages", &[FILES], async |_, guest, Site { name, .. }| {
         let pip = format!(
             "pip install -q --no-cache-dir --break-system-packages --disable-pip-version-check --root-user-action=ignore \
@@ -101,7 +101,7 @@ async fn package_managers() {
 }
 
 #[tokio::test]
-async fn node_and_its_websocket() {
+async fn node_fetch_and_websockets_work() {
     under_both("chat", &[], async |_, guest, Site { name, .. }| {
         let fetch = format!("node -e 'fetch(\"https://{name}/hello\").then(r => r.text()).then(console.log)'");
         assert!(guest.output(&fetch).await.starts_with("hello"));
@@ -118,7 +118,7 @@ async fn node_and_its_websocket() {
 }
 
 #[tokio::test]
-async fn openssl_and_python() {
+async fn openssl_and_python_work() {
     under_both("tls", &[], async |_, guest, Site { name, .. }| {
         let s_client = format!(
             "printf 'GET /hello HTTP/1.0\\r\\nHost: {name}\\r\\n\\r\\n' | timeout 20 openssl s_client -quiet -verify_return_error \
@@ -134,11 +134,11 @@ async fn openssl_and_python() {
 }
 
 #[tokio::test]
-async fn other_protocols_to_an_address_that_was_learnt() {
-    under_both("other", &[], async |world, guest, Site { name, address }| {
-        let (echo, greets) = (world.internet.echo_at(*address, 7), world.internet.stream_at(*address, 25, StreamMode::Greets));
-        // The second run finds the files of the first.
-        let _ = (echo, greets);
+async fn other_protocols_to_a_learnt_address_work() {
+    under_both("other", &[], async |net, guest, Site { name, address }| {
+        let (echo, greeting) = (net.internet.echo_at(*address, 7), net.internet.stream_at(*address, 25, StreamMode::Greeting));
+        // In the second run they are already running.
+        let _ = (echo, greeting);
         let program = format!(
             "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect(('{name}', 7))\n\
              for n in range(20):\n    s.send(b'x' * 1000 + bytes([n])); assert s.recv(2000)[-1] == n\n\
@@ -152,12 +152,12 @@ async fn other_protocols_to_an_address_that_was_learnt() {
     .await;
 }
 
-/// As large as UDP allows, from sockets that let the kernel discover the path MTU, that do not, and that never fragment.
+/// Datagrams up to the size that UDP allows, from sockets with each kind of path MTU discovery.
 #[tokio::test]
-async fn large_datagrams() {
-    under_both("large-datagrams", &[], async |world, guest, Site { name, address }| {
-        // The second run finds the server of the first.
-        let _ = world.internet.echo_at(*address, 7);
+async fn datagrams_of_all_sizes_pass() {
+    under_both("large-datagrams", &[], async |net, guest, Site { name, address }| {
+        // In the second run the server of the first one is still running.
+        let _ = net.internet.echo_at(*address, 7);
         let program = format!(
             "IP_MTU_DISCOVER = 10\n\
              for discovery in (0, 1, 2):\n    for connected in (False, True):\n        \
@@ -176,34 +176,36 @@ async fn large_datagrams() {
 }
 
 #[tokio::test]
-async fn every_name_below_a_wildcard() {
-    let world = world().await;
-    let site = world.site("a.b.wild");
-    let beside = world.site("notwild");
-    let guest = world.strict(&["*.wild.web.example"]).await;
+async fn a_wildcard_covers_all_names_below_it() {
+    let net = shared_net().await;
+    let site = net.site("a.b.wild");
+    let beside = net.site("notwild");
+    let guest = net.strict(&["*.wild.web.example"]).await;
     let curl = |name: &str| format!("curl -sS --max-time 10 http://{name}/hello");
     assert!(guest.output(&curl(&site.name)).await.starts_with("hello"));
     for other in ["wild.web.example", beside.name.as_str()] {
         guest.fails(&curl(other)).await;
-        guest.was_told(&["not-allowed"], other).await;
+        guest.wait_for_refusal(&["not-allowed"], other).await;
     }
-    world.saw_nothing_at(beside.address);
+    net.assert_no_packets_to(beside.address);
 }
 
 /// DNS answers for listed names are faithful: no such name, no address, aliases.
 #[tokio::test]
-async fn names_are_answered_as_they_are() {
-    let world = world().await;
-    let site = world.site("named");
-    world.internet.names().set("alias.named.web.example", e2e::internet::Says::Cname(site.name.clone(), 60));
-    world.internet.names().set("empty.named.web.example", e2e::internet::Says::A(vec![], 60));
+async fn dns_answers_for_listed_names_are_unchanged() {
+    let net = shared_net().await;
+    let site = net.site("named");
+    net.internet
+        .names()
+        .set("alias.named.web.example", e2e::internet::DnsAnswer::Cname(site.name.clone(), 60));
+    net.internet.names().set("empty.named.web.example", e2e::internet::DnsAnswer::A(vec![], 60));
     let long: Vec<_> = (0..60)
-        .map(|_| world.internet.seen())
+        .map(|_| net.internet.packets())
         .enumerate()
         .map(|(n, _)| std::net::Ipv4Addr::new(198, 51, 100, 100 + u8::try_from(n).unwrap()))
         .collect();
-    world.internet.names().set("many.named.web.example", e2e::internet::Says::OnlyOverTcp(long));
-    let guest = world.strict(&["named.web.example", "*.named.web.example"]).await;
+    net.internet.names().set("many.named.web.example", e2e::internet::DnsAnswer::OnlyOverTcp(long));
+    let guest = net.strict(&["named.web.example", "*.named.web.example"]).await;
     let dig = async |rest: &str| guest.output(&format!("dig +time=5 +tries=1 {rest}")).await;
     assert_eq!(dig("+short named.web.example").await, format!("{}\n", site.address));
     assert_eq!(dig("+short +tcp named.web.example").await, format!("{}\n", site.address));

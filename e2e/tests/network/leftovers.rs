@@ -6,10 +6,10 @@ use e2e::internet::Internet;
 use e2e::service::ServiceOptions;
 use rustix::process::Signal;
 
-use crate::World;
+use crate::TestNet;
 
-/// Longer than the kernel keeps expiring entries.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Longer than the kernel's expiring entries live.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Links, routes, neighbours and rules, as text.
 fn state(internet: &Internet) -> String {
@@ -19,8 +19,8 @@ fn state(internet: &Internet) -> String {
         .unwrap()
 }
 
-/// Without counters and expiring entries.
-fn plain(state: &str) -> String {
+/// The state without counters and expiring entries.
+fn without_counters(state: &str) -> String {
     let lines = state.lines().map(|line| {
         let words =
             line.split_whitespace().filter(|word| !word.contains("expires") && word.parse::<f64>().is_err());
@@ -29,51 +29,51 @@ fn plain(state: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Waits until the kernel's state is as before; returns the difference if it does not become so.
-async fn is_as(internet: &Internet, before: &str, after_what: &str) {
+/// Waits until the kernel's state is as before.
+async fn assert_state_restored(internet: &Internet, before: &str, after_what: &str) {
     let begin = Instant::now();
-    let before = plain(before);
+    let before = without_counters(before);
     loop {
-        let now = plain(&state(internet));
+        let now = without_counters(&state(internet));
         if now == before {
             return;
         }
         let new: Vec<&str> = now.lines().filter(|line| !before.lines().any(|old| old == *line)).collect();
         let gone: Vec<&str> = before.lines().filter(|line| !now.lines().any(|new| new == *line)).collect();
-        assert!(begin.elapsed() < PATIENCE, "after {after_what} there is {new:#?}, and is not {gone:#?}");
+        assert!(begin.elapsed() < TIMEOUT, "after {after_what} {new:#?} is new and {gone:#?} is missing");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 #[tokio::test]
-async fn nothing_stays() {
-    let world = World::new(ServiceOptions::default()).await;
-    let site = world.site("leftover");
-    world.internet.echo_at(site.address, 7).unwrap();
-    let before = state(&world.internet);
+async fn terminated_sandboxes_leave_no_kernel_state() {
+    let net = TestNet::new(ServiceOptions::default()).await;
+    let site = net.site("leftover");
+    net.internet.echo_at(site.address, 7).unwrap();
+    let before = state(&net.internet);
     for _ in 0..3 {
-        let guests = [world.strict(&[&site.name]).await, world.open().await, world.strict(&[]).await];
+        let guests = [net.strict(&[&site.name]).await, net.open().await, net.strict(&[]).await];
         for guest in &guests[..2] {
             guest.output(&format!("curl -sS --max-time 10 https://{}/hello", site.name)).await;
         }
         // One is terminated while it is paused.
-        guests[2].order("pause").await;
-        assert!(state(&world.internet).lines().count() > before.lines().count());
+        guests[2].post_empty("pause").await;
+        assert!(state(&net.internet).lines().count() > before.lines().count());
         for guest in guests {
             guest.terminate().await;
         }
-        is_as(&world.internet, &before, "three sandboxes").await;
+        assert_state_restored(&net.internet, &before, "three sandboxes").await;
     }
     // One whose daemon died while it lived, and one that ended while no daemon ran.
-    let guest = world.open().await;
-    world.service.kill().unwrap();
-    world.service.boot().await.unwrap();
-    let client = guest.client.apart();
+    let guest = net.open().await;
+    net.service.kill().unwrap();
+    net.service.start_process().await.unwrap();
+    let client = guest.client.with_own_connections();
     client.delete(&format!("{}/{}", crate::SANDBOXES, guest.id)).await.unwrap().is(200).unwrap();
-    is_as(&world.internet, &before, "one whose daemon died").await;
-    world.service.signal(Signal::TERM).unwrap();
-    world.service.gone(Duration::from_secs(30)).await.unwrap();
-    let after = state(&world.internet);
+    assert_state_restored(&net.internet, &before, "one whose daemon died").await;
+    net.service.signal(Signal::TERM).unwrap();
+    net.service.wait_for_exit(Duration::from_secs(30)).await.unwrap();
+    let after = state(&net.internet);
     assert!(
         !after.contains("sandboxd_") && !after.contains("blackhole") && !after.contains("\nsb"),
         "{after}"

@@ -1,4 +1,4 @@
-//! Tests of the network from inside of sandboxes, by honest and by hostile clients, on a simulated internet.
+//! Tests of the network from sandboxes, with honest and hostile clients, on a simulated internet.
 //!
 //! Most tests share one host with one daemon; a test that stops the daemon or changes its configuration creates another. A
 //! refusal is checked by what the client sees, by its event and, above all, by the absence of packets at the target.
@@ -34,13 +34,13 @@ const SANDBOXES: &str = "/v1/sandboxes";
 const FILES: &str = "files.web.example";
 
 /// A host with a daemon, and the simulated internet around it.
-struct World {
+struct TestNet {
     // Dropped before the host.
     service: Service,
     internet: Internet,
 }
 
-impl World {
+impl TestNet {
     async fn new(options: ServiceOptions) -> Self {
         internet::image::build().unwrap();
         let internet = Internet::new().unwrap();
@@ -70,35 +70,35 @@ impl World {
         Guest::new(self, json!({ "default": "allow" })).await
     }
 
-    /// Whether no packet arrived for an address.
-    fn saw_nothing_at(&self, address: impl Into<std::net::IpAddr>) {
-        let seen = self.internet.seen().to(address);
-        assert!(seen.is_empty(), "it arrived: {seen:?}");
+    /// Asserts that no packet for an address arrived.
+    fn assert_no_packets_to(&self, address: impl Into<std::net::IpAddr>) {
+        let seen = self.internet.packets().to(address);
+        assert!(seen.is_empty(), "packets arrived: {seen:?}");
     }
 }
 
 /// The host that most tests share. The last test that holds it removes it.
-async fn world() -> Arc<World> {
-    static SHARED: Mutex<Weak<World>> = Mutex::const_new(Weak::new());
+async fn shared_net() -> Arc<TestNet> {
+    static SHARED: Mutex<Weak<TestNet>> = Mutex::const_new(Weak::new());
     let mut shared = SHARED.lock().await;
-    if let Some(world) = shared.upgrade() {
-        world.internet.enter().unwrap();
-        return world;
+    if let Some(net) = shared.upgrade() {
+        net.internet.enter().unwrap();
+        return net;
     }
-    let world = Arc::new(World::new(ServiceOptions::default()).await);
-    *shared = Arc::downgrade(&world);
-    world
+    let net = Arc::new(TestNet::new(ServiceOptions::default()).await);
+    *shared = Arc::downgrade(&net);
+    net
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
 }
 
 /// Waits for a condition.
-async fn until(what: &str, within: Duration, mut so: impl AsyncFnMut() -> bool) {
+async fn wait_until(what: &str, timeout: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();
-    while !so().await {
-        assert!(begin.elapsed() < within, "in vain waited until {what}");
+    while !condition().await {
+        assert!(begin.elapsed() < timeout, "timeout of {timeout:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,22 +1,22 @@
-//! Sandboxes do not see, hear or reach one another, whatever their policies and owners.
+//! Sandboxes cannot see or reach each other, whatever their policies and owners.
 
 use serde_json::json;
 
 use crate::guest::Guest;
-use crate::world;
+use crate::shared_net;
 
 const OWN_ADDRESS: &str = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('203.0.113.1', 9)); print(s.getsockname()[0])";
 
 #[tokio::test]
-async fn they_do_not_reach_each_other() {
-    let world = world().await;
-    let client = world.service.account().await.unwrap();
+async fn sandboxes_cannot_reach_each_other() {
+    let net = shared_net().await;
+    let client = net.service.account().await.unwrap();
     let open = json!({ "default": "allow" });
     let (one, two) =
-        (Guest::of(&world, client.clone(), open.clone()).await, Guest::of(&world, client, open).await);
-    let strict = world.strict(&["friend.web.example"]).await;
+        (Guest::of(&net, client.clone(), open.clone()).await, Guest::of(&net, client, open).await);
+    let strict = net.strict(&["friend.web.example"]).await;
     let address = two.python(OWN_ADDRESS).await.trim().to_owned();
-    // The other one listens on everything it can, and reports what it hears.
+    // The other sandbox listens on TCP and UDP and reports what it receives.
     let listens = r#"
 import threading
 def heard(what, s):
@@ -29,11 +29,10 @@ print("begun", flush=True)
 time.sleep(12)
 print("over", flush=True)
 "#;
-    let mut listener = two.goes_on(&crate::guest::python(listens)).await;
-    world
-        .internet
+    let mut listener = two.start(&crate::guest::python(listens)).await;
+    net.internet
         .names()
-        .set("friend.web.example", e2e::internet::Says::A(vec![address.parse().unwrap()], 60));
+        .set("friend.web.example", e2e::internet::DnsAnswer::A(vec![address.parse().unwrap()], 60));
     for guest in [&one, &strict] {
         for command in [
             format!("ping -c 2 -W 1 {address}"),
@@ -46,19 +45,19 @@ print("over", flush=True)
         ] {
             guest.fails(&command).await;
         }
-        guest.was_told(&["closed-address"], &address).await;
-        guest.was_told(&["closed-answer", "not-allowed"], "friend.web.example").await;
+        guest.wait_for_refusal(&["closed-address"], &address).await;
+        guest.wait_for_refusal(&["closed-answer", "not-allowed"], "friend.web.example").await;
     }
-    let said = listener.next().await.unwrap().unwrap();
-    assert_eq!(said.data, "over");
+    let result = listener.next().await.unwrap().unwrap();
+    assert_eq!(result.data, "over");
 }
 
 /// A sandbox's address and link announcements do not affect its neighbour.
 #[tokio::test]
-async fn talk_about_neighbours() {
-    let world = world().await;
-    let site = world.site("neighbourly");
-    let (liar, victim) = (world.open().await, world.open().await);
+async fn forged_arp_and_link_changes_have_no_effect() {
+    let net = shared_net().await;
+    let site = net.site("neighbourly");
+    let (liar, victim) = (net.open().await, net.open().await);
     let address = victim.python(OWN_ADDRESS).await.trim().to_owned();
     let program = format!(
         r#"
@@ -102,11 +101,11 @@ print("sent", sent > 0)
 
 /// Two policies at the same time do not affect each other.
 #[tokio::test]
-async fn each_has_its_own_policy() {
-    let world = world().await;
-    let (one, two) = (world.site("policy-one"), world.site("policy-two"));
-    world.internet.echo_at(one.address, 7).unwrap();
-    let (first, second) = (world.strict(&[&one.name]).await, world.strict(&[&two.name]).await);
+async fn each_sandbox_has_its_own_policy() {
+    let net = shared_net().await;
+    let (one, two) = (net.site("policy-one"), net.site("policy-two"));
+    net.internet.echo_at(one.address, 7).unwrap();
+    let (first, second) = (net.strict(&[&one.name]).await, net.strict(&[&two.name]).await);
     let curl = |name: &str| format!("curl -sS --max-time 10 https://{name}/hello");
     let echo = |to: &str| {
         format!(
@@ -122,5 +121,5 @@ async fn each_has_its_own_policy() {
         first.output(&echo(&one.name)).await;
         second.fails(&echo(&one.address.to_string())).await;
     }
-    second.was_told(&["unknown-address"], &one.address.to_string()).await;
+    second.wait_for_refusal(&["unknown-address"], &one.address.to_string()).await;
 }

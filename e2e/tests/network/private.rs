@@ -1,27 +1,27 @@
-//! Ranges that the operator opens are open to sandboxes whose policy passes them, and nothing else is.
+//! Private ranges that the operator opens are reachable if the policy allows them; nothing else is.
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use e2e::internet::Says;
+use e2e::internet::DnsAnswer;
 use e2e::service::ServiceOptions;
 
-use crate::World;
+use crate::TestNet;
 
 #[tokio::test]
-async fn exactly_what_was_listed() {
+async fn only_the_listed_private_ranges_are_open() {
     let options = ServiceOptions::default().with(
         "egress",
         "allow_private",
         r#"["10.50.0.0/24", "192.168.77.9", "192.0.2.129"]"#,
     );
-    let world = World::new(options).await;
+    let net = TestNet::new(options).await;
     let (inside, beside) = (Ipv4Addr::new(10, 50, 0, 7), Ipv4Addr::new(10, 50, 1, 7));
     let (lan, lan_beside) = (Ipv4Addr::new(192, 168, 77, 9), Ipv4Addr::new(192, 168, 77, 10));
     for (name, address) in [("in.lan.example", inside), ("beside.lan.example", beside)] {
-        world.internet.names().set(name, Says::A(vec![address], 60));
+        net.internet.names().set(name, DnsAnswer::A(vec![address], 60));
     }
-    let open = world.open().await;
-    let strict = world.strict(&["in.lan.example", "beside.lan.example"]).await;
+    let open = net.open().await;
+    let strict = net.strict(&["in.lan.example", "beside.lan.example"]).await;
     let curl = |host: &str| format!("curl -sS --max-time 4 http://{host}/hello");
     for host in [inside.to_string(), lan.to_string(), "in.lan.example".to_owned()] {
         assert!(open.output(&curl(&host)).await.starts_with("hello"));
@@ -41,7 +41,7 @@ async fn exactly_what_was_listed() {
         }
     }
     for address in [beside, lan_beside] {
-        world.saw_nothing_at(address);
+        net.assert_no_packets_to(address);
     }
     // An address of the host is opened only by its own entry: 192.0.2.129 is, 192.168.77.1 is not.
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();

@@ -1,4 +1,4 @@
-//! Raw packets of root inside: with forged sources, in fragments, and in tunnelling protocols.
+//! Raw packets from the sandbox's root: with forged sources, in fragments, and in tunnelling protocols.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,9 +6,9 @@ use e2e::internet::ICMP;
 use serde_json::json;
 
 use crate::guest::Guest;
-use crate::world;
+use crate::shared_net;
 
-/// Python helpers that build packets. If raw sockets are refused, nothing is sent, which is as good.
+/// Python helpers that build packets. If raw sockets are refused, nothing is sent.
 const PACKETS: &str = r#"
 def total(data):
     data += b"\0" * (len(data) % 2)
@@ -28,7 +28,7 @@ def echo(data=b"tunnelled"):
     head = struct.pack("!BBHHH", 8, 0, 0, 9, 1) + data
     return head[:2] + struct.pack("!H", total(head)) + head[4:]
 def send(packet, target):
-    """By a raw socket, which routes, and by a packet socket, which does not and which the system call filter refuses."""
+    """By a raw socket, which is routed, and by a packet socket, which is not, and which the system call filter refuses."""
     try:
         s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 255)
         s.sendto(packet, (target, 0))
@@ -47,14 +47,14 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("203.0.113.1", 
 "#;
 
 #[tokio::test]
-async fn somebody_elses_source() {
-    let world = world().await;
-    let target = world.site("spoofed");
-    let other = world.open().await;
+async fn packets_with_forged_sources_are_dropped() {
+    let net = shared_net().await;
+    let target = net.site("spoofed");
+    let other = net.open().await;
     let others = other.python("s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('203.0.113.1', 9)); print(s.getsockname()[0])").await;
     let others = others.trim().to_owned();
     for policy in [json!({ "default": "deny", "allow": [target.name] }), json!({ "default": "allow" })] {
-        let guest = Guest::new(&world, policy).await;
+        let guest = Guest::new(&net, policy).await;
         // The destination is learnt: only the source is wrong.
         guest.output(&format!("curl -sS --max-time 10 http://{}/hello", target.name)).await;
         let sources = [others.as_str(), "203.0.113.99", "192.0.2.1", "10.64.0.1", "127.0.0.1", "169.254.1.1"];
@@ -65,7 +65,7 @@ async fn somebody_elses_source() {
         );
         assert_eq!(guest.python(&program).await, "sent\n");
         assert_eq!(guest.python_without_seccomp(&program).await, "sent\n");
-        let forged = world.internet.seen().all(|packet| {
+        let forged = net.internet.packets().all(|packet| {
             packet.to == IpAddr::from(target.address)
                 && (matches!(packet.port, 9998 | 9999) || packet.protocol == ICMP)
         });
@@ -73,20 +73,20 @@ async fn somebody_elses_source() {
         guest.terminate().await;
     }
     // No packet arrived with a source other than the host's.
-    let strangers = world.internet.seen().all(|packet| {
+    let foreign = net.internet.packets().all(|packet| {
         packet.from.is_ipv4()
             && !packet.to.is_multicast()
             && !["192.0.2.1", "192.168.77.1"].contains(&packet.from.to_string().as_str())
     });
-    assert_eq!(strangers, []);
+    assert_eq!(foreign, []);
 }
 
 /// Fragments without ports, and protocols without ports.
 #[tokio::test]
-async fn pieces_and_other_protocols() {
-    let world = world().await;
-    let (listed, target) = (world.site("pieces"), world.internet.address().unwrap());
-    let guest = world.strict(&[&listed.name]).await;
+async fn fragments_and_other_protocols_are_dropped() {
+    let net = shared_net().await;
+    let (listed, target) = (net.site("pieces"), net.internet.unused_address().unwrap());
+    let guest = net.strict(&[&listed.name]).await;
     guest.output(&format!("curl -sS --max-time 10 http://{}/hello", listed.name)).await;
     let program = format!(
         "{PACKETS}\nfor target in ('{target}', '10.99.3.3'):\n    \
@@ -99,45 +99,45 @@ async fn pieces_and_other_protocols() {
     );
     assert_eq!(guest.python(&program).await, "sent\n");
     assert_eq!(guest.python_without_seccomp(&program).await, "sent\n");
-    world.saw_nothing_at(target);
-    world.saw_nothing_at(Ipv4Addr::new(10, 99, 3, 3));
+    net.assert_no_packets_to(target);
+    net.assert_no_packets_to(Ipv4Addr::new(10, 99, 3, 3));
     // Only protocols with known ports reach the listed host.
     let odd = format!(
         "{PACKETS}\nfor protocol in (2, 4, 41, 47, 50, 94, 132): send(packet(own, '{0}', protocol, bytes(64)), '{0}')\nprint('sent')",
         listed.address
     );
     assert_eq!(guest.python(&odd).await, "sent\n");
-    let odd = world
+    let odd = net
         .internet
-        .seen()
+        .packets()
         .all(|packet| packet.to == IpAddr::from(listed.address) && !matches!(packet.protocol, 1 | 6 | 17));
     assert_eq!(odd, []);
 }
 
 #[tokio::test]
-async fn data_in_pings() {
-    let world = world().await;
-    let (listed, target) = (world.site("pinged"), world.internet.address().unwrap());
-    let guest = world.strict(&[&listed.name]).await;
+async fn pings_to_unknown_addresses_are_dropped() {
+    let net = shared_net().await;
+    let (listed, target) = (net.site("pinged"), net.internet.unused_address().unwrap());
+    let guest = net.strict(&[&listed.name]).await;
     guest.fails(&format!("ping -c 3 -W 1 -s 1000 {target}")).await;
-    guest.was_told(&["unknown-address"], &target.to_string()).await;
+    guest.wait_for_refusal(&["unknown-address"], &target.to_string()).await;
     let program = format!(
         "{PACKETS}\nfor kind in (0, 3, 5, 8, 13, 15, 17): send(packet(own, '{target}', 1, bytes([kind]) + echo()[1:]), '{target}')\nprint('sent')"
     );
     assert_eq!(guest.python(&program).await, "sent\n");
     assert_eq!(guest.python_without_seccomp(&program).await, "sent\n");
-    world.saw_nothing_at(target);
+    net.assert_no_packets_to(target);
 }
 
 /// QUIC is refused, and clients fall back.
 #[tokio::test]
-async fn datagrams_to_port_443() {
-    let world = world().await;
-    let listed = world.site("quic");
+async fn datagrams_to_port_443_are_refused() {
+    let net = shared_net().await;
+    let listed = net.site("quic");
     for port in [443, 8443, 80] {
-        world.internet.echo_at(listed.address, port).unwrap();
+        net.internet.echo_at(listed.address, port).unwrap();
     }
-    let guest = world.strict(&[&listed.name]).await;
+    let guest = net.strict(&[&listed.name]).await;
     let echo = |port: u16| {
         format!(
             "python3 -c \"import socket; s = socket.socket(2, 2); s.settimeout(2); s.connect(('{}', {port})); s.send(b'x'); print(s.recv(9))\"",
@@ -145,19 +145,19 @@ async fn datagrams_to_port_443() {
         )
     };
     guest.fails(&echo(443)).await;
-    guest.was_told(&["port"], &listed.address.to_string()).await;
-    assert_eq!(world.internet.seen().at(listed.address, e2e::internet::UDP, 443), 0);
+    guest.wait_for_refusal(&["port"], &listed.address.to_string()).await;
+    assert_eq!(net.internet.packets().count(listed.address, e2e::internet::UDP, 443), 0);
     guest.output(&echo(80)).await;
-    let open = world.open().await;
+    let open = net.open().await;
     open.output(&echo(443)).await;
     // Addresses that were not learnt.
-    let unknown = world.internet.address().unwrap();
-    world.internet.echo_at(unknown, 4000).unwrap();
+    let unknown = net.internet.unused_address().unwrap();
+    net.internet.echo_at(unknown, 4000).unwrap();
     let raw = format!(
         "python3 -c \"import socket; s = socket.socket(2, 2); s.settimeout(2); s.connect(('{unknown}', 4000)); s.send(b'x'); print(s.recv(9))\""
     );
     guest.fails(&raw).await;
-    guest.was_told(&["unknown-address"], &unknown.to_string()).await;
-    world.saw_nothing_at(unknown);
+    guest.wait_for_refusal(&["unknown-address"], &unknown.to_string()).await;
+    net.assert_no_packets_to(unknown);
     open.output(&raw).await;
 }

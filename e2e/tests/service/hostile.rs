@@ -1,26 +1,26 @@
-//! Bad input below the bodies: request lines, headers, half requests, floods. Each gets the right 4xx with the one error body, or
-//! its connection closed; never a 500, never a hang, and the service serves on.
+//! Invalid request lines and headers, incomplete requests, floods. Each is answered with a suitable 4xx and the error body, or the
+//! connection is closed; no 500, no hang, and the service continues to work.
 
 use std::time::{Duration, Instant};
 
-use e2e::service::{Answer, Client, Service, ServiceOptions};
+use e2e::service::{Client, HttpResponse, Service, ServiceOptions};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::{SANDBOXES, at, created, shared, user, verb};
+use crate::{SANDBOXES, action_path, create_sandbox, sandbox_path, shared_service, user};
 
-/// What a connection is answered on which these bytes are sent.
-async fn sent(service: &Service, bytes: &[u8]) -> Answer {
-    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(120)]).into_owned();
+/// Sends bytes on a new connection; returns the response.
+async fn exchange(service: &Service, bytes: &[u8]) -> HttpResponse {
+    let excerpt = String::from_utf8_lossy(&bytes[..bytes.len().min(120)]).into_owned();
     let begin = Instant::now();
     let mut raw = service.raw().await.unwrap();
-    let answer = raw.exchange(bytes).await.unwrap_or_else(|e| panic!("{shown:?}: {e:#}"));
-    assert!(begin.elapsed() < Duration::from_secs(15), "{shown:?} took {:?}", begin.elapsed());
+    let answer = raw.exchange(bytes).await.unwrap_or_else(|e| panic!("{excerpt:?}: {e:#}"));
+    assert!(begin.elapsed() < Duration::from_secs(15), "{excerpt:?} took {:?}", begin.elapsed());
     answer
 }
 
-async fn serves(client: &Client) {
-    client.apart().get(SANDBOXES).await.unwrap().is(200).unwrap();
+async fn assert_serves(client: &Client) {
+    client.with_own_connections().get(SANDBOXES).await.unwrap().is(200).unwrap();
 }
 
 fn get(client: &Client, path: &str, headers: &str) -> Vec<u8> {
@@ -29,7 +29,7 @@ fn get(client: &Client, path: &str, headers: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn garbage_is_a_bad_request() {
+async fn invalid_requests_are_answered_with_4xx() {
     let (service, client) = user().await;
     for garbage in [
         &b"\r\n\r\n\r\nnonsense\r\n\r\n"[..],
@@ -51,17 +51,17 @@ async fn garbage_is_a_bad_request() {
         b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
         b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
     ] {
-        let answer = sent(&service, garbage).await;
-        let shown = String::from_utf8_lossy(garbage);
-        // What the parser lets through has no key.
-        assert!([400, 401, 404, 413, 501].contains(&answer.status), "{shown:?}: {}", answer.status);
+        let answer = exchange(&service, garbage).await;
+        let excerpt = String::from_utf8_lossy(garbage);
+        // Requests that the parser accepts have no key.
+        assert!([400, 401, 404, 413, 501].contains(&answer.status), "{excerpt:?}: {}", answer.status);
     }
-    serves(&client).await;
+    assert_serves(&client).await;
 }
 
-/// Length and chunks at once, or a chunk that lies, could let one request hide in another's body.
+/// Contradictory lengths and invalid chunks must not allow request smuggling.
 #[tokio::test]
-async fn no_request_hides_in_another() {
+async fn requests_cannot_be_smuggled() {
     let (service, client) = user().await;
     let authorization = client.authorization();
     let head = format!(
@@ -84,30 +84,30 @@ async fn no_request_hides_in_another() {
             .unwrap_or_else(|e| panic!("{body:?}: {e:#}"));
         assert!((400..500).contains(&answer.status), "{body:?}: {}", answer.status);
     }
-    serves(&client).await;
+    assert_serves(&client).await;
 }
 
 #[tokio::test]
-async fn header_floods_are_too_large() {
+async fn excessive_headers_are_refused() {
     let (service, client) = user().await;
     let many: String = (0..200).map(|n| format!("X-Header-{n}: v\r\n")).collect();
     let large = format!("X-Large: {}\r\n", "v".repeat(40_000));
     let huge = format!("X-Huge: {}\r\n", "v".repeat(5_000_000));
     let long_name = format!("{}: v\r\n", "X".repeat(70_000));
     for headers in [&many, &large, &huge, &long_name] {
-        let answer = sent(&service, &get(&client, SANDBOXES, headers)).await;
+        let answer = exchange(&service, &get(&client, SANDBOXES, headers)).await;
         assert_eq!(answer.status, 431, "{headers:.40}");
     }
     let long_path = format!("{SANDBOXES}?metadata.x={}", "y".repeat(100_000));
-    let answer = sent(&service, &get(&client, &long_path, "")).await;
+    let answer = exchange(&service, &get(&client, &long_path, "")).await;
     assert!([414, 431, 400].contains(&answer.status), "{}", answer.status);
-    // What is within the bounds is served.
+    // Requests within the limits are served.
     let fine: String = (0..80).map(|n| format!("X-Header-{n}: {}\r\n", "v".repeat(250))).collect();
-    assert_eq!(sent(&service, &get(&client, SANDBOXES, &fine)).await.status, 200);
+    assert_eq!(exchange(&service, &get(&client, SANDBOXES, &fine)).await.status, 200);
 }
 
 #[tokio::test]
-async fn half_requests_are_cut_off_in_time() {
+async fn incomplete_requests_time_out() {
     let (service, client) = user().await;
     let mut open = Vec::new();
     for half in [
@@ -120,52 +120,52 @@ async fn half_requests_are_cut_off_in_time() {
         assert!(raw.write(half.as_bytes()).await);
         open.push((half, tokio::spawn(async move { raw.closed(Duration::from_secs(20)).await })));
     }
-    // A connection on which there is not even a handshake.
+    // A connection without a TLS handshake.
     let silent = TcpStream::connect(service.address).await.unwrap();
-    serves(&client).await;
+    assert_serves(&client).await;
     for (half, closed) in open {
-        // A connection without a request is idle, which is granted longer.
+        // A connection without a request is idle and has a longer timeout.
         let closed = closed.await.unwrap();
         if half.is_empty() {
             continue;
         }
-        let said = closed.unwrap_or_else(|e| panic!("{half:?}: {e:#}"));
-        let said = String::from_utf8_lossy(&said);
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{half:?}: {said}");
+        let received = closed.unwrap_or_else(|e| panic!("{half:?}: {e:#}"));
+        let received = String::from_utf8_lossy(&received);
+        assert!(received.is_empty() || received.starts_with("HTTP/1.1 4"), "{half:?}: {received}");
     }
     let mut byte = [0];
-    let gone = tokio::time::timeout(Duration::from_secs(5), async {
+    let closed = tokio::time::timeout(Duration::from_secs(5), async {
         silent.readable().await.unwrap();
         silent.try_read(&mut byte)
     });
-    assert!(gone.await.is_ok(), "a connection without a handshake stays open");
+    assert!(closed.await.is_ok(), "a connection without a handshake stays open");
 }
 
-/// One byte now and then keeps nobody's connection for ever, and nobody else waiting.
+/// A client that sends headers byte by byte is disconnected, and other clients are not delayed.
 #[tokio::test]
-async fn dripping_headers_are_cut_off() {
+async fn slow_headers_are_cut_off() {
     let (service, client) = user().await;
     let mut raw = service.raw().await.unwrap();
     let begin = Instant::now();
     while raw.write(b"X").await {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        assert!(begin.elapsed() < Duration::from_secs(25), "headers may drip in for ever");
+        assert!(begin.elapsed() < Duration::from_secs(25), "slow headers are not cut off");
         if raw.closed(Duration::from_millis(1)).await.is_ok() {
             break;
         }
     }
-    serves(&client).await;
+    assert_serves(&client).await;
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_in_the_middle_disturbs_nobody() {
+async fn a_client_that_disconnects_does_not_affect_others() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let authorization = client.authorization();
     for round in 0..30 {
         let request = format!(
             "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{{\"command\":",
-            verb(&id, "execute")
+            action_path(&id, "execute")
         );
         let mut raw = service.raw().await.unwrap();
         assert!(raw.write(&request.as_bytes()[..request.len() * (round + 1) / 30]).await);
@@ -174,13 +174,13 @@ async fn a_client_that_goes_away_in_the_middle_disturbs_nobody() {
         }
     }
     assert_eq!(crate::output(&client, &id, "echo well").await, "well\n");
-    serves(&client).await;
+    assert_serves(&client).await;
 }
 
 #[tokio::test]
-async fn paths_lead_nowhere_else() {
+async fn path_traversal_is_refused() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     for path in [
         "/v1/sandboxes/../../etc/passwd".to_owned(),
         "/v1/sandboxes/..%2f..%2fetc%2fpasswd".to_owned(),
@@ -198,25 +198,25 @@ async fn paths_lead_nowhere_else() {
         "/v1/sandboxes/%".to_owned(),
         "/v1/sandboxes/%zz".to_owned(),
     ] {
-        let answer = sent(&service, &get(&client, &path, "")).await;
+        let answer = exchange(&service, &get(&client, &path, "")).await;
         assert!([400, 404].contains(&answer.status), "{path}: {} {}", answer.status, answer.text());
         assert!(answer.header("x-injected").is_none(), "{path}");
     }
-    // The target may be written in full; stars and authorities are for proxies.
-    let full = format!("https://localhost{}", at(&id));
-    assert_eq!(sent(&service, &get(&client, &full, "")).await.status, 200);
+    // The target may be in absolute form; asterisk and authority forms are refused.
+    let full = format!("https://localhost{}", sandbox_path(&id));
+    assert_eq!(exchange(&service, &get(&client, &full, "")).await.status, 200);
     for request in [
         "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
         "CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
         "TRACE / HTTP/1.1\r\nHost: x\r\n\r\n",
     ] {
-        let answer = sent(&service, request.as_bytes()).await;
+        let answer = exchange(&service, request.as_bytes()).await;
         assert!((400..500).contains(&answer.status), "{request:?}: {}", answer.status);
     }
 }
 
 #[tokio::test]
-async fn header_values_do_not_come_back_as_headers() {
+async fn header_values_cannot_inject_headers() {
     let (service, client) = user().await;
     for headers in [
         "X-Request-Id: a\r\n b: c\r\n",
@@ -231,7 +231,7 @@ async fn header_values_do_not_come_back_as_headers() {
         "Upgrade: websocket\r\n",
         "HTTP2-Settings: AAMAAABkAAQAAP__\r\nUpgrade: h2c\r\n",
     ] {
-        let answer = sent(&service, &get(&client, SANDBOXES, headers)).await;
+        let answer = exchange(&service, &get(&client, SANDBOXES, headers)).await;
         assert!([200, 400, 417].contains(&answer.status), "{headers:?}: {}", answer.status);
         assert!(
             answer.header("x-injected").is_none() || headers.contains("a\nX-"),
@@ -241,10 +241,10 @@ async fn header_values_do_not_come_back_as_headers() {
     }
 }
 
-/// Plain HTTP where TLS is spoken gets the redirect or is closed; nothing is served.
+/// Plain HTTP on the TLS port gets the redirect; nothing is served.
 #[tokio::test]
 async fn plain_http_on_the_secure_port_is_not_served() {
-    let service = shared().await;
+    let service = shared_service().await;
     let mut stream = TcpStream::connect(service.address).await.unwrap();
     stream.write_all(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let answer = e2e::service::read_answer(&mut stream).await.unwrap();
@@ -252,9 +252,9 @@ async fn plain_http_on_the_secure_port_is_not_served() {
     assert!(answer.header("location").unwrap().starts_with("https://localhost:"));
 }
 
-/// More connections than the operator allows wait or are refused; when some go, there is room again.
+/// Connections above the limit wait or are refused, and are served when others close.
 #[tokio::test]
-async fn more_connections_than_allowed_do_no_harm() {
+async fn connections_above_the_limit_do_no_harm() {
     let service =
         Service::start(&ServiceOptions::default().with("http", "max_connections", "20")).await.unwrap();
     let client = service.account().await.unwrap();
@@ -265,17 +265,17 @@ async fn more_connections_than_allowed_do_no_harm() {
         }
     }
     drop(held);
-    crate::until("there is room again", async || {
-        let apart = client.apart();
-        let asked = tokio::time::timeout(Duration::from_secs(2), apart.get("/v1/health")).await;
-        asked.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200))
+    crate::wait_until("connections are accepted again", async || {
+        let client = client.with_own_connections();
+        let health = tokio::time::timeout(Duration::from_secs(2), client.get("/v1/health")).await;
+        health.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status == 200))
     })
     .await;
 }
 
-/// Thousands of connections that say nothing cost little, and the next client is served at once.
+/// Many idle connections do not delay the next client.
 #[tokio::test]
-async fn idle_connections_cost_little() {
+async fn idle_connections_do_not_delay_others() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let client = service.account().await.unwrap();
     let mut held = Vec::new();
@@ -283,7 +283,7 @@ async fn idle_connections_cost_little() {
         held.push(service.tls("localhost", &["http/1.1"]).await.unwrap());
     }
     let begin = Instant::now();
-    serves(&client).await;
+    assert_serves(&client).await;
     assert!(begin.elapsed() < Duration::from_secs(2));
     drop(held);
 }

@@ -1,4 +1,4 @@
-//! Bad bodies: broken JSON and UTF-8, huge numbers, fields twice, deep nesting, too much of it, the wrong type.
+//! Invalid bodies: broken JSON and UTF-8, huge numbers, duplicate fields, deep nesting, excessive size, wrong types.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,25 @@ use e2e::service::Client;
 use hyper::Method;
 use serde_json::json;
 
-use crate::{SANDBOXES, created, text, user, verb};
+use crate::{SANDBOXES, action_path, create_sandbox, text, user};
 
 async fn refused(client: &Client, path: &str, body: Vec<u8>) {
-    let shown = String::from_utf8_lossy(&body[..body.len().min(100)]).into_owned();
+    let excerpt = String::from_utf8_lossy(&body[..body.len().min(100)]).into_owned();
     let begin = Instant::now();
     let answer = client
         .call(Method::POST, path)
         .body("application/json", body)
         .send()
         .await
-        .unwrap_or_else(|e| panic!("{shown}: {e:#}"));
-    answer.error(400, "INVALID_REQUEST").unwrap_or_else(|e| panic!("{path} {shown}: {e:#}"));
-    assert!(begin.elapsed() < Duration::from_secs(5), "{shown}: {:?}", begin.elapsed());
+        .unwrap_or_else(|e| panic!("{excerpt}: {e:#}"));
+    answer.error(400, "INVALID_REQUEST").unwrap_or_else(|e| panic!("{path} {excerpt}: {e:#}"));
+    assert!(begin.elapsed() < Duration::from_secs(5), "{excerpt}: {:?}", begin.elapsed());
 }
 
 #[tokio::test]
-async fn broken_json_and_utf_8() {
+async fn invalid_json_and_utf_8_are_refused() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let good = r#"{"image":"ubuntu:24.04","command":"true"}"#;
     let mut bodies: Vec<Vec<u8>> = (0..good.len()).map(|length| good.as_bytes()[..length].to_vec()).collect();
     for broken in [
@@ -64,14 +64,14 @@ async fn broken_json_and_utf_8() {
     }
     for body in bodies {
         refused(&client, SANDBOXES, body.clone()).await;
-        refused(&client, &verb(&id, "execute"), body).await;
+        refused(&client, &action_path(&id, "execute"), body).await;
     }
 }
 
 #[tokio::test]
-async fn huge_numbers_and_strange_ones() {
+async fn numbers_are_judged_by_value() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let long = "9".repeat(1_000);
     for number in [
         "99999999999999999999",
@@ -90,7 +90,7 @@ async fn huge_numbers_and_strange_ones() {
                 SANDBOXES.to_owned(),
                 format!("{{\"image\":\"ubuntu:24.04\",\"resources\":{{\"cpu\":{number}}}}}"),
             ),
-            (verb(&id, "execute"), format!("{{\"command\":\"true\",\"timeoutMs\":{number}}}")),
+            (action_path(&id, "execute"), format!("{{\"command\":\"true\",\"timeoutMs\":{number}}}")),
         ] {
             let answer = client
                 .call(Method::POST, &path)
@@ -98,8 +98,8 @@ async fn huge_numbers_and_strange_ones() {
                 .send()
                 .await
                 .unwrap();
-            // Whole numbers out of range are INVALID_CONFIG, what is no whole number INVALID_REQUEST. A number is what it
-            // is, not how it is written: 1e3 is a whole one.
+            // Whole numbers out of range are INVALID_CONFIG, others INVALID_REQUEST. The value counts, not the notation:
+            // 1e3 is a whole number.
             if ["1e3", "300000.0"].contains(&number) && !body.contains("cpu") {
                 assert!([200, 201].contains(&answer.status), "{body}: {}", answer.text());
                 continue;
@@ -117,11 +117,11 @@ async fn huge_numbers_and_strange_ones() {
     }
 }
 
-/// Of two values one would be checked and the other perhaps used.
+/// With duplicate fields, one value might be checked and the other used.
 #[tokio::test]
-async fn fields_given_twice() {
+async fn duplicate_fields_are_refused() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     for body in [
         r#"{"image":"ubuntu:24.04","image":"ubuntu:24.04"}"#,
         r#"{"image":"ubuntu:24.04","resources":{"cpu":2,"cpu":4}}"#,
@@ -132,14 +132,15 @@ async fn fields_given_twice() {
     ] {
         refused(&client, SANDBOXES, body.as_bytes().to_vec()).await;
     }
-    refused(&client, &verb(&id, "execute"), br#"{"command":"true","command":"false"}"#.to_vec()).await;
-    refused(&client, &verb(&id, "execute"), br#"{"command":"true","env":{"A":"","A":"x"}}"#.to_vec()).await;
+    refused(&client, &action_path(&id, "execute"), br#"{"command":"true","command":"false"}"#.to_vec()).await;
+    refused(&client, &action_path(&id, "execute"), br#"{"command":"true","env":{"A":"","A":"x"}}"#.to_vec())
+        .await;
 }
 
 #[tokio::test]
-async fn deep_nesting() {
+async fn deeply_nested_bodies_are_refused() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         for depth in [200, 100_000] {
             let deep = format!("{}1{}", open.repeat(depth), close.repeat(depth));
@@ -147,23 +148,23 @@ async fn deep_nesting() {
                 deep.clone(),
                 format!("{{\"image\":{deep}}}"),
                 format!("{{\"image\":\"ubuntu:24.04\",\"metadata\":{{\"x\":{deep}}}}}"),
-                // A field that is not known is passed over, if it can be.
+                // An unknown field is skipped if its value can be parsed.
                 format!("{{\"command\":7,\"unknown\":{deep}}}"),
                 open.repeat(depth),
             ] {
                 refused(&client, SANDBOXES, body.clone().into_bytes()).await;
-                refused(&client, &verb(&id, "execute"), body.into_bytes()).await;
+                refused(&client, &action_path(&id, "execute"), body.into_bytes()).await;
             }
         }
     }
 }
 
 #[tokio::test]
-async fn content_types_other_than_json() {
+async fn other_content_types_are_refused() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let body = json!({ "image": "ubuntu:24.04", "command": "true" }).to_string().into_bytes();
-    for path in [SANDBOXES.to_owned(), verb(&id, "execute")] {
+    for path in [SANDBOXES.to_owned(), action_path(&id, "execute")] {
         for content_type in [
             "text/plain",
             "application/x-www-form-urlencoded",
@@ -185,7 +186,7 @@ async fn content_types_other_than_json() {
         ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8"]
     {
         let answer = client
-            .call(Method::POST, &verb(&id, "execute"))
+            .call(Method::POST, &action_path(&id, "execute"))
             .body(content_type, body.clone())
             .send()
             .await
@@ -195,12 +196,12 @@ async fn content_types_other_than_json() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_too_large() {
+async fn bodies_above_the_limit_are_refused() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let authorization = client.authorization().to_owned();
-    for (path, most) in [(SANDBOXES.to_owned(), 1_usize << 20), (verb(&id, "execute"), 16 << 20)] {
-        // Said to be too large: refused before it is sent.
+    for (path, most) in [(SANDBOXES.to_owned(), 1_usize << 20), (action_path(&id, "execute"), 16 << 20)] {
+        // Declared as too large: refused before it is sent.
         for length in [most + 1, 100 << 20, 1 << 50] {
             let mut raw = service.raw().await.unwrap();
             let head = format!(
@@ -209,7 +210,7 @@ async fn bodies_that_are_too_large() {
             let answer = raw.exchange(head.as_bytes()).await.unwrap();
             answer.error(413, "INVALID_REQUEST").unwrap();
         }
-        // Found to be too large while it comes in pieces.
+        // Found to be too large while chunks arrive.
         let mut raw = service.raw().await.unwrap();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -221,12 +222,12 @@ async fn bodies_that_are_too_large() {
         }
         raw.exchange(&bytes).await.unwrap().error(413, "INVALID_REQUEST").unwrap();
     }
-    // 100 MB that are really sent, by a client that listens only afterwards.
+    // 100 MB that are really sent, by a client that reads the response only afterwards.
     let padded = format!("{{\"command\":\"true\",\"x\":\"{}\"}}", "x".repeat(100 << 20));
     let mut raw = service.raw().await.unwrap();
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        verb(&id, "execute"),
+        action_path(&id, "execute"),
         padded.len()
     );
     let begin = Instant::now();
@@ -236,16 +237,16 @@ async fn bodies_that_are_too_large() {
         .error(413, "INVALID_REQUEST")
         .unwrap();
     assert!(begin.elapsed() < Duration::from_secs(15));
-    // Just what is allowed is taken.
+    // The maximum is accepted.
     let fill = (16 << 20) - r#"{"command":"wc -c","stdin":""}"#.len();
     let body = json!({ "command": "wc -c", "stdin": "x".repeat(fill) });
     assert_eq!(body.to_string().len(), 16 << 20);
-    assert_eq!(crate::ran(&client, &id, body).await["stdout"], format!("{fill}\n"));
+    assert_eq!(crate::run_command(&client, &id, body).await["stdout"], format!("{fill}\n"));
 }
 
-/// A body that stops half-way is not waited for beyond the time the limits name.
+/// An incomplete body is waited for only as long as the limits allow.
 #[tokio::test]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn an_incomplete_body_times_out() {
     let (service, client) = user().await;
     let mut raw = service.raw().await.unwrap();
     let head = format!(
@@ -253,7 +254,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
         client.authorization()
     );
     assert!(raw.write(head.as_bytes()).await);
-    let said = raw.closed(Duration::from_secs(45)).await.unwrap();
-    let said = String::from_utf8_lossy(&said);
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
+    let received = raw.closed(Duration::from_secs(45)).await.unwrap();
+    let received = String::from_utf8_lossy(&received);
+    assert!(received.is_empty() || received.starts_with("HTTP/1.1 4"), "{received}");
 }

@@ -1,7 +1,7 @@
-//! The interface, section by section, over TLS against `sandboxd serve` on a real engine.
+//! Tests of the whole API over TLS against `sandboxd serve` with a real engine. The numbers in file names order them by topic.
 //!
-//! Most tests share one service, each in an account of its own; who needs another configuration, or a restart, starts one.
-//! The client looks at the form of each answer (headers, content type, error body, no 500), whatever a test is about.
+//! Most tests share one service and have their own account; tests that need another configuration or a restart start their own.
+//! The client checks the form of every response (headers, content type, error body, no 500).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod crash;
@@ -54,12 +54,12 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-/// An id that no sandbox has.
-const NOBODY: &str = "sb_00000000000000000000";
+/// A well-formed id that no sandbox has.
+const UNKNOWN_ID: &str = "sb_00000000000000000000";
 const SANDBOXES: &str = "/v1/sandboxes";
 
-/// The service that tests without wishes share. The last one that holds it stops it.
-async fn shared() -> Arc<Service> {
+/// The service that most tests share. The last test that holds it stops it.
+async fn shared_service() -> Arc<Service> {
     static SHARED: Mutex<Weak<Service>> = Mutex::const_new(Weak::new());
     let mut shared = SHARED.lock().await;
     if let Some(service) = shared.upgrade() {
@@ -70,14 +70,14 @@ async fn shared() -> Arc<Service> {
     service
 }
 
-/// The shared service and an account on it.
+/// The shared service and a client with a new account.
 async fn user() -> (Arc<Service>, Client) {
-    let service = shared().await;
+    let service = shared_service().await;
     let client = service.account().await.unwrap();
     (service, client)
 }
 
-/// The body of a sandbox that is small and stays awake.
+/// The body of a create for a small sandbox without idle pause.
 fn small() -> Value {
     json!({
         "image": Service::image(),
@@ -93,38 +93,39 @@ fn with(mut body: Value, field: &str, value: Value) -> Value {
 }
 
 /// A new sandbox's id.
-async fn created(client: &Client) -> String {
+async fn create_sandbox(client: &Client) -> String {
     let sandbox = client.post(SANDBOXES, &small()).await.unwrap().is(201).unwrap();
     text(&sandbox["id"])
 }
 
-fn at(id: &str) -> String {
+fn sandbox_path(id: &str) -> String {
     format!("{SANDBOXES}/{id}")
 }
 
-fn verb(id: &str, verb: &str) -> String {
+fn action_path(id: &str, verb: &str) -> String {
     format!("{SANDBOXES}/{id}/{verb}")
 }
 
 /// The result of a command.
-async fn ran(client: &Client, id: &str, body: Value) -> Value {
-    client.post(&verb(id, "execute"), &body).await.unwrap().is(200).unwrap()
+async fn run_command(client: &Client, id: &str, body: Value) -> Value {
+    client.post(&action_path(id, "execute"), &body).await.unwrap().is(200).unwrap()
 }
 
-/// What a command prints, which must succeed.
+/// The output of a command, which must succeed.
 async fn output(client: &Client, id: &str, command: &str) -> String {
-    let result = ran(client, id, json!({ "command": command })).await;
+    let result = run_command(client, id, json!({ "command": command })).await;
     assert_eq!(result["exitCode"], 0, "{command}: {result}");
     text(&result["stdout"])
 }
 
-/// Commands that run until they are dropped.
-async fn occupied(client: &Client, id: &str, count: usize) -> Vec<Events> {
+/// Starts commands that run until their streams are dropped.
+async fn start_sleepers(client: &Client, id: &str, count: usize) -> Vec<Events> {
     let mut streams = Vec::with_capacity(count);
     for _ in 0..count {
-        let client = client.apart();
+        let client = client.with_own_connections();
         let body = json!({ "command": "echo begun; sleep 600" });
-        let mut events = client.call(Method::POST, &verb(id, "execute")).json(&body).stream().await.unwrap();
+        let mut events =
+            client.call(Method::POST, &action_path(id, "execute")).json(&body).stream().await.unwrap();
         assert_eq!(events.next().await.unwrap().unwrap().data, "begun");
         streams.push(events);
     }
@@ -132,18 +133,18 @@ async fn occupied(client: &Client, id: &str, count: usize) -> Vec<Events> {
 }
 
 async fn state(client: &Client, id: &str) -> String {
-    text(&client.get(&at(id)).await.unwrap().is(200).unwrap()["state"])
+    text(&client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap()["state"])
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("no whole number: {value}"))
+    value.as_u64().unwrap_or_else(|| panic!("not a whole number: {value}"))
 }
 
-/// Milliseconds of a timestamp, which has the form that all have.
+/// A timestamp in milliseconds; checks its form.
 fn time(value: &Value) -> u64 {
     let written = text(value);
     assert!(written.len() == 24 && written.ends_with('Z') && &written[19..20] == ".", "{written}");
@@ -158,14 +159,19 @@ fn now_ms() -> u64 {
 }
 
 fn keys(object: &Value) -> Vec<&str> {
-    object.as_object().unwrap_or_else(|| panic!("no object: {object}")).keys().map(String::as_str).collect()
+    object
+        .as_object()
+        .unwrap_or_else(|| panic!("not an object: {object}"))
+        .keys()
+        .map(String::as_str)
+        .collect()
 }
 
-/// Waits for something that is to become so; the patience is for a slow machine.
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+/// Waits for a condition. The timeout allows for a slow machine.
+async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begin = std::time::Instant::now();
-    while !so().await {
-        assert!(begin.elapsed() < std::time::Duration::from_secs(20), "in vain waited until {what}");
+    while !condition().await {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(20), "timeout: {what}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }

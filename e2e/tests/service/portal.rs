@@ -15,35 +15,36 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use crate::s10_files::write;
-use crate::{created, output, text, until, verb};
+use crate::{action_path, create_sandbox, output, text, wait_until};
 
 const PROGRAM: &str = include_str!("portal/portal.pl");
 pub const PORT: u16 = 8080;
 
-/// A port that is exposed, as its clients know it.
+/// A client of an exposed port.
 #[derive(Clone)]
-pub struct Door {
+pub struct PortClient {
     pub service: Arc<Service>,
     pub host: String,
-    /// What goes as `X-Sandbox-Token`.
+    /// The value of `X-Sandbox-Token`.
     pub token: Option<String>,
 }
 
-/// A whole answer of whoever gave it.
+/// A complete response of the program or of the service.
 #[derive(Debug)]
-pub struct Told {
+pub struct PortResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-impl Told {
+impl PortResponse {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     pub fn code(&self) -> String {
-        let body: Value = serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no error: {self:?}"));
+        let body: Value =
+            serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not an error body: {self:?}"));
         assert_eq!(body["error"]["requestId"], self.headers["x-request-id"].to_str().unwrap());
         text(&body["error"]["code"])
     }
@@ -53,7 +54,7 @@ impl Told {
 pub async fn listen(client: &Client, id: &str, port: u16) {
     write(client, id, "portal.pl", PROGRAM).await;
     output(client, id, &format!("perl portal.pl {port} > portal.log 2>&1 &")).await;
-    until("the program listens", async || {
+    wait_until("the program listens", async || {
         output(client, id, &format!("curl -s -m 5 http://127.0.0.1:{port}/ || cat portal.log")).await
             == format!("it is port {port}")
     })
@@ -61,11 +62,11 @@ pub async fn listen(client: &Client, id: &str, port: u16) {
 }
 
 pub async fn expose(client: &Client, id: &str, body: &Value) -> Value {
-    client.post(&verb(id, "ports"), body).await.unwrap().is(201).unwrap()
+    client.post(&action_path(id, "ports"), body).await.unwrap().is(201).unwrap()
 }
 
 pub async fn token(client: &Client, id: &str, port: u16) -> String {
-    let path = verb(id, &format!("ports/{port}/token"));
+    let path = action_path(id, &format!("ports/{port}/token"));
     text(&client.post(&path, &json!({})).await.unwrap().is(201).unwrap()["token"])
 }
 
@@ -76,16 +77,16 @@ pub fn host_of(port: &Value) -> String {
     host.rsplit_once(':').unwrap().0.to_owned()
 }
 
-/// A sandbox where the program listens, and its port with a token.
-pub async fn opened(service: &Arc<Service>, client: &Client) -> (String, Door) {
-    let id = created(client).await;
+/// Creates a sandbox with the program listening, and a client of its exposed port with a token.
+pub async fn open_port(service: &Arc<Service>, client: &Client) -> (String, PortClient) {
+    let id = create_sandbox(client).await;
     listen(client, &id, PORT).await;
     let port = expose(client, &id, &json!({ "port": PORT })).await;
     let token = Some(token(client, &id, PORT).await);
-    (id, Door { service: Arc::clone(service), host: host_of(&port), token })
+    (id, PortClient { service: Arc::clone(service), host: host_of(&port), token })
 }
 
-impl Door {
+impl PortClient {
     pub fn without_token(&self) -> Self {
         Self { token: None, ..self.clone() }
     }
@@ -102,9 +103,9 @@ impl Door {
         request.body(Full::default()).unwrap()
     }
 
-    /// One request on a connection of its own.
-    pub async fn send(&self, request: Request<Full<Bytes>>) -> Told {
-        whole(self.begin(request).await).await
+    /// Sends one request on a new connection.
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> PortResponse {
+        collect(self.begin(request).await).await
     }
 
     pub async fn begin(&self, request: Request<Full<Bytes>>) -> Response<hyper::body::Incoming> {
@@ -114,30 +115,30 @@ impl Door {
         sender.send_request(request).await.unwrap()
     }
 
-    /// The same over HTTP/2, which has the host in the target.
-    pub async fn send_h2(&self, mut request: Request<Full<Bytes>>) -> Told {
+    /// Sends one request over HTTP/2, which has the host in the request target.
+    pub async fn send_h2(&self, mut request: Request<Full<Bytes>>) -> PortResponse {
         let stream = self.service.tls(&self.host, &["h2"]).await.unwrap();
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         request.headers_mut().remove("host");
         *request.uri_mut() = format!("https://{}{}", self.host, request.uri()).parse().unwrap();
-        whole(sender.send_request(request).await.unwrap()).await
+        collect(sender.send_request(request).await.unwrap()).await
     }
 
-    pub async fn get(&self, path: &str) -> Told {
+    pub async fn get(&self, path: &str) -> PortResponse {
         self.send(self.request("GET", path)).await
     }
 
-    /// A connection on which anything can be sent.
-    pub async fn raw(&self, sends: &str) -> TlsStream<TcpStream> {
+    /// A connection on which these bytes were sent.
+    pub async fn raw(&self, bytes: &str) -> TlsStream<TcpStream> {
         let mut stream = self.service.tls(&self.host, &["http/1.1"]).await.unwrap();
-        stream.write_all(sends.as_bytes()).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
         stream
     }
 
-    /// The first request of a websocket.
+    /// The handshake request of a websocket.
     pub fn handshake(&self) -> String {
         let token =
             self.token.as_ref().map(|token| format!("X-Sandbox-Token: {token}\r\n")).unwrap_or_default();
@@ -148,23 +149,23 @@ impl Door {
         )
     }
 
-    /// A websocket that has been greeted.
+    /// An open websocket, after the program's greeting.
     pub async fn websocket(&self) -> TlsStream<TcpStream> {
         let mut stream = self.raw(&self.handshake()).await;
-        let head = until_blank_line(&mut stream).await;
+        let head = read_head(&mut stream).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         expect(&mut stream, b"hello").await;
         stream
     }
 }
 
-async fn whole(response: Response<hyper::body::Incoming>) -> Told {
+async fn collect(response: Response<hyper::body::Incoming>) -> PortResponse {
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    Told { status: head.status.as_u16(), headers: head.headers, body }
+    PortResponse { status: head.status.as_u16(), headers: head.headers, body }
 }
 
-pub async fn until_blank_line(stream: &mut TlsStream<TcpStream>) -> String {
+pub async fn read_head(stream: &mut TlsStream<TcpStream>) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
@@ -173,7 +174,7 @@ pub async fn until_blank_line(stream: &mut TlsStream<TcpStream>) -> String {
 }
 
 pub async fn expect(stream: &mut TlsStream<TcpStream>, bytes: &[u8]) {
-    let mut got = vec![0; bytes.len()];
-    stream.read_exact(&mut got).await.unwrap();
-    assert!(got == bytes, "{}", got.escape_ascii());
+    let mut received = vec![0; bytes.len()];
+    stream.read_exact(&mut received).await.unwrap();
+    assert!(received == bytes, "{}", received.escape_ascii());
 }

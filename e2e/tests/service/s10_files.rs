@@ -1,26 +1,28 @@
-//! Files (decision 25): what every operation does, and what it answers.
+//! File operations: effects and responses.
 
-use e2e::service::{Answer, Client, Service, ServiceOptions};
+use e2e::service::{Client, HttpResponse, Service, ServiceOptions};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::{NOBODY, SANDBOXES, created, output, small, state, text, time, user, verb, with};
+use crate::{
+    SANDBOXES, UNKNOWN_ID, action_path, create_sandbox, output, small, state, text, time, user, with,
+};
 
-/// The path of an operation; `what` is empty for the content itself.
-pub fn at(id: &str, what: &str, query: &str) -> String {
-    format!("{SANDBOXES}/{id}/files{what}?{query}")
+/// The path of a file operation; `operation` is empty for the content itself.
+pub fn files_path(id: &str, operation: &str, query: &str) -> String {
+    format!("{SANDBOXES}/{id}/files{operation}?{query}")
 }
 
-pub async fn put(client: &Client, path: &str, body: impl Into<Vec<u8>>) -> Answer {
+pub async fn put(client: &Client, path: &str, body: impl Into<Vec<u8>>) -> HttpResponse {
     client.call(Method::PUT, path).body("application/octet-stream", body.into()).send().await.unwrap()
 }
 
 pub async fn write(client: &Client, id: &str, path: &str, body: impl Into<Vec<u8>>) -> Value {
-    put(client, &at(id, "", &format!("path={path}")), body).await.is(200).unwrap()
+    put(client, &files_path(id, "", &format!("path={path}")), body).await.is(200).unwrap()
 }
 
-pub async fn read(client: &Client, id: &str, path: &str) -> Answer {
-    client.get(&at(id, "", &format!("path={path}"))).await.unwrap()
+pub async fn read(client: &Client, id: &str, path: &str) -> HttpResponse {
+    client.get(&files_path(id, "", &format!("path={path}"))).await.unwrap()
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -28,9 +30,9 @@ fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_file_goes_in_and_comes_out() {
+async fn a_file_is_written_and_read() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let content = pattern(30_000_001);
     for client in [client.clone(), service.over_http2(&client).unwrap()] {
         let entry = write(&client, &id, "dir.bin", content.clone()).await;
@@ -52,38 +54,38 @@ async fn a_file_goes_in_and_comes_out() {
     }
     let sum = output(&client, &id, "sha256sum < dir.bin; stat -c '%a %U' dir.bin").await;
     assert!(sum.ends_with("644 root\n"), "{sum}");
-    // Nothing, and a byte.
+    // An empty file and one of one byte.
     for content in ["", "x"] {
         write(&client, &id, "small", content).await;
         assert_eq!(read(&client, &id, "small").await.body, content);
     }
     // Parents, modes, names that need encoding.
     let query = "path=a/b/%C3%A9%20%2B%26%3D.txt&parents=true&mode=0750";
-    let entry = put(&client, &at(&id, "", query), "x").await.is(200).unwrap();
+    let entry = put(&client, &files_path(&id, "", query), "x").await.is(200).unwrap();
     assert_eq!(
         (text(&entry["path"]), text(&entry["mode"])),
         ("/workspace/a/b/é +&=.txt".into(), "0750".into())
     );
     assert_eq!(output(&client, &id, "ls a/b").await, "é +&=.txt\n");
-    put(&client, &at(&id, "", "path=no/such/file"), "x").await.error(404, "FILE_NOT_FOUND").unwrap();
-    // A command sees what was written, and the other way round.
+    put(&client, &files_path(&id, "", "path=no/such/file"), "x").await.error(404, "FILE_NOT_FOUND").unwrap();
+    // Commands and file operations see each other's files.
     output(&client, &id, "echo from inside > seen").await;
     assert_eq!(read(&client, &id, "seen").await.text(), "from inside\n");
-    // Files that do not know how long they are.
+    // Files that report no length.
     assert!(read(&client, &id, "/proc/self/status").await.text().starts_with("Name:"));
     assert!(read(&client, &id, "/proc/kallsyms").await.status < 500);
 }
 
 #[tokio::test]
-async fn ranges_heads_and_tags() {
+async fn ranges_head_requests_and_etags_work() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let content = pattern(1_000_000);
     write(&client, &id, "f", content.clone()).await;
-    let path = at(&id, "", "path=f");
+    let path = files_path(&id, "", "path=f");
     let range =
         async |range: &str| client.call(Method::GET, &path).header("range", range).send().await.unwrap();
-    for (asked, begin, end) in [
+    for (requested, begin, end) in [
         ("bytes=0-0", 0, 1),
         ("bytes=10-19", 10, 20),
         ("bytes=999990-", 999_990, 1_000_000),
@@ -92,11 +94,11 @@ async fn ranges_heads_and_tags() {
         ("bytes=300000-700000", 300_000, 700_001),
         ("bytes=999999-5000000", 999_999, 1_000_000),
     ] {
-        let answer = range(asked).await;
-        assert_eq!(answer.status, 206, "{asked}");
-        assert!(answer.body == content[begin..end], "{asked}");
-        let told = format!("bytes {begin}-{}/1000000", end - 1);
-        assert_eq!(answer.header("content-range"), Some(told.as_str()), "{asked}");
+        let answer = range(requested).await;
+        assert_eq!(answer.status, 206, "{requested}");
+        assert!(answer.body == content[begin..end], "{requested}");
+        let expected = format!("bytes {begin}-{}/1000000", end - 1);
+        assert_eq!(answer.header("content-range"), Some(expected.as_str()), "{requested}");
     }
     for ignored in ["bytes=5-4", "bytes=0-1,5-6", "lines=1-2", "bytes=x"] {
         assert_eq!(range(ignored).await.status, 200, "{ignored}");
@@ -118,7 +120,7 @@ async fn ranges_heads_and_tags() {
     assert_eq!(if_range(&tag).await.status, 206);
     write(&client, &id, "f", content.clone()).await;
     assert_eq!(if_range(&tag).await.status, 200);
-    // Shorter than where the range begins: it is of another content all the same.
+    // The content changed, so the range is ignored, even if the file is shorter than its start.
     write(&client, &id, "f", "y").await;
     let shorter = client.call(Method::GET, &path).header("range", "bytes=1000-").header("if-range", &tag);
     let shorter = shorter.send().await.unwrap();
@@ -128,11 +130,11 @@ async fn ranges_heads_and_tags() {
 }
 
 #[tokio::test]
-async fn lists_stat_and_exists() {
+async fn list_stat_and_exists_work() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     output(&client, &id, "mkdir d; cd d; touch {a..z} .hidden; mkdir sub; ln -s a link; ln -s nowhere dangling; mkfifo fifo; printf x > $'b\\xffd'").await;
-    let list = async |query: &str| client.get(&at(&id, "/list", query)).await.unwrap();
+    let list = async |query: &str| client.get(&files_path(&id, "/list", query)).await.unwrap();
     let page = list("path=d&limit=5&offset=0").await.is(200).unwrap();
     assert_eq!(page["pagination"], json!({ "total": 32, "limit": 5, "offset": 0, "hasMore": true }));
     let all = list("path=d&limit=100").await.is(200).unwrap();
@@ -153,13 +155,13 @@ async fn lists_stat_and_exists() {
     );
     assert_eq!(of("fifo")["kind"], "other");
     assert!(of("a").get("rawPath").is_none());
-    // A name that is no text is reached by its bytes.
+    // A name that is not UTF-8 is addressed by its bytes.
     let odd = of("b\u{fffd}d");
     assert_eq!(odd["rawPath"], "/workspace/d/b%FFd");
     assert_eq!(read(&client, &id, &text(&odd["rawPath"])).await.text(), "x");
     list("path=d/a").await.error(409, "NOT_A_DIRECTORY").unwrap();
     list("path=none").await.error(404, "FILE_NOT_FOUND").unwrap();
-    let stat = async |query: &str| client.get(&at(&id, "/stat", query)).await.unwrap();
+    let stat = async |query: &str| client.get(&files_path(&id, "/stat", query)).await.unwrap();
     assert_eq!(stat("path=d/link").await.is(200).unwrap()["kind"], "symlink");
     assert_eq!(stat("path=d/link&follow=true").await.is(200).unwrap()["kind"], "file");
     assert_eq!(stat("path=/").await.is(200).unwrap()["path"], "/");
@@ -167,45 +169,46 @@ async fn lists_stat_and_exists() {
     stat("path=d/dangling&follow=true").await.error(404, "FILE_NOT_FOUND").unwrap();
     for (path, exists) in [("d", true), ("d/dangling", true), ("none", false), ("d/a/b", false), ("/", true)]
     {
-        let answer = client.get(&at(&id, "/exists", &format!("path={path}"))).await.unwrap();
+        let answer = client.get(&files_path(&id, "/exists", &format!("path={path}"))).await.unwrap();
         assert_eq!(answer.is(200).unwrap(), json!({ "exists": exists }), "{path}");
     }
 }
 
 #[tokio::test]
-async fn directories_moves_and_deletes() {
+async fn mkdir_move_and_delete_work() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
-    let order = async |what: &str, query: &str| client.order(&at(&id, what, query)).await.unwrap();
-    let delete = async |query: &str| client.delete(&at(&id, "", query)).await.unwrap();
-    order("/mkdir", "path=a/b").await.error(404, "FILE_NOT_FOUND").unwrap();
-    let made = order("/mkdir", "path=a/b&recursive=true&mode=0700").await.is(200).unwrap();
+    let id = create_sandbox(&client).await;
+    let post =
+        async |what: &str, query: &str| client.post_empty(&files_path(&id, what, query)).await.unwrap();
+    let delete = async |query: &str| client.delete(&files_path(&id, "", query)).await.unwrap();
+    post("/mkdir", "path=a/b").await.error(404, "FILE_NOT_FOUND").unwrap();
+    let created = post("/mkdir", "path=a/b&recursive=true&mode=0700").await.is(200).unwrap();
     assert_eq!(
-        (&made["isDirectory"], &made["mode"], &made["path"]),
+        (&created["isDirectory"], &created["mode"], &created["path"]),
         (&json!(true), &json!("0700"), &json!("/workspace/a/b"))
     );
-    order("/mkdir", "path=a/b&recursive=true").await.is(200).unwrap();
-    order("/mkdir", "path=a/b").await.error(409, "FILE_EXISTS").unwrap();
+    post("/mkdir", "path=a/b&recursive=true").await.is(200).unwrap();
+    post("/mkdir", "path=a/b").await.error(409, "FILE_EXISTS").unwrap();
     write(&client, &id, "a/b/f", "content").await;
-    order("/mkdir", "path=a/b/f/g").await.error(409, "NOT_A_DIRECTORY").unwrap();
-    let moved = order("/move", "from=a/b/f&to=g").await.is(200).unwrap();
+    post("/mkdir", "path=a/b/f/g").await.error(409, "NOT_A_DIRECTORY").unwrap();
+    let moved = post("/move", "from=a/b/f&to=g").await.is(200).unwrap();
     assert_eq!((&moved["path"], &moved["sizeBytes"]), (&json!("/workspace/g"), &json!(7)));
-    order("/move", "from=a/b/f&to=h").await.error(404, "FILE_NOT_FOUND").unwrap();
+    post("/move", "from=a/b/f&to=h").await.error(404, "FILE_NOT_FOUND").unwrap();
     write(&client, &id, "h", "other").await;
-    order("/move", "from=g&to=h").await.error(409, "FILE_EXISTS").unwrap();
-    order("/move", "from=g&to=h&overwrite=true").await.is(200).unwrap();
+    post("/move", "from=g&to=h").await.error(409, "FILE_EXISTS").unwrap();
+    post("/move", "from=g&to=h&overwrite=true").await.is(200).unwrap();
     assert_eq!(read(&client, &id, "h").await.text(), "content");
-    // Directories of the image lie on a lower layer, and /dev/shm on another file system.
-    order("/move", "from=/usr/share/doc&to=/srv/doc").await.is(200).unwrap();
+    // Directories of the image are on a lower layer, /dev/shm is another file system.
+    post("/move", "from=/usr/share/doc&to=/srv/doc").await.is(200).unwrap();
     assert_eq!(
         output(&client, &id, "test -d /srv/doc && test ! -e /usr/share/doc && echo moved").await,
         "moved\n"
     );
-    order("/move", "from=a&to=/dev/shm/a").await.is(200).unwrap();
+    post("/move", "from=a&to=/dev/shm/a").await.is(200).unwrap();
     assert_eq!(output(&client, &id, "ls -d /dev/shm/a/b").await, "/dev/shm/a/b\n");
     delete("path=/dev/shm/a").await.error(409, "DIRECTORY_NOT_EMPTY").unwrap();
-    let gone = delete("path=/dev/shm/a&recursive=true").await.is(200).unwrap();
-    assert_eq!(gone, json!({ "path": "/dev/shm/a", "deleted": 2 }));
+    let deleted = delete("path=/dev/shm/a&recursive=true").await.is(200).unwrap();
+    assert_eq!(deleted, json!({ "path": "/dev/shm/a", "deleted": 2 }));
     delete("path=/dev/shm/a").await.error(404, "FILE_NOT_FOUND").unwrap();
     delete("path=h").await.is(200).unwrap();
     delete("path=/&recursive=true").await.error(403, "PERMISSION_DENIED").unwrap();
@@ -215,54 +218,57 @@ async fn directories_moves_and_deletes() {
 }
 
 #[tokio::test]
-async fn a_directory_goes_out_and_in_as_tar() {
+async fn a_directory_is_packed_and_unpacked_as_tar() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     output(
         &client,
         &id,
         "mkdir -p t/sub; echo one > t/one; echo two > t/sub/two; ln -s ../one t/sub/link; chmod 751 t/one",
     )
     .await;
-    let archive = client.get(&at(&id, "/tar", "path=t")).await.unwrap();
+    let archive = client.get(&files_path(&id, "/tar", "path=t")).await.unwrap();
     assert_eq!((archive.status, archive.header("content-type")), (200, Some("application/x-tar")));
-    let unpacked =
-        put(&client, &at(&id, "/tar", "path=copy/of/t"), archive.body.to_vec()).await.is(200).unwrap();
+    let unpacked = put(&client, &files_path(&id, "/tar", "path=copy/of/t"), archive.body.to_vec())
+        .await
+        .is(200)
+        .unwrap();
     let expected = json!({ "path": "/workspace/copy/of/t", "files": 2, "directories": 1, "links": 1, "skipped": 0, "bytes": 8 });
     assert_eq!(unpacked, expected);
     assert_eq!(output(&client, &id, "diff -r t copy/of/t && stat -c %a copy/of/t/one").await, "751\n");
-    // The sandbox's own tar takes it too.
+    // The tar program in the sandbox accepts the archive too.
     write(&client, &id, "t.tar", archive.body.to_vec()).await;
     output(&client, &id, "tar -C t --compare -f t.tar").await;
-    put(&client, &at(&id, "/tar", "path=x"), "no archive at all")
+    put(&client, &files_path(&id, "/tar", "path=x"), "not an archive")
         .await
         .error(400, "INVALID_REQUEST")
         .unwrap();
-    client.get(&at(&id, "/tar", "path=t/one")).await.unwrap().error(409, "NOT_A_DIRECTORY").unwrap();
-    client.get(&at(&id, "/tar", "path=none")).await.unwrap().error(404, "FILE_NOT_FOUND").unwrap();
+    client.get(&files_path(&id, "/tar", "path=t/one")).await.unwrap().error(409, "NOT_A_DIRECTORY").unwrap();
+    client.get(&files_path(&id, "/tar", "path=none")).await.unwrap().error(404, "FILE_NOT_FOUND").unwrap();
 }
 
 #[tokio::test]
-async fn ten_thousand_small_files_go_through_in_moments() {
+async fn ten_thousand_small_files_are_packed_and_unpacked() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     output(&client, &id, "mkdir many && cd many && for i in $(seq 10000); do echo $i > $i; done").await;
     let begin = std::time::Instant::now();
-    let archive = client.get(&at(&id, "/tar", "path=many")).await.unwrap();
+    let archive = client.get(&files_path(&id, "/tar", "path=many")).await.unwrap();
     let out = begin.elapsed();
     let begin = std::time::Instant::now();
-    let unpacked = put(&client, &at(&id, "/tar", "path=again"), archive.body.to_vec()).await.is(200).unwrap();
-    println!("10,000 files out in {out:?}, in in {:?}", begin.elapsed());
+    let unpacked =
+        put(&client, &files_path(&id, "/tar", "path=again"), archive.body.to_vec()).await.is(200).unwrap();
+    println!("10,000 files packed in {out:?}, unpacked in {:?}", begin.elapsed());
     assert_eq!(unpacked["files"], 10_000);
     assert_eq!(output(&client, &id, "diff -r many again && ls again | wc -l").await, "10000\n");
 }
 
 #[tokio::test]
-async fn a_paused_sandbox_is_resumed_unless_it_may_not() {
+async fn file_operations_resume_a_paused_sandbox_if_allowed() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     write(&client, &id, "f", "kept").await;
-    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap();
     for (method, what, query) in [
         (Method::GET, "", "path=f"),
         (Method::PUT, "", "path=f"),
@@ -275,7 +281,7 @@ async fn a_paused_sandbox_is_resumed_unless_it_may_not() {
         (Method::GET, "/tar", "path=."),
         (Method::PUT, "/tar", "path=g"),
     ] {
-        let path = at(&id, what, &format!("{query}&autoResume=false"));
+        let path = files_path(&id, what, &format!("{query}&autoResume=false"));
         let answer = client.call(method, &path).send().await.unwrap();
         assert_eq!(answer.error(409, "INVALID_STATE").unwrap()["details"]["state"], "paused", "{path}");
     }
@@ -285,14 +291,14 @@ async fn a_paused_sandbox_is_resumed_unless_it_may_not() {
 }
 
 #[tokio::test]
-async fn traffic_keeps_a_sandbox_awake() {
+async fn a_slow_upload_counts_as_activity() {
     let (service, client) = user().await;
     let body = with(small(), "idleTimeoutMs", json!(1_000));
     let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
     let mut raw = service.raw().await.unwrap();
     let head = format!(
         "PUT {} HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\ncontent-length: 6\r\n\r\n",
-        at(&id, "", "path=slow"),
+        files_path(&id, "", "path=slow"),
         client.authorization()
     );
     assert!(raw.write(head.as_bytes()).await);
@@ -302,43 +308,43 @@ async fn traffic_keeps_a_sandbox_awake() {
         raw.write(byte).await;
     }
     raw.answer().await.unwrap().is(200).unwrap();
-    crate::until("it sleeps again", async || state(&client, &id).await == "paused").await;
+    crate::wait_until("it is paused again", async || state(&client, &id).await == "paused").await;
     assert_eq!(read(&client, &id, "slow").await.text(), "slowly");
 }
 
 #[tokio::test]
-async fn an_upload_that_meets_the_end_of_its_sandbox_is_of_none() {
+async fn an_upload_to_a_terminated_sandbox_is_not_found() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let mut raw = service.raw().await.unwrap();
     let head = format!(
         "PUT {} HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\ncontent-length: 1000000\r\n\r\n",
-        at(&id, "", "path=never"),
+        files_path(&id, "", "path=never"),
         client.authorization()
     );
     assert!(raw.write(head.as_bytes()).await && raw.write(&[7; 500_000]).await);
-    client.delete(&crate::at(&id)).await.unwrap().is(200).unwrap();
+    client.delete(&crate::sandbox_path(&id)).await.unwrap().is(200).unwrap();
     raw.write(&[7; 500_000]).await;
     raw.answer().await.unwrap().error(404, "SANDBOX_NOT_FOUND").unwrap();
 }
 
 #[tokio::test]
-async fn scopes_accounts_and_ids() {
+async fn files_of_other_accounts_and_unknown_ids_are_not_found() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let other = service.account().await.unwrap();
     read(&other, &id, "/etc/passwd").await.error(404, "SANDBOX_NOT_FOUND").unwrap();
-    read(&client, NOBODY, "/etc/passwd").await.error(404, "SANDBOX_NOT_FOUND").unwrap();
-    put(&client, &at(NOBODY, "", "path=f"), "x").await.error(404, "SANDBOX_NOT_FOUND").unwrap();
-    client.delete(&crate::at(&id)).await.unwrap().is(200).unwrap();
-    let gone = read(&client, &id, "/etc/passwd").await.error(404, "SANDBOX_NOT_FOUND").unwrap();
-    assert_eq!(gone["details"]["state"], "terminated");
+    read(&client, UNKNOWN_ID, "/etc/passwd").await.error(404, "SANDBOX_NOT_FOUND").unwrap();
+    put(&client, &files_path(UNKNOWN_ID, "", "path=f"), "x").await.error(404, "SANDBOX_NOT_FOUND").unwrap();
+    client.delete(&crate::sandbox_path(&id)).await.unwrap().is(200).unwrap();
+    let error = read(&client, &id, "/etc/passwd").await.error(404, "SANDBOX_NOT_FOUND").unwrap();
+    assert_eq!(error["details"]["state"], "terminated");
 }
 
 #[tokio::test]
-async fn bad_queries_say_what_is_allowed() {
+async fn errors_of_queries_name_the_allowed_values() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     for (method, what, query) in [
         (Method::GET, "", ""),
         (Method::GET, "", "path="),
@@ -354,27 +360,28 @@ async fn bad_queries_say_what_is_allowed() {
         (Method::POST, "/move", "from=a"),
         (Method::DELETE, "", "path=a&recursive="),
     ] {
-        let answer = client.call(method, &at(&id, what, query)).send().await.unwrap();
+        let answer = client.call(method, &files_path(&id, what, query)).send().await.unwrap();
         let error = answer.error(400, "INVALID_REQUEST").unwrap();
         assert!(text(&error["message"]).contains("allowed is"), "{error}");
     }
-    let encoded = client.call(Method::PUT, &at(&id, "", "path=a")).header("content-encoding", "gzip");
+    let encoded = client.call(Method::PUT, &files_path(&id, "", "path=a")).header("content-encoding", "gzip");
     encoded.send().await.unwrap().error(400, "INVALID_REQUEST").unwrap();
-    let part = client.call(Method::PUT, &at(&id, "", "path=a")).header("content-range", "bytes 0-1/2");
+    let part =
+        client.call(Method::PUT, &files_path(&id, "", "path=a")).header("content-range", "bytes 0-1/2");
     part.send().await.unwrap().error(400, "INVALID_REQUEST").unwrap();
-    let wrong = client.order(&at(&id, "", "path=a")).await.unwrap();
+    let wrong = client.post_empty(&files_path(&id, "", "path=a")).await.unwrap();
     wrong.error(405, "METHOD_NOT_ALLOWED").unwrap();
 }
 
-/// Reads count as reads, all else as writes (decision 21).
+/// Reading operations count as reads, all others as writes.
 #[tokio::test]
-async fn operations_count_against_their_limits() {
+async fn file_operations_count_against_rate_limits() {
     let options = ServiceOptions::default().default_rates();
     let service = Service::start(&options).await.unwrap();
     let client = service.account().await.unwrap();
-    let id = created(&client).await;
-    let limit = |answer: &Answer| answer.header("x-ratelimit-limit").unwrap().to_owned();
-    assert_eq!(limit(&client.get(&at(&id, "/stat", "path=/")).await.unwrap()), "300");
-    assert_eq!(limit(&put(&client, &at(&id, "", "path=f"), "x").await), "60");
-    assert_eq!(limit(&client.order(&at(&id, "/mkdir", "path=d")).await.unwrap()), "60");
+    let id = create_sandbox(&client).await;
+    let limit = |answer: &HttpResponse| answer.header("x-ratelimit-limit").unwrap().to_owned();
+    assert_eq!(limit(&client.get(&files_path(&id, "/stat", "path=/")).await.unwrap()), "300");
+    assert_eq!(limit(&put(&client, &files_path(&id, "", "path=f"), "x").await), "60");
+    assert_eq!(limit(&client.post_empty(&files_path(&id, "/mkdir", "path=d")).await.unwrap()), "60");
 }

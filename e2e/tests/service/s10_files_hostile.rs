@@ -1,103 +1,106 @@
-//! Files that want to hang, fill, mislead or escape, clients that go away half-way, and a daemon that dies then.
+//! Special files, links and full disks, clients that disconnect during uploads, and a daemon that is killed meanwhile.
 
 use std::time::{Duration, Instant};
 
 use e2e::service::{Client, Raw, Service, ServiceOptions};
 use hyper::Method;
 
-use crate::s10_files::{at, put, read, write};
-use crate::{created, output, text, until, user};
+use crate::s10_files::{files_path, put, read, write};
+use crate::{create_sandbox, output, text, user, wait_until};
 
-/// Begins an upload and sends part of it.
-async fn half_an_upload(service: &Service, client: &Client, id: &str, path: &str) -> Raw {
+/// Starts an upload and sends a part of it.
+async fn start_upload(service: &Service, client: &Client, id: &str, path: &str) -> Raw {
     let mut raw = service.raw().await.unwrap();
     let head = format!(
         "PUT {} HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\ncontent-length: 50000000\r\n\r\n",
-        at(id, "", &format!("path={path}")),
+        files_path(id, "", &format!("path={path}")),
         client.authorization()
     );
     assert!(raw.write(head.as_bytes()).await && raw.write(&vec![b'n'; 5_000_000]).await);
-    until("it is being written", async || left_over(client, id).await != "0\n").await;
+    wait_until("the upload is being written", async || temporary_files(client, id).await != "0\n").await;
     raw
 }
 
-async fn left_over(client: &Client, id: &str) -> String {
+async fn temporary_files(client: &Client, id: &str) -> String {
     output(client, id, "ls -A /workspace | grep -c 'sbx-' || true").await
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_leaves_the_old_file() {
+async fn an_aborted_upload_leaves_the_old_file() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     write(&client, &id, "f", "old").await;
-    let raw = half_an_upload(&service, &client, &id, "f").await;
+    let raw = start_upload(&service, &client, &id, "f").await;
     assert_eq!(read(&client, &id, "f").await.text(), "old");
     drop(raw);
-    until("what it began is gone", async || left_over(&client, &id).await == "0\n").await;
+    wait_until("the temporary file is removed", async || temporary_files(&client, &id).await == "0\n").await;
     assert_eq!(read(&client, &id, "f").await.text(), "old");
 }
 
 #[tokio::test]
-async fn a_daemon_that_dies_leaves_the_old_file() {
+async fn an_upload_during_a_kill_leaves_the_old_file() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let client = service.account().await.unwrap();
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     write(&client, &id, "f", "old").await;
-    let raw = half_an_upload(&service, &client, &id, "f").await;
+    let raw = start_upload(&service, &client, &id, "f").await;
     service.kill().unwrap();
     drop(raw);
-    service.boot().await.unwrap();
-    let client = client.apart();
-    until("what it began is gone", async || left_over(&client, &id).await == "0\n").await;
+    service.start_process().await.unwrap();
+    let client = client.with_own_connections();
+    wait_until("the temporary file is removed", async || temporary_files(&client, &id).await == "0\n").await;
     assert_eq!(read(&client, &id, "f").await.text(), "old");
     write(&client, &id, "f", "new").await;
     assert_eq!(read(&client, &id, "f").await.text(), "new");
 }
 
 #[tokio::test]
-async fn what_is_no_file_hangs_nobody() {
+async fn special_files_do_not_block() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let make = "mkfifo fifo; ln -s loop loop; ln -s fifo to-fifo; truncate -s 10T endless; \
                 python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")' 2>/dev/null; true";
     output(&client, &id, make).await;
     let begin = Instant::now();
     for path in ["fifo", "to-fifo", "/dev/zero", "/dev/random", "/dev/tty", "/dev/ptmx", "/dev"] {
         read(&client, &id, path).await.error(409, "NOT_A_FILE").unwrap();
-        put(&client, &at(&id, "", &format!("path={path}")), "x").await.error(409, "NOT_A_FILE").unwrap();
+        put(&client, &files_path(&id, "", &format!("path={path}")), "x")
+            .await
+            .error(409, "NOT_A_FILE")
+            .unwrap();
     }
     read(&client, &id, ".").await.error(409, "NOT_A_FILE").unwrap();
-    put(&client, &at(&id, "", "path=."), "x").await.error(400, "INVALID_REQUEST").unwrap();
+    put(&client, &files_path(&id, "", "path=."), "x").await.error(400, "INVALID_REQUEST").unwrap();
     read(&client, &id, "loop").await.error(400, "INVALID_REQUEST").unwrap();
     for path in
         ["/proc/kmsg", "/proc/1/mem", "/proc/kcore", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper"]
     {
         let answer = read(&client, &id, path).await;
         assert!(matches!(answer.status, 200 | 403 | 404 | 409 | 502), "{path}: {}", answer.text());
-        let answer = put(&client, &at(&id, "", &format!("path={path}")), "x").await;
+        let answer = put(&client, &files_path(&id, "", &format!("path={path}")), "x").await;
         assert!(matches!(answer.status, 403 | 404 | 409), "{path}: {}", answer.text());
     }
-    assert!(client.get(&at(&id, "/tar", "path=/proc/self/fd")).await.unwrap().status < 500);
+    assert!(client.get(&files_path(&id, "/tar", "path=/proc/self/fd")).await.unwrap().status < 500);
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
-    // The bytes that are asked for of a file that has more than anybody can take.
+    // A range of a huge sparse file.
     let answer = client
-        .call(Method::GET, &at(&id, "", "path=endless"))
+        .call(Method::GET, &files_path(&id, "", "path=endless"))
         .header("range", "bytes=1000000000000-1000000000009");
     assert_eq!(answer.send().await.unwrap().body, vec![0; 10]);
-    // Others go on while somebody reads without end.
+    // Other requests work during endless reads.
     let mut raw = [None, None, None];
     for raw in &mut raw {
-        *raw = Some(endless(&service, &client, &id).await);
+        *raw = Some(start_endless_read(&service, &client, &id).await);
     }
     assert_eq!(output(&client, &id, "echo beside").await, "beside\n");
     drop(raw);
     let left = "pgrep -c sandbox-agent || true";
-    until("nobody reads any more", async || output(&client, &id, left).await == "1\n").await;
+    wait_until("the endless reads have ended", async || output(&client, &id, left).await == "1\n").await;
 }
 
-async fn endless(service: &Service, client: &Client, id: &str) -> Raw {
+async fn start_endless_read(service: &Service, client: &Client, id: &str) -> Raw {
     let mut raw = service.raw().await.unwrap();
-    let path = at(id, "", "path=endless");
+    let path = files_path(id, "", "path=endless");
     let head = format!(
         "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\n\r\n",
         client.authorization()
@@ -109,10 +112,10 @@ async fn endless(service: &Service, client: &Client, id: &str) -> Raw {
 }
 
 #[tokio::test]
-async fn links_lead_nowhere_but_inside() {
+async fn links_do_not_lead_to_the_host() {
     let (service, client) = user().await;
-    let id = created(&client).await;
-    let secret = service.place.data.join("host-secret");
+    let id = create_sandbox(&client).await;
+    let secret = service.layout.data.join("host-secret");
     std::fs::write(&secret, "of the host").unwrap();
     let secret = secret.display();
     output(
@@ -132,51 +135,55 @@ async fn links_lead_nowhere_but_inside() {
         let answer = read(&client, &id, path).await;
         assert!(matches!(answer.status, 403 | 404), "{path}: {}", answer.text());
     }
-    // An archive that would like to.
+    // An archive that writes through a link.
     output(&client, &id, "mkdir out evil && ln -s /workspace/out evil/l && tar -cf evil.tar -C evil l && rm evil/l && mkdir evil/l && echo x > evil/l/f && tar -rf evil.tar -C evil l/f").await;
     let evil = read(&client, &id, "evil.tar").await.body.to_vec();
-    let refused =
-        put(&client, &at(&id, "/tar", "path=into"), evil).await.error(400, "INVALID_REQUEST").unwrap();
+    let refused = put(&client, &files_path(&id, "/tar", "path=into"), evil)
+        .await
+        .error(400, "INVALID_REQUEST")
+        .unwrap();
     assert!(text(&refused["message"]).contains("through a link"), "{refused}");
     assert_eq!(output(&client, &id, "ls out").await, "");
 }
 
 #[tokio::test]
-async fn a_full_disk_and_a_changing_tree_are_answers() {
+async fn a_full_disk_and_a_changing_tree_are_reported() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
-    // The disk of the sandbox's shared memory is a small one.
+    let id = create_sandbox(&client).await;
+    // The sandbox's shared memory is a small file system.
     output(&client, &id, "head -c 900000000 /dev/zero > /dev/shm/fill").await;
     let big = vec![7; 300_000_000];
-    put(&client, &at(&id, "", "path=/dev/shm/f"), big).await.error(507, "DISK_FULL").unwrap();
+    put(&client, &files_path(&id, "", "path=/dev/shm/f"), big).await.error(507, "DISK_FULL").unwrap();
     assert_eq!(output(&client, &id, "ls -A /dev/shm").await, "fill\n");
     output(&client, &id, "rm /dev/shm/fill; mkdir tree; (while :; do for i in $(seq 50); do mkdir -p tree/$i/x; echo $i > tree/$i/f; done; rm -rf tree/*; done) >/dev/null 2>&1 & true").await;
     for _ in 0..20 {
-        let answer = client.get(&at(&id, "/tar", "path=tree")).await;
+        let answer = client.get(&files_path(&id, "/tar", "path=tree")).await;
         assert!(answer.is_ok_and(|answer| answer.status == 200));
-        let answer = client.get(&at(&id, "/list", "path=tree")).await.unwrap();
+        let answer = client.get(&files_path(&id, "/list", "path=tree")).await.unwrap();
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
-    let gone = client.delete(&at(&id, "", "path=tree&recursive=true")).await.unwrap();
+    let gone = client.delete(&files_path(&id, "", "path=tree&recursive=true")).await.unwrap();
     assert!(matches!(gone.status, 200 | 409 | 404), "{}", gone.text());
 }
 
 #[tokio::test]
-async fn a_directory_of_very_many_is_listed_page_by_page() {
+async fn a_huge_directory_is_listed_by_page_in_bounded_memory() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let many = 120_000;
     output(&client, &id, &format!("mkdir /dev/shm/m && cd /dev/shm/m && seq {many} | xargs touch")).await;
     let before = resident_kb(&service);
     for offset in [0, 100_000, many - 50, many + 5] {
-        let page = client.get(&at(&id, "/list", &format!("path=/dev/shm/m&offset={offset}"))).await.unwrap();
+        let page =
+            client.get(&files_path(&id, "/list", &format!("path=/dev/shm/m&offset={offset}"))).await.unwrap();
         let page = page.is(200).unwrap();
         assert_eq!(page["pagination"]["total"], many);
         let expected = usize::try_from((many - offset.min(many)).min(20)).unwrap();
         assert_eq!(page["data"].as_array().unwrap().len(), expected, "{offset}");
     }
     assert!(resident_kb(&service) < before + 20_000, "{before} KiB grew to {}", resident_kb(&service));
-    let gone = client.delete(&at(&id, "", "path=/dev/shm/m&recursive=true")).await.unwrap().is(200).unwrap();
+    let gone =
+        client.delete(&files_path(&id, "", "path=/dev/shm/m&recursive=true")).await.unwrap().is(200).unwrap();
     assert_eq!(gone["deleted"], many + 1);
 }
 
@@ -187,30 +194,30 @@ fn resident_kb(service: &Service) -> u64 {
 }
 
 #[tokio::test]
-async fn there_are_places_for_so_many_at_once() {
+async fn concurrent_file_operations_are_limited() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     output(&client, &id, "truncate -s 10T endless").await;
     let mut held = Vec::new();
     for _ in 0..16 {
-        held.push(endless(&service, &client, &id).await);
+        held.push(start_endless_read(&service, &client, &id).await);
     }
     read(&client, &id, "/etc/passwd").await.error(429, "RATE_LIMITED").unwrap();
     drop(held);
-    until("places are free", async || read(&client, &id, "/etc/passwd").await.status == 200).await;
+    wait_until("slots are free", async || read(&client, &id, "/etc/passwd").await.status == 200).await;
 }
 
 #[tokio::test]
-async fn a_large_upload_costs_no_memory() {
+async fn a_large_upload_uses_bounded_memory() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     write(&client, &id, "warm", vec![1; 10_000_000]).await;
     let before = resident_kb(&service);
     let mut raw = service.raw().await.unwrap();
     let total = 400_000_000;
     let head = format!(
         "PUT {} HTTP/1.1\r\nhost: localhost\r\nauthorization: {}\r\ncontent-length: {total}\r\n\r\n",
-        at(&id, "", "path=big"),
+        files_path(&id, "", "path=big"),
         client.authorization()
     );
     assert!(raw.write(head.as_bytes()).await);
@@ -221,6 +228,6 @@ async fn a_large_upload_costs_no_memory() {
         most = most.max(resident_kb(&service));
     }
     assert_eq!(raw.answer().await.unwrap().is(200).unwrap()["sizeBytes"], total);
-    // Others use the same service meanwhile.
+    // With a margin, because other tests use the same service.
     assert!(most < before + 40_000, "{before} KiB grew to {most}");
 }

@@ -1,4 +1,4 @@
-//! Programs that answer in bad faith, and clients that ask in it.
+//! Hostile programs and hostile clients of ports.
 
 use std::time::Duration;
 
@@ -6,106 +6,112 @@ use e2e::service::{Service, ServiceOptions};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
-use crate::portal::{Door, PORT, expose, host_of, listen, opened};
-use crate::{created, output, until, user};
+use crate::portal::{PORT, PortClient, expose, host_of, listen, open_port};
+use crate::{create_sandbox, output, user, wait_until};
 
 #[tokio::test]
-async fn bad_answers_are_told_and_never_passed_on() {
+async fn invalid_responses_are_reported_and_not_forwarded() {
     let (service, client) = user().await;
-    let (_id, door) = opened(&service, &client).await;
+    let (_id, port_client) = open_port(&service, &client).await;
     for bad in ["garbage", "lengths", "negative", "coding", "nothing", "half", "header", "protocol"] {
-        for told in [
-            door.get(&format!("/bad?{bad}")).await,
-            door.send_h2(door.request("GET", &format!("/bad?{bad}"))).await,
+        for response in [
+            port_client.get(&format!("/bad?{bad}")).await,
+            port_client.send_h2(port_client.request("GET", &format!("/bad?{bad}"))).await,
         ] {
-            assert_eq!((told.status, told.code().as_str()), (502, "PORT_UNREACHABLE"), "{bad}: {told:?}");
+            assert_eq!(
+                (response.status, response.code().as_str()),
+                (502, "PORT_UNREACHABLE"),
+                "{bad}: {response:?}"
+            );
         }
     }
     for endless in ["endless", "interim"] {
-        let told = door.get(&format!("/{endless}")).await;
-        assert_eq!((told.status, told.code().as_str()), (502, "PORT_UNREACHABLE"), "{endless}");
+        let response = port_client.get(&format!("/{endless}")).await;
+        assert_eq!((response.status, response.code().as_str()), (502, "PORT_UNREACHABLE"), "{endless}");
     }
-    // Of two lengths that of the chunks counts, and is said anew.
-    assert_eq!(door.get("/bad?both").await.text(), "abcd");
-    assert_eq!(door.get("/").await.status, 200);
+    // Chunked encoding overrides Content-Length, which is not forwarded.
+    assert_eq!(port_client.get("/bad?both").await.text(), "abcd");
+    assert_eq!(port_client.get("/").await.status, 200);
 }
 
-/// What a client reads of an answer that ends too early, on a connection that it would use again.
-async fn cut(door: &Door, path: &str) -> String {
-    let token = door.token.clone().unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nX-Sandbox-Token: {token}\r\n\r\n", door.host);
-    // The second is not answered from what the first left.
-    let mut stream = door.raw(&format!("{request}{request}")).await;
-    let mut said = Vec::new();
-    let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut said)).await.unwrap();
-    String::from_utf8_lossy(&said).into_owned()
+/// The bytes that a client receives for a truncated response, on a connection with a second request.
+async fn read_cut_response(port_client: &PortClient, path: &str) -> String {
+    let token = port_client.token.clone().unwrap();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {}\r\nX-Sandbox-Token: {token}\r\n\r\n", port_client.host);
+    // The second request must not be answered with remains of the first response.
+    let mut stream = port_client.raw(&format!("{request}{request}")).await;
+    let mut received = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut received)).await.unwrap();
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_breaks_off() {
+async fn truncated_responses_are_cut() {
     let (service, client) = user().await;
-    let (_id, door) = opened(&service, &client).await;
+    let (_id, port_client) = open_port(&service, &client).await;
     for bad in ["chunk", "short"] {
-        let said = cut(&door, &format!("/bad?{bad}")).await;
-        // It may break off before its head was sent.
-        assert!(said.matches("HTTP/1.1").count() <= 1, "{said}");
-        assert!(!said.ends_with("0\r\n\r\n"), "{said}");
+        let received = read_cut_response(&port_client, &format!("/bad?{bad}")).await;
+        // It may be cut before the head was sent.
+        assert!(received.matches("HTTP/1.1").count() <= 1, "{received}");
+        assert!(!received.ends_with("0\r\n\r\n"), "{received}");
     }
-    // Bytes behind an answer belong to nobody.
-    let token = door.token.clone().unwrap();
+    // Bytes after a response are discarded.
+    let token = port_client.token.clone().unwrap();
     let ask = |path: &str, last: &str| {
         format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nX-Sandbox-Token: {token}\r\nConnection: {last}\r\n\r\n",
-            door.host
+            port_client.host
         )
     };
-    let mut stream = door.raw(&format!("{}{}", ask("/bad?second", "keep-alive"), ask("/", "close"))).await;
-    let mut said = String::new();
-    stream.read_to_string(&mut said).await.unwrap();
-    assert_eq!(said.matches("HTTP/1.1 200").count(), 2, "{said}");
-    assert!(!said.contains("poison") && said.ends_with("it is port 8080"), "{said}");
+    let mut stream =
+        port_client.raw(&format!("{}{}", ask("/bad?second", "keep-alive"), ask("/", "close"))).await;
+    let mut received = String::new();
+    stream.read_to_string(&mut received).await.unwrap();
+    assert_eq!(received.matches("HTTP/1.1 200").count(), 2, "{received}");
+    assert!(!received.contains("poison") && received.ends_with("it is port 8080"), "{received}");
 }
 
 #[tokio::test]
-async fn a_silent_program_is_given_up_and_its_place_comes_back() {
+async fn a_silent_program_times_out_and_frees_its_connection() {
     let options =
         ServiceOptions::default().with("ports", "idle_seconds", "5").with("ports", "max_connections", "3");
     let service = std::sync::Arc::new(Service::start(&options).await.unwrap());
     let client = service.account().await.unwrap();
-    let (_id, door) = opened(&service, &client).await;
-    let told = door.get("/silent").await;
-    assert_eq!((told.status, told.text().contains("PORT_UNREACHABLE")), (504, true), "{told:?}");
-    assert!(cut(&door, "/stall").await.ends_with("half"));
-    // A websocket on which nothing moves.
-    let mut socket = door.websocket().await;
+    let (_id, port_client) = open_port(&service, &client).await;
+    let response = port_client.get("/silent").await;
+    assert_eq!((response.status, response.text().contains("PORT_UNREACHABLE")), (504, true), "{response:?}");
+    assert!(read_cut_response(&port_client, "/stall").await.ends_with("half"));
+    // A websocket without traffic.
+    let mut socket = port_client.websocket().await;
     let mut rest = Vec::new();
     let _ = tokio::time::timeout(Duration::from_secs(30), socket.read_to_end(&mut rest)).await.unwrap();
     assert!(rest.is_empty());
-    // Three at once are the most, of this sandbox alone.
-    let held = futures_util::future::join_all((0..3).map(|_| door.websocket())).await;
-    let told = door.get("/").await;
-    assert_eq!((told.status, told.code().as_str()), (429, "RATE_LIMITED"));
-    assert_eq!(told.headers["retry-after"], "1");
+    // At most three connections per sandbox.
+    let held = futures_util::future::join_all((0..3).map(|_| port_client.websocket())).await;
+    let response = port_client.get("/").await;
+    assert_eq!((response.status, response.code().as_str()), (429, "RATE_LIMITED"));
+    assert_eq!(response.headers["retry-after"], "1");
     drop(held);
-    until("there is room", async || door.get("/").await.status == 200).await;
+    wait_until("a connection is free", async || port_client.get("/").await.status == 200).await;
 }
 
-/// Sends bytes to a port's host; all that comes back.
-async fn said(door: &Door, bytes: &str) -> String {
-    let mut stream = door.raw(bytes).await;
-    let mut said = Vec::new();
-    let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut said)).await.unwrap();
-    String::from_utf8_lossy(&said).into_owned()
+/// Sends bytes to a port's host; returns all bytes received.
+async fn exchange(port_client: &PortClient, bytes: &str) -> String {
+    let mut stream = port_client.raw(bytes).await;
+    let mut received = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut received)).await.unwrap();
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 #[tokio::test]
-async fn requests_that_two_could_read_differently_are_refused() {
+async fn ambiguous_requests_are_refused() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     listen(&client, &id, PORT).await;
     let port = expose(&client, &id, &json!({ "port": PORT, "visibility": "public" })).await;
-    let door = Door { service: service.clone(), host: host_of(&port), token: None };
-    let host = &door.host;
+    let port_client = PortClient { service: service.clone(), host: host_of(&port), token: None };
+    let host = &port_client.host;
     let inner = format!("GET /head HTTP/1.1\r\nHost: {host}\r\n\r\n");
     for framing in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
@@ -116,18 +122,20 @@ async fn requests_that_two_could_read_differently_are_refused() {
         "Transfer-Encoding:\u{b}chunked\r\n",
         "Content-Length: +5\r\n",
     ] {
-        let answer =
-            said(&door, &format!("POST /count HTTP/1.1\r\nHost: {host}\r\n{framing}\r\n0\r\n\r\n{inner}"))
-                .await;
+        let answer = exchange(
+            &port_client,
+            &format!("POST /count HTTP/1.1\r\nHost: {host}\r\n{framing}\r\n0\r\n\r\n{inner}"),
+        )
+        .await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{framing:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{framing:?}: {answer}");
     }
-    // A header that `Connection` names does not change how long the body is.
-    let sly = format!(
+    // Content-Length named in `Connection` still determines the length of the body.
+    let request = format!(
         "POST /count HTTP/1.1\r\nHost: {host}\r\nConnection: content-length, close\r\nContent-Length: {}\r\n\r\n{inner}",
         inner.len()
     );
-    let answer = said(&door, &sly).await;
+    let answer = exchange(&port_client, &request).await;
     assert!(
         answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&format!("\r\n\r\n{}", inner.len())),
         "{answer}"
@@ -135,11 +143,11 @@ async fn requests_that_two_could_read_differently_are_refused() {
 }
 
 #[tokio::test]
-async fn hosts_that_say_two_things_are_refused() {
+async fn contradictory_hosts_are_refused() {
     let (service, client) = user().await;
-    let (id, door) = opened(&service, &client).await;
-    let (host, token) = (&door.host, door.token.clone().unwrap());
-    let other = created(&client).await;
+    let (id, port_client) = open_port(&service, &client).await;
+    let (host, token) = (&port_client.host, port_client.token.clone().unwrap());
+    let other = create_sandbox(&client).await;
     let public = expose(&client, &other, &json!({ "port": PORT, "visibility": "public" })).await;
     let public = host_of(&public);
     let lines = |target: &str, host: &str| {
@@ -147,7 +155,7 @@ async fn hosts_that_say_two_things_are_refused() {
             "GET {target} HTTP/1.1\r\nHost: {host}\r\nX-Sandbox-Token: {token}\r\nConnection: close\r\n\r\n"
         )
     };
-    for (target, named, status) in [
+    for (target, host_header, status) in [
         (format!("https://{host}/"), host.clone(), 200),
         (format!("https://{host}/"), format!("{host}:1"), 200),
         ("/".to_owned(), format!("{}.", host.to_uppercase()), 200),
@@ -160,45 +168,46 @@ async fn hosts_that_say_two_things_are_refused() {
         ("/".to_owned(), format!("x.{host}"), 404),
         ("/".to_owned(), "sandboxes.localhost".to_owned(), 401),
     ] {
-        let answer = said(&door, &lines(&target, &named)).await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target} {named}: {answer}");
+        let answer = exchange(&port_client, &lines(&target, &host_header)).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target} {host_header}: {answer}");
     }
-    // Neither does the interface answer under a port's name, nor a port under the interface's.
-    let answer = said(&door, &lines("/v1/sandboxes", host)).await;
+    // The API is not served under a port's name.
+    let answer = exchange(&port_client, &lines("/v1/sandboxes", host)).await;
     assert!(answer.ends_with("it is port 8080"), "{answer}");
-    let connect = said(&door, &format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+    let connect =
+        exchange(&port_client, &format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
     assert!(connect.starts_with("HTTP/1.1 400 "), "{connect}");
     assert_eq!(output(&client, &id, "true").await, "");
 }
 
 #[tokio::test]
-async fn clients_that_go_away_leave_nothing() {
+async fn clients_that_disconnect_leave_nothing() {
     let (service, client) = user().await;
-    let (id, door) = opened(&service, &client).await;
-    let head = format!("Host: {}\r\nX-Sandbox-Token: {}\r\n", door.host, door.token.clone().unwrap());
+    let (id, port_client) = open_port(&service, &client).await;
+    let head =
+        format!("Host: {}\r\nX-Sandbox-Token: {}\r\n", port_client.host, port_client.token.clone().unwrap());
     let serving = async || output(&client, &id, "pgrep -fc 'portal.p[l]'").await;
     for begin in [
         format!("GET /big?5000000000 HTTP/1.1\r\n{head}\r\n"),
         format!("POST /count HTTP/1.1\r\n{head}Content-Length: 1000000\r\n\r\nhalf"),
-        door.handshake(),
+        port_client.handshake(),
     ] {
-        let stream = door.raw(&begin).await;
-        until("the program serves", async || serving().await == "2\n").await;
+        let stream = port_client.raw(&begin).await;
+        wait_until("the program handles the request", async || serving().await == "2\n").await;
         drop(stream);
-        until("the program has nothing to do", async || serving().await == "1\n").await;
+        wait_until("the program is idle", async || serving().await == "1\n").await;
     }
-    assert_eq!(door.get("/").await.text(), "it is port 8080");
+    assert_eq!(port_client.get("/").await.text(), "it is port 8080");
 }
 
-/// A key that somebody sends to a port by mistake, in whatever form, never reaches the program; nor does a header by which a
-/// client could pass for somebody else.
+/// API keys that are sent to a port by mistake, in any form, and forged forwarding headers do not reach the program.
 #[tokio::test]
-async fn the_program_gets_no_key_and_no_forged_forwarding_header() {
+async fn keys_and_forged_forwarding_headers_do_not_reach_the_program() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     listen(&client, &id, PORT).await;
     let port = expose(&client, &id, &json!({ "port": PORT, "visibility": "public" })).await;
-    let door = Door { service: service.clone(), host: host_of(&port), token: None };
+    let port_client = PortClient { service: service.clone(), host: host_of(&port), token: None };
     let key = client.authorization().strip_prefix("Bearer ").unwrap().to_owned();
     let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
     let (user, password) = (base64(&format!("{key}:")), base64(&format!("me:{key}")));
@@ -226,22 +235,22 @@ async fn the_program_gets_no_key_and_no_forged_forwarding_header() {
     ];
     let secrets =
         [key.clone(), percent(&key), user.clone(), password.clone(), "203.0.113.9".into(), "203113".into()];
-    let check = |what: &str, told: &crate::portal::Told| {
-        assert_eq!(told.status, 200, "{what}: {told:?}");
-        let seen = told.text();
-        assert!(seen.contains("GET /head"), "{what}: {seen}");
+    let check = |what: &str, response: &crate::portal::PortResponse| {
+        assert_eq!(response.status, 200, "{what}: {response:?}");
+        let head = response.text();
+        assert!(head.contains("GET /head"), "{what}: {head}");
         for secret in &secrets {
-            assert!(!seen.to_lowercase().contains(&secret.to_lowercase()), "{what}: {seen}");
+            assert!(!head.to_lowercase().contains(&secret.to_lowercase()), "{what}: {head}");
         }
     };
     for (name, value) in &headers {
         let request = || {
-            let mut request = door.request("GET", "/head");
+            let mut request = port_client.request("GET", "/head");
             request.headers_mut().insert(*name, value.parse().unwrap());
             request
         };
-        check(name, &door.send(request()).await);
-        check(name, &door.send_h2(request()).await);
+        check(name, &port_client.send(request()).await);
+        check(name, &port_client.send_h2(request()).await);
     }
     for path in [
         format!("/head?a=1&key={key}&b=2"),
@@ -249,11 +258,11 @@ async fn the_program_gets_no_key_and_no_forged_forwarding_header() {
         format!("/head?key={}", percent(&percent(&key))),
         format!("/head?basic={user}"),
     ] {
-        check(&path, &door.get(&path).await);
+        check(&path, &port_client.get(&path).await);
     }
     for path in [format!("/head/{key}"), format!("/head/{}", percent(&key)), format!("/{password}/head")] {
-        let told = door.get(&path).await;
-        assert_eq!((told.status, told.code().as_str()), (400, "INVALID_REQUEST"), "{path}");
+        let response = port_client.get(&path).await;
+        assert_eq!((response.status, response.code().as_str()), (400, "INVALID_REQUEST"), "{path}");
     }
 }
 

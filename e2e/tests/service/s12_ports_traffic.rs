@@ -1,4 +1,4 @@
-//! What goes through an exposed port: every kind of request and answer, over both versions of HTTP, and who may send them.
+//! Traffic through exposed ports: requests and responses over both versions of HTTP, websockets, and authorization.
 
 use std::time::{Duration, Instant};
 
@@ -12,45 +12,46 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::portal::{Door, PORT, expect, expose, host_of, listen, opened, token};
-use crate::{created, output, shared, text, until, user, verb};
+use crate::portal::{PORT, PortClient, expect, expose, host_of, listen, open_port, token};
+use crate::{action_path, create_sandbox, output, shared_service, text, user, wait_until};
 
 #[tokio::test]
-async fn requests_and_answers_go_through_both_ways() {
+async fn requests_and_responses_are_forwarded() {
     let (service, client) = user().await;
-    let (_id, door) = opened(&service, &client).await;
-    for told in [door.get("/").await, door.send_h2(door.request("GET", "/")).await] {
-        assert_eq!((told.status, told.text().as_str()), (200, "it is port 8080"));
-        assert!(told.headers.get("x-ratelimit-limit").is_none(), "{told:?}");
+    let (_id, port_client) = open_port(&service, &client).await;
+    for response in [port_client.get("/").await, port_client.send_h2(port_client.request("GET", "/")).await] {
+        assert_eq!((response.status, response.text().as_str()), (200, "it is port 8080"));
+        assert!(response.headers.get("x-ratelimit-limit").is_none(), "{response:?}");
     }
-    // A program's own status, header and body, error or not, as they are.
+    // Status, headers and body of the program are forwarded unchanged.
     for status in [201, 204, 304, 404, 500, 503] {
-        let told = door.get(&format!("/status?{status}")).await;
-        assert_eq!((told.status, told.headers["x-own"].to_str().unwrap()), (status, "yes"));
+        let response = port_client.get(&format!("/status?{status}")).await;
+        assert_eq!((response.status, response.headers["x-own"].to_str().unwrap()), (status, "yes"));
         let bodiless = matches!(status, 204 | 304);
-        assert_eq!(told.text(), if bodiless { "" } else { "body" });
+        assert_eq!(response.text(), if bodiless { "" } else { "body" });
     }
-    let told = door.send(door.request("HEAD", "/status?200")).await;
-    assert_eq!((told.headers["content-length"].to_str().unwrap(), told.text().as_str()), ("4", ""));
-    // Bodies, of a known length and not.
+    let response = port_client.send(port_client.request("HEAD", "/status?200")).await;
+    assert_eq!((response.headers["content-length"].to_str().unwrap(), response.text().as_str()), ("4", ""));
+    // Bodies with and without a known length.
     let content: Bytes = (0..300_000_u32).map(|n| (n % 241) as u8).collect::<Vec<_>>().into();
-    let echo = || door.request("POST", "/echo").map(|_| Full::new(content.clone()));
-    assert!(door.send(echo()).await.body == content);
-    assert!(door.send_h2(echo()).await.body == content);
+    let echo = || port_client.request("POST", "/echo").map(|_| Full::new(content.clone()));
+    assert!(port_client.send(echo()).await.body == content);
+    assert!(port_client.send_h2(echo()).await.body == content);
     for length in ["0", "1"] {
         let body = "x".repeat(length.parse().unwrap());
-        let told = door.send(door.request("PUT", "/count").map(|_| Full::new(body.into()))).await;
-        assert_eq!(told.text(), length);
+        let response =
+            port_client.send(port_client.request("PUT", "/count").map(|_| Full::new(body.into()))).await;
+        assert_eq!(response.text(), length);
     }
-    assert!(door.get("/cookies").await.headers.get_all("set-cookie").iter().eq(["own=1; Path=/"]));
+    assert!(port_client.get("/cookies").await.headers.get_all("set-cookie").iter().eq(["own=1; Path=/"]));
 }
 
 #[tokio::test]
-async fn the_program_sees_who_asks_and_nothing_that_lets_them_in() {
+async fn the_program_gets_forwarding_headers_and_no_credentials() {
     let (service, client) = user().await;
-    let (_id, door) = opened(&service, &client).await;
-    let own = door.token.clone().unwrap();
-    let mut request = door.request("GET", &format!("/head?a=1&sandbox_token={own}&b=2"));
+    let (_id, port_client) = open_port(&service, &client).await;
+    let own = port_client.token.clone().unwrap();
+    let mut request = port_client.request("GET", &format!("/head?a=1&sandbox_token={own}&b=2"));
     let headers = request.headers_mut();
     for (name, value) in [
         ("authorization", client.authorization()),
@@ -72,17 +73,17 @@ async fn the_program_sees_who_asks_and_nothing_that_lets_them_in() {
     ] {
         headers.insert(hyper::header::HeaderName::from_static(name), value.parse().unwrap());
     }
-    for told in [door.send(request.clone()).await, {
+    for response in [port_client.send(request.clone()).await, {
         request.headers_mut().remove("connection");
-        door.send_h2(request).await
+        port_client.send_h2(request).await
     }] {
-        let seen = told.text().to_ascii_lowercase();
-        assert!(seen.starts_with("get /head?a=1&b=2 http/1.1\r\n"), "{seen}");
+        let received = response.text().to_ascii_lowercase();
+        assert!(received.starts_with("get /head?a=1&b=2 http/1.1\r\n"), "{received}");
         for secret in ["sbk_", "spt_", "sandbox-token", "sandbox_token"] {
-            assert!(!seen.contains(secret), "{secret} in {seen}");
+            assert!(!received.contains(secret), "{secret} in {received}");
         }
         for forged in ["10.9.8.7", "forged", "proxy-authorization", "te:", "keep-alive"] {
-            assert!(!seen.contains(forged), "{forged} in {seen}");
+            assert!(!received.contains(forged), "{forged} in {received}");
         }
         for line in [
             "cookie: a=1; b=2\r\n",
@@ -91,53 +92,59 @@ async fn the_program_sees_who_asks_and_nothing_that_lets_them_in() {
             "connection: close",
             "x-kept: 1\r\n",
         ] {
-            assert!(seen.contains(line), "no {line:?} in {seen}");
+            assert!(received.contains(line), "no {line:?} in {received}");
         }
         assert!(
-            seen.contains(&format!("host: {}", door.host)) && seen.contains("x-forwarded-host: "),
-            "{seen}"
+            received.contains(&format!("host: {}", port_client.host))
+                && received.contains("x-forwarded-host: "),
+            "{received}"
         );
-        assert!(told.headers.get("x-inner").is_none(), "what the program's Connection names stays inside");
+        assert!(
+            response.headers.get("x-inner").is_none(),
+            "what the program's Connection names stays inside"
+        );
     }
     // What is the program's own business in the same headers goes on.
-    let mut request = door.request("GET", "/head");
+    let mut request = port_client.request("GET", "/head");
     request.headers_mut().insert("authorization", "Basic dTpw".parse().unwrap());
-    assert!(door.send(request).await.text().to_ascii_lowercase().contains("authorization: basic dtpw"));
+    assert!(
+        port_client.send(request).await.text().to_ascii_lowercase().contains("authorization: basic dtpw")
+    );
 }
 
 #[tokio::test]
-async fn a_private_port_wants_a_key_or_a_token() {
-    let service = shared().await;
-    let owner = service.client_of("port-keys", "read,execute,write").await.unwrap();
-    let (id, door) = opened(&service, &owner).await;
-    let closed = door.without_token();
+async fn a_private_port_needs_a_key_or_a_token() {
+    let service = shared_service().await;
+    let owner = service.client_with_new_key("port-keys", "read,execute,write").await.unwrap();
+    let (id, port_client) = open_port(&service, &owner).await;
+    let closed = port_client.without_token();
     let with_key = |key: &str| {
         let mut request = closed.request("GET", "/");
         request.headers_mut().insert("authorization", key.parse().unwrap());
         request
     };
-    let told = closed.get("/").await;
-    assert_eq!((told.status, told.code().as_str()), (401, "UNAUTHORIZED"));
-    assert_eq!(told.headers["www-authenticate"], "Bearer");
+    let response = closed.get("/").await;
+    assert_eq!((response.status, response.code().as_str()), (401, "UNAUTHORIZED"));
+    assert_eq!(response.headers["www-authenticate"], "Bearer");
     assert_eq!(closed.send(with_key(owner.authorization())).await.status, 200);
-    // Of the account, without the scope; of another account; made up; of another form.
-    let reader = service.client_of("port-keys", "read,write").await.unwrap();
-    let told = closed.send(with_key(reader.authorization())).await;
-    assert_eq!((told.status, told.code().as_str()), (403, "FORBIDDEN"));
+    // Keys of the account without the scope, of another account, unknown, and malformed.
+    let reader = service.client_with_new_key("port-keys", "read,write").await.unwrap();
+    let response = closed.send(with_key(reader.authorization())).await;
+    assert_eq!((response.status, response.code().as_str()), (403, "FORBIDDEN"));
     let stranger = service.account().await.unwrap();
-    let told = closed.send(with_key(stranger.authorization())).await;
-    assert_eq!((told.status, told.code().as_str()), (404, "PORT_NOT_FOUND"));
+    let response = closed.send(with_key(stranger.authorization())).await;
+    assert_eq!((response.status, response.code().as_str()), (404, "PORT_NOT_FOUND"));
     for key in ["Bearer sbk_nobody", "Bearer", "Basic sbk_nobody", "sbk_nobody"] {
         assert_eq!(closed.send(with_key(key)).await.status, 401, "{key}");
     }
-    // Tokens: good, forged, of another port, of another sandbox, of an exposure that is over.
-    let good = door.token.clone().unwrap();
-    assert_eq!(door.get("/").await.status, 200);
+    // Tokens: valid, forged, of another port, of another sandbox, of an earlier exposure.
+    let good = port_client.token.clone().unwrap();
+    assert_eq!(port_client.get("/").await.status, 200);
     let mut forged = good.clone().into_bytes();
     forged[40] = if forged[40] == b'0' { b'1' } else { b'0' };
     expose(&owner, &id, &json!({ "port": 9000 })).await;
     let other_port = token(&owner, &id, 9000).await;
-    let other_id = created(&owner).await;
+    let other_id = create_sandbox(&owner).await;
     expose(&owner, &other_id, &json!({ "port": PORT })).await;
     let other_sandbox = token(&owner, &other_id, PORT).await;
     for bad in [
@@ -147,106 +154,107 @@ async fn a_private_port_wants_a_key_or_a_token() {
         String::new(),
         good.replace("spt_", ""),
     ] {
-        let told = closed.with_token(&bad).get("/").await;
-        assert_eq!((told.status, told.code().as_str()), (401, "UNAUTHORIZED"), "{bad}");
+        let response = closed.with_token(&bad).get("/").await;
+        assert_eq!((response.status, response.code().as_str()), (401, "UNAUTHORIZED"), "{bad}");
     }
     expose(&owner, &id, &json!({ "port": PORT })).await;
-    assert_eq!(door.get("/").await.status, 401, "exposed anew");
-    let door = door.with_token(&token(&owner, &id, PORT).await);
-    assert_eq!(door.get("/").await.status, 200);
+    assert_eq!(port_client.get("/").await.status, 401, "exposed again");
+    let port_client = port_client.with_token(&token(&owner, &id, PORT).await);
+    assert_eq!(port_client.get("/").await.status, 200);
     let short = owner
-        .post(&verb(&id, &format!("ports/{PORT}/token")), &json!({ "expiresInMs": 1000 }))
+        .post(&action_path(&id, &format!("ports/{PORT}/token")), &json!({ "expiresInMs": 1000 }))
         .await
         .unwrap();
-    let short = door.with_token(&text(&short.is(201).unwrap()["token"]));
-    until("the token is over", async || short.get("/").await.status == 401).await;
-    owner.delete(&verb(&id, &format!("ports/{PORT}"))).await.unwrap().is(200).unwrap();
-    assert_eq!(door.get("/").await.status, 404, "closed");
+    let short = port_client.with_token(&text(&short.is(201).unwrap()["token"]));
+    wait_until("the token has expired", async || short.get("/").await.status == 401).await;
+    owner.delete(&action_path(&id, &format!("ports/{PORT}"))).await.unwrap().is(200).unwrap();
+    assert_eq!(port_client.get("/").await.status, 404, "closed");
 }
 
 #[tokio::test]
-async fn a_browser_turns_the_token_of_its_address_into_a_cookie() {
+async fn a_token_in_the_url_becomes_a_cookie() {
     let (service, client) = user().await;
-    let (_id, door) = opened(&service, &client).await;
-    let (own, door) = (door.token.clone().unwrap(), door.without_token());
+    let (_id, port_client) = open_port(&service, &client).await;
+    let (own, port_client) = (port_client.token.clone().unwrap(), port_client.without_token());
     let ask = |path: &str, headers: &[(&'static str, &str)]| {
-        let mut request = door.request("GET", path);
+        let mut request = port_client.request("GET", path);
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
         request
     };
     let page = [("accept", "text/html,*/*")];
-    let told = door.send(ask(&format!("//elsewhere.example/a?x=1&sandbox_token={own}"), &page)).await;
-    assert_eq!(told.status, 303);
-    assert!(told.headers["x-request-id"].to_str().unwrap().starts_with("req_"));
+    let response =
+        port_client.send(ask(&format!("//elsewhere.example/a?x=1&sandbox_token={own}"), &page)).await;
+    assert_eq!(response.status, 303);
+    assert!(response.headers["x-request-id"].to_str().unwrap().starts_with("req_"));
     assert_eq!(
-        told.headers["location"].to_str().unwrap(),
-        format!("https://{}//elsewhere.example/a?x=1", door.host)
+        response.headers["location"].to_str().unwrap(),
+        format!("https://{}//elsewhere.example/a?x=1", port_client.host)
     );
-    let cookie = told.headers["set-cookie"].to_str().unwrap();
+    let cookie = response.headers["set-cookie"].to_str().unwrap();
     let (pair, rest) = cookie.split_once("; ").unwrap();
     assert_eq!(pair, format!("__Host-sandbox-token={own}"));
     for part in ["Path=/", "HttpOnly", "Secure", "SameSite=Lax", "Max-Age=3"] {
         assert!(rest.contains(part), "{cookie}");
     }
-    assert_eq!(door.send(ask("/", &[("cookie", pair)])).await.status, 200);
-    assert_eq!(door.send(ask(&format!("/?sandbox_token={own}"), &[])).await.text(), "it is port 8080");
-    // A page for people where there is nothing to be seen.
-    let told = door.send(ask("/", &page)).await;
+    assert_eq!(port_client.send(ask("/", &[("cookie", pair)])).await.status, 200);
+    assert_eq!(port_client.send(ask(&format!("/?sandbox_token={own}"), &[])).await.text(), "it is port 8080");
+    // Browsers get an HTML error page.
+    let response = port_client.send(ask("/", &page)).await;
     assert_eq!(
-        (told.status, told.headers["content-type"].to_str().unwrap()),
+        (response.status, response.headers["content-type"].to_str().unwrap()),
         (401, "text/html; charset=utf-8")
     );
-    assert!(told.text().contains("UNAUTHORIZED") && told.headers["cache-control"] == "no-store");
+    assert!(response.text().contains("UNAUTHORIZED") && response.headers["cache-control"] == "no-store");
 }
 
 #[tokio::test]
-async fn another_page_is_not_let_in_by_a_cookie() {
+async fn a_cookie_is_not_accepted_from_other_origins() {
     let (service, client) = user().await;
-    let (_id, door) = opened(&service, &client).await;
-    let cookie = format!("__Host-sandbox-token={}", door.token.clone().unwrap());
-    let door = door.without_token();
-    let asked = async |from: &[(&'static str, &str)]| {
-        let mut request = door.request("GET", "/");
+    let (_id, port_client) = open_port(&service, &client).await;
+    let cookie = format!("__Host-sandbox-token={}", port_client.token.clone().unwrap());
+    let port_client = port_client.without_token();
+    let status_from = async |from: &[(&'static str, &str)]| {
+        let mut request = port_client.request("GET", "/");
         for (name, value) in [("cookie", cookie.as_str())].iter().chain(from) {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
-        door.send(request).await.status
+        port_client.send(request).await.status
     };
-    let own = format!("https://{}", door.host);
-    assert_eq!(asked(&[("origin", &own), ("sec-fetch-site", "same-origin")]).await, 200);
-    assert_eq!(asked(&[("origin", "https://9090-sb-another.sandboxes.localhost")]).await, 401);
-    assert_eq!(asked(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "cors")]).await, 401);
+    let own = format!("https://{}", port_client.host);
+    assert_eq!(status_from(&[("origin", &own), ("sec-fetch-site", "same-origin")]).await, 200);
+    assert_eq!(status_from(&[("origin", "https://9090-sb-another.sandboxes.localhost")]).await, 401);
+    assert_eq!(status_from(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "cors")]).await, 401);
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said() {
+async fn missing_programs_and_ports_are_reported() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let port = expose(&client, &id, &json!({ "port": 8081, "visibility": "public" })).await;
-    let door = Door { service: service.clone(), host: host_of(&port), token: None };
-    let told = door.get("/").await;
-    assert_eq!((told.status, told.code().as_str()), (502, "PORT_UNREACHABLE"));
-    assert!(told.text().contains("nothing listens on port 8081"), "{}", told.text());
+    let port_client = PortClient { service: service.clone(), host: host_of(&port), token: None };
+    let response = port_client.get("/").await;
+    assert_eq!((response.status, response.code().as_str()), (502, "PORT_UNREACHABLE"));
+    assert!(response.text().contains("nothing listens on port 8081"), "{}", response.text());
     let name = id.replace('_', "-");
     for label in
         [&format!("8082-{name}"), &format!("08081-{name}"), "8081-sb-00000000000000000000", "nothing"]
     {
-        let door = Door { host: format!("{label}.sandboxes.localhost"), ..door.clone() };
-        let told = door.get("/v1/health").await;
-        assert_eq!((told.status, told.code().as_str()), (404, "PORT_NOT_FOUND"), "{label}");
+        let port_client = PortClient { host: format!("{label}.sandboxes.localhost"), ..port_client.clone() };
+        let response = port_client.get("/v1/health").await;
+        assert_eq!((response.status, response.code().as_str()), (404, "PORT_NOT_FOUND"), "{label}");
     }
-    // As soon as something listens, on either address.
+    // It works as soon as a program listens.
     listen(&client, &id, 8081).await;
-    assert_eq!(door.get("/").await.status, 200);
+    assert_eq!(port_client.get("/").await.status, 200);
 }
 
 #[tokio::test]
-async fn a_websocket_goes_both_ways_until_both_ends_are_done() {
+async fn websockets_are_relayed_until_both_ends_close() {
     let (service, client) = user().await;
-    let (_id, door) = opened(&service, &client).await;
-    let mut socket = door.websocket().await;
+    let (_id, port_client) = open_port(&service, &client).await;
+    let mut socket = port_client.websocket().await;
     for n in 0..20_u8 {
         let message = vec![n; 1 << n.min(15)];
         socket.write_all(&message).await.unwrap();
@@ -257,36 +265,36 @@ async fn a_websocket_goes_both_ways_until_both_ends_are_done() {
     let mut rest = Vec::new();
     socket.read_to_end(&mut rest).await.unwrap();
     assert_eq!(rest, b"bye");
-    // What is sent ahead of the answer is not lost.
-    let mut eager = door.raw(&format!("{}ahead", door.handshake())).await;
-    assert!(crate::portal::until_blank_line(&mut eager).await.starts_with("HTTP/1.1 101 "));
+    // Bytes sent before the handshake response are not lost.
+    let mut eager = port_client.raw(&format!("{}ahead", port_client.handshake())).await;
+    assert!(crate::portal::read_head(&mut eager).await.starts_with("HTTP/1.1 101 "));
     expect(&mut eager, b"helloahead").await;
-    // A program that does not agree answers as any other.
-    let refused = door.handshake().replace("GET /ws ", "GET /status?403 ");
-    let mut plain = door.raw(&refused).await;
-    assert!(crate::portal::until_blank_line(&mut plain).await.starts_with("HTTP/1.1 403 "));
-    // No other protocol is changed to.
-    let h2c = door.handshake().replace("Upgrade: websocket", "Upgrade: h2c").replace("/ws", "/head");
-    let mut h2c = door.raw(&h2c).await;
-    assert!(crate::portal::until_blank_line(&mut h2c).await.starts_with("HTTP/1.1 200 "));
+    // A program may refuse the upgrade with an ordinary response.
+    let refused = port_client.handshake().replace("GET /ws ", "GET /status?403 ");
+    let mut plain = port_client.raw(&refused).await;
+    assert!(crate::portal::read_head(&mut plain).await.starts_with("HTTP/1.1 403 "));
+    // Upgrades to other protocols are not forwarded.
+    let h2c = port_client.handshake().replace("Upgrade: websocket", "Upgrade: h2c").replace("/ws", "/head");
+    let mut h2c = port_client.raw(&h2c).await;
+    assert!(crate::portal::read_head(&mut h2c).await.starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]
-async fn events_come_as_they_are_sent_and_end_with_their_reader() {
+async fn event_streams_are_relayed_live_and_end_with_their_reader() {
     let (service, client) = user().await;
-    let (id, door) = opened(&service, &client).await;
-    let response = door.begin(door.request("GET", "/sse")).await;
+    let (id, port_client) = open_port(&service, &client).await;
+    let response = port_client.begin(port_client.request("GET", "/sse")).await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let mut body = response.into_body();
-    let mut seen = String::new();
-    while !seen.contains("data: 5\n") {
+    let mut received = String::new();
+    while !received.contains("data: 5\n") {
         let frame = body.frame().await.unwrap().unwrap();
-        seen.push_str(&String::from_utf8_lossy(frame.data_ref().unwrap()));
+        received.push_str(&String::from_utf8_lossy(frame.data_ref().unwrap()));
     }
     let serving = async || output(&client, &id, "pgrep -fc 'portal.p[l]' || true").await;
     assert_eq!(serving().await, "2\n");
     drop(body);
-    until("the program's side has ended", async || serving().await == "1\n").await;
+    wait_until("the program's connection has ended", async || serving().await == "1\n").await;
 }
 
 fn memory_kb(service: &Service) -> u64 {
@@ -296,15 +304,15 @@ fn memory_kb(service: &Service) -> u64 {
 }
 
 #[tokio::test]
-async fn large_bodies_stream_at_flat_memory() {
+async fn large_bodies_use_bounded_memory() {
     const BYTES: u64 = 300_000_000;
     let service =
         std::sync::Arc::new(Service::start(&e2e::service::ServiceOptions::default()).await.unwrap());
     let client = service.account().await.unwrap();
-    let (_id, door) = opened(&service, &client).await;
+    let (_id, port_client) = open_port(&service, &client).await;
     let before = memory_kb(&service);
-    // Out, with a reader that stops for a while.
-    let mut body = door.begin(door.request("GET", &format!("/big?{BYTES}"))).await.into_body();
+    // A download with a reader that stops for a while.
+    let mut body = port_client.begin(port_client.request("GET", &format!("/big?{BYTES}"))).await.into_body();
     let (mut got, mut rested) = (0, false);
     while let Some(frame) = body.frame().await {
         got += frame.unwrap().data_ref().unwrap().len() as u64;
@@ -315,15 +323,15 @@ async fn large_bodies_stream_at_flat_memory() {
         }
     }
     assert_eq!(got, BYTES);
-    // In and out at once, of no known length.
+    // Upload and download at the same time, without known length.
     let piece = Bytes::from(vec![b'x'; 60_000]);
     let pieces = futures_util::stream::iter(
         (0..2000).map(move |_| Ok::<_, std::io::Error>(Frame::data(piece.clone()))),
     );
-    let stream = service.tls(&door.host, &["http/1.1"]).await.unwrap();
+    let stream = service.tls(&port_client.host, &["http/1.1"]).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let request = door.request("POST", "/echo").map(|_| ());
+    let request = port_client.request("POST", "/echo").map(|_| ());
     let request: Request<_> = request.map(|()| StreamBody::new(pieces));
     let mut body = sender.send_request(request).await.unwrap().into_body();
     let mut got = 0;
@@ -335,13 +343,13 @@ async fn large_bodies_stream_at_flat_memory() {
 }
 
 #[tokio::test]
-async fn many_websockets_at_once() {
+async fn many_concurrent_websockets_work() {
     const COUNT: usize = 60;
     let (service, client) = user().await;
-    let (id, door) = opened(&service, &client).await;
-    let mut sockets = futures_util::future::join_all((0..COUNT).map(|_| door.websocket())).await;
+    let (id, port_client) = open_port(&service, &client).await;
+    let mut sockets = futures_util::future::join_all((0..COUNT).map(|_| port_client.websocket())).await;
     assert_eq!(output(&client, &id, "pgrep -fc 'portal.p[l]'").await, format!("{}\n", COUNT + 1));
-    // All of them send more than their share of the link at once.
+    // All send more than their share of the link concurrently.
     let message = vec![b'm'; 300_000];
     let echoes = sockets.iter_mut().map(async |socket| {
         let (mut reader, mut writer) = tokio::io::split(socket);
@@ -357,22 +365,25 @@ async fn many_websockets_at_once() {
     });
     futures_util::future::join_all(echoes).await;
     drop(sockets);
-    until("all have ended", async || output(&client, &id, "pgrep -fc 'portal.p[l]'").await == "1\n").await;
+    wait_until("all connections have ended", async || {
+        output(&client, &id, "pgrep -fc 'portal.p[l]'").await == "1\n"
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn a_daemon_that_stops_ends_streams_and_lets_answers_finish() {
+async fn a_shutdown_ends_streams_through_ports() {
     let service =
         std::sync::Arc::new(Service::start(&e2e::service::ServiceOptions::default()).await.unwrap());
     let client = service.account().await.unwrap();
-    let (_id, door) = opened(&service, &client).await;
-    let mut socket = door.websocket().await;
-    let mut events = door.begin(door.request("GET", "/sse")).await.into_body();
+    let (_id, port_client) = open_port(&service, &client).await;
+    let mut socket = port_client.websocket().await;
+    let mut events = port_client.begin(port_client.request("GET", "/sse")).await.into_body();
     events.frame().await.unwrap().unwrap();
     let begun = Instant::now();
     service.signal(rustix::process::Signal::TERM).unwrap();
-    assert!(service.gone(Duration::from_secs(60)).await.unwrap().success());
-    assert!(begun.elapsed() < Duration::from_secs(25), "streams were waited for");
+    assert!(service.wait_for_exit(Duration::from_secs(60)).await.unwrap().success());
+    assert!(begun.elapsed() < Duration::from_secs(25), "the shutdown waited for streams");
     let mut rest = Vec::new();
     let _ = socket.read_to_end(&mut rest).await;
     while let Some(Ok(_)) = events.frame().await {}

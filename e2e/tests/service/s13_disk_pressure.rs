@@ -1,4 +1,4 @@
-//! A host whose disk runs full: writers are paused before it is, nobody else is harmed, and work goes on when space is free.
+//! Disk pressure: writers are paused before the disk is full, other sandboxes continue, and work resumes when space is free.
 
 use std::time::Duration;
 
@@ -7,52 +7,52 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::operations::{metrics, sample};
-use crate::{SANDBOXES, at, created, output, small, verb};
+use crate::{SANDBOXES, action_path, create_sandbox, output, sandbox_path, small};
 
 const DISK_MB: u64 = 3000;
 const MB: u64 = 1 << 20;
 
 async fn state(client: &Client, id: &str) -> Value {
-    client.get(&at(id)).await.unwrap().is(200).unwrap()["state"].clone()
+    client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap()["state"].clone()
 }
 
-/// Waits longer than for anything that happens at once: disks are slow.
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+/// Waits for a condition with a long timeout, because disks are slow.
+async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begin = std::time::Instant::now();
-    while !so().await {
-        assert!(begin.elapsed() < Duration::from_secs(90), "in vain waited until {what}");
+    while !condition().await {
+        assert!(begin.elapsed() < Duration::from_secs(90), "timeout: {what}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 async fn fill(client: &Client, id: &str) {
     let body = json!({ "command": "cat /dev/zero > /filled", "detached": true });
-    client.post(&verb(id, "execute"), &body).await.unwrap().is(201).unwrap();
+    client.post(&action_path(id, "execute"), &body).await.unwrap().is(201).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_are_paused_before_the_disk_is_full_and_others_go_on() {
+async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
     let options = ServiceOptions::default().on_disk_mb(DISK_MB);
     let service = Service::start(&options).await.unwrap();
     let (loud, quiet) = (service.account().await.unwrap(), service.account().await.unwrap());
-    let other = created(&quiet).await;
+    let other = create_sandbox(&quiet).await;
     assert_eq!(output(&quiet, &other, "echo before > /kept; cat /kept").await, "before\n");
-    let writers = [created(&loud).await, created(&loud).await];
-    // Older than what the watcher compares with.
+    let writers = [create_sandbox(&loud).await, create_sandbox(&loud).await];
+    // Older than the host watcher's comparison period.
     tokio::time::sleep(Duration::from_secs(6)).await;
     for id in &writers {
         fill(&loud, id).await;
     }
     let mut least = u64::MAX;
-    until("both writers are paused", async || {
+    wait_until("both writers are paused", async || {
         least = least.min(service.free_bytes().unwrap());
         state(&loud, &writers[0]).await == "paused" && state(&loud, &writers[1]).await == "paused"
     })
     .await;
-    // Their dirty pages still get to the disk. How much is free then depends on the rate at which it takes them.
+    // Dirty pages of the writers are still written to the disk, at a rate that decides how much stays free.
     let ballast = service.leave_free(100 * MB).unwrap();
     least = least.min(service.free_bytes().unwrap());
-    until("the disk is short", async || {
+    wait_until("disk pressure begins", async || {
         sample(&metrics(&service).await, "sandboxd_host_disk_pressure", &[]) == 1.0
     })
     .await;
@@ -60,15 +60,15 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_go_on() {
     assert!(least > 16 * MB, "{} MB were free", least / MB);
 
     for id in &writers {
-        let events = loud.get(&format!("{}?type=sandbox.paused", verb(id, "events"))).await.unwrap();
+        let events = loud.get(&format!("{}?type=sandbox.paused", action_path(id, "events"))).await.unwrap();
         assert_eq!(events.is(200).unwrap()["data"][0]["data"]["reason"], "disk_pressure");
     }
-    refused(&loud, &writers[0]).await;
-    let said = metrics(&service).await;
-    assert_eq!(sample(&said, "sandboxd_paused_total", &["disk_pressure"]), 2.0, "{said}");
-    assert_eq!(sample(&said, "sandboxd_host_disk_pressure", &[]), 1.0, "{said}");
+    assert_refused(&loud, &writers[0]).await;
+    let samples = metrics(&service).await;
+    assert_eq!(sample(&samples, "sandboxd_paused_total", &["disk_pressure"]), 2.0, "{samples}");
+    assert_eq!(sample(&samples, "sandboxd_host_disk_pressure", &[]), 1.0, "{samples}");
 
-    // The quiet one runs on, its disk takes what it writes, and commits of the service succeed.
+    // The quiet sandbox continues and can write, and commits of the service succeed.
     assert_eq!(state(&quiet, &other).await, "running");
     assert_eq!(
         output(&quiet, &other, "cat /kept; echo more > /kept && sync && cat /kept").await,
@@ -76,41 +76,41 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_go_on() {
     );
     for number in 0..20 {
         let event = json!({ "type": "agent.thinking", "runId": "run", "data": { "number": number } });
-        quiet.post(&verb(&other, "events"), &event).await.unwrap().is(201).unwrap();
+        quiet.post(&action_path(&other, "events"), &event).await.unwrap().is(201).unwrap();
     }
 
-    // A daemon that starts on a full disk refuses as well, and loses nothing.
+    // A daemon that starts under disk pressure refuses too, and loses nothing.
     service.restart().await.unwrap();
-    refused(&loud, &writers[0]).await;
+    assert_refused(&loud, &writers[0]).await;
     assert_eq!(output(&quiet, &other, "cat /kept").await, "more\n");
 
-    // Once space is free, the other writer goes on, on a disk that is whole.
+    // When space is free, the other writer continues and its disk is intact.
     std::fs::remove_file(ballast).unwrap();
-    loud.delete(&at(&writers[0])).await.unwrap().is(200).unwrap();
-    until("there is space again", async || {
-        loud.post(&verb(&writers[1], "resume"), &json!({})).await.unwrap().status == 200
+    loud.delete(&sandbox_path(&writers[0])).await.unwrap().is(200).unwrap();
+    wait_until("space is free again", async || {
+        loud.post(&action_path(&writers[1], "resume"), &json!({})).await.unwrap().status == 200
     })
     .await;
     let result =
         output(&loud, &writers[1], "pkill cat; rm /filled && echo ok > /whole && sync && cat /whole").await;
     assert_eq!(result, "ok\n");
-    created(&quiet).await;
-    let said = metrics(&service).await;
-    assert_eq!(sample(&said, "sandboxd_host_disk_pressure", &[]), 0.0, "{said}");
+    create_sandbox(&quiet).await;
+    let samples = metrics(&service).await;
+    assert_eq!(sample(&samples, "sandboxd_host_disk_pressure", &[]), 0.0, "{samples}");
 }
 
-/// Creates, resumes and uploads name the disk and the key.
-async fn refused(client: &Client, paused: &str) {
+/// Creates, resumes and uploads are refused with an error that names the disk and the configuration key.
+async fn assert_refused(client: &Client, paused: &str) {
     let upload = client
-        .call(Method::PUT, &format!("{}?path=/x&autoResume=false", verb(paused, "files")))
+        .call(Method::PUT, &format!("{}?path=/x&autoResume=false", action_path(paused, "files")))
         .body("application/octet-stream", vec![0; 10])
         .send()
         .await
         .unwrap();
     for answer in [
         client.post(SANDBOXES, &small()).await.unwrap(),
-        client.order(&verb(paused, "resume")).await.unwrap(),
-        client.post(&verb(paused, "execute"), &json!({ "command": "true" })).await.unwrap(),
+        client.post_empty(&action_path(paused, "resume")).await.unwrap(),
+        client.post(&action_path(paused, "execute"), &json!({ "command": "true" })).await.unwrap(),
         upload,
     ] {
         let error = answer.error(503, "RESOURCE_EXHAUSTED").unwrap();
@@ -119,23 +119,23 @@ async fn refused(client: &Client, paused: &str) {
     }
 }
 
-/// Of what is really free, without overcommit, only so much is promised.
+/// Without overcommit, only the free space is allocated to sandboxes.
 #[tokio::test]
-async fn a_disk_is_promised_by_what_is_free() {
+async fn disk_capacity_is_based_on_free_space() {
     let options = ServiceOptions::default()
         .on_disk_mb(15_000)
         .with("capacity", "overcommit_disk", "1.0")
         .with("capacity", "reserve_disk_mb", "700");
     let service = Service::start(&options).await.unwrap();
     let client = service.account().await.unwrap();
-    // Two disks of 5120 MB fit beside the image, three do not: the size of the file system is not what is free.
-    let first = created(&client).await;
-    created(&client).await;
+    // Two disks of 5120 MB fit beside the image, three do not: the free space counts, not the size of the file system.
+    let first = create_sandbox(&client).await;
+    create_sandbox(&client).await;
     let error = client.post(SANDBOXES, &small()).await.unwrap().error(503, "RESOURCE_EXHAUSTED").unwrap();
     assert_eq!(error["details"]["key"], "capacity.overcommit_disk", "{error}");
-    // What is written to a disk that is promised takes nothing from what is promised.
+    // Data written to a sandbox's disk does not reduce its capacity twice.
     output(&client, &first, "head -c 1500M /dev/zero > /big; sync").await;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    client.delete(&at(&first)).await.unwrap().is(200).unwrap();
-    created(&client).await;
+    client.delete(&sandbox_path(&first)).await.unwrap().is(200).unwrap();
+    create_sandbox(&client).await;
 }

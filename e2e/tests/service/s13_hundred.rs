@@ -7,11 +7,11 @@ use serde_json::json;
 use crate::{SANDBOXES, output, text};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_sandboxes_of_the_default_size_run_at_once() {
+async fn a_hundred_sandboxes_of_the_default_size_run_concurrently() {
     let service = Service::start(&ServiceOptions::default().default_capacity()).await.unwrap();
     let client = service.account().await.unwrap();
-    let began = std::time::Instant::now();
-    let make = |number: u32| {
+    let start = std::time::Instant::now();
+    let create = |number: u32| {
         let client = client.clone();
         async move {
             let body = json!({ "image": Service::image(), "timeoutMs": 3_600_000, "idleTimeoutMs": 0 });
@@ -21,12 +21,12 @@ async fn a_hundred_sandboxes_of_the_default_size_run_at_once() {
             id
         }
     };
-    let ids: Vec<String> = futures_util::stream::iter(0..100).map(make).buffer_unordered(4).collect().await;
+    let ids: Vec<String> = futures_util::stream::iter(0..100).map(create).buffer_unordered(4).collect().await;
     let list = client.get(&format!("{SANDBOXES}?state=running&limit=1")).await.unwrap().is(200).unwrap();
     assert_eq!(list["pagination"]["total"], 100);
-    // All of them are still there for another command.
+    // All of them run another command.
     for id in &ids {
         assert_eq!(output(&client, id, "nproc").await, "2\n");
     }
-    eprintln!("100 sandboxes, 200 commands: {:.1} s", began.elapsed().as_secs_f64());
+    eprintln!("100 sandboxes, 200 commands: {:.1} s", start.elapsed().as_secs_f64());
 }

@@ -1,4 +1,4 @@
-//! Section 1: HTTPS, the redirect, content types, request ids, timestamps.
+//! HTTPS, the redirect, content types, request ids, timestamps.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,13 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::{NOBODY, SANDBOXES, at, created, now_ms, shared, small, time, user, verb};
+use crate::{
+    SANDBOXES, UNKNOWN_ID, action_path, create_sandbox, now_ms, sandbox_path, shared_service, small, time,
+    user,
+};
 
-async fn plain(request: &str) -> e2e::service::Answer {
-    let service = shared().await;
+async fn plain(request: &str) -> e2e::service::HttpResponse {
+    let service = shared_service().await;
     let mut stream = TcpStream::connect(service.plain).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     read_answer(&mut stream).await.unwrap()
@@ -19,7 +22,7 @@ async fn plain(request: &str) -> e2e::service::Answer {
 
 #[tokio::test]
 async fn plain_http_is_redirected_to_the_same_target_over_https() {
-    let service = shared().await;
+    let service = shared_service().await;
     let port = service.address.port();
     for (method, target) in [
         ("GET", "/v1/health"),
@@ -41,17 +44,17 @@ async fn plain_http_is_redirected_to_the_same_target_over_https() {
 }
 
 #[tokio::test]
-async fn the_redirect_follows_no_host_of_strange_form() {
-    let service = shared().await;
+async fn the_redirect_uses_only_valid_hosts() {
+    let service = shared_service().await;
     let port = service.address.port();
-    // Kept: what a client may rightly call us.
+    // Valid host names are kept in the redirect.
     for host in ["sandboxes.example.com", "sandboxes.example.com:8080", "192.0.2.7", "[2001:db8::1]:80"] {
         let answer = plain(&format!("GET /v1/health HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
         let name = host.strip_suffix(":8080").or(host.strip_suffix(":80")).unwrap_or(host);
         assert_eq!(answer.status, 301);
         assert_eq!(answer.header("location"), Some(format!("https://{name}:{port}/v1/health").as_str()));
     }
-    // Not followed: what would lead elsewhere, or break the header.
+    // Hosts that lead elsewhere or break the header are not used.
     for host in ["evil.example/..", "user@evil.example", "evil.example#", "a b", "evil.example\\@x", ""] {
         let answer = plain(&format!("GET /v1/health HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
         match answer.status {
@@ -66,8 +69,8 @@ async fn the_redirect_follows_no_host_of_strange_form() {
 }
 
 #[tokio::test]
-async fn https_shows_a_certificate_for_each_of_its_names() {
-    let service = shared().await;
+async fn the_certificate_covers_all_names() {
+    let service = shared_service().await;
     for name in ["localhost", "127.0.0.1"] {
         service.tls(name, &["http/1.1"]).await.unwrap();
     }
@@ -79,27 +82,28 @@ async fn https_shows_a_certificate_for_each_of_its_names() {
 }
 
 #[tokio::test]
-async fn http_2_and_http_1_give_the_same() {
+async fn http_2_and_http_1_give_the_same_results() {
     let (service, client) = user().await;
     let http2 = service.over_http2(&client).unwrap();
-    let id = created(&http2).await;
-    let one = client.get(&at(&id)).await.unwrap().is(200).unwrap();
-    let two = http2.get(&at(&id)).await.unwrap().is(200).unwrap();
+    let id = create_sandbox(&http2).await;
+    let one = client.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
+    let two = http2.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     assert_eq!(one, two);
-    let result = http2.post(&verb(&id, "execute"), &json!({ "command": "echo hi" })).await.unwrap();
+    let result = http2.post(&action_path(&id, "execute"), &json!({ "command": "echo hi" })).await.unwrap();
     assert_eq!(result.is(200).unwrap()["stdout"], "hi\n");
-    http2.get(&at(NOBODY)).await.unwrap().error(404, "SANDBOX_NOT_FOUND").unwrap();
+    http2.get(&sandbox_path(UNKNOWN_ID)).await.unwrap().error(404, "SANDBOX_NOT_FOUND").unwrap();
     let command = json!({ "command": "echo a; echo b" });
-    let events = http2.call(Method::POST, &verb(&id, "execute")).json(&command).stream().await.unwrap();
+    let events =
+        http2.call(Method::POST, &action_path(&id, "execute")).json(&command).stream().await.unwrap();
     let names: Vec<String> = events.rest().await.unwrap().into_iter().map(|event| event.name).collect();
     assert_eq!(names, ["stdout", "stdout", "done"]);
 }
 
-/// The client checks this of each answer; here each kind of answer is made once.
+/// The client checks every response; here each kind of response occurs once.
 #[tokio::test]
-async fn every_answer_is_json_with_a_request_id_and_rate_headers() {
+async fn every_response_is_json_with_a_request_id_and_rate_headers() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let anonymous = service.anonymous().unwrap();
     let mut seen = HashSet::new();
     for answer in [
@@ -109,24 +113,24 @@ async fn every_answer_is_json_with_a_request_id_and_rate_headers() {
         client.get("/nowhere").await.unwrap(),
         client.get("/v1/openapi.json").await.unwrap(),
         client.get(SANDBOXES).await.unwrap(),
-        client.get(&at(&id)).await.unwrap(),
+        client.get(&sandbox_path(&id)).await.unwrap(),
         client.call(Method::PUT, SANDBOXES).send().await.unwrap(),
         client.post(SANDBOXES, &json!({})).await.unwrap(),
         client.post(SANDBOXES, &json!({ "image": "no-such" })).await.unwrap(),
-        client.order(&verb(&id, "pause")).await.unwrap(),
-        client.order(&verb(&id, "pause")).await.unwrap(),
-        client.order(&verb(&id, "resume")).await.unwrap(),
-        client.post(&verb(&id, "execute"), &json!({ "command": "true" })).await.unwrap(),
-        client.delete(&at(&id)).await.unwrap(),
-        client.delete(&at(&id)).await.unwrap(),
+        client.post_empty(&action_path(&id, "pause")).await.unwrap(),
+        client.post_empty(&action_path(&id, "pause")).await.unwrap(),
+        client.post_empty(&action_path(&id, "resume")).await.unwrap(),
+        client.post(&action_path(&id, "execute"), &json!({ "command": "true" })).await.unwrap(),
+        client.delete(&sandbox_path(&id)).await.unwrap(),
+        client.delete(&sandbox_path(&id)).await.unwrap(),
     ] {
         answer.check().unwrap();
-        assert!(seen.insert(answer.header("x-request-id").unwrap().to_owned()), "a request id came twice");
+        assert!(seen.insert(answer.header("x-request-id").unwrap().to_owned()), "a request id is not unique");
     }
 }
 
 #[tokio::test]
-async fn a_request_id_of_the_clients_own_is_kept_if_it_is_well_formed() {
+async fn a_well_formed_request_id_of_the_client_is_used() {
     let (_service, client) = user().await;
     let longest = "x".repeat(128);
     for own in ["abc-123", "7f.A_b:9", "x", &longest] {
@@ -138,7 +142,7 @@ async fn a_request_id_of_the_clients_own_is_kept_if_it_is_well_formed() {
     let too_long = "x".repeat(129);
     for bad in ["", "a b", "a/b", "<script>", "ä", &too_long] {
         let answer = client.call(Method::GET, "/nowhere").header("x-request-id", bad).send().await.unwrap();
-        assert_ne!(answer.header("x-request-id"), Some(bad), "{bad:?} was kept");
+        assert_ne!(answer.header("x-request-id"), Some(bad), "{bad:?} was accepted");
     }
     let call =
         client.call(Method::GET, "/v1/health").header("x-request-id", "one").header("x-request-id", "two");
@@ -158,24 +162,24 @@ async fn timestamps_are_utc_with_milliseconds() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_serves_many_requests() {
+async fn a_connection_serves_many_requests() {
     let (service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let mut raw = service.raw().await.unwrap();
     for _ in 0..20 {
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: x\r\nAuthorization: {}\r\n\r\n",
-            at(&id),
+            sandbox_path(&id),
             client.authorization()
         );
         let answer = raw.exchange(request.as_bytes()).await.unwrap();
         assert_eq!(answer.status, 200);
     }
-    // Two at once: answered in their order.
+    // Two pipelined requests are answered in order.
     let authorization = client.authorization();
     let pair = format!(
         "GET {} HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\n\r\nGET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n",
-        at(&id)
+        sandbox_path(&id)
     );
     assert!(raw.write(pair.as_bytes()).await);
     assert_eq!(raw.answer().await.unwrap().json().unwrap()["id"], id.as_str());

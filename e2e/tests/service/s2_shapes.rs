@@ -1,9 +1,11 @@
-//! Section 2: each resource has its fields, with their types, and no others; what does not apply is left out.
+//! The fields of each resource and their types; fields that do not apply are omitted.
 
 use e2e::service::Service;
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, at, created, keys, number, ran, text, time, user, verb};
+use crate::{
+    SANDBOXES, action_path, create_sandbox, keys, number, run_command, sandbox_path, text, time, user,
+};
 
 const SANDBOX: [&str; 12] = [
     "createdAt",
@@ -27,7 +29,7 @@ fn assert_id(value: &Value) {
 }
 
 #[tokio::test]
-async fn sandbox_2_1_with_all_that_can_be_given() {
+async fn a_sandbox_shows_all_given_fields() {
     let (_service, client) = user().await;
     let body = json!({
         "image": Service::image(),
@@ -47,48 +49,49 @@ async fn sandbox_2_1_with_all_that_can_be_given() {
         assert_eq!(sandbox[field], body[field], "{field}");
     }
     assert!(time(&sandbox["createdAt"]) <= time(&sandbox["startedAt"]));
-    let got = client.get(&at(&text(&sandbox["id"]))).await.unwrap().is(200).unwrap();
+    let got = client.get(&sandbox_path(&text(&sandbox["id"]))).await.unwrap().is(200).unwrap();
     assert_eq!(got, sandbox);
 }
 
 #[tokio::test]
-async fn sandbox_2_1_with_ingress_shows_what_was_given() {
+async fn a_sandbox_shows_its_ingress_policy() {
     let (_service, client) = user().await;
     let network = json!({ "ingress": { "allowPorts": [80, 3000, 65535] } });
     let body = crate::with(crate::small(), "network", network.clone());
     let sandbox = client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap();
     assert_eq!(sandbox["network"]["ingress"], network["ingress"]);
     assert_eq!(sandbox["network"]["egress"], json!({ "allow": [], "default": "allow" }));
-    let got = client.get(&at(&text(&sandbox["id"]))).await.unwrap().is(200).unwrap();
+    let got = client.get(&sandbox_path(&text(&sandbox["id"]))).await.unwrap().is(200).unwrap();
     assert_eq!(got, sandbox);
 }
 
 #[tokio::test]
-async fn sandbox_2_1_shows_times_that_apply_and_no_null() {
+async fn a_sandbox_shows_only_times_that_apply() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
-    let running = client.get(&at(&id)).await.unwrap().is(200).unwrap();
+    let id = create_sandbox(&client).await;
+    let running = client.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     assert_eq!(keys(&running), SANDBOX);
-    let paused_at = client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap()["pausedAt"].clone();
-    let paused = client.get(&at(&id)).await.unwrap().is(200).unwrap();
+    let paused_at =
+        client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap()["pausedAt"].clone();
+    let paused = client.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     let mut expected = [&SANDBOX[..], &["pausedAt"]].concat();
     expected.sort_unstable();
     assert_eq!(keys(&paused), expected);
     assert_eq!((&paused["state"], &paused["pausedAt"]), (&json!("paused"), &paused_at));
     assert_eq!(paused["startedAt"], running["startedAt"]);
-    client.order(&verb(&id, "resume")).await.unwrap().is(200).unwrap();
-    let resumed = client.get(&at(&id)).await.unwrap().is(200).unwrap();
+    client.post_empty(&action_path(&id, "resume")).await.unwrap().is(200).unwrap();
+    let resumed = client.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     assert_eq!(keys(&resumed), SANDBOX);
     assert_eq!(resumed["createdAt"], running["createdAt"]);
 }
 
 #[tokio::test]
-async fn list_items_2_2_and_pagination_2_3() {
+async fn list_items_and_pagination_have_their_fields() {
     let (_service, client) = user().await;
     let (running, paused, terminated) =
-        (created(&client).await, created(&client).await, created(&client).await);
-    let pause = client.order(&verb(&paused, "pause")).await.unwrap().is(200).unwrap();
-    let end = client.delete(&at(&terminated)).await.unwrap().is(200).unwrap();
+        (create_sandbox(&client).await, create_sandbox(&client).await, create_sandbox(&client).await);
+    let pause = client.post_empty(&action_path(&paused, "pause")).await.unwrap().is(200).unwrap();
+    let end = client.delete(&sandbox_path(&terminated)).await.unwrap().is(200).unwrap();
     let list = client.get(SANDBOXES).await.unwrap().is(200).unwrap();
     assert_eq!(keys(&list), ["data", "pagination"]);
     assert_eq!(list["pagination"], json!({ "total": 3, "limit": 20, "offset": 0, "hasMore": false }));
@@ -96,27 +99,27 @@ async fn list_items_2_2_and_pagination_2_3() {
         let all = list["data"].as_array().unwrap();
         all.iter().find(|item| item["id"] == id).unwrap_or_else(|| panic!("{id} is not in the list")).clone()
     };
-    let sandbox = client.get(&at(&running)).await.unwrap().is(200).unwrap();
-    let shown = item(&running);
-    assert_eq!(keys(&shown), ["createdAt", "id", "image", "resources", "startedAt", "state"]);
-    for field in keys(&shown) {
-        assert_eq!(shown[field], sandbox[field], "{field}");
+    let sandbox = client.get(&sandbox_path(&running)).await.unwrap().is(200).unwrap();
+    let entry = item(&running);
+    assert_eq!(keys(&entry), ["createdAt", "id", "image", "resources", "startedAt", "state"]);
+    for field in keys(&entry) {
+        assert_eq!(entry[field], sandbox[field], "{field}");
     }
-    assert_eq!(shown["resources"], json!({ "cpu": 2, "memoryMb": 2048, "diskMb": 5120 }));
-    let shown = item(&paused);
-    assert_eq!(keys(&shown), ["createdAt", "id", "image", "pausedAt", "resources", "state"]);
-    assert_eq!((&shown["state"], &shown["pausedAt"]), (&json!("paused"), &pause["pausedAt"]));
-    let shown = item(&terminated);
-    assert_eq!(keys(&shown), ["createdAt", "id", "image", "resources", "state", "terminatedAt"]);
-    assert_eq!((&shown["state"], &shown["terminatedAt"]), (&json!("terminated"), &end["terminatedAt"]));
+    assert_eq!(entry["resources"], json!({ "cpu": 2, "memoryMb": 2048, "diskMb": 5120 }));
+    let entry = item(&paused);
+    assert_eq!(keys(&entry), ["createdAt", "id", "image", "pausedAt", "resources", "state"]);
+    assert_eq!((&entry["state"], &entry["pausedAt"]), (&json!("paused"), &pause["pausedAt"]));
+    let entry = item(&terminated);
+    assert_eq!(keys(&entry), ["createdAt", "id", "image", "resources", "state", "terminatedAt"]);
+    assert_eq!((&entry["state"], &entry["terminatedAt"]), (&json!("terminated"), &end["terminatedAt"]));
 }
 
 #[tokio::test]
-async fn results_of_pause_resume_and_delete_2_4_to_2_6() {
+async fn results_of_pause_resume_and_delete_have_their_fields() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
-    let started = time(&client.get(&at(&id)).await.unwrap().is(200).unwrap()["startedAt"]);
-    let paused = client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    let id = create_sandbox(&client).await;
+    let started = time(&client.get(&sandbox_path(&id)).await.unwrap().is(200).unwrap()["startedAt"]);
+    let paused = client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap();
     assert_eq!(keys(&paused), ["id", "pausedAt", "runtimeDurationMs", "state"]);
     assert_eq!((&paused["id"], &paused["state"]), (&json!(id), &json!("paused")));
     let ran_for = number(&paused["runtimeDurationMs"]);
@@ -124,42 +127,42 @@ async fn results_of_pause_resume_and_delete_2_4_to_2_6() {
     assert!(ran_for.abs_diff(paused_at - begun) <= 200, "{ran_for} ms from {begun} to {paused_at}");
 
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    let resumed = client.order(&verb(&id, "resume")).await.unwrap().is(200).unwrap();
+    let resumed = client.post_empty(&action_path(&id, "resume")).await.unwrap().is(200).unwrap();
     assert_eq!(keys(&resumed), ["id", "pausedDurationMs", "resumedAt", "state"]);
     assert_eq!((&resumed["id"], &resumed["state"]), (&json!(id), &json!("running")));
     let (slept, resumed_at) = (number(&resumed["pausedDurationMs"]), time(&resumed["resumedAt"]));
     assert!((300..5_000).contains(&slept) && slept.abs_diff(resumed_at - paused_at) <= 200, "{slept}");
 
-    let end = client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+    let end = client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     assert_eq!(keys(&end), ["id", "state", "terminatedAt", "totalRuntimeMs"]);
     assert_eq!((&end["id"], &end["state"]), (&json!(id), &json!("terminated")));
-    // Running time over all runs: the pause is not in it (decision 6).
+    // The total running time does not include the pause.
     let (total, terminated_at) = (number(&end["totalRuntimeMs"]), time(&end["terminatedAt"]));
     assert!(total.abs_diff(ran_for + (terminated_at - resumed_at)) <= 300, "{total}");
     assert!(total + 300 <= terminated_at - begun + 200, "{total} counts the pause");
 }
 
 #[tokio::test]
-async fn execution_result_2_7_has_its_nulls() {
+async fn an_execution_result_has_its_fields_and_nulls() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     let fields = ["durationMs", "exitCode", "signal", "stderr", "stdout"];
-    let done = ran(&client, &id, json!({ "command": "echo out; echo err >&2; exit 3" })).await;
+    let done = run_command(&client, &id, json!({ "command": "echo out; echo err >&2; exit 3" })).await;
     assert_eq!(keys(&done), fields);
     number(&done["durationMs"]);
     assert_eq!((&done["stdout"], &done["stderr"]), (&json!("out\n"), &json!("err\n")));
     assert_eq!((&done["exitCode"], &done["signal"]), (&json!(3), &Value::Null));
-    let killed = ran(&client, &id, json!({ "command": "kill -TERM $$" })).await;
+    let killed = run_command(&client, &id, json!({ "command": "kill -TERM $$" })).await;
     assert_eq!(keys(&killed), fields);
     assert_eq!((&killed["exitCode"], &killed["signal"]), (&Value::Null, &json!("SIGTERM")));
-    let never = ran(&client, &id, json!({ "command": "true", "cwd": "/no/such/place" })).await;
+    let never = run_command(&client, &id, json!({ "command": "true", "cwd": "/no/such/place" })).await;
     assert_eq!(keys(&never), fields);
     assert_eq!((&never["exitCode"], &never["signal"]), (&Value::Null, &Value::Null));
     assert!(text(&never["stderr"]).contains("/no/such/place"), "{never}");
 }
 
 #[tokio::test]
-async fn health_2_9() {
+async fn health_has_its_fields() {
     let (_service, client) = user().await;
     let health = client.get("/v1/health").await.unwrap().is(200).unwrap();
     assert_eq!(keys(&health), ["status", "timestamp", "version"]);

@@ -1,51 +1,56 @@
-//! Section 3: every state with every operation, over HTTP (decisions 1 and 2).
+//! Every operation in every state, over HTTP.
 
 use e2e::service::Client;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::{NOBODY, SANDBOXES, at, created, output, shared, state, text, time, user, verb};
+use crate::{
+    SANDBOXES, UNKNOWN_ID, action_path, create_sandbox, output, sandbox_path, shared_service, state, text,
+    time, user,
+};
 
 async fn paused(client: &Client) -> String {
-    let id = created(client).await;
-    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    let id = create_sandbox(client).await;
+    client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap();
     id
 }
 
-async fn execute(client: &Client, id: &str, body: Value) -> e2e::service::Answer {
-    client.post(&verb(id, "execute"), &body).await.unwrap()
+async fn execute(client: &Client, id: &str, body: Value) -> e2e::service::HttpResponse {
+    client.post(&action_path(id, "execute"), &body).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_running_sandbox() {
+async fn operations_on_a_running_sandbox() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     assert_eq!(state(&client, &id).await, "running");
-    let refused = client.order(&verb(&id, "resume")).await.unwrap().error(409, "INVALID_STATE").unwrap();
+    let refused =
+        client.post_empty(&action_path(&id, "resume")).await.unwrap().error(409, "INVALID_STATE").unwrap();
     assert!(text(&refused["message"]).contains("running"), "{refused}");
     assert_eq!(state(&client, &id).await, "running");
     execute(&client, &id, json!({ "command": "true" })).await.is(200).unwrap();
     execute(&client, &id, json!({ "command": "true", "autoResume": false })).await.is(200).unwrap();
-    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap();
     assert_eq!(state(&client, &id).await, "paused");
 }
 
 #[tokio::test]
-async fn a_paused_sandbox() {
+async fn operations_on_a_paused_sandbox() {
     let (_service, client) = user().await;
     let id = paused(&client).await;
-    let refused = client.order(&verb(&id, "pause")).await.unwrap().error(409, "INVALID_STATE").unwrap();
+    let refused =
+        client.post_empty(&action_path(&id, "pause")).await.unwrap().error(409, "INVALID_STATE").unwrap();
     assert!(text(&refused["message"]).contains("paused"), "{refused}");
     let stay = json!({ "command": "true", "autoResume": false });
     execute(&client, &id, stay).await.error(409, "INVALID_STATE").unwrap();
     assert_eq!(state(&client, &id).await, "paused");
-    // Executing wakes it (decision 2).
+    // A command resumes it.
     let result = execute(&client, &id, json!({ "command": "echo awake" })).await.is(200).unwrap();
     assert_eq!(result["stdout"], "awake\n");
     assert_eq!(state(&client, &id).await, "running");
-    // So does a stream, and one that may not wake it is refused before it begins.
-    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
-    let path = verb(&id, "execute");
+    // So does a stream; with autoResume false it is refused before it starts.
+    client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap();
+    let path = action_path(&id, "execute");
     let stay = json!({ "command": "true", "autoResume": false });
     let call = client.call(Method::POST, &path).header("accept", "text/event-stream").json(&stay);
     call.send().await.unwrap().error(409, "INVALID_STATE").unwrap();
@@ -56,28 +61,28 @@ async fn a_paused_sandbox() {
 }
 
 #[tokio::test]
-async fn delete_works_in_every_state_but_the_last() {
+async fn running_and_paused_sandboxes_can_be_deleted() {
     let (_service, client) = user().await;
-    for id in [created(&client).await, paused(&client).await] {
-        client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+    for id in [create_sandbox(&client).await, paused(&client).await] {
+        client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     }
 }
 
-/// A terminated sandbox answers 404 to everything, and its owner is told what became of it (decision 1).
+/// All operations on a terminated sandbox return 404; its owner gets the reason in the details.
 #[tokio::test]
 async fn a_terminated_sandbox_is_not_found() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
-    let end = client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+    let id = create_sandbox(&client).await;
+    let end = client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     let command = json!({ "command": "true" });
     for answer in [
-        client.get(&at(&id)).await.unwrap(),
-        client.order(&verb(&id, "pause")).await.unwrap(),
-        client.order(&verb(&id, "resume")).await.unwrap(),
-        client.delete(&at(&id)).await.unwrap(),
+        client.get(&sandbox_path(&id)).await.unwrap(),
+        client.post_empty(&action_path(&id, "pause")).await.unwrap(),
+        client.post_empty(&action_path(&id, "resume")).await.unwrap(),
+        client.delete(&sandbox_path(&id)).await.unwrap(),
         execute(&client, &id, command.clone()).await,
         client
-            .call(Method::POST, &verb(&id, "execute"))
+            .call(Method::POST, &action_path(&id, "execute"))
             .header("accept", "text/event-stream")
             .json(&command)
             .send()
@@ -99,22 +104,30 @@ async fn a_terminated_sandbox_is_not_found() {
 async fn an_unknown_sandbox_is_not_found() {
     let (service, client) = user().await;
     let stranger = service.account().await.unwrap();
-    let of_another = created(&stranger).await;
+    let of_another = create_sandbox(&stranger).await;
     let long = format!("sb_{}", "a".repeat(200));
-    for id in
-        [NOBODY, &of_another, "sb_", "x", "sb_UPPER", "sb_0123456789%00", "%2e%2e", "sb_%F0%9F%98%80", &long]
-    {
+    for id in [
+        UNKNOWN_ID,
+        &of_another,
+        "sb_",
+        "x",
+        "sb_UPPER",
+        "sb_0123456789%00",
+        "%2e%2e",
+        "sb_%F0%9F%98%80",
+        &long,
+    ] {
         for (method, path) in [
-            (Method::GET, at(id)),
-            (Method::DELETE, at(id)),
-            (Method::POST, verb(id, "pause")),
-            (Method::POST, verb(id, "resume")),
+            (Method::GET, sandbox_path(id)),
+            (Method::DELETE, sandbox_path(id)),
+            (Method::POST, action_path(id, "pause")),
+            (Method::POST, action_path(id, "resume")),
         ] {
             let answer = client.call(method.clone(), &path).send().await.unwrap();
             let error =
                 answer.error(404, "SANDBOX_NOT_FOUND").unwrap_or_else(|e| panic!("{method} {path}: {e:#}"));
-            let shown = text(&error["details"]["sandboxId"]);
-            assert!(id.contains('%') || shown == id || id.len() > 100, "{id} is shown as {shown}");
+            let reported = text(&error["details"]["sandboxId"]);
+            assert!(id.contains('%') || reported == id || id.len() > 100, "{id} is reported as {reported}");
             assert_eq!(error["details"].as_object().unwrap().len(), 1, "{error}");
         }
         let answer = execute(&client, id, json!({ "command": "true" })).await;
@@ -123,7 +136,7 @@ async fn an_unknown_sandbox_is_not_found() {
     assert_eq!(state(&stranger, &of_another).await, "running");
 }
 
-/// What pause promises: files, environment and processes are there afterwards, and did nothing meanwhile.
+/// Files, environment and processes persist across a pause, and processes do not run meanwhile.
 #[tokio::test]
 async fn pause_and_resume_keep_files_variables_and_processes() {
     let (_service, client) = user().await;
@@ -131,54 +144,54 @@ async fn pause_and_resume_keep_files_variables_and_processes() {
     let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
     output(&client, &id, "echo kept > file; (while :; do echo x >> ticks; sleep 0.05; done) & echo $! > pid")
         .await;
-    client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+    client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(700)).await;
-    client.order(&verb(&id, "resume")).await.unwrap().is(200).unwrap();
-    let said =
+    client.post_empty(&action_path(&id, "resume")).await.unwrap().is(200).unwrap();
+    let printed =
         output(&client, &id, "wc -l < ticks; cat file; echo $KEPT; kill -0 $(cat pid) && echo alive").await;
-    let lines: Vec<&str> = said.lines().collect();
+    let lines: Vec<&str> = printed.lines().collect();
     assert_eq!(&lines[1..], ["kept", "yes", "alive"]);
-    // 0.7 s of ticks are missing: the process stood still.
+    // 0.7 s of ticks are missing: the process did not run.
     let before: u64 = lines[0].trim().parse().unwrap();
-    assert!(before <= 13, "{before} ticks: it ran while it was paused");
-    crate::until("it ticks on", async || {
+    assert!(before <= 13, "{before} ticks: it ran while paused");
+    crate::wait_until("the process continues", async || {
         output(&client, &id, "wc -l < ticks").await.trim().parse::<u64>().unwrap() > before
     })
     .await;
 }
 
-/// A command that is let in as its sandbox is paused stands still with it, and is no fault of anybody.
+/// A command that is admitted while its sandbox is being paused waits for the resume and succeeds.
 #[tokio::test]
-async fn a_command_and_a_pause_at_once() {
+async fn a_command_concurrent_with_a_pause_succeeds() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     for round in 0..30 {
-        let (running, named) = (client.clone(), id.clone());
+        let (task_client, task_id) = (client.clone(), id.clone());
         let command = tokio::spawn(async move {
             let body = json!({ "command": "echo there", "timeoutMs": 5_000 });
-            execute(&running, &named, body).await
+            execute(&task_client, &task_id, body).await
         });
         tokio::time::sleep(std::time::Duration::from_micros(round * 50)).await;
-        client.order(&verb(&id, "pause")).await.unwrap();
+        client.post_empty(&action_path(&id, "pause")).await.unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        client.order(&verb(&id, "resume")).await.unwrap();
+        client.post_empty(&action_path(&id, "resume")).await.unwrap();
         let result = command.await.unwrap().is(200).unwrap();
-        assert_eq!(result["stdout"], "there\n", "in round {round}");
+        assert_eq!(result["stdout"], "there\n", "round {round}");
     }
 }
 
 #[tokio::test]
-async fn many_at_once_pause_exactly_once() {
-    let service = shared().await;
+async fn concurrent_pauses_succeed_exactly_once() {
+    let service = shared_service().await;
     let client = service.account().await.unwrap();
-    let id = created(&client).await;
+    let id = create_sandbox(&client).await;
     for word in ["pause", "resume", "pause"] {
-        let path = verb(&id, word);
+        let path = action_path(&id, word);
         let mut statuses = Vec::new();
         let calls: Vec<_> = (0..8)
             .map(|_| {
                 let (client, path) = (client.clone(), path.clone());
-                tokio::spawn(async move { client.order(&path).await.unwrap().status })
+                tokio::spawn(async move { client.post_empty(&path).await.unwrap().status })
             })
             .collect();
         for call in calls {

@@ -1,29 +1,29 @@
-//! Section 4.1: creating a sandbox; each rule of each field, and the defaults.
+//! Creating a sandbox: the rules of each field, and the defaults.
 
 use e2e::service::{Client, Service, ServiceOptions};
 use serde_json::{Map, Value, json};
 
-use crate::{SANDBOXES, at, output, small, text, user, with};
+use crate::{SANDBOXES, output, sandbox_path, small, text, user, with};
 
-async fn create(client: &Client, body: &Value) -> e2e::service::Answer {
+async fn create(client: &Client, body: &Value) -> e2e::service::HttpResponse {
     client.post(SANDBOXES, body).await.unwrap()
 }
 
-/// A body whose only field beside the image is this one.
+/// A body with the image and one other field.
 fn only(field: &str, value: Value) -> Value {
     with(json!({ "image": Service::image() }), field, value)
 }
 
-/// The message names the field and what it got.
-async fn refused(client: &Client, body: &Value, code: &str, field: &str) {
-    let shown: String = body.to_string().chars().take(200).collect();
-    let error = create(client, body).await.error(400, code).unwrap_or_else(|e| panic!("{shown}: {e:#}"));
+/// Asserts that a create is refused with a message that names the field.
+async fn assert_refused(client: &Client, body: &Value, code: &str, field: &str) {
+    let excerpt: String = body.to_string().chars().take(200).collect();
+    let error = create(client, body).await.error(400, code).unwrap_or_else(|e| panic!("{excerpt}: {e:#}"));
     let message = text(&error["message"]);
-    assert!(message.contains(field), "{shown}: {message:?} does not name {field}");
+    assert!(message.contains(field), "{excerpt}: {message:?} does not name {field}");
 }
 
 #[tokio::test]
-async fn an_image_alone_takes_every_default() {
+async fn a_create_with_only_an_image_uses_the_defaults() {
     let (_service, client) = user().await;
     let sandbox = create(&client, &json!({ "image": Service::image() })).await.is(201).unwrap();
     for (field, value) in [
@@ -44,7 +44,7 @@ async fn an_image_alone_takes_every_default() {
 }
 
 #[tokio::test]
-async fn every_field_at_its_bounds_is_taken() {
+async fn fields_at_their_bounds_are_accepted() {
     let (_service, client) = user().await;
     let most: Map<String, Value> = (0..20).map(|n| (format!("k{n}"), json!("v".repeat(256)))).collect();
     let wide: Map<String, Value> = [("ü".to_owned(), json!("ä".repeat(256)))].into_iter().collect();
@@ -64,16 +64,16 @@ async fn every_field_at_its_bounds_is_taken() {
     ] {
         let body = only(field, value);
         let sandbox = create(&client, &body).await.is(201).unwrap_or_else(|e| panic!("{body}: {e:#}"));
-        client.delete(&at(&text(&sandbox["id"]))).await.unwrap().is(200).unwrap();
+        client.delete(&sandbox_path(&text(&sandbox["id"]))).await.unwrap().is(200).unwrap();
     }
 }
 
 #[tokio::test]
-async fn values_out_of_their_range_are_invalid_config() {
+async fn values_out_of_range_are_invalid_config() {
     let (_service, client) = user().await;
     let too_many: Map<String, Value> = (0..21).map(|n| (format!("k{n}"), json!(""))).collect();
     let huge = u64::MAX;
-    for (field, value, named) in [
+    for (field, value, expected_text) in [
         ("resources", json!({ "cpu": 3 }), "resources.cpu"),
         ("resources", json!({ "cpu": 0 }), "resources.cpu"),
         ("resources", json!({ "cpu": -2 }), "resources.cpu"),
@@ -109,20 +109,20 @@ async fn values_out_of_their_range_are_invalid_config() {
         ("network", json!({ "ingress": { "allowPorts": [0] } }), "network.ingress.allowPorts"),
         ("network", json!({ "ingress": { "allowPorts": [65_536] } }), "network.ingress.allowPorts"),
     ] {
-        refused(&client, &only(field, value), "INVALID_CONFIG", named).await;
+        assert_refused(&client, &only(field, value), "INVALID_CONFIG", expected_text).await;
     }
-    refused(&client, &json!({ "image": "" }), "INVALID_CONFIG", "image").await;
+    assert_refused(&client, &json!({ "image": "" }), "INVALID_CONFIG", "image").await;
     assert_eq!(client.get(SANDBOXES).await.unwrap().is(200).unwrap()["pagination"]["total"], 0);
 }
 
 #[tokio::test]
 async fn wrong_types_are_invalid_request() {
     let (_service, client) = user().await;
-    refused(&client, &json!({}), "INVALID_REQUEST", "image").await;
+    assert_refused(&client, &json!({}), "INVALID_REQUEST", "image").await;
     for wrong in [json!(null), json!(5), json!(true), json!([]), json!({})] {
-        refused(&client, &json!({ "image": wrong }), "INVALID_REQUEST", "image").await;
+        assert_refused(&client, &json!({ "image": wrong }), "INVALID_REQUEST", "image").await;
     }
-    for (field, value, named) in [
+    for (field, value, expected_text) in [
         ("resources", json!(null), "resources"),
         ("resources", json!([]), "resources"),
         ("resources", json!("big"), "resources"),
@@ -147,12 +147,12 @@ async fn wrong_types_are_invalid_request() {
         ("network", json!({ "egress": { "default": true } }), "default"),
         ("network", json!({ "ingress": { "allowPorts": ["80"] } }), "allowPorts"),
     ] {
-        refused(&client, &only(field, value), "INVALID_REQUEST", named).await;
+        assert_refused(&client, &only(field, value), "INVALID_REQUEST", expected_text).await;
     }
     assert_eq!(client.get(SANDBOXES).await.unwrap().is(200).unwrap()["pagination"]["total"], 0);
 }
 
-/// Section 9 lets fields be added, so an older server must not refuse a newer client.
+/// Fields may be added to the API, so an older server must not refuse a newer client.
 #[tokio::test]
 async fn unknown_fields_are_ignored() {
     let (_service, client) = user().await;
@@ -163,7 +163,7 @@ async fn unknown_fields_are_ignored() {
 }
 
 #[tokio::test]
-async fn what_is_given_takes_effect_inside() {
+async fn options_of_a_create_take_effect() {
     let (_service, client) = user().await;
     let body = json!({
         "image": Service::image(),
@@ -180,7 +180,7 @@ async fn what_is_given_takes_effect_inside() {
 }
 
 #[tokio::test]
-async fn without_capacity_it_is_503_and_nothing_is_left() {
+async fn a_create_beyond_capacity_is_503_and_leaves_nothing() {
     let options = ServiceOptions::default().with("capacity", "memory_mb", "2048").with(
         "capacity",
         "overcommit_memory",
@@ -195,13 +195,13 @@ async fn without_capacity_it_is_503_and_nothing_is_left() {
     assert!(text(&error["message"]).contains("memory"), "{error}");
     let list = client.get(SANDBOXES).await.unwrap().is(200).unwrap();
     assert_eq!(list["pagination"]["total"], 2);
-    // There is room again when one has ended.
-    client.delete(&at(&first)).await.unwrap().is(200).unwrap();
+    // Terminating one frees capacity.
+    client.delete(&sandbox_path(&first)).await.unwrap().is(200).unwrap();
     create(&client, &small()).await.is(201).unwrap();
 }
 
 #[tokio::test]
-async fn one_made_ahead_is_like_any_other() {
+async fn a_sandbox_from_the_pool_is_like_any_other() {
     let options = ServiceOptions::default().with("pool", &format!("\"{}\"", Service::image()), "2");
     let service = Service::start(&options).await.unwrap();
     let client = service.account().await.unwrap();
@@ -211,7 +211,7 @@ async fn one_made_ahead_is_like_any_other() {
         assert!(crate::time(&sandbox["createdAt"]) <= crate::time(&sandbox["startedAt"]), "{sandbox}");
         assert!(
             crate::now_ms() - crate::time(&sandbox["createdAt"]) < 5_000,
-            "created when it was made ahead"
+            "createdAt is the time of provisioning"
         );
         let id = text(&sandbox["id"]);
         assert_eq!(

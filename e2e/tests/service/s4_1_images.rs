@@ -1,4 +1,4 @@
-//! Section 4.1, the field `image`: what is in the catalogue, what is not, and what has to be fetched first (decision 18).
+//! The field `image` of a create: names in the catalogue, unknown names, and images that must be pulled first.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use e2e::service::{Client, Service, ServiceOptions};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::{SANDBOXES, keys, number, output, text, time, until, user};
+use crate::{SANDBOXES, keys, number, output, text, time, user, wait_until};
 
 #[tokio::test]
-async fn unknown_names_are_refused_and_the_known_ones_told() {
+async fn unknown_names_are_refused_and_known_ones_listed() {
     let (_service, client) = user().await;
     for image in
         ["no-such:image", "ubuntu", "ubuntu:24.04 ", "UBUNTU:24.04", "localhost/x:1", "../../etc", "-x"]
@@ -28,7 +28,7 @@ async fn unknown_names_are_refused_and_the_known_ones_told() {
 }
 
 #[tokio::test]
-async fn custom_has_no_source_until_the_operator_gives_it_one() {
+async fn custom_has_no_source_by_default() {
     let (_service, client) = user().await;
     let answer = client.post(SANDBOXES, &json!({ "image": "custom" })).await.unwrap();
     let message = text(&answer.error(400, "INVALID_CONFIG").unwrap()["message"]);
@@ -36,7 +36,7 @@ async fn custom_has_no_source_until_the_operator_gives_it_one() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_not_here_yet_is_fetched_first() {
+async fn a_missing_image_is_pulled_first() {
     let root = tempfile::tempdir().unwrap();
     tiny_root(root.path()).unwrap();
     let mut options = ServiceOptions::default()
@@ -45,7 +45,7 @@ async fn an_image_that_is_not_here_yet_is_fetched_first() {
     options.own_images = true;
     let service = Service::start(&options).await.unwrap();
     let client = service.account().await.unwrap();
-    // Ten ask at once; one fetch serves them.
+    // Concurrent creates share one pull.
     let calls: Vec<_> = (0..4)
         .map(|_| {
             let client = client.clone();
@@ -60,17 +60,17 @@ async fn an_image_that_is_not_here_yet_is_fetched_first() {
             Some("from ")
         );
     }
-    // One whose source has nothing is told so, and leaves no record.
+    // An image whose source has nothing is refused and leaves no record.
     let answer = client.post(SANDBOXES, &json!({ "image": "gone:1" })).await.unwrap();
     let message = text(&answer.error(400, "INVALID_CONFIG").unwrap()["message"]);
     assert!(message.contains("gone:1"), "{message}");
     assert_eq!(client.get(SANDBOXES).await.unwrap().is(200).unwrap()["pagination"]["total"], 4);
 }
 
-/// A fetch that takes longer than a client may wait is answered, and goes on.
+/// A pull that takes longer than a client may wait is answered with 503 and continues.
 #[tokio::test]
-async fn a_slow_fetch_is_answered_after_25_seconds() {
-    // A registry that takes the connection and never says a word.
+async fn a_slow_pull_is_answered_after_25_seconds() {
+    // A registry that accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let registry = silent.local_addr().unwrap();
     let options = ServiceOptions::default().image("slow:1", &format!("localhost:{}/slow:1", registry.port()));
@@ -81,13 +81,13 @@ async fn a_slow_fetch_is_answered_after_25_seconds() {
     answer.error(503, "RESOURCE_EXHAUSTED").unwrap();
     let took = begin.elapsed();
     assert!(took < Duration::from_secs(28), "{took:?}");
-    // Nothing else waited for it.
+    // Other requests are not delayed.
     let begin = Instant::now();
     client.get("/v1/health").await.unwrap().is(200).unwrap();
     assert!(begin.elapsed() < Duration::from_secs(1));
 }
 
-/// The page of images that a query gives.
+/// The images of a query.
 async fn images(client: &Client, query: &str) -> Vec<Value> {
     let list = client.get(&format!("/v1/images{query}")).await.unwrap().is(200).unwrap();
     let data = list["data"].as_array().unwrap().clone();
@@ -95,9 +95,9 @@ async fn images(client: &Client, query: &str) -> Vec<Value> {
     data
 }
 
-/// While an image is fetched, everybody sees how far it is; then it is here.
+/// All accounts see the progress of a pull and the pulled image.
 #[tokio::test]
-async fn how_far_a_fetch_is_can_be_seen() {
+async fn the_progress_of_a_pull_is_shown() {
     let registry = SlowRegistry::start().await.unwrap();
     let mut options = ServiceOptions::default().image("slow:1", &registry.reference);
     options.own_images = true;
@@ -105,22 +105,22 @@ async fn how_far_a_fetch_is_can_be_seen() {
     let client = service.account().await.unwrap();
     let other = service.account().await.unwrap();
     assert!(images(&client, "?name=slow:1").await.is_empty());
-    let asking = client.apart();
+    let creator = client.with_own_connections();
     let create =
-        tokio::spawn(async move { asking.post(SANDBOXES, &json!({ "image": "slow:1" })).await.unwrap() });
-    let mut seen = Value::Null;
-    until("half of the layer is here", async || {
-        seen = images(&other, "?name=slow%3A1").await.pop().unwrap_or_default();
-        seen["progress"]["doneBytes"].as_u64().is_some_and(|done| done > registry.layer_bytes / 4)
+        tokio::spawn(async move { creator.post(SANDBOXES, &json!({ "image": "slow:1" })).await.unwrap() });
+    let mut image = Value::Null;
+    wait_until("half of the layer is pulled", async || {
+        image = images(&other, "?name=slow%3A1").await.pop().unwrap_or_default();
+        image["progress"]["doneBytes"].as_u64().is_some_and(|done| done > registry.layer_bytes / 4)
     })
     .await;
-    assert_eq!(keys(&seen), ["name", "progress", "status"]);
-    assert_eq!((text(&seen["name"]), text(&seen["status"])), ("slow:1".into(), "pulling".into()));
-    let progress = &seen["progress"];
+    assert_eq!(keys(&image), ["name", "progress", "status"]);
+    assert_eq!((text(&image["name"]), text(&image["status"])), ("slow:1".into(), "pulling".into()));
+    let progress = &image["progress"];
     assert_eq!(keys(progress), ["doneBytes", "stage", "totalBytes"]);
     let (done, total) = (number(&progress["doneBytes"]), number(&progress["totalBytes"]));
     assert_eq!(progress["stage"], "fetching");
-    // Beside the layer there is the image's configuration.
+    // The total includes the image's configuration.
     assert!(done < total && total >= registry.layer_bytes, "{progress}");
     assert_eq!(images(&client, "").await.len(), 1);
     registry.release();

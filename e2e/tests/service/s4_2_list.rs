@@ -1,11 +1,11 @@
-//! Section 4.2: the list, its filters and its pages (decision 17).
+//! The list of sandboxes: filters and pages.
 
 use std::collections::BTreeSet;
 
 use e2e::service::Client;
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, at, created, small, text, time, user, verb, with};
+use crate::{SANDBOXES, action_path, create_sandbox, sandbox_path, small, text, time, user, with};
 
 async fn list(client: &Client, query: &str) -> Value {
     client
@@ -21,21 +21,21 @@ fn ids(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn newest_first_in_pages_that_add_up() {
+async fn the_list_is_newest_first_and_paged() {
     let (_service, client) = user().await;
     let empty = list(&client, "").await;
     assert_eq!(
         empty,
         json!({ "data": [], "pagination": { "total": 0, "limit": 20, "offset": 0, "hasMore": false } })
     );
-    let mut made = Vec::new();
+    let mut sandboxes = Vec::new();
     for _ in 0..7 {
-        made.push(created(&client).await);
+        sandboxes.push(create_sandbox(&client).await);
     }
-    client.delete(&at(&made[3])).await.unwrap().is(200).unwrap();
-    made.reverse();
+    client.delete(&sandbox_path(&sandboxes[3])).await.unwrap().is(200).unwrap();
+    sandboxes.reverse();
     let all = list(&client, "").await;
-    assert_eq!(ids(&all), made);
+    assert_eq!(ids(&all), sandboxes);
     let times: Vec<u64> =
         all["data"].as_array().unwrap().iter().map(|item| time(&item["createdAt"])).collect();
     assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
@@ -52,7 +52,7 @@ async fn newest_first_in_pages_that_add_up() {
                 break;
             }
         }
-        assert_eq!(seen, made, "pages of {limit}");
+        assert_eq!(seen, sandboxes, "pages of {limit}");
     }
     let past = list(&client, "offset=7").await;
     assert_eq!((ids(&past).len(), &past["pagination"]["total"]), (0, &json!(7)));
@@ -60,15 +60,15 @@ async fn newest_first_in_pages_that_add_up() {
 }
 
 #[tokio::test]
-async fn filters_hold_alone_and_together() {
+async fn filters_apply_alone_and_combined() {
     let (_service, client) = user().await;
-    let mut made = Vec::new();
+    let mut sandboxes = Vec::new();
     for (user, tier) in [("ann", "free"), ("ann", "paid"), ("böb & co=1", "free"), ("", "free")] {
         let body = with(small(), "metadata", json!({ "userId": user, "tier": tier, "a.b c": user }));
-        made.push(text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]));
+        sandboxes.push(text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]));
     }
-    client.order(&verb(&made[1], "pause")).await.unwrap().is(200).unwrap();
-    client.delete(&at(&made[3])).await.unwrap().is(200).unwrap();
+    client.post_empty(&action_path(&sandboxes[1], "pause")).await.unwrap().is(200).unwrap();
+    client.delete(&sandbox_path(&sandboxes[3])).await.unwrap().is(200).unwrap();
     for (query, expected) in [
         ("state=running", vec![0, 2]),
         ("state=paused", vec![1]),
@@ -90,20 +90,21 @@ async fn filters_hold_alone_and_together() {
         ("colour=red&state=paused", vec![1]),
     ] {
         let found = list(&client, query).await;
-        let expected: BTreeSet<&String> = expected.into_iter().map(|index: usize| &made[index]).collect();
-        let shown = ids(&found);
-        assert_eq!(shown.iter().collect::<BTreeSet<_>>(), expected, "{query}");
+        let expected: BTreeSet<&String> =
+            expected.into_iter().map(|index: usize| &sandboxes[index]).collect();
+        let actual = ids(&found);
+        assert_eq!(actual.iter().collect::<BTreeSet<_>>(), expected, "{query}");
         assert_eq!(found["pagination"]["total"], json!(expected.len()), "{query}");
     }
     let page = list(&client, "metadata.tier=free&limit=1&offset=1").await;
     assert_eq!(page["pagination"], json!({ "total": 3, "limit": 1, "offset": 1, "hasMore": true }));
-    assert_eq!(ids(&page), [made[2].clone()]);
+    assert_eq!(ids(&page), [sandboxes[2].clone()]);
 }
 
 #[tokio::test]
-async fn bad_values_are_invalid_request_and_named() {
+async fn invalid_values_are_invalid_request_and_named() {
     let (_service, client) = user().await;
-    for (query, named) in [
+    for (query, expected_text) in [
         ("limit=0", "limit"),
         ("limit=101", "limit"),
         ("limit=-1", "limit"),
@@ -126,31 +127,31 @@ async fn bad_values_are_invalid_request_and_named() {
     ] {
         let answer = client.get(&format!("{SANDBOXES}?{query}")).await.unwrap();
         let error = answer.error(400, "INVALID_REQUEST").unwrap_or_else(|e| panic!("{query}: {e:#}"));
-        assert!(text(&error["message"]).contains(named), "{query}: {error}");
+        assert!(text(&error["message"]).contains(expected_text), "{query}: {error}");
     }
 }
 
 #[tokio::test]
-async fn what_was_answered_is_in_the_list_at_once() {
+async fn changes_are_in_the_list_immediately() {
     let (_service, client) = user().await;
     for round in 1..=5 {
-        let id = created(&client).await;
+        let id = create_sandbox(&client).await;
         let all = list(&client, "state=running").await;
         assert_eq!(ids(&all), std::slice::from_ref(&id));
-        client.order(&verb(&id, "pause")).await.unwrap().is(200).unwrap();
+        client.post_empty(&action_path(&id, "pause")).await.unwrap().is(200).unwrap();
         assert_eq!(ids(&list(&client, "state=paused").await), std::slice::from_ref(&id));
         assert_eq!(list(&client, "state=running").await["pagination"]["total"], 0);
-        client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+        client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
         assert_eq!(list(&client, "state=terminated").await["pagination"]["total"], round);
     }
 }
 
 #[tokio::test]
-async fn an_account_sees_its_own_only() {
+async fn an_account_sees_only_its_own_sandboxes() {
     let (service, client) = user().await;
     let other = service.account().await.unwrap();
-    let mine = created(&client).await;
-    let theirs = created(&other).await;
+    let mine = create_sandbox(&client).await;
+    let theirs = create_sandbox(&other).await;
     assert_eq!(ids(&list(&client, "").await), [mine]);
     assert_eq!(ids(&list(&other, "").await), [theirs]);
 }

@@ -1,35 +1,35 @@
-//! Section 4.7: what is no command.
+//! Invalid commands.
 
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use crate::{created, ran, text, user, verb};
+use crate::{action_path, create_sandbox, run_command, text, user};
 
 #[tokio::test]
 async fn length_is_counted_in_bytes_of_utf_8() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
-    let path = verb(&id, "execute");
+    let id = create_sandbox(&client).await;
+    let path = action_path(&id, "execute");
     let padded = |length: usize| format!("echo fits # {}", "x".repeat(length - 12));
     assert_eq!(padded(65_536).len(), 65_536);
-    let result = ran(&client, &id, json!({ "command": padded(65_536) })).await;
+    let result = run_command(&client, &id, json!({ "command": padded(65_536) })).await;
     assert_eq!(result["stdout"], "fits\n");
     for command in [padded(65_537), padded(1_000_000), "€".repeat(21_846)] {
         let error = client.post(&path, &json!({ "command": command })).await.unwrap();
         let message = text(&error.error(400, "COMMAND_TOO_LONG").unwrap()["message"]);
         assert!(message.contains(&command.len().to_string()) && message.contains("65536"), "{message}");
     }
-    // 65,535 bytes of three each are fine by length; whatever bash makes of them.
-    ran(&client, &id, json!({ "command": format!(": {}", "€".repeat(21_844)) })).await;
+    // 65,535 bytes of three-byte characters are accepted, whatever bash does with them.
+    run_command(&client, &id, json!({ "command": format!(": {}", "€".repeat(21_844)) })).await;
 }
 
 #[tokio::test]
 async fn wrong_types_are_invalid_request_and_values_invalid_config() {
     let (_service, client) = user().await;
-    let id = created(&client).await;
-    let path = verb(&id, "execute");
+    let id = create_sandbox(&client).await;
+    let path = action_path(&id, "execute");
     let many: Map<String, Value> = (0..1_001).map(|n| (format!("V{n}"), json!(""))).collect();
-    for (body, code, named) in [
+    for (body, code, expected_text) in [
         (json!({}), "INVALID_REQUEST", "command"),
         (json!({ "cmd": "true" }), "INVALID_REQUEST", "command"),
         (json!({ "command": null }), "INVALID_REQUEST", "command"),
@@ -52,17 +52,18 @@ async fn wrong_types_are_invalid_request_and_values_invalid_config() {
         (json!({ "command": "true", "env": { "=": "" } }), "INVALID_CONFIG", "env"),
         (json!({ "command": "true", "env": many }), "INVALID_CONFIG", "env"),
     ] {
-        // The same holds for a stream that has not begun.
+        // The same errors for streams.
         for accept in ["application/json", "text/event-stream"] {
             let call = client.call(Method::POST, &path).header("accept", accept).json(&body);
-            let shown: String = body.to_string().chars().take(100).collect();
+            let excerpt: String = body.to_string().chars().take(100).collect();
             let error =
-                call.send().await.unwrap().error(400, code).unwrap_or_else(|e| panic!("{shown}: {e:#}"));
-            assert!(text(&error["message"]).contains(named), "{shown}: {error}");
+                call.send().await.unwrap().error(400, code).unwrap_or_else(|e| panic!("{excerpt}: {e:#}"));
+            assert!(text(&error["message"]).contains(expected_text), "{excerpt}: {error}");
         }
     }
-    // Unknown fields are ignored; the greatest time is taken.
+    // Unknown fields are ignored; the maximum timeout is accepted.
     let result =
-        ran(&client, &id, json!({ "command": "echo ok", "timeoutMs": 300_000, "shell": "zsh" })).await;
+        run_command(&client, &id, json!({ "command": "echo ok", "timeoutMs": 300_000, "shell": "zsh" }))
+            .await;
     assert_eq!(result["stdout"], "ok\n");
 }

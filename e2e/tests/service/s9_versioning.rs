@@ -1,10 +1,10 @@
-//! Section 9: the version is a prefix of every path, and the interface describes itself.
+//! The version prefix of paths, the OpenAPI document, and the documentation page.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{shared, user};
+use crate::{shared_service, user};
 
 #[tokio::test]
 async fn the_prefix_is_required() {
@@ -24,13 +24,13 @@ async fn nothing_is_deprecated_yet() {
 }
 
 #[tokio::test]
-async fn the_served_description_is_the_one_that_is_checked_in() {
+async fn the_served_openapi_document_is_the_checked_in_one() {
     let (_service, client) = user().await;
     let served = client.get("/v1/openapi.json").await.unwrap().is(200).unwrap();
     assert!(served["openapi"].as_str().unwrap().starts_with("3.1"), "{}", served["openapi"]);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openapi.json");
-    let kept: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-    assert!(kept == served, "docs/openapi.json is not what the service serves");
+    let checked_in: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert!(checked_in == served, "docs/openapi.json differs from the served document");
     let paths = served["paths"].as_object().unwrap();
     for (path, methods) in [
         ("/v1/sandboxes", vec!["get", "post"]),
@@ -46,17 +46,17 @@ async fn the_served_description_is_the_one_that_is_checked_in() {
     }
 }
 
-/// The readable page needs nothing of the network.
+/// The documentation page loads nothing from other hosts.
 #[tokio::test]
 async fn the_page_works_offline() {
-    let service = shared().await;
+    let service = shared_service().await;
     let anonymous = service.anonymous().unwrap();
     let page = anonymous.get("/docs").await.unwrap();
     assert_eq!(page.status, 200);
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
     let html = page.text();
-    for away in ["src=\"http", "href=\"http", "src=\"//", "@import"] {
-        assert!(!html.contains(away), "the page asks elsewhere: {away}");
+    for external in ["src=\"http", "href=\"http", "src=\"//", "@import"] {
+        assert!(!html.contains(external), "the page loads from another host: {external}");
     }
     for (path, content_type) in
         [("/docs/docs.css", "text/css; charset=utf-8"), ("/docs/docs.js", "text/javascript; charset=utf-8")]

@@ -1,4 +1,4 @@
-//! schemathesis, a tester that others write, against the description that the service serves: every check it has.
+//! Runs all checks of schemathesis, a third-party API tester, against the OpenAPI document of the service.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,9 +7,8 @@ use e2e::service::{Service, ServiceOptions};
 
 use crate::skip::skipped;
 
-/// The key goes as the description says keys go. Of what the service rightly answers to a request that its description allows,
-/// 408, 416 and 426 are not among the tester's: the time of a command may be too short to begin, a file shorter than a range, and
-/// it asks for no websocket where it finds a terminal.
+/// The API key, and statuses that schemathesis does not expect for valid requests: 408 if the timeout of a command is too short to
+/// start it, 416 if a file is shorter than the range, 426 because it does not open websockets for terminals.
 fn config(key: &str) -> String {
     format!(
         "[auth.openapi.apiKey]\nbearer = \"{key}\"\n[checks]\n\
@@ -17,13 +16,13 @@ fn config(key: &str) -> String {
     )
 }
 
-/// `./dev test` puts it there.
+/// Installed by `./dev test`.
 fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin/schemathesis")
 }
 
 #[tokio::test]
-async fn it_finds_nothing() {
+async fn schemathesis_finds_no_violation() {
     if !program().exists() {
         return skipped(
             "schemathesis",
@@ -33,7 +32,7 @@ async fn it_finds_nothing() {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let client = service.account().await.unwrap();
     let work = tempfile::tempdir().unwrap();
-    // The description needs a key as everything does, and the tester asks for it without one.
+    // The document needs a key, which the tester does not send when it loads it.
     let described = client.get("/v1/openapi.json").await.unwrap().is(200).unwrap();
     std::fs::write(work.path().join("openapi.json"), described.to_string()).unwrap();
     let url = format!("https://localhost:{}", service.address.port());
@@ -76,12 +75,12 @@ async fn it_finds_nothing() {
         .arg("--tls-verify")
         .arg(service.certificate_file().unwrap());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
     let operations: usize =
         described["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum();
     assert!(
-        said.contains(&format!("Tested: {operations}\n")),
-        "it has not tested {operations} operations:\n{said}"
+        printed.contains(&format!("Tested: {operations}\n")),
+        "it did not test {operations} operations:\n{printed}"
     );
 }

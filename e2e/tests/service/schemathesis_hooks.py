@@ -1,4 +1,4 @@
-"""What schemathesis cannot know of the service by its description."""
+"""Adapts generated requests to rules that the OpenAPI document cannot express."""
 
 import itertools
 import re
@@ -17,36 +17,36 @@ _numbers = itertools.count()
 
 @schemathesis.serializer("application/x-tar")
 def archive(context, value):
-    """Any archive, which a random text is not: the empty one. What is no content at all stays what it is."""
+    """An empty archive instead of random text, which is not a valid archive."""
     return bytes(EMPTY_TAR_BYTES) if isinstance(value, (str, bytes)) else str(value).encode()
 
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Turns values that are well-formed, and refused or run out for reasons of their own, into ones that are not."""
+    """Replaces well-formed values that the service refuses for other reasons, or that expire, by usable ones."""
     headers = case.headers or {}
-    # The tester takes its pattern to allow nothing at all.
+    # The tester generates empty values although the pattern does not allow them.
     if headers.get("Last-Event-ID") == "":
         del headers["Last-Event-ID"]
     query = case.query or {}
     for name in ("path", "from", "to"):
-        # One whose name is longer than any name of a file, or that is too long with the working directory before it.
+        # Longer than a file name, or too long with the working directory as prefix.
         if "/files" in case.path and isinstance(query.get(name), str) and LONGEST_JOINED < len(query[name]) <= LONGEST_PATH:
             query[name] = query[name][:LONGEST_JOINED]
-        # Nothing can be moved from or to where no name is.
+        # The paths of a move must have a file name.
         if case.path.endswith("/files/move") and query.get(name) and NAMELESS.search(str(query[name])):
             query[name] = f"{query[name]}/name"
     for name, value in list(headers.items()):
-        # One that went with another body is rightly refused: each gets a number of its own.
+        # A key that was used with another body is refused: make each key unique.
         if name.lower() == "idempotency-key" and isinstance(value, str) and len(value) <= SHORT and WORD.fullmatch(value):
             headers[name] = f"{value}-{next(_numbers)}"
     body = case.body
     if (case.method.upper(), case.path) != ("POST", "/v1/sandboxes") or not isinstance(body, dict):
         return
-    # A name that is not in the catalogue.
+    # The name is not in the catalogue.
     if isinstance(body.get("image"), str) and WORD.fullmatch(body["image"]):
         body["image"] = "ubuntu:24.04"
-    # A lifetime that is over before the next request looks for the sandbox.
+    # A lifetime that could end before the next request.
     lifetime = body.get("timeoutMs")
     if isinstance(lifetime, (int, float)) and not isinstance(lifetime, bool) and 0 < lifetime < HOUR_MS:
         body["timeoutMs"] = HOUR_MS

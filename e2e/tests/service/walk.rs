@@ -1,5 +1,5 @@
-//! A random walk over the life cycle: several sandboxes, every operation in every state, against a model of section 3; and at
-//! the end the host has exactly what the model says. A seed is printed; `SANDBOXD_WALK_SEED` repeats it.
+//! A random walk over the lifecycle: several sandboxes, every operation in every state, compared with a model. At the end the
+//! host must have exactly the expected resources. The seed is printed; `SANDBOXD_WALK_SEED` repeats a walk.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
-use crate::{SANDBOXES, at, number, small, text, verb, with};
+use crate::{SANDBOXES, action_path, number, sandbox_path, small, text, with};
 
 const STEPS: u32 = 350;
-const MOST: usize = 5;
+const MAX_SANDBOXES: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Model {
+enum ModelState {
     Running,
     Paused,
     Terminated,
 }
 
-impl Model {
+impl ModelState {
     fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -33,8 +33,8 @@ impl Model {
 }
 
 struct Sandbox {
-    state: Model,
-    /// How many commands have left their mark inside.
+    state: ModelState,
+    /// The number of commands that have written a mark.
     marks: u32,
     tag: String,
 }
@@ -46,7 +46,7 @@ struct Walk {
 }
 
 #[tokio::test]
-async fn a_random_walk_agrees_with_the_table() {
+async fn a_random_walk_agrees_with_the_model() {
     let seed = match std::env::var("SANDBOXD_WALK_SEED") {
         Ok(text) => text.parse().unwrap(),
         Err(_) => rand::rng().random::<u64>(),
@@ -57,35 +57,36 @@ async fn a_random_walk_agrees_with_the_table() {
     let mut walk = Walk { client, sandboxes: BTreeMap::new(), random: StdRng::seed_from_u64(seed) };
     for step in 0..STEPS {
         walk.step().await;
-        // The life cycle goes on over a restart, in good order or not.
+        // Restart the daemon, cleanly or by SIGKILL.
         if step % 120 == 60 {
             if walk.random.random::<bool>() {
                 service.restart().await.unwrap();
             } else {
                 service.kill().unwrap();
-                service.boot().await.unwrap();
+                service.start_process().await.unwrap();
             }
-            walk.client = walk.client.apart();
-            walk.agrees().await;
+            walk.client = walk.client.with_own_connections();
+            walk.verify().await;
         }
     }
-    walk.agrees().await;
-    let alive = |sandbox: &Sandbox| sandbox.state != Model::Terminated;
+    walk.verify().await;
+    let alive = |sandbox: &Sandbox| sandbox.state != ModelState::Terminated;
     let alive =
         walk.sandboxes.iter().filter(|(_, sandbox)| alive(sandbox)).map(|(id, _)| id.parse().unwrap());
     let expected = Expected { alive: alive.collect(), daemon: service.pid(), ..Expected::default() };
-    assert_eq!(e2e::settled(&service.place, &expected).await, Vec::<String>::new());
+    assert_eq!(e2e::wait_for_resources(&service.layout, &expected).await, Vec::<String>::new());
 }
 
 impl Walk {
     async fn step(&mut self) {
-        let living = self.sandboxes.values().filter(|sandbox| sandbox.state != Model::Terminated).count();
-        if living == 0 || (living < MOST && self.random.random_range(0..8) == 0) {
+        let living =
+            self.sandboxes.values().filter(|sandbox| sandbox.state != ModelState::Terminated).count();
+        if living == 0 || (living < MAX_SANDBOXES && self.random.random_range(0..8) == 0) {
             return self.create().await;
         }
-        // Now and then one that is gone.
+        // Sometimes choose a terminated sandbox.
         let gone = self.random.random_range(0..12) == 0;
-        let fits = |sandbox: &Sandbox| (sandbox.state == Model::Terminated) == gone;
+        let fits = |sandbox: &Sandbox| (sandbox.state == ModelState::Terminated) == gone;
         let ids: Vec<String> =
             self.sandboxes.iter().filter(|(_, sandbox)| fits(sandbox)).map(|(id, _)| id.clone()).collect();
         if ids.is_empty() {
@@ -104,11 +105,11 @@ impl Walk {
         }
     }
 
-    fn state(&self, id: &str) -> Model {
+    fn state(&self, id: &str) -> ModelState {
         self.sandboxes[id].state
     }
 
-    fn set(&mut self, id: &str, state: Model) {
+    fn set(&mut self, id: &str, state: ModelState) {
         self.sandboxes.get_mut(id).unwrap().state = state;
     }
 
@@ -117,95 +118,96 @@ impl Walk {
         let body = with(small(), "metadata", json!({ "tag": tag }));
         let sandbox = self.client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap();
         assert_eq!(sandbox["state"], "running");
-        self.sandboxes.insert(text(&sandbox["id"]), Sandbox { state: Model::Running, marks: 0, tag });
+        self.sandboxes.insert(text(&sandbox["id"]), Sandbox { state: ModelState::Running, marks: 0, tag });
     }
 
     async fn pause(&mut self, id: &str) {
-        let answer = self.client.order(&verb(id, "pause")).await.unwrap();
+        let answer = self.client.post_empty(&action_path(id, "pause")).await.unwrap();
         match self.state(id) {
-            Model::Running => {
+            ModelState::Running => {
                 number(&answer.is(200).unwrap()["runtimeDurationMs"]);
-                self.set(id, Model::Paused);
+                self.set(id, ModelState::Paused);
             }
-            Model::Paused => drop(answer.error(409, "INVALID_STATE").unwrap()),
-            Model::Terminated => drop(answer.error(404, "SANDBOX_NOT_FOUND").unwrap()),
+            ModelState::Paused => drop(answer.error(409, "INVALID_STATE").unwrap()),
+            ModelState::Terminated => drop(answer.error(404, "SANDBOX_NOT_FOUND").unwrap()),
         }
     }
 
     async fn resume(&mut self, id: &str) {
-        let answer = self.client.order(&verb(id, "resume")).await.unwrap();
+        let answer = self.client.post_empty(&action_path(id, "resume")).await.unwrap();
         match self.state(id) {
-            Model::Paused => {
+            ModelState::Paused => {
                 number(&answer.is(200).unwrap()["pausedDurationMs"]);
-                self.set(id, Model::Running);
+                self.set(id, ModelState::Running);
             }
-            Model::Running => drop(answer.error(409, "INVALID_STATE").unwrap()),
-            Model::Terminated => drop(answer.error(404, "SANDBOX_NOT_FOUND").unwrap()),
+            ModelState::Running => drop(answer.error(409, "INVALID_STATE").unwrap()),
+            ModelState::Terminated => drop(answer.error(404, "SANDBOX_NOT_FOUND").unwrap()),
         }
     }
 
-    /// Each command leaves a mark and counts those there are: none may be lost, whatever came between.
+    /// Each command writes a mark and counts all marks; none may be lost.
     async fn execute(&mut self, id: &str) {
         let body = json!({ "command": "echo x >> /marks; wc -l < /marks" });
-        let answer = self.client.post(&verb(id, "execute"), &body).await.unwrap();
-        if self.state(id) == Model::Terminated {
+        let answer = self.client.post(&action_path(id, "execute"), &body).await.unwrap();
+        if self.state(id) == ModelState::Terminated {
             answer.error(404, "SANDBOX_NOT_FOUND").unwrap();
             return;
         }
         let sandbox = self.sandboxes.get_mut(id).unwrap();
-        (sandbox.state, sandbox.marks) = (Model::Running, sandbox.marks + 1);
+        (sandbox.state, sandbox.marks) = (ModelState::Running, sandbox.marks + 1);
         assert_eq!(answer.is(200).unwrap()["stdout"], format!("{}\n", sandbox.marks));
     }
 
     async fn execute_without_resuming(&mut self, id: &str) {
         let body = json!({ "command": "cat /marks 2>/dev/null | wc -l", "autoResume": false });
-        let answer = self.client.post(&verb(id, "execute"), &body).await.unwrap();
+        let answer = self.client.post(&action_path(id, "execute"), &body).await.unwrap();
         match self.state(id) {
-            Model::Running => {
+            ModelState::Running => {
                 assert_eq!(answer.is(200).unwrap()["stdout"], format!("{}\n", self.sandboxes[id].marks));
             }
-            Model::Paused => drop(answer.error(409, "INVALID_STATE").unwrap()),
-            Model::Terminated => drop(answer.error(404, "SANDBOX_NOT_FOUND").unwrap()),
+            ModelState::Paused => drop(answer.error(409, "INVALID_STATE").unwrap()),
+            ModelState::Terminated => drop(answer.error(404, "SANDBOX_NOT_FOUND").unwrap()),
         }
     }
 
     async fn stream(&mut self, id: &str) {
-        if self.state(id) == Model::Terminated {
+        if self.state(id) == ModelState::Terminated {
             return;
         }
         let body = json!({ "command": "echo x >> /marks; wc -l < /marks" });
-        let events = self.client.call(Method::POST, &verb(id, "execute")).json(&body).stream().await.unwrap();
+        let events =
+            self.client.call(Method::POST, &action_path(id, "execute")).json(&body).stream().await.unwrap();
         let events = events.rest().await.unwrap();
         let sandbox = self.sandboxes.get_mut(id).unwrap();
-        (sandbox.state, sandbox.marks) = (Model::Running, sandbox.marks + 1);
+        (sandbox.state, sandbox.marks) = (ModelState::Running, sandbox.marks + 1);
         assert_eq!((events[0].data.clone(), events[1].name.as_str()), (sandbox.marks.to_string(), "done"));
     }
 
     async fn get(&mut self, id: &str) {
-        let answer = self.client.get(&at(id)).await.unwrap();
+        let answer = self.client.get(&sandbox_path(id)).await.unwrap();
         match self.state(id) {
-            Model::Terminated => drop(answer.error(404, "SANDBOX_NOT_FOUND").unwrap()),
+            ModelState::Terminated => drop(answer.error(404, "SANDBOX_NOT_FOUND").unwrap()),
             state => {
                 let sandbox = answer.is(200).unwrap();
                 assert_eq!(sandbox["state"], state.name());
-                assert_eq!(sandbox.get("pausedAt").is_some(), state == Model::Paused);
+                assert_eq!(sandbox.get("pausedAt").is_some(), state == ModelState::Paused);
             }
         }
     }
 
     async fn delete(&mut self, id: &str) {
-        let answer = self.client.delete(&at(id)).await.unwrap();
-        if self.state(id) == Model::Terminated {
+        let answer = self.client.delete(&sandbox_path(id)).await.unwrap();
+        if self.state(id) == ModelState::Terminated {
             answer.error(404, "SANDBOX_NOT_FOUND").unwrap();
         } else {
             number(&answer.is(200).unwrap()["totalRuntimeMs"]);
-            self.set(id, Model::Terminated);
+            self.set(id, ModelState::Terminated);
         }
     }
 
-    /// A random filter finds what the model does.
+    /// Compares a list with a random filter to the model.
     async fn list(&mut self) {
-        let state = [None, Some(Model::Running), Some(Model::Paused), Some(Model::Terminated)]
+        let state = [None, Some(ModelState::Running), Some(ModelState::Paused), Some(ModelState::Terminated)]
             [self.random.random_range(0..4)];
         let tag = self.random.random::<bool>().then(|| format!("tag-{}", self.random.random_range(0..3)));
         let state_filter = state.map(|state| format!("&state={}", state.name())).unwrap_or_default();
@@ -238,7 +240,7 @@ impl Walk {
         assert_eq!(found, expected.into_iter().take(100).collect::<Vec<_>>());
     }
 
-    async fn agrees(&mut self) {
+    async fn verify(&mut self) {
         let ids: Vec<String> = self.sandboxes.keys().cloned().collect();
         for id in ids {
             self.get(&id).await;

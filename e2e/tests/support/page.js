@@ -1,4 +1,4 @@
-// Draws the page at /docs without a browser, on as much of a document as it uses, and prints what came out as JSON.
+// Renders the page at /docs without a browser, on a minimal DOM, and prints the result as JSON.
 // Called by tests/docs.rs: node page.js SCRIPT OPENAPI
 "use strict";
 
@@ -12,7 +12,7 @@ class Node {
   append(...children) {
     for (const child of children) {
       if (child instanceof Node) child.parentElement = this;
-      else if (typeof child !== "string") throw new Error(`<${this.name}> gets ${typeof child}`);
+      else if (typeof child !== "string") throw new Error(`<${this.name}> cannot contain ${typeof child}`);
       this.children.push(child);
     }
   }
@@ -46,12 +46,12 @@ for (const id of ["title", "version", "contents", "content", "status", "filter"]
   page.append(node);
 }
 const byId = (id) => [...page.all()].find((node) => node.attributes.id === id) || null;
-const asked = [];
+const fetched = [];
 Object.assign(globalThis, {
   document: { title: "", createElement: (name) => new Node(name), getElementById: byId },
   location: { hash: "", hostname: "127.0.0.1", origin: "https://127.0.0.1:8443" },
   fetch: async (path) => {
-    asked.push(path);
+    fetched.push(path);
     return { ok: true, status: 200, json: async () => JSON.parse(openapi) };
   },
 });
@@ -65,14 +65,14 @@ setImmediate(() => {
   const filter = byId("filter");
   filter.value = "no such word anywhere";
   filter.listeners.input();
-  const drawn = {
-    asked,
+  const rendered = {
+    fetched,
     text,
     status,
     ids: nodes.map((node) => node.attributes.id).filter(Boolean),
     links: nodes.map((node) => node.attributes.href).filter(Boolean),
     attributes: [...new Set(nodes.flatMap((node) => Object.keys(node.attributes)))],
-    left: nodes.filter((node) => node.name === "article" && !node.hidden).length,
+    visible: nodes.filter((node) => node.name === "article" && !node.hidden).length,
   };
-  process.stdout.write(JSON.stringify(drawn));
+  process.stdout.write(JSON.stringify(rendered));
 });

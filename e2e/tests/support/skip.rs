@@ -1,16 +1,16 @@
-//! How a test says that it cannot run on this machine. Called by tests, which then return.
+//! Called by tests that cannot run on this machine and then return.
 
 use std::io::Write;
 
-/// Notes the reason where `./dev test` looks for it. Fails the test where nobody asked for such notes.
+/// Appends the reason to the log of `./dev test`. Without such a log, the test fails.
 pub fn skipped(name: &str, reason: &str) {
     let Some(log) = std::env::var_os("SANDBOXD_SKIP_LOG") else { panic!("{name} cannot run here: {reason}") };
-    let noted = std::fs::File::options()
+    let written = std::fs::File::options()
         .append(true)
         .create(true)
         .open(log)
         .and_then(|mut log| writeln!(log, "{name}: {reason}"));
-    if let Err(error) = noted {
-        panic!("{name} cannot run here ({reason}), and that cannot be noted: {error}");
+    if let Err(error) = written {
+        panic!("{name} cannot run here ({reason}); writing the skip log failed: {error}");
     }
 }

@@ -1,10 +1,10 @@
-//! Detached executions, as the tests of this program use them.
+//! Detached executions for the upgrade tests.
 
 use e2e::service::{Client, Event, Events};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::{at, output, text, until, verb};
+use crate::{action_path, output, sandbox_path, text, wait_until};
 
 /// A detached execution in a sandbox.
 #[derive(Debug, Clone)]
@@ -28,12 +28,12 @@ impl Execution {
     }
 
     async fn from(client: &Client, sandbox: &str, endpoint: &str, body: &Value) -> Self {
-        let view = client.post(&verb(sandbox, endpoint), body).await.unwrap().is(201).unwrap();
+        let view = client.post(&action_path(sandbox, endpoint), body).await.unwrap().is(201).unwrap();
         Self { sandbox: sandbox.to_owned(), id: text(&view["executionId"]) }
     }
 
     pub fn path(&self, what: &str) -> String {
-        format!("{}/executions/{}{what}", at(&self.sandbox), self.id)
+        format!("{}/executions/{}{what}", sandbox_path(&self.sandbox), self.id)
     }
 
     pub async fn view(&self, client: &Client) -> Value {
@@ -46,17 +46,17 @@ impl Execution {
     }
 
     pub async fn ended(&self, client: &Client) -> Value {
-        until("the execution has ended", async || self.view(client).await["state"] != "running").await;
+        wait_until("the execution has ended", async || self.view(client).await["state"] != "running").await;
         self.view(client).await
     }
 
     pub async fn prints(&self, client: &Client, wanted: &str) {
-        let shown = async || text(&self.output(client, "").await["stdout"]);
-        until(wanted, async || shown().await.contains(wanted)).await;
+        let stdout = async || text(&self.output(client, "").await["stdout"]);
+        wait_until(wanted, async || stdout().await.contains(wanted)).await;
     }
 
     pub async fn stream(&self, client: &Client, after: Option<&str>) -> Events {
-        let (client, path) = (client.apart(), self.path("/output"));
+        let (client, path) = (client.with_own_connections(), self.path("/output"));
         let call = client.call(Method::GET, &path);
         match after {
             Some(after) => call.header("last-event-id", after).stream().await.unwrap(),
@@ -79,7 +79,7 @@ impl Execution {
     }
 }
 
-/// An execution that writes all the time, and a client that reads its output.
+/// An execution that writes continuously, and a client that reads its output.
 pub struct Counting {
     pub execution: Execution,
     seen: Vec<Event>,
@@ -101,7 +101,7 @@ impl Counting {
         }
     }
 
-    /// What had been sent when the daemon ended. The daemon may report with a last event that it stops.
+    /// Reads the events that were sent before the daemon ended. Its last event may report the shutdown.
     pub async fn read_the_rest(&mut self) {
         while let Ok(Some(event)) = self.stream.next().await {
             if event.name != "error" {

@@ -1,4 +1,4 @@
-//! An upgrade keeps what runs: a daemon of a previous version creates sandboxes, and the current one continues with them.
+//! Upgrades: a daemon of a previous version creates sandboxes, and the current one continues with them.
 //!
 //! `./dev upgrade` builds the previous programs and passes their directory in `SANDBOXD_PREVIOUS`. Each module has one kind
 //! of state: it prepares that state with the previous daemon and verifies it with the current one.
@@ -24,7 +24,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const SANDBOXES: &str = "/v1/sandboxes";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -52,14 +52,14 @@ enum End {
 }
 
 /// An installation on a simulated internet, whose programs can be replaced.
-struct World {
-    // Dropped first: it kills the daemon and removes the sandboxes.
+struct Installation {
+    // Dropped first: this kills the daemon and removes the sandboxes.
     service: Service,
     internet: Internet,
     programs: tempfile::TempDir,
 }
 
-impl World {
+impl Installation {
     async fn new(version: Version) -> Self {
         // Built from packages, so before the thread leaves the host's network.
         e2e::rootfs().unwrap();
@@ -76,15 +76,15 @@ impl World {
             .with("limits", "concurrent_executions", "20")
             .with("egress", "resolver", &format!("\"{RESOLVER}\""))
             .with("pool", &format!("\"{}\"", Service::image()), "1");
-        let world = Self { service: Service::new(&options).unwrap(), internet, programs };
-        world.start(version).await;
-        world
+        let installation = Self { service: Service::new(&options).unwrap(), internet, programs };
+        installation.start(version).await;
+        installation
     }
 
     /// Starts the daemon of this version.
     async fn start(&self, version: Version) {
         install(version, self.programs.path());
-        self.service.boot().await.unwrap();
+        self.service.start_process().await.unwrap();
         let running = format!("/proc/{}/exe", self.service.pid().unwrap());
         let size = |file: &Path| std::fs::metadata(file).unwrap().len();
         assert_eq!(
@@ -108,18 +108,18 @@ impl World {
         match end {
             End::Term => {
                 self.service.signal(Signal::TERM).unwrap();
-                let status = self.service.gone(PATIENCE).await.unwrap();
-                assert!(status.success(), "{status}: {}", self.service.end_of_log());
+                let status = self.service.wait_for_exit(TIMEOUT).await.unwrap();
+                assert!(status.success(), "{status}: {}", self.service.log_tail());
             }
             End::Kill => self.service.kill().unwrap(),
         }
     }
 
-    /// An older daemon may refuse the database of a newer one, with the reason, and leaves everything as it was.
+    /// An older daemon may refuse the database of a newer one, with a reason and without changing it.
     async fn downgrade_and_upgrade(&self) {
         self.end(End::Term).await;
         install(Version::Previous, self.programs.path());
-        match self.service.boot().await {
+        match self.service.start_process().await {
             Ok(()) => self.end(End::Term).await,
             Err(error) => {
                 let text = format!("{error:#}");
@@ -140,41 +140,41 @@ fn install(version: Version, directory: &Path) {
 }
 
 async fn everything_survives(end: End) {
-    let world = World::new(Version::Previous).await;
-    let client = world.service.account().await.unwrap();
-    let keys = records::Keys::prepare(&world).await;
+    let installation = Installation::new(Version::Previous).await;
+    let client = installation.service.account().await.unwrap();
+    let keys = records::Keys::prepare(&installation).await;
     let replays = replays::Replays::prepare(&client).await;
-    let reach = reach::Reach::prepare(&world, &client).await;
+    let reach = reach::Reach::prepare(&installation, &client).await;
     let paused = paused::Paused::prepare(&client).await;
-    let stopped = paused::Stopped::prepare(&world, &client).await;
+    let stopped = paused::Stopped::prepare(&installation, &client).await;
     let mut running = running::Running::prepare(&client).await;
     let timers = timers::Timers::prepare(&client).await;
     let records = records::Records::take(&client).await;
-    world.end(end).await;
+    installation.end(end).await;
     running.read_the_rest().await;
-    world.start(Version::Current).await;
+    installation.start(Version::Current).await;
 
-    let client = client.apart();
+    let client = client.with_own_connections();
     records.verify(&client).await;
     keys.verify().await;
     replays.verify(&client).await;
     usage(&client).await;
-    reach.verify(&world, &client).await;
+    reach.verify(&installation, &client).await;
     paused.verify(&client).await;
     stopped.verify(&client).await;
-    running.verify(&world, &client).await;
+    running.verify(&installation, &client).await;
     timers.verify(&client).await;
     from_the_pool(&client).await;
     if matches!(end, End::Term) {
-        world.downgrade_and_upgrade().await;
+        installation.downgrade_and_upgrade().await;
     }
-    let client = client.apart();
+    let client = client.with_own_connections();
     let ids = live(&client).await;
     assert!(!ids.is_empty());
     for id in &ids {
-        client.delete(&at(id)).await.unwrap().is(200).unwrap();
+        client.delete(&sandbox_path(id)).await.unwrap().is(200).unwrap();
     }
-    nothing_is_left(&world, &ids).await;
+    assert_no_leftovers(&installation, &ids).await;
 }
 
 #[tokio::test]
@@ -189,7 +189,7 @@ async fn everything_survives_an_upgrade_after_sigkill() {
     everything_survives(End::Kill).await;
 }
 
-/// What the current daemon counts of an account that the previous one served.
+/// The current daemon reports the right usage of an account that the previous one served.
 async fn usage(client: &Client) {
     let usage = client.get("/v1/usage").await.unwrap().is(200).unwrap();
     let used = |name: &str| number(&usage[name]["used"]);
@@ -203,12 +203,12 @@ async fn usage(client: &Client) {
     }
 }
 
-/// A sandbox of the size that the warm pool has.
+/// A create with the size of the warm pool succeeds.
 async fn from_the_pool(client: &Client) {
     let body = json!({ "image": Service::image() });
     let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
     assert_eq!(output(client, &id, "echo of the pool").await, "of the pool\n");
-    client.delete(&at(&id)).await.unwrap().is(200).unwrap();
+    client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
 }
 
 async fn live(client: &Client) -> Vec<String> {
@@ -218,17 +218,17 @@ async fn live(client: &Client) -> Vec<String> {
 }
 
 /// Nothing on the host belongs to sandboxes that were terminated.
-async fn nothing_is_left(world: &World, ids: &[String]) {
+async fn assert_no_leftovers(installation: &Installation, ids: &[String]) {
     let mut strays = Vec::new();
-    until("nothing is left", async || {
-        strays = e2e::strays(&world.service.place, &e2e::Expected::default());
+    wait_until("nothing is left", async || {
+        strays = e2e::strays(&installation.service.layout, &e2e::Expected::default());
         strays.retain(|stray| ids.iter().any(|id| stray.contains(id.as_str())));
         strays.is_empty()
     })
     .await;
 }
 
-/// The body of a sandbox that is small and stays awake.
+/// The create request of a small sandbox that is not paused automatically.
 fn small() -> Value {
     json!({
         "image": Service::image(),
@@ -243,72 +243,72 @@ fn with(mut body: Value, field: &str, value: Value) -> Value {
     body
 }
 
-async fn created(client: &Client, body: &Value) -> String {
+async fn create_sandbox(client: &Client, body: &Value) -> String {
     text(&client.post(SANDBOXES, body).await.unwrap().is(201).unwrap()["id"])
 }
 
-fn at(id: &str) -> String {
+fn sandbox_path(id: &str) -> String {
     format!("{SANDBOXES}/{id}")
 }
 
-fn verb(id: &str, verb: &str) -> String {
-    format!("{SANDBOXES}/{id}/{verb}")
+fn action_path(id: &str, action: &str) -> String {
+    format!("{SANDBOXES}/{id}/{action}")
 }
 
 /// Sends a request that has no body and must succeed.
-async fn order(client: &Client, id: &str, word: &str) -> Value {
-    client.order(&verb(id, word)).await.unwrap().is(200).unwrap()
+async fn run_action(client: &Client, id: &str, action: &str) -> Value {
+    client.post_empty(&action_path(id, action)).await.unwrap().is(200).unwrap()
 }
 
-async fn ran(client: &Client, id: &str, command: &str) -> Value {
+async fn run_command(client: &Client, id: &str, command: &str) -> Value {
     let body = json!({ "command": command });
-    client.post(&verb(id, "execute"), &body).await.unwrap().is(200).unwrap()
+    client.post(&action_path(id, "execute"), &body).await.unwrap().is(200).unwrap()
 }
 
 /// The output of a command that must succeed.
 async fn output(client: &Client, id: &str, command: &str) -> String {
-    let result = ran(client, id, command).await;
+    let result = run_command(client, id, command).await;
     assert_eq!(result["exitCode"], 0, "{command}: {result}");
     text(&result["stdout"])
 }
 
 async fn state(client: &Client, id: &str) -> String {
-    text(&client.get(&at(id)).await.unwrap().is(200).unwrap()["state"])
+    text(&client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap()["state"])
 }
 
 /// Kills the first process of a sandbox, which ends all others, and waits until the daemon has noticed.
-async fn lose_processes(world: &World, client: &Client, id: &str) {
-    let pid_file = world.service.place.run.join("sandboxes").join(id).join("first.pid");
+async fn lose_processes(installation: &Installation, client: &Client, id: &str) {
+    let pid_file = installation.service.layout.run.join("sandboxes").join(id).join("first.pid");
     let pid: i32 = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-    until("the loss of its processes is noticed", async || state(client, id).await == "paused").await;
+    wait_until("the loss of its processes is noticed", async || state(client, id).await == "paused").await;
 }
 
 async fn write(client: &Client, id: &str, path: &str, content: &[u8]) {
-    let path = verb(id, &format!("files?path={path}&parents=true"));
+    let path = action_path(id, &format!("files?path={path}&parents=true"));
     let call = client.call(Method::PUT, &path).body("application/octet-stream", content.to_vec());
     call.send().await.unwrap().is(200).unwrap();
 }
 
 async fn read(client: &Client, id: &str, path: &str) -> Vec<u8> {
-    let answer = client.get(&verb(id, &format!("files?path={path}"))).await.unwrap();
+    let answer = client.get(&action_path(id, &format!("files?path={path}"))).await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.body.to_vec()
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("no whole number: {value}"))
+    value.as_u64().unwrap_or_else(|| panic!("not an unsigned integer: {value}"))
 }
 
 /// Waits for a condition; the timeout is for a machine under load.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();
-    while !holds().await {
-        assert!(begin.elapsed() < PATIENCE, "waited in vain until {what}");
+    while !condition().await {
+        assert!(begin.elapsed() < TIMEOUT, "timeout: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

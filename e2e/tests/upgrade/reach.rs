@@ -1,12 +1,15 @@
-//! What is reachable: exposed ports from outside, and destinations that policies allow from inside.
+//! Reachability: exposed ports from outside, and destinations that policies allow from inside.
 
 use e2e::internet::{Site, StreamMode};
-use e2e::service::{Answer, Client, Service, read_answer};
+use e2e::service::{Client, HttpResponse, Service, read_answer};
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
-use crate::{World, created, number, order, output, ran, small, state, text, until, verb, with, write};
+use crate::{
+    Installation, action_path, create_sandbox, number, output, run_action, run_command, small, state, text,
+    wait_until, with, write,
+};
 
 const PROGRAM: &str = include_str!("../service/portal/portal.pl");
 const PRIVATE: u16 = 8080;
@@ -20,13 +23,16 @@ pub struct Reach {
 }
 
 impl Reach {
-    pub async fn prepare(world: &World, client: &Client) -> Self {
-        Self { ports: Ports::prepare(world, client).await, policies: Policies::prepare(world, client).await }
+    pub async fn prepare(installation: &Installation, client: &Client) -> Self {
+        Self {
+            ports: Ports::prepare(installation, client).await,
+            policies: Policies::prepare(installation, client).await,
+        }
     }
 
-    pub async fn verify(&self, world: &World, client: &Client) {
-        self.ports.verify(&world.service, client).await;
-        self.policies.verify(world, client).await;
+    pub async fn verify(&self, installation: &Installation, client: &Client) {
+        self.ports.verify(&installation.service, client).await;
+        self.policies.verify(installation, client).await;
     }
 }
 
@@ -38,24 +44,27 @@ struct Ports {
 }
 
 impl Ports {
-    async fn prepare(world: &World, client: &Client) -> Self {
-        let id = created(client, &small()).await;
+    async fn prepare(installation: &Installation, client: &Client) -> Self {
+        let id = create_sandbox(client, &small()).await;
         write(client, &id, "portal.pl", PROGRAM.as_bytes()).await;
         for port in [PRIVATE, PUBLIC] {
             output(client, &id, &format!("setsid perl portal.pl {port} </dev/null >/dev/null 2>&1 &")).await;
             let listens = format!("curl -s -m 5 http://127.0.0.1:{port}/");
-            until("it listens", async || ran(client, &id, &listens).await["exitCode"] == 0).await;
+            wait_until("the program listens", async || {
+                run_command(client, &id, &listens).await["exitCode"] == 0
+            })
+            .await;
         }
         let exposed = async |port: u16, visibility: &str| {
             let body = json!({ "port": port, "visibility": visibility });
-            let port = client.post(&verb(&id, "ports"), &body).await.unwrap().is(201).unwrap();
+            let port = client.post(&action_path(&id, "ports"), &body).await.unwrap().is(201).unwrap();
             let url = text(&port["url"]);
             url.trim_start_matches("https://").rsplit_once(':').unwrap().0.to_owned()
         };
         let hosts = [exposed(PRIVATE, "private").await, exposed(PUBLIC, "public").await];
         let token = token(client, &id).await;
         let ports = Self { id, hosts, token };
-        ports.work(&world.service, &ports.token).await;
+        ports.work(&installation.service, &ports.token).await;
         ports
     }
 
@@ -72,21 +81,21 @@ impl Ports {
     async fn verify(&self, service: &Service, client: &Client) {
         self.work(service, &self.token).await;
         self.work(service, &token(client, &self.id).await).await;
-        order(client, &self.id, "pause").await;
+        run_action(client, &self.id, "pause").await;
         self.work(service, &self.token).await;
         assert_eq!(state(client, &self.id).await, "running");
-        client.delete(&verb(&self.id, &format!("ports/{PUBLIC}"))).await.unwrap().is(200).unwrap();
+        client.delete(&action_path(&self.id, &format!("ports/{PUBLIC}"))).await.unwrap().is(200).unwrap();
         assert_eq!(get(service, &self.hosts[1], None).await.status, 404);
     }
 }
 
 async fn token(client: &Client, id: &str) -> String {
-    let path = verb(id, &format!("ports/{PRIVATE}/token"));
+    let path = action_path(id, &format!("ports/{PRIVATE}/token"));
     text(&client.post(&path, &json!({})).await.unwrap().is(201).unwrap()["token"])
 }
 
 /// A request through a port.
-async fn get(service: &Service, host: &str, token: Option<&str>) -> Answer {
+async fn get(service: &Service, host: &str, token: Option<&str>) -> HttpResponse {
     let mut stream = service.tls(host, &["http/1.1"]).await.unwrap();
     let token = token.map(|token| format!("X-Sandbox-Token: {token}\r\n")).unwrap_or_default();
     let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n{token}\r\n");
@@ -95,7 +104,7 @@ async fn get(service: &Service, host: &str, token: Option<&str>) -> Answer {
     read_answer(&mut stream).await.unwrap()
 }
 
-/// A sandbox that reaches only a listed name, and one that reaches all.
+/// A sandbox that may connect only to a listed name, and one without restrictions.
 struct Policies {
     strict: String,
     open: String,
@@ -105,12 +114,12 @@ struct Policies {
 }
 
 impl Policies {
-    async fn prepare(world: &World, client: &Client) -> Self {
-        let [listed, other, unseen] = ["listed", "other", "unseen"].map(|name| world.site(name));
-        world.internet.stream_at(other.address, ECHO, StreamMode::Repeats).unwrap();
+    async fn prepare(installation: &Installation, client: &Client) -> Self {
+        let [listed, other, unseen] = ["listed", "other", "unseen"].map(|name| installation.site(name));
+        installation.internet.stream_at(other.address, ECHO, StreamMode::Echo).unwrap();
         let egress = json!({ "egress": { "default": "deny", "allow": [listed.name] } });
-        let strict = created(client, &with(small(), "network", egress)).await;
-        let open = created(client, &small()).await;
+        let strict = create_sandbox(client, &with(small(), "network", egress)).await;
+        let open = create_sandbox(client, &small()).await;
         let policies = Self { strict, open, listed, other, unseen };
         policies.hold(client).await;
         policies.work(client).await;
@@ -122,9 +131,9 @@ impl Policies {
         policies
     }
 
-    /// Page of a site, or nothing if it is not reached.
+    /// The page of a site, or an empty string if it is unreachable.
     async fn page(client: &Client, id: &str, url: &str) -> String {
-        text(&ran(client, id, &format!("curl -sk -m 5 {url}/hello")).await["stdout"])
+        text(&run_command(client, id, &format!("curl -sk -m 5 {url}/hello")).await["stdout"])
     }
 
     async fn work(&self, client: &Client) {
@@ -143,7 +152,7 @@ impl Policies {
         assert_eq!(page, "", "a metadata service is reached");
     }
 
-    /// Opens a connection of the open sandbox, which does not lead through the daemon, and uses it once `/go` exists.
+    /// Opens a connection of the open sandbox, which bypasses the daemon, and uses it when `/go` exists.
     async fn hold(&self, client: &Client) {
         let command = format!(
             "setsid bash -c 'exec 3<>/dev/tcp/{}/{ECHO}; touch /held; until [ -e /go ]; do sleep 0.05; done; \
@@ -153,19 +162,19 @@ impl Policies {
         output(client, &self.open, &command).await;
     }
 
-    async fn verify(&self, world: &World, client: &Client) {
+    async fn verify(&self, installation: &Installation, client: &Client) {
         self.work(client).await;
         output(client, &self.open, "touch /go").await;
-        until("the held connection answers", async || {
-            ran(client, &self.open, "cat /got").await["stdout"] == "again\n"
+        wait_until("the held connection answers", async || {
+            run_command(client, &self.open, "cat /got").await["stdout"] == "again\n"
         })
         .await;
-        let tries = async || ran(client, &self.strict, "wc -l < /tries").await["stdout"].clone();
+        let tries = async || run_command(client, &self.strict, "wc -l < /tries").await["stdout"].clone();
         let before = tries().await;
-        until("it tries again", async || tries().await != before).await;
-        let seen = world.internet.seen().to(self.unseen.address);
-        assert!(seen.is_empty(), "a closed destination was reached: {seen:?}");
-        let network = client.get(&verb(&self.strict, "network")).await.unwrap().is(200).unwrap();
+        wait_until("the sandbox connects again", async || tries().await != before).await;
+        let packets = installation.internet.packets().to(self.unseen.address);
+        assert!(packets.is_empty(), "a closed destination was reached: {packets:?}");
+        let network = client.get(&action_path(&self.strict, "network")).await.unwrap().is(200).unwrap();
         assert!(number(&network["usage"]["bytesIn"]) > 0, "{network}");
         self.change(client, &[&self.listed, &self.other]).await;
         let page = Self::page(client, &self.strict, &format!("http://{}", self.other.name)).await;
@@ -179,7 +188,7 @@ impl Policies {
 
     async fn change(&self, client: &Client, sites: &[&Site]) {
         let names: Vec<&str> = sites.iter().map(|site| site.name.as_str()).collect();
-        let call = client.call(Method::PATCH, &verb(&self.strict, "network"));
+        let call = client.call(Method::PATCH, &action_path(&self.strict, "network"));
         call.json(&json!({ "egress": { "allow": names } })).send().await.unwrap().is(200).unwrap();
     }
 }

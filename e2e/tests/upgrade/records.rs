@@ -1,4 +1,4 @@
-//! What the API shows of sandboxes, executions, ports, policies and events, and which keys it accepts.
+//! Responses of the API about sandboxes, executions, ports, policies and events; accepted and revoked keys.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use e2e::service::Client;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, World, at, number, small, text, until, verb};
+use crate::{Installation, SANDBOXES, action_path, number, sandbox_path, small, text, wait_until};
 
 /// The responses of the previous daemon, by path, and its events, oldest first.
 pub struct Records {
@@ -21,8 +21,8 @@ impl Records {
         let mut paths = vec![list, "/v1/images".to_owned(), format!("{SANDBOXES}?metadata.user=4711")];
         for sandbox in listed["data"].as_array().unwrap() {
             let id = text(&sandbox["id"]);
-            paths.push(at(&id));
-            paths.extend(["ports", "network", "executions?limit=100"].map(|what| verb(&id, what)));
+            paths.push(sandbox_path(&id));
+            paths.extend(["ports", "network", "executions?limit=100"].map(|what| action_path(&id, what)));
         }
         let mut views = BTreeMap::new();
         for path in paths {
@@ -51,7 +51,7 @@ impl Records {
     async fn verify_stream(&self, client: &Client) {
         let (seen, rest) = self.events.split_at(self.events.len() / 2);
         let last = text(&seen.last().unwrap()["id"]);
-        let client = client.apart();
+        let client = client.with_own_connections();
         let call = client.call(Method::GET, "/v1/events").header("last-event-id", &last);
         let mut stream = call.stream().await.unwrap();
         for expected in rest {
@@ -71,7 +71,7 @@ impl Records {
     }
 }
 
-/// A response without what may differ: texts for people, traffic, and the output of executions that continue.
+/// A response without the fields that may differ: messages, traffic, and the output of running executions.
 async fn view(client: &Client, path: &str) -> (u16, Value) {
     let answer = client.get(path).await.unwrap();
     let mut body = answer.json().unwrap();
@@ -130,12 +130,12 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub async fn prepare(world: &World) -> Self {
-        let service = &world.service;
-        let local = std::fs::read_to_string(service.place.data.join("local.key")).unwrap();
+    pub async fn prepare(installation: &Installation) -> Self {
+        let service = &installation.service;
+        let local = std::fs::read_to_string(service.layout.data.join("local.key")).unwrap();
         let local = service.client(local.trim()).unwrap();
-        let reader = service.client_of("reader", "read").await.unwrap();
-        let revoked = service.client_of("revoked", "read").await.unwrap();
+        let reader = service.client_with_new_key("reader", "read").await.unwrap();
+        let revoked = service.client_with_new_key("revoked", "read").await.unwrap();
         let program = |arguments: &[&str]| {
             let output = service.program().unwrap().arg("key").args(arguments).output().unwrap();
             assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -146,18 +146,19 @@ impl Keys {
         let key = keys.iter().find(|key| key["account"] == "revoked").unwrap();
         program(&["revoke", key["id"].as_str().unwrap()]);
         let keys = Self { local, reader, revoked };
-        until("the key is revoked", async || keys.revoked.get(SANDBOXES).await.unwrap().status == 401).await;
+        wait_until("the key is revoked", async || keys.revoked.get(SANDBOXES).await.unwrap().status == 401)
+            .await;
         keys
     }
 
     /// These clients trust only the certificate of the previous daemon.
     pub async fn verify(&self) {
-        self.local.apart().get(SANDBOXES).await.unwrap().is(200).unwrap();
-        let reader = self.reader.apart();
+        self.local.with_own_connections().get(SANDBOXES).await.unwrap().is(200).unwrap();
+        let reader = self.reader.with_own_connections();
         reader.get(SANDBOXES).await.unwrap().is(200).unwrap();
         reader.post(SANDBOXES, &small()).await.unwrap().error(403, "FORBIDDEN").unwrap();
         let other = reader.get(&format!("{SANDBOXES}?limit=1")).await.unwrap().is(200).unwrap();
         assert_eq!(other["pagination"]["total"], json!(0), "sandboxes of another account");
-        self.revoked.apart().get(SANDBOXES).await.unwrap().error(401, "UNAUTHORIZED").unwrap();
+        self.revoked.with_own_connections().get(SANDBOXES).await.unwrap().error(401, "UNAUTHORIZED").unwrap();
     }
 }

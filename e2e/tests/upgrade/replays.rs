@@ -1,14 +1,14 @@
 //! Idempotency records: a repeated request gets the response of the previous daemon and is not carried out again.
 
-use e2e::service::{Answer, Client};
+use e2e::service::{Client, HttpResponse};
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, at, created, number, output, small, text, verb, with};
+use crate::{SANDBOXES, action_path, create_sandbox, number, output, sandbox_path, small, text, with};
 
 pub struct Replays {
     /// A sandbox in which keyed requests were carried out.
     id: String,
-    first: Vec<Answer>,
+    first: Vec<HttpResponse>,
 }
 
 /// One request of each endpoint that takes a key.
@@ -17,25 +17,25 @@ fn requests(id: &str) -> [(String, Value, u16); 5] {
     [
         (SANDBOXES.to_owned(), with(small(), "metadata", json!({ "order": "1" })), 201),
         (SANDBOXES.to_owned(), json!({ "image": "no-such:image" }), 400),
-        (verb(id, "execute"), json!({ "command": "echo once >> /once; wc -l < /once" }), 200),
-        (verb(id, "ports"), json!({ "port": 9000 }), 201),
-        (verb(id, "events"), event, 201),
+        (action_path(id, "execute"), json!({ "command": "echo once >> /once; wc -l < /once" }), 200),
+        (action_path(id, "ports"), json!({ "port": 9000 }), 201),
+        (action_path(id, "events"), event, 201),
     ]
 }
 
 impl Replays {
     pub async fn prepare(client: &Client) -> Self {
-        let id = created(client, &small()).await;
+        let id = create_sandbox(client, &small()).await;
         let mut first = Vec::new();
         for (number, (path, body, status)) in requests(&id).into_iter().enumerate() {
             let answer = send(client, &path, number, &body).await;
             assert_eq!(answer.status, status, "{path}: {}", answer.text());
             first.push(answer);
         }
-        // A terminated sandbox stays in lists, and the response that created it can be repeated.
+        // A terminated sandbox stays in lists, and the response to its create can be replayed.
         let gone = with(small(), "metadata", json!({ "order": "2" }));
         let answer = send(client, SANDBOXES, first.len(), &gone).await;
-        client.delete(&at(&text(&answer.json().unwrap()["id"]))).await.unwrap().is(200).unwrap();
+        client.delete(&sandbox_path(&text(&answer.json().unwrap()["id"]))).await.unwrap().is(200).unwrap();
         first.push(answer);
         Self { id, first }
     }
@@ -56,7 +56,7 @@ impl Replays {
             if status < 400 {
                 assert_eq!(again.body, first.body, "{path}");
             } else {
-                let code = |answer: &Answer| text(&answer.json().unwrap()["error"]["code"]);
+                let code = |answer: &HttpResponse| text(&answer.json().unwrap()["error"]["code"]);
                 assert_eq!(code(&again), code(first));
             }
         }
@@ -70,7 +70,7 @@ impl Replays {
     }
 }
 
-async fn send(client: &Client, path: &str, number: usize, body: &Value) -> Answer {
+async fn send(client: &Client, path: &str, number: usize, body: &Value) -> HttpResponse {
     let key = format!("key-{number}");
     let call = client.call(hyper::Method::POST, path).header("idempotency-key", &key);
     call.json(body).send().await.unwrap()

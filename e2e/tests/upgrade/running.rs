@@ -6,10 +6,11 @@ use serde_json::json;
 
 use crate::executions::{Counting, Ended, Execution};
 use crate::{
-    World, at, created, lose_processes, order, output, ran, read, small, state, until, verb, with, write,
+    Installation, action_path, create_sandbox, lose_processes, output, read, run_action, run_command,
+    sandbox_path, small, state, wait_until, with, write,
 };
 
-/// A process in the background that counts in a file.
+/// A background process that appends to a file.
 pub struct Background {
     pid: String,
 }
@@ -20,12 +21,12 @@ impl Background {
         Self { pid: output(client, id, command).await.trim().to_owned() }
     }
 
-    /// The same process still counts.
+    /// The same process is still running.
     pub async fn verify(&self, client: &Client, id: &str) {
         let command = format!("kill -0 {} && wc -l < /beats", self.pid);
         let beats = async || output(client, id, &command).await.trim().parse::<u64>().unwrap();
         let before = beats().await;
-        until("it counts", async || beats().await > before).await;
+        wait_until("the background process writes", async || beats().await > before).await;
     }
 }
 
@@ -47,7 +48,7 @@ impl Running {
     pub async fn prepare(client: &Client) -> Self {
         let body = with(small(), "env", json!({ "GREETING": "hello" }));
         let body = with(body, "metadata", json!({ "user": "4711" }));
-        let id = created(client, &with(body, "workdir", json!("/srv/app"))).await;
+        let id = create_sandbox(client, &with(body, "workdir", json!("/srv/app"))).await;
         let content: Vec<u8> = (0..1_000_003_u32).flat_map(|n| (n % 65_521).to_le_bytes()).collect();
         write(client, &id, "notes/content", &content).await;
         let background = Background::start(client, &id).await;
@@ -63,20 +64,20 @@ impl Running {
         trap.prints(client, "set").await;
         let tree = Execution::start(client, &id, "setsid sleep 4322 & sleep 4322").await;
         let attached = json!({ "command": "echo begun; exec sleep 4321" });
-        let apart = client.apart();
-        let call = apart.call(Method::POST, &verb(&id, "execute")).json(&attached);
+        let own_client = client.with_own_connections();
+        let call = own_client.call(Method::POST, &action_path(&id, "execute")).json(&attached);
         let mut attached = call.stream().await.unwrap();
         assert_eq!(attached.next().await.unwrap().unwrap().data, "begun");
         let counting = Counting::start(client, &id).await;
         Self { id, content, background, counting, ended, cat, terminal, trap, tree, _attached: attached }
     }
 
-    /// After the end of the daemon.
+    /// Reads the remaining output after the end of the daemon.
     pub async fn read_the_rest(&mut self) {
         self.counting.read_the_rest().await;
     }
 
-    pub async fn verify(self, world: &World, client: &Client) {
+    pub async fn verify(self, installation: &Installation, client: &Client) {
         let id = &self.id;
         assert_eq!(state(client, id).await, "running");
         self.background.verify(client, id).await;
@@ -95,10 +96,12 @@ impl Running {
         assert_eq!(output(client, id, "pgrep -fxc 'sleep 4322'").await, "2\n");
         let cancelled = client.delete(&self.tree.path("")).await.unwrap().is(200).unwrap();
         assert_eq!(cancelled["signal"], "SIGKILL");
-        let none = async |command: &str| ran(client, id, command).await["stdout"] == "0\n";
+        let none = async |command: &str| run_command(client, id, command).await["stdout"] == "0\n";
         assert!(none("pgrep -fxc 'sleep 4322'").await, "a cancelled execution has processes");
-        until("the command of the lost client has ended", async || none("pgrep -fxc 'sleep 4321'").await)
-            .await;
+        wait_until("the command of the lost client has ended", async || {
+            none("pgrep -fxc 'sleep 4321'").await
+        })
+        .await;
 
         assert_eq!(output(client, id, "echo $GREETING; pwd").await, "hello\n/srv/app\n");
         assert!(read(client, id, "notes/content").await == self.content);
@@ -107,22 +110,22 @@ impl Running {
             output(client, id, "cat notes/new; ls notes").await,
             "of the current daemoncontent\nnew\n"
         );
-        let tar = client.get(&verb(id, "files/tar?path=notes")).await.unwrap();
+        let tar = client.get(&action_path(id, "files/tar?path=notes")).await.unwrap();
         assert_eq!((tar.status, tar.body.len() > self.content.len()), (200, true));
         Ended::prepare(client, id).await.verify(client).await;
-        order(client, id, "pause").await;
-        order(client, id, "resume").await;
+        run_action(client, id, "pause").await;
+        run_action(client, id, "resume").await;
         self.background.verify(client, id).await;
-        restarts(world, client, id).await;
+        restart_after_process_loss(installation, client, id).await;
         assert!(read(client, id, "notes/content").await == self.content);
     }
 }
 
 /// It starts again on its disk, now with the current agent.
-async fn restarts(world: &World, client: &Client, id: &str) {
-    lose_processes(world, client, id).await;
-    order(client, id, "resume").await;
+async fn restart_after_process_loss(installation: &Installation, client: &Client, id: &str) {
+    lose_processes(installation, client, id).await;
+    run_action(client, id, "resume").await;
     assert_eq!(output(client, id, "cat notes/new; pgrep -c bash || true").await, "of the current daemon1\n");
-    let shown = client.get(&at(id)).await.unwrap().is(200).unwrap();
-    assert_eq!(shown["metadata"], json!({ "user": "4711" }));
+    let view = client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap();
+    assert_eq!(view["metadata"], json!({ "user": "4711" }));
 }

@@ -1,4 +1,4 @@
-//! The command line clients of both versions, each with the daemon of the other one.
+//! The command line clients of both versions, each with the daemon of the other version.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Output, Stdio};
@@ -6,25 +6,25 @@ use std::process::{Command, Output, Stdio};
 use e2e::service::Service;
 use serde_json::Value;
 
-use crate::{End, Version, World};
+use crate::{End, Installation, Version};
 
 /// One version of `sbx`, with an account and an empty home.
 struct Sbx<'a> {
-    world: &'a World,
+    installation: &'a Installation,
     version: Version,
     key: String,
     home: tempfile::TempDir,
 }
 
 impl<'a> Sbx<'a> {
-    async fn new(world: &'a World, version: Version) -> Self {
-        let client = world.service.account().await.unwrap();
+    async fn new(installation: &'a Installation, version: Version) -> Self {
+        let client = installation.service.account().await.unwrap();
         let key = client.authorization().trim_start_matches("Bearer ").to_owned();
-        Self { world, version, key, home: tempfile::tempdir().unwrap() }
+        Self { installation, version, key, home: tempfile::tempdir().unwrap() }
     }
 
-    /// Without the address of the service.
-    fn stranger(&self, version: Version) -> Command {
+    /// Runs `sbx` without the address of the service.
+    fn without_login(&self, version: Version) -> Command {
         // starts: sbx
         let mut command = Command::new(version.programs().join("sbx"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
@@ -33,15 +33,15 @@ impl<'a> Sbx<'a> {
     }
 
     fn url(&self) -> String {
-        format!("https://{}", self.world.service.address)
+        format!("https://{}", self.installation.service.address)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.stranger(self.version);
+        let mut command = self.without_login(self.version);
         command
             .env("SANDBOXD_URL", self.url())
             .env("SANDBOXD_API_KEY", &self.key)
-            .env("SANDBOXD_CERTIFICATE", self.world.service.certificate_file().unwrap())
+            .env("SANDBOXD_CERTIFICATE", self.installation.service.certificate_file().unwrap())
             .args(arguments);
         command
     }
@@ -51,33 +51,33 @@ impl<'a> Sbx<'a> {
     }
 
     /// The output of a command that must succeed.
-    fn says(&self, arguments: &[&str]) -> String {
-        says(&mut self.command(arguments))
+    fn stdout(&self, arguments: &[&str]) -> String {
+        stdout(&mut self.command(arguments))
     }
 
     fn create(&self) -> String {
-        self.says(&["create", Service::image(), "--idle", "0", "--metadata", "a=b"]).trim().to_owned()
+        self.stdout(&["create", Service::image(), "--idle", "0", "--metadata", "a=b"]).trim().to_owned()
     }
 
     fn lifecycle(&self) {
         let id = self.create();
-        assert_eq!(self.says(&["ls", "-q"]), format!("{id}\n"));
-        let shown: Value = serde_json::from_str(&self.says(&["inspect", &id])).unwrap();
-        assert_eq!((&shown[0]["state"], &shown[0]["metadata"]["a"]), (&"running".into(), &"b".into()));
+        assert_eq!(self.stdout(&["ls", "-q"]), format!("{id}\n"));
+        let view: Value = serde_json::from_str(&self.stdout(&["inspect", &id])).unwrap();
+        assert_eq!((&view[0]["state"], &view[0]["metadata"]["a"]), (&"running".into(), &"b".into()));
         for (word, state) in [("pause", "paused"), ("resume", "running")] {
-            self.says(&[word, &id]);
-            assert_eq!(self.says(&["ls", "-q", "--state", state]), format!("{id}\n"));
+            self.stdout(&[word, &id]);
+            assert_eq!(self.stdout(&["ls", "-q", "--state", state]), format!("{id}\n"));
         }
         let output = self.run(&["exec", &id, "--", "echo out; echo err >&2; exit 3"]);
         assert_eq!(output.status.code(), Some(3));
         assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("out\n", "err\n"));
-        assert_eq!(self.says(&["exec", "--buffered", &id, "--", "printf", "%s|", "a b", ""]), "a b||");
-        assert!(self.says(&["ps", &id]).starts_with("PID "));
-        assert!(self.says(&["events", &id]).contains("sandbox.resumed"));
-        assert!(self.says(&["images"]).contains(Service::image()));
-        self.says(&["rm", &id]);
-        assert_eq!(self.says(&["ls", "-q"]), "");
-        assert!(self.says(&["ls", "--all"]).contains("terminated"));
+        assert_eq!(self.stdout(&["exec", "--buffered", &id, "--", "printf", "%s|", "a b", ""]), "a b||");
+        assert!(self.stdout(&["ps", &id]).starts_with("PID "));
+        assert!(self.stdout(&["events", &id]).contains("sandbox.resumed"));
+        assert!(self.stdout(&["images"]).contains(Service::image()));
+        self.stdout(&["rm", &id]);
+        assert_eq!(self.stdout(&["ls", "-q"]), "");
+        assert!(self.stdout(&["ls", "--all"]).contains("terminated"));
         let output = self.run(&["exec", &id, "--", "true"]);
         assert!(text(&output.stderr).contains("terminated"), "{}", text(&output.stderr));
         let output = self.run(&["run", Service::image(), "--", "echo of a run; exit 4"]);
@@ -97,22 +97,22 @@ impl<'a> Sbx<'a> {
         child.stdout.take().unwrap().read_to_string(&mut counted).unwrap();
         assert!(child.wait().unwrap().success());
         assert_eq!(counted.trim(), "100000");
-        let execution = self.says(&["exec", "--detach", &id, "--", "seq 1 5000; exit 6"]);
+        let execution = self.stdout(&["exec", "--detach", &id, "--", "seq 1 5000; exit 6"]);
         let execution = execution.trim();
         let output = self.run(&["logs", "-f", &id, execution]);
         let expected: String = (1..=5000).map(|n| format!("{n}\n")).collect();
         assert!(text(&output.stdout) == expected, "{}", text(&output.stderr));
-        assert!(self.says(&["logs", &id, execution]) == expected);
-        assert!(self.says(&["logs", &id]).contains(execution));
+        assert!(self.stdout(&["logs", &id, execution]) == expected);
+        assert!(self.stdout(&["logs", &id]).contains(execution));
         let file = self.home.path().join("file");
         std::fs::write(&file, "copied").unwrap();
-        self.says(&["cp", file.to_str().unwrap(), &format!("{id}:there")]);
+        self.stdout(&["cp", file.to_str().unwrap(), &format!("{id}:there")]);
         let back = self.home.path().join("back");
-        self.says(&["cp", &format!("{id}:there"), back.to_str().unwrap()]);
+        self.stdout(&["cp", &format!("{id}:there"), back.to_str().unwrap()]);
         assert_eq!(std::fs::read_to_string(back).unwrap(), "copied");
-        assert!(self.says(&["expose", &id, "8080", "--public"]).contains("sandboxes.localhost"));
-        assert!(self.says(&["ports", &id]).contains("8080"));
-        self.says(&["unexpose", &id, "8080"]);
+        assert!(self.stdout(&["expose", &id, "8080", "--public"]).contains("sandboxes.localhost"));
+        assert!(self.stdout(&["ports", &id]).contains("8080"));
+        self.stdout(&["unexpose", &id, "8080"]);
         let mut shell = Command::new("script");
         for (name, value) in self.command(&[]).get_envs() {
             shell.env(name, value.unwrap());
@@ -124,11 +124,11 @@ impl<'a> Sbx<'a> {
         let output = shell.output().unwrap();
         assert_eq!(output.status.code(), Some(8), "{}", text(&output.stdout));
         assert!(text(&output.stdout).contains("/dev/pts/"), "{}", text(&output.stdout));
-        self.says(&["rm", &id]);
+        self.stdout(&["rm", &id]);
     }
 }
 
-fn says(command: &mut Command) -> String {
+fn stdout(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
     text(&output.stdout)
@@ -141,8 +141,8 @@ fn text(bytes: &[u8]) -> String {
 #[tokio::test]
 #[ignore = "run by ./dev upgrade, which builds the previous programs"]
 async fn the_previous_client_works_with_the_current_daemon() {
-    let world = World::new(Version::Current).await;
-    let sbx = Sbx::new(&world, Version::Previous).await;
+    let installation = Installation::new(Version::Current).await;
+    let sbx = Sbx::new(&installation, Version::Previous).await;
     sbx.lifecycle();
     sbx.streams();
 }
@@ -150,8 +150,8 @@ async fn the_previous_client_works_with_the_current_daemon() {
 #[tokio::test]
 #[ignore = "run by ./dev upgrade, which builds the previous programs"]
 async fn the_current_client_works_with_the_previous_daemon() {
-    let world = World::new(Version::Previous).await;
-    let sbx = Sbx::new(&world, Version::Current).await;
+    let installation = Installation::new(Version::Previous).await;
+    let sbx = Sbx::new(&installation, Version::Current).await;
     sbx.lifecycle();
     sbx.streams();
     // An endpoint that a previous daemon may lack ends with a message and not with a crash.
@@ -164,20 +164,20 @@ async fn the_current_client_works_with_the_previous_daemon() {
 #[tokio::test]
 #[ignore = "run by ./dev upgrade, which builds the previous programs"]
 async fn clients_follow_output_across_the_upgrade() {
-    let world = World::new(Version::Previous).await;
-    let sbx = Sbx::new(&world, Version::Previous).await;
+    let installation = Installation::new(Version::Previous).await;
+    let sbx = Sbx::new(&installation, Version::Previous).await;
     let key = sbx.home.path().join("key");
     std::fs::write(&key, &sbx.key).unwrap();
-    let certificate = world.service.certificate_file().unwrap();
-    let mut login = sbx.stranger(Version::Previous);
+    let certificate = installation.service.certificate_file().unwrap();
+    let mut login = sbx.without_login(Version::Previous);
     login.args(["login", "--profile", "kept", "--url", &sbx.url()]);
-    says(login.arg("--key-file").arg(&key).arg("--certificate").arg(certificate));
+    stdout(login.arg("--key-file").arg(&key).arg("--certificate").arg(certificate));
 
     let id = sbx.create();
     let counts = "i=0; until [ -e /stop ]; do i=$((i+1)); echo $i; sleep 0.01; done; echo last";
-    let execution = sbx.says(&["exec", "--detach", &id, "--", counts]);
+    let execution = sbx.stdout(&["exec", "--detach", &id, "--", counts]);
     let followers = [Version::Previous, Version::Current].map(|version| {
-        let mut command = sbx.stranger(version);
+        let mut command = sbx.without_login(version);
         command.args(["--profile", "kept", "logs", "-f", &id, execution.trim()]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -186,12 +186,12 @@ async fn clients_follow_output_across_the_upgrade() {
         }
         (child, lines)
     });
-    world.upgrade(End::Kill).await;
+    installation.upgrade(End::Kill).await;
     for version in [Version::Previous, Version::Current] {
-        let mut command = sbx.stranger(version);
-        assert_eq!(says(command.args(["--profile", "kept", "ls", "-q"])), format!("{id}\n"));
+        let mut command = sbx.without_login(version);
+        assert_eq!(stdout(command.args(["--profile", "kept", "ls", "-q"])), format!("{id}\n"));
     }
-    sbx.says(&["exec", &id, "--", "sleep 1; touch /stop"]);
+    sbx.stdout(&["exec", &id, "--", "sleep 1; touch /stop"]);
     for (mut child, lines) in followers {
         let mut lines: Vec<String> = lines.map(Result::unwrap).collect();
         assert!(child.wait().unwrap().success());

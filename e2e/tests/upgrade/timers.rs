@@ -3,7 +3,7 @@
 use e2e::service::Client;
 use serde_json::{Value, json};
 
-use crate::{at, created, small, state, text, until, with};
+use crate::{create_sandbox, sandbox_path, small, state, text, wait_until, with};
 
 /// Longer than everything between the creation of these sandboxes and the end of the previous daemon.
 const TIMEOUT_MS: u64 = 20_000;
@@ -15,15 +15,15 @@ pub struct Timers {
 
 impl Timers {
     pub async fn prepare(client: &Client) -> Self {
-        let idle = created(client, &with(small(), "idleTimeoutMs", json!(TIMEOUT_MS))).await;
-        let short = created(client, &with(small(), "timeoutMs", json!(TIMEOUT_MS))).await;
+        let idle = create_sandbox(client, &with(small(), "idleTimeoutMs", json!(TIMEOUT_MS))).await;
+        let short = create_sandbox(client, &with(small(), "timeoutMs", json!(TIMEOUT_MS))).await;
         Self { idle, short }
     }
 
     pub async fn verify(&self, client: &Client) {
-        until("the idle sandbox is paused", async || state(client, &self.idle).await == "paused").await;
-        let ended = async || client.get(&at(&self.short)).await.unwrap().status == 404;
-        until("the lifetime is over", ended).await;
+        wait_until("the idle sandbox is paused", async || state(client, &self.idle).await == "paused").await;
+        let ended = async || client.get(&sandbox_path(&self.short)).await.unwrap().status == 404;
+        wait_until("the lifetime is over", ended).await;
         assert_eq!(self.reason(client, &self.idle, "sandbox.paused").await, "idle");
         assert_eq!(self.reason(client, &self.short, "sandbox.terminated").await, "timeout");
     }

@@ -1,19 +1,19 @@
-//! Files in the directories that hold our state. Called by `census` and `sweep`.
+//! Files in the directories that hold sandboxd's state. Called by `census` and `sweep`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// Directories that may hold ours, and the beginning of their names.
+/// Directories that may contain sandboxd's files, and the prefix of their names.
 const PARENTS: [&str; 3] = ["/run", "/tmp", "/var/lib"];
 const PREFIX: &str = "sandboxd";
 /// Directory, sandboxes, one sandbox: deeper files are part of that sandbox.
 const DEPTH: usize = 2;
 /// Files that outlive a run: images, the database, keys.
-const KEPT: [&str; 6] = ["images", "layers", "blobs", "cache", "db", "tls"];
+const PERSISTENT: [&str; 6] = ["images", "layers", "blobs", "cache", "db", "tls"];
 
-/// The directories and files with our names.
+/// The directories and files with the prefix.
 pub fn roots() -> Vec<PathBuf> {
     roots_in(&PARENTS.map(PathBuf::from))
 }
@@ -37,14 +37,14 @@ pub fn files() -> Result<Vec<String>> {
 
 fn list(path: &Path, depth: usize, found: &mut Vec<String>) {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if KEPT.iter().any(|kept| name == *kept || name.contains(&format!(".{kept}"))) {
+    if PERSISTENT.iter().any(|kept| name == *kept || name.contains(&format!(".{kept}"))) {
         return;
     }
     let entries: Vec<_> = match fs::read_dir(path) {
         Ok(entries) if depth > 0 && !path.is_symlink() => entries.flatten().collect(),
         _ => Vec::new(),
     };
-    // The folder of a service outlives its sandboxes.
+    // The data directory of a service outlives its sandboxes.
     let home = path.starts_with("/var/lib") && depth == DEPTH;
     if !home {
         found.push(path.display().to_string());
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_ours_are_found_by_their_name() {
+    fn directories_are_found_by_their_prefix() {
         let root = tempfile::tempdir().unwrap();
         for folder in ["sandboxd", "sandboxd-e2e", "other"] {
             fs::create_dir(root.path().join(folder)).unwrap();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn sandboxes_are_listed_and_what_is_kept_is_not() {
+    fn sandboxes_are_listed_and_persistent_files_are_not() {
         let root = tempfile::tempdir().unwrap();
         for folder in ["sandboxes/sb_1/disk", "images/x"] {
             fs::create_dir_all(root.path().join(folder)).unwrap();

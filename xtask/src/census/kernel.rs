@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Depth of the search, enough for the cgroups of an init system above ours.
+/// Depth of the search, which allows for the cgroups of an init system above sandboxd's.
 const CGROUP_DEPTH: usize = 8;
 
 /// A line of /proc/self/mountinfo.
@@ -36,12 +36,12 @@ impl Mount {
     }
 }
 
-/// Mount points of ours, later ones last.
+/// Mount points of sandboxd, later ones last.
 pub fn mounts() -> Result<Vec<String>> {
     Ok(mount_table()?.into_iter().filter(Mount::is_ours).map(|m| m.point).collect())
 }
 
-/// Folders of ours in every cgroup hierarchy, parents before their children.
+/// Cgroups of sandboxd in every hierarchy, parents before their children.
 pub fn cgroups() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for mount in mount_table()?.iter().filter(|m| m.kind == "cgroup" || m.kind == "cgroup2") {
@@ -58,7 +58,7 @@ enum Ours {
     No,
 }
 
-/// Everything below a folder that begins with our name is ours.
+/// A folder with sandboxd's prefix, and everything below it, belongs to sandboxd.
 fn walk(folder: &Path, ours: Ours, depth: usize, found: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
@@ -73,7 +73,7 @@ fn walk(folder: &Path, ours: Ours, depth: usize, found: &mut Vec<String>) {
     }
 }
 
-/// Loop devices in use, with the files behind them.
+/// Loop devices in use, with their backing files.
 pub fn loop_devices() -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block").context("/sys/block is not readable")?.flatten() {
@@ -93,7 +93,7 @@ pub fn links() -> Result<Vec<String>> {
     Ok(entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// Firewall tables of this namespace; none if `nft` is not installed, because we create them with it.
+/// Firewall tables of this namespace; none if `nft` is not installed, because sandboxd creates them with it.
 pub fn nft_tables() -> Result<Vec<String>> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&folders).any(|f: PathBuf| f.join("nft").exists()) {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_is_read() {
+    fn a_mount_is_parsed() {
         let line = "36 35 98:0 / /run/a\\040sandboxd rw,noatime shared:1 master:2 - ext4 /dev/loop3 rw";
         let mount = parse_mount(line).unwrap();
         assert_eq!(mount.point, "/run/a sandboxd");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_ours_and_all_below_are_found() {
+    fn cgroups_with_the_prefix_and_their_children_are_found() {
         let root = tempfile::tempdir().unwrap();
         for folder in ["a/sandboxd-test/sb_1", "sandboxd", "other/b"] {
             fs::create_dir_all(root.path().join(folder)).unwrap();

@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Programs that run only because of us: our own, and those that we start.
+/// Programs that run only because of sandboxd: its own, and those that it starts.
 const PROGRAMS: [&str; 9] =
     ["sandboxd", "sandbox-agent", "sbx", "runc", "runsc", "crun", "bwrap", "docker-registry", "mmdebstrap"];
 const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
 
-/// One process that is alive, or dead and not yet reaped.
+/// A process or a zombie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub pid: u32,
-    /// In clock ticks since boot; unique together with the pid.
+    /// Start time in clock ticks since boot; unique together with the pid.
     pub started: u64,
     /// The kernel's name for it, at most 15 bytes, kept when it is a zombie.
     pub name: String,
     /// File name of its program; empty if it cannot be read.
     pub program: String,
-    /// In a cgroup of ours.
+    /// Whether it is in a cgroup of sandboxd.
     pub contained: bool,
 }
 
@@ -54,7 +54,7 @@ fn parse_stat(stat: &str) -> Option<(String, u64)> {
     Some((name.to_owned(), back.split_whitespace().nth(19)?.parse().ok()?))
 }
 
-/// Whether one of the lines `ID:CONTROLLERS:PATH` has a folder that begins with our name.
+/// Whether one of the lines `ID:CONTROLLERS:PATH` has a folder with sandboxd's prefix.
 fn names_our_cgroup(text: &str) -> bool {
     let paths = text.lines().filter_map(|l| l.splitn(3, ':').nth(2));
     paths.flat_map(|p| p.split('/')).any(|folder| folder.starts_with("sandboxd"))
@@ -68,7 +68,7 @@ impl Process {
     }
 }
 
-/// Our processes.
+/// The processes of sandboxd.
 pub fn ours() -> Result<Vec<(String, String)>> {
     let ours = all()?.into_iter().filter(|p| p.pid != std::process::id() && p.is_ours());
     Ok(ours.map(|p| (format!("{} since {}", p.pid, p.started), p.name)).collect())
@@ -97,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_with_a_strange_name_is_read() {
+    fn a_process_name_may_contain_brackets_and_blanks() {
         let fields = (3..22).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(parse_stat(&format!("7 (a) b (c) {fields} 4711 0")), Some(("a) b (c".to_owned(), 4711)));
         assert_eq!(parse_stat("7 (a"), None);
     }
 
     #[test]
-    fn our_cgroups_are_known_by_their_folder() {
+    fn cgroups_are_recognized_by_their_prefix() {
         assert!(names_our_cgroup("4:memory:/sandboxd/sb_1\n"));
         assert!(names_our_cgroup("0::/system.slice/sandboxd.service\n"));
         assert!(!names_our_cgroup("0::/user/my-sandboxd\n4:memory:/\n"));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn our_programs_are_ours_dead_or_alive() {
+    fn running_and_dead_programs_of_sandboxd_are_recognized() {
         let process = |program: &str, name: &str| Process {
             pid: 1,
             started: 1,

@@ -1,5 +1,5 @@
-//! Removes what runs and tests left on this machine: `./dev clean`. It leaves a running daemon alone and refuses to go on.
-//! Each step runs even if the one before failed; a second call continues where the first one failed.
+//! Removes resources that runs and tests left on this machine: `./dev clean`. It refuses to run beside a running daemon. Each step
+//! runs even if an earlier one failed; the command can be repeated.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use super::processes::Process;
 use super::{disk, kernel, processes};
 
-const DYING_MS: u64 = 5_000;
+const KILL_TIMEOUT_MS: u64 = 5_000;
 
 /// Whether to remove the images and records in /var/lib.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,14 +23,16 @@ pub enum Data {
 pub fn run(data: Data) -> Result<ExitCode> {
     let all = processes::all()?;
     if all.iter().any(|p| p.pid == std::process::id() && p.contained) {
-        bail!("this shell is in a cgroup of sandboxd's, all of which would end; run it from elsewhere");
+        bail!(
+            "this shell is in a cgroup of sandboxd, whose processes would be killed; run it from another shell"
+        );
     }
     if let Some(daemon) = all.iter().find(|p| p.program == "sandboxd") {
-        bail!("sandboxd is running (process {}): its sandboxes are in use; stop it first", daemon.pid);
+        bail!("sandboxd is running (process {}) and its sandboxes are in use; stop it first", daemon.pid);
     }
     let mut failures = Vec::new();
     end_processes(&mut failures)?;
-    // The newest mount is on top.
+    // In reverse order, because later mounts are on top.
     for point in kernel::mounts()?.iter().rev().filter(|p| p.contains("sandboxd")) {
         step(&mut failures, "unmounted", point, || command("umount", &["--lazy", point]));
     }
@@ -57,7 +59,7 @@ fn step(failures: &mut Vec<String>, done: &str, what: &str, act: impl FnOnce() -
     }
 }
 
-/// Kills all processes in our cgroups, frozen or not, and all agents. Other processes of runc are not ours.
+/// Kills all processes in sandboxd's cgroups, frozen or not, and all agents, but no other processes of runc.
 fn end_processes(failures: &mut Vec<String>) -> Result<()> {
     for folder in kernel::cgroups()? {
         let state = Path::new(&folder).join("freezer.state");
@@ -65,19 +67,19 @@ fn end_processes(failures: &mut Vec<String>) -> Result<()> {
             step(failures, "thawed", &folder, || Ok(fs::write(&state, "THAWED")?));
         }
     }
-    let doomed: Vec<Process> = processes::all()?.into_iter().filter(is_left).collect();
-    for process in &doomed {
+    let leftover: Vec<Process> = processes::all()?.into_iter().filter(is_leftover).collect();
+    for process in &leftover {
         let words = format!("process {} ({})", process.pid, process.name);
         step(failures, "ended", &words, || command("kill", &["-KILL", &process.pid.to_string()]));
     }
-    let deadline = Instant::now() + Duration::from_millis(DYING_MS);
-    while Instant::now() < deadline && processes::all()?.iter().any(|p| doomed.contains(p)) {
+    let deadline = Instant::now() + Duration::from_millis(KILL_TIMEOUT_MS);
+    while Instant::now() < deadline && processes::all()?.iter().any(|p| leftover.contains(p)) {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }
 
-fn is_left(process: &Process) -> bool {
+fn is_leftover(process: &Process) -> bool {
     let own = process.pid == std::process::id();
     !own && (process.contained || process.program == "sandbox-agent")
 }
@@ -91,7 +93,7 @@ fn command(program: &str, args: &[&str]) -> Result<()> {
 }
 
 fn remove(path: &Path) -> Result<()> {
-    // Files below an existing mount may not be ours.
+    // Files below an existing mount may belong to others.
     if let Some(point) = kernel::mounts()?.iter().find(|m| Path::new(m).starts_with(path)) {
         bail!("{point} is still mounted");
     }
@@ -109,12 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_surely_ours_is_ended() {
-        assert!(is_left(&process("sandbox-agent", false)));
-        assert!(is_left(&process("sleep", true)));
-        assert!(!is_left(&process("runc", false)));
-        assert!(!is_left(&process("sandbox-agents", false)));
-        assert!(!is_left(&Process { pid: std::process::id(), ..process("sandbox-agent", true) }));
+    fn only_processes_of_sandboxd_are_killed() {
+        assert!(is_leftover(&process("sandbox-agent", false)));
+        assert!(is_leftover(&process("sleep", true)));
+        assert!(!is_leftover(&process("runc", false)));
+        assert!(!is_leftover(&process("sandbox-agents", false)));
+        assert!(!is_leftover(&Process { pid: std::process::id(), ..process("sandbox-agent", true) }));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Attributes that silence something say why: no `allow` (an `expect` with a reason says when it is no longer needed), no
-//! `expect` without a reason, no `ignore` without one.
+//! Attributes that silence a lint or test need a reason: no `allow` (an `expect` fails when it is no longer needed), no `expect` or
+//! `ignore` without a reason.
 
 use super::Violation;
 use super::source::{Rust, attributes};
@@ -10,7 +10,7 @@ pub fn check(file: &Rust<'_>) -> Vec<Violation> {
         let body = attribute.body(&file.code);
         let line = file.code[attribute.start].line;
         let has = |word: &str| body.iter().any(|t| t.is(word));
-        // `cfg_attr(test, allow(…))` holds one too.
+        // `cfg_attr(test, allow(…))` contains one too.
         let calls = |word: &str| body.windows(2).any(|pair| pair[0].is(word) && pair[1].is("("));
         if calls("allow") {
             let remedy = "use #[expect(…, reason = \"…\")], which fails when it is no longer needed";
@@ -20,7 +20,7 @@ pub fn check(file: &Rust<'_>) -> Vec<Violation> {
             found.push(Violation::new(file.path, line, "expect-reason", "add reason = \"…\""));
         }
         if body.len() == 1 && has("ignore") {
-            found.push(Violation::new(file.path, line, "ignore-reason", "say why: #[ignore = \"…\"]"));
+            found.push(Violation::new(file.path, line, "ignore-reason", "add a reason: #[ignore = \"…\"]"));
         }
     }
     found
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_without_a_reason_is_found() {
+    fn attributes_without_a_reason_are_found() {
         assert_eq!(rules("#[allow(dead_code)]\nfn a() {}"), ["allow"]);
         assert_eq!(rules("#![allow(dead_code, reason = \"b\")]"), ["allow"]);
         assert_eq!(rules("#[cfg_attr(test, allow(x))]\nfn a() {}"), ["allow"]);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_pass() {
+    fn attributes_with_a_reason_pass() {
         assert!(rules("#[expect(dead_code, reason = \"b\")]\nfn a() {}").is_empty());
         assert!(rules("#[test]\n#[ignore = \"takes an hour\"]\nfn a() {}").is_empty());
         assert!(rules("fn allow() { allow(1); a[allow(2)]; }").is_empty());

@@ -11,7 +11,7 @@ use paths::{Named, named_paths};
 
 type Module = Vec<String>;
 
-/// Siblings below one module: who uses whom, and where the first such use stands.
+/// Uses between siblings below one module, each with the position of its first use.
 type Edges<'a> = BTreeMap<(String, String), (&'a str, usize)>;
 
 pub fn check(files: &[Rust<'_>]) -> Vec<Violation> {
@@ -24,7 +24,7 @@ pub fn check(files: &[Rust<'_>]) -> Vec<Violation> {
     crates.values().flat_map(|modules| check_crate(modules)).collect()
 }
 
-/// The folder of the crate and the module a file holds, or nothing if it is a program or test of its own.
+/// The folder of the crate and the module of a file; `None` for separate programs and tests.
 fn module_of(path: &str) -> Option<(&str, Module)> {
     let (root, inside) = path.split_once("/src/")?;
     let mut module: Module = inside.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
@@ -59,14 +59,14 @@ fn check_crate(modules: &[(Module, &Rust<'_>)]) -> Vec<Violation> {
     levels.values().filter_map(cycle_in).collect()
 }
 
-/// The modules of a crate and the names each brings in.
+/// The modules of a crate and the names that each imports.
 struct Tree<'a> {
     known: BTreeSet<&'a Module>,
     imports: BTreeMap<(Module, String), Vec<String>>,
 }
 
 impl Tree<'_> {
-    /// The module in which the thing lives that `path` names inside `module`. Re-exports are followed a few steps.
+    /// The module that defines the item that `path` names in `module`. A few steps of re-exports are followed.
     fn resolve(&self, module: &Module, path: &[String], steps: usize) -> Option<Module> {
         let mut at = module.clone();
         let mut rest = path;
@@ -116,7 +116,7 @@ fn cycle_in(edges: &Edges<'_>) -> Option<Violation> {
         format!("{} uses {} at {path}:{line}", pair[0], pair[1])
     });
     let remedy =
-        format!("{}; move what both need into a module below them", steps.collect::<Vec<_>>().join(", "));
+        format!("{}; move the shared parts into a module below them", steps.collect::<Vec<_>>().join(", "));
     let (path, line) = edges[&(cycle[0].clone(), cycle[1].clone())];
     Some(Violation::new(path, line, "module-cycle", remedy))
 }
@@ -124,10 +124,10 @@ fn cycle_in(edges: &Edges<'_>) -> Option<Violation> {
 fn shortest_cycle(edges: &Edges<'_>, start: &String) -> Option<Vec<String>> {
     let mut queue = VecDeque::from([vec![start.clone()]]);
     let mut seen = BTreeSet::new();
-    while let Some(way) = queue.pop_front() {
-        let last = &way[way.len() - 1];
+    while let Some(route) = queue.pop_front() {
+        let last = &route[route.len() - 1];
         for (_, next) in edges.keys().filter(|(from, _)| from == last) {
-            let mut longer = way.clone();
+            let mut longer = route.clone();
             longer.push(next.clone());
             if next == start {
                 return Some(longer);

@@ -1,5 +1,5 @@
-//! deny.toml without cargo-deny, which takes minutes to build: one version of each package, licences, bans and sources. Read in
-//! cargo-deny's own format, so that it can check the same file, and the security advisories besides.
+//! Checks deny.toml without cargo-deny, which takes minutes to build: one version of each package, licences, bans and sources. The
+//! format is that of cargo-deny, which checks the same file and also the security advisories.
 
 mod licences;
 
@@ -24,14 +24,14 @@ pub fn check(graph: &Graph, sources: &[Source]) -> Result<Vec<Violation>> {
     Ok(found)
 }
 
-/// A line of one of deny.toml's lists: a package, `name` or `name@version`, with what is said of it.
+/// An entry of a list in deny.toml: a package, `name` or `name@version`, with its settings.
 #[derive(Debug, Default)]
 struct Entry {
     package: String,
     reason: String,
-    /// Who may depend on a banned package.
+    /// Packages that may depend on a banned package.
     wrappers: Vec<String>,
-    /// Licences allowed for it alone.
+    /// Licences allowed for this package only.
     allow: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ impl Entry {
     }
 }
 
-/// One version of each package, those aside that `skip` excuses with a reason and that are still doubled.
+/// One version of each package, except those in `skip`, which need a reason and must still be duplicated.
 fn versions(graph: &Graph, text: &str, skip: &[Entry]) -> Vec<Violation> {
     let mut by_name: BTreeMap<&str, Vec<&Package>> = BTreeMap::new();
     for package in &graph.packages {
@@ -86,10 +86,10 @@ fn versions(graph: &Graph, text: &str, skip: &[Entry]) -> Vec<Violation> {
     for (name, packages) in &by_name {
         let counted: Vec<_> = packages.iter().filter(|p| !skip.iter().any(|s| s.is_for(p))).collect();
         if counted.len() > 1 {
-            let who = |p: &&&Package| format!("{} (by {})", p.version, joined(&p.parents));
-            let all: Vec<_> = counted.iter().map(who).collect();
+            let version = |p: &&&Package| format!("{} (by {})", p.version, joined(&p.parents));
+            let all: Vec<_> = counted.iter().map(version).collect();
             let remedy = format!(
-                "{name} comes in versions {}; bring them together, or skip one in {FILE} with a reason",
+                "{name} has several versions: {}; unify them, or skip one in {FILE} with a reason",
                 all.join(", ")
             );
             found.push(Violation::new("Cargo.lock", 1, "one-version", remedy));
@@ -97,36 +97,37 @@ fn versions(graph: &Graph, text: &str, skip: &[Entry]) -> Vec<Violation> {
     }
     for entry in skip {
         let name = entry.package.split('@').next().unwrap_or_default();
-        let doubled = by_name.get(name).is_some_and(|p| p.len() > 1 && p.iter().any(|p| entry.is_for(p)));
-        if !doubled {
+        let duplicated = by_name.get(name).is_some_and(|p| p.len() > 1 && p.iter().any(|p| entry.is_for(p)));
+        if !duplicated {
             found.push(entry.violation(
                 text,
                 "one-version",
-                format!("{} is not doubled (any more); remove the entry", entry.package),
+                format!("{} is not duplicated (any more); remove the entry", entry.package),
             ));
         } else if entry.reason.is_empty() {
             found.push(entry.violation(
                 text,
                 "one-version",
-                format!("{}: say why in reason = \"…\"", entry.package),
+                format!("{}: add reason = \"…\"", entry.package),
             ));
         }
     }
     found
 }
 
-/// Banned packages, and packages that only some may use.
+/// Banned packages, and packages that only certain packages may use.
 fn bans(graph: &Graph, text: &str, deny: &[Entry]) -> Vec<Violation> {
     let mut found = Vec::new();
     for entry in deny {
         if entry.reason.is_empty() {
-            found.push(entry.violation(text, "ban", format!("{}: say why in reason = \"…\"", entry.package)));
+            found.push(entry.violation(text, "ban", format!("{}: add reason = \"…\"", entry.package)));
         }
         for package in graph.packages.iter().filter(|p| entry.is_for(p)) {
-            let strangers: BTreeSet<String> =
+            let unauthorized: BTreeSet<String> =
                 package.parents.iter().filter(|p| !entry.wrappers.contains(p)).cloned().collect();
-            if !strangers.is_empty() {
-                let remedy = format!("{} may not use {}: {}", joined(&strangers), package.name, entry.reason);
+            if !unauthorized.is_empty() {
+                let remedy =
+                    format!("{} may not use {}: {}", joined(&unauthorized), package.name, entry.reason);
                 found.push(Violation::new("Cargo.lock", 1, "ban", remedy));
             }
         }

@@ -24,8 +24,8 @@ pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
         for (name, value) in manifests::dependencies(&manifest) {
             used.insert(name.to_owned());
             if manifest.contains_key("workspace") && !is_ours(value) {
-                let place = (file.path.as_str(), manifests::line_of(&file.text, name));
-                direct.entry((name.to_owned(), false)).or_insert(place);
+                let position = (file.path.as_str(), manifests::line_of(&file.text, name));
+                direct.entry((name.to_owned(), false)).or_insert(position);
             }
         }
     }
@@ -40,13 +40,13 @@ pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
                 format!("no crate uses {name}; remove the line"),
             ));
         } else if !ours && !documented.iter().any(|(d, _, reason)| d == name && *reason) {
-            let remedy = format!("add a line \"- `{name}`: why it is here\" to {DOCUMENT}");
+            let remedy = format!("add a line \"- `{name}`: REASON\" to {DOCUMENT}");
             found.push(Violation::new(*path, *line, "dependency-reason", remedy));
         }
     }
     for (name, line, _) in &documented {
         if !direct.contains_key(&(name.clone(), false)) {
-            let remedy = format!("{name} is no direct dependency (any more); remove the line");
+            let remedy = format!("{name} is not a direct dependency (any more); remove the line");
             found.push(Violation::new(DOCUMENT, *line, "dependency-reason", remedy));
         }
     }

@@ -1,14 +1,14 @@
-//! The paths that documents name exist, and the README's commands begin with programs that a reader has. A test in e2e/ runs
-//! these commands.
+//! Paths in documents must exist, and the README's commands must begin with programs that a reader has. A test in e2e/ runs these
+//! commands.
 
 use std::collections::BTreeSet;
 
 use super::source::Source;
 use super::{Violation, text_of};
 
-/// A history may name what is gone.
+/// Documents that may name removed paths.
 const HISTORY: [&str; 1] = ["CHANGELOG.md"];
-/// What a command of the README may begin with, besides `./dev` and the programs of target/bin/.
+/// Programs that the README's commands may use besides `./dev` and the programs of target/bin/.
 const PROGRAMS: [&str; 4] = ["git", "cd", "apt-get", "rustup"];
 const OUR_PROGRAMS: [&str; 3] = ["sandboxd", "sandbox-agent", "sbx"];
 
@@ -19,7 +19,7 @@ pub fn check(sources: &[Source]) -> Vec<Violation> {
         for (line, text) in prose(&file.text) {
             for path in named_paths(text, &file.path, &known) {
                 if !known.has(&path) {
-                    let remedy = format!("{path} does not exist; name what took its place");
+                    let remedy = format!("{path} does not exist; name its replacement");
                     found.push(Violation::new(&file.path, line, "path-exists", remedy));
                 }
             }
@@ -64,7 +64,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Paths of this repository that a line names: as a link, or between backticks when it begins with one of our folders.
+/// Paths of this repository in a line: links, and code spans that begin with a folder of the repository.
 fn named_paths(line: &str, document: &str, known: &Known<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for span in line.split('`').skip(1).step_by(2) {
@@ -85,7 +85,7 @@ fn named_paths(line: &str, document: &str, known: &Known<'_>) -> Vec<String> {
     found
 }
 
-/// `link` as seen from `folder`, with its `..` and `.` resolved.
+/// `link` relative to `folder`, with `..` and `.` resolved.
 fn joined(folder: &str, link: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|p| !p.is_empty()).collect();
     for part in link.split('/').filter(|p| !p.is_empty() && *p != ".") {
@@ -141,16 +141,13 @@ fn check_command(command: &str, dev: &str) -> Result<(), String> {
         let known = dev.lines().any(|line| {
             line.trim_start().split(')').next().is_some_and(|v| v.split(" | ").any(|v| v == verb))
         });
-        return if known { Ok(()) } else { Err(format!("./dev does not know {verb}")) };
+        return if known { Ok(()) } else { Err(format!("./dev has no command {verb}")) };
     }
     let ours = program.strip_prefix("target/bin/").is_some_and(|p| OUR_PROGRAMS.contains(&p));
     if ours || PROGRAMS.contains(&program) {
         return Ok(());
     }
-    Err(format!(
-        "{program} is no program a reader has; use ./dev, target/bin/… or one of {}",
-        PROGRAMS.join(", ")
-    ))
+    Err(format!("a reader may not have {program}; use ./dev, target/bin/… or one of {}", PROGRAMS.join(", ")))
 }
 
 #[cfg(test)]

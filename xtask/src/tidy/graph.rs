@@ -1,5 +1,5 @@
-//! The dependency graph, as `cargo metadata` sees it for the targets that deny.toml names. Read once, for `layers` and `deny`.
-//! Fails where cargo does: a stale Cargo.lock, or packages that are not on the machine and cannot be fetched.
+//! The dependency graph according to `cargo metadata`, for the targets in deny.toml. Loaded once, for `layers` and `deny`. Fails if
+//! cargo does: a stale Cargo.lock, or packages that are missing and cannot be fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,11 +17,11 @@ pub struct Package {
     pub name: String,
     pub version: String,
     pub licence: Option<String>,
-    /// Where it is from; nothing for those of this repository.
+    /// Its source; `None` for packages of this repository.
     pub source: Option<String>,
-    /// Path of its manifest from the root, for those of this repository.
+    /// Path of its manifest; relative to the root for packages of this repository.
     pub manifest: String,
-    /// What its manifest declares.
+    /// The dependencies that its manifest declares.
     pub declared: Vec<Declared>,
     /// Names of the packages that depend on it directly.
     pub parents: BTreeSet<String>,
@@ -40,13 +40,13 @@ pub struct Graph {
 
 impl Graph {
     pub fn load(root: &Path, sources: &[Source]) -> Result<Self> {
-        let config: toml::Table = text_of(sources, "deny.toml").context("there is no deny.toml")?.parse()?;
+        let config: toml::Table = text_of(sources, "deny.toml").context("deny.toml is missing")?.parse()?;
         let targets = config.get("graph").and_then(|g| g.get("targets")).and_then(toml::Value::as_array);
-        let targets = targets.context("deny.toml: [graph] targets has to list the targets we build for")?;
+        let targets = targets.context("deny.toml: [graph] targets must list the targets of the build")?;
         let mut packages = BTreeMap::new();
         let root = root.canonicalize()?;
         for target in targets {
-            let target = target.as_str().context("deny.toml: [graph] targets has to be a list of strings")?;
+            let target = target.as_str().context("deny.toml: [graph] targets must be a list of strings")?;
             add(&mut packages, &root, &metadata(&root, target)?)?;
         }
         Ok(Self { packages: packages.into_values().collect() })

@@ -1,4 +1,4 @@
-//! Every module file opens with `//!`, and a module `foo` with children is `foo.rs` beside `foo/`, never a `mod.rs`.
+//! Every module file begins with `//!`, and a module `foo` with children is `foo.rs` beside `foo/`, not `mod.rs`.
 
 use super::Violation;
 use super::source::{Rust, is_test_file};
@@ -10,7 +10,8 @@ pub fn check(file: &Rust<'_>) -> Vec<Violation> {
         found.push(Violation::new(file.path, 1, "mod-rs", format!("name it {better}.rs")));
     }
     if !is_test_file(file.path) && !file.lines.first().is_some_and(|line| line.starts_with("//!")) {
-        let remedy = "open with //!: its role, who calls it, what can fail and what a failure leaves behind";
+        let remedy =
+            "begin with //!: its role, its callers, how it can fail and what a failure leaves behind";
         found.push(Violation::new(file.path, 1, "module-header", remedy));
     }
     found

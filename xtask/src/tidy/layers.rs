@@ -1,4 +1,4 @@
-//! Dependencies between the crates of this repository point down only. The table is the one of ARCHITECTURE.md.
+//! Dependencies between the crates of this repository point down only, as in the table of ARCHITECTURE.md.
 
 use super::Violation;
 use super::graph::Graph;
@@ -31,7 +31,7 @@ const LAYERS: [Layer; 19] = [
     layer("driver-oci", &["sandboxd-api", "rules", "driver"], &["guest-proto"]),
     layer("engine", &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
     layer("listen", &[], &[]),
-    // Only the program that assembles the parts names an isolation backend.
+    // Only the program that assembles the parts depends on an isolation backend.
     layer(
         "sandboxd",
         &[
@@ -56,7 +56,7 @@ const LAYERS: [Layer; 19] = [
     layer("xtask", &[], &[]),
 ];
 
-/// Whole-service programs stand above all of it.
+/// Programs that use the whole service may depend on all crates.
 const ANY: &[&str] = &[
     "sandboxd-api",
     "guest-proto",
@@ -80,7 +80,7 @@ pub fn check(graph: &Graph) -> Vec<Violation> {
     for package in graph.members() {
         let Some(layer) = LAYERS.iter().find(|l| l.name == package.name) else {
             let remedy = format!(
-                "{} has no place yet; give it one in xtask/src/tidy/layers.rs and ARCHITECTURE.md",
+                "{} has no level; add it to xtask/src/tidy/layers.rs and ARCHITECTURE.md",
                 package.name
             );
             found.push(Violation::new(&package.manifest, 1, "layers", remedy));
@@ -90,7 +90,7 @@ pub fn check(graph: &Graph) -> Vec<Violation> {
             let name = dependency.name.as_str();
             let allowed =
                 layer.uses.contains(&name) || dependency.tests_only && layer.tests_use.contains(&name);
-            // A crate's own tests may name the crate itself, to switch a feature on.
+            // The tests of a crate may depend on the crate itself to enable a feature.
             if !allowed && name != package.name {
                 let remedy =
                     format!("{} may not use {name}; it may use: {}", package.name, layer.uses.join(", "));

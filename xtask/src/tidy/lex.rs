@@ -1,7 +1,7 @@
-//! A Rust tokeniser, sufficient for the rules: it separates code from comments and strings, and knows each token's line.
-//! Called by `source`. It accepts any text; the compiler reports what is not Rust.
+//! A Rust tokeniser, sufficient for the rules: it separates code from comments and strings, and records each token's line. Called
+//! by `source`. It accepts any text; the compiler reports invalid Rust.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Ident,
@@ -104,7 +104,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// Length of what stands between two `quote`s, both included, with backslash escapes.
+/// Length of a quoted text with both quotes, with backslash escapes.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_characters_and_numbers_are_told_apart() {
+    fn lifetimes_characters_and_numbers_are_distinguished() {
         assert_eq!(
             texts("'a 'b' '\\'' 'static '\"' 1..2 1.5 0x_ff", Kind::Literal),
             ["'a", "'b'", "'\\''", "'static", "'\"'", "1", "2", "1.5", "0x_ff"]
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_text_ends_at_its_end() {
+    fn unterminated_tokens_end_with_the_text() {
         for text in ["\"a", "r#\"a", "/* a", "'", "b'", "'é", "1."] {
             let length: usize = tokens(text).iter().map(|t| t.text.len()).sum();
             assert_eq!(length, text.len(), "{text}");

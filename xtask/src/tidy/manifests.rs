@@ -1,5 +1,5 @@
-//! Cargo.toml of each crate: versions and lints come from the workspace, so that there is one of each. Two crates can be published and
-//! have what a registry asks for; the others say that they are not.
+//! Cargo.toml of each crate: versions and lints come from the workspace. Two crates can be published and have the metadata that
+//! a registry requires; the others are marked as private.
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
@@ -9,20 +9,20 @@ use super::source::Source;
 
 /// Crates for users: the client library and the crates that it needs. Their names are global.
 const PUBLISHED: [&str; 2] = ["sandboxd-api", "sandboxd-client"];
-/// What the page of a crate shows.
+/// The metadata of a published crate.
 const METADATA: [&str; 6] = ["description", "license", "readme", "keywords", "categories", "rust-version"];
 
 pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
     let mut found = Vec::new();
     for file in sources.iter().filter(|s| s.path.ends_with("/Cargo.toml")) {
         let manifest: Table = file.text.parse().with_context(|| file.path.clone())?;
-        // A workspace of its own, as fuzz/ is.
+        // A separate workspace, such as fuzz/.
         if manifest.contains_key("workspace") {
             continue;
         }
         let own = manifest.get("package").and_then(|p| p.get("name")).and_then(Value::as_str);
         for (name, value) in dependencies(&manifest) {
-            // A crate's tests may name the crate itself by its path, to switch a feature on.
+            // The tests of a crate may depend on the crate itself by path to enable a feature.
             if own != Some(name) && !is_from_workspace(value) {
                 let remedy = format!(
                     "{name}: put the version into [workspace.dependencies] and write {name}.workspace = true"
@@ -45,7 +45,7 @@ pub fn check(sources: &[Source]) -> Result<Vec<Violation>> {
     Ok(found)
 }
 
-/// What is wrong with a manifest for a crate that is published, or that is not.
+/// The remedies for errors in a manifest of a published or private crate.
 fn publication(manifest: &Table) -> Vec<String> {
     let Some(package) = manifest.get("package").and_then(Value::as_table) else { return Vec::new() };
     let name = package.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -62,7 +62,7 @@ fn publication(manifest: &Table) -> Vec<String> {
         remedies.push("write publish = true: this crate is for users".to_owned());
     }
     let missing = METADATA.iter().filter(|key| !package.contains_key(**key));
-    remedies.extend(missing.map(|key| format!("a published crate has {key}")));
+    remedies.extend(missing.map(|key| format!("a published crate needs {key}")));
     remedies
 }
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_of_its_own_is_found() {
+    fn a_version_outside_the_workspace_is_found() {
         assert_eq!(found("[dependencies]\nserde = \"1\""), [(2, "workspace-dependency")]);
         assert_eq!(found("[dev-dependencies]\nx = { path = \"../x\" }"), [(2, "workspace-dependency")]);
         assert_eq!(found("[target.'cfg(unix)'.dependencies]\nx = \"1\""), [(2, "workspace-dependency")]);

@@ -1,8 +1,8 @@
 //! Every program that the repository starts is installed by the table of `dev.d/setup.sh`.
 //!
 //! `programs::rust` and `programs::shell` find the programs that code, tests, benches and scripts start. This module
-//! decides which groups of the table the command that runs the file sets up, and reports each program that those groups
-//! do not install. It follows two conventions, because a name that is passed around cannot be found by reading:
+//! decides which groups of the table are installed when a file runs, and reports each program that those groups do not install. It
+//! relies on two conventions, because names that are passed as values cannot be found:
 //!
 //! - A parameter `program: &str` is a program that the function starts, and a parameter `command_line` is a list that
 //!   begins with one. Their callers are checked.
@@ -21,7 +21,7 @@ use table::Table;
 
 const SETUP: &str = "dev.d/setup.sh";
 
-/// Packages that Debian marks essential or required, so `debootstrap --variant=minbase` has them, and what we use of each.
+/// Packages that Debian marks essential or required, so that `debootstrap --variant=minbase` has them, with the programs used.
 const ESSENTIAL: &[(&str, &[&str])] = &[
     ("apt", &["apt-get", "apt-cache", "apt-config"]),
     ("bash", &["bash"]),
@@ -84,7 +84,7 @@ const ESSENTIAL: &[(&str, &[&str])] = &[
     ("util-linux", &["dmesg", "flock", "mountpoint", "nsenter", "setpriv", "setsid", "unshare"]),
 ];
 
-/// Programs that come with a package of the table under another name than the one its row checks.
+/// Programs of packages in the table other than the program that the row checks.
 const PROVIDED: &[(&str, &[&str])] = &[
     ("docker.io", &["containerd"]),
     ("e2fsprogs", &["e2fsck", "tune2fs", "dumpe2fs"]),
@@ -94,12 +94,12 @@ const PROVIDED: &[(&str, &[&str])] = &[
     ("procps", &["kill", "pgrep", "pkill", "sysctl"]),
 ];
 
-/// Programs that the code can do without, and programs that `need_cargo` asks for.
+/// Optional programs, and programs that `need_cargo` checks.
 const NOT_INSTALLED: &[(&str, &str)] = &[
-    ("cargo", "need_cargo says how to get it"),
-    ("rustc", "need_cargo says how to get it"),
-    ("rustup", "used only if it is there"),
-    ("systemctl", "used only on a host that systemd runs"),
+    ("cargo", "need_cargo reports how to install it"),
+    ("rustc", "need_cargo reports how to install it"),
+    ("rustup", "used only if it is installed"),
+    ("systemctl", "used only on hosts with systemd"),
     ("systemd-analyze", "the test of the unit reports that it was skipped"),
     ("xdg-open", "sbx prints the URL when it cannot be opened"),
 ];
@@ -162,7 +162,7 @@ fn is_inside(path: &str) -> bool {
     INSIDE.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// What `./dev test` passes to `setup`.
+/// The groups that `./dev test` passes to `setup`.
 const TESTS: &[&str] = &["build", "run", "test", "bench"];
 
 /// The groups of the table that are installed when the code at `path` runs.
@@ -207,14 +207,14 @@ fn missing(path: &str, start: &Start, groups: &[&str], table: &Table<'_>) -> Opt
     Some(Violation::new(path, start.line, "program-not-installed", remedy))
 }
 
-/// A group that no command passes to `setup` installs nothing.
+/// Groups that no command passes to `setup` and that are therefore never installed.
 fn unused_groups(table: &Table<'_>, scripts: &[&Source]) -> Vec<Violation> {
     let mut used = BTreeSet::new();
     for line in scripts.iter().flat_map(|file| file.text.lines()) {
         if let Some((_, words)) = line.split_once("setup ") {
             used.extend(words.split(|c: char| !c.is_alphanumeric()).map(str::to_owned));
         }
-        // Words that a variable adds.
+        // Groups that are passed in a variable.
         if let Some((_, words)) = line.split_once("group=") {
             used.extend(words.split(|c: char| !c.is_alphanumeric()).map(str::to_owned));
         }

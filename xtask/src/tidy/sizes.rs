@@ -1,5 +1,5 @@
-//! A function of at most 70 lines and a file of at most 600, tests aside. A file may hold a whole concept, but files as a
-//! whole must not grow: their median and 90th percentile stay below a bound.
+//! Without tests, a function has at most 70 lines and a file at most 600. A file may hold a whole concept, but files must not grow
+//! in general: the median and the 90th percentile of their lengths are bounded.
 
 use super::Violation;
 use super::source::{Rust, Source, closing, is_test_file, opens};
@@ -14,15 +14,14 @@ pub fn check(file: &Rust<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     let lines = lines_without_tests(file);
     if lines > FILE_LINES {
-        let remedy =
-            format!("{lines} lines without tests, at most {FILE_LINES}; split it by what it is about");
+        let remedy = format!("{lines} lines without tests, at most {FILE_LINES}; split it by topic");
         found.push(Violation::new(file.path, 1, "file-size", remedy));
     }
     for (name, first, last) in functions(file) {
         let lines = last - first + 1;
         if lines > FUNCTION_LINES && !file.is_test(first) {
             let remedy = format!(
-                "fn {name} has {lines} lines, at most {FUNCTION_LINES}; give its steps names of their own"
+                "fn {name} has {lines} lines, at most {FUNCTION_LINES}; extract its steps into functions"
             );
             found.push(Violation::new(file.path, first, "function-size", remedy));
         }
@@ -51,12 +50,12 @@ fn lines_without_tests(file: &Rust<'_>) -> usize {
     (1..=file.lines.len()).filter(|line| !file.is_test(*line)).count()
 }
 
-/// Shell scripts have the same bound for a file.
+/// Shell scripts have the same limit per file.
 pub fn check_script(file: &Source) -> Option<Violation> {
     let lines = file.text.lines().count();
     let script = file.text.starts_with("#!") || file.path.ends_with(".sh");
     (script && lines > FILE_LINES && !is_test_file(&file.path)).then(|| {
-        let remedy = format!("{lines} lines, at most {FILE_LINES}; split it by what it is about");
+        let remedy = format!("{lines} lines, at most {FILE_LINES}; split it by topic");
         Violation::new(&file.path, 1, "file-size", remedy)
     })
 }
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_found_and_a_fitting_one_is_not() {
+    fn a_function_above_the_limit_is_found() {
         let check = |text: &str| check(&Rust::new("crates/x/src/a.rs", text));
         assert!(check(&function(70)).is_empty());
         let found = check(&function(71));
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_is_found_tests_aside() {
+    fn a_file_above_the_limit_without_tests_is_found() {
         let check = |text: &str| check(&Rust::new("crates/x/src/a.rs", text));
         assert!(check(&"// x\n".repeat(600)).is_empty());
         assert_eq!(check(&"// x\n".repeat(601))[0].rule, "file-size");
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_large_as_a_whole_are_found() {
+    fn a_median_above_the_bound_is_found() {
         let texts = [P90_LINES, P90_LINES, 10].map(|lines| "// x\n".repeat(lines));
         let files: Vec<_> = texts.iter().map(|text| Rust::new("crates/x/src/a.rs", text)).collect();
         assert_eq!(check_all(&files).len(), 1, "the median");

@@ -1,4 +1,4 @@
-//! The files the rules look at, read once. Called by `tidy`, handed to every rule.
+//! The files that the rules check, read once. Called by `tidy`, which passes them to the rules.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub struct Rust<'a> {
     tests: Vec<RangeInclusive<usize>>,
 }
 
-/// Every text file that git tracks or would track. Symbolic links and binary files are left out.
+/// Every text file that git tracks or would track, without symbolic links and binary files.
 pub fn load(root: &Path) -> Result<Vec<Source>> {
     let listing = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -81,7 +81,7 @@ impl<'a> Rust<'a> {
         crate_folder(self.path)
     }
 
-    /// A comment on the line itself, without its slashes, or nothing.
+    /// The comment on the line, without its slashes.
     pub fn comment_on(&self, line: usize) -> Option<&'a str> {
         let comment = self.comments.iter().find(|c| c.line == line)?;
         Some(comment.text.trim_start_matches(['/', '*', '!']).trim())
@@ -99,7 +99,7 @@ pub fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.split('/').rev().skip(1).any(|folder| folder == "tests")
 }
 
-/// An attribute: where its tokens begin and end (`#` and `]`), and whether it belongs to what surrounds it (`#![…]`).
+/// An attribute: the indices of its first and last token (`#` and `]`), and whether it is an inner attribute (`#![…]`).
 #[derive(Debug, Clone, Copy)]
 pub struct Attribute {
     pub start: usize,
@@ -150,7 +150,7 @@ pub fn closes(token: &Token<'_>) -> bool {
     token.kind == Kind::Punct && matches!(token.text, ")" | "]" | "}")
 }
 
-/// The last token of the item or statement an outer attribute stands on.
+/// The last token of the item or statement that an outer attribute applies to.
 pub fn attributed_end(code: &[Token<'_>], attribute: &Attribute) -> usize {
     let mut start = attribute.end + 1;
     while code.get(start).is_some_and(|t| t.is("#")) {
@@ -192,7 +192,7 @@ fn statement_kind(code: &[Token<'_>]) -> Statement {
     const ITEMS: [&str; 11] =
         ["fn", "mod", "struct", "enum", "trait", "impl", "union", "macro_rules", "for", "while", "loop"];
     const BINDINGS: [&str; 5] = ["let", "use", "static", "type", "const"];
-    // `pub const fn`, `pub(crate) static`: the first word that decides, `const` deciding last.
+    // `pub const fn`, `pub(crate) static`: the first keyword decides, `const` only if there is no other.
     let words = code.iter().take(12).take_while(|t| !t.is("{") && !t.is("=") && !t.is(";") && !t.is(":"));
     let words: Vec<_> = words.filter(|t| t.is_ident()).map(|t| t.text).collect();
     let bound = words.iter().position(|w| BINDINGS.contains(w) && *w != "const");

@@ -1,4 +1,4 @@
-//! `unsafe` only in the crates that talk to the kernel, and each with its proof directly above.
+//! `unsafe` only in the crates that talk to the kernel, and each block with its proof directly above.
 
 use super::Violation;
 use super::source::Rust;
@@ -10,23 +10,23 @@ pub fn check(file: &Rust<'_>) -> Vec<Violation> {
     for token in file.code.iter().filter(|t| t.is("unsafe")) {
         if !CRATES.contains(&file.crate_folder()) {
             let remedy = format!(
-                "unsafe is for {} alone; use rustix, or put it behind a safe function there",
+                "unsafe is allowed only in {}; use rustix, or add a safe function there",
                 CRATES.join(", ")
             );
             found.push(Violation::new(file.path, token.line, "unsafe-crate", remedy));
         } else if !has_proof(file, token.line) {
-            let remedy = "prove it: a `// SAFETY:` comment directly above says why each condition holds";
+            let remedy = "add a `// SAFETY:` comment directly above that proves each condition";
             found.push(Violation::new(file.path, token.line, "unsafe-proof", remedy));
         }
     }
     found
 }
 
-/// Whether a comment above the statement that begins on or before `line` holds a proof.
+/// Whether the comment above the statement at `line` has a proof.
 fn has_proof(file: &Rust<'_>, line: usize) -> bool {
     let text = |line: usize| file.lines.get(line.wrapping_sub(1)).map_or("", |l| l.trim());
     let mut at = line;
-    // To the first line of the statement: the line above it ends a statement, opens a block, or is a comment or blank.
+    // Find the first line of the statement: the line above it ends a statement, opens a block, or is a comment or blank.
     while at > 1 {
         let above = text(at - 1);
         if above.is_empty() || above.starts_with("//") || above.ends_with([';', '{', '}', ',']) {

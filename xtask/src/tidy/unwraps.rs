@@ -1,5 +1,5 @@
 //! `unwrap` and `expect` outside tests need a reason: a comment on the line, or `#[expect(clippy::…, reason = "…")]` around it.
-//! Clippy asks for the second; the first serves where a macro or an older style keeps clippy from seeing the call.
+//! Clippy requires the attribute; the comment is for calls in macros, which clippy does not check.
 
 use super::Violation;
 use super::source::{Rust, attributed_end, attributes};
@@ -16,7 +16,8 @@ pub fn check(file: &Rust<'_>) -> Vec<Violation> {
             continue;
         }
         if file.comment_on(line).is_none_or(str::is_empty) {
-            let remedy = format!("handle the failure, or say why {} cannot fail here", code[at].text);
+            let remedy =
+                format!("handle the failure, or add a comment why {} cannot fail here", code[at].text);
             found.push(Violation::new(file.path, line, "unwrap", remedy));
         }
     }

@@ -1,10 +1,10 @@
-//! Words that the glossary replaced do not come back into the documents. Only words without another use in this project
-//! are listed: `place` or `note` are replaced as terms, but remain ordinary words.
+//! Finds words in the documents that the glossary replaced. Only words without another use in this project are listed:
+//! `place` or `note` are replaced as terms, but remain ordinary words.
 
 use super::Violation;
 use super::source::Source;
 
-/// The word, and the term of `docs/glossary.md`.
+/// The replaced word and the term of `docs/glossary.md`.
 const REPLACED: [(&str, &str); 12] = [
     ("book of policies", "policy registry"),
     ("errand", "file operation"),

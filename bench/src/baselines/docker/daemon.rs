@@ -1,6 +1,6 @@
-//! A Docker Engine of our own: `containerd` and `dockerd` with all their state below two directories, and no network.
+//! A Docker Engine for one run: `containerd` and `dockerd` with all state below two directories, without network.
 //!
-//! Stopping removes the processes, mounts, cgroups and files. A bench that is killed leaves them under names that begin with
+//! Stopping removes processes, mounts, cgroups and files. A bench that is killed leaves them under names that begin with
 //! `sandboxd-bench`.
 
 use std::fs::{self, File};
@@ -15,14 +15,15 @@ use tokio::process::{Child, Command};
 
 use super::http::Client;
 
-const START_PATIENCE: Duration = Duration::from_secs(60);
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Storage drivers, tried in order: the first is the default, the second works on any host.
 const STORAGE: [&str; 2] = ["overlay2", "vfs"];
 
 /// Files that these programs create outside of the configured directories.
-const ELSEWHERE: [&str; 4] = ["/etc/docker/key.json", "/run/docker", "/run/containerd", "/opt/containerd"];
+const EXTERNAL_FILES: [&str; 4] =
+    ["/etc/docker/key.json", "/run/docker", "/run/containerd", "/opt/containerd"];
 
 pub struct Daemon {
     name: String,
@@ -32,8 +33,8 @@ pub struct Daemon {
     run: PathBuf,
     containerd: Child,
     dockerd: Child,
-    /// Of [`ELSEWHERE`], what was not there before.
-    elsewhere: Vec<&'static str>,
+    /// The files of [`EXTERNAL_FILES`] that did not exist before.
+    external: Vec<&'static str>,
 }
 
 impl Daemon {
@@ -44,7 +45,7 @@ impl Daemon {
         fs::create_dir_all(&run)?;
         fs::create_dir_all(&data)?;
         let data = data.canonicalize()?;
-        let elsewhere: Vec<_> = ELSEWHERE.into_iter().filter(|path| !Path::new(path).exists()).collect();
+        let external: Vec<_> = EXTERNAL_FILES.into_iter().filter(|path| !Path::new(path).exists()).collect();
         let mut containerd = spawn_containerd(&run, &data)?;
         wait_for(&mut containerd, &run.join("containerd.log"), || async {
             run.join("containerd.sock").exists()
@@ -54,9 +55,9 @@ impl Daemon {
         for storage in STORAGE {
             let mut dockerd = spawn_dockerd(&name, &run, &data.join(storage), storage)?;
             let client = Client::new(run.join("docker.sock"));
-            let answers = || async { client.ask("GET", "/_ping", None).await.is_ok() };
+            let answers = || async { client.request("GET", "/_ping", None).await.is_ok() };
             match wait_for(&mut dockerd, &run.join("dockerd.log"), answers).await {
-                Ok(()) => return Ok(Self { name, data, run, containerd, dockerd, elsewhere }),
+                Ok(()) => return Ok(Self { name, data, run, containerd, dockerd, external }),
                 Err(error) => {
                     eprintln!("bench: Docker does not start with its storage driver {storage}");
                     last = Some(error);
@@ -65,7 +66,7 @@ impl Daemon {
             }
         }
         containerd.kill().await?;
-        clear(&name, &run, &data, &elsewhere)?;
+        clear(&name, &run, &data, &external)?;
         Err(last.unwrap_or_else(|| anyhow::anyhow!("no storage driver to try")))
     }
 
@@ -77,13 +78,13 @@ impl Daemon {
         end(&mut self.dockerd).await.context("ending dockerd")?;
         end(&mut self.containerd).await.context("ending containerd")?;
         end_shims(&self.run)?;
-        clear(&self.name, &self.run, &self.data, &self.elsewhere)
+        clear(&self.name, &self.run, &self.data, &self.external)
     }
 }
 
 fn spawn_containerd(run: &Path, data: &Path) -> Result<Child> {
     let config = run.join("containerd.toml");
-    // A file of its own, so that one of the host's has no say.
+    // A separate file, so that the host's configuration is not used.
     fs::write(&config, "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n")?;
     let log = File::create(run.join("containerd.log"))?;
     Command::new("containerd")
@@ -147,25 +148,29 @@ async fn wait_for<F: Future<Output = bool>>(
     while !ready().await {
         if let Some(status) = child.try_wait()? {
             let text = fs::read_to_string(log).unwrap_or_default();
-            bail!("it ended with {status}: {}", text.lines().last().unwrap_or_default());
+            bail!("the daemon ended with {status}: {}", text.lines().last().unwrap_or_default());
         }
-        ensure!(begin.elapsed() < START_PATIENCE, "it was not ready after {} s", START_PATIENCE.as_secs());
-        tokio::time::sleep(BETWEEN_LOOKS).await;
+        ensure!(
+            begin.elapsed() < START_TIMEOUT,
+            "the daemon was not ready after {} s",
+            START_TIMEOUT.as_secs()
+        );
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-/// Asks it to end, and makes it.
+/// Ends a process by SIGTERM, or by SIGKILL after a timeout.
 async fn end(child: &mut Child) -> Result<()> {
     let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())) else { return Ok(()) };
     kill_process(pid, Signal::TERM)?;
-    if tokio::time::timeout(STOP_PATIENCE, child.wait()).await.is_err() {
+    if tokio::time::timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
         child.kill().await?;
     }
     Ok(())
 }
 
-/// Shims outlive both daemons. Their command line has the address of our daemon.
+/// Ends the shims, which outlive both daemons. Their command lines contain the daemon's address.
 fn end_shims(run: &Path) -> Result<()> {
     let address = run.join("containerd.sock").display().to_string();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -182,10 +187,10 @@ fn end_shims(run: &Path) -> Result<()> {
     Ok(())
 }
 
-fn clear(name: &str, run: &Path, data: &Path, elsewhere: &[&str]) -> Result<()> {
+fn clear(name: &str, run: &Path, data: &Path, external: &[&str]) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let points: Vec<&str> = mounts.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
-    // The last mounted comes off first.
+    // Unmount in reverse order.
     for point in points
         .into_iter()
         .rev()
@@ -196,7 +201,7 @@ fn clear(name: &str, run: &Path, data: &Path, elsewhere: &[&str]) -> Result<()> 
     for dir in [run, data] {
         fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }
-    for path in elsewhere.iter().map(Path::new).filter(|path| path.exists()) {
+    for path in external.iter().map(Path::new).filter(|path| path.exists()) {
         let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         removed.with_context(|| format!("removing {}", path.display()))?;
     }

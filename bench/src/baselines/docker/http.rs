@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 over a Unix socket as a comparison with Docker takes: one connection a request, read to its end.
+//! Minimal HTTP/1.1 over a Unix socket: one connection per request, read to its end.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-const MAX_ANSWER_BYTES: u64 = 16 << 20;
+const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 const UPLOAD_BYTES: usize = 64 * 1024;
 
 pub struct Client {
@@ -16,7 +16,7 @@ pub struct Client {
 
 /// A response with its complete body.
 #[derive(Debug)]
-pub struct Answer {
+pub struct DockerResponse {
     status: u16,
     body: Vec<u8>,
 }
@@ -26,7 +26,7 @@ impl Client {
         Self { socket }
     }
 
-    pub async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Answer> {
+    pub async fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<DockerResponse> {
         let body = body.map_or_else(String::new, Value::to_string);
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: docker\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -35,11 +35,11 @@ impl Client {
         );
         let mut stream = self.connect().await?;
         stream.write_all((head + &body).as_bytes()).await?;
-        answer(stream).await.with_context(|| format!("{method} {path}"))
+        read_response(stream).await.with_context(|| format!("{method} {path}"))
     }
 
     /// A request with a body of unknown length.
-    pub async fn upload(&self, path: &str, mut body: impl AsyncRead + Unpin) -> Result<Answer> {
+    pub async fn upload(&self, path: &str, mut body: impl AsyncRead + Unpin) -> Result<DockerResponse> {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: docker\r\nConnection: close\r\nContent-Type: application/x-tar\r\n\
              Transfer-Encoding: chunked\r\n\r\n"
@@ -53,7 +53,7 @@ impl Client {
             stream.write_all(&buffer[..read]).await?;
             stream.write_all(b"\r\n").await?;
             if read == 0 {
-                return answer(stream).await.with_context(|| format!("POST {path}"));
+                return read_response(stream).await.with_context(|| format!("POST {path}"));
             }
         }
     }
@@ -65,50 +65,49 @@ impl Client {
     }
 }
 
-async fn answer(stream: UnixStream) -> Result<Answer> {
+async fn read_response(stream: UnixStream) -> Result<DockerResponse> {
     let mut bytes = Vec::new();
-    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes).await?;
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut bytes).await?;
     parse(&bytes)
 }
 
-fn parse(bytes: &[u8]) -> Result<Answer> {
+fn parse(bytes: &[u8]) -> Result<DockerResponse> {
     let end = bytes
         .windows(4)
         .position(|window| window == b"\r\n\r\n")
-        .context("an answer without an end of its head")?;
+        .context("the response has an incomplete head")?;
     let head =
-        std::str::from_utf8(&bytes[..end]).context("an answer whose head is no text")?.to_ascii_lowercase();
+        std::str::from_utf8(&bytes[..end]).context("the response's head is not UTF-8")?.to_ascii_lowercase();
     let status = head
         .split_whitespace()
         .nth(1)
         .and_then(|word| word.parse().ok())
-        .context("an answer without a status")?;
+        .context("the response has no status")?;
     let body = &bytes[end + 4..];
     let chunked = head.lines().any(|line| line.starts_with("transfer-encoding:") && line.contains("chunked"));
     let body = if chunked { join_chunks(body)? } else { body.to_vec() };
-    Ok(Answer { status, body })
+    Ok(DockerResponse { status, body })
 }
 
 fn join_chunks(mut bytes: &[u8]) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
-        let end =
-            bytes.windows(2).position(|window| window == b"\r\n").context("a chunk without a length")?;
+        let end = bytes.windows(2).position(|window| window == b"\r\n").context("a chunk has no length")?;
         let length = std::str::from_utf8(&bytes[..end])?.split(';').next().unwrap_or_default().trim();
         let length =
-            usize::from_str_radix(length, 16).with_context(|| format!("a chunk of length {length:?}"))?;
+            usize::from_str_radix(length, 16).with_context(|| format!("invalid chunk length {length:?}"))?;
         if length == 0 {
             return Ok(body);
         }
         let start = end + 2;
-        ensure!(bytes.len() >= start + length + 2, "a chunk is cut short");
+        ensure!(bytes.len() >= start + length + 2, "a chunk is truncated");
         body.extend_from_slice(&bytes[start..start + length]);
         bytes = &bytes[start + length + 2..];
     }
 }
 
-impl Answer {
-    pub fn want(self, statuses: &[u16]) -> Result<Self> {
+impl DockerResponse {
+    pub fn expect_status(self, statuses: &[u16]) -> Result<Self> {
         let Self { status, body } = &self;
         ensure!(
             statuses.contains(status),
@@ -119,7 +118,7 @@ impl Answer {
     }
 
     pub fn json(&self) -> Result<Value> {
-        serde_json::from_slice(&self.body).context("an answer that is no JSON")
+        serde_json::from_slice(&self.body).context("the response is not JSON")
     }
 }
 
@@ -128,24 +127,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_come_whole_or_in_chunks() {
+    fn bodies_with_a_length_or_in_chunks_are_parsed() {
         let whole = parse(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").unwrap();
         assert_eq!((whole.status, whole.body), (200, b"{}".to_vec()));
         let chunks = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{\"a\r\n4;x=y\r\n\":1}\r\n0\r\n\r\n";
         assert_eq!(
-            parse(chunks).unwrap().want(&[201]).unwrap().json().unwrap(),
+            parse(chunks).unwrap().expect_status(&[201]).unwrap().json().unwrap(),
             serde_json::json!({ "a": 1 })
         );
     }
 
     #[test]
-    fn what_is_cut_short_is_an_error() {
+    fn truncated_responses_are_errors() {
         assert!(parse(b"HTTP/1.1 200 OK\r\n").is_err());
         assert!(parse(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc").is_err());
         assert!(
             parse(b"HTTP/1.1 500 Oh\r\n\r\nwhy")
                 .unwrap()
-                .want(&[200])
+                .expect_status(&[200])
                 .unwrap_err()
                 .to_string()
                 .contains("why")

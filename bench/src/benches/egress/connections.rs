@@ -1,5 +1,4 @@
-//! Many connections through the proxy at once, idle after a first exchange: the daemon's memory with all of them open, plain
-//! HTTP and TLS.
+//! Many concurrent connections through the proxy, idle after a first exchange: the daemon's memory with plain HTTP and with TLS.
 
 use anyhow::{Result, ensure};
 use e2e::internet;
@@ -9,12 +8,12 @@ use super::machine::Machine;
 use crate::host;
 use crate::report::{Figure, OURS, Row};
 
-const WANTED: usize = 5_000;
+const CONNECTIONS: usize = 5_000;
 /// Sandboxes that share the connections, because of the limit per sandbox.
 const SANDBOXES: usize = 10;
-/// Until one sandbox holds all of its share.
-const PATIENCE_MINUTES: usize = 3;
-/// For half a minute; prints how many are held, or why it went wrong.
+/// Time for one sandbox to open its share.
+const TIMEOUT_MINUTES: usize = 3;
+/// Waits up to half a minute; prints the number of open connections, or an error.
 const WAIT: &str = "for n in $(seq 300); do [ -s /held ] || [ -s /held.log ] && break; sleep 0.1; done; cat /held /held.log 2>/dev/null || true";
 
 pub async fn run(machine: &Machine) -> Result<Vec<Row>> {
@@ -25,9 +24,9 @@ pub async fn run(machine: &Machine) -> Result<Vec<Row>> {
     Ok(vec![plain, tls])
 }
 
-/// `wrap`: what the client does with a socket before it asks.
+/// Opens connections and measures the daemon. `wrap` is Python code that the client runs on a new socket.
 async fn hold(machine: &Machine, subject: &'static str, port: u16, wrap: &str) -> Result<Row> {
-    let each = WANTED / SANDBOXES;
+    let each = CONNECTIONS / SANDBOXES;
     let deny = json!({ "default": "deny", "allow": [machine.site.name] });
     let program = format!(
         r#"cat > /hold.py <<'END'
@@ -52,22 +51,22 @@ setsid python3 /hold.py >/held.log 2>&1 &"#,
     for _ in 0..SANDBOXES {
         let id = machine.create(internet::image::IMAGE, &deny).await?;
         machine.output(Some(&id), &program).await?;
-        let mut said = String::new();
-        // On a busy machine it takes long; a command may not.
-        for _ in 0..PATIENCE_MINUTES * 2 {
-            said = machine.output(Some(&id), WAIT).await?;
-            if !said.is_empty() {
+        let mut printed = String::new();
+        // This can take longer than the timeout of one command.
+        for _ in 0..TIMEOUT_MINUTES * 2 {
+            printed = machine.output(Some(&id), WAIT).await?;
+            if !printed.is_empty() {
                 break;
             }
         }
-        held += said.trim().parse::<usize>().map_err(|_| anyhow::anyhow!("{said}"))?;
+        held += printed.trim().parse::<usize>().map_err(|_| anyhow::anyhow!("{printed}"))?;
         ids.push(id);
     }
     let resident = host::resident_kb(&pid)?;
     for id in ids {
         machine.destroy(&id).await?;
     }
-    ensure!(held == WANTED, "{held} connections instead of {WANTED}");
+    ensure!(held == CONNECTIONS, "{held} connections instead of {CONNECTIONS}");
     let row = Row::new("proxy-connections", subject, Figure::Megabytes(megabytes(resident)), held);
     Ok(row.note(format!("resident memory of the daemon; {:.1} MB before", megabytes(before))))
 }

@@ -10,12 +10,12 @@ use serde_json::json;
 use super::machine::Machine;
 use crate::report::{OURS, Row};
 use crate::samples::Samples;
-use crate::service::{figure, pool_holds};
+use crate::service::{metric, wait_for_pool};
 
 const ROUNDS: usize = 100;
 const WARM_UP: usize = 3;
-/// Waits until destroyed sandboxes are removed and the pools are full.
-const BETWEEN: Duration = Duration::from_millis(150);
+/// A pause in which terminated sandboxes are removed and the pools are filled.
+const PAUSE_BETWEEN_ROUNDS: Duration = Duration::from_millis(150);
 /// The metric of creates from the pool.
 const FROM_POOL: &str = "sandboxd_created_total{from=\"pool\"}";
 
@@ -29,26 +29,26 @@ pub async fn run(bench: &'static str, pool: u32) -> Result<Vec<Row>> {
         for (_, machine, samples) in &mut sides {
             machine.internet.enter()?;
             if pool > 0 {
-                pool_holds(machine.service.metrics, pool).await?;
+                wait_for_pool(machine.service.metrics, pool).await?;
             }
-            tokio::time::sleep(BETWEEN).await;
+            tokio::time::sleep(PAUSE_BETWEEN_ROUNDS).await;
             let client = &machine.client;
             client.get("/v1/sandboxes?limit=1").await?.is(200)?;
             let begin = Instant::now();
-            let id = machine.create_usual(Service::image(), &json!({ "default": "allow" })).await?;
+            let id = machine.create_default(Service::image(), &json!({ "default": "allow" })).await?;
             if round >= WARM_UP {
                 samples.push(begin.elapsed());
             }
             machine.destroy(&id).await?;
-            // The other side's turn is not spent on this side's filling.
+            // Filling this pool must not overlap with the other side's turn.
             if pool > 0 {
-                pool_holds(machine.service.metrics, pool).await?;
+                wait_for_pool(machine.service.metrics, pool).await?;
             }
         }
     }
     for (_, machine, _) in &sides {
         machine.internet.enter()?;
-        let warm = figure(machine.service.metrics, FROM_POOL).await? as usize;
+        let warm = metric(machine.service.metrics, FROM_POOL).await? as usize;
         let wanted = if pool > 0 { ROUNDS + WARM_UP } else { 0 };
         ensure!(warm == wanted, "{warm} of {} creates were from the pool", ROUNDS + WARM_UP);
     }

@@ -1,4 +1,4 @@
-//! A machine with a daemon on an internet of our own, for the length of a bench.
+//! A host with a daemon on a simulated internet, for the duration of a bench.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const SANDBOXES: &str = "/v1/sandboxes";
 
 pub struct Machine {
-    // Ends before its internet.
+    // Dropped before the internet.
     pub service: Service,
     pub client: Client,
     pub internet: Internet,
@@ -19,7 +19,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Moves the calling thread to it.
+    /// Starts it and moves the calling thread to its network namespace.
     pub async fn start(network: &str, pool: u32) -> Result<Self> {
         internet::image::build()?;
         let internet = Internet::new()?;
@@ -37,13 +37,13 @@ impl Machine {
         Ok(Self { service, client, internet, site })
     }
 
-    /// A new sandbox's id.
+    /// Creates a small sandbox; returns its id.
     pub async fn create(&self, image: &str, egress: &Value) -> Result<String> {
         self.create_sized(image, egress, &json!({ "memoryMb": 2048, "diskMb": 5120 })).await
     }
 
-    /// The same of the usual size, which is the size of those in the pool.
-    pub async fn create_usual(&self, image: &str, egress: &Value) -> Result<String> {
+    /// Creates a sandbox of the default size, which the pool has.
+    pub async fn create_default(&self, image: &str, egress: &Value) -> Result<String> {
         self.create_sized(image, egress, &json!({})).await
     }
 
@@ -64,7 +64,7 @@ impl Machine {
         Ok(())
     }
 
-    pub async fn change(&self, id: &str, egress: &Value) -> Result<()> {
+    pub async fn set_policy(&self, id: &str, egress: &Value) -> Result<()> {
         let call = self.client.call(Method::PATCH, &format!("{SANDBOXES}/{id}/network"));
         call.json(&json!({ "egress": egress })).send().await?.is(200)?;
         Ok(())
@@ -75,8 +75,8 @@ impl Machine {
         let Some(id) = sandbox else {
             // starts: curl, git, python3
             let output = Command::new("bash").args(["-c", command]).output()?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "{command}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{command}: {stderr}");
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         };
         let body = json!({ "command": command, "timeoutMs": 55_000 });

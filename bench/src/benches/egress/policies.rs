@@ -1,5 +1,4 @@
-//! Many sandboxes with long lists: what it takes to change the policy of one, through the whole service, and whether the
-//! others notice.
+//! Policy changes with many sandboxes with long lists: the latency through the whole service, and the effect on other sandboxes.
 
 use std::time::Instant;
 
@@ -14,7 +13,7 @@ use crate::samples::Samples;
 
 const DOMAINS: usize = 50;
 const ROUNDS: usize = 200;
-const MAKERS: usize = 3;
+const CONCURRENT_CREATES: usize = 3;
 
 /// A unique list.
 fn policy(site: &str, of: usize) -> Value {
@@ -28,7 +27,7 @@ pub async fn run(machine: &Machine, count: usize) -> Result<Vec<Row>> {
     let alone = changes(machine, &one).await?;
     let others: Vec<String> = futures_util::stream::iter(1..count)
         .map(|n| async move { machine.create(e2e::service::Service::image(), &policy(site, n)).await })
-        .buffer_unordered(MAKERS)
+        .buffer_unordered(CONCURRENT_CREATES)
         .try_collect()
         .await?;
     let among = changes(machine, &one).await?;
@@ -54,7 +53,7 @@ pub async fn run(machine: &Machine, count: usize) -> Result<Vec<Row>> {
         Row::times("policy-apply", "alone", &alone),
         Row::times("policy-apply", "another-calm", &calm).note("first byte of another sandbox"),
         Row::times("policy-apply", "another-meanwhile", &meanwhile)
-            .note("the same while a policy changes on and on"),
+            .note("the same during continuous policy changes"),
     ])
 }
 
@@ -63,7 +62,7 @@ async fn changes(machine: &Machine, id: &str) -> Result<Samples> {
     for round in 0..ROUNDS {
         let policy = policy(&machine.site.name, round);
         let begin = Instant::now();
-        machine.change(id, &policy).await?;
+        machine.set_policy(id, &policy).await?;
         samples.push(begin.elapsed());
     }
     Ok(samples)
@@ -74,9 +73,9 @@ async fn reach(machine: &Machine, id: &str) -> Result<Samples> {
     let command = format!(
         "for n in $(seq 100); do curl -sS --max-time 10 -o /dev/null -w '%{{time_starttransfer}}\\n' {url}; done"
     );
-    let said = machine.output(Some(id), &command).await?;
+    let times = machine.output(Some(id), &command).await?;
     let mut samples = Samples::default();
-    for line in said.lines() {
+    for line in times.lines() {
         samples.push(std::time::Duration::from_secs_f64(line.trim().parse()?));
     }
     Ok(samples)

@@ -1,4 +1,4 @@
-//! One stream over TLS, and the first byte of many: on the machine itself, through the proxy, and past it.
+//! Throughput of one TLS stream, and first bytes of many requests: directly from the host, through the proxy, and forwarded.
 
 use std::time::Duration;
 
@@ -12,62 +12,62 @@ use crate::report::{Figure, OURS, Row};
 use crate::samples::{Samples, median};
 
 const STREAM_ROUNDS: usize = 9;
-/// Each round asks so often, each time on a connection of its own.
+/// Each round sends `REQUESTS` requests on new connections.
 const FIRST_BYTE_ROUNDS: usize = 10;
 const REQUESTS: usize = 50;
-/// Before the first that counts.
+/// Rounds before the first that counts.
 const WARM_UP: usize = 2;
 
-/// Where the client is.
-struct Place {
+/// Where the client runs.
+struct ClientSite {
     subject: &'static str,
     sandbox: Option<String>,
 }
 
-async fn places(machine: &Machine) -> Result<Vec<Place>> {
+async fn client_sites(machine: &Machine) -> Result<Vec<ClientSite>> {
     let deny = json!({ "default": "deny", "allow": [machine.site.name] });
     let strict = machine.create(internet::image::IMAGE, &deny).await?;
     let open = machine.create(internet::image::IMAGE, &json!({ "default": "allow" })).await?;
     Ok(vec![
-        Place { subject: OURS, sandbox: Some(strict) },
-        Place { subject: "allow", sandbox: Some(open) },
-        Place { subject: "direct", sandbox: None },
+        ClientSite { subject: OURS, sandbox: Some(strict) },
+        ClientSite { subject: "allow", sandbox: Some(open) },
+        ClientSite { subject: "direct", sandbox: None },
     ])
 }
 
-async fn leave(machine: &Machine, places: Vec<Place>) -> Result<()> {
-    for id in places.into_iter().filter_map(|place| place.sandbox) {
+async fn remove_clients(machine: &Machine, clients: Vec<ClientSite>) -> Result<()> {
+    for id in clients.into_iter().filter_map(|client| client.sandbox) {
         machine.destroy(&id).await?;
     }
     Ok(())
 }
 
-/// The same client with the same answer to the name: only the way differs.
+/// The same client with the same resolution of the name: only the route differs.
 fn curl(site: &Site) -> String {
     let Site { name, address } = site;
     format!("curl -sS -k --max-time 50 --resolve {name}:443:{address} --http1.1")
 }
 
 pub async fn streams(machine: &Machine) -> Result<Vec<Row>> {
-    let mut places = places(machine).await?;
+    let mut clients = client_sites(machine).await?;
     let command = format!(
         "{} -o /dev/null -w '%{{speed_download}}' https://{}/files/big",
         curl(&machine.site),
         machine.site.name
     );
     let mut speeds: Vec<(&'static str, Vec<f64>)> =
-        places.iter().map(|place| (place.subject, vec![])).collect();
+        clients.iter().map(|client| (client.subject, vec![])).collect();
     for round in 0..STREAM_ROUNDS + WARM_UP {
-        places.shuffle(&mut rand::rng());
-        for place in &places {
-            let speed: f64 = machine.output(place.sandbox.as_deref(), &command).await?.trim().parse()?;
-            let found = speeds.iter_mut().find(|(subject, _)| *subject == place.subject);
+        clients.shuffle(&mut rand::rng());
+        for client in &clients {
+            let speed: f64 = machine.output(client.sandbox.as_deref(), &command).await?.trim().parse()?;
+            let found = speeds.iter_mut().find(|(subject, _)| *subject == client.subject);
             if round >= WARM_UP {
-                found.context("a place without figures")?.1.push(speed / 1e6);
+                found.context("no samples for this subject")?.1.push(speed / 1e6);
             }
         }
     }
-    leave(machine, places).await?;
+    remove_clients(machine, clients).await?;
     let row = |(subject, speeds): &(&'static str, Vec<f64>)| {
         Row::new("egress-stream", subject, Figure::MegabytesPerSecond(median(speeds)), speeds.len())
     };
@@ -75,25 +75,25 @@ pub async fn streams(machine: &Machine) -> Result<Vec<Row>> {
 }
 
 pub async fn first_bytes(machine: &Machine) -> Result<Vec<Row>> {
-    let mut places = places(machine).await?;
+    let mut clients = client_sites(machine).await?;
     let urls = vec![format!("https://{}/hello", machine.site.name); REQUESTS].join(" -o /dev/null ");
     let command = format!(
         "{} -H 'Connection: close' -w '%{{time_starttransfer}}\\n' -o /dev/null {urls}",
         curl(&machine.site)
     );
     let mut found: Vec<(&'static str, Samples)> =
-        places.iter().map(|place| (place.subject, Samples::default())).collect();
+        clients.iter().map(|client| (client.subject, Samples::default())).collect();
     for round in 0..FIRST_BYTE_ROUNDS + WARM_UP {
-        places.shuffle(&mut rand::rng());
-        for place in &places {
-            let said = machine.output(place.sandbox.as_deref(), &command).await?;
-            let samples = found.iter_mut().find(|(subject, _)| *subject == place.subject);
-            let samples = &mut samples.context("a place without figures")?.1;
-            for line in said.lines().filter(|_| round >= WARM_UP) {
+        clients.shuffle(&mut rand::rng());
+        for client in &clients {
+            let times = machine.output(client.sandbox.as_deref(), &command).await?;
+            let samples = found.iter_mut().find(|(subject, _)| *subject == client.subject);
+            let samples = &mut samples.context("no samples for this subject")?.1;
+            for line in times.lines().filter(|_| round >= WARM_UP) {
                 samples.push(Duration::from_secs_f64(line.trim().parse()?));
             }
         }
     }
-    leave(machine, places).await?;
+    remove_clients(machine, clients).await?;
     Ok(found.iter().map(|(subject, samples)| Row::times("egress-first-byte", subject, samples)).collect())
 }

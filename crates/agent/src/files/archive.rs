@@ -9,15 +9,15 @@ use super::header::{self, BLOCK, Header};
 use super::upload::Upload;
 
 /// Most bytes of the records before an entry, such as long names.
-const MOST_META: u64 = 64 * 1024;
+const MAX_META: u64 = 64 * 1024;
 
 /// Record types of sparse files.
 const SPARSE: &[u8] = b"GNU.sparse.";
 
-/// An archive that is read.
+/// A tar archive in an upload.
 pub struct Archive<'a> {
     upload: &'a mut Upload,
-    /// Of the current entry: unread content, and the padding after it.
+    /// Unread bytes of the current entry, and the padding after them.
     left: u64,
     padding: usize,
     entries: u64,
@@ -44,7 +44,7 @@ impl<'a> Archive<'a> {
                 b'K' => link = Some(until_nul(self.meta(&header)?)),
                 b'x' => {
                     let meta = self.meta(&header)?;
-                    let records = header::records(&meta).ok_or_else(|| self.broken("its pax records"))?;
+                    let records = header::records(&meta).ok_or_else(|| self.malformed("its pax records"))?;
                     for (key, value) in records {
                         match key {
                             b"path" => name = Some(value.to_vec()),
@@ -53,7 +53,7 @@ impl<'a> Archive<'a> {
                                 size = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                             }
                             b"mtime" => modified = time(value),
-                            // What follows is a map of its holes and pieces, and no content.
+                            // The content is then a map of the holes, followed by the data.
                             _ if key.starts_with(SPARSE) => is_sparse = true,
                             _ => {}
                         }
@@ -63,14 +63,14 @@ impl<'a> Archive<'a> {
                 _ => {
                     header.name = name.unwrap_or(header.name);
                     if is_sparse {
-                        // As the older form of it says.
+                        // The type flag of the older form of sparse files.
                         header.kind = b'S';
                     }
                     header.link = link.unwrap_or(header.link);
                     (header.modified_s, header.modified_ns) = modified.unwrap_or((header.modified_s, 0));
                     header.size = size.unwrap_or(header.size);
                     if header.size > i64::MAX as u64 {
-                        return Err(self.broken("a size"));
+                        return Err(self.malformed("a size"));
                     }
                     (self.left, self.padding) = (header.size, header::padding(header.size));
                     self.entries += 1;
@@ -80,19 +80,19 @@ impl<'a> Archive<'a> {
         }
     }
 
-    /// Some of the entry's content, at least a byte; nothing when there is no more.
+    /// Available bytes of the entry's content, at least one; empty at its end.
     pub fn content(&mut self) -> Result<&[u8], FileFailure> {
         if self.left == 0 {
             return Ok(&[]);
         }
         let most = usize::try_from(self.left).unwrap_or(usize::MAX);
         let entries = self.entries;
-        let there = self.upload.next()?;
-        if there.is_empty() {
-            return Err(cut(entries));
+        let available = self.upload.next()?;
+        if available.is_empty() {
+            return Err(truncated(entries));
         }
-        let there = &there[..there.len().min(most)];
-        Ok(there)
+        let available = &available[..available.len().min(most)];
+        Ok(available)
     }
 
     /// Marks this much of the content as read.
@@ -102,17 +102,17 @@ impl<'a> Archive<'a> {
     }
 
     fn meta(&mut self, header: &Header) -> Result<Vec<u8>, FileFailure> {
-        if header.size > MOST_META {
-            return Err(self.broken("a name or its records, longer than 64 KiB,"));
+        if header.size > MAX_META {
+            return Err(self.malformed("a name or its records, longer than 64 KiB,"));
         }
         let mut meta = Vec::new();
         loop {
-            let there = self.content()?;
-            let n = there.len();
+            let available = self.content()?;
+            let n = available.len();
             if n == 0 {
                 return Ok(meta);
             }
-            meta.extend_from_slice(there);
+            meta.extend_from_slice(available);
             self.used(n);
         }
     }
@@ -128,7 +128,7 @@ impl<'a> Archive<'a> {
         while self.padding > 0 {
             let n = self.upload.next()?.len().min(self.padding);
             if n == 0 {
-                return Err(cut(self.entries));
+                return Err(truncated(self.entries));
             }
             self.upload.used(n);
             self.padding -= n;
@@ -139,17 +139,17 @@ impl<'a> Archive<'a> {
     /// The next header; `None` at the end of the archive.
     fn header(&mut self) -> Result<Option<Header>, FileFailure> {
         let mut block = [0; BLOCK];
-        let mut have = 0;
-        while have < BLOCK {
-            let there = self.upload.next()?;
-            let n = there.len().min(BLOCK - have);
+        let mut filled = 0;
+        while filled < BLOCK {
+            let available = self.upload.next()?;
+            let n = available.len().min(BLOCK - filled);
             if n == 0 {
                 // Some writers omit the zeroes at the end.
-                return if have == 0 && self.entries > 0 { Ok(None) } else { Err(cut(self.entries)) };
+                return if filled == 0 && self.entries > 0 { Ok(None) } else { Err(truncated(self.entries)) };
             }
-            block[have..have + n].copy_from_slice(&there[..n]);
+            block[filled..filled + n].copy_from_slice(&available[..n]);
             self.upload.used(n);
-            have += n;
+            filled += n;
         }
         if block == [0; BLOCK] {
             self.drain()?;
@@ -161,11 +161,11 @@ impl<'a> Archive<'a> {
                 FileErrorKind::Invalid,
                 "the archive is compressed with gzip; send it as plain tar",
             )),
-            None => Err(self.broken("a header")),
+            None => Err(self.malformed("a header")),
         }
     }
 
-    /// What is behind the end is of no interest, and has to be taken all the same.
+    /// Reads and drops the bytes after the end of the archive, so that the sender is not blocked.
     fn drain(&mut self) -> Result<(), FileFailure> {
         loop {
             let n = self.upload.next()?.len();
@@ -176,18 +176,17 @@ impl<'a> Archive<'a> {
         }
     }
 
-    fn broken(&self, what: &str) -> FileFailure {
-        let message =
-            format!("the body is no tar archive: {what} cannot be read, after {} entries", self.entries);
+    fn malformed(&self, what: &str) -> FileFailure {
+        let message = format!(
+            "the body is not a valid tar archive: {what} cannot be read, after {} entries",
+            self.entries
+        );
         FileFailure::new(FileErrorKind::Invalid, message)
     }
 }
 
-fn cut(entries: u64) -> FileFailure {
-    FileFailure::new(
-        FileErrorKind::Invalid,
-        format!("the tar archive ends in the middle, after {entries} entries"),
-    )
+fn truncated(entries: u64) -> FileFailure {
+    FileFailure::new(FileErrorKind::Invalid, format!("the tar archive is truncated after {entries} entries"))
 }
 
 fn until_nul(mut text: Vec<u8>) -> Vec<u8> {
@@ -203,7 +202,7 @@ fn time(text: &[u8]) -> Option<(i64, i64)> {
     let seconds: i64 = whole.parse().ok()?;
     let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
     let nanoseconds = digits.fold(0, |sum, digit| sum * 10 + i64::from(digit.wrapping_sub(b'0') % 10));
-    // Before 1970 the rest counts back, and the kernel's forward.
+    // Before 1970 the fraction of a record counts backwards, and the kernel's nanoseconds forwards.
     if whole.starts_with('-') && nanoseconds > 0 {
         return Some((seconds.checked_sub(1)?, 1_000_000_000 - nanoseconds));
     }

@@ -1,6 +1,6 @@
 //! Copies a file, a link or a whole directory. Called by `relocate`, which removes what a failure leaves.
 //!
-//! Owners, modes and times are preserved. Devices cannot be made inside, so a copy that contains one fails.
+//! Owners, modes and times are preserved. Devices cannot be created in a sandbox, so a copy that contains one fails.
 
 use guest_proto::{FileErrorKind, FileKind};
 use rustix::fd::{AsFd, OwnedFd};
@@ -13,40 +13,43 @@ use super::reply::ReplyWriter;
 use super::stat;
 use super::write::write_some;
 
-/// Directories within directories.
-const DEPTH: usize = 256;
+/// Limit of nested directories.
+const MAX_DEPTH: usize = 256;
 const PIECE: usize = 256 * 1024;
 
 /// A directory that is being copied: source, target, and the attributes to set at the end.
 struct Level {
     from: Dir,
     to: OwnedFd,
-    like: Stat,
+    source_stat: Stat,
 }
 
 pub fn copy(from: &[u8], to: &[u8], reply: &mut ReplyWriter) -> Result<(), FileFailure> {
-    let like = rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(from))?;
+    let source_stat =
+        rustix::fs::statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(from))?;
     let mut levels = Vec::new();
-    levels.extend(one(CWD, from, CWD, to, &like, reply).map_err(|error| failure_of(error, from))?);
+    levels.extend(
+        copy_entry(CWD, from, CWD, to, &source_stat, reply).map_err(|error| failure_of(error, from))?,
+    );
     while let Some(top) = levels.last_mut() {
         reply.step()?;
         let Some(name) = next_name(&mut top.from).map_err(FileFailure::with(from))? else {
-            set_attributes(&top.to, &top.like).map_err(FileFailure::with(to))?;
+            set_attributes(&top.to, &top.source_stat).map_err(FileFailure::with(to))?;
             levels.pop();
             continue;
         };
         let dir = top.from.fd().map_err(FileFailure::with(from))?;
-        let like = match rustix::fs::statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(like) => like,
+        let source_stat = match rustix::fs::statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(source_stat) => source_stat,
             // It was removed meanwhile.
             Err(Errno::NOENT) => continue,
             Err(errno) => return Err(FileFailure::of(errno, from)),
         };
-        let deeper =
-            one(dir, &name, &top.to, &name, &like, reply).map_err(|error| failure_of(error, &name))?;
+        let deeper = copy_entry(dir, &name, &top.to, &name, &source_stat, reply)
+            .map_err(|error| failure_of(error, &name))?;
         levels.extend(deeper);
-        if levels.len() > DEPTH {
-            let message = format!("'{}' has more than {DEPTH} directories within each other", shown(from));
+        if levels.len() > MAX_DEPTH {
+            let message = format!("'{}' has more than {MAX_DEPTH} nested directories", shown(from));
             return Err(FileFailure::new(FileErrorKind::Invalid, message));
         }
     }
@@ -78,29 +81,29 @@ fn failure_of(error: CopyError, path: &[u8]) -> FileFailure {
 }
 
 /// Copies one entry. For a directory only the directory itself; the caller then descends into it.
-fn one(
+fn copy_entry(
     from: impl AsFd,
     name: &[u8],
     to: impl AsFd,
     new: &[u8],
-    like: &Stat,
+    source_stat: &Stat,
     reply: &mut ReplyWriter,
 ) -> Result<Option<Level>, CopyError> {
-    match stat::kind(like) {
+    match stat::kind(source_stat) {
         FileKind::Directory => {
             rustix::fs::mkdirat(&to, new, Mode::from_raw_mode(0o700))?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let from = Dir::new(rustix::fs::openat(from, name, flags, Mode::empty())?)?;
             let to = rustix::fs::openat(to, new, flags, Mode::empty())?;
-            return Ok(Some(Level { from, to, like: *like }));
+            return Ok(Some(Level { from, to, source_stat: *source_stat }));
         }
-        FileKind::File => content(from, name, to, new, like, reply)?,
+        FileKind::File => copy_content(from, name, to, new, source_stat, reply)?,
         FileKind::Link => {
             let target = rustix::fs::readlinkat(from, name, Vec::new())?;
             rustix::fs::symlinkat(target.as_c_str(), &to, new)?;
         }
         FileKind::Other => {
-            let kind = FileType::from_raw_mode(like.st_mode);
+            let kind = FileType::from_raw_mode(source_stat.st_mode);
             if !matches!(kind, FileType::Fifo | FileType::Socket) {
                 return Err(CopyError::Device);
             }
@@ -108,7 +111,7 @@ fn one(
                 &to,
                 new,
                 kind,
-                Mode::from_raw_mode(like.st_mode & guest_proto::MODE_BITS),
+                Mode::from_raw_mode(source_stat.st_mode & guest_proto::MODE_BITS),
                 0,
             )?;
         }
@@ -116,12 +119,12 @@ fn one(
     Ok(None)
 }
 
-fn content(
+fn copy_content(
     from: impl AsFd,
     name: &[u8],
     to: impl AsFd,
     new: &[u8],
-    like: &Stat,
+    source_stat: &Stat,
     reply: &mut ReplyWriter,
 ) -> Result<(), CopyError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -145,13 +148,13 @@ fn content(
             done += write_some(&file, &buffer[done..n])?;
         }
     }
-    Ok(set_attributes(&file, like)?)
+    Ok(set_attributes(&file, source_stat)?)
 }
 
-fn set_attributes(to: &OwnedFd, like: &Stat) -> Result<(), Errno> {
-    rustix::fs::fchown(to, Some(Uid::from_raw(like.st_uid)), Some(Gid::from_raw(like.st_gid)))?;
-    rustix::fs::fchmod(to, Mode::from_raw_mode(like.st_mode & guest_proto::MODE_BITS))?;
-    rustix::fs::futimens(to, &times(like.st_mtime, like.st_mtime_nsec as i64))
+fn set_attributes(to: &OwnedFd, source_stat: &Stat) -> Result<(), Errno> {
+    rustix::fs::fchown(to, Some(Uid::from_raw(source_stat.st_uid)), Some(Gid::from_raw(source_stat.st_gid)))?;
+    rustix::fs::fchmod(to, Mode::from_raw_mode(source_stat.st_mode & guest_proto::MODE_BITS))?;
+    rustix::fs::futimens(to, &times(source_stat.st_mtime, source_stat.st_mtime_nsec as i64))
 }
 
 /// Timestamps with this modification time and the current access time.

@@ -1,7 +1,7 @@
-//! Deletes a path, and with `recursive` all below it. Links are deleted, not followed.
+//! Deletes a path, with `recursive` including its content. Links are deleted, not followed.
 //!
-//! If a process keeps making new entries, it gives up and reports that the directory is not empty. What is
-//! deleted before a failure stays deleted.
+//! If a process keeps creating entries, the operation fails because the directory is not empty. Entries deleted
+//! before a failure stay deleted.
 
 use std::os::fd::AsFd;
 
@@ -16,21 +16,22 @@ use super::reply::ReplyWriter;
 use super::stat;
 use super::temporary;
 
-/// Most directories that are open at once. Deeper ones are first moved up.
-const DEPTH: usize = 64;
+/// Limit of open directories. Deeper directories are first moved up.
+const MAX_OPEN_DIRS: usize = 64;
 /// How often a directory that gets new entries is emptied again.
-const TRIES: u32 = 20;
+const MAX_PASSES: u32 = 20;
 
 /// A directory that is being emptied.
 struct Level {
     dir: Dir,
     name: Vec<u8>,
-    tries: u32,
+    passes: u32,
 }
 
 pub fn delete(path: &[u8], recursive: bool, reply: &mut ReplyWriter) -> Result<Tally, FileFailure> {
     let Some((above, name)) = dirs::split(path) else {
-        let message = format!("'{}' is no name of something in a directory, and is not deleted", shown(path));
+        let message =
+            format!("'{}' cannot be deleted: it does not name an entry of a directory", shown(path));
         return Err(FileFailure::new(FileErrorKind::Denied, message));
     };
     let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(path))?;
@@ -47,7 +48,7 @@ pub fn delete(path: &[u8], recursive: bool, reply: &mut ReplyWriter) -> Result<T
     rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {
         Errno::NOTEMPTY | Errno::EXIST => {
             let message = format!(
-                "the directory '{}' is not empty; recursive=true deletes it with all in it",
+                "the directory '{}' is not empty; recursive=true deletes it with its content",
                 shown(path)
             );
             FileFailure::new(FileErrorKind::NotEmpty, message)
@@ -58,7 +59,7 @@ pub fn delete(path: &[u8], recursive: bool, reply: &mut ReplyWriter) -> Result<T
     Ok(tally)
 }
 
-/// Deletes a directory that is known as `name` in `parent`. `path` is for messages.
+/// Deletes the directory `name` of `parent`. `path` is for messages.
 pub fn delete_tree(
     parent: impl AsFd,
     name: &[u8],
@@ -89,7 +90,7 @@ pub fn delete_tree(
                 Err(Errno::NOENT | Errno::ISDIR) => {}
                 Err(errno) => return Err(FileFailure::of(errno, path)),
             }
-        } else if depth < DEPTH {
+        } else if depth < MAX_OPEN_DIRS {
             match open(fd, &entry) {
                 Ok(level) => levels.push(level),
                 // It was replaced; the next pass over its directory handles it.
@@ -97,17 +98,17 @@ pub fn delete_tree(
                 Err(errno) => return Err(FileFailure::of(errno, path)),
             }
         } else {
-            let up = temporary::name_for(&entry).map_err(failure())?;
+            let moved_name = temporary::name_for(&entry).map_err(failure())?;
             let first = levels[0].dir.fd().map_err(failure())?;
-            let fd = levels[DEPTH - 1].dir.fd().map_err(failure())?;
-            rustix::fs::renameat(fd, entry.as_slice(), first, up.as_slice()).map_err(failure())?;
-            // A directory that was made longer is not yet at its end.
-            levels[0].tries = 0;
+            let fd = levels[MAX_OPEN_DIRS - 1].dir.fd().map_err(failure())?;
+            rustix::fs::renameat(fd, entry.as_slice(), first, moved_name.as_slice()).map_err(failure())?;
+            // The first directory got an entry, so it needs another pass.
+            levels[0].passes = 0;
         }
     }
 }
 
-/// Removes a directory that has no more entries, or goes over it again.
+/// Removes a directory without entries; if it got new ones, starts another pass over it.
 fn remove_emptied(
     parent: &impl AsFd,
     levels: &mut Vec<Level>,
@@ -121,8 +122,8 @@ fn remove_emptied(
     match removed {
         Ok(()) => tally.directories += 1,
         Err(Errno::NOENT) => {}
-        Err(Errno::NOTEMPTY | Errno::EXIST) if emptied.tries < TRIES => {
-            emptied.tries += 1;
+        Err(Errno::NOTEMPTY | Errno::EXIST) if emptied.passes < MAX_PASSES => {
+            emptied.passes += 1;
             emptied.dir.rewind();
             levels.push(emptied);
         }
@@ -134,7 +135,7 @@ fn remove_emptied(
 fn open(dir: impl AsFd, name: &[u8]) -> Result<Level, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-    Ok(Level { dir: Dir::new(fd)?, name: name.to_vec(), tries: 0 })
+    Ok(Level { dir: Dir::new(fd)?, name: name.to_vec(), passes: 0 })
 }
 
 fn count(tally: &mut Tally, kind: FileKind) {

@@ -1,4 +1,4 @@
-//! Makes directories and splits paths. Used by all parts of `files` that create something.
+//! Creates directories and splits paths. Used by all parts of `files` that create something.
 
 use guest_proto::{FileErrorKind, FileKind};
 use rustix::fd::OwnedFd;
@@ -20,7 +20,7 @@ pub fn make(path: &[u8], mode: Option<u32>, recursive: bool) -> Result<(), FileF
         Err(Errno::EXIST) if recursive => return expect_directory(path),
         Err(Errno::NOENT) => {
             let message = format!(
-                "there is no directory that '{}' could be in; recursive=true makes those above it",
+                "the parent directory of '{}' does not exist; recursive=true creates it",
                 shown(path)
             );
             return Err(FileFailure::new(FileErrorKind::NotFound, message));
@@ -45,7 +45,7 @@ pub fn make_parents(path: &[u8]) -> Result<(), FileFailure> {
         match rustix::fs::mkdirat(CWD, above, Mode::from_raw_mode(DEFAULT_MODE)) {
             // If it exists and is not a directory, the next component fails.
             Ok(()) | Err(Errno::EXIST) => {}
-            // A file system that takes no directories may still have this one.
+            // The directory may exist in a file system that refuses new ones.
             Err(errno @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => {
                 expect_directory(above).map_err(|_| FileFailure::of(errno, above))?;
             }
@@ -60,7 +60,7 @@ fn expect_directory(path: &[u8]) -> Result<(), FileFailure> {
     if stat::kind(&found) == FileKind::Directory { Ok(()) } else { Err(FileFailure::of(Errno::EXIST, path)) }
 }
 
-/// Opens a directory as the base of names.
+/// Opens a directory as the base of relative paths.
 pub fn open(path: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
@@ -80,7 +80,7 @@ pub fn split_or_fail(path: &[u8]) -> Result<(&[u8], &[u8]), FileFailure> {
     split(path).ok_or_else(|| {
         FileFailure::new(
             FileErrorKind::Invalid,
-            format!("'{}' ends in no name that could be put there", shown(path)),
+            format!("'{}' does not end in the name of an entry", shown(path)),
         )
     })
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_come_apart() {
+    fn paths_are_split() {
         for (path, expected) in [
             ("/a", Some(("/", "a"))),
             ("/a/b", Some(("/a/", "b"))),

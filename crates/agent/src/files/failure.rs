@@ -1,10 +1,10 @@
-//! Errors of file operations, with messages for the client. Made everywhere in `files`, reported by its entry point.
+//! Errors of file operations, with messages for the client. Reported by the entry point of `files`.
 
 use guest_proto::FileErrorKind;
 use rustix::io::Errno;
 
 /// Characters of a path that a message shows.
-const SHOWN: usize = 512;
+const MAX_CHARS: usize = 512;
 
 /// Why an operation failed.
 #[derive(Debug)]
@@ -27,24 +27,25 @@ impl FileFailure {
         let path = shown(path);
         let (kind, message) = match errno {
             Errno::NOENT => (FileErrorKind::NotFound, format!("there is no '{path}'")),
-            Errno::EXIST => (FileErrorKind::Exists, format!("there is a '{path}' already")),
+            Errno::EXIST => (FileErrorKind::Exists, format!("'{path}' exists already")),
             Errno::ISDIR => (FileErrorKind::NotAFile, format!("'{path}' is a directory")),
-            Errno::NXIO | Errno::NODEV => (FileErrorKind::NotAFile, format!("'{path}' is no file")),
+            Errno::NXIO | Errno::NODEV => (FileErrorKind::NotAFile, format!("'{path}' is not a file")),
             Errno::NOTDIR => (
                 FileErrorKind::NotADirectory,
-                format!("'{path}' is no directory, or leads through what is none"),
+                format!("'{path}' is not a directory, or has a component that is not one"),
             ),
             Errno::NOTEMPTY => (FileErrorKind::NotEmpty, format!("the directory '{path}' is not empty")),
             Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY => (
                 FileErrorKind::Denied,
-                format!("the sandbox does not permit this with '{path}': {}", text(errno)),
+                format!("the sandbox does not permit this operation on '{path}': {}", text(errno)),
             ),
             Errno::NOSPC | Errno::DQUOT => {
-                (FileErrorKind::DiskFull, format!("the sandbox's disk has no room left for '{path}'"))
+                (FileErrorKind::DiskFull, format!("the sandbox's disk has no space left for '{path}'"))
             }
-            Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL | Errno::FBIG => {
-                (FileErrorKind::Invalid, format!("this cannot be done with '{path}': {}", text(errno)))
-            }
+            Errno::LOOP | Errno::NAMETOOLONG | Errno::INVAL | Errno::FBIG => (
+                FileErrorKind::Invalid,
+                format!("the operation on '{path}' is not possible: {}", text(errno)),
+            ),
             _ => (FileErrorKind::Failed, format!("'{path}': {}", text(errno))),
         };
         Self::Reported { kind, message }
@@ -59,8 +60,8 @@ impl FileFailure {
 /// A path for a message: short, printable, in UTF-8.
 pub fn shown(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
-    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() {
+    let mut shown: String = text.chars().take(MAX_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MAX_CHARS).is_some() {
         shown.push('…');
     }
     shown

@@ -1,11 +1,11 @@
-//! The 512 bytes in front of every entry of a tar archive, written as ustar with pax records and read as ustar, pax or GNU. Used by
-//! `pack` and `archive`. Pure.
+//! The 512-byte header of a tar entry, written as ustar with pax records and read as ustar, pax or GNU. Used by
+//! `pack` and `archive`.
 
-/// Everything in an archive is a multiple of this.
+/// Headers, and contents with their padding, are multiples of this.
 pub const BLOCK: usize = 512;
-/// What the fields of ustar hold.
-const NAME: usize = 100;
-const MOST_OCTAL: u64 = 0o77_777_777_777;
+/// Limits of the fields of ustar.
+const NAME_BYTES: usize = 100;
+const MAX_OCTAL: u64 = 0o77_777_777_777;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 /// An entry, without its content.
@@ -18,7 +18,7 @@ pub struct Header {
     pub mode: u32,
     pub size: u64,
     pub modified_s: i64,
-    /// The fraction of the time, which only pax records have.
+    /// The fraction of the modification time, which only pax records have.
     pub modified_ns: i64,
 }
 
@@ -27,42 +27,42 @@ pub fn padding(size: u64) -> usize {
     ((BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64) as usize
 }
 
-/// Appends a header, with what it cannot hold in a pax entry before it.
+/// Appends a header. Values that it cannot hold are in a pax entry before it.
 pub fn encode(header: &Header, out: &mut Vec<u8>) {
     let mut records = Vec::new();
-    if header.name.len() > NAME {
+    if header.name.len() > NAME_BYTES {
         record(&mut records, "path", &header.name);
     }
-    if header.link.len() > NAME {
+    if header.link.len() > NAME_BYTES {
         record(&mut records, "linkpath", &header.link);
     }
-    if header.size > MOST_OCTAL {
+    if header.size > MAX_OCTAL {
         record(&mut records, "size", header.size.to_string().as_bytes());
     }
-    let plain_time = u64::try_from(header.modified_s).ok().filter(|time| *time <= MOST_OCTAL);
+    let plain_time = u64::try_from(header.modified_s).ok().filter(|time| *time <= MAX_OCTAL);
     if plain_time.is_none() || !records.is_empty() {
-        // Readers that see records expect the whole time there.
+        // Readers of pax records expect the time there.
         record(&mut records, "mtime", time(header.modified_s, header.modified_ns).as_bytes());
         block(b'x', b"pax", &[], 0o644, records.len() as u64, 0, out);
         let end = padding(records.len() as u64);
         out.extend_from_slice(&records);
         out.resize(out.len() + end, 0);
     }
-    let size = if header.size > MOST_OCTAL { 0 } else { header.size };
+    let size = if header.size > MAX_OCTAL { 0 } else { header.size };
     block(header.kind, &header.name, &header.link, header.mode, size, plain_time.unwrap_or(0), out);
 }
 
 fn block(kind: u8, name: &[u8], link: &[u8], mode: u32, size: u64, modified: u64, out: &mut Vec<u8>) {
     let mut block = [0u8; BLOCK];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &name[..name.len().min(NAME)]);
+    put(0, &name[..name.len().min(NAME_BYTES)]);
     put(100, format!("{mode:07o}").as_bytes());
     put(108, b"0000000\x000000000");
     put(124, format!("{size:011o}").as_bytes());
     put(136, format!("{modified:011o}").as_bytes());
     put(148, b"        ");
     put(156, &[kind]);
-    put(157, &link[..link.len().min(NAME)]);
+    put(157, &link[..link.len().min(NAME_BYTES)]);
     put(257, b"ustar\x0000");
     put(265, b"root");
     put(297, b"root");
@@ -71,7 +71,7 @@ fn block(kind: u8, name: &[u8], link: &[u8], mode: u32, size: u64, modified: u64
     out.extend_from_slice(&block);
 }
 
-/// Before 1970 the nanoseconds of the kernel count forward, and those of a record back.
+/// The time of a record. Before 1970 the kernel's nanoseconds count forwards, and the fraction of a record backwards.
 fn time(seconds: i64, nanoseconds: i64) -> String {
     match (seconds, nanoseconds) {
         (seconds, 0) => seconds.to_string(),
@@ -103,8 +103,8 @@ pub fn decode(block: &[u8; BLOCK]) -> Option<Header> {
     if sum != stored {
         return None;
     }
-    let mut name = text(&block[..NAME]).to_vec();
-    // GNU keeps other things where ustar has the beginning of a long name.
+    let mut name = text(&block[..NAME_BYTES]).to_vec();
+    // GNU uses the field that holds the prefix of a long name in ustar for other values.
     if block[257..263] == *b"ustar\0" {
         let prefix = text(&block[345..500]);
         if !prefix.is_empty() {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_comes_back() {
+    fn a_header_round_trips() {
         let header = Header {
             kind: b'2',
             name: b"a/\xff b".to_vec(),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ustar_cannot_hold_is_in_records() {
+    fn values_beyond_ustar_are_in_pax_records() {
         let name = [b"d/".as_slice(), &[b'n'; 150]].concat();
         let header =
             Header { kind: b'0', name: name.clone(), size: 1 << 40, modified_s: -5, ..Header::default() };

@@ -1,7 +1,7 @@
 //! Lists a page of a directory, in memory that does not grow with the directory.
 //!
-//! A directory of at most [`SORTED`] entries is listed by name; a larger one in its own order, which stays the same while it does
-//! not change.
+//! A directory of at most [`MAX_SORTED`] entries is listed by name; a larger one in the order of the file system,
+//! which is stable while the directory does not change.
 
 use guest_proto::FileReply;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
@@ -11,7 +11,7 @@ use super::failure::FileFailure;
 use super::reply::ReplyWriter;
 use super::stat;
 
-const SORTED: usize = 10_000;
+const MAX_SORTED: usize = 10_000;
 
 pub fn list(path: &[u8], offset: u64, limit: u32, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -21,13 +21,13 @@ pub fn list(path: &[u8], offset: u64, limit: u32, reply: &mut ReplyWriter) -> Re
     let mut total: u64 = 0;
     while let Some(name) = next_name(&mut dir).map_err(FileFailure::with(path))? {
         total += 1;
-        if names.len() < SORTED {
+        if names.len() < MAX_SORTED {
             names.push(name);
         }
         reply.step()?;
     }
     let skip = usize::try_from(offset).unwrap_or(usize::MAX);
-    if total <= SORTED as u64 {
+    if total <= MAX_SORTED as u64 {
         names.sort_unstable();
         names.drain(..skip.min(names.len()));
         names.truncate(limit as usize);
@@ -72,9 +72,9 @@ fn entry(dir: &Dir, path: &[u8], name: &[u8], reply: &mut ReplyWriter) -> Result
     let fd = dir.fd().map_err(FileFailure::with(path))?;
     let found = match rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => found,
-        // It is gone, or may not be read.
+        // The entry was deleted, or may not be read.
         Err(_) => return Ok(()),
     };
     let target = stat::target_of(fd, name, &found);
-    reply.send(&FileReply::Entry { name, stat: stat::described(&found, target.as_deref()) })
+    reply.send(&FileReply::Entry { name, stat: stat::to_wire(&found, target.as_deref()) })
 }

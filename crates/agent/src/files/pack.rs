@@ -1,5 +1,5 @@
-//! A directory as a tar archive: files, directories and links, with names below the directory. Devices, fifos and sockets are left
-//! out, and so is what is mounted below it.
+//! Packs a directory as a tar archive: files, directories and links, with names relative to the directory. Devices,
+//! fifos, sockets and the content of mount points are left out.
 //!
 //! Each file has the length that it had when it was opened: one that grows is cut, one that shrinks is padded with
 //! zeroes. Entries removed meanwhile are left out. After the first byte a failure truncates the archive, which readers detect.
@@ -15,8 +15,8 @@ use super::list::next_name;
 use super::reply::ReplyWriter;
 use super::stat;
 
-/// Directories within directories, each of which is held open.
-const DEPTH: usize = 512;
+/// Limit of nested directories, all of which are open.
+const MAX_DEPTH: usize = 512;
 const PIECE: usize = 256 * 1024;
 
 /// A directory that is being read.
@@ -51,26 +51,26 @@ pub fn pack(path: &[u8], reply: &mut ReplyWriter) -> Result<(), FileFailure> {
             FileKind::File => file(dir, &entry, &name, &mut buffer, reply)?,
             FileKind::Link => {
                 if let Some(target) = stat::target_of(dir, entry.as_slice(), &found) {
-                    head(b'2', &name, &target, 0, &found, reply)?;
+                    send_header(b'2', &name, &target, 0, &found, reply)?;
                 }
             }
             FileKind::Directory if found.st_dev == disk => {
                 name.push(b'/');
-                head(b'5', &name, &[], 0, &found, reply)?;
-                if levels.len() >= DEPTH {
+                send_header(b'5', &name, &[], 0, &found, reply)?;
+                if levels.len() >= MAX_DEPTH {
                     return Err(FileFailure::Unreportable);
                 }
                 let length = name.len();
                 match levels.last().and_then(|top| open(top.dir.fd().ok()?, &entry)) {
                     Some(dir) => levels.push(Level { dir, length }),
-                    // It has become something else.
+                    // The entry was replaced.
                     None => continue,
                 }
             }
             FileKind::Directory | FileKind::Other => {}
         }
     }
-    // Two blocks of zeroes are the end.
+    // Two blocks of zeroes end an archive.
     reply.bytes(&[0; 2 * BLOCK])
 }
 
@@ -79,7 +79,7 @@ fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Dir> {
     Dir::new(rustix::fs::openat(dir, name, flags, Mode::empty()).ok()?).ok()
 }
 
-fn head(
+fn send_header(
     kind: u8,
     name: &[u8],
     link: &[u8],
@@ -119,7 +119,7 @@ fn file(
         return Ok(());
     }
     let size = stat::size(&found);
-    head(b'0', name, &[], size, &found, reply)?;
+    send_header(b'0', name, &[], size, &found, reply)?;
     let mut left = size;
     while left > 0 {
         let room = usize::try_from(left).unwrap_or(PIECE).min(PIECE);

@@ -1,7 +1,7 @@
 //! Reads a file's content, or a range of it.
 //!
-//! The announced length is the file's size when it is opened. Where the size is unknown (files of `/proc` have 0), its beginning is read
-//! first; if the file is longer, no length is announced.
+//! The announced length is the file's size when it is opened. If the size is unknown (files of `/proc` have 0), the
+//! first bytes are read before the announcement; if the file is longer, no length is announced.
 
 use guest_proto::{FileErrorKind, FileKind, FileReply};
 use rustix::fd::OwnedFd;
@@ -14,7 +14,7 @@ use super::stat;
 
 const PIECE: usize = 256 * 1024;
 
-/// Which bytes.
+/// The bytes to read.
 #[derive(Debug, Clone, Copy)]
 pub struct Range {
     pub offset: u64,
@@ -28,29 +28,29 @@ pub fn read(path: &[u8], range: Range, reply: &mut ReplyWriter) -> Result<(), Fi
     let found = rustix::fs::fstat(&file).map_err(FileFailure::with(path))?;
     let size = stat::size(&found);
     let begin = if range.from_end { size.saturating_sub(range.offset) } else { range.offset };
-    let asked = range.length.unwrap_or(u64::MAX);
-    let most = if size > 0 { asked.min(size.saturating_sub(begin)) } else { asked };
+    let requested = range.length.unwrap_or(u64::MAX);
+    let expected = if size > 0 { requested.min(size.saturating_sub(begin)) } else { requested };
     let mut buffer = vec![0; PIECE];
-    let room = usize::try_from(most).unwrap_or(PIECE).min(PIECE);
+    let room = usize::try_from(expected).unwrap_or(PIECE).min(PIECE);
     let first = fill(&file, &mut buffer[..room], begin).map_err(FileFailure::with(path))?;
     let is_end = first < room;
-    if begin > 0 && first == 0 && asked > 0 {
-        let message = format!("'{}' has {size} bytes; the range begins behind them", shown(path));
+    if begin > 0 && first == 0 && requested > 0 {
+        let message = format!("'{}' has {size} bytes; the range begins after its end", shown(path));
         return Err(FileFailure::new(FileErrorKind::Range, message));
     }
-    let mut described = stat::described(&found, None);
+    let mut wire_stat = stat::to_wire(&found, None);
     let length = if is_end {
-        described.size = begin + first as u64;
+        wire_stat.size = begin + first as u64;
         Some(first as u64)
-    } else if size > 0 || first as u64 == most {
-        Some(most)
+    } else if size > 0 || first as u64 == expected {
+        Some(expected)
     } else {
         None
     };
-    reply.send(&FileReply::Content { stat: described, offset: begin, length })?;
+    reply.send(&FileReply::Content { stat: wire_stat, offset: begin, length })?;
     reply.bytes(&buffer[..first])?;
     let mut at = begin + first as u64;
-    let mut left = if is_end { 0 } else { most - first as u64 };
+    let mut left = if is_end { 0 } else { expected - first as u64 };
     while left > 0 {
         let room = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
         // After the announced length an error cannot be reported; the reader sees that bytes are missing.
@@ -72,13 +72,13 @@ fn open(path: &[u8]) -> Result<OwnedFd, FileFailure> {
     expect_file(stat::kind(&found), path)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(FileFailure::with(path))?;
-    // It may have become something else in between.
+    // The file may have been replaced before the open.
     let found = rustix::fs::fstat(&file).map_err(FileFailure::with(path))?;
     expect_file(stat::kind(&found), path)?;
     Ok(file)
 }
 
-/// Fails with a message about what it is, unless it is a regular file.
+/// Fails unless it is a regular file, with its type in the message.
 pub fn expect_file(kind: FileKind, path: &[u8]) -> Result<(), FileFailure> {
     let is = match kind {
         FileKind::File => return Ok(()),
@@ -89,16 +89,16 @@ pub fn expect_file(kind: FileKind, path: &[u8]) -> Result<(), FileFailure> {
     Err(FileFailure::new(FileErrorKind::NotAFile, format!("'{}' is {is}, not a file", shown(path))))
 }
 
-/// Reads until there is no room, or no more.
+/// Reads until the buffer is full or the file ends.
 fn fill(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
-    let mut have = 0;
-    while have < buffer.len() {
-        match rustix::io::pread(file, &mut buffer[have..], offset + have as u64) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match rustix::io::pread(file, &mut buffer[filled..], offset + filled as u64) {
             Ok(0) => break,
-            Ok(n) => have += n,
+            Ok(n) => filled += n,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
     }
-    Ok(have)
+    Ok(filled)
 }

@@ -1,6 +1,6 @@
-//! Moves a file, a link or a whole directory to another name. Within one file system that is one step; between two, and where the
-//! file system cannot rename a directory of its lower layer, it is copied beside its place, put there in one step, and then
-//! deleted where it was. Before anything is replaced, a rename of the original tests that it can be deleted.
+//! Moves a file, a link or a directory. Within one file system this is one rename. Between two, and for directories
+//! of the lower layer of an overlay, the source is copied to a temporary name beside the target, the copy is renamed,
+//! and the source is deleted. Before the target is replaced, a rename of the source tests that it can be deleted.
 
 use guest_proto::FileErrorKind;
 use rustix::fs::{AtFlags, CWD, RenameFlags};
@@ -21,50 +21,50 @@ pub fn relocate(from: &[u8], to: &[u8], overwrite: bool, reply: &mut ReplyWriter
         Ok(()) => return Ok(()),
         Err(Errno::XDEV) => {}
         Err(Errno::NOENT) => {
-            let message = format!("there is no directory that '{}' could be in", shown(to));
+            let message = format!("the parent directory of '{}' does not exist", shown(to));
             return Err(FileFailure::new(FileErrorKind::NotFound, message));
         }
         Err(Errno::INVAL) => return Err(FileFailure::of(Errno::INVAL, to)),
         Err(errno) => return Err(FileFailure::of(errno, to)),
     }
-    let beside = temporary::name_for(name).map_err(FileFailure::with(to))?;
-    let beside = [above, &beside].concat();
-    let put = || rename(&beside, to, overwrite).map_err(FileFailure::with(to));
-    let moved = copy::copy(from, &beside, reply).and_then(|()| taken(from, put, reply));
+    let copy_path = temporary::name_for(name).map_err(FileFailure::with(to))?;
+    let copy_path = [above, &copy_path].concat();
+    let commit = || rename(&copy_path, to, overwrite).map_err(FileFailure::with(to));
+    let moved = copy::copy(from, &copy_path, reply).and_then(|()| replace_and_delete(from, commit, reply));
     if moved.is_err() {
         // The failure is reported; leftovers have a temporary name.
-        let _ = delete::delete(&beside, true, reply);
+        let _ = delete::delete(&copy_path, true, reply);
     }
     moved
 }
 
-/// Puts the copy in place and deletes the original, or changes nothing.
-fn taken(
+/// Renames the copy to the target and deletes the source. If one of them is not possible, the source stays.
+fn replace_and_delete(
     from: &[u8],
-    put: impl FnOnce() -> Result<(), FileFailure>,
+    commit: impl FnOnce() -> Result<(), FileFailure>,
     reply: &mut ReplyWriter,
 ) -> Result<(), FileFailure> {
     let (above, name) = dirs::split_or_fail(from)?;
-    let aside = [above, &temporary::name_for(name).map_err(FileFailure::with(from))?].concat();
-    match rustix::fs::rename(from, &*aside) {
+    let renamed = [above, &temporary::name_for(name).map_err(FileFailure::with(from))?].concat();
+    match rustix::fs::rename(from, &*renamed) {
         Ok(()) => {}
         // A directory of the lower layer: it cannot be renamed, and can be deleted.
         Err(Errno::XDEV) => {
-            put()?;
+            commit()?;
             return delete::delete(from, true, reply).map(drop);
         }
-        // The source exists: the directory takes no names, like those of `/proc`.
+        // The source exists, so its directory refuses new names, like those of `/proc`.
         Err(Errno::NOENT) => return Err(FileFailure::of(Errno::PERM, from)),
         Err(errno) => return Err(FileFailure::of(errno, from)),
     }
-    let put = put();
-    let done = match put {
-        Ok(()) => delete::delete(&aside, true, reply).map(drop),
+    let commit = commit();
+    let done = match commit {
+        Ok(()) => delete::delete(&renamed, true, reply).map(drop),
         Err(failure) => Err(failure),
     };
     if done.is_err() {
-        // What is left of it is found where it was.
-        let _ = rename(&aside, from, false);
+        // Restore the name of the source, even if it is deleted in part.
+        let _ = rename(&renamed, from, false);
     }
     done
 }
@@ -74,7 +74,7 @@ fn rename(from: &[u8], to: &[u8], overwrite: bool) -> Result<(), Errno> {
         return rustix::fs::rename(from, to);
     }
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Kernels and file systems that cannot do it in one step.
+        // Kernels and file systems without `RENAME_NOREPLACE`.
         Err(Errno::INVAL | Errno::NOSYS) => match rustix::fs::statat(CWD, to, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Err(Errno::EXIST),
             Err(Errno::NOENT) => rustix::fs::rename(from, to),

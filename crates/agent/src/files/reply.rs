@@ -1,6 +1,6 @@
 //! Writes the replies of a file operation to descriptor 1. Used by all of `files`.
 //!
-//! A slow reader blocks the operation; one that has gone ends it ([`FileFailure::Unreportable`]).
+//! A slow reader blocks the operation; a closed pipe ends it ([`FileFailure::Unreportable`]).
 
 use std::time::{Duration, Instant};
 
@@ -18,20 +18,22 @@ const STEPS: u32 = 256;
 
 /// The output of a file operation.
 pub struct ReplyWriter {
-    waiting: Vec<u8>,
-    said: Instant,
+    buffer: Vec<u8>,
+    last_write: Instant,
     steps: u32,
 }
 
 impl ReplyWriter {
     pub fn new() -> Self {
-        Self { waiting: Vec::new(), said: Instant::now(), steps: 0 }
+        Self { buffer: Vec::new(), last_write: Instant::now(), steps: 0 }
     }
 
     /// Buffers a reply.
     pub fn send(&mut self, message: &FileReply<'_>) -> Result<(), FileFailure> {
-        let put = guest_proto::encode_reply(message, &mut self.waiting);
-        put.map_err(|error| FileFailure::new(FileErrorKind::Failed, format!("an answer: {error}")))?;
+        let put = guest_proto::encode_reply(message, &mut self.buffer);
+        put.map_err(|error| {
+            FileFailure::new(FileErrorKind::Failed, format!("cannot encode a reply: {error}"))
+        })?;
         self.flush_if_full()
     }
 
@@ -41,14 +43,14 @@ impl ReplyWriter {
             self.flush()?;
             return self.write(bytes);
         }
-        self.waiting.extend_from_slice(bytes);
+        self.buffer.extend_from_slice(bytes);
         self.flush_if_full()
     }
 
     /// Reports progress if it is time; called after each step of long work.
     pub fn step(&mut self) -> Result<(), FileFailure> {
         self.steps += 1;
-        if self.steps.is_multiple_of(STEPS) && self.said.elapsed() >= WORKING_EVERY {
+        if self.steps.is_multiple_of(STEPS) && self.last_write.elapsed() >= WORKING_EVERY {
             self.send(&FileReply::Working)?;
             self.flush()?;
         }
@@ -62,19 +64,19 @@ impl ReplyWriter {
     }
 
     pub fn flush(&mut self) -> Result<(), FileFailure> {
-        let waiting = std::mem::take(&mut self.waiting);
-        self.write(&waiting)?;
-        self.waiting = waiting;
-        self.waiting.clear();
+        let buffer = std::mem::take(&mut self.buffer);
+        self.write(&buffer)?;
+        self.buffer = buffer;
+        self.buffer.clear();
         Ok(())
     }
 
     fn flush_if_full(&mut self) -> Result<(), FileFailure> {
-        if self.waiting.len() >= FULL { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= FULL { self.flush() } else { Ok(()) }
     }
 
     fn write(&mut self, mut bytes: &[u8]) -> Result<(), FileFailure> {
-        self.said = Instant::now();
+        self.last_write = Instant::now();
         while !bytes.is_empty() {
             match rustix::io::write(rustix::stdio::stdout(), bytes) {
                 Ok(n) => bytes = &bytes[n..],

@@ -1,4 +1,4 @@
-//! Describes what is at a path. Used by all of `files`.
+//! File metadata in the form of the protocol. Used by all of `files`.
 
 use std::os::fd::AsFd;
 
@@ -9,16 +9,16 @@ use rustix::path::Arg;
 use super::failure::FileFailure;
 use super::reply::ReplyWriter;
 
-/// Sends a description of what is at a path.
+/// Sends the metadata of a path.
 pub fn send(path: &[u8], follow: bool, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let stat = rustix::fs::statat(CWD, path, flags).map_err(FileFailure::with(path))?;
     let target = target_of(CWD, path, &stat);
-    reply.send(&FileReply::Stat(described(&stat, target.as_deref())))
+    reply.send(&FileReply::Stat(to_wire(&stat, target.as_deref())))
 }
 
 /// Converts to the type of the protocol.
-pub fn described<'a>(stat: &Stat, target: Option<&'a [u8]>) -> FileStat<'a> {
+pub fn to_wire<'a>(stat: &Stat, target: Option<&'a [u8]>) -> FileStat<'a> {
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
     FileStat {
         kind: kind(stat),

@@ -9,32 +9,32 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
-/// Most bytes of the target's name in it.
+/// Limit of the bytes of the target's name in a temporary name.
 const NAME_BYTES: usize = 200;
 
-/// What is at a temporary name.
+/// A file with a temporary name.
 pub struct Temporary<'a> {
     dir: BorrowedFd<'a>,
     pub name: Vec<u8>,
-    is_kept: bool,
+    is_renamed: bool,
 }
 
 impl<'a> Temporary<'a> {
     /// A new temporary name for `name`.
     pub fn new(dir: &'a impl AsFd, name: &[u8]) -> Result<Self, Errno> {
-        Ok(Self { dir: dir.as_fd(), name: name_for(name)?, is_kept: false })
+        Ok(Self { dir: dir.as_fd(), name: name_for(name)?, is_renamed: false })
     }
 
-    /// It was renamed to its target.
-    pub fn keep(&mut self) {
-        self.is_kept = true;
+    /// Records that the file was renamed to its target.
+    pub fn mark_renamed(&mut self) {
+        self.is_renamed = true;
     }
 }
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        if !self.is_kept {
-            // It may never have been made.
+        if !self.is_renamed {
+            // Fails if the file was not created.
             let _ = rustix::fs::unlinkat(self.dir, self.name.as_slice(), AtFlags::empty());
         }
     }

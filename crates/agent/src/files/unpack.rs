@@ -1,10 +1,10 @@
-//! Unpacks a tar archive below a directory, and nowhere else.
+//! Unpacks a tar archive; nothing is written outside the target directory.
 //!
-//! Each entry's directories are opened one from the other, never through a link, so that neither links of the archive nor links that are
-//! there, nor ones that are made meanwhile, lead out. `..` is refused, a leading `/` is removed. Devices, fifos and
-//! sockets are counted as skipped. Everything belongs to root.
+//! The directories of an entry are opened one by one without following links, so that no link leads out: neither one
+//! of the archive, nor one that exists or is created meanwhile. `..` is refused, a leading `/` is removed. Devices,
+//! fifos and sockets are counted as skipped. Everything belongs to root.
 //!
-//! Entries unpacked before a failure stay; the current file does not.
+//! Entries unpacked before a failure stay; the incomplete file is deleted.
 
 use guest_proto::{FileErrorKind, Tally};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,34 +19,35 @@ use super::header::Header;
 use super::upload::Upload;
 use super::write::write_some;
 
-/// Directories within directories, each of which is held open.
-const DEPTH: usize = 512;
+/// Limit of nested directories, all of which are open.
+const MAX_DEPTH: usize = 512;
 
 /// The target of an archive.
-struct Place {
+struct Target {
     root: OwnedFd,
-    /// The directory of the last entry, with those above it: entries come in the order of a tree.
+    /// The directory of the last entry and its parents. Archives are usually ordered as a tree, so the next entry
+    /// needs most of them.
     open: Vec<(Vec<u8>, OwnedFd)>,
 }
 
 pub fn unpack(path: &[u8], upload: &mut Upload) -> Result<Tally, FileFailure> {
     dirs::make(path, None, true).or_else(|failure| {
-        // `/`, reply, which is there and cannot be made.
+        // `/` exists and cannot be created.
         dirs::open(path).map(drop).map_err(|_| failure)
     })?;
     let root = dirs::open(path).map_err(FileFailure::with(path))?;
-    let mut place = Place { root, open: Vec::new() };
+    let mut target = Target { root, open: Vec::new() };
     let mut archive = Archive::new(upload);
     let mut tally = Tally::default();
     // Modes are those of the archive.
     rustix::process::umask(Mode::empty());
     while let Some(header) = archive.next()? {
-        place.put(&header, &mut archive, &mut tally)?;
+        target.put(&header, &mut archive, &mut tally)?;
     }
     Ok(tally)
 }
 
-impl Place {
+impl Target {
     fn put(
         &mut self,
         header: &Header,
@@ -55,7 +56,7 @@ impl Place {
     ) -> Result<(), FileFailure> {
         let parts = parts(&header.name)?;
         let Some((name, above)) = parts.split_last() else {
-            // The directory itself, which is there and stays as it is.
+            // The target directory itself, which is not changed.
             return Ok(());
         };
         let is_file = matches!(header.kind, b'0' | 0 | b'7');
@@ -74,7 +75,7 @@ impl Place {
             b'2' => {
                 let dir = self.enter(above, header)?;
                 let make = || rustix::fs::symlinkat(header.link.as_slice(), dir, *name);
-                in_its_place(dir, name, make).map_err(FileFailure::with(&header.name))?;
+                replace(dir, name, make).map_err(FileFailure::with(&header.name))?;
                 tally.links += 1;
                 Ok(())
             }
@@ -89,7 +90,7 @@ impl Place {
             }
             kind => {
                 let message = format!(
-                    "the archive's entry '{}' is of the kind '{}', which is not known here",
+                    "the archive's entry '{}' has the type '{}', which is not supported",
                     shown(&header.name),
                     char::from(kind).escape_debug()
                 );
@@ -116,18 +117,18 @@ impl Place {
         let dir = self.enter(above, header)?;
         let make = || rustix::fs::linkat(&from, *target_name, dir, name, AtFlags::empty());
         if target == parts(&header.name)? {
-            // To itself: to be there is all that it can be.
+            // A link to itself: nothing to do if it exists.
             return match make() {
                 Ok(()) | Err(Errno::EXIST) => Ok(()),
                 Err(errno) => Err(FileFailure::of(errno, &header.name)),
             };
         }
-        in_its_place(dir, name, make).map_err(FileFailure::with(&header.name))
+        replace(dir, name, make).map_err(FileFailure::with(&header.name))
     }
 
-    /// Opens the directory with these names below the root, and makes missing ones.
+    /// Opens the directory with these names below the root, and creates missing ones.
     fn enter(&mut self, names: &[&[u8]], header: &Header) -> Result<BorrowedFd<'_>, FileFailure> {
-        if names.len() > DEPTH {
+        if names.len() > MAX_DEPTH {
             let message = format!("the archive's entry '{}' is too deep", shown(&header.name));
             return Err(FileFailure::new(FileErrorKind::Invalid, message));
         }
@@ -164,12 +165,8 @@ fn failure_of(errno: Errno, header: &Header) -> FileFailure {
     FileFailure::of(errno, &header.name)
 }
 
-/// Makes something under a name and replaces what has that name, unless it is a directory that is not empty.
-fn in_its_place<T>(
-    dir: BorrowedFd<'_>,
-    name: &[u8],
-    make: impl Fn() -> Result<T, Errno>,
-) -> Result<T, Errno> {
+/// Creates an entry. An existing one is deleted first, unless it is a directory that is not empty.
+fn replace<T>(dir: BorrowedFd<'_>, name: &[u8], make: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     match make() {
         Err(Errno::EXIST) => {
             match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
@@ -179,7 +176,7 @@ fn in_its_place<T>(
             }
             make()
         }
-        made => made,
+        done => done,
     }
 }
 
@@ -192,14 +189,14 @@ fn file(
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(header.mode);
     let failure = || FileFailure::with(&header.name);
-    let file = in_its_place(dir, name, || rustix::fs::openat(dir, name, flags, mode)).map_err(failure())?;
+    let file = replace(dir, name, || rustix::fs::openat(dir, name, flags, mode)).map_err(failure())?;
     let filled = fill(&file, header, archive);
     if filled.is_err() {
         // Do not leave a partial file.
         let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
         return filled;
     }
-    // Not every file system stores every time.
+    // Not every file system can store every time.
     let _ = rustix::fs::futimens(&file, &times(header.modified_s, header.modified_ns));
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! Reads an upload from descriptor 0, in the pieces of the protocol. Used by `write` and `archive`.
 //!
-//! An end of the pipe before the last piece means that the sender has gone: the operation fails.
+//! If the pipe ends before the last piece, the sender has disconnected, and the operation fails.
 
 use guest_proto::{FileErrorKind, MAX_PIECE};
 use rustix::io::Errno;
 
 use super::failure::FileFailure;
 
-const ROOM: usize = 256 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
 const PREFIX: usize = 4;
 
 /// The upload of a file operation.
@@ -22,7 +22,7 @@ pub struct Upload {
 
 impl Upload {
     pub fn new() -> Self {
-        Self { buffer: vec![0; ROOM], start: 0, end: 0, left: 0, is_over: false }
+        Self { buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, left: 0, is_over: false }
     }
 
     /// The available bytes, at least one; empty at the end of the upload.
@@ -37,14 +37,17 @@ impl Upload {
             self.left = u32::from_le_bytes(length) as usize;
             self.is_over = self.left == 0;
             if self.left > MAX_PIECE {
-                return Err(FileFailure::new(FileErrorKind::Failed, "a piece is longer than it may be"));
+                return Err(FileFailure::new(
+                    FileErrorKind::Failed,
+                    "a piece of the upload is longer than allowed",
+                ));
             }
         }
         if self.left > 0 && self.start == self.end {
             self.read()?;
         }
-        let there = self.left.min(self.end - self.start);
-        Ok(&self.buffer[self.start..self.start + there])
+        let available = self.left.min(self.end - self.start);
+        Ok(&self.buffer[self.start..self.start + available])
     }
 
     /// Marks this many bytes as read.

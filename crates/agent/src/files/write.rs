@@ -1,4 +1,4 @@
-//! Replaces a file by an upload in one step: the old file stays until the last byte has arrived.
+//! Replaces a file by an upload, atomically: the old file stays until the last byte has arrived.
 
 use guest_proto::{FileErrorKind, FileKind};
 use rustix::fd::OwnedFd;
@@ -20,21 +20,20 @@ const MAX_LINKS: usize = 40;
 /// exist yet.
 pub fn write(path: &[u8], mode: Option<u32>, parents: bool, upload: &mut Upload) -> Result<(), FileFailure> {
     if path.ends_with(b"/") {
-        let message =
-            format!("'{}' names a directory, as it ends in a slash; a file is written", shown(path));
+        let message = format!("'{}' ends in a slash, which names a directory, not a file", shown(path));
         return Err(FileFailure::new(FileErrorKind::NotAFile, message));
     }
     let path = follow(path)?;
-    let (above, name) = dirs::split_or_fail(&path)?;
+    let (dir_path, name) = dirs::split_or_fail(&path)?;
     if parents {
         dirs::make_parents(&path)?;
     }
-    let dir = dirs::open(above).map_err(|errno| no_parent(errno, above, parents))?;
+    let dir = dirs::open(dir_path).map_err(|errno| no_parent(errno, dir_path, parents))?;
     let old = old_file(&dir, name, &path)?;
     let mut temporary = Temporary::new(&dir, name).map_err(FileFailure::with(&path))?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = rustix::fs::openat(&dir, temporary.name.as_slice(), flags, Mode::from_raw_mode(0o600));
-    // The directory exists but takes no files, like those of `/proc`.
+    // The directory exists but refuses new files, like those of `/proc`.
     let file = made.map_err(|errno| if errno == Errno::NOENT { Errno::PERM } else { errno });
     let file = file.map_err(FileFailure::with(&path))?;
     loop {
@@ -47,7 +46,7 @@ pub fn write(path: &[u8], mode: Option<u32>, parents: bool, upload: &mut Upload)
     }
     set_attributes(&file, old.as_ref(), mode).map_err(FileFailure::with(&path))?;
     rustix::fs::renameat(&dir, temporary.name.as_slice(), &dir, name).map_err(FileFailure::with(&path))?;
-    temporary.keep();
+    temporary.mark_renamed();
     Ok(())
 }
 
@@ -55,25 +54,25 @@ pub fn write(path: &[u8], mode: Option<u32>, parents: bool, upload: &mut Upload)
 fn follow(path: &[u8]) -> Result<Vec<u8>, FileFailure> {
     let mut at = path.to_vec();
     for _ in 0..MAX_LINKS {
-        let Some((above, _)) = dirs::split(&at) else { return Ok(at) };
+        let Some((dir_path, _)) = dirs::split(&at) else { return Ok(at) };
         match rustix::fs::readlinkat(CWD, at.as_slice(), Vec::new()) {
             Ok(target) => {
                 let target = target.into_bytes();
-                at = if target.starts_with(b"/") { target } else { [above, &target].concat() };
+                at = if target.starts_with(b"/") { target } else { [dir_path, &target].concat() };
             }
-            // No link, or nothing there: the next step reports a problem, if any.
+            // Not a link, or missing: the next step reports an error, if any.
             Err(_) => return Ok(at),
         }
     }
     Err(FileFailure::of(Errno::LOOP, path))
 }
 
-fn no_parent(errno: Errno, above: &[u8], parents: bool) -> FileFailure {
+fn no_parent(errno: Errno, dir_path: &[u8], parents: bool) -> FileFailure {
     if errno == Errno::NOENT && !parents {
-        let message = format!("there is no directory '{}'; parents=true makes it", shown(above));
+        let message = format!("the directory '{}' does not exist; parents=true creates it", shown(dir_path));
         return FileFailure::new(FileErrorKind::NotFound, message);
     }
-    FileFailure::of(errno, above)
+    FileFailure::of(errno, dir_path)
 }
 
 fn old_file(dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Option<Stat>, FileFailure> {
@@ -97,7 +96,7 @@ pub fn write_some(file: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 
 fn set_attributes(file: &OwnedFd, old: Option<&Stat>, mode: Option<u32>) -> Result<(), Errno> {
     if let Some(old) = old.filter(|old| (old.st_uid, old.st_gid) != (0, 0)) {
-        // First: a change of owner clears bits of the mode.
+        // Before the mode: a change of the owner clears setuid bits.
         rustix::fs::fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)))?;
     }
     let mode = mode.or(old.map(|old| old.st_mode & guest_proto::MODE_BITS)).unwrap_or(DEFAULT_MODE);

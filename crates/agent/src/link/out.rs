@@ -41,7 +41,7 @@ impl OutBuf {
         self.sent + (self.bytes.len() - self.head) as u64
     }
 
-    /// Adds a message. One that the protocol forbids is dropped; the agent makes none.
+    /// Adds a message. An invalid message is dropped in release builds; it is a bug of the agent.
     pub fn message(&mut self, message: &ToHost<'_>) {
         let put = guest_proto::encode_to_host(message, &mut self.bytes);
         debug_assert!(put.is_ok(), "{put:?}");
@@ -74,8 +74,8 @@ impl OutBuf {
             *to = MaybeUninit::new(*byte);
         }
         let end = start + header.len() + n;
-        // SAFETY: the bytes from `start` on were just written: the header by the loop, the payload by the kernel, which
-        // said it wrote `n`, and moved behind the header. `end` is inside the spare room.
+        // SAFETY: the bytes from `start` on are initialised: the header by the loop, the payload by the kernel, which
+        // wrote `n` bytes, and which was moved behind the header. `end` is within the capacity.
         #[expect(unsafe_code, reason = "saves zeroing what the kernel overwrites")]
         unsafe {
             self.bytes.set_len(end);
@@ -134,7 +134,7 @@ impl OutBuf {
         self.head = 0;
         let len = self.bytes.len();
         if self.bytes.capacity() - len < want {
-            // One big reservation instead of doubling: the kernel gives the pages only as they are used.
+            // One large reservation instead of doubling: the kernel allocates pages only when they are used.
             self.bytes.reserve_exact(want.max(LARGE.saturating_sub(len)));
         }
     }

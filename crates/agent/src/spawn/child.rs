@@ -106,7 +106,8 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no child is on it: the agent goes on only when the child has left it.
+        // SAFETY: the mapping belongs to this value, and no child uses it: the agent continues only when the child
+        // has left it.
         #[expect(unsafe_code, reason = "a stack is raw memory")]
         unsafe {
             libc::munmap(self.base, STACK);
@@ -114,7 +115,7 @@ impl Drop for Stack {
     }
 }
 
-/// Makes the child and returns when `execve` succeeded or the child ended; see the plan's `failure`.
+/// Starts the child and returns when `execve` succeeded or the child ended; see the plan's `failure`.
 pub fn start(stack: &Stack, plan: &Plan<'_>, marking: Marking) -> Result<Pid, Errno> {
     let mark = match marking {
         Marking::Namespace => libc::CLONE_NEWCGROUP,
@@ -188,13 +189,14 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
     if let Stdio::Terminal(_) = plan.stdio {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(fail(Stage::Session))?;
     }
-    prefer_me_when_memory_ends();
+    raise_oom_score();
     rustix::process::chdir(plan.cwd).map_err(fail(Stage::Cwd))?;
     plan.caps.drop_rest().map_err(fail(Stage::Caps))
 }
 
-/// Best effort: without `/proc` the out-of-memory killer may choose the agent.
-pub fn prefer_me_when_memory_ends() {
+/// Raises this process's score for the out-of-memory killer. Best effort: without `/proc` the killer may choose the
+/// agent.
+pub fn raise_oom_score() {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
         let _ = rustix::io::write(&file, OOM_SCORE);

@@ -1,7 +1,7 @@
 //! Pipes that background processes of an ended command still write to. Their output is read and dropped,
 //! so that the writers neither block nor get SIGPIPE.
 //!
-//! Bounded: with [`MOST`] of them open, the oldest is closed for the next.
+//! Bounded: with [`MAX_OPEN`] of them open, the oldest is closed for the next.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -12,9 +12,9 @@ use rustix::io::Errno;
 
 use crate::poll::{Interest, Poll, Role, Token};
 
-const MOST: usize = 256;
+const MAX_OPEN: usize = 256;
 /// Most reads of one pipe in one turn.
-const READS: usize = 8;
+const MAX_READS: usize = 8;
 
 /// The drained pipes.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl Drains {
         if poll.hand_over(&*fd, Token { serial, role: Role::Drain }, Interest::Read).is_err() {
             return;
         }
-        if self.open.len() == MOST {
+        if self.open.len() == MAX_OPEN {
             self.open.pop_front();
         }
         self.open.push_back((serial, fd));
@@ -70,7 +70,7 @@ enum State {
 
 fn empty(fd: &OwnedFd) -> State {
     let mut scratch = [const { MaybeUninit::<u8>::uninit() }; 16 * 1024];
-    for _ in 0..READS {
+    for _ in 0..MAX_READS {
         match rustix::io::read(fd, &mut scratch) {
             Ok(([], _)) => return State::Ended,
             Ok(_) | Err(Errno::INTR) => {}

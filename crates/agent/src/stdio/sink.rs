@@ -1,7 +1,7 @@
 //! Transfers bytes from the host to a command's stdin or to a dialled socket.
 //!
 //! Bytes that cannot be written at once are buffered, at most the granted window. When the reader is gone, bytes are
-//! dropped and granted again, so that a host that keeps writing does not wait for ever.
+//! dropped and granted again, so that a host that keeps writing does not wait forever.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ pub enum Kind {
 pub struct Sink {
     fd: Option<Rc<OwnedFd>>,
     kind: Kind,
-    held: Vec<u8>,
+    buffer: Vec<u8>,
     head: usize,
     size: u32,
     window: Window,
@@ -37,7 +37,7 @@ impl Sink {
         Self {
             fd: Some(fd),
             kind,
-            held: Vec::new(),
+            buffer: Vec::new(),
             head: 0,
             size,
             window: Window::new(size),
@@ -46,15 +46,15 @@ impl Sink {
         }
     }
 
-    /// Takes bytes of the host. `Err` if they exceed the grant, or after the end of the stream.
+    /// Accepts bytes of the host. `Err` if they exceed the grant, or after the end of the stream.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), ProtoError> {
         if self.ended && !bytes.is_empty() {
             return Err(ProtoError::Invalid { field: "data", reason: "came after the end of its stream" });
         }
         self.window.received(bytes.len())?;
         self.received += bytes.len() as u64;
-        let went = if self.waiting() == 0 { self.write_through(bytes) } else { 0 };
-        self.held.extend_from_slice(&bytes[went..]);
+        let written = if self.waiting() == 0 { self.write_through(bytes) } else { 0 };
+        self.buffer.extend_from_slice(&bytes[written..]);
         Ok(())
     }
 
@@ -68,17 +68,17 @@ impl Sink {
     pub fn drop_reader(&mut self) {
         self.fd = None;
         self.window.consumed(self.waiting());
-        self.held = Vec::new();
+        self.buffer = Vec::new();
         self.head = 0;
     }
 
     /// The stream may take bytes again.
     pub fn on_event(&mut self) {
         if self.waiting() > 0 {
-            let held = std::mem::take(&mut self.held);
-            self.head += self.write_through(&held[self.head..]);
-            if self.head < held.len() {
-                self.held = held;
+            let buffer = std::mem::take(&mut self.buffer);
+            self.head += self.write_through(&buffer[self.head..]);
+            if self.head < buffer.len() {
+                self.buffer = buffer;
             } else {
                 self.head = 0;
             }
@@ -106,26 +106,26 @@ impl Sink {
     }
 
     fn waiting(&self) -> usize {
-        self.held.len() - self.head
+        self.buffer.len() - self.head
     }
 
     /// Writes what can be written at once; returns the number of bytes that need not be buffered.
     fn write_through(&mut self, bytes: &[u8]) -> usize {
-        let mut went = 0;
-        while went < bytes.len() {
+        let mut written = 0;
+        while written < bytes.len() {
             let Some(fd) = &self.fd else {
-                went = bytes.len();
+                written = bytes.len();
                 break;
             };
-            match rustix::io::write(&**fd, &bytes[went..]) {
-                Ok(n) => went += n,
+            match rustix::io::write(&**fd, &bytes[written..]) {
+                Ok(n) => written += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => self.fd = None,
             }
         }
-        self.window.consumed(went);
-        went
+        self.window.consumed(written);
+        written
     }
 
     fn close_if_done(&mut self) {

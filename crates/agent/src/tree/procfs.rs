@@ -1,7 +1,7 @@
-//! What the search for a command's processes reads in `/proc`: pids, cgroup namespaces, parents. Called by `tree` alone.
+//! Reads `/proc` for the hunt: pids, cgroup namespaces, parents. Called by `tree`.
 //!
-//! Processes come and go meanwhile; one that cannot be read counts as gone. Without `/proc` none is found, and the search
-//! reaches the command's process group only.
+//! A process that cannot be read counts as ended. Without `/proc` no process is found, and the hunt reaches only the
+//! command's process group.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use rustix::process::Pid;
 pub type Namespace = u64;
 
 /// Most processes read in one round: the kernel's own limit, as a bound for a broken `/proc`.
-const MOST: usize = 65_536;
+const MAX_PROCESSES: usize = 65_536;
 
 /// Identity of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Proc {
             let name = entry.file_name().to_bytes();
             let pid = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
             pids.extend(pid.filter(|pid: &i32| *pid != me));
-            if pids.len() == MOST {
+            if pids.len() == MAX_PROCESSES {
                 break;
             }
         }
@@ -131,7 +131,7 @@ impl Proc {
     }
 }
 
-/// "PID/…" without an allocation, since a round makes thousands of them.
+/// "PID/…" without an allocation, because a round uses thousands of them.
 struct PathBuffer {
     bytes: [u8; 32],
 }

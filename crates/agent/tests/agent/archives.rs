@@ -1,5 +1,5 @@
-//! Directories as tar archives, out and in: what comes out is what tar makes of it, and nothing of what goes in gets out of its
-//! directory.
+//! Packing and unpacking of tar archives: archives agree with the system's tar, and no entry is written outside the
+//! target directory.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -8,23 +8,23 @@ use std::time::Instant;
 
 use guest_proto::{FileErrorKind as Kind, FileRequest, Tally};
 
-use crate::file_ops::{Outcome, Told, bytes};
+use crate::file_ops::{Outcome, Reply, bytes};
 use crate::host::{Agent, Host};
 
 fn pack(host: &mut Host, dir: &Path) -> Vec<u8> {
     let out = host.file(FileRequest::Pack { path: bytes(dir) });
     let archive = out.bytes.clone();
-    assert_eq!(out.done(), Told::Packing);
+    assert_eq!(out.done(), Reply::Packing);
     archive
 }
 
 fn unpack(host: &mut Host, dir: &Path, archive: &[u8]) -> Outcome {
-    host.fed(FileRequest::Unpack { path: bytes(dir) }, archive)
+    host.upload(FileRequest::Unpack { path: bytes(dir) }, archive)
 }
 
 const COMPARE: &str = "--compare";
 
-/// What the system's tar makes of it.
+/// Runs the system's tar.
 fn tar(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     use std::io::Write;
     let mut child = Command::new("tar")
@@ -39,22 +39,23 @@ fn tar(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let feeding = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
     feeding.join().unwrap().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() || arguments[0] == COMPARE, "tar {arguments:?}: {said}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() || arguments[0] == COMPARE, "tar {arguments:?}: {output_text}");
     output.stdout
 }
 
-/// What tar finds different from the archive. The times of directories are those of when they were filled.
+/// Differences between a directory and an archive, according to tar. The times of directories differ, because filling
+/// a directory changes its time.
 fn differences(dir: &Path, archive: &[u8]) -> Vec<String> {
-    let said = String::from_utf8(tar(dir, &[COMPARE, "-f", "-"], archive)).unwrap();
+    let output_text = String::from_utf8(tar(dir, &[COMPARE, "-f", "-"], archive)).unwrap();
     let of_a_directory = |line: &&str| {
         let name = line.strip_suffix(": Mod time differs");
         name.is_some_and(|name| dir.join(name).is_dir() && !dir.join(name).is_symlink())
     };
-    said.lines().filter(|line| !of_a_directory(line)).map(str::to_owned).collect()
+    output_text.lines().filter(|line| !of_a_directory(line)).map(str::to_owned).collect()
 }
 
-/// A header by hand, for archives that no tar writes.
+/// An entry with a hand-made header, for archives that tar does not write.
 fn entry(kind: u8, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut block = vec![0u8; 512];
     block[..name.len()].copy_from_slice(name.as_bytes());
@@ -73,7 +74,7 @@ fn entry(kind: u8, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_tree_goes_out_and_in() {
+fn a_packed_tree_unpacks_to_the_same_tree() {
     let agent = Agent::start();
     let mut host = agent.host();
     let tree = agent.path("tree");
@@ -91,32 +92,32 @@ fn a_tree_goes_out_and_in() {
     let archive = pack(&mut host, &tree);
     let listed = String::from_utf8_lossy(&tar(&tree, &["-tf", "-"], &archive)).lines().count();
     assert_eq!(listed, 11);
-    // The system's tar finds no difference; the fifo alone is not in it.
+    // The system's tar finds no difference except the missing fifo.
     assert_eq!(differences(&tree, &archive), [""; 0]);
     let copy = agent.path("copy");
-    let told = unpack(&mut host, &copy, &archive).done();
+    let tally = unpack(&mut host, &copy, &archive).done();
     assert_eq!(
-        told,
-        Told::Done(Tally { files: 5, directories: 4, links: 2, skipped: 0, bytes: 1025 + 4 + 1 + 1 })
+        tally,
+        Reply::Done(Tally { files: 5, directories: 4, links: 2, skipped: 0, bytes: 1025 + 4 + 1 + 1 })
     );
     std::fs::remove_file(tree.join("fifo")).unwrap();
     assert_eq!(differences(&copy, &archive), [""; 0]);
     let mode = copy.join("sub/odd").metadata().unwrap().mode();
     assert_eq!(mode & 0o7777, 0o4711);
-    // What tar itself makes, in its two forms.
+    // Archives of the system's tar in both formats.
     for format in ["--format=gnu", "--format=pax"] {
         let archive = tar(&tree, &["-c", format, "--hard-dereference", "."], b"");
         let copy = agent.path(format);
         unpack(&mut host, &copy, &archive).done();
         assert_eq!(differences(&copy, &archive), [""; 0]);
-        // Over what is there already.
+        // Unpack over the existing files.
         unpack(&mut host, &copy, &archive).done();
         assert_eq!(differences(&copy, &archive), [""; 0]);
     }
 }
 
 #[test]
-fn nothing_of_an_archive_gets_out() {
+fn no_entry_is_unpacked_outside_its_directory() {
     let agent = Agent::start();
     let mut host = agent.host();
     let outside = agent.path("outside");
@@ -154,13 +155,13 @@ fn nothing_of_an_archive_gets_out() {
         assert_eq!(names, ["file"], "{name}");
         assert_eq!(std::fs::read_to_string(outside.join("file")).unwrap(), "safe", "{name}");
     }
-    // What is harmless when it stays below.
+    // Entries that are allowed because they stay inside the directory.
     let dir = agent.path("below");
     let archive = [
         entry(b'0', "/absolute", "", b"a"),
         entry(b'0', "./x//y", "", b"b"),
         entry(b'1', "same", "x/y", b""),
-        // As tar has it where it was told to pack a name twice.
+        // A hard link to itself, which tar writes for a name packed twice.
         entry(b'1', "./same", "same", b""),
         entry(b'3', "device", "", b""),
         entry(b'4', "device", "", b""),
@@ -170,15 +171,15 @@ fn nothing_of_an_archive_gets_out() {
         entry(b'5', "./", "", b""),
     ]
     .concat();
-    let told = unpack(&mut host, &dir, &archive).done();
-    assert_eq!(told, Told::Done(Tally { files: 3, directories: 0, links: 3, skipped: 3, bytes: 10 }));
+    let tally = unpack(&mut host, &dir, &archive).done();
+    assert_eq!(tally, Reply::Done(Tally { files: 3, directories: 0, links: 3, skipped: 3, bytes: 10 }));
     assert_eq!(std::fs::read_to_string(dir.join("absolute")).unwrap(), "a");
     assert_eq!(dir.join("same").metadata().unwrap().nlink(), 2);
     assert!(!dir.join("replaced").is_symlink() && !dir.join("fifo").exists());
 }
 
 #[test]
-fn ten_thousand_small_files_take_moments() {
+fn ten_thousand_small_files_are_packed_and_unpacked_quickly() {
     let agent = Agent::start();
     let mut host = agent.host();
     let (tree, copy) = (agent.path("tree"), agent.path("copy"));
@@ -193,10 +194,10 @@ fn ten_thousand_small_files_take_moments() {
     let archive = pack(&mut host, &tree);
     let out = begin.elapsed();
     let begin = Instant::now();
-    let told = unpack(&mut host, &copy, &archive).done();
+    let tally = unpack(&mut host, &copy, &archive).done();
     println!("10,000 files out in {out:?}, in in {:?}", begin.elapsed());
     assert_eq!(
-        told,
-        Told::Done(Tally { files: 10_000, directories: 100, bytes: 10_000_000, ..Tally::default() })
+        tally,
+        Reply::Done(Tally { files: 10_000, directories: 100, bytes: 10_000_000, ..Tally::default() })
     );
 }

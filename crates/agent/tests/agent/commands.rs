@@ -2,10 +2,10 @@
 
 use guest_proto::{Exit, RefusalKind, StdinMode, ToGuest};
 
-use crate::host::{Agent, PLENTY, Said};
+use crate::host::{Agent, HostMessage, LARGE_WINDOW};
 
 #[test]
-fn the_exit_code_comes_back() {
+fn the_exit_code_is_reported() {
     let agent = Agent::start();
     let mut host = agent.host();
     assert_eq!(host.run("true").exit, Exit::Code(0));
@@ -14,7 +14,7 @@ fn the_exit_code_comes_back() {
 }
 
 #[test]
-fn a_command_that_dies_by_a_signal_says_which() {
+fn a_signal_that_ends_a_command_is_reported() {
     let agent = Agent::start();
     let mut host = agent.host();
     assert_eq!(host.run("kill -TERM $$").exit, Exit::Signal(15));
@@ -32,37 +32,43 @@ fn the_duration_is_that_of_the_command() {
 }
 
 #[test]
-fn environment_and_directory_are_the_given_ones() {
+fn environment_and_directory_are_those_of_the_request() {
     let agent = Agent::start();
     let mut host = agent.host();
     let env = [("PATH", "/usr/bin:/bin"), ("NAME", "a b=c"), ("EMPTY", ""), ("UML", "ü")];
-    let op = host.begin_as(&["env"], &env, "/usr", StdinMode::Null, PLENTY);
-    assert!(matches!(host.hear(), Said::Started { .. }));
+    let op = host.begin_as(&["env"], &env, "/usr", StdinMode::Null, LARGE_WINDOW);
+    assert!(matches!(host.receive(), HostMessage::Started { .. }));
     let out = host.finish(op);
     assert_eq!(String::from_utf8(out.stdout).unwrap(), "PATH=/usr/bin:/bin\nNAME=a b=c\nEMPTY=\nUML=ü\n");
-    let op = host.begin_as(&["/bin/pwd"], &env, "/usr/lib", StdinMode::Null, PLENTY);
-    assert!(matches!(host.hear(), Said::Started { .. }));
+    let op = host.begin_as(&["/bin/pwd"], &env, "/usr/lib", StdinMode::Null, LARGE_WINDOW);
+    assert!(matches!(host.receive(), HostMessage::Started { .. }));
     assert_eq!(host.finish(op).stdout, b"/usr/lib\n");
 }
 
 #[test]
-fn a_path_of_the_commands_own_does_not_keep_bash_from_it() {
+fn bash_is_found_with_any_path_variable() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.begin_as(&["bash", "-c", "echo $PATH"], &[("PATH", "/nope")], "/", StdinMode::Null, PLENTY);
-    assert!(matches!(host.hear(), Said::Started { .. }));
+    let op = host.begin_as(
+        &["bash", "-c", "echo $PATH"],
+        &[("PATH", "/nope")],
+        "/",
+        StdinMode::Null,
+        LARGE_WINDOW,
+    );
+    assert!(matches!(host.receive(), HostMessage::Started { .. }));
     assert_eq!(host.finish(op).stdout, b"/nope\n");
 }
 
 #[test]
-fn what_does_not_start_is_refused_and_says_why() {
+fn a_command_that_cannot_start_is_refused_with_the_reason() {
     let agent = Agent::start();
     let mut host = agent.host();
     let path = [("PATH", "/usr/bin:/bin")];
     let mut refused = |argv: &[&str], cwd: &str| {
-        let op = host.begin_as(argv, &path, cwd, StdinMode::Pipe, PLENTY);
-        match host.hear() {
-            Said::Refused { op: of, kind, message } if of == op => (kind, message),
+        let op = host.begin_as(argv, &path, cwd, StdinMode::Pipe, LARGE_WINDOW);
+        match host.receive() {
+            HostMessage::Refused { op: of, kind, message } if of == op => (kind, message),
             other => panic!("not refused: {other:?}"),
         }
     };
@@ -75,15 +81,15 @@ fn what_does_not_start_is_refused_and_says_why() {
     assert!(message.contains("no-such-program"), "{message}");
     assert_eq!(refused(&["/no/such/program"], "/").0, RefusalKind::ProgramMissing);
     assert_eq!(refused(&["/etc/passwd"], "/").0, RefusalKind::NotAllowed);
-    // Nothing of these attempts is left.
+    // The attempts leave no process behind.
     assert_eq!(host.run("ps -eo stat | grep -c Z").stdout, b"0\n");
 }
 
 #[test]
-fn a_command_starts_clean() {
+fn a_command_inherits_no_descriptors_or_signals() {
     let agent = Agent::start();
     let mut host = agent.host();
-    // Descriptors 0 to 2 only; 255 is what bash itself opens, 3 is ls's own directory.
+    // Only descriptors 0 to 2; bash opens 255, and ls opens 3 for the directory.
     let fds = host.run("exec ls /proc/self/fd");
     assert_eq!(String::from_utf8(fds.stdout).unwrap(), "0\n1\n2\n3\n");
     let status = String::from_utf8(host.run("exec cat /proc/self/status").stdout).unwrap();
@@ -94,14 +100,14 @@ fn a_command_starts_clean() {
     assert_eq!(host.run("umask").stdout, b"0022\n");
     assert_eq!(host.run("cat /proc/self/oom_score_adj").stdout, b"200\n");
     assert_eq!(host.run("readlink /proc/self/fd/0").stdout, b"/dev/null\n");
-    // Its own session and group.
+    // The command has its own session and process group.
     assert_eq!(host.run("[ $(ps -o sid= -p $$) = $$ ] && [ $(ps -o pgid= -p $$) = $$ ]").exit, Exit::Code(0));
     // A reader that stops early ends its writer, as in any shell.
     assert_eq!(host.run("yes | head -1; echo ${PIPESTATUS[0]}").stdout, b"y\n141\n");
 }
 
 #[test]
-fn a_command_has_the_listed_capabilities_and_no_way_to_more() {
+fn a_command_has_only_the_listed_capabilities() {
     let agent = Agent::start();
     let mut host = agent.host();
     let out = host.run("exec grep -E '^Cap' /proc/self/status");
@@ -122,7 +128,7 @@ fn a_command_has_the_listed_capabilities_and_no_way_to_more() {
 }
 
 #[test]
-fn a_command_cannot_look_into_or_end_the_agent() {
+fn a_command_can_neither_inspect_nor_kill_the_agent() {
     let agent = Agent::start();
     let mut host = agent.host();
     for look in [
@@ -147,11 +153,11 @@ fn a_command_cannot_look_into_or_end_the_agent() {
 }
 
 #[test]
-fn commands_have_marks_of_their_own() {
+fn each_command_has_its_own_mark() {
     let agent = Agent::start();
     let mut host = agent.host();
     let own = host.run("readlink /proc/self/ns/cgroup").stdout;
-    // Held open by a process of the first command, so that its number is not given away again.
+    // A process of the first command holds its namespace open, so that the inode number is not reused.
     let first = host.run("sleep 1000 >/dev/null 2>&1 & readlink /proc/self/ns/cgroup").stdout;
     let second = host.run("readlink /proc/self/ns/cgroup").stdout;
     assert!(own.starts_with(b"cgroup:["));
@@ -159,7 +165,7 @@ fn commands_have_marks_of_their_own() {
 }
 
 #[test]
-fn setup_makes_directories_and_those_above() {
+fn setup_creates_directories_and_their_parents() {
     let agent = Agent::start();
     let mut host = agent.host();
     let dir = agent.path("a/b/c");
@@ -167,15 +173,15 @@ fn setup_makes_directories_and_those_above() {
     std::fs::write(&file, "").unwrap();
     for _ in 0..2 {
         let op = host.op();
-        host.say(&ToGuest::Setup { op, dirs: vec![dir.to_str().unwrap(), "/"] });
-        assert_eq!(host.hear(), Said::Done { op });
+        host.send(&ToGuest::Setup { op, dirs: vec![dir.to_str().unwrap(), "/"] });
+        assert_eq!(host.receive(), HostMessage::Done { op });
         assert!(dir.is_dir());
     }
     let below = file.join("x");
     let op = host.op();
-    host.say(&ToGuest::Setup { op, dirs: vec![below.to_str().unwrap()] });
-    match host.hear() {
-        Said::Refused { op: of, message, .. } => {
+    host.send(&ToGuest::Setup { op, dirs: vec![below.to_str().unwrap()] });
+    match host.receive() {
+        HostMessage::Refused { op: of, message, .. } => {
             assert_eq!(of, op);
             assert!(message.contains(below.to_str().unwrap()), "{message}");
         }
@@ -190,10 +196,10 @@ fn a_signal_reaches_the_commands_group() {
     let op = host.start(
         "trap 'echo got; kill $!; exit 3' INT; sleep 60 & echo ready; wait",
         StdinMode::Null,
-        PLENTY,
+        LARGE_WINDOW,
     );
-    assert_eq!(host.hear_output(op), b"ready\n");
-    host.say(&ToGuest::Signal { op, signal: 2 });
+    assert_eq!(host.receive_output(op), b"ready\n");
+    host.send(&ToGuest::Signal { op, signal: 2 });
     let out = host.finish(op);
     assert_eq!((out.stdout.as_slice(), out.exit), (b"got\n".as_slice(), Exit::Code(3)));
 }
@@ -209,7 +215,7 @@ fn orphans_are_collected() {
 }
 
 #[test]
-fn it_works_as_an_ordinary_process_too() {
+fn the_agent_works_without_being_process_1() {
     let agent = Agent::start_plain();
     let mut host = agent.host();
     let out = host.run("echo out; echo err >&2; (setsid sleep 0.01 &); exit 4");
@@ -218,15 +224,15 @@ fn it_works_as_an_ordinary_process_too() {
 }
 
 #[test]
-fn more_than_the_most_commands_are_refused() {
+fn commands_beyond_the_limit_are_refused() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let ops: Vec<u64> = (0..300).map(|_| host.begin("read", StdinMode::Pipe, PLENTY)).collect();
+    let ops: Vec<u64> = (0..300).map(|_| host.begin("read", StdinMode::Pipe, LARGE_WINDOW)).collect();
     let (mut started, mut refused) = (Vec::new(), 0);
     for _ in &ops {
-        match host.hear() {
-            Said::Started { op, .. } => started.push(op),
-            Said::Refused { kind: RefusalKind::TooMany, message, .. } => {
+        match host.receive() {
+            HostMessage::Started { op, .. } => started.push(op),
+            HostMessage::Refused { kind: RefusalKind::TooMany, message, .. } => {
                 assert!(message.contains("256"), "{message}");
                 refused += 1;
             }
@@ -235,16 +241,16 @@ fn more_than_the_most_commands_are_refused() {
     }
     assert_eq!((started.len(), refused), (256, 44));
     for op in &started {
-        host.say(&ToGuest::Data { op: *op, bytes: b"\n" });
+        host.send(&ToGuest::Data { op: *op, bytes: b"\n" });
     }
     let mut exited = 0;
     while exited < started.len() {
-        match host.hear() {
-            Said::Exited { exit, .. } => {
+        match host.receive() {
+            HostMessage::Exited { exit, .. } => {
                 assert_eq!(exit, Exit::Code(0));
                 exited += 1;
             }
-            Said::Eof { .. } => {}
+            HostMessage::Eof { .. } => {}
             other => panic!("unexpected: {other:?}"),
         }
     }

@@ -5,18 +5,18 @@ use std::net::{Shutdown, TcpListener};
 
 use guest_proto::{Channel, RefusalKind, ToGuest};
 
-use crate::host::{Agent, Host, PLENTY, Said};
+use crate::host::{Agent, Host, HostMessage, LARGE_WINDOW};
 
 fn open(host: &mut Host, port: u16, window: u32) -> (u64, usize) {
     let op = host.op();
-    host.say(&ToGuest::Dial { op, port, window });
-    match host.hear() {
-        Said::Opened { op: of, window } if of == op => (op, window as usize),
+    host.send(&ToGuest::Dial { op, port, window });
+    match host.receive() {
+        HostMessage::Opened { op: of, window } if of == op => (op, window as usize),
         other => panic!("not opened: {other:?}"),
     }
 }
 
-/// Answers one connection with what it sends, until it ends its side.
+/// Echoes one connection until the peer ends its side.
 fn echo(listener: TcpListener) -> std::thread::JoinHandle<usize> {
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -46,21 +46,21 @@ fn echo_through(address: &str) {
     let (mut sent, mut back) = (0, Vec::new());
     loop {
         while sent < total && credit >= piece.len() {
-            host.say(&ToGuest::Data { op, bytes: &piece });
+            host.send(&ToGuest::Data { op, bytes: &piece });
             credit -= piece.len();
             sent += piece.len();
         }
         if sent == total {
-            host.say(&ToGuest::Eof { op });
+            host.send(&ToGuest::Eof { op });
             sent += 1;
         }
-        match host.hear() {
-            Said::Credit { bytes, .. } => credit += bytes as usize,
-            Said::Data { channel: Channel::Stdout, bytes, .. } => {
+        match host.receive() {
+            HostMessage::Credit { bytes, .. } => credit += bytes as usize,
+            HostMessage::Data { channel: Channel::Stdout, bytes, .. } => {
                 back.extend_from_slice(&bytes);
-                host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: bytes.len() as u32 });
+                host.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: bytes.len() as u32 });
             }
-            Said::Eof { channel: Channel::Stdout, .. } => break,
+            HostMessage::Eof { channel: Channel::Stdout, .. } => break,
             other => panic!("unexpected: {other:?}"),
         }
     }
@@ -69,18 +69,18 @@ fn echo_through(address: &str) {
     back.truncate(total);
     assert_eq!(back.len(), total);
     assert!(back.chunks(piece.len()).all(|chunk| chunk == piece));
-    // The operation is gone: its number is free again.
-    host.say(&ToGuest::Dial { op, port, window: 1 });
-    assert!(matches!(host.hear(), Said::Refused { .. }));
+    // The operation has ended: its number can be reused.
+    host.send(&ToGuest::Dial { op, port, window: 1 });
+    assert!(matches!(host.receive(), HostMessage::Refused { .. }));
 }
 
 #[test]
-fn bytes_go_both_ways_and_each_way_ends_by_itself() {
+fn each_direction_ends_separately() {
     echo_through("127.0.0.1:0");
 }
 
 #[test]
-fn a_port_on_the_other_loopback_is_found() {
+fn a_port_on_the_ipv6_loopback_is_found() {
     echo_through("[::1]:0");
 }
 
@@ -98,12 +98,12 @@ fn the_guest_may_end_its_side_first() {
     });
     let agent = Agent::start();
     let mut host = agent.host();
-    let (op, _) = open(&mut host, port, PLENTY);
-    assert_eq!(host.hear_output(op), b"first");
-    assert_eq!(host.hear(), Said::Eof { op, channel: Channel::Stdout });
-    host.say(&ToGuest::Data { op, bytes: b"still " });
-    host.say(&ToGuest::Data { op, bytes: b"here" });
-    host.say(&ToGuest::Eof { op });
+    let (op, _) = open(&mut host, port, LARGE_WINDOW);
+    assert_eq!(host.receive_output(op), b"first");
+    assert_eq!(host.receive(), HostMessage::Eof { op, channel: Channel::Stdout });
+    host.send(&ToGuest::Data { op, bytes: b"still " });
+    host.send(&ToGuest::Data { op, bytes: b"here" });
+    host.send(&ToGuest::Eof { op });
     assert_eq!(guest.join().unwrap(), b"still here");
 }
 
@@ -113,9 +113,9 @@ fn a_port_where_nobody_listens_is_refused() {
     let agent = Agent::start();
     let mut host = agent.host();
     let op = host.op();
-    host.say(&ToGuest::Dial { op, port, window: 1 });
-    match host.hear() {
-        Said::Refused { op: of, kind, message } => {
+    host.send(&ToGuest::Dial { op, port, window: 1 });
+    match host.receive() {
+        HostMessage::Refused { op: of, kind, message } => {
             assert_eq!((of, kind), (op, RefusalKind::Connect));
             assert!(message.contains(&port.to_string()), "{message}");
         }
@@ -124,12 +124,12 @@ fn a_port_where_nobody_listens_is_refused() {
 }
 
 #[test]
-fn without_credit_nothing_comes_and_close_ends_it() {
+fn without_credit_nothing_is_sent_and_close_ends_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let guest = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        // More than any buffer on the way holds: ends only when the other side goes away.
+        // More than all buffers on the way hold: ends only when the peer disconnects.
         let piece = vec![0; 1 << 20];
         while stream.write_all(&piece).is_ok() {}
     });
@@ -138,11 +138,11 @@ fn without_credit_nothing_comes_and_close_ends_it() {
     let (op, _) = open(&mut host, port, 100);
     let mut seen = 0;
     while seen < 100 {
-        seen += host.hear_output(op).len();
+        seen += host.receive_output(op).len();
     }
     assert_eq!(seen, 100);
     assert!(host.is_quiet(std::time::Duration::from_millis(100)));
-    host.say(&ToGuest::Close { op });
+    host.send(&ToGuest::Close { op });
     guest.join().unwrap();
     host.ping();
 }
@@ -161,22 +161,22 @@ fn a_lost_link_closes_its_connections() {
 }
 
 #[test]
-fn a_broken_connection_is_told() {
+fn a_broken_connection_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let agent = Agent::start();
     let mut host = agent.host();
-    let (op, _) = open(&mut host, port, PLENTY);
+    let (op, _) = open(&mut host, port, LARGE_WINDOW);
     let (stream, _) = listener.accept().unwrap();
-    host.say(&ToGuest::Data { op, bytes: b"unread" });
+    host.send(&ToGuest::Data { op, bytes: b"unread" });
     // Closed with bytes unread: the kernel resets the connection.
     crate::host::until("the bytes are there", || {
         stream.set_nonblocking(true).unwrap();
         stream.peek(&mut [0; 10]).ok()
     });
     drop(stream);
-    match host.hear() {
-        Said::Refused { op: of, kind, .. } => assert_eq!((of, kind), (op, RefusalKind::Connect)),
+    match host.receive() {
+        HostMessage::Refused { op: of, kind, .. } => assert_eq!((of, kind), (op, RefusalKind::Connect)),
         other => panic!("unexpected: {other:?}"),
     }
 }

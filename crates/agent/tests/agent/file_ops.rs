@@ -1,4 +1,4 @@
-//! Asking for operations on files, for the tests of them.
+//! Requests of file operations and their outcomes, for tests.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,11 +8,11 @@ use guest_proto::{
     decode_reply, encode_to_guest, piece_header, split_reply,
 };
 
-use crate::host::{Host, PLENTY, Said};
+use crate::host::{Host, HostMessage, LARGE_WINDOW};
 
-/// A reply that owns what it says.
+/// An owned [`FileReply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum Reply {
     Stat { kind: FileKind, mode: u32, size: u64, target: Option<Vec<u8>> },
     Entry { name: Vec<u8>, kind: FileKind, size: u64 },
     Listed(u64),
@@ -23,26 +23,26 @@ pub enum Told {
     Failed(FileErrorKind, String),
 }
 
-/// How a file operation went.
+/// The result of a file operation.
 #[derive(Debug)]
 pub struct Outcome {
-    pub told: Vec<Told>,
+    pub replies: Vec<Reply>,
     pub bytes: Vec<u8>,
     pub exit: Exit,
 }
 
 impl Outcome {
     /// The last reply of a successful file operation.
-    pub fn done(self) -> Told {
-        assert_eq!(self.exit, Exit::Code(0), "{:?}", self.told);
-        self.told.last().expect("nothing was said").clone()
+    pub fn done(self) -> Reply {
+        assert_eq!(self.exit, Exit::Code(0), "{:?}", self.replies);
+        self.replies.last().expect("there is no reply").clone()
     }
 
-    /// Why it was not done.
+    /// The error of a failed operation.
     pub fn failed(self) -> (FileErrorKind, String) {
-        assert_eq!(self.exit, Exit::Code(1), "{:?}", self.told);
-        match self.told.into_iter().next_back() {
-            Some(Told::Failed(kind, message)) => (kind, message),
+        assert_eq!(self.exit, Exit::Code(1), "{:?}", self.replies);
+        match self.replies.into_iter().next_back() {
+            Some(Reply::Failed(kind, message)) => (kind, message),
             other => panic!("no failure: {other:?}"),
         }
     }
@@ -56,52 +56,52 @@ pub fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_encoded_bytes()
 }
 
-/// What is fed: pieces, and whether they are all.
+/// An upload in the pieces of the protocol, with the last piece.
 pub fn pieces(content: &[u8]) -> Vec<u8> {
-    let mut fed = Vec::new();
+    let mut upload = Vec::new();
     for piece in content.chunks(100_000) {
-        fed.extend_from_slice(&piece_header(piece.len()));
-        fed.extend_from_slice(piece);
+        upload.extend_from_slice(&piece_header(piece.len()));
+        upload.extend_from_slice(piece);
     }
-    fed.extend_from_slice(&LAST_PIECE);
-    fed
+    upload.extend_from_slice(&LAST_PIECE);
+    upload
 }
 
 impl Host {
     pub fn begin_file(&mut self, request: FileRequest<'_>, window: u32) -> u64 {
         let op = self.op();
-        self.say(&ToGuest::File { op, request, window });
+        self.send(&ToGuest::File { op, request, window });
         op
     }
 
-    /// Does one that is not fed.
+    /// Runs an operation without an upload.
     pub fn file(&mut self, request: FileRequest<'_>) -> Outcome {
-        let op = self.begin_file(request, PLENTY);
+        let op = self.begin_file(request, LARGE_WINDOW);
         self.finish_file(op, &[])
     }
 
-    /// Does one that is fed.
-    pub fn fed(&mut self, request: FileRequest<'_>, content: &[u8]) -> Outcome {
-        let op = self.begin_file(request, PLENTY);
+    /// Runs an operation with an upload.
+    pub fn upload(&mut self, request: FileRequest<'_>, content: &[u8]) -> Outcome {
+        let op = self.begin_file(request, LARGE_WINDOW);
         self.finish_file(op, &pieces(content))
     }
 
-    /// Feeds as credit comes, and hears all to the end.
+    /// Sends the upload as credit permits, and receives all replies.
     pub fn finish_file(&mut self, op: u64, mut feed: &[u8]) -> Outcome {
         let mut output = Vec::new();
         loop {
-            let credit = match self.hear() {
-                Said::Started { op: of, window, .. } if of == op => window,
-                Said::Credit { op: of, bytes } if of == op => bytes,
-                Said::Data { op: of, channel: Channel::Stdout, bytes } if of == op => {
+            let credit = match self.receive() {
+                HostMessage::Started { op: of, window, .. } if of == op => window,
+                HostMessage::Credit { op: of, bytes } if of == op => bytes,
+                HostMessage::Data { op: of, channel: Channel::Stdout, bytes } if of == op => {
                     output.extend_from_slice(&bytes);
-                    self.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: bytes.len() as u32 });
+                    self.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: bytes.len() as u32 });
                     0
                 }
-                Said::Eof { op: of, .. } if of == op => 0,
-                Said::Exited { op: of, exit, .. } if of == op => {
-                    let (told, bytes) = taken_apart(&output);
-                    return Outcome { told, bytes, exit };
+                HostMessage::Eof { op: of, .. } if of == op => 0,
+                HostMessage::Exited { op: of, exit, .. } if of == op => {
+                    let (replies, bytes) = split_output(&output);
+                    return Outcome { replies, bytes, exit };
                 }
                 other => panic!("unexpected: {other:?}"),
             };
@@ -116,36 +116,36 @@ impl Host {
     }
 }
 
-fn taken_apart(mut output: &[u8]) -> (Vec<Told>, Vec<u8>) {
-    let mut told = Vec::new();
+fn split_output(mut output: &[u8]) -> (Vec<Reply>, Vec<u8>) {
+    let mut replies = Vec::new();
     while let Some(end) = split_reply(output).unwrap() {
         let reply = decode_reply(&output[PREFIX..end]).unwrap();
         output = &output[end..];
-        told.push(own(&reply));
+        replies.push(to_owned_reply(&reply));
         if matches!(reply, FileReply::Content { .. } | FileReply::Packing) {
-            return (told, output.to_vec());
+            return (replies, output.to_vec());
         }
     }
-    assert!(output.is_empty(), "half a reply");
-    (told, Vec::new())
+    assert!(output.is_empty(), "an incomplete reply");
+    (replies, Vec::new())
 }
 
-fn own(reply: &FileReply<'_>) -> Told {
+fn to_owned_reply(reply: &FileReply<'_>) -> Reply {
     match *reply {
-        FileReply::Stat(stat) => Told::Stat {
+        FileReply::Stat(stat) => Reply::Stat {
             kind: stat.kind,
             mode: stat.mode,
             size: stat.size,
             target: stat.target.map(<[u8]>::to_vec),
         },
         FileReply::Entry { name, stat } => {
-            Told::Entry { name: name.to_vec(), kind: stat.kind, size: stat.size }
+            Reply::Entry { name: name.to_vec(), kind: stat.kind, size: stat.size }
         }
-        FileReply::Listed { total } => Told::Listed(total),
-        FileReply::Content { stat, offset, length } => Told::Content { offset, length, size: stat.size },
-        FileReply::Packing => Told::Packing,
-        FileReply::Done(tally) => Told::Done(tally),
-        FileReply::Working => Told::Working,
-        FileReply::Failed { kind, message } => Told::Failed(kind, message.to_owned()),
+        FileReply::Listed { total } => Reply::Listed(total),
+        FileReply::Content { stat, offset, length } => Reply::Content { offset, length, size: stat.size },
+        FileReply::Packing => Reply::Packing,
+        FileReply::Done(tally) => Reply::Done(tally),
+        FileReply::Working => Reply::Working,
+        FileReply::Failed { kind, message } => Reply::Failed(kind, message.to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! Operations on files: what each does, and what none lets a file do to it.
+//! File operations: their effects, and their robustness against special files.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use guest_proto::{FileErrorKind as Kind, FileKind, FileRequest, PREFIX, Tally, ToGuest};
 
-use crate::file_ops::{Told, bytes};
-use crate::host::{Agent, PLENTY, Said, until};
+use crate::file_ops::{Reply, bytes};
+use crate::host::{Agent, HostMessage, LARGE_WINDOW, until};
 
 fn read(path: &[u8]) -> FileRequest<'_> {
     FileRequest::Read { path, offset: 0, from_end: false, length: None }
@@ -17,27 +17,27 @@ fn write(path: &[u8]) -> FileRequest<'_> {
     FileRequest::Write { path, mode: None, parents: false }
 }
 
-fn left_over(dir: &std::path::Path) -> Vec<String> {
+fn temporary_files(dir: &std::path::Path) -> Vec<String> {
     let names =
         std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.contains(".sbx-")).collect()
 }
 
 #[test]
-fn a_file_goes_in_and_comes_out() {
+fn a_written_file_reads_back() {
     let agent = Agent::start();
     let mut host = agent.host();
     let path = agent.path("big");
     let content: Vec<u8> = (0..5_000_000u32).flat_map(u32::to_le_bytes).collect();
-    let told = host.fed(write(bytes(&path)), &content).done();
+    let reply = host.upload(write(bytes(&path)), &content).done();
     assert!(
-        matches!(told, Told::Stat { kind: FileKind::File, mode: 0o644, size: 20_000_000, .. }),
-        "{told:?}"
+        matches!(reply, Reply::Stat { kind: FileKind::File, mode: 0o644, size: 20_000_000, .. }),
+        "{reply:?}"
     );
     assert!(std::fs::read(&path).unwrap() == content);
     let out = host.file(read(bytes(&path)));
     assert!(out.bytes == content);
-    assert_eq!(out.done(), Told::Content { offset: 0, length: Some(20_000_000), size: 20_000_000 });
+    assert_eq!(out.done(), Reply::Content { offset: 0, length: Some(20_000_000), size: 20_000_000 });
     for (offset, from_end, length, expected) in [
         (5, false, Some(7), &content[5..12]),
         (5, false, None, &content[5..]),
@@ -53,12 +53,12 @@ fn a_file_goes_in_and_comes_out() {
     let behind = FileRequest::Read { path: bytes(&path), offset: 20_000_000, from_end: false, length: None };
     assert_eq!(host.file(behind).kind(), Kind::Range);
     let empty = agent.path("empty");
-    host.fed(write(bytes(&empty)), b"").done();
-    assert_eq!(host.file(read(bytes(&empty))).done(), Told::Content { offset: 0, length: Some(0), size: 0 });
+    host.upload(write(bytes(&empty)), b"").done();
+    assert_eq!(host.file(read(bytes(&empty))).done(), Reply::Content { offset: 0, length: Some(0), size: 0 });
 }
 
 #[test]
-fn a_file_in_place_keeps_mode_and_owner_and_readers() {
+fn a_replaced_file_keeps_mode_owner_and_readers() {
     let agent = Agent::start();
     let mut host = agent.host();
     let path = agent.path("kept");
@@ -66,64 +66,64 @@ fn a_file_in_place_keeps_mode_and_owner_and_readers() {
     std::os::unix::fs::chown(&path, Some(12), Some(34)).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4751)).unwrap();
     let reader = std::fs::File::open(&path).unwrap();
-    host.fed(write(bytes(&path)), b"new").done();
+    host.upload(write(bytes(&path)), b"new").done();
     let found = path.metadata().unwrap();
     assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (0o4751, 12, 34));
     assert_eq!(std::io::read_to_string(reader).unwrap(), "old");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
     let request = FileRequest::Write { path: bytes(&path), mode: Some(0o600), parents: false };
-    host.fed(request, b"newer").done();
+    host.upload(request, b"newer").done();
     assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
-    // A link is followed, one that leads nowhere too; parents are made where that is asked for.
+    // Links are followed, also dangling ones; `parents` creates missing directories.
     symlink("there/target", agent.path("link")).unwrap();
     let link = agent.path("link");
-    assert_eq!(host.fed(write(bytes(&link)), b"x").kind(), Kind::NotFound);
+    assert_eq!(host.upload(write(bytes(&link)), b"x").kind(), Kind::NotFound);
     let request = FileRequest::Write { path: bytes(&link), mode: None, parents: true };
-    host.fed(request, b"through").done();
+    host.upload(request, b"through").done();
     assert_eq!(std::fs::read_to_string(agent.path("there/target")).unwrap(), "through");
     assert!(link.is_symlink());
-    assert_eq!(left_over(&agent.path("")), [""; 0]);
+    assert_eq!(temporary_files(&agent.path("")), [""; 0]);
 }
 
 #[test]
-fn an_upload_that_breaks_off_leaves_the_old_file() {
+fn an_interrupted_upload_leaves_the_old_file() {
     let agent = Agent::start();
     let mut host = agent.host();
     let path = agent.path("file");
     std::fs::write(&path, "old").unwrap();
     let begin = |host: &mut crate::host::Host| {
-        let op = host.begin_file(write(bytes(&path)), PLENTY);
-        assert!(matches!(host.hear(), Said::Started { .. }));
-        host.say(&ToGuest::Data { op, bytes: &crate::file_ops::pieces(b"half")[..PREFIX + 4] });
-        until("it writes", || (!left_over(&agent.path("")).is_empty()).then_some(()));
+        let op = host.begin_file(write(bytes(&path)), LARGE_WINDOW);
+        assert!(matches!(host.receive(), HostMessage::Started { .. }));
+        host.send(&ToGuest::Data { op, bytes: &crate::file_ops::pieces(b"half")[..PREFIX + 4] });
+        until("it writes", || (!temporary_files(&agent.path("")).is_empty()).then_some(()));
         op
     };
-    // The caller goes away, ...
+    // The host kills the operation, ...
     let op = begin(&mut host);
-    host.say(&ToGuest::Kill { op });
-    assert!(matches!(host.hear(), Said::Exited { op: of, .. } if of == op));
-    assert_eq!(left_over(&agent.path("")), [""; 0]);
-    // ... its input ends without a last piece, ...
+    host.send(&ToGuest::Kill { op });
+    assert!(matches!(host.receive(), HostMessage::Exited { op: of, .. } if of == op));
+    assert_eq!(temporary_files(&agent.path("")), [""; 0]);
+    // ... ends the upload without a last piece, ...
     let op = begin(&mut host);
-    host.say(&ToGuest::Eof { op });
+    host.send(&ToGuest::Eof { op });
     assert_eq!(host.finish_file(op, &[]).kind(), Kind::Interrupted);
-    // ... and the whole host.
+    // ... or disconnects.
     begin(&mut host);
     drop(host);
-    until("it is tidied up", || left_over(&agent.path("")).is_empty().then_some(()));
+    until("the temporary file is removed", || temporary_files(&agent.path("")).is_empty().then_some(()));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
     let (mut host, ops) = agent.link();
     assert!(ops.len() <= 1, "{ops:?}");
     while !ops.is_empty() {
-        if matches!(host.hear(), Said::Exited { .. }) {
+        if matches!(host.receive(), HostMessage::Exited { .. }) {
             break;
         }
     }
-    until("nothing is left of it", || agent.is_childless().then_some(()));
+    until("the operation has ended", || agent.is_childless().then_some(()));
 }
 
 #[test]
-fn what_is_no_file_is_told_apart_and_waits_for_nobody() {
+fn reading_a_special_file_fails_without_blocking() {
     let agent = Agent::start();
     let mut host = agent.host();
     let fifo = agent.path("fifo");
@@ -132,36 +132,36 @@ fn what_is_no_file_is_told_apart_and_waits_for_nobody() {
     let looped = agent.path("loop");
     for path in [bytes(&fifo), b"/dev/zero", b"/dev/tty", b"/"] {
         assert_eq!(host.file(read(path)).kind(), Kind::NotAFile, "{path:?}");
-        assert_eq!(host.fed(write(path), b"x").exit, guest_proto::Exit::Code(1));
+        assert_eq!(host.upload(write(path), b"x").exit, guest_proto::Exit::Code(1));
     }
-    assert_eq!(host.fed(write(b"/dev/null"), b"x").kind(), Kind::NotAFile);
+    assert_eq!(host.upload(write(b"/dev/null"), b"x").kind(), Kind::NotAFile);
     assert_eq!(host.file(read(bytes(&looped))).kind(), Kind::Invalid);
     assert_eq!(host.file(read(b"/nowhere/at/all")).kind(), Kind::NotFound);
     assert_eq!(host.file(read(b"/etc/passwd/x")).kind(), Kind::NotADirectory);
-    assert_eq!(host.fed(write(b"/proc/version"), b"x").exit, guest_proto::Exit::Code(1));
-    assert_eq!(host.fed(write(b"/tmp/"), b"x").kind(), Kind::NotAFile);
-    // Files that do not say how long they are.
+    assert_eq!(host.upload(write(b"/proc/version"), b"x").exit, guest_proto::Exit::Code(1));
+    assert_eq!(host.upload(write(b"/tmp/"), b"x").kind(), Kind::NotAFile);
+    // Files of unknown length.
     let out = host.file(read(b"/proc/self/status"));
     assert!(out.bytes.starts_with(b"Name:"));
     let length = out.bytes.len() as u64;
-    assert_eq!(out.done(), Told::Content { offset: 0, length: Some(length), size: length });
-    // One that has no end, or not soon, holds up nobody else and ends with its caller.
+    assert_eq!(out.done(), Reply::Content { offset: 0, length: Some(length), size: length });
+    // An endless read does not delay other operations, and ends when the host kills it.
     let endless = agent.path("endless");
     std::fs::File::create(&endless).unwrap().set_len(1 << 40).unwrap();
     let op = host.begin_file(read(bytes(&endless)), 1000);
-    assert!(matches!(host.hear(), Said::Started { .. }));
+    assert!(matches!(host.receive(), HostMessage::Started { .. }));
     let mut open = 1000;
     while open > 0 {
-        open -= host.hear_output(op).len();
+        open -= host.receive_output(op).len();
     }
     assert_eq!(host.run("echo still here").stdout, b"still here\n");
-    host.say(&ToGuest::Kill { op });
-    while !matches!(host.hear(), Said::Exited { op: of, .. } if of == op) {}
-    until("it is gone", || agent.is_childless().then_some(()));
+    host.send(&ToGuest::Kill { op });
+    while !matches!(host.receive(), HostMessage::Exited { op: of, .. } if of == op) {}
+    until("the operation has ended", || agent.is_childless().then_some(()));
 }
 
 #[test]
-fn lists_come_in_pages() {
+fn a_directory_is_listed_in_pages() {
     let agent = Agent::start();
     let mut host = agent.host();
     let dir = agent.path("dir");
@@ -172,15 +172,15 @@ fn lists_come_in_pages() {
     std::fs::create_dir(dir.join("sub")).unwrap();
     let list = |offset, limit| FileRequest::List { path: bytes(&dir), offset, limit };
     let out = host.file(list(10, 3));
-    let entry = |name: &str, kind, size| Told::Entry { name: name.into(), kind, size };
+    let entry = |name: &str, kind, size| Reply::Entry { name: name.into(), kind, size };
     let expected = ["f10", "f11", "f12"].map(|name| entry(name, FileKind::File, name[1..].parse().unwrap()));
-    assert_eq!(out.told, [&expected[..], &[Told::Listed(26)]].concat());
-    let told = host.file(list(25, 100)).told;
+    assert_eq!(out.replies, [&expected[..], &[Reply::Listed(26)]].concat());
+    let replies = host.file(list(25, 100)).replies;
     assert!(
-        matches!(&told[..], [Told::Entry { kind: FileKind::Directory, .. }, Told::Listed(26)]),
-        "{told:?}"
+        matches!(&replies[..], [Reply::Entry { kind: FileKind::Directory, .. }, Reply::Listed(26)]),
+        "{replies:?}"
     );
-    assert_eq!(host.file(list(u64::MAX, 100)).told, [Told::Listed(26)]);
+    assert_eq!(host.file(list(u64::MAX, 100)).replies, [Reply::Listed(26)]);
     let many = agent.path("many");
     std::fs::create_dir(&many).unwrap();
     for n in 0..20_000 {
@@ -188,10 +188,11 @@ fn lists_come_in_pages() {
     }
     let mut seen = std::collections::BTreeSet::new();
     for page in 0..20 {
-        let told = host.file(FileRequest::List { path: bytes(&many), offset: page * 1000, limit: 1000 }).told;
-        assert_eq!(told.len(), 1001);
-        seen.extend(told.into_iter().filter_map(|told| match told {
-            Told::Entry { name, .. } => Some(name),
+        let replies =
+            host.file(FileRequest::List { path: bytes(&many), offset: page * 1000, limit: 1000 }).replies;
+        assert_eq!(replies.len(), 1001);
+        seen.extend(replies.into_iter().filter_map(|reply| match reply {
+            Reply::Entry { name, .. } => Some(name),
             _ => None,
         }));
     }
@@ -203,14 +204,14 @@ fn lists_come_in_pages() {
 }
 
 #[test]
-fn directories_are_made_moved_and_deleted() {
+fn directories_are_created_moved_and_deleted() {
     let agent = Agent::start();
     let mut host = agent.host();
     let (deep, other) = (agent.path("a/b/c"), agent.path("other"));
     let make = |path, recursive| FileRequest::MakeDir { path, mode: Some(0o2750), recursive };
     assert_eq!(host.file(make(bytes(&deep), false)).kind(), Kind::NotFound);
-    let told = host.file(make(bytes(&deep), true)).done();
-    assert!(matches!(told, Told::Stat { kind: FileKind::Directory, mode: 0o2750, .. }), "{told:?}");
+    let reply = host.file(make(bytes(&deep), true)).done();
+    assert!(matches!(reply, Reply::Stat { kind: FileKind::Directory, mode: 0o2750, .. }), "{reply:?}");
     host.file(make(bytes(&deep), true)).done();
     assert_eq!(host.file(make(bytes(&deep), false)).kind(), Kind::Exists);
     std::fs::write(deep.join("file"), "content").unwrap();
@@ -227,19 +228,19 @@ fn directories_are_made_moved_and_deleted() {
     let delete = |path, recursive| FileRequest::Delete { path, recursive };
     assert_eq!(host.file(delete(bytes(&other), false)).kind(), Kind::NotEmpty);
     let done = host.file(delete(bytes(&other), true)).done();
-    assert_eq!(done, Told::Done(Tally { files: 1, directories: 3, links: 1, ..Tally::default() }));
+    assert_eq!(done, Reply::Done(Tally { files: 1, directories: 3, links: 1, ..Tally::default() }));
     assert!(!other.exists() && std::path::Path::new("/etc/passwd").exists());
     assert_eq!(host.file(delete(bytes(&other), true)).kind(), Kind::NotFound);
     assert_eq!(host.file(delete(b"/", true)).kind(), Kind::Denied);
-    // Deeper than it holds directories open.
+    // Deeper than the limit of open directories.
     std::fs::create_dir_all(agent.path("d/").join("d/".repeat(1499))).unwrap();
     let done = host.file(delete(bytes(&agent.path("d")), true)).done();
-    assert_eq!(done, Told::Done(Tally { directories: 1500, ..Tally::default() }));
+    assert_eq!(done, Reply::Done(Tally { directories: 1500, ..Tally::default() }));
     assert!(!agent.path("d").exists());
 }
 
 #[test]
-fn moves_go_between_file_systems() {
+fn moves_work_between_file_systems() {
     let agent = Agent::start();
     let mut host = agent.host();
     let (here, there) = (agent.path("here"), std::path::PathBuf::from("/dev/shm/sandbox-agent-files-test"));
@@ -255,13 +256,13 @@ fn moves_go_between_file_systems() {
     assert!(!here.exists());
     assert_eq!(std::fs::read_to_string(there.join("link/file")).unwrap(), "content");
     assert_eq!(there.join("sub/file").metadata().unwrap().mode() & 0o7777, 0o640);
-    assert_eq!(left_over(std::path::Path::new("/dev/shm")), [""; 0]);
+    assert_eq!(temporary_files(std::path::Path::new("/dev/shm")), [""; 0]);
     std::fs::remove_dir_all(&there).unwrap();
 }
 
-/// What cannot be taken away cannot be moved, and nothing else was changed then.
+/// A source that cannot be deleted cannot be moved, and the target is unchanged.
 #[test]
-fn what_cannot_be_moved_replaces_nothing() {
+fn a_failed_move_changes_nothing() {
     let agent = Agent::start();
     let mut host = agent.host();
     let (kept, new) = (agent.path("kept"), agent.path("new"));
@@ -274,14 +275,14 @@ fn what_cannot_be_moved_replaces_nothing() {
     }
     assert_eq!(std::fs::read_to_string(&kept).unwrap(), "precious");
     assert!(!new.exists());
-    assert_eq!(left_over(kept.parent().unwrap()), [""; 0]);
-    // A file of /proc is there, and no other can be put in its place.
-    assert_eq!(host.fed(write(b"/proc/sys/kernel/hostname"), b"x").kind(), Kind::Denied);
+    assert_eq!(temporary_files(kept.parent().unwrap()), [""; 0]);
+    // A file of /proc exists, and cannot be replaced.
+    assert_eq!(host.upload(write(b"/proc/sys/kernel/hostname"), b"x").kind(), Kind::Denied);
 }
 
-/// The agent's log is a file of the host's.
+/// The agent's log is a file of the host.
 #[test]
-fn what_the_agent_was_started_with_is_nobodys() {
+fn a_file_operation_cannot_open_the_descriptors_of_the_agent() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("agent.log");
     std::fs::write(&log, "of the host").unwrap();
@@ -293,7 +294,7 @@ fn what_the_agent_was_started_with_is_nobodys() {
         symlink(std::ffi::OsStr::from_bytes(path), &link).unwrap();
         for path in [path, bytes(&link)] {
             assert_eq!(host.file(read(path)).kind(), Kind::NotAFile);
-            assert_ne!(host.fed(write(path), b"x").exit, guest_proto::Exit::Code(0));
+            assert_ne!(host.upload(write(path), b"x").exit, guest_proto::Exit::Code(0));
         }
     }
     let out = host.file(FileRequest::List { path: b"/proc/self/fd", offset: 0, limit: 100 });
@@ -302,41 +303,42 @@ fn what_the_agent_was_started_with_is_nobodys() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_leaves_nothing() {
+fn a_full_disk_is_reported_and_no_partial_file_is_left() {
     let agent = Agent::start_with(
         "exec unshare --mount bash -c 'mkdir -p /dev/shm/sandbox-agent-full && mount -t tmpfs -o size=1m tmpfs /dev/shm/sandbox-agent-full && exec unshare --pid --fork --kill-child --mount-proc \"$0\" --listen-fd 3 3<&0 </dev/null' \"$0\"; ",
     );
     let mut host = agent.host();
     let path = b"/dev/shm/sandbox-agent-full/file";
-    // What is fed crosses with the end, which is the last that is said: a credit too many would be heard in the next.
+    // The upload may cross with the end of the operation, which is its last message: a later credit would be received
+    // by the next request.
     for _ in 0..50 {
-        assert_eq!(host.fed(write(path), &vec![1; 4_000_000]).kind(), Kind::DiskFull);
+        assert_eq!(host.upload(write(path), &vec![1; 4_000_000]).kind(), Kind::DiskFull);
     }
-    host.fed(write(path), &vec![1; 500_000]).done();
-    assert_eq!(host.fed(write(path), &vec![1; 900_000]).kind(), Kind::DiskFull);
+    host.upload(write(path), &vec![1; 500_000]).done();
+    assert_eq!(host.upload(write(path), &vec![1; 900_000]).kind(), Kind::DiskFull);
     let out = host.file(FileRequest::List { path: b"/dev/shm/sandbox-agent-full", offset: 0, limit: 10 });
-    let entry = Told::Entry { name: b"file".to_vec(), kind: FileKind::File, size: 500_000 };
-    assert_eq!(out.told, [entry, Told::Listed(1)]);
+    let entry = Reply::Entry { name: b"file".to_vec(), kind: FileKind::File, size: 500_000 };
+    assert_eq!(out.replies, [entry, Reply::Listed(1)]);
     let _ = std::fs::remove_dir("/dev/shm/sandbox-agent-full");
 }
 
 #[test]
-fn there_are_so_many_at_a_time_and_their_cost_is_small() {
+fn file_operations_are_limited_in_number_and_memory() {
     let agent = Agent::start();
     let mut host = agent.host();
     let path = agent.path("x");
     let mut ops = Vec::new();
     for _ in 0..16 {
-        ops.push(host.begin_file(write(bytes(&path)), PLENTY));
-        assert!(matches!(host.hear(), Said::Started { .. }));
+        ops.push(host.begin_file(write(bytes(&path)), LARGE_WINDOW));
+        assert!(matches!(host.receive(), HostMessage::Started { .. }));
     }
-    host.begin_file(write(bytes(&path)), PLENTY);
-    assert!(matches!(host.hear(), Said::Refused { kind: guest_proto::RefusalKind::TooMany, .. }));
-    // A command goes on beside them, and they do not keep its pipes open.
+    host.begin_file(write(bytes(&path)), LARGE_WINDOW);
+    assert!(matches!(host.receive(), HostMessage::Refused { kind: guest_proto::RefusalKind::TooMany, .. }));
+    // A command runs at the same time, and file operations do not hold its pipes open.
     assert_eq!(host.run("echo beside").stdout, b"beside\n");
     for op in ops {
-        host.say(&ToGuest::Kill { op });
-        assert!(matches!(host.hear(), Said::Exited { op: of, .. } if of == op));
+        host.send(&ToGuest::Kill { op });
+        assert!(matches!(host.receive(), HostMessage::Exited { op: of, .. } if of == op));
     }
     std::fs::write(&path, "x").unwrap();
     let begin = Instant::now();

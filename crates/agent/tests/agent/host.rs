@@ -1,4 +1,4 @@
-//! The host's side for tests: starts an agent and speaks with it, one frame at a time, with a time limit on each answer.
+//! The host's side for tests: starts an agent and exchanges frames with it, with a timeout for each answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -14,8 +14,8 @@ use guest_proto::{
 use tempfile::TempDir;
 
 pub const AGENT: &str = env!("CARGO_BIN_EXE_sandbox-agent");
-pub const PATIENCE: Duration = Duration::from_secs(20);
-pub const PLENTY: u32 = 64 * 1024 * 1024;
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub const LARGE_WINDOW: u32 = 64 * 1024 * 1024;
 
 /// A running agent. Dropping it ends it and, with its namespace, all its processes.
 pub struct Agent {
@@ -26,18 +26,18 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// As process 1 of a namespace, accepting connections.
+    /// Starts the agent as process 1 of a pid namespace, accepting connections.
     pub fn start() -> Self {
         Self::start_with("")
     }
 
-    /// The same, after a piece of shell that runs outside the namespace, before it.
+    /// Like [`Agent::start`], after a shell script that runs outside the namespace.
     pub fn start_with(prelude: &str) -> Self {
         let unshare = "exec unshare --pid --fork --kill-child --mount-proc";
         Self::listen(&format!("{prelude}{unshare} \"$0\" --listen-fd 3 3<&0 </dev/null"))
     }
 
-    /// As an ordinary process.
+    /// Starts the agent as an ordinary process.
     pub fn start_plain() -> Self {
         Self::listen("exec \"$0\" --listen-fd 3 3<&0 </dev/null")
     }
@@ -54,7 +54,7 @@ impl Agent {
         Self { child, dir, listener: None, token: [0; TOKEN_LEN] }
     }
 
-    /// Connecting outwards.
+    /// Starts an agent that connects to the host.
     pub fn start_connecting() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("host");
@@ -66,12 +66,12 @@ impl Agent {
             .unwrap();
         let token: [u8; TOKEN_LEN] = std::array::from_fn(|n| n as u8 + 1);
         child.stdin.take().unwrap().write_all(&token).unwrap();
-        // Only now is there a host: the agent has to try more than once, as likely as not.
+        // The host listens only now, so the agent usually has to retry.
         let listener = UnixListener::bind(&path).unwrap();
         Self { child, dir, listener: Some(listener), token }
     }
 
-    /// A link on which nothing was said yet.
+    /// A link before its handshake.
     pub fn connect(&self) -> Host {
         let stream = match &self.listener {
             None => UnixStream::connect(self.dir.path().join("agent")).unwrap(),
@@ -83,16 +83,16 @@ impl Agent {
                 stream
             }
         };
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Host { stream, buf: Vec::new(), next_op: 1 }
     }
 
-    /// A link after hello; the operations of the welcome come along.
+    /// A link after its handshake, and the operations of the `Welcome`.
     pub fn link(&self) -> (Host, Vec<u64>) {
         let mut host = self.connect();
-        host.say(&ToGuest::Hello { version: guest_proto::VERSION, min_version: guest_proto::MIN_VERSION });
-        match host.hear() {
-            Said::Welcome { version, ops } => {
+        host.send(&ToGuest::Hello { version: guest_proto::VERSION, min_version: guest_proto::MIN_VERSION });
+        match host.receive() {
+            HostMessage::Welcome { version, ops } => {
                 assert_eq!(version, guest_proto::VERSION);
                 (host, ops)
             }
@@ -107,7 +107,7 @@ impl Agent {
         host
     }
 
-    /// The agent's process number, seen from outside.
+    /// The agent's pid on the host.
     pub fn pid(&self) -> u32 {
         let pid = self.child.id();
         let agent = Path::new(AGENT);
@@ -126,12 +126,12 @@ impl Agent {
         line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Whether nothing of any command is left, collected or not.
+    /// Whether the agent has no children, not even uncollected ones.
     pub fn is_childless(&self) -> bool {
         children(self.pid()).is_empty()
     }
 
-    /// A place for files of the test.
+    /// A path in the test's temporary directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -149,11 +149,11 @@ fn children(pid: u32) -> Vec<u32> {
     list.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Asks again and again, up to a time limit.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+/// Polls a condition, up to a time limit.
+pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + TIMEOUT;
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = condition() {
             return answer;
         }
         assert!(Instant::now() < end, "not in time: {what}");
@@ -161,9 +161,9 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A [`ToHost`] that owns what it says.
+/// An owned [`ToHost`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum HostMessage {
     Welcome { version: u16, ops: Vec<u64> },
     Started { op: u64, pid: u32, window: u32 },
     Data { op: u64, channel: Channel, bytes: Vec<u8> },
@@ -175,10 +175,10 @@ pub enum Said {
     Done { op: u64 },
     Pong { nonce: u64 },
     Bye { reason: String },
-    Taken { op: u64, stdin: u64, window: u32 },
+    Attached { op: u64, stdin: u64, window: u32 },
 }
 
-/// How a command went.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub stdout: Vec<u8>,
@@ -200,57 +200,57 @@ impl Host {
         self.next_op
     }
 
-    pub fn say(&mut self, message: &ToGuest<'_>) {
+    pub fn send(&mut self, message: &ToGuest<'_>) {
         let mut frame = Vec::new();
         encode_to_guest(message, &mut frame).unwrap();
         self.stream.write_all(&frame).unwrap();
     }
 
-    /// The next frame. Panics when none comes in time or the link ends.
-    pub fn hear(&mut self) -> Said {
-        self.try_hear().expect("the link has ended")
+    /// The next frame. Panics if none arrives in time or the link ends.
+    pub fn receive(&mut self) -> HostMessage {
+        self.try_receive().expect("the link has ended")
     }
 
     /// The next frame, or `None` at the end of the link.
-    pub fn try_hear(&mut self) -> Option<Said> {
+    pub fn try_receive(&mut self) -> Option<HostMessage> {
         loop {
             if let Some(end) = split(&self.buf).unwrap() {
-                let said = own(guest_proto::decode_to_host(&self.buf[PREFIX..end]).unwrap());
+                let message = to_owned_message(guest_proto::decode_to_host(&self.buf[PREFIX..end]).unwrap());
                 self.buf.drain(..end);
-                return Some(said);
+                return Some(message);
             }
             let mut piece = [0; 64 * 1024];
             match self.stream.read(&mut piece) {
                 Ok(0) => return None,
                 Ok(n) => self.buf.extend_from_slice(&piece[..n]),
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => return None,
-                // Timed reads of a machine that was suspended end so.
+                // Timed reads end with this error after the machine was suspended.
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => panic!("nothing came in time: {e}"),
+                Err(e) => panic!("no frame arrived in time: {e}"),
             }
         }
     }
 
-    /// True if nothing comes for a while.
+    /// True if no frame arrives for this time.
     pub fn is_quiet(&mut self, time: Duration) -> bool {
         assert_eq!(split(&self.buf).unwrap(), None);
         self.stream.set_read_timeout(Some(time)).unwrap();
         let mut piece = [0; 1024];
         let read = self.stream.read(&mut piece);
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         match read {
             Ok(n) => {
                 println!("heard {:?}", &piece[..n]);
                 self.buf.extend_from_slice(&piece[..n]);
                 false
             }
-            // A test that was stopped and goes on, such as one with its whole machine, has not waited to the end.
+            // After the process or the machine was suspended, the timed read ends early: repeat it.
             Err(e) if e.kind() == ErrorKind::Interrupted => self.is_quiet(time),
             Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
         }
     }
 
-    /// Begins a command; the answer is still to come.
+    /// Sends the request for a command without waiting for the answer.
     pub fn begin(&mut self, script: &str, stdin: StdinMode, window: u32) -> u64 {
         let env = [("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")];
         self.begin_as(&["bash", "-c", script], &env, "/", stdin, window)
@@ -266,36 +266,36 @@ impl Host {
     ) -> u64 {
         let op = self.op();
         let spec = ExecSpec { argv: argv.to_vec(), env: env.to_vec(), cwd, stdin };
-        self.say(&ToGuest::Exec { op, spec, window });
+        self.send(&ToGuest::Exec { op, spec, window });
         op
     }
 
-    /// Begins a command and waits until it runs.
+    /// Starts a command and waits until it runs.
     pub fn start(&mut self, script: &str, stdin: StdinMode, window: u32) -> u64 {
         let op = self.begin(script, stdin, window);
-        match self.hear() {
-            Said::Started { op: started, .. } if started == op => op,
+        match self.receive() {
+            HostMessage::Started { op: started, .. } if started == op => op,
             other => panic!("not started: {other:?}"),
         }
     }
 
     /// Runs a command to its end.
     pub fn run(&mut self, script: &str) -> Outcome {
-        let op = self.start(script, StdinMode::Null, PLENTY);
+        let op = self.start(script, StdinMode::Null, LARGE_WINDOW);
         self.finish(op)
     }
 
-    /// Collects a command's output to its end. Grants back what comes; nothing else may come in between.
+    /// Collects a command's output to its end and returns its credit. Frames of other operations are an error.
     pub fn finish(&mut self, op: u64) -> Outcome {
         let mut outs = [Vec::new(), Vec::new()];
         loop {
-            match self.hear() {
-                Said::Data { op: of, channel, bytes } if of == op => {
+            match self.receive() {
+                HostMessage::Data { op: of, channel, bytes } if of == op => {
                     outs[channel as usize].extend_from_slice(&bytes);
-                    self.say(&ToGuest::Credit { op, channel, bytes: bytes.len() as u32 });
+                    self.send(&ToGuest::Credit { op, channel, bytes: bytes.len() as u32 });
                 }
-                Said::Eof { op: of, .. } | Said::Credit { op: of, .. } if of == op => {}
-                Said::Exited { op: of, exit, duration_us } if of == op => {
+                HostMessage::Eof { op: of, .. } | HostMessage::Credit { op: of, .. } if of == op => {}
+                HostMessage::Exited { op: of, exit, duration_us } if of == op => {
                     let [stdout, stderr] = outs;
                     return Outcome { stdout, stderr, exit, duration_us };
                 }
@@ -304,34 +304,36 @@ impl Host {
         }
     }
 
-    /// Waits for one byte of output, as a sign of how far a command is.
-    pub fn hear_output(&mut self, op: u64) -> Vec<u8> {
-        match self.hear() {
-            Said::Data { op: of, bytes, .. } if of == op => bytes,
+    /// Waits for output, which shows how far a command is.
+    pub fn receive_output(&mut self, op: u64) -> Vec<u8> {
+        match self.receive() {
+            HostMessage::Data { op: of, bytes, .. } if of == op => bytes,
             other => panic!("unexpected: {other:?}"),
         }
     }
 
     pub fn ping(&mut self) {
         let nonce = self.op();
-        self.say(&ToGuest::Ping { nonce });
-        assert_eq!(self.hear(), Said::Pong { nonce });
+        self.send(&ToGuest::Ping { nonce });
+        assert_eq!(self.receive(), HostMessage::Pong { nonce });
     }
 }
 
-fn own(message: ToHost<'_>) -> Said {
+fn to_owned_message(message: ToHost<'_>) -> HostMessage {
     match message {
-        ToHost::Welcome { version, ops, .. } => Said::Welcome { version, ops },
-        ToHost::Started { op, pid, window } => Said::Started { op, pid, window },
-        ToHost::Data { op, channel, bytes } => Said::Data { op, channel, bytes: bytes.to_vec() },
-        ToHost::Eof { op, channel } => Said::Eof { op, channel },
-        ToHost::Credit { op, bytes } => Said::Credit { op, bytes },
-        ToHost::Exited { op, exit, duration_us } => Said::Exited { op, exit, duration_us },
-        ToHost::Refused { op, kind, message } => Said::Refused { op, kind, message: message.to_owned() },
-        ToHost::Opened { op, window } => Said::Opened { op, window },
-        ToHost::Done { op } => Said::Done { op },
-        ToHost::Pong { nonce } => Said::Pong { nonce },
-        ToHost::Bye { reason } => Said::Bye { reason: reason.to_owned() },
-        ToHost::Taken { op, stdin, window } => Said::Taken { op, stdin, window },
+        ToHost::Welcome { version, ops, .. } => HostMessage::Welcome { version, ops },
+        ToHost::Started { op, pid, window } => HostMessage::Started { op, pid, window },
+        ToHost::Data { op, channel, bytes } => HostMessage::Data { op, channel, bytes: bytes.to_vec() },
+        ToHost::Eof { op, channel } => HostMessage::Eof { op, channel },
+        ToHost::Credit { op, bytes } => HostMessage::Credit { op, bytes },
+        ToHost::Exited { op, exit, duration_us } => HostMessage::Exited { op, exit, duration_us },
+        ToHost::Refused { op, kind, message } => {
+            HostMessage::Refused { op, kind, message: message.to_owned() }
+        }
+        ToHost::Opened { op, window } => HostMessage::Opened { op, window },
+        ToHost::Done { op } => HostMessage::Done { op },
+        ToHost::Pong { nonce } => HostMessage::Pong { nonce },
+        ToHost::Bye { reason } => HostMessage::Bye { reason: reason.to_owned() },
+        ToHost::Attached { op, stdin, window } => HostMessage::Attached { op, stdin, window },
     }
 }

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use guest_proto::{Channel, Exit, RefusalKind, StdinMode, ToGuest};
 
-use crate::host::{Agent, PLENTY, Said, until};
+use crate::host::{Agent, HostMessage, LARGE_WINDOW, until};
 
 #[test]
 fn a_killed_command_dies_by_signal_9() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.start("echo there; sleep 1000", StdinMode::Null, PLENTY);
-    assert_eq!(host.hear_output(op), b"there\n");
+    let op = host.start("echo there; sleep 1000", StdinMode::Null, LARGE_WINDOW);
+    assert_eq!(host.receive_output(op), b"there\n");
     let before = Instant::now();
-    host.say(&ToGuest::Kill { op });
+    host.send(&ToGuest::Kill { op });
     assert_eq!(host.finish(op).exit, Exit::Signal(9));
     assert!(before.elapsed() < Duration::from_millis(500), "{:?}", before.elapsed());
     assert_eq!(host.run("pgrep -c sleep").stdout, b"0\n");
@@ -27,66 +27,68 @@ fn output_before_the_kill_is_delivered() {
     let op = host.start("head -c 5000 /dev/zero; sleep 1000", StdinMode::Null, 2000);
     let mut seen = 0;
     while seen < 2000 {
-        seen += host.hear_output(op).len();
+        seen += host.receive_output(op).len();
     }
-    // What is in the pipe goes as far as the grants reach, and nothing waits for more.
-    host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: 1000 });
-    host.say(&ToGuest::Kill { op });
+    // Buffered output is sent as far as there is credit; the end does not wait for more.
+    host.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: 1000 });
+    host.send(&ToGuest::Kill { op });
     while seen < 3000 {
-        seen += host.hear_output(op).len();
+        seen += host.receive_output(op).len();
     }
     let out = host.finish(op);
     assert_eq!((seen, out.stdout.len(), out.exit), (3000, 0, Exit::Signal(9)));
 }
 
 #[test]
-fn what_escaped_into_other_sessions_dies_too_and_others_live() {
+fn a_kill_reaches_other_sessions_and_no_other_command() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let other = host.start("sleep 3333", StdinMode::Null, PLENTY);
-    // Of a command that has ended: it lives on, whoever is killed.
+    let other = host.start("sleep 3333", StdinMode::Null, LARGE_WINDOW);
+    // A background process of an ended command survives the kill of another command.
     host.run("setsid sleep 2222 >/dev/null 2>&1 &");
     let script = "setsid sleep 1001 & (setsid bash -c 'sleep 1002 & sleep 1003' &) ; \
                   setsid env -i bash -c '(/usr/bin/setsid /usr/bin/sleep 1004 &) ; exec -a other /usr/bin/sleep 1005' & \
                   sleep 0.2; echo ready; sleep 1006";
-    let op = host.start(script, StdinMode::Null, PLENTY);
-    assert_eq!(host.hear_output(op), b"ready\n");
+    let op = host.start(script, StdinMode::Null, LARGE_WINDOW);
+    assert_eq!(host.receive_output(op), b"ready\n");
     assert_eq!(host.run("ps -eo args= | grep -c -E '^(/usr/bin/)?sleep 100|^other 1005'").stdout, b"6\n");
-    host.say(&ToGuest::Kill { op });
+    host.send(&ToGuest::Kill { op });
     assert_eq!(host.finish(op).exit, Exit::Signal(9));
     assert_eq!(host.run("ps -eo args= | grep -c -E '^(/usr/bin/)?sleep 100|^other 1005'").stdout, b"0\n");
     assert_eq!(host.run("ps -eo args= | grep -c -E '^sleep (2222|3333)'").stdout, b"2\n");
-    host.say(&ToGuest::Kill { op: other });
+    host.send(&ToGuest::Kill { op: other });
     assert_eq!(host.finish(other).exit, Exit::Signal(9));
 }
 
 #[test]
-fn a_killed_process_that_others_wake_again_dies() {
+fn processes_that_continue_each_other_are_killed() {
     let agent = Agent::start();
     let mut host = agent.host();
     let op = host.start(
         "for i in 1 2 3 4; do setsid bash -c 'while :; do kill -CONT -1; done' 2>/dev/null & done; echo ready; wait",
         StdinMode::Null,
-        PLENTY,
+        LARGE_WINDOW,
     );
-    assert_eq!(host.hear_output(op), b"ready\n");
-    host.say(&ToGuest::Kill { op });
+    assert_eq!(host.receive_output(op), b"ready\n");
+    host.send(&ToGuest::Kill { op });
     assert_eq!(host.finish(op).exit, Exit::Signal(9));
     assert_eq!(host.run("pgrep -c -f '[k]ill -CONT'").stdout, b"0\n");
 }
 
 #[test]
-fn a_command_that_has_ended_is_not_killed_but_answered() {
+fn killing_an_ended_command_reports_its_end() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.start("sleep 4444 >/dev/null 2>&1 & exit 6", StdinMode::Null, PLENTY);
+    let op = host.start("sleep 4444 >/dev/null 2>&1 & exit 6", StdinMode::Null, LARGE_WINDOW);
     assert_eq!(host.finish(op).exit, Exit::Code(6));
-    host.say(&ToGuest::Kill { op });
-    match host.hear() {
-        Said::Refused { op: of, kind, .. } => assert_eq!((of, kind), (op, RefusalKind::UnknownOp)),
+    host.send(&ToGuest::Kill { op });
+    match host.receive() {
+        HostMessage::Refused { op: of, kind, .. } => assert_eq!((of, kind), (op, RefusalKind::UnknownOp)),
         other => panic!("unexpected: {other:?}"),
     }
-    until("it sleeps on", || (host.run("pgrep -c sleep").stdout == b"1\n").then_some(()));
+    until("the background process still runs", || {
+        (host.run("pgrep -c sleep").stdout == b"1\n").then_some(())
+    });
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn a_kill_ends_the_wait_for_undelivered_output() {
     let op = host.start("echo much; exit 6", StdinMode::Null, 0);
     until("the command has ended", || agent.is_childless().then_some(()));
     assert!(host.is_quiet(Duration::from_millis(50)));
-    host.say(&ToGuest::Kill { op });
+    host.send(&ToGuest::Kill { op });
     let out = host.finish(op);
     assert_eq!((out.exit, out.stdout.len()), (Exit::Code(6), 0));
 }
@@ -107,7 +109,7 @@ struct PidsCgroup {
 }
 
 impl PidsCgroup {
-    fn new(name: &str, most: u32) -> Self {
+    fn new(name: &str, max: u32) -> Self {
         let root = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(PathBuf::from);
         let root = root
             .iter()
@@ -118,11 +120,11 @@ impl PidsCgroup {
         }
         let dir = root.join(format!("agent-test-{}-{name}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        std::fs::write(dir.join("pids.max"), most.to_string()).unwrap();
+        std::fs::write(dir.join("pids.max"), max.to_string()).unwrap();
         Self { dir }
     }
 
-    /// Shell that moves the shell in.
+    /// A script that moves its shell into the cgroup.
     fn enter(&self) -> String {
         format!("echo $$ > {}/cgroup.procs; ", self.dir.display())
     }
@@ -134,18 +136,18 @@ impl Drop for PidsCgroup {
     }
 }
 
-fn survives_bomb(name: &str, bomb: &str) {
+fn assert_bomb_is_killed(name: &str, bomb: &str) {
     let cgroup = PidsCgroup::new(name, 1000);
     let agent = Agent::start_with(&cgroup.enter());
     let mut host = agent.host();
-    let op = host.start(bomb, StdinMode::Null, PLENTY);
+    let op = host.start(bomb, StdinMode::Null, LARGE_WINDOW);
     until("the bomb has filled its bound", || {
         let now = std::fs::read_to_string(cgroup.dir.join("pids.current")).unwrap();
         (now.trim().parse::<u32>().unwrap() > 900).then_some(())
     });
     let before = Instant::now();
-    host.say(&ToGuest::Kill { op });
-    // What a shell says of a failed fork is of no interest here; it is only taken off the stream.
+    host.send(&ToGuest::Kill { op });
+    // Drops the shell's messages about failed forks.
     assert_eq!(host.finish(op).exit, Exit::Signal(9));
     let took = before.elapsed();
     println!("{name}: killed in {took:?}");
@@ -161,12 +163,12 @@ fn survives_bomb(name: &str, bomb: &str) {
 
 #[test]
 fn a_fork_bomb_is_killed() {
-    survives_bomb("plain", "b() { b | b & }; b 2>/dev/null; sleep 1000");
+    assert_bomb_is_killed("plain", "b() { b | b & }; b 2>/dev/null; sleep 1000");
 }
 
 #[test]
 fn a_fork_bomb_over_sessions_is_killed() {
-    survives_bomb(
+    assert_bomb_is_killed(
         "sessions",
         "export B='while :; do setsid bash -c \"$B\" & setsid bash -c \"$B\" & sleep 0.001; done'; \
          exec 2>/dev/null; setsid bash -c \"$B\" & sleep 1000",

@@ -4,33 +4,34 @@ use std::io::Write;
 
 use guest_proto::{Channel, Exit, StdinMode, ToGuest};
 
-use crate::host::{Agent, PLENTY, Said, until};
+use crate::host::{Agent, HostMessage, LARGE_WINDOW, until};
 
 #[test]
-fn a_new_link_takes_running_commands_up() {
+fn a_new_link_continues_running_commands() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.start("echo before; read line; echo \"after $line\"; exit 9", StdinMode::Pipe, PLENTY);
-    assert_eq!(host.hear_output(op), b"before\n");
+    let op =
+        host.start("echo before; read line; echo \"after $line\"; exit 9", StdinMode::Pipe, LARGE_WINDOW);
+    assert_eq!(host.receive_output(op), b"before\n");
     drop(host);
     let (mut host, ops) = agent.link();
     assert_eq!(ops, [op]);
-    // Its stdin is granted anew, its output waits for a grant.
-    assert_eq!(host.hear(), Said::Credit { op, bytes: 64 * 1024 });
-    host.say(&ToGuest::Data { op, bytes: b"x\n" });
+    // The new link gets a new grant for stdin; output waits for a grant.
+    assert_eq!(host.receive(), HostMessage::Credit { op, bytes: 64 * 1024 });
+    host.send(&ToGuest::Data { op, bytes: b"x\n" });
     assert!(host.is_quiet(std::time::Duration::from_millis(50)));
-    host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: PLENTY });
+    host.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: LARGE_WINDOW });
     let out = host.finish(op);
     assert_eq!((out.stdout.as_slice(), out.exit), (b"after x\n".as_slice(), Exit::Code(9)));
 }
 
 #[test]
-fn an_end_in_the_gap_is_told_to_the_next_link() {
+fn an_end_between_links_is_reported_to_the_next() {
     let agent = Agent::start();
     let mut host = agent.host();
     let file = agent.path("go");
     let script = format!("while ! [ -e {} ]; do sleep 0.01; done; exit 8", file.display());
-    let op = host.start(&script, StdinMode::Null, PLENTY);
+    let op = host.start(&script, StdinMode::Null, LARGE_WINDOW);
     drop(host);
     std::fs::write(&file, "").unwrap();
     until("the command has ended", || agent.is_childless().then_some(()));
@@ -42,32 +43,32 @@ fn an_end_in_the_gap_is_told_to_the_next_link() {
 }
 
 #[test]
-fn a_command_taken_up_can_be_killed_without_any_grant() {
+fn a_continued_command_can_be_killed_without_a_grant() {
     let agent = Agent::start();
     let mut host = agent.host();
     let op = host.start("yes & yes >&2 & wait", StdinMode::Null, 100);
     drop(host);
     let (mut host, ops) = agent.link();
     assert_eq!(ops, [op]);
-    host.say(&ToGuest::Kill { op });
+    host.send(&ToGuest::Kill { op });
     let out = host.finish(op);
     assert_eq!((out.exit, out.stdout.len(), out.stderr.len()), (Exit::Signal(9), 0, 0));
     assert_eq!(host.run("pgrep -c yes").stdout, b"0\n");
 }
 
 #[test]
-fn a_link_lost_in_mid_frame_leaves_nothing_in_the_next() {
+fn a_partial_frame_does_not_reach_the_next_link() {
     let agent = Agent::start();
     for _ in 0..20 {
         let (mut host, _) = agent.link();
-        let op = host.start("yes", StdinMode::Null, PLENTY);
-        // Let the agent's buffer and the socket fill up, and go away unread.
-        host.hear_output(op);
+        let op = host.start("yes", StdinMode::Null, LARGE_WINDOW);
+        // Fills the agent's buffer and the socket, then disconnects without reading.
+        host.receive_output(op);
         host.stream.write_all(&[200, 0, 0, 0, 1, 2, 3]).unwrap();
         drop(host);
         let (mut host, ops) = agent.link();
         assert_eq!(ops, [op]);
-        host.say(&ToGuest::Kill { op });
+        host.send(&ToGuest::Kill { op });
         assert_eq!(host.finish(op).exit, Exit::Signal(9));
     }
 }
@@ -78,7 +79,7 @@ fn a_newer_connection_replaces_the_older() {
     let mut old = agent.host();
     old.ping();
     let (mut new, _) = agent.link();
-    assert_eq!(old.try_hear(), None);
+    assert_eq!(old.try_receive(), None);
     assert_eq!(new.run("echo hi").stdout, b"hi\n");
 }
 
@@ -96,38 +97,38 @@ fn garbage_ends_the_link_and_the_next_works() {
     for piece in pieces {
         let mut host = agent.connect();
         host.stream.write_all(piece).unwrap();
-        assert!(matches!(host.hear(), Said::Bye { .. }), "{piece:?}");
-        assert_eq!(host.try_hear(), None);
+        assert!(matches!(host.receive(), HostMessage::Bye { .. }), "{piece:?}");
+        assert_eq!(host.try_receive(), None);
         let (mut host, _) = agent.link();
         host.stream.write_all(piece).unwrap();
-        assert!(matches!(host.hear(), Said::Bye { .. }), "{piece:?}");
-        assert_eq!(host.try_hear(), None);
+        assert!(matches!(host.receive(), HostMessage::Bye { .. }), "{piece:?}");
+        assert_eq!(host.try_receive(), None);
     }
     let mut host = agent.host();
     host.ping();
 }
 
 #[test]
-fn breaches_of_the_protocol_end_the_link() {
+fn protocol_violations_end_the_link() {
     let agent = Agent::start();
     let hello = ToGuest::Hello { version: 1, min_version: 1 };
     let (mut host, _) = agent.link();
-    host.say(&hello);
-    assert!(matches!(host.hear(), Said::Bye { .. }));
+    host.send(&hello);
+    assert!(matches!(host.receive(), HostMessage::Bye { .. }));
     let mut host = agent.connect();
-    host.say(&ToGuest::Hello { version: 9, min_version: 9 });
-    assert!(matches!(host.hear(), Said::Bye { reason } if reason.contains('9')));
+    host.send(&ToGuest::Hello { version: 9, min_version: 9 });
+    assert!(matches!(host.receive(), HostMessage::Bye { reason } if reason.contains('9')));
     let (mut host, _) = agent.link();
-    let op = host.start("sleep 1000", StdinMode::Null, PLENTY);
-    host.say(&ToGuest::Dial { op, port: 1, window: 1 });
-    assert!(matches!(host.hear(), Said::Bye { .. }));
+    let op = host.start("sleep 1000", StdinMode::Null, LARGE_WINDOW);
+    host.send(&ToGuest::Dial { op, port: 1, window: 1 });
+    assert!(matches!(host.receive(), HostMessage::Bye { .. }));
     let (mut host, _) = agent.link();
-    host.say(&ToGuest::Data { op, bytes: b"x" });
-    assert!(matches!(host.hear(), Said::Bye { .. }));
+    host.send(&ToGuest::Data { op, bytes: b"x" });
+    assert!(matches!(host.receive(), HostMessage::Bye { .. }));
 }
 
 #[test]
-fn frames_for_unknown_operations_are_passed_over() {
+fn frames_for_unknown_operations_are_ignored() {
     let agent = Agent::start();
     let mut host = agent.host();
     for message in [
@@ -137,13 +138,13 @@ fn frames_for_unknown_operations_are_passed_over() {
         ToGuest::Signal { op: 99, signal: 9 },
         ToGuest::Close { op: 99 },
     ] {
-        host.say(&message);
+        host.send(&message);
     }
     host.ping();
 }
 
 #[test]
-fn frames_may_come_in_any_pieces() {
+fn frames_may_arrive_in_any_fragments() {
     let agent = Agent::start();
     let mut host = agent.connect();
     let mut bytes = Vec::new();
@@ -164,19 +165,19 @@ fn frames_may_come_in_any_pieces() {
     {
         host.stream.write_all(piece).unwrap();
     }
-    assert!(matches!(host.hear(), Said::Welcome { .. }));
+    assert!(matches!(host.receive(), HostMessage::Welcome { .. }));
     for nonce in 0..50 {
-        assert_eq!(host.hear(), Said::Pong { nonce: nonce << 30 });
+        assert_eq!(host.receive(), HostMessage::Pong { nonce: nonce << 30 });
     }
-    assert!(matches!(host.hear(), Said::Started { op: 5, .. }));
+    assert!(matches!(host.receive(), HostMessage::Started { op: 5, .. }));
     assert_eq!(host.finish(5).exit, Exit::Code(0));
 }
 
 #[test]
-fn an_agent_that_connects_shows_its_token_and_comes_again() {
+fn a_connecting_agent_sends_its_token_and_reconnects() {
     let agent = Agent::start_connecting();
     let mut host = agent.host();
-    let op = host.start("sleep 1000", StdinMode::Null, PLENTY);
+    let op = host.start("sleep 1000", StdinMode::Null, LARGE_WINDOW);
     assert_eq!(host.run("wc -c < /dev/stdin").stdout, b"0\n");
     for _ in 0..3 {
         drop(host);
@@ -188,7 +189,7 @@ fn an_agent_that_connects_shows_its_token_and_comes_again() {
 }
 
 #[test]
-fn wrong_arguments_are_told() {
+fn wrong_arguments_are_reported() {
     for args in [
         &["--listen-fd", "1"][..],
         &["--listen-fd"],

@@ -1,7 +1,7 @@
-//! Tests of the built agent: it runs as process 1 of a process-number namespace of its own (or plainly, where a test says
-//! so), and a small synchronous host talks to it. When a test ends, the namespace ends with all that is in it.
+//! Tests of the built agent. It runs as process 1 of a pid namespace, or as an ordinary process, and a small
+//! synchronous host exchanges frames with it. When a test ends, all processes of the namespace end.
 //!
-//! They need root.
+//! The tests need root.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets the unexpected fails")]
 

@@ -1,15 +1,16 @@
-//! What the agent costs: memory, time to be ready, time per command. The bounds are those of the specification, for the
-//! build that is tested; figures of the small build stand in the documentation.
+//! Resource use of the agent: memory, start time, time per command. The limits hold for the tested build; the
+//! documentation has figures of the small build.
 
 use std::time::{Duration, Instant};
 
 use guest_proto::{Channel, StdinMode, ToGuest};
 
-use crate::host::{Agent, PLENTY, Said, until};
+use crate::host::{Agent, HostMessage, LARGE_WINDOW, until};
 
-const MOST_RESIDENT_KIB: u64 = 2048;
+const MAX_RESIDENT_KIB: u64 = 2048;
 
-/// The test build has symbols and is not the small one, and shared libraries: what it holds beyond its own files counts.
+/// Memory that is not backed by the program's files: the test build is larger than the small build, and uses shared
+/// libraries.
 fn own_kib(agent: &Agent) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
@@ -17,20 +18,20 @@ fn own_kib(agent: &Agent) -> u64 {
 }
 
 #[test]
-fn an_idle_agent_is_small_also_after_work() {
+fn an_idle_agent_returns_memory_after_work() {
     let agent = Agent::start();
     let mut host = agent.host();
-    assert!(own_kib(&agent) <= MOST_RESIDENT_KIB);
+    assert!(own_kib(&agent) <= MAX_RESIDENT_KIB);
     for _ in 0..50 {
         host.run("true");
     }
     let out = host.run("head -c 30000000 /dev/zero");
     assert_eq!(out.stdout.len(), 30_000_000);
-    let op = host.start("cat >/dev/null", StdinMode::Pipe, PLENTY);
-    host.say(&ToGuest::Data { op, bytes: &[0; 60_000] });
-    host.say(&ToGuest::Eof { op });
+    let op = host.start("cat >/dev/null", StdinMode::Pipe, LARGE_WINDOW);
+    host.send(&ToGuest::Data { op, bytes: &[0; 60_000] });
+    host.send(&ToGuest::Eof { op });
     host.finish(op);
-    let kib = until("the memory is given back", || Some(own_kib(&agent)).filter(|kib| *kib <= 512));
+    let kib = until("the memory is returned", || Some(own_kib(&agent)).filter(|kib| *kib <= 512));
     println!(
         "own memory after work: {kib} KiB, resident with shared libraries: {} KiB",
         agent.resident_kib()
@@ -38,7 +39,7 @@ fn an_idle_agent_is_small_also_after_work() {
 }
 
 #[test]
-fn it_is_ready_at_once() {
+fn the_agent_is_ready_quickly() {
     let mut best = Duration::MAX;
     for _ in 0..5 {
         let start = Instant::now();
@@ -61,7 +62,7 @@ fn an_idle_agent_sleeps() {
         let line = status.lines().find(|line| line.starts_with("voluntary")).unwrap();
         line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
     };
-    // Once the time for giving memory back has passed, nothing wakes it any more.
+    // After it has returned its memory, no timer wakes the agent.
     until("it sleeps", || {
         let before = waits();
         std::thread::sleep(Duration::from_millis(300));
@@ -94,22 +95,22 @@ fn figures() {
     bare.sort();
     println!("bash -c true: agent p50 {:?} p99 {:?}, bare p50 {:?}", times[100], times[198], bare[100]);
     let total = 1usize << 30;
-    let op = host.start("exec head -c 1G /dev/zero", StdinMode::Null, PLENTY);
+    let op = host.start("exec head -c 1G /dev/zero", StdinMode::Null, LARGE_WINDOW);
     let start = Instant::now();
     let mut seen = 0;
     let mut owed = 0;
     loop {
-        match host.hear() {
-            Said::Data { bytes, .. } => {
+        match host.receive() {
+            HostMessage::Data { bytes, .. } => {
                 seen += bytes.len();
                 owed += bytes.len();
                 if owed > 16 << 20 {
-                    host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: owed as u32 });
+                    host.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: owed as u32 });
                     owed = 0;
                 }
             }
-            Said::Eof { .. } => {}
-            Said::Exited { .. } => break,
+            HostMessage::Eof { .. } => {}
+            HostMessage::Exited { .. } => break,
             other => panic!("unexpected: {other:?}"),
         }
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use guest_proto::{Channel, Exit, StdinMode, ToGuest};
 use sha2::{Digest, Sha256};
 
-use crate::host::{Agent, PLENTY, Said, until};
+use crate::host::{Agent, HostMessage, LARGE_WINDOW, until};
 
 const QUIET: Duration = Duration::from_millis(150);
 
 #[test]
-fn the_two_outputs_come_apart() {
+fn stdout_and_stderr_are_separate() {
     let agent = Agent::start();
     let mut host = agent.host();
     let out = host.run("echo one; echo two >&2; echo three; echo four >&2");
@@ -19,16 +19,16 @@ fn the_two_outputs_come_apart() {
 }
 
 #[test]
-fn much_output_comes_whole_with_small_credits() {
+fn large_output_is_complete_with_small_credits() {
     let agent = Agent::start();
     let mut host = agent.host();
-    // 50 MB of numbers, so that a piece lost, doubled or moved would show.
+    // 50 MB of numbers, so that a lost, repeated or moved piece is detected.
     let script = "seq 1 10000000 | head -c 50000000";
     let op = host.start(script, StdinMode::Null, 777);
     let (mut hash, mut bytes_seen, mut open) = (Sha256::new(), 0, 777);
     let exit = loop {
-        match host.hear() {
-            Said::Data { channel: Channel::Stdout, bytes, .. } => {
+        match host.receive() {
+            HostMessage::Data { channel: Channel::Stdout, bytes, .. } => {
                 assert!(bytes.len() <= open, "{} bytes where {open} were granted", bytes.len());
                 open -= bytes.len();
                 bytes_seen += bytes.len();
@@ -36,11 +36,11 @@ fn much_output_comes_whole_with_small_credits() {
                 if open < 300 {
                     let grant = 40_000;
                     open += grant;
-                    host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: grant as u32 });
+                    host.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: grant as u32 });
                 }
             }
-            Said::Eof { .. } => {}
-            Said::Exited { exit, .. } => break exit,
+            HostMessage::Eof { .. } => {}
+            HostMessage::Exited { exit, .. } => break exit,
             other => panic!("unexpected: {other:?}"),
         }
     };
@@ -68,51 +68,51 @@ fn without_credit_the_command_waits_and_the_agent_does_not_grow() {
     let op = host.start(&script, StdinMode::Null, 1000);
     let mut open = 1000;
     while open > 0 {
-        open -= host.hear_output(op).len();
+        open -= host.receive_output(op).len();
     }
     assert!(host.is_quiet(QUIET));
     let before = agent.resident_kib();
     assert!(host.is_quiet(QUIET));
     let done = std::fs::read_to_string(&progress).unwrap_or_default();
-    assert!(done.trim().parse().unwrap_or(0) < 30, "the command went on: {done}");
+    assert!(done.trim().parse().unwrap_or(0) < 30, "the command was not blocked: {done}");
     assert!(agent.resident_kib() <= before.max(2048), "{before} KiB grew to {} KiB", agent.resident_kib());
-    // The others do not notice.
+    // Other commands are not delayed.
     host.ping();
-    host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: PLENTY });
+    host.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: LARGE_WINDOW });
     let out = host.finish(op);
     assert_eq!(out.stdout.len(), 100_000_000 - 1000);
 }
 
 #[test]
-fn one_that_waits_does_not_hold_up_others() {
+fn a_blocked_command_does_not_delay_others() {
     let agent = Agent::start();
     let mut host = agent.host();
     let blocked = host.start("yes", StdinMode::Null, 10);
-    assert_eq!(host.hear_output(blocked).len(), 10);
+    assert_eq!(host.receive_output(blocked).len(), 10);
     for n in 0..20 {
         assert_eq!(host.run(&format!("echo {n}")).stdout, format!("{n}\n").as_bytes());
     }
-    host.say(&ToGuest::Kill { op: blocked });
+    host.send(&ToGuest::Kill { op: blocked });
     assert_eq!(host.finish(blocked).exit, Exit::Signal(9));
 }
 
 #[test]
-fn a_chatty_command_leaves_room_for_others() {
+fn much_output_does_not_starve_other_commands() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let chatty = host.start("yes", StdinMode::Null, PLENTY);
-    let op = host.begin("for i in 1 2 3; do echo $i; done", StdinMode::Null, PLENTY);
+    let chatty = host.start("yes", StdinMode::Null, LARGE_WINDOW);
+    let op = host.begin("for i in 1 2 3; do echo $i; done", StdinMode::Null, LARGE_WINDOW);
     let mut quiet_out = Vec::new();
     let mut others = 0usize;
     loop {
-        match host.hear() {
-            Said::Data { op: of, channel, bytes } if of == chatty => {
+        match host.receive() {
+            HostMessage::Data { op: of, channel, bytes } if of == chatty => {
                 others += bytes.len();
-                host.say(&ToGuest::Credit { op: chatty, channel, bytes: bytes.len() as u32 });
+                host.send(&ToGuest::Credit { op: chatty, channel, bytes: bytes.len() as u32 });
             }
-            Said::Data { bytes, .. } => quiet_out.extend(bytes),
-            Said::Exited { op: of, .. } if of == op => break,
-            Said::Started { .. } | Said::Eof { .. } => {}
+            HostMessage::Data { bytes, .. } => quiet_out.extend(bytes),
+            HostMessage::Exited { op: of, .. } if of == op => break,
+            HostMessage::Started { .. } | HostMessage::Eof { .. } => {}
             other => panic!("unexpected: {other:?}"),
         }
     }
@@ -121,12 +121,12 @@ fn a_chatty_command_leaves_room_for_others() {
 }
 
 #[test]
-fn stdin_goes_through_and_is_granted_back() {
+fn stdin_is_delivered_and_its_credit_returned() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.begin("cat", StdinMode::Pipe, PLENTY);
-    let mut open = match host.hear() {
-        Said::Started { window, .. } => window as usize,
+    let op = host.begin("cat", StdinMode::Pipe, LARGE_WINDOW);
+    let mut open = match host.receive() {
+        HostMessage::Started { window, .. } => window as usize,
         other => panic!("not started: {other:?}"),
     };
     let total = 3_000_000;
@@ -136,18 +136,18 @@ fn stdin_goes_through_and_is_granted_back() {
         while sent < total && open > 0 {
             let rest = &piece[sent % piece.len()..];
             let now = &rest[..rest.len().min(open)];
-            host.say(&ToGuest::Data { op, bytes: now });
+            host.send(&ToGuest::Data { op, bytes: now });
             open -= now.len();
             sent += now.len();
             if sent == total {
-                host.say(&ToGuest::Eof { op });
+                host.send(&ToGuest::Eof { op });
             }
         }
-        match host.hear() {
-            Said::Credit { bytes, .. } => open += bytes as usize,
-            Said::Data { bytes, .. } => back.extend_from_slice(&bytes),
-            Said::Eof { .. } => {}
-            Said::Exited { exit, .. } => break exit,
+        match host.receive() {
+            HostMessage::Credit { bytes, .. } => open += bytes as usize,
+            HostMessage::Data { bytes, .. } => back.extend_from_slice(&bytes),
+            HostMessage::Eof { .. } => {}
+            HostMessage::Exited { exit, .. } => break exit,
             other => panic!("unexpected: {other:?}"),
         }
     };
@@ -157,17 +157,17 @@ fn stdin_goes_through_and_is_granted_back() {
 }
 
 #[test]
-fn stdin_that_nobody_reads_is_bounded_and_then_swallowed() {
+fn unread_stdin_is_bounded_and_dropped_after_the_reader_closes() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.start("exec 0<&-; echo closed; sleep 0.3", StdinMode::Pipe, PLENTY);
-    assert_eq!(host.hear_output(op), b"closed\n");
+    let op = host.start("exec 0<&-; echo closed; sleep 0.3", StdinMode::Pipe, LARGE_WINDOW);
+    assert_eq!(host.receive_output(op), b"closed\n");
     let piece = vec![0; 30_000];
     for _ in 0..50 {
-        host.say(&ToGuest::Data { op, bytes: &piece });
-        host.say(&ToGuest::Data { op, bytes: &piece[..2768] });
-        match host.hear() {
-            Said::Credit { bytes, .. } => assert_eq!(bytes, 32_768),
+        host.send(&ToGuest::Data { op, bytes: &piece });
+        host.send(&ToGuest::Data { op, bytes: &piece[..2768] });
+        match host.receive() {
+            HostMessage::Credit { bytes, .. } => assert_eq!(bytes, 32_768),
             other => panic!("unexpected: {other:?}"),
         }
     }
@@ -178,21 +178,21 @@ fn stdin_that_nobody_reads_is_bounded_and_then_swallowed() {
 fn more_stdin_than_granted_ends_the_link() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.start("sleep 1000", StdinMode::Pipe, PLENTY);
+    let op = host.start("sleep 1000", StdinMode::Pipe, LARGE_WINDOW);
     let piece = vec![0; 200_000];
-    host.say(&ToGuest::Data { op, bytes: &piece });
-    assert!(matches!(host.hear(), Said::Bye { .. }));
-    assert_eq!(host.try_hear(), None);
+    host.send(&ToGuest::Data { op, bytes: &piece });
+    assert!(matches!(host.receive(), HostMessage::Bye { .. }));
+    assert_eq!(host.try_receive(), None);
     let (_, ops) = agent.link();
     assert_eq!(ops, [op]);
 }
 
 #[test]
-fn a_background_process_neither_holds_the_end_nor_dies() {
+fn a_background_process_survives_without_delaying_the_end() {
     let agent = Agent::start();
     let mut host = agent.host();
     let file = agent.path("alive");
-    // It writes to the command's stdout long after the command has ended, and more than a pipe holds.
+    // The process writes more than a pipe holds to the command's stdout, long after the command has ended.
     let script = format!(
         "(trap 'echo died > {0}; exit' PIPE; sleep 0.2; for i in $(seq 40); do head -c 10000 /dev/zero || exit; done; \
          echo fine > {0}; exec sleep 1000) & echo started",
@@ -200,16 +200,18 @@ fn a_background_process_neither_holds_the_end_nor_dies() {
     );
     let out = host.run(&script);
     assert_eq!((out.stdout.as_slice(), out.exit), (b"started\n".as_slice(), Exit::Code(0)));
-    assert!(out.duration_us < 190_000, "the end was held up: {out:?}");
-    let fate = until("the background process tells its fate", || {
+    assert!(out.duration_us < 190_000, "the end was delayed: {out:?}");
+    let fate = until("the background process reports its exit", || {
         std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n'))
     });
     assert_eq!(fate, "fine\n");
-    until("it sleeps on", || (host.run("pgrep -c sleep").stdout == b"1\n").then_some(()));
+    until("the background process still runs", || {
+        (host.run("pgrep -c sleep").stdout == b"1\n").then_some(())
+    });
 }
 
 #[test]
-fn a_background_writer_that_never_stops_does_not_hold_the_end() {
+fn an_endless_background_writer_does_not_delay_the_end() {
     let agent = Agent::start();
     let mut host = agent.host();
     let out = host.run("yes & sleep 0.05; exit 5");
@@ -220,36 +222,36 @@ fn a_background_writer_that_never_stops_does_not_hold_the_end() {
 }
 
 #[test]
-fn what_is_in_the_pipe_at_the_end_is_delivered() {
+fn output_in_the_pipe_at_the_end_is_delivered() {
     let agent = Agent::start();
     let mut host = agent.host();
     let op = host.start("head -c 60000 /dev/zero", StdinMode::Null, 1);
-    assert_eq!(host.hear_output(op).len(), 1);
-    // The command ends as soon as it has written; its end waits for the delivery.
+    assert_eq!(host.receive_output(op).len(), 1);
+    // The command ends as soon as it has written; the report of its end waits for the delivery.
     until("the command has ended", || agent.is_childless().then_some(()));
-    host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: PLENTY });
+    host.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: LARGE_WINDOW });
     let out = host.finish(op);
     assert_eq!((out.stdout.len(), out.exit), (59_999, Exit::Code(0)));
 }
 
 #[test]
-fn after_close_output_is_thrown_away_and_the_end_still_comes() {
+fn after_close_output_is_dropped_and_the_end_is_reported() {
     let agent = Agent::start();
     let mut host = agent.host();
     let op = host.start("echo here; read; head -c 1000000 /dev/zero; exit 3", StdinMode::Pipe, 1000);
-    assert_eq!(host.hear_output(op), b"here\n");
-    host.say(&ToGuest::Close { op });
-    host.say(&ToGuest::Data { op, bytes: b"\n" });
+    assert_eq!(host.receive_output(op), b"here\n");
+    host.send(&ToGuest::Close { op });
+    host.send(&ToGuest::Data { op, bytes: b"\n" });
     let out = host.finish(op);
     assert_eq!((out.stdout.len(), out.exit), (0, Exit::Code(3)));
 }
 
 #[test]
-fn a_grant_beyond_all_bounds_ends_the_link() {
+fn a_grant_above_the_maximum_ends_the_link() {
     let agent = Agent::start();
     let mut host = agent.host();
-    let op = host.start("sleep 1000", StdinMode::Null, PLENTY);
-    host.say(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: 1 });
-    assert!(matches!(host.hear(), Said::Bye { .. }));
-    assert_eq!(host.try_hear(), None);
+    let op = host.start("sleep 1000", StdinMode::Null, LARGE_WINDOW);
+    host.send(&ToGuest::Credit { op, channel: Channel::Stdout, bytes: 1 });
+    assert!(matches!(host.receive(), HostMessage::Bye { .. }));
+    assert_eq!(host.try_receive(), None);
 }

@@ -1,4 +1,4 @@
-//! What is copied: the arguments of `cp`, and `-v` of `run`.
+//! The arguments of `cp`, and `-v` of `run`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use clap::Args;
 pub struct Volume {
     pub local: PathBuf,
     pub inside: PathBuf,
-    /// Copy it out again after the command.
+    /// Copy it back after the command.
     pub back: bool,
 }
 
@@ -45,15 +45,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volumes_are_taken_apart() {
+    fn volumes_are_parsed() {
         let odd = volume(OsStr::from_bytes(b"dd\xfe:/w\xff:rw")).unwrap();
         assert_eq!(odd.local.as_os_str().as_bytes(), b"dd\xfe");
         assert_eq!(odd.inside.as_os_str().as_bytes(), b"/w\xff");
         let volume = |text: &str| volume(OsStr::new(text));
-        let made =
+        let volume_of =
             |local: &str, inside: &str, back| Volume { local: local.into(), inside: inside.into(), back };
-        assert_eq!(volume(".:/workspace"), Ok(made(".", "/workspace", false)));
-        assert_eq!(volume("/a:b:/c:rw"), Ok(made("/a:b", "/c", true)));
+        assert_eq!(volume(".:/workspace"), Ok(volume_of(".", "/workspace", false)));
+        assert_eq!(volume("/a:b:/c:rw"), Ok(volume_of("/a:b", "/c", true)));
         for text in ["", ".", ".:", ":/a", ".:relative", "/a:rw"] {
             assert!(volume(text).is_err(), "{text}");
         }

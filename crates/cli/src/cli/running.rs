@@ -1,4 +1,4 @@
-//! How `run` and `exec` run a command: its input, its time limit, how its output is printed.
+//! The options with which `run` and `exec` run a command: input, time limit and output.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use clap::Args;
 
 use super::time;
 
-/// The service's limit for a command whose result is one response.
+/// The service's time limit for a buffered command.
 const BUFFERED_MAX: Duration = Duration::from_secs(5 * 60);
-/// The service's limit for a detached command.
+/// The service's time limit for a detached command.
 const DETACHED_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Options of a command.
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_has_a_day_and_one_that_is_waited_for_five_minutes() {
+    fn time_limits_are_a_day_or_five_minutes_with_buffered() {
         for (text, is_long) in [("1ms", false), ("5m", false), ("301s", true), ("24h", true)] {
             let mut running = Running { timeout: Some(limit(text).unwrap()), ..Running::default() };
             assert_eq!((running.is_long(), running.check(true).is_ok()), (is_long, true), "{text}");

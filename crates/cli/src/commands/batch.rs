@@ -8,10 +8,10 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::context::{Failure, OURS};
+use crate::context::{Failure, SBX_FAILURE};
 use crate::output;
 
-/// How results are printed.
+/// The form in which results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// One line per item, at once.
@@ -34,40 +34,40 @@ impl Form {
 }
 
 /// The result of one item.
-pub struct Done {
+pub struct ItemResult {
     line: String,
     json: Value,
 }
 
-impl Done {
-    pub fn new(line: impl Display, said: impl Serialize) -> Result<Self> {
-        Ok(Self { line: line.to_string(), json: serde_json::to_value(said)? })
+impl ItemResult {
+    pub fn new(line: impl Display, value: impl Serialize) -> Result<Self> {
+        Ok(Self { line: line.to_string(), json: serde_json::to_value(value)? })
     }
 }
 
 /// Applies `act` to every item and prints results and errors. `None` prints nothing.
 pub async fn for_each<T>(
-    all: &[T],
+    items: &[T],
     form: Form,
-    act: impl AsyncFn(&T) -> Result<Option<Done>>,
+    act: impl AsyncFn(&T) -> Result<Option<ItemResult>>,
 ) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    let mut told = Vec::new();
-    for one in all {
-        match act(one).await {
+    let mut results = Vec::new();
+    for item in items {
+        match act(item).await {
             Ok(Some(done)) if form == Form::Lines => output::text(&format!("{}\n", done.line))?,
-            Ok(Some(done)) => told.push(done.json),
+            Ok(Some(done)) => results.push(done.json),
             Ok(None) => {}
             Err(error) => {
                 Failure(&error).print();
-                code = ExitCode::from(OURS);
+                code = ExitCode::from(SBX_FAILURE);
             }
         }
     }
     match form {
         Form::Lines => {}
-        Form::Object => told.iter().try_for_each(output::json)?,
-        Form::Array => output::json(&told)?,
+        Form::Object => results.iter().try_for_each(output::json)?,
+        Form::Array => output::json(&results)?,
     }
     Ok(code)
 }

@@ -15,10 +15,10 @@ use crate::output;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
-/// The default limit of the service is ten creates a minute.
-const MOST_CREATES: u32 = 5;
-/// Each round is two writes; the default limit is sixty a minute.
-const MOST_PAUSES: u32 = 20;
+/// The service's default limit is ten creates per minute.
+const MAX_CREATES: u32 = 5;
+/// Each round is two writes; the service's default limit is sixty per minute.
+const MAX_PAUSES: u32 = 20;
 const LIFETIME: Duration = Duration::from_secs(300);
 
 struct Row {
@@ -43,7 +43,7 @@ pub async fn bench(client: &Client, as_json: bool, arguments: &BenchArguments) -
             output::json(&json!({"bench": row.name, "p50_ms": p50, "p99_ms": p99, "n": row.samples.len()}))?;
         }
     } else {
-        output::text(&shown(&rows))?;
+        output::text(&render(&rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -55,9 +55,9 @@ async fn measure(
 ) -> Result<Vec<Row>> {
     let n = arguments.rounds;
     let mut rows = vec![
-        timed("health", n, async || client.health().await.map(drop)).await?,
-        timed("get", n, async || sandbox.refresh().await.map(drop)).await?,
-        timed("execute true", n, async || sandbox.execute("true").await.map(drop)).await?,
+        measure_row("health", n, async || client.health().await.map(drop)).await?,
+        measure_row("get", n, async || sandbox.refresh().await.map(drop)).await?,
+        measure_row("execute true", n, async || sandbox.execute("true").await.map(drop)).await?,
     ];
     let mut first_line = Row { name: "first line", samples: Vec::new() };
     for _ in 0..n {
@@ -70,46 +70,46 @@ async fn measure(
     }
     rows.push(first_line);
     let (mut pauses, mut resumes) = (Vec::new(), Vec::new());
-    for _ in 0..n.min(MOST_PAUSES) {
-        pauses.push(took(async || sandbox.pause().await.map(drop)).await?);
-        resumes.push(took(async || sandbox.resume().await.map(drop)).await?);
+    for _ in 0..n.min(MAX_PAUSES) {
+        pauses.push(elapsed(async || sandbox.pause().await.map(drop)).await?);
+        resumes.push(elapsed(async || sandbox.resume().await.map(drop)).await?);
     }
     rows.push(Row { name: "pause", samples: pauses });
     rows.push(Row { name: "resume", samples: resumes });
-    let (mut creates, mut ends) = (Vec::new(), Vec::new());
-    for _ in 0..n.min(MOST_CREATES) {
+    let (mut creates, mut terminates) = (Vec::new(), Vec::new());
+    for _ in 0..n.min(MAX_CREATES) {
         let begin = Instant::now();
-        let made = client.create(&arguments.image).timeout(LIFETIME).await?.terminate_on_drop();
+        let created = client.create(&arguments.image).timeout(LIFETIME).await?.terminate_on_drop();
         creates.push(begin.elapsed());
         let begin = Instant::now();
-        made.terminate().await?;
-        ends.push(begin.elapsed());
+        created.terminate().await?;
+        terminates.push(begin.elapsed());
     }
     rows.push(Row { name: "create", samples: creates });
-    rows.push(Row { name: "terminate", samples: ends });
+    rows.push(Row { name: "terminate", samples: terminates });
     Ok(rows)
 }
 
-async fn timed(
+async fn measure_row(
     name: &'static str,
     n: u32,
     call: impl AsyncFn() -> sandboxd_client::Result<()>,
 ) -> Result<Row> {
     let mut samples = Vec::new();
     for _ in 0..n {
-        samples.push(took(&call).await?);
+        samples.push(elapsed(&call).await?);
     }
     Ok(Row { name, samples })
 }
 
-async fn took(call: impl AsyncFn() -> sandboxd_client::Result<()>) -> Result<Duration> {
+async fn elapsed(call: impl AsyncFn() -> sandboxd_client::Result<()>) -> Result<Duration> {
     let begin = Instant::now();
     call().await?;
     Ok(begin.elapsed())
 }
 
 impl Row {
-    /// In ms, by nearest rank, so it is a measured value.
+    /// The percentile in ms, by nearest rank: a measured value, not an interpolated one.
     fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.samples.clone();
         sorted.sort();
@@ -118,7 +118,7 @@ impl Row {
     }
 }
 
-fn shown(rows: &[Row]) -> String {
+fn render(rows: &[Row]) -> String {
     let cells: Vec<_> = rows
         .iter()
         .map(|row| {
@@ -126,5 +126,5 @@ fn shown(rows: &[Row]) -> String {
             [(row.name.to_owned(), Tone::Bold), ms(50), ms(99), plain(row.samples.len().to_string())]
         })
         .collect();
-    table(["WHAT", "P50", "P99", "N"], &cells, Paint::of(&std::io::stdout()))
+    table(["OPERATION", "P50", "P99", "N"], &cells, Paint::of(&std::io::stdout()))
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use sandboxd_client::{Client, Create};
 
-use crate::cli::New;
+use crate::cli::SandboxOptions;
 
 /// The bash command line for a command: one argument is used as it is; several are quoted.
 pub fn bash_command(words: &[String]) -> String {
@@ -34,7 +34,7 @@ pub fn env_variable(word: &str) -> Result<(String, String)> {
 }
 
 /// The create request with the options that `run` and `create` share.
-pub fn create_request(client: &Client, image: &str, new: &New) -> Result<Create> {
+pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Result<Create> {
     let mut create = client.create(image);
     if let Some(cpu) = new.cpu {
         create = create.cpu(cpu);
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_words_are_not_read_by_a_shell() {
+    fn several_words_are_quoted_for_the_shell() {
         let words =
             |words: &[&str]| bash_command(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(words(&["echo $HOME | wc"]), "echo $HOME | wc");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_come_from_the_line_or_from_here() {
+    fn variables_come_from_the_argument_or_the_environment() {
         assert_eq!(env_variable("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
         assert_eq!(env_variable("PATH").unwrap().1, std::env::var("PATH").unwrap());
         assert!(env_variable("SBX_NOT_SET").unwrap_err().to_string().contains("SBX_NOT_SET"));

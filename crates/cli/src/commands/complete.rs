@@ -1,5 +1,5 @@
-//! `sbx __complete`: prints candidates for the last word, one per line with a tab and a description. Fails silently, because a shell calls
-//! it while the user types.
+//! `sbx __complete`: prints candidates for the last word, one per line with a tab and a description. Errors are not
+//! printed, because a shell calls it while the user types.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::cli::{Cli, Global};
 use crate::completion::{Candidates, candidates};
 use crate::{context, output};
 
-const MOST: u32 = 100;
+const MAX_CANDIDATES: u32 = 100;
 
 pub async fn complete(global: &Global, words: &[String]) -> Result<ExitCode> {
     let mut root = Cli::command();
@@ -19,10 +19,10 @@ pub async fn complete(global: &Global, words: &[String]) -> Result<ExitCode> {
     let found = match candidates(&root, words) {
         Candidates::Words(words) => words,
         Candidates::Nothing => Vec::new(),
-        Candidates::Sandboxes { command, taken } => {
+        Candidates::Sandboxes { command, given } => {
             let typed = words.last().map(String::as_str).unwrap_or_default();
             let mut live = live(global, &command).await.unwrap_or_default();
-            live.retain(|(id, _)| id.starts_with(typed) && !taken.contains(id));
+            live.retain(|(id, _)| id.starts_with(typed) && !given.contains(id));
             if command == "cp" {
                 live.iter_mut().for_each(|(id, _)| id.push(':'));
             }
@@ -45,7 +45,7 @@ async fn live(global: &Global, command: &str) -> Result<Vec<(String, String)>> {
     let client = context::quick_client(global)?;
     let mut found = Vec::new();
     for state in states {
-        let page = client.list().state(*state).page_size(MOST).page(0).await?;
+        let page = client.list().state(*state).page_size(MAX_CANDIDATES).page(0).await?;
         let items = page.data.into_iter();
         found.extend(items.map(|item| (item.id.to_string(), format!("{}, {}", item.image, item.state))));
     }

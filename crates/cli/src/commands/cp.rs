@@ -15,7 +15,7 @@ use crate::progress::Progress;
 pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let (from, to) = (Location::parse(client, &arguments.from)?, Location::parse(client, &arguments.to)?);
-    let is_inside = |place: &Location| matches!(place, Location::Inside(..));
+    let is_inside = |location: &Location| matches!(location, Location::Inside(..));
     ensure!(
         is_inside(&from) || is_inside(&to),
         "neither {:?} nor {:?} is a path in a sandbox; write SANDBOX:PATH",
@@ -25,7 +25,7 @@ pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<
     let to_stdout = matches!(to, Location::Stream);
     let work = async {
         let source = Source::find(from).await?;
-        let (name, size) = source.shown();
+        let (name, size) = source.name_and_size();
         let progress = Progress::new(&name, size, arguments.quiet);
         let copied = source.copy(to, &progress).await;
         progress.done();

@@ -13,7 +13,7 @@ use crate::output;
 
 pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let ask = || {
+    let request = || {
         let mut create = command_line::create_request(client, &arguments.image, &arguments.new)?;
         if let Some(timeout) = arguments.timeout {
             create = create.timeout(timeout);
@@ -25,7 +25,7 @@ pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> 
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
     let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };
-    let sandbox = match create_sandbox(options, ask).await? {
+    let sandbox = match create_sandbox(options, request).await? {
         Creation::Sandbox(sandbox) => sandbox,
         Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };

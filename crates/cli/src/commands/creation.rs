@@ -11,17 +11,17 @@ use crate::interrupt::Interrupt;
 use crate::output::note;
 use crate::pull::Pull;
 
-/// Delay between attempts if the service names none.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Delay between attempts if the service sends no `Retry-After`.
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Default limit for waiting for capacity.
-const ROOM: Duration = Duration::from_secs(120);
+const CAPACITY_WAIT: Duration = Duration::from_secs(120);
 /// Default limit for waiting for an image if no progress is shown.
-const IMAGE: Duration = Duration::from_secs(600);
+const IMAGE_WAIT: Duration = Duration::from_secs(600);
 
 /// The result of creating a sandbox.
 pub enum Creation {
     Sandbox(Sandbox),
-    /// Interrupted, with the exit code. There is no sandbox.
+    /// Interrupted by a signal, with its exit code. There is no sandbox.
     Interrupted(u8),
 }
 
@@ -41,21 +41,21 @@ pub struct CreationOptions<'a> {
 enum Missing {
     /// The image is being pulled.
     Image,
-    Room,
+    Capacity,
 }
 
 /// Creates a sandbox, retrying until the limit while the service lacks capacity or the image.
 pub async fn create_sandbox(
     options: CreationOptions<'_>,
-    ask: impl Fn() -> Result<Create>,
+    request: impl Fn() -> Result<Create>,
 ) -> Result<Creation> {
     let interrupt = options.interrupt;
     let pull = Pull::new(options.client, options.image, options.quiet);
     let begin = Instant::now();
     let mut since: Option<(Missing, Instant)> = None;
     loop {
-        let (answer, interrupted) = answered(ask()?, &pull, interrupt).await;
-        let error = match (answer, interrupted) {
+        let (response, interrupted) = send_create(request()?, &pull, interrupt).await;
+        let error = match (response, interrupted) {
             (Ok(sandbox), None) => return Ok(Creation::Sandbox(sandbox)),
             (Ok(sandbox), Some(code)) => {
                 remove(&sandbox).await;
@@ -65,48 +65,48 @@ pub async fn create_sandbox(
             (Err(error), None) => error,
         };
         let Some(missing) = missing(&error) else { return Err(error.into()) };
-        let is_told = since.is_some_and(|(before, _)| before == missing);
+        let is_reported = since.is_some_and(|(before, _)| before == missing);
         let began = match since {
             Some((before, began)) if before == missing => began,
             Some(_) => Instant::now(),
             None => begin,
         };
         since = Some((missing, began));
-        let pause = error.retry_after().unwrap_or(LOOK_AGAIN);
+        let pause = error.retry_after().unwrap_or(DEFAULT_RETRY_DELAY);
         let waited = if options.wait.is_some() { begin } else { began }.elapsed();
-        if limit(options.wait, missing, pull.is_watched()).is_some_and(|limit| waited + pause > limit) {
+        if limit(options.wait, missing, pull.shows_progress()).is_some_and(|limit| waited + pause > limit) {
             return Err(error.into());
         }
-        let is_seen = missing == Missing::Image && pull.is_watched();
-        if !is_told && !is_seen {
+        let shows_progress = missing == Missing::Image && pull.shows_progress();
+        if !is_reported && !shows_progress {
             pull.hide();
             note(&format!("sbx: waiting: {}", error.message()));
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             // The pull has ended, so there is no need to wait for the rest of the delay.
-            () = pull.over(), if missing == Missing::Image => {}
+            () = pull.ended(), if missing == Missing::Image => {}
             code = interrupt.first() => return Ok(Creation::Interrupted(code)),
         }
     }
 }
 
-/// The response to one create, and the exit code of an interrupt meanwhile. The request is not cancelled, because the id of the new
-/// sandbox would be lost.
-async fn answered(
+/// Sends one create. Returns the response, and the exit code if sbx was interrupted meanwhile. The request is not
+/// cancelled, because the id of the new sandbox would be lost.
+async fn send_create(
     create: Create,
     pull: &Pull<'_>,
     interrupt: &Interrupt,
 ) -> (sandboxd_client::Result<Sandbox>, Option<u8>) {
-    let mut answer = create.without_waiting().into_future();
+    let mut response = create.without_waiting().into_future();
     let code = tokio::select! {
-        answer = &mut answer => return (answer, None),
+        response = &mut response => return (response, None),
         code = interrupt.first() => code,
         never = pull.show() => match never {},
     };
     pull.hide();
     note("sbx: stopping after the service has responded; press Ctrl-C again to exit at once");
-    (answer.await, Some(code))
+    (response.await, Some(code))
 }
 
 /// What the service lacks at the moment; `None` for other errors.
@@ -115,25 +115,23 @@ fn missing(error: &Error) -> Option<Missing> {
         return None;
     }
     let is_image = error.details().get("field").is_some_and(|field| field == "image");
-    Some(if is_image { Missing::Image } else { Missing::Room })
+    Some(if is_image { Missing::Image } else { Missing::Capacity })
 }
 
-/// The limit for waiting; `None` for no limit, if a user sees the progress and can interrupt it.
-fn limit(given: Option<Duration>, missing: Missing, is_watched: bool) -> Option<Duration> {
+/// The limit for waiting. `None`: no limit, because a user sees the progress and can interrupt it.
+fn limit(given: Option<Duration>, missing: Missing, shows_progress: bool) -> Option<Duration> {
     match (given, missing) {
         (Some(given), _) => Some(given),
-        (None, Missing::Room) => Some(ROOM),
-        (None, Missing::Image) => (!is_watched).then_some(IMAGE),
+        (None, Missing::Capacity) => Some(CAPACITY_WAIT),
+        (None, Missing::Image) => (!shows_progress).then_some(IMAGE_WAIT),
     }
 }
 
-/// Terminates a sandbox. A failure is only printed, because the result of the command matters more.
+/// Terminates a sandbox. A failure is printed and does not change the exit code of sbx.
 pub async fn remove(sandbox: &Sandbox) {
     if let Err(error) = sandbox.terminate().await {
         let id = sandbox.id();
-        note(&format!(
-            "sbx: cannot remove {id}: {error}; it terminates at its timeout, or with 'sbx rm {id}'"
-        ));
+        note(&format!("sbx: cannot remove {id}: {error}; 'sbx rm {id}' removes it, or its timeout does"));
     }
 }
 
@@ -142,14 +140,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_fetch_that_is_seen_goes_on_without_end() {
+    fn only_a_visible_pull_is_awaited_without_limit() {
         let minute = Some(Duration::from_secs(60));
-        for missing in [Missing::Image, Missing::Room] {
+        for missing in [Missing::Image, Missing::Capacity] {
             assert_eq!(limit(minute, missing, true), minute);
             assert_eq!(limit(minute, missing, false), minute);
         }
         assert_eq!(limit(None, Missing::Image, true), None);
-        assert_eq!(limit(None, Missing::Image, false), Some(IMAGE));
-        assert_eq!(limit(None, Missing::Room, true), Some(ROOM));
+        assert_eq!(limit(None, Missing::Image, false), Some(IMAGE_WAIT));
+        assert_eq!(limit(None, Missing::Capacity, true), Some(CAPACITY_WAIT));
     }
 }

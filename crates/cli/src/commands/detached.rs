@@ -1,8 +1,9 @@
 //! Runs a command as a detached execution and follows it to its end. Called by `exec`, and by `run` on a terminal, for long time limits and
 //! for streamed input.
 //!
-//! A detached execution survives lost connections, and Ctrl-C can be sent to the command instead of killing it. A slow reader does not slow
-//! the command; the service keeps a bounded amount of unread output, and lost output is a failure.
+//! A detached execution survives lost connections, and Ctrl-C can be sent to the command instead of killing it. A
+//! slow reader does not slow the command: the service keeps a bounded amount of unread output. If output is lost, sbx
+//! fails.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,8 +19,8 @@ use crate::output;
 
 /// The service's default time limit of a command.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// Limit for killing a command, so that time is left for what follows, such as removing the sandbox.
-const CANCEL: Duration = Duration::from_secs(1);
+/// Limit for killing a command, which leaves time to remove the sandbox afterwards.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the command with its time limit, which also ends it if sbx is killed. The first Ctrl-C is sent to the command, the second kills it.
 /// Input is sent meanwhile.
@@ -32,8 +33,8 @@ pub async fn run_detached(
     let command = execute.detached().await?;
     interrupt.is_handled();
     let code = tokio::select! {
-        code = worked(&command, raw, format) => code,
-        code = interrupted(&command, interrupt) => {
+        code = follow_with_input(&command, raw, format) => code,
+        code = forward_interrupt(&command, interrupt) => {
             cancel(&command).await;
             return Ok(ExitCode::from(code));
         }
@@ -45,13 +46,13 @@ pub async fn run_detached(
 }
 
 /// Follows the command to its end, even if it has not read all its input.
-async fn worked(command: &Detached, raw: Option<Raw>, format: OutputFormat) -> Result<ExitCode> {
+async fn follow_with_input(command: &Detached, raw: Option<Raw>, format: OutputFormat) -> Result<ExitCode> {
     let printing = std::pin::pin!(print_stream(follow_detached(command, format), format));
     let Some(raw) = raw else { return printing.await };
     match select(printing, std::pin::pin!(raw.feed(command))).await {
         Either::Left((code, _)) => code,
-        Either::Right((fed, printing)) => {
-            fed?;
+        Either::Right((sent, printing)) => {
+            sent?;
             printing.await
         }
     }
@@ -59,11 +60,11 @@ async fn worked(command: &Detached, raw: Option<Raw>, format: OutputFormat) -> R
 
 /// Kills the command. If that fails, its time limit ends it.
 pub async fn cancel(command: &Detached) {
-    let _ = tokio::time::timeout(CANCEL, command.cancel()).await;
+    let _ = tokio::time::timeout(CANCEL_TIMEOUT, command.cancel()).await;
 }
 
 /// Sends the first signal to the command; returns at the second.
-async fn interrupted(command: &Detached, interrupt: &Interrupt) -> u8 {
+async fn forward_interrupt(command: &Detached, interrupt: &Interrupt) -> u8 {
     let name = if interrupt.first().await == INTERRUPTED { "SIGINT" } else { "SIGTERM" };
     tokio::select! {
         biased;

@@ -12,17 +12,17 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::style::{Paint, Tone};
 
-const LISTED: usize = 100;
-const LISTED_BEFORE: usize = 10;
-const LARGEST_PAGE: usize = 100;
+const DEFAULT_COUNT: usize = 100;
+const DEFAULT_COUNT_WITH_FOLLOW: usize = 10;
+const MAX_PAGE: usize = 100;
 
 pub async fn events(client: &Client, json: bool, arguments: &EventsArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let work = async {
-        // Subscribes first, so that no event is missed between the list and the stream.
-        let live = if arguments.follow { Some(wanted(client, arguments)?.follow().await?) } else { None };
-        let default = if arguments.follow { LISTED_BEFORE } else { LISTED };
-        let last = list(wanted(client, arguments)?, arguments.last.unwrap_or(default), json).await?;
+        // Subscribing before listing: otherwise events between the two would be missed.
+        let live = if arguments.follow { Some(query(client, arguments)?.follow().await?) } else { None };
+        let default = if arguments.follow { DEFAULT_COUNT_WITH_FOLLOW } else { DEFAULT_COUNT };
+        let last = list(query(client, arguments)?, arguments.last.unwrap_or(default), json).await?;
         match live {
             Some(live) => follow(live, last, json).await,
             None => Ok(()),
@@ -34,7 +34,7 @@ pub async fn events(client: &Client, json: bool, arguments: &EventsArguments) ->
     }
 }
 
-fn wanted(client: &Client, arguments: &EventsArguments) -> Result<Events> {
+fn query(client: &Client, arguments: &EventsArguments) -> Result<Events> {
     let mut events = match &arguments.id {
         Some(id) => client.sandbox(id)?.events(),
         None => client.events(),
@@ -53,24 +53,24 @@ async fn list(events: Events, count: usize, json: bool) -> Result<Option<EventId
     if count == 0 {
         return Ok(None);
     }
-    let page = u32::try_from(count.min(LARGEST_PAGE)).unwrap_or(1);
+    let page = u32::try_from(count.min(MAX_PAGE)).unwrap_or(1);
     let newest = events.newest_first().page_size(page).stream().take(count);
     let mut found: Vec<RuntimeEvent> = newest.try_collect().await?;
     found.reverse();
-    found.iter().try_for_each(|event| show(event, json))?;
+    found.iter().try_for_each(|event| print(event, json))?;
     Ok(found.last().map(|event| event.id))
 }
 
 async fn follow(mut live: EventStream, last: Option<EventId>, json: bool) -> Result<()> {
     while let Some(event) = live.try_next().await? {
         if last.is_none_or(|last| event.id > last) {
-            show(&event, json)?;
+            print(&event, json)?;
         }
     }
     Ok(())
 }
 
-fn show(event: &RuntimeEvent, json: bool) -> Result<()> {
+fn print(event: &RuntimeEvent, json: bool) -> Result<()> {
     if json {
         return output::text(&format!("{}\n", serde_json::to_string(event)?));
     }
@@ -92,9 +92,9 @@ fn line(event: &RuntimeEvent, paint: Paint) -> String {
     format!("{}\n", text.trim_end())
 }
 
-/// A command or a message may be of many lines, and hostile.
+/// A value on one line, shortened. Commands and messages may contain newlines and control sequences.
 fn brief(value: &Value) -> String {
-    const MOST: usize = 100;
+    const MAX_CHARS: usize = 100;
     let text = match value {
         Value::String(text) if !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"') => {
             text.clone()
@@ -102,7 +102,7 @@ fn brief(value: &Value) -> String {
         other => other.to_string(),
     };
     let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_CHARS) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_one_line_whatever_is_in_it() {
+    fn an_event_is_printed_on_one_line() {
         let json = r#"{"id":"ev_0000000000000042","timestamp":"2026-01-02T03:04:05.678Z","type":"exec.completed",
             "sandboxId":"sb_aaaaaaaa","runId":"r","data":{"command":"a\n\u001b[2J","durationMs":3,"executionId":"ex_1"}}"#;
         let event: RuntimeEvent = serde_json::from_str(json).unwrap();

@@ -38,15 +38,15 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         let (execute, raw) = with_input(execute, running, input);
         let started = execute.detached().await?;
         if let Some(raw) = raw {
-            let fed = tokio::select! {
-                fed = raw.feed(&started) => fed.map(|()| None),
+            let sent = tokio::select! {
+                sent = raw.feed(&started) => sent.map(|()| None),
                 code = interrupt.first() => Ok(Some(ExitCode::from(code))),
             };
-            // With incomplete input it would wait for ever, and its id would be unknown.
-            if !matches!(fed, Ok(None)) {
+            // Otherwise the command would wait for the rest of its input, and its execution id was not printed.
+            if !matches!(sent, Ok(None)) {
                 cancel(&started).await;
             }
-            if let Some(code) = fed? {
+            if let Some(code) = sent? {
                 return Ok(code);
             }
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Done, Form, for_each};
+use super::batch::{Form, ItemResult, for_each};
 use crate::cli::ExposeArguments;
 
 pub async fn expose(client: &Client, json: bool, arguments: &ExposeArguments) -> Result<ExitCode> {
@@ -19,7 +19,7 @@ pub async fn expose(client: &Client, json: bool, arguments: &ExposeArguments) ->
             expose = expose.auto_resume(false);
         }
         let port = expose.await?;
-        Done::new(&port.url, &port).map(Some)
+        ItemResult::new(&port.url, &port).map(Some)
     })
     .await
 }

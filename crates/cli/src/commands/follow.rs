@@ -1,4 +1,4 @@
-//! Runs a command within one request: output, exit code, Ctrl-C. Called by `run` and `exec`.
+//! Runs a command within one request, prints its output, and returns its exit code. Called by `run` and `exec`.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -27,8 +27,8 @@ pub enum OutputFormat {
     Json,
 }
 
-/// Runs the command. A slow reader of the output slows the command, so nothing is lost. On Ctrl-C the request is dropped, and the service
-/// kills the command.
+/// Runs the command. A slow reader of the output slows the command, so no output is lost. On Ctrl-C the request is
+/// dropped, and the service kills the command.
 pub async fn follow(
     execute: Execute,
     running: &Running,
@@ -37,7 +37,7 @@ pub async fn follow(
 ) -> Result<ExitCode> {
     let work = async {
         if running.buffered {
-            whole(execute, format).await
+            run_buffered(execute, format).await
         } else {
             let execute = if format == OutputFormat::Plain { execute.with_line_ends() } else { execute };
             print_stream(execute.stream().await?, format).await
@@ -54,10 +54,10 @@ pub fn with_input(mut execute: Execute, running: &Running, input: Input) -> (Exe
     if let Some(timeout) = running.timeout {
         execute = execute.timeout(timeout);
     }
-    input.given_to(execute)
+    input.add_to(execute)
 }
 
-async fn whole(execute: Execute, format: OutputFormat) -> Result<ExitCode> {
+async fn run_buffered(execute: Execute, format: OutputFormat) -> Result<ExitCode> {
     let result = execute.killed_on_drop().await?;
     match format {
         OutputFormat::Json => output::json(&result)?,
@@ -66,7 +66,7 @@ async fn whole(execute: Execute, format: OutputFormat) -> Result<ExitCode> {
             output::text(&result.stdout)?;
         }
     }
-    Ok(ended(result.exit_code, result.signal.as_deref()))
+    Ok(report_end(result.exit_code, result.signal.as_deref()))
 }
 
 /// The output stream of a detached command in an output format.
@@ -84,7 +84,7 @@ pub async fn print_stream(
 ) -> Result<ExitCode> {
     let mut printer = Printer::new(format);
     loop {
-        // Batches available events, and flushes before waiting for more.
+        // Flushes only when no event is available, so that many events share one write.
         let event = match stream.next().now_or_never() {
             Some(event) => event,
             None => {
@@ -97,7 +97,7 @@ pub async fn print_stream(
         if let Output::Done(done) = event {
             printer.flush()?;
             ensure!(!printer.is_incomplete, "part of the output was lost because it was read too slowly");
-            return Ok(ended(done.exit_code, done.signal.as_deref()));
+            return Ok(report_end(done.exit_code, done.signal.as_deref()));
         }
     }
 }
@@ -136,7 +136,7 @@ impl Printer {
 
     pub fn flush(&mut self) -> Result<()> {
         self.out.flush()?;
-        // Standard output buffers incomplete lines.
+        // `io::stdout` buffers incomplete lines.
         Ok(io::stdout().flush()?)
     }
 }
@@ -155,7 +155,7 @@ fn as_json(event: &Output) -> Result<Value> {
 }
 
 /// The exit code of sbx for the result of a command.
-pub fn ended(exit_code: Option<i32>, signal: Option<&str>) -> ExitCode {
+pub fn report_end(exit_code: Option<i32>, signal: Option<&str>) -> ExitCode {
     if let Some(signal) = signal.filter(|_| io::stderr().is_terminal()) {
         note(&format!("sbx: the command was killed by {signal}"));
     }

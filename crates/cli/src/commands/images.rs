@@ -12,7 +12,7 @@ use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
 /// Length of a shortened digest: its algorithm and 12 digits.
-const DIGEST: usize = 19;
+const SHORT_DIGEST_CHARS: usize = 19;
 
 pub async fn images(client: &Client, json: bool) -> Result<ExitCode> {
     let images = client.images().await?;
@@ -21,13 +21,13 @@ pub async fn images(client: &Client, json: bool) -> Result<ExitCode> {
     } else {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        output::text(&shown(&images, now_ms, Paint::of(&std::io::stdout())))?;
+        output::text(&render(&images, now_ms, Paint::of(&std::io::stdout())))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown(images: &[ImageView], now_ms: u64, paint: Paint) -> String {
-    let or_not = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+fn render(images: &[ImageView], now_ms: u64, paint: Paint) -> String {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let rows: Vec<_> = images
         .iter()
         .map(|image| {
@@ -36,13 +36,14 @@ fn shown(images: &[ImageView], now_ms: u64, paint: Paint) -> String {
                 ImageStatus::Pulling => Tone::Waiting,
             };
             let age = image.created_at.map(|at| age(now_ms.saturating_sub(at.0)));
-            let digest = image.digest.as_ref().map(|digest| digest.chars().take(DIGEST).collect());
+            let digest =
+                image.digest.as_ref().map(|digest| digest.chars().take(SHORT_DIGEST_CHARS).collect());
             [
                 (image.name.clone(), Tone::Bold),
                 (status(image), tone),
-                plain(or_not(image.size_bytes.map(size))),
-                plain(or_not(age)),
-                plain(or_not(digest)),
+                plain(or_dash(image.size_bytes.map(size))),
+                plain(or_dash(age)),
+                plain(or_dash(digest)),
             ]
         })
         .collect();
@@ -63,14 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_what_is_known() {
+    fn a_row_shows_the_known_fields() {
         let json = r#"[
             {"name":"a:1","status":"ready","digest":"sha256:0123456789abcdef","sizeBytes":120000000,"createdAt":"1970-01-01T00:01:00Z"},
             {"name":"b:1","status":"pulling","progress":{"stage":"fetching","doneBytes":1,"totalBytes":4}},
             {"name":"c:1","status":"pulling","progress":{"stage":"resolving","doneBytes":0,"totalBytes":0}}]"#;
         let images: Vec<ImageView> = serde_json::from_str(json).unwrap();
         assert_eq!(
-            shown(&images, 180_000, Paint::None),
+            render(&images, 180_000, Paint::None),
             "IMAGE  STATUS        SIZE      AGE  DIGEST\n\
              a:1    ready         120.0 MB  2m   sha256:0123456789ab\n\
              b:1    pulling 25 %  -         -    -\n\

@@ -11,32 +11,32 @@ use tokio::sync::mpsc;
 
 use crate::cli::Running;
 
-/// The service's limit for a request, minus a margin.
-const LONGEST_TEXT: usize = 15 << 20;
+/// The service's limit of a request body, minus a margin.
+const MAX_TEXT_BYTES: usize = 15 << 20;
 /// Size of one write to the command.
-const PIECE: usize = 1 << 20;
+const WRITE_BYTES: usize = 1 << 20;
 /// Size of one read; the capacity of a pipe.
-const READ: usize = 64 << 10;
+const READ_BYTES: usize = 64 << 10;
 /// Chunks to read ahead.
-const AHEAD: usize = 4;
-/// Number of checks whether the command has ended.
-const LOOKS: u32 = 20;
-const BETWEEN: Duration = Duration::from_millis(100);
+const READ_AHEAD: usize = 4;
+/// Number of checks whether the command has stopped reading.
+const END_CHECKS: u32 = 20;
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Standard input.
 pub enum Input {
     None,
-    /// All of it.
+    /// The whole input, sent with the request.
     Text(String),
     Raw(Raw),
 }
 
 /// Input to send while the command runs.
 pub struct Raw {
-    /// What was read already.
-    begun: Vec<u8>,
-    /// There may be more.
-    goes_on: bool,
+    /// The bytes read so far.
+    prefix: Vec<u8>,
+    /// Standard input may have more.
+    has_more: bool,
 }
 
 impl Input {
@@ -46,7 +46,7 @@ impl Input {
             return Ok(Self::None);
         }
         // A thread, because a read from a terminal cannot be cancelled.
-        let read = tokio::task::spawn_blocking(|| begin(&mut io::stdin().lock())).await;
+        let read = tokio::task::spawn_blocking(|| read_prefix(&mut io::stdin().lock())).await;
         read.context("reading standard input")?.context("reading standard input")
     }
 
@@ -56,7 +56,7 @@ impl Input {
     }
 
     /// Adds the input to the request. Returns what must be sent while the command runs.
-    pub fn given_to(self, execute: Execute) -> (Execute, Option<Raw>) {
+    pub fn add_to(self, execute: Execute) -> (Execute, Option<Raw>) {
         match self {
             Self::None => (execute, None),
             Self::Text(text) => (execute.stdin(text), None),
@@ -65,55 +65,56 @@ impl Input {
     }
 }
 
-fn begin(from: &mut impl Read) -> io::Result<Input> {
-    let mut begun = Vec::new();
-    from.take(LONGEST_TEXT as u64 + 1).read_to_end(&mut begun)?;
-    let goes_on = begun.len() > LONGEST_TEXT;
-    Ok(match String::from_utf8(begun) {
-        Ok(text) if !goes_on && fits(&text) => Input::Text(text),
-        Ok(text) => Input::Raw(Raw { begun: text.into_bytes(), goes_on }),
-        Err(error) => Input::Raw(Raw { begun: error.into_bytes(), goes_on }),
+fn read_prefix(from: &mut impl Read) -> io::Result<Input> {
+    let mut prefix = Vec::new();
+    from.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut prefix)?;
+    let has_more = prefix.len() > MAX_TEXT_BYTES;
+    Ok(match String::from_utf8(prefix) {
+        Ok(text) if !has_more && fits(&text) => Input::Text(text),
+        Ok(text) => Input::Raw(Raw { prefix: text.into_bytes(), has_more }),
+        Err(error) => Input::Raw(Raw { prefix: error.into_bytes(), has_more }),
     })
 }
 
 /// Whether the text fits as JSON, which needs up to six bytes per byte.
 fn fits(text: &str) -> bool {
-    serde_json::to_vec(text).is_ok_and(|json| json.len() <= LONGEST_TEXT)
+    serde_json::to_vec(text).is_ok_and(|json| json.len() <= MAX_TEXT_BYTES)
 }
 
 impl Raw {
     /// Sends all input and closes standard input of the command. It is not a failure if the command stops reading or ends.
     pub async fn feed(self, command: &Detached) -> Result<()> {
-        let Err(error) = self.fed(command).await else { return Ok(()) };
+        let Err(error) = self.send_all(command).await else { return Ok(()) };
         match error.downcast_ref::<sandboxd_client::Error>().map(sandboxd_client::Error::code) {
             Some(Code::ExecutionEnded | Code::StdinClosed) => Ok(()),
-            Some(_) if wants_no_more(command).await => Ok(()),
+            Some(_) if has_stopped_reading(command).await => Ok(()),
             _ => Err(error.context("feeding standard input")),
         }
     }
 
-    async fn fed(self, command: &Detached) -> Result<()> {
-        for piece in self.begun.chunks(PIECE) {
-            command.write_patiently(piece.to_vec()).await?;
+    async fn send_all(self, command: &Detached) -> Result<()> {
+        for chunk in self.prefix.chunks(WRITE_BYTES) {
+            command.write_patiently(chunk.to_vec()).await?;
         }
-        if self.goes_on {
-            let (tell, mut pieces) = mpsc::channel(AHEAD);
-            // As above; what it waits for when all is over nobody reads.
-            std::thread::spawn(move || read_on(&mut io::stdin().lock(), &tell));
-            while let Some(piece) = pieces.recv().await {
-                command.write_patiently(piece?).await?;
+        if self.has_more {
+            let (sender, mut chunks) = mpsc::channel(READ_AHEAD);
+            // A thread for the same reason. It may outlive the command; its last chunk is then discarded.
+            std::thread::spawn(move || forward_chunks(&mut io::stdin().lock(), &sender));
+            while let Some(chunk) = chunks.recv().await {
+                command.write_patiently(chunk?).await?;
             }
         }
         Ok(command.close_stdin().await?)
     }
 }
 
-/// A command that ends during a write aborts the write before its end is visible, so this checks for a while.
-async fn wants_no_more(command: &Detached) -> bool {
-    for _ in 0..LOOKS {
+/// Whether the command has ended or closed its input. Checks repeatedly, because a write fails a moment before the
+/// service reports the end.
+async fn has_stopped_reading(command: &Detached) -> bool {
+    for _ in 0..END_CHECKS {
         match command.status().await {
             Ok(view) if view.ended_at.is_some() || !view.stdin_open => return true,
-            Ok(_) => tokio::time::sleep(BETWEEN).await,
+            Ok(_) => tokio::time::sleep(CHECK_INTERVAL).await,
             Err(_) => return false,
         }
     }
@@ -121,16 +122,16 @@ async fn wants_no_more(command: &Detached) -> bool {
 }
 
 /// Forwards input in chunks.
-fn read_on(from: &mut impl Read, tell: &mpsc::Sender<io::Result<Vec<u8>>>) {
-    let mut piece = vec![0; READ];
+fn forward_chunks(from: &mut impl Read, sender: &mpsc::Sender<io::Result<Vec<u8>>>) {
+    let mut chunk = vec![0; READ_BYTES];
     loop {
-        let told = match from.read(&mut piece) {
+        let sent = match from.read(&mut chunk) {
             Ok(0) => return,
-            Ok(count) => tell.blocking_send(Ok(piece[..count].to_vec())),
+            Ok(count) => sender.blocking_send(Ok(chunk[..count].to_vec())),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => tell.blocking_send(Err(error)),
+            Err(error) => sender.blocking_send(Err(error)),
         };
-        if told.is_err() {
+        if sent.is_err() {
             return;
         }
     }
@@ -140,33 +141,35 @@ fn read_on(from: &mut impl Read, tell: &mpsc::Sender<io::Result<Vec<u8>>>) {
 mod tests {
     use super::*;
 
-    fn begun(bytes: &[u8]) -> (Input, usize) {
+    fn prefix(bytes: &[u8]) -> (Input, usize) {
         let mut rest = bytes;
-        (begin(&mut rest).unwrap(), rest.len())
+        (read_prefix(&mut rest).unwrap(), rest.len())
     }
 
     #[test]
-    fn only_text_that_fits_goes_with_the_command() {
-        assert!(matches!(begun(b"text"), (Input::Text(text), 0) if text == "text"));
-        assert!(matches!(begun(b""), (Input::Text(_), 0)));
-        assert!(matches!(begun(b"\xff"), (Input::Raw(Raw { begun, goes_on: false }), 0) if begun == b"\xff"));
-        // With its quotes it is just too long.
-        let long = vec![b'x'; LONGEST_TEXT];
-        assert!(matches!(begun(&long[2..]), (Input::Text(_), 0)));
-        assert!(matches!(begun(&long), (Input::Raw(Raw { goes_on: false, .. }), 0)));
-        // As JSON each is two bytes.
-        assert!(matches!(begun(&b"\n".repeat(LONGEST_TEXT / 2)), (Input::Raw(_), 0)));
-        let longer = vec![b'x'; LONGEST_TEXT + 10];
-        let (Input::Raw(raw), 9) = begun(&longer) else { panic!() };
-        assert!(raw.goes_on && raw.begun.len() == LONGEST_TEXT + 1);
+    fn only_text_that_fits_is_sent_with_the_request() {
+        assert!(matches!(prefix(b"text"), (Input::Text(text), 0) if text == "text"));
+        assert!(matches!(prefix(b""), (Input::Text(_), 0)));
+        assert!(
+            matches!(prefix(b"\xff"), (Input::Raw(Raw { prefix, has_more: false }), 0) if prefix == b"\xff")
+        );
+        // As JSON with quotes it is two bytes too long.
+        let long = vec![b'x'; MAX_TEXT_BYTES];
+        assert!(matches!(prefix(&long[2..]), (Input::Text(_), 0)));
+        assert!(matches!(prefix(&long), (Input::Raw(Raw { has_more: false, .. }), 0)));
+        // As JSON each newline is two bytes.
+        assert!(matches!(prefix(&b"\n".repeat(MAX_TEXT_BYTES / 2)), (Input::Raw(_), 0)));
+        let longer = vec![b'x'; MAX_TEXT_BYTES + 10];
+        let (Input::Raw(raw), 9) = prefix(&longer) else { panic!() };
+        assert!(raw.has_more && raw.prefix.len() == MAX_TEXT_BYTES + 1);
     }
 
     #[test]
-    fn what_is_left_comes_in_pieces_and_ends() {
-        let (tell, mut pieces) = mpsc::channel(8);
-        read_on(&mut vec![7; READ + 1].as_slice(), &tell);
-        drop(tell);
-        let mut next = || pieces.blocking_recv().map(|piece| piece.unwrap().len());
-        assert_eq!([next(), next(), next()], [Some(READ), Some(1), None]);
+    fn the_rest_is_forwarded_in_chunks() {
+        let (sender, mut chunks) = mpsc::channel(8);
+        forward_chunks(&mut vec![7; READ_BYTES + 1].as_slice(), &sender);
+        drop(sender);
+        let mut next = || chunks.blocking_recv().map(|chunk| chunk.unwrap().len());
+        assert_eq!([next(), next(), next()], [Some(READ_BYTES), Some(1), None]);
     }
 }

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Done, Form, for_each};
+use super::batch::{Form, ItemResult, for_each};
 
 pub async fn inspect(client: &Client, ids: &[String]) -> Result<ExitCode> {
     for_each(ids, Form::Array, async |id: &String| {
         let view = client.sandbox(id)?.refresh().await?;
-        Done::new(id, view).map(Some)
+        ItemResult::new(id, view).map(Some)
     })
     .await
 }

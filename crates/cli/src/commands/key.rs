@@ -8,32 +8,32 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use super::batch::{Done, Form, for_each};
+use super::batch::{Form, ItemResult, for_each};
 use crate::cli::{Global, KeyVerb};
 use crate::{context, output};
 
 const PROGRAM: &str = "sandboxd";
 
 pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode> {
-    if let Some(url) = context::url(global)?.filter(|url| !is_here(url)) {
+    if let Some(url) = context::url(global)?.filter(|url| !is_local(url)) {
         bail!(
             "keys are managed on the machine of the service, {url}; run 'sandboxd {}' there",
-            words(verb, false).join(" ")
+            daemon_arguments(verb, false).join(" ")
         );
     }
     let program = program()?;
     match verb {
         KeyVerb::Create { account, scopes, label } if json => {
-            let key = told(&program, &words(verb, json))?;
+            let key = output_of(&program, &daemon_arguments(verb, json))?;
             let scopes: Vec<&str> = scopes.split(',').map(str::trim).collect();
             output::json(&json!({"key": key, "account": account, "scopes": scopes, "label": label}))?;
             return Ok(ExitCode::SUCCESS);
         }
         KeyVerb::Revoke { ids } => {
             return for_each(ids, Form::of(json, ids.len()), async |id: &String| {
-                let line = told(&program, &["key", "revoke", id]);
+                let line = output_of(&program, &["key", "revoke", id]);
                 let line = line.with_context(|| format!("cannot revoke {id}"))?;
-                Done::new(line, json!({"id": id, "revoked": true})).map(Some)
+                ItemResult::new(line, json!({"id": id, "revoked": true})).map(Some)
             })
             .await;
         }
@@ -41,38 +41,38 @@ pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode
     }
     // sandboxd prints its own messages; the exit code of a failure is that of sbx.
     // starts: sandboxd
-    let ended = Command::new(&program).args(words(verb, json)).status();
+    let ended = Command::new(&program).args(daemon_arguments(verb, json)).status();
     let ended = ended.with_context(|| program.display().to_string())?;
-    Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(context::OURS) })
+    Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(context::SBX_FAILURE) })
 }
 
 /// The output of `sandboxd`, which prints its own errors.
-fn told(program: &Path, words: &[impl AsRef<OsStr>]) -> Result<String> {
+fn output_of(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String> {
     // starts: sandboxd
-    let output = Command::new(program).args(words).stderr(Stdio::inherit()).output();
+    let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| program.display().to_string())?;
     ensure!(output.status.success(), "{PROGRAM} exited with {}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
 /// The arguments of `sandboxd`.
-fn words(verb: &KeyVerb, json: bool) -> Vec<String> {
-    let mut words = vec!["key".to_owned()];
+fn daemon_arguments(verb: &KeyVerb, json: bool) -> Vec<String> {
+    let mut arguments = vec!["key".to_owned()];
     match verb {
         KeyVerb::Create { account, scopes, label } => {
-            words.extend(["create", "--account", account, "--scopes", scopes].map(str::to_owned));
-            words.extend(label.iter().flat_map(|label| ["--label".to_owned(), label.clone()]));
+            arguments.extend(["create", "--account", account, "--scopes", scopes].map(str::to_owned));
+            arguments.extend(label.iter().flat_map(|label| ["--label".to_owned(), label.clone()]));
         }
         KeyVerb::List => {
-            words.push("list".to_owned());
-            words.extend(json.then(|| "--json".to_owned()));
+            arguments.push("list".to_owned());
+            arguments.extend(json.then(|| "--json".to_owned()));
         }
         KeyVerb::Revoke { ids } => {
-            words.push("revoke".to_owned());
-            words.extend(ids.iter().cloned());
+            arguments.push("revoke".to_owned());
+            arguments.extend(ids.iter().cloned());
         }
     }
-    words
+    arguments
 }
 
 /// `sandboxd` next to this program, where builds and packages put both, or on the PATH.
@@ -85,7 +85,7 @@ fn program() -> Result<PathBuf> {
     })
 }
 
-fn is_here(url: &str) -> bool {
+fn is_local(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = rest.split('/').next().unwrap_or_default();
     let host = match host.strip_prefix('[') {
@@ -100,9 +100,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_made_where_the_service_is() {
+    fn only_loopback_urls_are_local() {
         for url in ["https://127.0.0.1:8443", "https://localhost", "https://[::1]:8443/x"] {
-            assert!(is_here(url), "{url}");
+            assert!(is_local(url), "{url}");
         }
         for url in [
             "https://a.example",
@@ -110,18 +110,18 @@ mod tests {
             "https://localhost.example",
             "https://[2001:db8::1]",
         ] {
-            assert!(!is_here(url), "{url}");
+            assert!(!is_local(url), "{url}");
         }
     }
 
     #[test]
-    fn words_are_those_of_the_daemon() {
+    fn arguments_are_those_of_the_daemon() {
         let create =
             KeyVerb::Create { account: "a".into(), scopes: "read".into(), label: Some("x y".into()) };
         assert_eq!(
-            words(&create, true),
+            daemon_arguments(&create, true),
             ["key", "create", "--account", "a", "--scopes", "read", "--label", "x y"]
         );
-        assert_eq!(words(&KeyVerb::List, true), ["key", "list", "--json"]);
+        assert_eq!(daemon_arguments(&KeyVerb::List, true), ["key", "list", "--json"]);
     }
 }

@@ -1,5 +1,5 @@
-//! `sbx login`: saves a URL and a key as a profile after checking that they work. If no authority vouches for the certificate, it shows
-//! the fingerprint and pins it if the user agrees.
+//! `sbx login`: saves a URL and a key as a profile after checking that they work. If this machine does not trust the
+//! certificate, it shows the fingerprint and pins it if the user agrees.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::Path;
@@ -13,18 +13,18 @@ use crate::cli::{Global, LoginArguments};
 use crate::configuration::{self, Configuration, DEFAULT, Profile};
 use crate::output::note;
 
-const LOCAL: &str = "https://127.0.0.1:8443";
-const LONGEST_KEY: u64 = 4096;
+const DEFAULT_URL: &str = "https://127.0.0.1:8443";
+const MAX_KEY_BYTES: u64 = 4096;
 
 pub async fn login(global: &Global, arguments: LoginArguments) -> Result<ExitCode> {
-    // Fails before any question if the profile could not be saved.
+    // Fails before the first prompt if there is no path for the profile.
     let path = configuration::path()?;
     let variable = || std::env::var("SANDBOXD_URL").ok().filter(|url| !url.is_empty());
-    let url = global.url.clone().or_else(variable).unwrap_or_else(|| LOCAL.to_owned());
+    let url = global.url.clone().or_else(variable).unwrap_or_else(|| DEFAULT_URL.to_owned());
     let name = global.profile.as_deref().unwrap_or(DEFAULT);
     // Authenticates the service before the user types the key.
     let profile = Profile { url, key: String::new(), fingerprint: None, certificate: None };
-    let profile = trusted(profile, &arguments).await?;
+    let profile = with_trust(profile, &arguments).await?;
     let key = key(arguments.key_file.as_deref())?;
     let profile = Profile { key, ..profile };
     let client = profile.trust(base(&profile.url))?.key(&profile.key).build()?;
@@ -41,7 +41,7 @@ fn base(url: &str) -> ClientBuilder {
 }
 
 /// The profile with the certificate to trust.
-async fn trusted(mut profile: Profile, arguments: &LoginArguments) -> Result<Profile> {
+async fn with_trust(mut profile: Profile, arguments: &LoginArguments) -> Result<Profile> {
     if let Some(text) = &arguments.fingerprint {
         let fingerprint: Fingerprint = text.parse().context("--fingerprint")?;
         profile.fingerprint = Some(fingerprint.to_string());
@@ -59,22 +59,22 @@ async fn trusted(mut profile: Profile, arguments: &LoginArguments) -> Result<Pro
     // If the service has a certificate, an untrusted certificate is the cause.
     let Ok(shown) = Fingerprint::of(&profile.url).await else { return Err(error.into()) };
     note(&format!(
-        "sbx: no certificate authority of this machine vouches for {}; the fingerprint of its certificate is\n  {shown}",
+        "sbx: this machine does not trust the certificate of {}; its fingerprint is\n  {shown}",
         profile.url
     ));
     ensure!(
         io::stdin().is_terminal(),
-        "compare it with that of the service, then pass --fingerprint {shown}\n  on its machine: openssl x509 -fingerprint \
-         -sha256 -noout -in /var/lib/sandboxd/tls/tls-cert.pem"
+        "compare it with the output of this command on the machine of the service, then pass --fingerprint {shown}\n  \
+        openssl x509 -fingerprint -sha256 -noout -in /var/lib/sandboxd/tls/tls-cert.pem"
     );
-    if !asked("Trust this certificate from now on? [y/N] ")?.trim().eq_ignore_ascii_case("y") {
+    if !prompt("Trust this certificate from now on? [y/N] ")?.trim().eq_ignore_ascii_case("y") {
         bail!("not trusted; nothing was saved");
     }
     profile.fingerprint = Some(shown.to_string());
     Ok(profile)
 }
 
-/// A key without the scope for lists is valid too.
+/// Checks that the service accepts the key. `Forbidden` means a valid key without the scope for lists.
 async fn check(client: &Client) -> Result<()> {
     match client.list().page_size(1).page(0).await {
         Ok(_) => Ok(()),
@@ -87,37 +87,37 @@ fn key(file: Option<&Path>) -> Result<String> {
     let text = match file {
         Some(file) => {
             let file = std::fs::File::open(file).with_context(|| format!("opening {}", file.display()))?;
-            limited(file)?
+            read_text(file)?
         }
-        None if io::stdin().is_terminal() => unseen("API key: ")?,
-        None => limited(io::stdin())?,
+        None if io::stdin().is_terminal() => prompt_without_echo("API key: ")?,
+        None => read_text(io::stdin())?,
     };
     let key = text.trim().to_owned();
     ensure!(!key.is_empty(), "no key given; pass it on standard input or with --key-file");
     Ok(key)
 }
 
-fn limited(from: impl Read) -> Result<String> {
+fn read_text(from: impl Read) -> Result<String> {
     let mut text = String::new();
-    from.take(LONGEST_KEY).read_to_string(&mut text).context("reading the key")?;
+    from.take(MAX_KEY_BYTES).read_to_string(&mut text).context("reading the key")?;
     Ok(text)
 }
 
-fn asked(question: &str) -> Result<String> {
+fn prompt(question: &str) -> Result<String> {
     io::stderr().write_all(question.as_bytes())?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(answer)
 }
 
-/// Asks without echoing the input.
-fn unseen(question: &str) -> Result<String> {
+/// Reads a line without echoing it.
+fn prompt_without_echo(question: &str) -> Result<String> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
-    tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
-    let answer = asked(question);
+    let mut without_echo = before.clone();
+    without_echo.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(&stdin, OptionalActions::Flush, &without_echo)?;
+    let answer = prompt(question);
     tcsetattr(&stdin, OptionalActions::Flush, &before)?;
     note("");
     answer

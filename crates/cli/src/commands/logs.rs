@@ -14,8 +14,9 @@ use crate::output;
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
-/// Limit for the output in memory. The service keeps less, but a command may print as fast as its output is read.
-const MOST: usize = 64 << 20;
+/// Limit for the output in memory. The service keeps less at a time, but a command may print as fast as its output is
+/// read.
+const MAX_OUTPUT: usize = 64 << 20;
 
 pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Result<ExitCode> {
     let sandbox = client.sandbox(&arguments.id)?;
@@ -29,7 +30,7 @@ pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Res
         };
     }
     if json {
-        output::json(&whole(&execution).await?)?;
+        output::json(&all_output(&execution).await?)?;
     } else {
         print(&execution).await?;
     }
@@ -52,19 +53,19 @@ async fn print(execution: &Detached) -> Result<()> {
 }
 
 /// All pages of the output as one.
-async fn whole(execution: &Detached) -> Result<ExecutionOutput> {
-    let mut whole = execution.output().await?;
-    while whole.more && whole.stdout.len() + whole.stderr.len() < MOST {
-        let piece = execution.output_after(&whole.next).await?;
-        whole.stdout.push_str(&piece.stdout);
-        whole.stderr.push_str(&piece.stderr);
-        whole.dropped |= piece.dropped;
-        (whole.next, whole.more, whole.state) = (piece.next, piece.more, piece.state);
+async fn all_output(execution: &Detached) -> Result<ExecutionOutput> {
+    let mut all = execution.output().await?;
+    while all.more && all.stdout.len() + all.stderr.len() < MAX_OUTPUT {
+        let page = execution.output_after(&all.next).await?;
+        all.stdout.push_str(&page.stdout);
+        all.stderr.push_str(&page.stderr);
+        all.dropped |= page.dropped;
+        (all.next, all.more, all.state) = (page.next, page.more, page.state);
     }
-    Ok(whole)
+    Ok(all)
 }
 
-/// Exits with 0 whatever the exit code of the command.
+/// Follows the output. The exit code of the command does not matter: showing a log succeeded.
 async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
     let format = if json { OutputFormat::Json } else { OutputFormat::Plain };
     let (mut printer, mut output) = (Printer::new(format), follow_detached(execution, format));

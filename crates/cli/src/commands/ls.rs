@@ -1,4 +1,4 @@
-//! `sbx ls`: the sandboxes of the account, newest first.
+//! `sbx ls`: lists the sandboxes of the account, newest first.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,19 +13,19 @@ use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
 pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<ExitCode> {
-    let items = found(client, arguments).await?;
+    let items = list_sandboxes(client, arguments).await?;
     if json {
         output::json(&items)?;
     } else if arguments.quiet {
         output::text(&items.iter().map(|item| format!("{}\n", item.id)).collect::<String>())?;
     } else {
-        output::text(&shown(&items, now_ms(), Paint::of(&std::io::stdout())))?;
+        output::text(&render(&items, now_ms(), Paint::of(&std::io::stdout())))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn found(client: &Client, arguments: &LsArguments) -> Result<Vec<SandboxItem>> {
-    let wanted = || {
+async fn list_sandboxes(client: &Client, arguments: &LsArguments) -> Result<Vec<SandboxItem>> {
+    let filtered = || {
         let mut list = client.list();
         if let Some(image) = &arguments.image {
             list = list.image(image);
@@ -36,9 +36,9 @@ async fn found(client: &Client, arguments: &LsArguments) -> Result<Vec<SandboxIt
         list
     };
     let states: Vec<List> = match arguments.state.as_deref() {
-        Some(name) => vec![wanted().state(state(name)?)],
-        None if arguments.all => vec![wanted()],
-        None => vec![wanted().state(SandboxState::Running), wanted().state(SandboxState::Paused)],
+        Some(name) => vec![filtered().state(state(name)?)],
+        None if arguments.all => vec![filtered()],
+        None => vec![filtered().state(SandboxState::Running), filtered().state(SandboxState::Paused)],
     };
     let mut items = merge(states, arguments.limit).await?;
     items.truncate(arguments.limit);
@@ -62,7 +62,7 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn shown(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {
+fn render(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {
     let rows: Vec<_> = items
         .iter()
         .map(|item| {
@@ -86,12 +86,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_what_a_person_looks_for() {
+    fn a_row_shows_state_age_and_size() {
         let json = r#"{"id":"sb_abcdefgh","state":"paused","image":"ubuntu:24.04",
             "resources":{"cpu":2,"memoryMb":4096,"diskMb":10240},
             "createdAt":"1970-01-01T00:00:00Z","pausedAt":"1970-01-01T00:01:00Z"}"#;
         let item: SandboxItem = serde_json::from_str(json).unwrap();
-        let text = shown(&[item], 120_000, Paint::None);
+        let text = render(&[item], 120_000, Paint::None);
         assert_eq!(
             text,
             "ID           IMAGE         STATE      AGE  CPU  MEMORY   DISK\n\

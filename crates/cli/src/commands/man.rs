@@ -9,8 +9,8 @@ use clap::CommandFactory;
 use crate::cli::Cli;
 
 pub fn man(dir: &Path) -> Result<ExitCode> {
-    let what = || format!("writing manual pages into {}", dir.display());
-    std::fs::create_dir_all(dir).with_context(what)?;
-    clap_mangen::generate_to(Cli::command(), dir).with_context(what)?;
+    let context = || format!("writing manual pages into {}", dir.display());
+    std::fs::create_dir_all(dir).with_context(context)?;
+    clap_mangen::generate_to(Cli::command(), dir).with_context(context)?;
     Ok(ExitCode::SUCCESS)
 }

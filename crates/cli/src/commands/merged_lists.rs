@@ -6,12 +6,12 @@ use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt};
 use sandboxd_client::{List, SandboxItem};
 
-/// Merges the lists, newest first, with at most `most` items of each. A sandbox that moves from one list to another meanwhile is returned
-/// once, as seen last.
-pub async fn merge(lists: impl IntoIterator<Item = List>, most: usize) -> Result<Vec<SandboxItem>> {
+/// Merges the lists, newest first, with at most `limit` items of each. A sandbox that changes its state meanwhile and
+/// is in two lists is returned once, in the state seen last.
+pub async fn merge(lists: impl IntoIterator<Item = List>, limit: usize) -> Result<Vec<SandboxItem>> {
     let mut found = BTreeMap::new();
     for list in lists {
-        let items: Vec<_> = list.stream().take(most).try_collect().await?;
+        let items: Vec<_> = list.stream().take(limit).try_collect().await?;
         found.extend(items.into_iter().map(|item| (item.id.clone(), item)));
     }
     let mut items: Vec<SandboxItem> = found.into_values().collect();

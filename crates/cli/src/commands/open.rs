@@ -14,7 +14,7 @@ use crate::output;
 
 pub async fn open(client: &Client, json: bool, arguments: &OpenArguments) -> Result<ExitCode> {
     let url = match (&arguments.id, arguments.port) {
-        (Some(id), Some(port)) => address(client, id, port, arguments).await?,
+        (Some(id), Some(port)) => port_url(client, id, port, arguments).await?,
         _ => format!("{}/docs", client.url()),
     };
     if json {
@@ -30,7 +30,7 @@ pub async fn open(client: &Client, json: bool, arguments: &OpenArguments) -> Res
     Ok(ExitCode::SUCCESS)
 }
 
-async fn address(client: &Client, id: &str, port: u16, arguments: &OpenArguments) -> Result<String> {
+async fn port_url(client: &Client, id: &str, port: u16, arguments: &OpenArguments) -> Result<String> {
     let sandbox = client.sandbox(id)?;
     let ports = sandbox.ports().await?;
     let Some(exposed) = ports.into_iter().find(|exposed| exposed.port == port) else {

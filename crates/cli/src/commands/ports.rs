@@ -15,12 +15,12 @@ pub async fn ports(client: &Client, json: bool, arguments: &ProbeArguments) -> R
     if json {
         output::json(&ports)?;
     } else {
-        output::text(&shown(&ports, Paint::of(&std::io::stdout())))?;
+        output::text(&render(&ports, Paint::of(&std::io::stdout())))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown(ports: &[Port], paint: Paint) -> String {
+fn render(ports: &[Port], paint: Paint) -> String {
     let tone = |port: &Port| match port.visibility {
         PortVisibility::Private => Tone::Plain,
         PortVisibility::Public => Tone::Waiting,
@@ -39,12 +39,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_the_address() {
+    fn a_row_shows_the_url() {
         let json = r#"{"port":8080,"url":"https://8080-sb-abcdefgh.example","exposedAt":"1970-01-01T00:00:00Z",
             "visibility":"public","autoResume":true}"#;
         let port: Port = serde_json::from_str(json).unwrap();
         assert_eq!(
-            shown(&[port], Paint::None),
+            render(&[port], Paint::None),
             "PORT  FOR     URL\n8080  public  https://8080-sb-abcdefgh.example\n"
         );
     }

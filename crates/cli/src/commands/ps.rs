@@ -8,17 +8,17 @@ use serde_json::json;
 
 use crate::cli::ProbeArguments;
 use crate::output;
-use crate::probe::{Process, look};
+use crate::probe::{Process, take_snapshot};
 use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
 pub async fn ps(client: &Client, json: bool, arguments: &ProbeArguments) -> Result<ExitCode> {
-    let look = look(&client.sandbox(&arguments.id)?).await?;
+    let snapshot = take_snapshot(&client.sandbox(&arguments.id)?).await?;
     if json {
-        let all: Vec<_> = look.processes.iter().map(as_json).collect();
+        let all: Vec<_> = snapshot.processes.iter().map(as_json).collect();
         output::json(&all)?;
     } else {
-        let rows: Vec<_> = look.processes.iter().map(row).collect();
+        let rows: Vec<_> = snapshot.processes.iter().map(row).collect();
         let heading = ["PID", "PARENT", "USER", "STATE", "MEMORY", "AGE", "COMMAND"];
         output::text(&table(heading, &rows, Paint::of(&std::io::stdout())))?;
     }
@@ -45,7 +45,7 @@ fn row(process: &Process) -> [(String, Tone); 7] {
         plain(&process.user),
         plain(&process.state),
         plain(memory(process.memory_kb)),
-        // Not negative, and cut to whole milliseconds.
+        // `age_s` is not negative; fractions of a millisecond are dropped.
         plain(age((process.age_s * 1000.0) as u64)),
         (process.command.clone(), Tone::Bold),
     ]

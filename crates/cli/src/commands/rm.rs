@@ -6,34 +6,34 @@ use anyhow::Result;
 use sandboxd_client::{Client, Code, SandboxState};
 use serde_json::json;
 
-use super::batch::{Done, Form, for_each};
+use super::batch::{Form, ItemResult, for_each};
 use super::merged_lists::merge;
 use crate::cli::RmArguments;
 
 pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<ExitCode> {
-    let ids = if arguments.all { live(client).await? } else { arguments.ids };
+    let ids = if arguments.all { live_ids(client).await? } else { arguments.ids };
     let form = if json && arguments.all { Form::Array } else { Form::of(json, ids.len()) };
     for_each(&ids, form, async |id: &String| {
         let sandbox = client.sandbox(id)?;
         let end = match sandbox.terminate().await {
-            // The sandbox terminated by itself meanwhile, which is what --all asks for.
+            // The sandbox terminated meanwhile, so --all has nothing to do for it.
             Err(error) if arguments.all && error.code() == Code::SandboxNotFound => return Ok(None),
             end => end?,
         };
-        let said = json!({
+        let value = json!({
             "id": id,
             "state": SandboxState::Terminated,
             "terminatedAt": end.terminated_at,
             "reason": end.reason,
             "totalRuntimeMs": end.total_runtime_ms,
         });
-        Done::new(id, said).map(Some)
+        ItemResult::new(id, value).map(Some)
     })
     .await
 }
 
-/// All that are not terminated.
-async fn live(client: &Client) -> Result<Vec<String>> {
+/// Ids of all sandboxes that are not terminated.
+async fn live_ids(client: &Client) -> Result<Vec<String>> {
     // Lists running ones again, because a paused one may be resumed before the second list.
     let states = [SandboxState::Running, SandboxState::Paused, SandboxState::Running];
     let found = merge(states.map(|state| client.list().state(state)), usize::MAX).await?;

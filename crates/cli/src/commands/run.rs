@@ -16,16 +16,16 @@ use super::follow::{OutputFormat, follow, with_input};
 use super::input::Input;
 use super::transfer::{Location, Source};
 use crate::cli::{RunArguments, Volume};
-use crate::context::{Failure, OURS};
+use crate::context::{Failure, SBX_FAILURE};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
 /// Lifetime of the sandbox beyond the time limit of the command, so that it ends even if sbx is killed.
 const GRACE: Duration = Duration::from_secs(60);
-/// Time for copying: the largest disk, both ways, at 8 MB/s.
-const COPIES: Duration = Duration::from_secs(4 * 60 * 60);
+/// Time for copying volumes.
+const COPY_TIME: Duration = Duration::from_secs(4 * 60 * 60);
 /// The service's limit for the lifetime of a sandbox.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
@@ -35,30 +35,30 @@ pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result
     };
     arguments.running.check(input.is_raw())?;
     let lifetime = lifetime(&arguments);
-    let ask = || {
+    let request = || {
         let create = command_line::create_request(client, &arguments.image, &arguments.new)?;
-        // An abandoned sandbox must end instead of being kept paused.
+        // Without idle timeout: if sbx is killed, the sandbox terminates at its timeout instead of staying paused.
         Ok(create.timeout(lifetime).idle_timeout(Duration::ZERO))
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
     let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };
-    let sandbox = match create_sandbox(options, ask).await? {
+    let sandbox = match create_sandbox(options, request).await? {
         Creation::Sandbox(sandbox) => sandbox,
         Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
-    let result = within(&sandbox, json, &arguments, input, &interrupt).await;
+    let result = run_in(&sandbox, json, &arguments, input, &interrupt).await;
     remove(&sandbox).await;
     result
 }
 
-/// The lifetime of the sandbox. It only matters if sbx is killed, so it is generous.
+/// The lifetime of the sandbox. It matters only if sbx is killed.
 fn lifetime(arguments: &RunArguments) -> Duration {
     let command = arguments.running.timeout.unwrap_or(TIMEOUT).saturating_add(GRACE);
-    let copies = if arguments.volume.is_empty() { Duration::ZERO } else { COPIES };
-    command.saturating_add(copies).min(LONGEST)
+    let copies = if arguments.volume.is_empty() { Duration::ZERO } else { COPY_TIME };
+    command.saturating_add(copies).min(MAX_LIFETIME)
 }
 
-async fn within(
+async fn run_in(
     sandbox: &Sandbox,
     json: bool,
     arguments: &RunArguments,
@@ -74,19 +74,19 @@ async fn within(
     let running = &arguments.running;
     let (execute, raw) = with_input(execute, running, input);
     let format = if json { OutputFormat::Json } else { OutputFormat::Plain };
-    // On a terminal Ctrl-C should reach the command; a file or pipe should receive all output. Streamed input and long time limits require
-    // a detached execution.
+    // A detached execution can send Ctrl-C to the command, which a user on a terminal expects; one request loses no
+    // output, which matters for a file or pipe. Streamed input and long time limits require a detached execution.
     let detached = std::io::stdout().is_terminal() || raw.is_some() || running.is_long();
     let code = if detached && !running.buffered {
         run_detached(execute, raw, format, interrupt).await?
     } else {
         follow(execute, running, format, interrupt).await?
     };
-    copied_out(sandbox, arguments, code, interrupt).await
+    copy_volumes_out(sandbox, arguments, code, interrupt).await
 }
 
 /// Copies volumes out. A failure does not stop the next; the exit code of a failed command takes precedence.
-async fn copied_out(
+async fn copy_volumes_out(
     sandbox: &Sandbox,
     arguments: &RunArguments,
     mut code: ExitCode,
@@ -99,7 +99,7 @@ async fn copied_out(
             copied = copy_out(sandbox, volume) => if let Err(error) = copied {
                 Failure(&error).print();
                 if code == ExitCode::SUCCESS {
-                    code = ExitCode::from(OURS);
+                    code = ExitCode::from(SBX_FAILURE);
                 }
             }
         }
@@ -109,7 +109,7 @@ async fn copied_out(
 
 async fn copy_in(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
     let source = Source::find(Location::Here(volume.local.clone())).await?;
-    let (name, size) = source.shown();
+    let (name, size) = source.name_and_size();
     let progress = Progress::new(&name, size, false);
     let copied =
         source.unnamed().copy(Location::Inside(sandbox.files(), volume.inside.clone()), &progress).await;
@@ -119,7 +119,7 @@ async fn copy_in(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
 
 async fn copy_out(sandbox: &Sandbox, volume: &Volume) -> Result<()> {
     let source = Source::find(Location::Inside(sandbox.files(), volume.inside.clone())).await?;
-    let (name, size) = source.shown();
+    let (name, size) = source.name_and_size();
     let progress = Progress::new(&name, size, false);
     let copied = source.unnamed().copy(Location::Here(volume.local.clone()), &progress).await;
     progress.done();
@@ -140,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn copies_have_a_time_of_their_own() {
+    fn volumes_extend_the_lifetime() {
         assert_eq!(lifetime_of(&[]), 120);
         assert_eq!(lifetime_of(&["--timeout", "5m"]), 360);
-        assert_eq!(lifetime_of(&["-v", ".:/a", "-v", ".:/b:rw"]), 120 + COPIES.as_secs());
-        assert_eq!(lifetime_of(&["--timeout", "24h", "-v", ".:/a"]), LONGEST.as_secs());
-        assert_eq!(lifetime_of(&["--timeout", "24h"]), LONGEST.as_secs());
+        assert_eq!(lifetime_of(&["-v", ".:/a", "-v", ".:/b:rw"]), 120 + COPY_TIME.as_secs());
+        assert_eq!(lifetime_of(&["--timeout", "24h", "-v", ".:/a"]), MAX_LIFETIME.as_secs());
+        assert_eq!(lifetime_of(&["--timeout", "24h"]), MAX_LIFETIME.as_secs());
     }
 }

@@ -1,11 +1,11 @@
-//! `sbx shell`: an interactive terminal in a sandbox. It keeps running when this program or its connection ends, and can be attached to
-//! again.
+//! `sbx shell`: an interactive terminal in a sandbox. When this program or its connection ends, the terminal keeps
+//! running, and `--attach` attaches to it again.
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use sandboxd_client::{Client, Keyboard, Shown, Terminal};
+use sandboxd_client::{Client, Keyboard, Terminal, TerminalEvent};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
@@ -18,7 +18,7 @@ use crate::output::note;
 use crate::tty::{self, Raw};
 
 /// Size of one read from the keyboard.
-const KEYS: usize = 4096;
+const READ_BYTES: usize = 4096;
 /// Capacity of the input queue.
 const QUEUE: usize = 16;
 const CTRL_C: u8 = 3;
@@ -55,11 +55,11 @@ pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCod
     }
     let execution = terminal.execution().id().to_string();
     let raw = Raw::enter().context("cannot set up the terminal")?;
-    let left = at(terminal, &mut resized).await;
+    let left = attach_terminal(terminal, &mut resized).await;
     drop(raw);
     match left? {
-        Left::Ended(code) => Ok(ExitCode::from(code)),
-        Left::Gone(code) => {
+        SessionEnd::Ended(code) => Ok(ExitCode::from(code)),
+        SessionEnd::Detached(code) => {
             let id = sandbox.id();
             note(&format!(
                 "sbx: the terminal keeps running; attach to it with 'sbx shell --attach {execution} {id}'"
@@ -69,18 +69,18 @@ pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCod
     }
 }
 
-enum Left {
+enum SessionEnd {
     /// The terminal has ended.
     Ended(u8),
     /// Detached; the terminal keeps running.
-    Gone(u8),
+    Detached(u8),
 }
 
 /// Connects the local terminal until either side ends.
-async fn at(mut terminal: Terminal, resized: &mut Signal) -> Result<Left> {
+async fn attach_terminal(mut terminal: Terminal, resized: &mut Signal) -> Result<SessionEnd> {
     let (mut hangup, mut terminate) = (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?);
     let (away, is_away) = watch::channel(false);
-    let mut left = typing(terminal.keyboard(), is_away);
+    let mut left = forward_keys(terminal.keyboard(), is_away);
     let mut out = std::io::stdout();
     loop {
         let shown = tokio::select! {
@@ -91,61 +91,61 @@ async fn at(mut terminal: Terminal, resized: &mut Signal) -> Result<Left> {
                 }
                 continue;
             }
-            _ = hangup.recv() => return Ok(Left::Gone(129)),
-            _ = terminate.recv() => return Ok(Left::Gone(143)),
-            Some(()) = left.recv() => return Ok(Left::Gone(INTERRUPTED)),
+            _ = hangup.recv() => return Ok(SessionEnd::Detached(129)),
+            _ = terminate.recv() => return Ok(SessionEnd::Detached(143)),
+            Some(()) = left.recv() => return Ok(SessionEnd::Detached(INTERRUPTED)),
         };
         match shown {
-            Some(Shown::Bytes(bytes)) => {
+            Some(TerminalEvent::Bytes(bytes)) => {
                 out.write_all(&bytes)?;
                 out.flush()?;
             }
-            Some(Shown::Dropped) => {}
-            Some(Shown::Away) => {
+            Some(TerminalEvent::Dropped) => {}
+            Some(TerminalEvent::Disconnected) => {
                 away.send_replace(true);
                 note("\r\nsbx: connection lost, reconnecting; press Ctrl-C to exit\r");
             }
-            Some(Shown::Back) => {
+            Some(TerminalEvent::Reconnected) => {
                 away.send_replace(false);
                 note("sbx: reconnected\r");
             }
-            Some(Shown::Ended(ended)) => {
-                return Ok(Left::Ended(code(ended.exit_code, ended.signal.as_deref())));
+            Some(TerminalEvent::Ended(ended)) => {
+                return Ok(SessionEnd::Ended(code(ended.exit_code, ended.signal.as_deref())));
             }
             None => anyhow::bail!("the terminal ended without a result"),
         }
     }
 }
 
-/// Forwards input. While disconnected a bounded amount is kept, and Ctrl-C is reported to the caller.
-fn typing(keyboard: Keyboard, mut away: watch::Receiver<bool>) -> mpsc::Receiver<()> {
+/// Forwards keyboard input. While disconnected, a bounded amount is queued, and Ctrl-C is reported to the caller.
+fn forward_keys(keyboard: Keyboard, mut away: watch::Receiver<bool>) -> mpsc::Receiver<()> {
     let (keys, mut typed) = mpsc::channel::<Vec<u8>>(QUEUE);
     let (leave, left) = mpsc::channel(1);
     let is_away = away.clone();
     // A thread, because a read from a terminal cannot be cancelled; it ends with the program.
     std::thread::spawn(move || {
-        let mut piece = [0; KEYS];
-        while let Ok(count @ 1..) = std::io::stdin().lock().read(&mut piece) {
-            let typed = piece[..count].to_vec();
+        let mut bytes = [0; READ_BYTES];
+        while let Ok(count @ 1..) = std::io::stdin().lock().read(&mut bytes) {
+            let typed = bytes[..count].to_vec();
             if *is_away.borrow() {
                 if typed.contains(&CTRL_C) {
                     let _ = leave.blocking_send(());
                 } else if let Err(TrySendError::Closed(_)) = keys.try_send(typed) {
                     return;
                 }
-                // Input beyond the queue is lost, because waiting would miss Ctrl-C.
+                // Input beyond the queue is lost: waiting for the queue would miss Ctrl-C.
             } else if keys.blocking_send(typed).is_err() {
                 return;
             }
         }
     });
     tokio::spawn(async move {
-        while let Some(piece) = typed.recv().await {
+        while let Some(bytes) = typed.recv().await {
             // Input is held back until the connection is restored.
             if away.wait_for(|away| !away).await.is_err() {
                 return;
             }
-            if keyboard.write(piece).await.is_err() {
+            if keyboard.write(bytes).await.is_err() {
                 return;
             }
         }

@@ -12,7 +12,7 @@ use super::ps::memory;
 use crate::cli::TopArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
-use crate::probe::{Look, look, shares};
+use crate::probe::{Snapshot, shares, take_snapshot};
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
@@ -24,18 +24,18 @@ pub async fn top(client: &Client, as_json: bool, arguments: &TopArguments) -> Re
     let sandbox = client.sandbox(&arguments.id)?;
     let terminal = std::io::stdout().is_terminal();
     let mut looks = arguments.looks.or((!terminal).then_some(1));
-    let mut before = look(&sandbox).await?;
+    let mut before = take_snapshot(&sandbox).await?;
     while looks != Some(0) {
         tokio::select! {
             () = tokio::time::sleep(arguments.every) => {}
             _ = interrupt.first() => return Ok(ExitCode::SUCCESS),
         }
-        let after = look(&sandbox).await?;
+        let after = take_snapshot(&sandbox).await?;
         if as_json {
             json_line(&before, &after)?;
         } else {
             let clear = if terminal { CLEAR } else { "" };
-            output::text(&format!("{clear}{}", shown(&before, &after, Paint::of(&std::io::stdout()))))?;
+            output::text(&format!("{clear}{}", render(&before, &after, Paint::of(&std::io::stdout()))))?;
         }
         before = after;
         looks = looks.map(|left| left - 1);
@@ -43,7 +43,7 @@ pub async fn top(client: &Client, as_json: bool, arguments: &TopArguments) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn json_line(before: &Look, after: &Look) -> Result<()> {
+fn json_line(before: &Snapshot, after: &Snapshot) -> Result<()> {
     let shares = shares(before, after);
     let all: Vec<_> = after
         .processes
@@ -56,7 +56,7 @@ fn json_line(before: &Look, after: &Look) -> Result<()> {
     output::json(&all)
 }
 
-fn shown(before: &Look, after: &Look, paint: Paint) -> String {
+fn render(before: &Snapshot, after: &Snapshot, paint: Paint) -> String {
     let shares = shares(before, after);
     let share = |pid: u32| shares.get(&pid).copied().unwrap_or_default();
     let mut processes: Vec<_> = after.processes.iter().collect();

@@ -71,8 +71,8 @@ pub enum Content {
 }
 
 impl Source {
-    pub async fn find(place: Location) -> Result<Self> {
-        match place {
+    pub async fn find(location: Location) -> Result<Self> {
+        match location {
             Location::Stream => {
                 Ok(Self::File { name: None, size: None, mode: None, content: Content::Stdin })
             }
@@ -99,8 +99,8 @@ impl Source {
         }
     }
 
-    /// For the progress bar.
-    pub fn shown(&self) -> (Cow<'_, str>, Option<u64>) {
+    /// Name and size for the progress bar.
+    pub fn name_and_size(&self) -> (Cow<'_, str>, Option<u64>) {
         let (name, unnamed, size) = match self {
             Self::File { name, size, .. } => (name, "-", *size),
             Self::Directory { name, .. } => (name, ".", None),
@@ -141,51 +141,51 @@ impl Source {
             (Self::Directory { name, content }, Location::Here(path)) => {
                 let path = here(path, name.as_deref());
                 ensure!(!path.exists() || path.is_dir(), "{} is not a directory", path.display());
-                let Content::Inside(files, from) = content else { return both_here() };
-                let stream = files.pack(from).stream().await?.on_progress(progress.teller());
+                let Content::Inside(files, from) = content else { return no_sandbox_path() };
+                let stream = files.pack(from).stream().await?.on_progress(progress.callback());
                 let unpacked = stream.unpack_to(path).await?;
                 Ok(Copied { files: unpacked.files, bytes: unpacked.bytes })
             }
             (Self::File { content: Content::Inside(files, from), .. }, Location::Stream) => {
-                print(files.read(from).stream().await?.on_progress(progress.teller())).await
+                print(files.read(from).stream().await?.on_progress(progress.callback())).await
             }
             (Self::Directory { content: Content::Inside(files, from), .. }, Location::Stream) => {
-                print(files.pack(from).stream().await?.on_progress(progress.teller())).await
+                print(files.pack(from).stream().await?.on_progress(progress.callback())).await
             }
-            (_, Location::Stream) => both_here(),
+            (_, Location::Stream) => no_sandbox_path(),
         }
     }
 }
 
-fn both_here<T>() -> Result<T> {
-    bail!("neither of the two is a path in a sandbox; write SANDBOX:PATH")
+fn no_sandbox_path<T>() -> Result<T> {
+    bail!("neither path is in a sandbox; write SANDBOX:PATH")
 }
 
 impl Content {
-    /// Of a file.
+    /// The content of a file as a request body.
     async fn body(self, progress: &Progress) -> Result<FileBody> {
         let body = match self {
             Self::Here(path) => FileBody::file(path),
             Self::Stdin => FileBody::reader(tokio::io::stdin()),
-            Self::Inside(files, path) => passed_on(files.read(path).stream().await?),
+            Self::Inside(files, path) => relay(files.read(path).stream().await?),
         };
-        Ok(body.on_progress(progress.teller()))
+        Ok(body.on_progress(progress.callback()))
     }
 
-    /// Of a directory.
+    /// The content of a directory as a tar archive.
     async fn archive(self, progress: &Progress) -> Result<FileBody> {
         let body = match self {
             Self::Here(path) => FileBody::directory(path),
             Self::Stdin => bail!("standard input is not a directory"),
-            Self::Inside(files, path) => passed_on(files.pack(path).stream().await?),
+            Self::Inside(files, path) => relay(files.pack(path).stream().await?),
         };
-        Ok(body.on_progress(progress.teller()))
+        Ok(body.on_progress(progress.callback()))
     }
 
     async fn into_file(self, path: &Path, mode: Option<u32>, progress: &Progress) -> Result<Copied> {
-        let Self::Inside(files, from) = self else { return both_here() };
+        let Self::Inside(files, from) = self else { return no_sandbox_path() };
         let is_new = !path.exists();
-        let stream = files.read(from).stream().await?.on_progress(progress.teller());
+        let stream = files.read(from).stream().await?.on_progress(progress.callback());
         let bytes = stream.to_file(path).await?;
         if is_new && mode.is_some_and(|mode| mode & 0o100 != 0) {
             executable(path).with_context(|| path.display().to_string())?;
@@ -194,8 +194,8 @@ impl Content {
     }
 }
 
-/// From one sandbox to another.
-fn passed_on(stream: FileStream) -> FileBody {
+/// Streams a response body of one sandbox as the request body of another.
+fn relay(stream: FileStream) -> FileBody {
     FileBody::stream(stream.map_err(io::Error::other))
 }
 
@@ -229,7 +229,7 @@ fn name(path: &Path) -> Option<OsString> {
     Some(OsString::from_vec(last(&path[..end]))).filter(|name| !name.is_empty())
 }
 
-/// Whether the path is written as a directory.
+/// Whether a trailing slash marks the path as a directory.
 fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
@@ -261,23 +261,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_last_parts() {
+    fn a_name_is_the_last_component() {
         let names = ["a", "/a/b", "a/", "/", ".", "a/.", "..", "a/.b"].map(|path| name(Path::new(path)));
         let expected = [Some("a"), Some("b"), Some("a"), None, None, None, None, Some(".b")];
         assert_eq!(names, expected.map(|name| name.map(OsString::from)));
     }
 
     #[test]
-    fn places_are_told_apart() {
+    fn locations_are_parsed() {
         let client = Client::builder().url("http://127.0.0.1:9").key("k").build().unwrap();
-        let place = |word: &str| Location::parse(&client, word.as_ref());
+        let location = |word: &str| Location::parse(&client, word.as_ref());
         let odd = Location::parse(&client, OsStr::from_bytes(b"sb_aaaaaaaa:a/\xff"));
         assert!(matches!(odd, Ok(Location::Inside(_, path)) if name(&path).unwrap().as_bytes() == b"\xff"));
-        assert!(matches!(place("-"), Ok(Location::Stream)));
-        assert!(matches!(place("a:b"), Ok(Location::Here(path)) if path == Path::new("a:b")));
-        assert!(matches!(place("./sb_aaaaaaaa:x"), Ok(Location::Here(_))));
-        assert!(matches!(place("sb_aaaaaaaa:/x"), Ok(Location::Inside(_, path)) if path == Path::new("/x")));
-        assert!(matches!(place("sb_aaaaaaaa:"), Ok(Location::Inside(_, path)) if path == Path::new(".")));
-        assert!(place("sb_:/x").is_err());
+        assert!(matches!(location("-"), Ok(Location::Stream)));
+        assert!(matches!(location("a:b"), Ok(Location::Here(path)) if path == Path::new("a:b")));
+        assert!(matches!(location("./sb_aaaaaaaa:x"), Ok(Location::Here(_))));
+        assert!(
+            matches!(location("sb_aaaaaaaa:/x"), Ok(Location::Inside(_, path)) if path == Path::new("/x"))
+        );
+        assert!(matches!(location("sb_aaaaaaaa:"), Ok(Location::Inside(_, path)) if path == Path::new(".")));
+        assert!(location("sb_:/x").is_err());
     }
 }

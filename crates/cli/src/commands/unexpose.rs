@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
-use super::batch::{Done, Form, for_each};
+use super::batch::{Form, ItemResult, for_each};
 use crate::cli::UnexposeArguments;
 
 pub async fn unexpose(client: &Client, json: bool, arguments: &UnexposeArguments) -> Result<ExitCode> {
     let sandbox = client.sandbox(&arguments.id)?;
     for_each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
         let closed = sandbox.close_port(*port).await?;
-        Done::new(closed.port, &closed).map(Some)
+        ItemResult::new(closed.port, &closed).map(Some)
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! `sbx usage`: what the account of the key uses, and what the operator allows it.
+//! `sbx usage`: shows the usage and the quotas of the account.
 
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ fn allowed(name: &str, quota: QuotaView) -> String {
     quota.allowed.map_or_else(|| "unlimited".to_owned(), |allowed| amount(name, allowed))
 }
 
-/// Bytes with their unit; the other names have theirs, or count.
+/// Formats bytes with a unit. Other values are counts, or their name contains the unit.
 fn amount(name: &str, value: u64) -> String {
     if name.ends_with("Bytes") { size(value) } else { value.to_string() }
 }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_quota_has_a_line() {
+    fn each_quota_has_a_row() {
         let json = r#"{"account":"default",
             "sandboxes":{"used":3,"allowed":null},"vcpus":{"used":4,"allowed":4},
             "memoryMb":{"used":8192,"allowed":null},"diskMb":{"used":30720,"allowed":null},

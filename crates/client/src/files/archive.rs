@@ -30,16 +30,16 @@ fn append(
     waiting: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
     let path = dir.join(name);
-    let Some(found) = unless_gone(&path, fs::symlink_metadata(&path))? else { return Ok(()) };
+    let Some(found) = unless_not_found(&path, fs::symlink_metadata(&path))? else { return Ok(()) };
     if found.is_dir() {
-        let Some(below) = unless_gone(&path, names(&path, name))? else { return Ok(()) };
+        let Some(below) = unless_not_found(&path, names(&path, name))? else { return Ok(()) };
         waiting.extend(below);
         archive.append_data(&mut header(&found), name, io::empty())
     } else if found.is_symlink() {
-        let Some(target) = unless_gone(&path, fs::read_link(&path))? else { return Ok(()) };
+        let Some(target) = unless_not_found(&path, fs::read_link(&path))? else { return Ok(()) };
         archive.append_link(&mut header(&found), name, target)
     } else if found.is_file() {
-        let Some(file) = unless_gone(&path, File::open(&path))? else { return Ok(()) };
+        let Some(file) = unless_not_found(&path, File::open(&path))? else { return Ok(()) };
         // Uses the metadata of the open file, because the name may have been reused.
         let found = file.metadata().map_err(|error| named(&path, &error))?;
         if !found.is_file() {
@@ -64,7 +64,7 @@ fn header(found: &Metadata) -> Header {
 }
 
 /// `None` if the entry or its directory vanished meanwhile.
-fn unless_gone<T>(path: &Path, looked: io::Result<T>) -> io::Result<Option<T>> {
+fn unless_not_found<T>(path: &Path, looked: io::Result<T>) -> io::Result<Option<T>> {
     match looked {
         Ok(there) => Ok(Some(there)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),

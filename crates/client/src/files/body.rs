@@ -109,7 +109,7 @@ impl FileBody {
         Self { payload: Payload::once(pieces.boxed()) }
     }
 
-    /// Calls `tell` with the bytes sent so far; a retry starts from zero.
+    /// Calls `report` with the bytes sent so far; a retry starts from zero.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -119,17 +119,17 @@ impl FileBody {
     /// sandbox.files().write("zeros", body).await?;
     /// # Ok(()) });
     /// ```
-    pub fn on_progress(self, tell: impl Fn(u64) + Send + Sync + 'static) -> Self {
-        let tell = Arc::new(tell);
+    pub fn on_progress(self, report: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        let report = Arc::new(report);
         let payload = match self.payload {
             Payload::None => Payload::None,
             Payload::Whole(bytes) => {
-                Payload::repeatable(move || counted(cut(bytes.clone()), Arc::clone(&tell)))
+                Payload::repeatable(move || counted(cut(bytes.clone()), Arc::clone(&report)))
             }
-            Payload::Repeatable(begin) => Payload::repeatable(move || counted(begin(), Arc::clone(&tell))),
+            Payload::Repeatable(begin) => Payload::repeatable(move || counted(begin(), Arc::clone(&report))),
             Payload::Once(pieces) => {
                 let pieces = pieces.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-                pieces.map_or(Payload::None, |pieces| Payload::once(counted(pieces, tell)))
+                pieces.map_or(Payload::None, |pieces| Payload::once(counted(pieces, report)))
             }
         };
         Self { payload }
@@ -172,11 +172,11 @@ fn cut(mut bytes: Bytes) -> Pieces {
     futures_util::stream::iter(pieces).boxed()
 }
 
-fn counted(pieces: Pieces, tell: Arc<impl Fn(u64) + Send + Sync + 'static>) -> Pieces {
+fn counted(pieces: Pieces, report: Arc<impl Fn(u64) + Send + Sync + 'static>) -> Pieces {
     let sent = AtomicU64::new(0);
     let count = move |piece: &Bytes| {
         let bytes = piece.len() as u64;
-        tell(sent.fetch_add(bytes, Ordering::Relaxed) + bytes);
+        report(sent.fetch_add(bytes, Ordering::Relaxed) + bytes);
     };
     pieces.inspect_ok(count).boxed()
 }

@@ -255,7 +255,7 @@ impl FileStream {
         self.request_id.as_deref()
     }
 
-    /// Calls `tell` with the bytes received so far.
+    /// Calls `report` with the bytes received so far.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -268,11 +268,11 @@ impl FileStream {
     /// stream.on_progress(|bytes| eprint!("\r{bytes}")).to_file(&local).await?;
     /// # Ok(()) });
     /// ```
-    pub fn on_progress(self, mut tell: impl FnMut(u64) + Send + 'static) -> Self {
+    pub fn on_progress(self, mut report: impl FnMut(u64) + Send + 'static) -> Self {
         let mut came = 0;
         let count = move |piece: &Bytes| {
             came += piece.len() as u64;
-            tell(came);
+            report(came);
         };
         Self { pieces: self.pieces.inspect_ok(count).boxed(), ..self }
     }

@@ -43,7 +43,7 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
             continue;
         }
         if is_made(kind) {
-            made(&mut entry, dir, &mut tally, &mut faults);
+            unpack_entry(&mut entry, dir, &mut tally, &mut faults);
         } else {
             tally.skipped += 1;
         }
@@ -52,7 +52,7 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     // Deepest first: a read-only parent would prevent changes below it.
     directories.sort_by(|a, b| b.path_bytes().cmp(&a.path_bytes()));
     for mut entry in directories {
-        made(&mut entry, dir, &mut tally, &mut faults);
+        unpack_entry(&mut entry, dir, &mut tally, &mut faults);
     }
     // Reads the padding after the archive, up to the end of the stream.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
@@ -60,7 +60,7 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
 }
 
 /// Creates one entry. A failure does not affect the next entries.
-fn made<R: Read>(entry: &mut Entry<'_, R>, dir: &Path, tally: &mut Unpacked, faults: &mut Faults) {
+fn unpack_entry<R: Read>(entry: &mut Entry<'_, R>, dir: &Path, tally: &mut Unpacked, faults: &mut Faults) {
     let kind = entry.header().entry_type();
     match entry.unpack_in(dir) {
         Ok(true) => {
@@ -77,27 +77,27 @@ fn made<R: Read>(entry: &mut Entry<'_, R>, dir: &Path, tally: &mut Unpacked, fau
 #[derive(Default)]
 struct Faults {
     /// The first failures.
-    told: Vec<String>,
+    messages: Vec<String>,
     others: u64,
 }
 
 impl Faults {
     fn add(&mut self, name: &[u8], error: &io::Error) {
-        if self.told.len() == MOST_FAULTS {
+        if self.messages.len() == MOST_FAULTS {
             self.others += 1;
         } else {
             let (name, why) = (String::from_utf8_lossy(name), with_causes(error));
-            let told = if why.contains(&*name) { why } else { format!("{name}: {why}") };
-            self.told.push(told);
+            let message = if why.contains(&*name) { why } else { format!("{name}: {why}") };
+            self.messages.push(message);
         }
     }
 
     /// An error that lists the failures, if any.
     fn none(self) -> io::Result<()> {
-        if self.told.is_empty() {
+        if self.messages.is_empty() {
             return Ok(());
         }
-        let mut all = self.told.join("; ");
+        let mut all = self.messages.join("; ");
         if self.others > 0 {
             all.push_str(&format!("; and {} more", self.others));
         }
@@ -107,17 +107,17 @@ impl Faults {
 
 /// The message of an error with that of its source.
 fn with_causes(error: &io::Error) -> String {
-    let mut told = error.to_string();
+    let mut message = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(behind) = cause {
         let why = behind.to_string();
-        if !told.ends_with(&why) {
-            told.push_str(": ");
-            told.push_str(&why);
+        if !message.ends_with(&why) {
+            message.push_str(": ");
+            message.push_str(&why);
         }
         cause = behind.source();
     }
-    told
+    message
 }
 
 fn is_made(kind: EntryType) -> bool {

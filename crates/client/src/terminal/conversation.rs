@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::Shown;
+use super::TerminalEvent;
 use crate::detached::Detached;
 use crate::reattach::passes;
 use crate::websocket::Socket;
@@ -24,7 +24,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 /// Input to a terminal.
 #[derive(Debug)]
-pub enum Said {
+pub enum TerminalInput {
     Bytes(Bytes),
     Size(TerminalSize),
 }
@@ -35,8 +35,8 @@ pub struct Conversation {
     position: u64,
     /// The last size, to send again on the next connection.
     size: Option<TerminalSize>,
-    said: mpsc::Receiver<Said>,
-    show: mpsc::Sender<Result<Shown>>,
+    input: mpsc::Receiver<TerminalInput>,
+    events: mpsc::Sender<Result<TerminalEvent>>,
     socket: Socket,
 }
 
@@ -51,11 +51,11 @@ impl Conversation {
     pub async fn open(
         execution: Detached,
         position: u64,
-        said: mpsc::Receiver<Said>,
-        show: mpsc::Sender<Result<Shown>>,
+        input: mpsc::Receiver<TerminalInput>,
+        events: mpsc::Sender<Result<TerminalEvent>>,
     ) -> Result<Self> {
         let socket = connected(&execution, position).await?;
-        Ok(Self { execution, position, size: None, said, show, socket })
+        Ok(Self { execution, position, size: None, input, events, socket })
     }
 
     pub async fn run(mut self) {
@@ -64,15 +64,15 @@ impl Conversation {
                 ConnectionEnd::Finished => return,
                 ConnectionEnd::Lost(error) => error,
             };
-            if self.show.send(Ok(Shown::Away)).await.is_err() {
+            if self.events.send(Ok(TerminalEvent::Disconnected)).await.is_err() {
                 return;
             }
             if let Err(error) = self.reconnect(error).await {
                 // The receiver may be gone.
-                let _ = self.show.send(Err(error)).await;
+                let _ = self.events.send(Err(error)).await;
                 return;
             }
-            if self.show.send(Ok(Shown::Back)).await.is_err() {
+            if self.events.send(Ok(TerminalEvent::Reconnected)).await.is_err() {
                 return;
             }
         }
@@ -103,10 +103,10 @@ impl Conversation {
         }
         loop {
             tokio::select! {
-                said = self.said.recv() => {
-                    let message = match said {
-                        Some(Said::Bytes(bytes)) => Message::Binary(bytes),
-                        Some(Said::Size(size)) => {
+                input = self.input.recv() => {
+                    let message = match input {
+                        Some(TerminalInput::Bytes(bytes)) => Message::Binary(bytes),
+                        Some(TerminalInput::Size(size)) => {
                             self.size = Some(size);
                             resize(size)
                         }
@@ -117,23 +117,23 @@ impl Conversation {
                     }
                 }
                 heard = tokio::time::timeout(LONGEST_SILENCE, self.socket.next()) => {
-                    let shown = match heard {
+                    let event = match heard {
                         Ok(Some(Ok(Message::Binary(bytes)))) => {
                             self.position += bytes.len() as u64;
-                            Some(Shown::Bytes(bytes))
+                            Some(TerminalEvent::Bytes(bytes))
                         }
                         Ok(Some(Ok(Message::Text(text)))) => match self.control_message(&text) {
-                            Ok(shown) => shown,
+                            Ok(event) => event,
                             Err(error) => return ConnectionEnd::Lost(error),
                         },
                         Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => None,
                         Ok(Some(Ok(Message::Close(_))) | None) => return lost("the connection was closed"),
                         Ok(Some(Err(error))) => return lost(&error.to_string()),
-                        Err(_) => return lost("nothing came for too long, not even a ping"),
+                        Err(_) => return lost("the service sent neither output nor a ping for too long"),
                     };
-                    let Some(shown) = shown else { continue };
-                    let is_last = matches!(shown, Shown::Ended(_));
-                    if self.show.send(Ok(shown)).await.is_err() || is_last {
+                    let Some(event) = event else { continue };
+                    let is_last = matches!(event, TerminalEvent::Ended(_));
+                    if self.events.send(Ok(event)).await.is_err() || is_last {
                         return ConnectionEnd::Finished;
                     }
                 }
@@ -141,7 +141,7 @@ impl Conversation {
         }
     }
 
-    fn control_message(&mut self, text: &str) -> Result<Option<Shown>> {
+    fn control_message(&mut self, text: &str) -> Result<Option<TerminalEvent>> {
         let note: TerminalNote = serde_json::from_str(text)
             .map_err(|error| Error::unknown(101, format!("a message cannot be parsed: {error}"), None))?;
         if let Some(error) = note.error {
@@ -149,12 +149,12 @@ impl Conversation {
             return Err(Error::of_event(&text).unwrap_or_else(|| Error::network("the terminal failed")));
         }
         if let Some(view) = note.ended {
-            return Ok(Some(Shown::Ended(Box::new(view))));
+            return Ok(Some(TerminalEvent::Ended(Box::new(view))));
         }
         let Some(position) = note.position else { return Ok(None) };
         let is_further = position > self.position;
         self.position = position;
-        Ok(is_further.then_some(Shown::Dropped))
+        Ok(is_further.then_some(TerminalEvent::Dropped))
     }
 }
 

@@ -11,13 +11,13 @@ use crate::paths::{Paths, resolv_conf};
 use crate::settings::{Flavour, Settings};
 use crate::sysfs;
 
-/// The files of `/proc` for which lxcfs has the sandbox's own figures.
+/// The files of `/proc` for which lxcfs provides the sandbox's own values.
 const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
 
-/// Every mount, in order.
+/// All mounts, in order.
 pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec<Mount>, OciSpecError> {
     let shm = format!("size={}m", spec.limits.memory_mb / 2);
-    // Empty files take no space of a tmpfs, but kernel memory that is charged to the sandbox.
+    // Bounds the number of files: empty ones take no space of the tmpfs, but kernel memory.
     let shm_files = format!("nr_inodes={}", spec.limits.memory_mb * 64);
     let mut mounts = vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
@@ -39,7 +39,7 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
     ];
     // gVisor's kernel has a sysfs of its own, without the host's devices.
     if settings.flavour == Flavour::Native {
-        for (source, target) in sysfs::covers(paths) {
+        for (source, target) in sysfs::cover_mounts(paths) {
             mounts.push(bind(&source, &target, &["ro", "nosuid", "nodev", "noexec"])?);
         }
     }
@@ -58,7 +58,7 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
         let file = resolv_conf(settings);
         mounts.push(bind(&file, Path::new("/etc/resolv.conf"), &["ro", "nosuid", "nodev", "noexec"])?);
     }
-    if let Some(lxcfs) = settings.lxcfs.as_deref().filter(|dir| answers(dir)) {
+    if let Some(lxcfs) = settings.lxcfs.as_deref().filter(|dir| is_responding(dir)) {
         for file in LXCFS_FILES {
             let source = lxcfs.join("proc").join(file);
             mounts.push(bind(&source, &Path::new("/proc").join(file), &["ro", "nosuid", "nodev", "noexec"])?);
@@ -67,13 +67,13 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
     Ok(mounts)
 }
 
-/// A dead lxcfs would make every start fail; without it the host's figures are shown.
-fn answers(lxcfs: &Path) -> bool {
-    let answers = std::fs::read(lxcfs.join("proc/meminfo")).is_ok_and(|text| !text.is_empty());
-    if !answers {
-        tracing::warn!(lxcfs = %lxcfs.display(), "lxcfs does not answer; a sandbox starts without its figures");
+/// Whether lxcfs responds. With a dead one a sandbox cannot start; without it `/proc` shows the host's values.
+fn is_responding(lxcfs: &Path) -> bool {
+    let is_responding = std::fs::read(lxcfs.join("proc/meminfo")).is_ok_and(|text| !text.is_empty());
+    if !is_responding {
+        tracing::warn!(lxcfs = %lxcfs.display(), "lxcfs does not respond; a sandbox starts without it and sees the host's values in /proc");
     }
-    answers
+    is_responding
 }
 
 fn mount(target: &str, kind: &str, source: &str, options: &[&str]) -> Result<Mount, OciSpecError> {

@@ -1,13 +1,14 @@
-//! Which sockets a sandbox may make, as seccomp rules. Called by `bundle`, which adds them to `seccomp.json`.
+//! Seccomp rules for the sockets that a sandbox may create. Called by `bundle`, which adds them to `seccomp.json`.
 //!
-//! Allowed are Unix sockets, TCP, UDP, ping and raw IP sockets over IPv4 and IPv6, and route netlink. Everything else is refused with the
-//! errno of a kernel that was built without it, so that programs fall back: Go tries MPTCP, `libaudit` tries its netlink protocol.
+//! Unix sockets, TCP, UDP, ping and raw IP sockets over IPv4 and IPv6, and route netlink are allowed. Others are
+//! refused with the errno of a kernel that was built without them, so that programs fall back: Go tries MPTCP,
+//! `libaudit` tries its netlink protocol.
 //!
-//! The rules do not overlap, so the result does not depend on their order. The kernel reads the lower 32 bits of each argument; the
-//! rules compare all 64, so a number with higher bits set matches no rule that allows.
+//! The rules do not overlap, so the result does not depend on their order. The kernel reads the lower 32 bits of each
+//! argument; the rules compare all 64, so a number with higher bits set matches no rule that allows.
 //!
-//! libseccomp takes time for each rule, at each start of a container: 45 rules cost 1 ms, 69 cost 4 ms. That is why not every number has
-//! a rule: what no rule matches gets the filter's default, `ENOSYS`.
+//! Each rule costs time at each start of a container: 45 rules take 1 ms, 69 take 4 ms. So only common values have a
+//! rule; calls that match no rule get the filter's default, `ENOSYS`.
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
@@ -37,12 +38,12 @@ const ICMPV6: u64 = libc::IPPROTO_ICMPV6 as u64;
 /// One more than the highest protocol number of an IP header. Above are protocols that only the kernel knows, such as MPTCP.
 const IP_PROTOCOLS: u64 = 256;
 
-/// All families but the four above, with as few rules as possible: `(mask, value)`.
+/// All other families below [`FAMILIES_FROM`], with as few rules as possible: `(mask, value)`.
 const OTHER_FAMILIES: [(u64, u64); 10] =
     [(!0, 0), (!0, 3), (!3, 4), (!1, 8), (!0, 11), (!3, 12), (!0, 17), (!1, 18), (!3, 20), (!7, 24)];
 const FAMILIES_FROM: u64 = 32;
 
-/// What a rule compares one argument with.
+/// The condition of a rule for one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Match {
     Is(u64),
@@ -52,7 +53,7 @@ enum Match {
     Masked { mask: u64, value: u64 },
 }
 
-/// One rule: the calls it is for, what each argument has to be, and the errno. Without an errno the call is allowed.
+/// One rule: system calls, conditions for their arguments, and the errno. Without an errno the call is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     calls: &'static [&'static str],
@@ -81,13 +82,13 @@ fn table() -> Vec<Rule> {
         rules.push(refuse(&["socket"], libc::EAFNOSUPPORT, [(FAMILY, Match::Masked { mask, value })]));
     }
     for (family, icmp) in [(INET, ICMP), (INET6, ICMPV6)] {
-        internet(&mut rules, family, icmp);
+        push_internet_rules(&mut rules, family, icmp);
     }
     rules
 }
 
 /// The rules of IPv4 or IPv6. `protocols` are in ascending order.
-fn internet(rules: &mut Vec<Rule>, family: u64, icmp: u64) {
+fn push_internet_rules(rules: &mut Vec<Rule>, family: u64, icmp: u64) {
     let kind = |kind| (KIND, Match::Masked { mask: KIND_MASK, value: kind });
     let family = (FAMILY, Match::Is(family));
     let mut datagram = [0, UDP, icmp];
@@ -100,14 +101,14 @@ fn internet(rules: &mut Vec<Rule>, family: u64, icmp: u64) {
         let refused = [family, kind(number), (PROTOCOL, Match::From(above))];
         rules.push(refuse(&["socket"], libc::EPROTONOSUPPORT, refused));
     }
-    // A raw socket takes a capability, and what it sends goes by the host's packet filter; it never reaches the kernel's own
-    // implementation of the protocol.
+    // A raw socket requires a capability, its packets pass the host's packet filter, and it does not use the kernel's
+    // own implementation of the protocol.
     rules.push(allow(&["socket"], [family, kind(RAW), (PROTOCOL, Match::Below(IP_PROTOCOLS))]));
     let refused = [family, kind(RAW), (PROTOCOL, Match::From(IP_PROTOCOLS))];
     rules.push(refuse(&["socket"], libc::EPROTONOSUPPORT, refused));
     // SOCK_RDM, SOCK_SEQPACKET (SCTP, with protocol 0 too), SOCK_DCCP.
-    let odd = (KIND, Match::Masked { mask: KIND_MASK & !3, value: 4 });
-    rules.push(refuse(&["socket"], libc::ESOCKTNOSUPPORT, [family, odd]));
+    let unsupported = (KIND, Match::Masked { mask: KIND_MASK & !3, value: 4 });
+    rules.push(refuse(&["socket"], libc::ESOCKTNOSUPPORT, [family, unsupported]));
 }
 
 fn allow<const N: usize>(calls: &'static [&'static str], arguments: [(usize, Match); N]) -> Rule {
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// The errno of a call, 0 if it is allowed. Two rules for one call are a mistake.
+    /// The errno of a call, 0 if it is allowed. Two matching rules are an error.
     fn verdict(rules: &[Rule], call: &str, arguments: [u64; 3]) -> i32 {
         let mut matching = rules.iter().filter(|rule| {
             rule.calls.contains(&call)
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_socket_has_at_most_one_rule_and_only_the_listed_ones_pass() {
+    fn each_socket_matches_at_most_one_rule_and_only_the_listed_ones_are_allowed() {
         let rules = table();
         for family in (0..64).chain([INET | 1 << 32, u64::MAX]) {
             for kind in 0..16 {
@@ -205,16 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_try_are_told_what_a_kernel_without_it_tells() {
+    fn refused_sockets_have_the_errno_of_a_kernel_without_them() {
         let rules = table();
-        let told = |arguments| verdict(&rules, "socket", arguments);
+        let errno = |arguments| verdict(&rules, "socket", arguments);
         let number = |number: i32| u64::from(number.unsigned_abs());
         for family in [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_ALG, libc::AF_KEY, libc::AF_XDP] {
-            assert_eq!(told([number(family), RAW, 0]), libc::EAFNOSUPPORT, "family {family}");
+            assert_eq!(errno([number(family), RAW, 0]), libc::EAFNOSUPPORT, "family {family}");
         }
-        assert_eq!(told([INET, STREAM, number(libc::IPPROTO_MPTCP)]), libc::EPROTONOSUPPORT);
-        assert_eq!(told([INET6, STREAM, number(libc::IPPROTO_SCTP)]), libc::EPROTONOSUPPORT);
-        assert_eq!(told([INET, number(libc::SOCK_SEQPACKET), 0]), libc::ESOCKTNOSUPPORT);
-        assert_eq!(told([NETLINK, RAW, number(libc::NETLINK_AUDIT)]), libc::EPROTONOSUPPORT);
+        assert_eq!(errno([INET, STREAM, number(libc::IPPROTO_MPTCP)]), libc::EPROTONOSUPPORT);
+        assert_eq!(errno([INET6, STREAM, number(libc::IPPROTO_SCTP)]), libc::EPROTONOSUPPORT);
+        assert_eq!(errno([INET, number(libc::SOCK_SEQPACKET), 0]), libc::ESOCKTNOSUPPORT);
+        assert_eq!(errno([NETLINK, RAW, number(libc::NETLINK_AUDIT)]), libc::EPROTONOSUPPORT);
     }
 }

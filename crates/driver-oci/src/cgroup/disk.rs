@@ -28,7 +28,8 @@ fn throttles(rates: DiskRates) -> [(&'static str, u64); 4] {
     ]
 }
 
-/// Sets the limits under v1. A runtime that makes no cgroups of this hierarchy leaves all requests to the root cgroup.
+/// Sets the limits under v1. If the runtime creates no cgroup in this hierarchy, only the limits of the root cgroup
+/// apply.
 pub fn limit_v1(root: &Path, sandbox: &Path, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
     for (file, rate) in throttles(rates) {
         if rate > 0 && sandbox.exists() {
@@ -58,14 +59,14 @@ fn has_limit(file: &Path, device: DeviceNumber) -> io::Result<bool> {
 
 /// Sets the limits under v2. The cgroup is new, so without limits there is nothing to do.
 pub fn limit_v2(sandbox: &Path, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
-    match maxima(device, rates) {
+    match io_max_line(device, rates) {
         Some(line) => fs::write(sandbox.join("io.max"), line),
         None => Ok(()),
     }
 }
 
-/// The line for `io.max`: the device, and bytes and requests per second of reads and writes. A key that is left out is not limited.
-fn maxima(device: DeviceNumber, rates: DiskRates) -> Option<String> {
+/// The line for `io.max`. A key that is left out is not limited.
+fn io_max_line(device: DeviceNumber, rates: DiskRates) -> Option<String> {
     let of = |key: &str, rate: u64| (rate > 0).then(|| format!(" {key}={}", rate.max(MAXIMUM_MIN)));
     let limits: String = [
         of("rbps", u64::from(rates.read_mb_per_s) * BYTES_PER_MB),
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_an_earlier_sandbox_left_are_removed() {
+    fn limits_of_an_earlier_sandbox_are_removed() {
         let root = tempfile::tempdir().unwrap();
         for (file, _) in throttles(DiskRates::default()) {
             fs::write(root.path().join(file), "7:30 5\n7:3 5\n").unwrap();

@@ -9,11 +9,11 @@ use driver::Limits;
 
 use super::{CPU_PERIOD_US, is_gone, shares};
 
-/// The controllers of cgroups that are not made by the runtime.
+/// The controllers of cgroups that this driver creates.
 pub const CONTROLLERS: [&str; 5] = ["freezer", "memory", "cpu", "cpuset", "pids"];
 
 /// How often a kill checks whether its freeze is complete, every 0.1 ms.
-const FREEZE_LOOKS: u32 = 200;
+const FREEZE_CHECKS: u32 = 200;
 
 /// Requests a freeze; returns whether it is complete.
 pub fn freeze(dir: &Path) -> io::Result<bool> {
@@ -25,7 +25,7 @@ pub fn is_frozen(dir: &Path) -> io::Result<bool> {
     Ok(fs::read_to_string(dir.join("freezer.state"))?.trim() == "FROZEN")
 }
 
-/// Whether a freeze was requested: a daemon that dies during a freeze leaves one that nobody thaws.
+/// Whether a freeze was requested, complete or not: a daemon that dies during a freeze leaves an incomplete one.
 pub fn is_freezing(dir: &Path) -> io::Result<bool> {
     Ok(fs::read_to_string(dir.join("freezer.state"))?.trim() != "THAWED")
 }
@@ -34,10 +34,10 @@ pub fn thaw(dir: &Path) -> io::Result<()> {
     fs::write(dir.join("freezer.state"), "THAWED")
 }
 
-/// Frozen processes cannot end, so no pid is reused between the list and the signal. If a process cannot be frozen
-/// (deep in a device driver, say), the caller's next check finds what this one missed.
+/// Sends SIGKILL to all processes. They are frozen first: frozen processes cannot end, so no pid is reused between
+/// the list and the signal. If a process cannot be frozen, the caller's next attempt finds what this one missed.
 pub fn kill(dir: &Path) -> io::Result<()> {
-    for _ in 0..FREEZE_LOOKS {
+    for _ in 0..FREEZE_CHECKS {
         if freeze(dir)? {
             break;
         }
@@ -51,7 +51,7 @@ pub fn kill(dir: &Path) -> io::Result<()> {
 
 fn kill_process(pid: i32) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-        // It may have ended already.
+        // Fails if the process has ended.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
@@ -80,8 +80,9 @@ pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
     fs::write(second, &text)
 }
 
-/// Makes the sandbox's directories. A new cpuset is unusable until it has processors and memory nodes: it gets its parent's.
-pub fn make(dir: impl Fn(&str) -> PathBuf, pids_max: u32) -> io::Result<()> {
+/// Creates the sandbox's directories. A new cpuset is unusable without processors and memory nodes, so it gets those
+/// of its parent.
+pub fn create(dir: impl Fn(&str) -> PathBuf, pids_max: u32) -> io::Result<()> {
     for controller in CONTROLLERS {
         fs::create_dir_all(dir(controller))?;
     }

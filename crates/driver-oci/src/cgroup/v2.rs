@@ -9,8 +9,8 @@ use driver::Limits;
 use super::{CPU_PERIOD_US, shares};
 
 /// Bounds of the shares of cgroup v1.
-const FEWEST_SHARES: u64 = 2;
-const MOST_SHARES: u64 = 262_144;
+const MIN_SHARES: u64 = 2;
+const MAX_SHARES: u64 = 262_144;
 
 /// The controllers a sandbox needs.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
@@ -52,9 +52,9 @@ pub fn limit(dir: &Path, limits: Limits, cpus: &str) -> io::Result<()> {
     }
 }
 
-/// Makes the sandbox's directory and enables the controllers in its ancestors.
-pub fn make(root: &Path, parent: &str, name: &str, pids_max: u32) -> io::Result<()> {
-    let mut dir = make_parent(root, parent)?;
+/// Creates the sandbox's directory and enables the controllers in its ancestors.
+pub fn create(root: &Path, parent: &str, name: &str, pids_max: u32) -> io::Result<()> {
+    let mut dir = create_parent(root, parent)?;
     enable(&dir)?;
     dir.push(name);
     fs::create_dir_all(&dir)?;
@@ -63,10 +63,10 @@ pub fn make(root: &Path, parent: &str, name: &str, pids_max: u32) -> io::Result<
 
 /// Sets the memory limit of the parent of all sandboxes.
 pub fn limit_parent(root: &Path, parent: &str, bytes: u64) -> io::Result<()> {
-    fs::write(make_parent(root, parent)?.join("memory.max"), bytes.to_string())
+    fs::write(create_parent(root, parent)?.join("memory.max"), bytes.to_string())
 }
 
-fn make_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {
+fn create_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {
     let mut dir = root.to_owned();
     for part in Path::new(parent).components() {
         enable(&dir)?;
@@ -79,14 +79,13 @@ fn make_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {
 fn enable(dir: &Path) -> io::Result<()> {
     let words: Vec<String> = CONTROLLERS.iter().map(|controller| format!("+{controller}")).collect();
     let enabled = fs::write(dir.join("cgroup.subtree_control"), words.join(" "));
-    // Needed only for rate limits of disks, which report an error without it.
+    // Needed only for disk rate limits, whose write fails without it.
     let _ = fs::write(dir.join("cgroup.subtree_control"), "+io");
     enabled
 }
 
-/// The runtimes' conversion of shares, so that a sandbox from the pool has the same weight as one made for its size:
-/// 2 to 262,144 become 1 to 10,000.
+/// Converts shares (2 to 262,144) to a weight (1 to 10,000) like the runtimes, so that a sandbox of the warm pool
+/// gets the same weight as one that the runtime created with these limits.
 fn weight(cpu: u32) -> u64 {
-    1 + (shares(cpu).clamp(FEWEST_SHARES, MOST_SHARES) - FEWEST_SHARES) * 9_999
-        / (MOST_SHARES - FEWEST_SHARES)
+    1 + (shares(cpu).clamp(MIN_SHARES, MAX_SHARES) - MIN_SHARES) * 9_999 / (MAX_SHARES - MIN_SHARES)
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::ByteStream;
 
-/// Longer than any answer takes on a loaded host with a slow backend.
+/// Timeout for each frame of the agent; long enough for a loaded host with a slow backend.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const WINDOW: u32 = 64 * 1024;
 
@@ -143,7 +143,7 @@ impl Link {
         loop {
             match guest_proto::split(&self.buffer) {
                 Ok(Some(end)) => {
-                    let frame = owned(&self.buffer[PREFIX..end]);
+                    let frame = decode(&self.buffer[PREFIX..end]);
                     self.buffer.drain(..end);
                     return Some(frame);
                 }
@@ -158,7 +158,7 @@ impl Link {
     }
 }
 
-fn owned(body: &[u8]) -> Frame {
+fn decode(body: &[u8]) -> Frame {
     match guest_proto::decode_to_host(body) {
         Ok(ToHost::Welcome { ops, .. }) => Frame::Welcome(ops),
         Ok(ToHost::Started { op, .. }) => Frame::Started(op),

@@ -44,7 +44,7 @@ impl Guest {
                 newest: watch::Sender::new(0),
                 mode: Mutex::new(mode),
                 leftover: Mutex::default(),
-                kept: Mutex::default(),
+                detached_ops: Mutex::default(),
                 background: AtomicUsize::new(0),
                 disk,
             }),
@@ -84,13 +84,13 @@ impl Guest {
             let (mut life, mut newest) = (inner.life.subscribe(), inner.newest.subscribe());
             let mut link = Link::new(&inner, theirs);
             tokio::select! {
-                // A dropped sender means the same.
+                // An error means that the sender was dropped with the processes.
                 _ = life.wait_for(|life| *life == GuestState::Dead) => {}
                 _ = newest.wait_for(|newest| *newest != number) => {}
                 _ = link.serve() => {}
             }
-            let kept: Vec<u64> = lock(&inner.kept).keys().copied().collect();
-            lock(&inner.leftover).extend(link.ops.keys().filter(|op| !kept.contains(op)));
+            let detached: Vec<u64> = lock(&inner.detached_ops).keys().copied().collect();
+            lock(&inner.leftover).extend(link.ops.keys().filter(|op| !detached.contains(op)));
         });
         Box::new(ours)
     }
@@ -170,7 +170,7 @@ impl Link {
         match frame {
             ToGuest::Hello { .. } => {
                 let mut ops: Vec<u64> = lock(&self.inner.leftover).iter().copied().collect();
-                ops.extend(lock(&self.inner.kept).keys());
+                ops.extend(lock(&self.inner.detached_ops).keys());
                 let version = if self.mode == AgentMode::BadVersion { 999 } else { VERSION };
                 self.out.send(&ToHost::Welcome { version, agent_version: "fake", ops }).await
             }
@@ -196,9 +196,9 @@ impl Link {
                 let message = format!("nothing listens on port {port}");
                 self.out.send(&ToHost::Refused { op, kind: RefusalKind::Connect, message: &message }).await
             }
-            ToGuest::Data { op, bytes } => self.fed(op, bytes).await,
+            ToGuest::Data { op, bytes } => self.on_data(op, bytes).await,
             ToGuest::Eof { op } => {
-                self.all_fed(op);
+                self.on_eof(op);
                 Ok(())
             }
             ToGuest::Credit { op, channel, bytes } => {
@@ -216,10 +216,12 @@ impl Link {
                 Ok(())
             }
             ToGuest::Ping { nonce } => self.out.send(&ToHost::Pong { nonce }).await,
-            ToGuest::Keep { op, spec, terminal } => self.keep(op, &spec, terminal.is_some()).await,
-            ToGuest::Take { op, stdout, stderr } => self.take(op, [stdout, stderr]).await,
-            ToGuest::Forget { op } => {
-                lock(&self.inner.kept).remove(&op);
+            ToGuest::StartDetached { op, spec, terminal } => {
+                self.start_detached(op, &spec, terminal.is_some()).await
+            }
+            ToGuest::Attach { op, stdout, stderr } => self.attach(op, [stdout, stderr]).await,
+            ToGuest::Release { op } => {
+                lock(&self.inner.detached_ops).remove(&op);
                 Ok(())
             }
             ToGuest::Signal { op, signal } => {
@@ -230,10 +232,10 @@ impl Link {
         }
     }
 
-    async fn fed(&self, op: u64, bytes: &[u8]) -> io::Result<()> {
-        let kept = lock(&self.inner.kept).get(&op).cloned();
-        match (kept, self.ops.get(&op)) {
-            (Some(kept), _) => kept.feed(Some(bytes)),
+    async fn on_data(&self, op: u64, bytes: &[u8]) -> io::Result<()> {
+        let detached_op = lock(&self.inner.detached_ops).get(&op).cloned();
+        match (detached_op, self.ops.get(&op)) {
+            (Some(detached_op), _) => detached_op.feed(Some(bytes)),
             (None, Some(running)) => drop(running.stdin.send(Some(bytes.to_vec()))),
             (None, None) => return Ok(()),
         }
@@ -241,9 +243,9 @@ impl Link {
         self.out.send(&ToHost::Credit { op, bytes }).await
     }
 
-    fn all_fed(&self, op: u64) {
-        if let Some(kept) = lock(&self.inner.kept).get(&op) {
-            kept.feed(None);
+    fn on_eof(&self, op: u64) {
+        if let Some(detached_op) = lock(&self.inner.detached_ops).get(&op) {
+            detached_op.feed(None);
         }
         // Fails if the command has ended.
         let _ = self.ops.get(&op).map(|running| running.stdin.send(None));
@@ -259,46 +261,46 @@ impl Link {
         Ok(is_there)
     }
 
-    async fn keep(&mut self, op: u64, spec: &ExecSpec<'_>, is_terminal: bool) -> io::Result<()> {
+    async fn start_detached(&mut self, op: u64, spec: &ExecSpec<'_>, is_terminal: bool) -> io::Result<()> {
         if self.has_dir(op, spec.cwd).await? {
             self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
             let command = if is_terminal { Command::Terminal } else { script::parse(spec) };
-            let kept = detached::start(op, command, &self.inner);
-            self.carry(op, kept, [0; 2]);
+            let detached_op = detached::start(op, command, &self.inner);
+            self.forward_output(op, detached_op, [0; 2]);
         }
         Ok(())
     }
 
-    async fn take(&mut self, op: u64, positions: [u64; 2]) -> io::Result<()> {
-        let kept = lock(&self.inner.kept).get(&op).cloned();
-        let Some(kept) = kept else {
+    async fn attach(&mut self, op: u64, positions: [u64; 2]) -> io::Result<()> {
+        let detached_op = lock(&self.inner.detached_ops).get(&op).cloned();
+        let Some(detached_op) = detached_op else {
             let message = "there is no such command";
             return self.out.send(&ToHost::Refused { op, kind: RefusalKind::UnknownOp, message }).await;
         };
-        if !kept.has(positions) {
+        if !detached_op.has(positions) {
             let message = "the position is beyond the output";
             return self.out.send(&ToHost::Refused { op, kind: RefusalKind::Failed, message }).await;
         }
-        self.out.send(&ToHost::Taken { op, stdin: kept.received(), window: STDIN_WINDOW }).await?;
-        self.carry(op, kept, positions);
+        self.out.send(&ToHost::Attached { op, stdin: detached_op.received(), window: STDIN_WINDOW }).await?;
+        self.forward_output(op, detached_op, positions);
         Ok(())
     }
 
-    fn carry(&mut self, op: u64, kept: Arc<DetachedOp>, positions: [u64; 2]) {
+    fn forward_output(&mut self, op: u64, detached_op: Arc<DetachedOp>, positions: [u64; 2]) {
         let (stdin, _) = mpsc::unbounded_channel();
         let (credit, granted) = watch::channel(detached::first_grant(positions));
         self.ops.insert(op, Op { stdin, credit, killed: watch::Sender::new(None) });
         let out = self.out.clone();
         self.commands.spawn(async move {
             // If the link broke, the next link continues.
-            let _ = detached::carry(op, kept, out, positions, granted).await;
+            let _ = detached::forward_output(op, detached_op, out, positions, granted).await;
             op
         });
     }
 
     async fn kill(&mut self, op: u64) -> io::Result<()> {
-        if let Some(kept) = lock(&self.inner.kept).get(&op) {
-            kept.kill(SIGKILL);
+        if let Some(detached_op) = lock(&self.inner.detached_ops).get(&op) {
+            detached_op.kill(SIGKILL);
             return Ok(());
         }
         if let Some(running) = self.ops.get(&op) {
@@ -318,8 +320,8 @@ impl Link {
         if !DEADLY.contains(&signal) {
             return;
         }
-        if let Some(kept) = lock(&self.inner.kept).get(&op) {
-            kept.kill(signal);
+        if let Some(detached_op) = lock(&self.inner.detached_ops).get(&op) {
+            detached_op.kill(signal);
         } else if let Some(running) = self.ops.get(&op) {
             running.killed.send_replace(Some(signal));
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use guest_proto::{Channel, KEPT_WINDOW, ToHost};
+use guest_proto::{Channel, DETACHED_WINDOW, ToHost};
 use tokio::sync::{mpsc, watch};
 
 use super::detached_op::DetachedOp;
@@ -18,9 +18,9 @@ pub fn start(op: u64, command: Command, inner: &Arc<Inner>) -> Arc<DetachedOp> {
     let (killed, kill) = watch::channel(None);
     // No credit: the output is stored, and links read it.
     let (_, credit) = watch::channel([0; 2]);
-    let kept = Arc::new(DetachedOp::new(stdin, killed));
-    lock(&inner.kept).insert(op, Arc::clone(&kept));
-    let stream = Stream::detached(op, Arc::clone(inner), Arc::clone(&kept));
+    let detached_op = Arc::new(DetachedOp::new(stdin, killed));
+    lock(&inner.detached_ops).insert(op, Arc::clone(&detached_op));
+    let stream = Stream::detached(op, Arc::clone(inner), Arc::clone(&detached_op));
     let inbox = Inbox { stdin: from_host, credit, killed: kill };
     let inner = Arc::clone(inner);
     tokio::spawn(async move {
@@ -30,18 +30,18 @@ pub fn start(op: u64, command: Command, inner: &Arc<Inner>) -> Arc<DetachedOp> {
             _ = script::run(stream, command, inbox) => {}
         }
     });
-    kept
+    detached_op
 }
 
 /// Sends a command's output and its end over one link.
-pub async fn carry(
+pub async fn forward_output(
     op: u64,
-    kept: Arc<DetachedOp>,
+    detached_op: Arc<DetachedOp>,
     out: Out,
     mut sent: [u64; 2],
     mut credit: watch::Receiver<[u64; 2]>,
 ) -> io::Result<()> {
-    let mut printed = kept.printed.subscribe();
+    let mut printed = detached_op.printed.subscribe();
     loop {
         let granted = *credit.borrow_and_update();
         let mut has_sent = false;
@@ -77,5 +77,5 @@ pub async fn carry(
 
 /// The initial credit of a link that starts at these positions.
 pub fn first_grant(positions: [u64; 2]) -> [u64; 2] {
-    positions.map(|position| position + u64::from(KEPT_WINDOW))
+    positions.map(|position| position + u64::from(DETACHED_WINDOW))
 }

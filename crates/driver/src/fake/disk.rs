@@ -69,7 +69,7 @@ impl Disk {
         parents: bool,
         bytes: Vec<u8>,
     ) -> Result<FileStat<'static>, Failure> {
-        let path = self.place_for(path, parents)?;
+        let path = self.path_for_new(path, parents)?;
         if self.is_directory(&path) {
             return Err((FileErrorKind::NotAFile, format!("'{path}' is a directory, not a file")));
         }
@@ -85,7 +85,7 @@ impl Disk {
         mode: Option<u32>,
         recursive: bool,
     ) -> Result<FileStat<'static>, Failure> {
-        let at = self.place_for(path, recursive)?;
+        let at = self.path_for_new(path, recursive)?;
         match self.entries.get(&at) {
             Some(entry @ Entry::Directory { .. }) if recursive => return Ok(stat(entry)),
             Some(_) => return Err((FileErrorKind::Exists, format!("'{path}' exists"))),
@@ -120,7 +120,7 @@ impl Disk {
 
     pub fn rename(&mut self, from: &str, to: &str, overwrite: bool) -> Result<FileStat<'static>, Failure> {
         self.stat(from)?;
-        let (old, new) = (normal(from), self.place_for(to, false)?);
+        let (old, new) = (normal(from), self.path_for_new(to, false)?);
         if self.entries.contains_key(&new) && !overwrite {
             return Err((FileErrorKind::Exists, format!("'{to}' exists")));
         }
@@ -181,11 +181,11 @@ impl Disk {
         if self.is_directory(path) {
             return Ok(());
         }
-        Err((FileErrorKind::NotADirectory, format!("'{path}' is no directory")))
+        Err((FileErrorKind::NotADirectory, format!("'{path}' is not a directory")))
     }
 
     /// The path of a new entry. Its directory exists or is created.
-    fn place_for(&mut self, path: &str, parents: bool) -> Result<String, Failure> {
+    fn path_for_new(&mut self, path: &str, parents: bool) -> Result<String, Failure> {
         let at = normal(path);
         let above = parent(&at).to_owned();
         if parents {

@@ -47,13 +47,13 @@ pub fn parse(request: &FileRequest<'_>) -> FileOp {
 /// Runs an operation until it ends or its caller closes it.
 pub async fn run(mut stream: Stream, file_op: FileOp, mut inbox: Inbox) -> io::Result<()> {
     // Runs to its end even if the host closes the operation: a partial frame would end the link.
-    let exit = act(&mut stream, file_op, &mut inbox).await?;
+    let exit = perform(&mut stream, file_op, &mut inbox).await?;
     stream.send(&ToHost::Exited { op: stream.op, exit, duration_us: 1 }).await
 }
 
-async fn act(stream: &mut Stream, file_op: FileOp, inbox: &mut Inbox) -> io::Result<Exit> {
+async fn perform(stream: &mut Stream, file_op: FileOp, inbox: &mut Inbox) -> io::Result<Exit> {
     let content = match file_op {
-        FileOp::Write { .. } | FileOp::Unpack(_) => fed(inbox).await,
+        FileOp::Write { .. } | FileOp::Unpack(_) => collect_upload(inbox).await,
         _ => Some(Vec::new()),
     };
     let output = match content {
@@ -64,7 +64,7 @@ async fn act(stream: &mut Stream, file_op: FileOp, inbox: &mut Inbox) -> io::Res
         Ok(output) => (output, Exit::Code(0)),
         Err((kind, message)) => {
             let mut output = Vec::new();
-            say(&FileReply::Failed { kind, message: &message }, &mut output);
+            append_reply(&FileReply::Failed { kind, message: &message }, &mut output);
             (output, Exit::Code(1))
         }
     };
@@ -75,26 +75,26 @@ async fn act(stream: &mut Stream, file_op: FileOp, inbox: &mut Inbox) -> io::Res
 /// All that a successful operation sends.
 fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u8>, Failure> {
     let mut output = Vec::new();
-    let mut say_stat = |stat: FileStat<'_>| say(&FileReply::Stat(stat), &mut output);
+    let mut append_stat = |stat: FileStat<'_>| append_reply(&FileReply::Stat(stat), &mut output);
     match file_op {
-        FileOp::Stat(path) => say_stat(disk.stat(&path)?),
-        FileOp::Write { path, mode, parents } => say_stat(disk.write(&path, mode, parents, content)?),
-        FileOp::MakeDir { path, mode, recursive } => say_stat(disk.make_dir(&path, mode, recursive)?),
-        FileOp::Move { from, to, overwrite } => say_stat(disk.rename(&from, &to, overwrite)?),
-        FileOp::Delete { path, recursive } => say_done(disk.delete(&path, recursive)?, &mut output),
-        FileOp::Unpack(path) => say_done(disk.unpack(&path, &content)?, &mut output),
+        FileOp::Stat(path) => append_stat(disk.stat(&path)?),
+        FileOp::Write { path, mode, parents } => append_stat(disk.write(&path, mode, parents, content)?),
+        FileOp::MakeDir { path, mode, recursive } => append_stat(disk.make_dir(&path, mode, recursive)?),
+        FileOp::Move { from, to, overwrite } => append_stat(disk.rename(&from, &to, overwrite)?),
+        FileOp::Delete { path, recursive } => append_done(disk.delete(&path, recursive)?, &mut output),
+        FileOp::Unpack(path) => append_done(disk.unpack(&path, &content)?, &mut output),
         FileOp::Pack(path) => {
             let archive = disk.pack(&path)?;
-            say(&FileReply::Packing, &mut output);
+            append_reply(&FileReply::Packing, &mut output);
             output.extend_from_slice(&archive);
         }
         FileOp::List { path, offset, limit } => {
             let entries = disk.list(&path)?;
             let from = usize::try_from(offset).unwrap_or(usize::MAX);
             for (name, stat) in entries.iter().skip(from).take(limit as usize) {
-                say(&FileReply::Entry { name: name.as_bytes(), stat: *stat }, &mut output);
+                append_reply(&FileReply::Entry { name: name.as_bytes(), stat: *stat }, &mut output);
             }
-            say(&FileReply::Listed { total: entries.len() as u64 }, &mut output);
+            append_reply(&FileReply::Listed { total: entries.len() as u64 }, &mut output);
         }
         FileOp::Read { path, offset, from_end, length } => {
             let bytes = disk.read(&path)?;
@@ -105,7 +105,10 @@ fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u
             }
             let offset = if from_end { size.saturating_sub(offset) } else { offset };
             let length = length.unwrap_or(u64::MAX).min(size - offset);
-            say(&FileReply::Content { stat: disk.stat(&path)?, offset, length: Some(length) }, &mut output);
+            append_reply(
+                &FileReply::Content { stat: disk.stat(&path)?, offset, length: Some(length) },
+                &mut output,
+            );
             let range = offset as usize..(offset + length) as usize;
             output.extend_from_slice(&bytes[range]);
         }
@@ -113,12 +116,12 @@ fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u
     Ok(output)
 }
 
-fn say_done(tally: Tally, to: &mut Vec<u8>) {
-    say(&FileReply::Done(tally), to);
+fn append_done(tally: Tally, to: &mut Vec<u8>) {
+    append_reply(&FileReply::Done(tally), to);
 }
 
 /// Collects the content up to its last piece. `None` if the host aborts the operation.
-async fn fed(inbox: &mut Inbox) -> Option<Vec<u8>> {
+async fn collect_upload(inbox: &mut Inbox) -> Option<Vec<u8>> {
     let mut killed = inbox.killed.clone();
     let mut raw = Vec::new();
     let mut content = Vec::new();
@@ -140,7 +143,7 @@ async fn fed(inbox: &mut Inbox) -> Option<Vec<u8>> {
     }
 }
 
-fn say(reply: &FileReply<'_>, to: &mut Vec<u8>) {
+fn append_reply(reply: &FileReply<'_>, to: &mut Vec<u8>) {
     // Cannot fail: these replies are valid.
     let _ = guest_proto::encode_reply(reply, to);
 }

@@ -1,4 +1,5 @@
-//! What the processes of a fake sandbox share: their state, their files, and the mode and the output stream of their agent.
+//! The shared state of a fake sandbox's processes: their life cycle, their files, and the mode and output stream of
+//! their agent.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,7 +23,7 @@ pub enum AgentMode {
     Silent,
     /// Answers the handshake and nothing else.
     Deaf,
-    /// Sends bytes that are no frame after `after` correct frames.
+    /// Sends an invalid frame after `after` correct frames.
     Garbage { after: usize },
     /// Announces a frame of four gigabytes after `after` correct frames.
     Huge { after: usize },
@@ -56,7 +57,7 @@ pub struct Inner {
     /// Attached commands whose link has ended.
     pub leftover: Mutex<BTreeSet<u64>>,
     /// Detached commands.
-    pub kept: Mutex<DetachedOps>,
+    pub detached_ops: Mutex<DetachedOps>,
     /// The number of background processes.
     pub background: AtomicUsize,
     pub disk: Arc<Mutex<Disk>>,

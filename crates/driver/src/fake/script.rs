@@ -162,15 +162,15 @@ pub async fn run(mut stream: Stream, command: Command, mut inbox: Inbox) -> io::
     let begin = tokio::time::Instant::now();
     let mut killed = inbox.killed.clone();
     let exit = tokio::select! {
-        // A host that goes away without a kill does not kill the command.
+        // A dropped sender is a closed link, which does not kill the command.
         Ok(signal) = killed.wait_for(Option::is_some) => Exit::Signal(signal.unwrap_or(9)),
-        exit = act(&mut stream, command, &mut inbox) => exit?,
+        exit = perform(&mut stream, command, &mut inbox) => exit?,
     };
     let duration_us = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
     stream.end(exit, duration_us).await
 }
 
-async fn act(stream: &mut Stream, command: Command, inbox: &mut Inbox) -> io::Result<Exit> {
+async fn perform(stream: &mut Stream, command: Command, inbox: &mut Inbox) -> io::Result<Exit> {
     match command {
         Command::Exit(code) => return Ok(Exit::Code(code)),
         Command::Die => return Ok(Exit::Signal(9)),
@@ -214,7 +214,7 @@ async fn act(stream: &mut Stream, command: Command, inbox: &mut Inbox) -> io::Re
             let mut exit = Exit::Code(0);
             for step in steps {
                 let is_last = matches!(step, Command::Exit(_) | Command::Die);
-                exit = Box::pin(act(stream, step, inbox)).await?;
+                exit = Box::pin(perform(stream, step, inbox)).await?;
                 if is_last {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! Decides what to do with a question, by the question and the policy alone. Pure.
+//! Decides what to do with a question, by the question and the policy alone.
 
 use hickory_proto::rr::{DNSClass, Name, RecordType};
 use rules::{Names, plain_name};
@@ -21,7 +21,8 @@ pub enum Decision {
     Something,
     /// The addresses of this name, which are then learnt.
     Addresses(String),
-    /// No records, if the name exists: records of this type would bypass the policy or point to where no sandbox gets.
+    /// No records, if the name exists: records of this type would bypass the policy or point to unreachable
+    /// destinations.
     ExistenceOf(String),
     Records(String),
 }
@@ -45,7 +46,7 @@ pub fn decide(question: &Question, policy: &Names, own: &str) -> Decision {
         return match question.name.is_root() {
             true => Decision::NothingOfThatType,
             false if policy.is_strict() => Decision::NotAllowed,
-            // No host has such a name.
+            // The labels are not those of a host name.
             false => Decision::NoSuchName,
         };
     };

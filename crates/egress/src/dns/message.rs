@@ -1,11 +1,11 @@
-//! Parses questions and serializes answers. The input is what a sandbox sent.
+//! Parses questions and serializes answers. The input is untrusted.
 
 use hickory_proto::op::{Edns, Header, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 
-/// Maximum size of our datagrams, below every MTU on the way.
+/// Maximum size of datagrams of this server, below the MTU of the links.
 const DATAGRAM_BYTES: u16 = 1232;
 /// Maximum size for a client without EDNS.
 const PLAIN_DATAGRAM_BYTES: u16 = 512;
@@ -14,11 +14,11 @@ const EXTENDED_ERROR: u16 = 15;
 
 /// A parsed message.
 #[derive(Debug)]
-pub enum Asked {
+pub enum ParsedMessage {
     /// Not a question. It is not answered, so that two servers cannot loop.
     Nothing,
     /// Invalid: answered with an error.
-    Wrong(Box<Message>),
+    Invalid(Box<Message>),
     Question(Question, Envelope),
 }
 
@@ -57,16 +57,16 @@ impl Reply {
 }
 
 /// Parses a message of a sandbox.
-pub fn read(bytes: &[u8]) -> Asked {
-    let Ok(header) = Header::read(&mut BinDecoder::new(bytes)) else { return Asked::Nothing };
+pub fn read(bytes: &[u8]) -> ParsedMessage {
+    let Ok(header) = Header::read(&mut BinDecoder::new(bytes)) else { return ParsedMessage::Nothing };
     let (metadata, counts) = (header.metadata, header.counts);
     if metadata.message_type != MessageType::Query {
-        return Asked::Nothing;
+        return ParsedMessage::Nothing;
     }
     let wrong = |code| {
         let mut message = Message::new(metadata.id, MessageType::Response, metadata.op_code);
         message.metadata = answering(&metadata, code);
-        Asked::Wrong(Box::new(message))
+        ParsedMessage::Invalid(Box::new(message))
     };
     if metadata.op_code != OpCode::Query {
         return wrong(ResponseCode::NotImp);
@@ -83,9 +83,12 @@ pub fn read(bytes: &[u8]) -> Asked {
         query: query.clone(),
     };
     if edns.is_some_and(|edns| edns.version() != 0) {
-        return Asked::Wrong(Box::new(envelope.message(Reply::of(ResponseCode::BADVERS))));
+        return ParsedMessage::Invalid(Box::new(envelope.message(Reply::of(ResponseCode::BADVERS))));
     }
-    Asked::Question(Question { name: query.name, kind: query.query_type, class: query.query_class }, envelope)
+    ParsedMessage::Question(
+        Question { name: query.name, kind: query.query_type, class: query.query_class },
+        envelope,
+    )
 }
 
 fn answering(question: &Metadata, code: ResponseCode) -> Metadata {
@@ -103,9 +106,9 @@ impl Envelope {
             .into()
     }
 
-    /// The answer in at most `room` bytes. Records that do not fit are left out, and the client is told to ask over TCP;
-    /// some clients cannot, so as many records as fit are included.
-    pub fn answered(&self, reply: Reply, room: usize) -> Option<Vec<u8>> {
+    /// The answer in at most `room` bytes. If records do not fit, the answer is marked as truncated, so that the
+    /// client retries over TCP; some clients cannot, so as many records as fit are included.
+    pub fn encode_reply(&self, reply: Reply, room: usize) -> Option<Vec<u8>> {
         let mut message = self.message(reply);
         loop {
             match message.to_vec() {

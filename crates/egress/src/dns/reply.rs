@@ -18,10 +18,10 @@ use crate::refusals::{Reason, Target, Transport};
 use crate::registry::Guest;
 use crate::resolver::{Failure, Records};
 
-/// Time to live, in seconds, of records that this server makes up.
+/// Time to live, in seconds, of this server's own records.
 const OWN_TTL: u32 = 60;
-/// A learnt address stays open for this much longer than the time to live: clients use it up to the last moment.
-const GRACE: Duration = Duration::from_secs(10);
+/// A learnt address stays open this much longer than its time to live, because clients use it until then.
+const LEARNT_GRACE: Duration = Duration::from_secs(10);
 
 /// Extended error codes (RFC 8914).
 const BLOCKED: u16 = 15;
@@ -38,8 +38,8 @@ pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transpor
             let own = own_record(question, RData::A(Ipv4Addr::LOCALHOST.into()));
             Reply { answers: vec![own], ..Reply::of(ResponseCode::NoError) }
         }
-        Decision::NoSuchName => nothing(question, ResponseCode::NXDomain),
-        Decision::NothingOfThatType => nothing(question, ResponseCode::NoError),
+        Decision::NoSuchName => negative_reply(question, ResponseCode::NXDomain),
+        Decision::NothingOfThatType => negative_reply(question, ResponseCode::NoError),
         Decision::Something => {
             let own = own_record(question, RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new())));
             Reply { answers: vec![own], ..Reply::of(ResponseCode::NoError) }
@@ -66,7 +66,7 @@ pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transpor
     }
 }
 
-/// The answer if the name could not be resolved, for no fault of the sandbox.
+/// The answer if the name could not be resolved because of an upstream failure.
 pub fn failed() -> Reply {
     Reply {
         why: Some((NETWORK_ERROR, "no answer from upstream".to_owned())),
@@ -74,13 +74,13 @@ pub fn failed() -> Reply {
     }
 }
 
-/// NXDOMAIN instead of REFUSED: the C libraries take REFUSED as a fault of the server, ask again, and end with "temporary
-/// failure", which package managers retry for minutes; "no such name" is final at once. The extended error has the reason.
-/// There is no SOA, so that clients do not cache the answer across a policy change.
+/// NXDOMAIN instead of REFUSED: C libraries treat REFUSED as a server error, retry, and return "temporary failure",
+/// which package managers retry for minutes; "no such name" is final. The extended error has the reason. There is no
+/// SOA, so that clients do not cache the answer across a policy change.
 fn refuse(parts: &Parts, guest: &Guest, question: &Question, transport: Transport, reason: Reason) -> Reply {
     let name = plain(&question.name).unwrap_or_else(|| question.name.to_ascii());
     let target = Target { name: Some(name), address: None, port: PORT, transport };
-    parts.refusals.tell(&guest.id, target, reason);
+    parts.refusals.report(&guest.id, target, reason);
     Reply { why: Some((BLOCKED, reason.to_string())), ..Reply::of(ResponseCode::NXDomain) }
 }
 
@@ -93,8 +93,8 @@ fn unresolved(
 ) -> Reply {
     match failure {
         Failure::Closed(..) => refuse(parts, guest, question, transport, failure.reason()),
-        Failure::NoSuchName => nothing(question, ResponseCode::NXDomain),
-        Failure::NoAddress => nothing(question, ResponseCode::NoError),
+        Failure::NoSuchName => negative_reply(question, ResponseCode::NXDomain),
+        Failure::NoAddress => negative_reply(question, ResponseCode::NoError),
         Failure::Upstream(why) => {
             tracing::debug!(id = %guest.id, name = %question.name, why, "a name could not be resolved");
             failed()
@@ -102,7 +102,7 @@ fn unresolved(
     }
 }
 
-/// Under default deny, opens the addresses that the sandbox is about to be told. `None` if the policy changed while the
+/// Under default deny, opens the addresses of the answer before it is sent. `None` if the policy changed while the
 /// name was resolved.
 async fn open(
     parts: &Parts,
@@ -120,14 +120,14 @@ async fn open(
     }
     let ttl = records.list.iter().map(|record| record.ttl).min().unwrap_or_default();
     let now = Instant::now().into_std();
-    let lasting = guest.learn(name, &addresses, Duration::from_secs(ttl.into()) + GRACE, now);
+    let lasting = guest.learn(name, &addresses, Duration::from_secs(ttl.into()) + LEARNT_GRACE, now);
     // The registry may be full. An address that is not in it would not be closed by a policy change.
     let learnt: Vec<Ipv4Addr> =
         addresses.into_iter().filter(|address| guest.has_learnt(name, *address, now)).collect();
     if !learnt.is_empty() {
         parts.gate.open(guest.address, &learnt, lasting).await?;
     }
-    if !is_still_so(parts, guest, name) {
+    if !is_still_allowed(parts, guest, name) {
         let closed: Vec<Ipv4Addr> =
             learnt.into_iter().filter(|address| !may_reach(parts, guest, *address)).collect();
         if !closed.is_empty() {
@@ -135,24 +135,24 @@ async fn open(
         }
         return Ok(None);
     }
-    let told = u32::try_from(lasting.saturating_sub(GRACE).as_secs()).unwrap_or(u32::MAX);
+    let ttl = u32::try_from(lasting.saturating_sub(LEARNT_GRACE).as_secs()).unwrap_or(u32::MAX);
     for record in &mut records.list {
-        record.ttl = record.ttl.min(told);
+        record.ttl = record.ttl.min(ttl);
     }
     Ok(Some(records))
 }
 
 /// Whether it is the same sandbox and its policy passes the name. A policy change sets the new policy before it closes
 /// addresses, so either the change or this check closes them.
-fn is_still_so(parts: &Parts, guest: &Arc<Guest>, name: &str) -> bool {
-    let there = parts.registry.find(guest.address);
-    there.is_some_and(|there| Arc::ptr_eq(&there, guest)) && guest.names().passes(name)
+fn is_still_allowed(parts: &Parts, guest: &Arc<Guest>, name: &str) -> bool {
+    let current = parts.registry.find(guest.address);
+    current.is_some_and(|current| Arc::ptr_eq(&current, guest)) && guest.names().passes(name)
 }
 
 /// Whether the sandbox that has the address now may reach it for another name.
 fn may_reach(parts: &Parts, guest: &Guest, address: Ipv4Addr) -> bool {
     let now = Instant::now().into_std();
-    parts.registry.find(guest.address).is_some_and(|there| there.may_reach(address, now))
+    parts.registry.find(guest.address).is_some_and(|current| current.may_reach(address, now))
 }
 
 fn address(record: &Record) -> Option<Ipv4Addr> {
@@ -177,8 +177,8 @@ fn without_addresses(question: &Question, mut records: Records) -> Reply {
     found(records)
 }
 
-/// A negative answer of our own.
-fn nothing(question: &Question, code: ResponseCode) -> Reply {
+/// A negative answer of this server.
+fn negative_reply(question: &Question, code: ResponseCode) -> Reply {
     Reply { soa: Some(own_soa(&question.name)), ..Reply::of(code) }
 }
 

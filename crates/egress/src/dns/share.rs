@@ -1,4 +1,4 @@
-//! Limits the DNS server's use by one sandbox.
+//! Limits of one sandbox's use of the DNS server.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -37,10 +37,10 @@ struct Bucket {
 }
 
 /// Permit for one question in progress.
-pub type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+pub type QuestionPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// Permit for one connection.
-pub type Seat = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+pub type ConnectionPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// By address; at most as many as the pool has addresses.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Share {
     }
 
     /// A permit for one more question, if there is one.
-    pub fn place(&self, all: &Arc<Semaphore>) -> Option<Place> {
+    pub fn question_permit(&self, all: &Arc<Semaphore>) -> Option<QuestionPermit> {
         let own = Arc::clone(&self.answering).try_acquire_owned().ok()?;
         let taken = ANSWERING_MAX - self.answering.available_permits();
         let is_crowded = all.available_permits() < ANSWERING_MAX_OF_ALL / 2;
@@ -76,24 +76,24 @@ impl Share {
     }
 
     /// A permit for one more connection, if there is one.
-    pub fn seat(&self, all: &Arc<Semaphore>) -> Option<Seat> {
+    pub fn connection_permit(&self, all: &Arc<Semaphore>) -> Option<ConnectionPermit> {
         let own = Arc::clone(&self.connections).try_acquire_owned().ok()?;
         // The new one is included.
-        if self.gives_way(all) {
+        if self.must_close_idle(all) {
             return None;
         }
         Some((own, Arc::clone(all).try_acquire_owned().ok()?))
     }
 
-    /// Whether it has so many connections that it must give some back.
-    pub fn gives_way(&self, all: &Semaphore) -> bool {
+    /// Whether it has so many connections that idle ones must be closed.
+    pub fn must_close_idle(&self, all: &Semaphore) -> bool {
         let taken = CONNECTIONS_MAX - self.connections.available_permits();
         let is_crowded = all.available_permits() < CONNECTIONS_MAX_OF_ALL / 2;
         is_crowded && taken > CONNECTIONS_MAX_CROWDED
     }
 
     /// Whether one more message is within the rate.
-    pub fn takes(&self, now: Instant) -> bool {
+    pub fn is_within_rate(&self, now: Instant) -> bool {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
         bucket.at = now;
@@ -113,43 +113,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_leave_the_others_theirs() {
+    fn questions_of_a_few_sandboxes_leave_permits_for_others() {
         let all = Arc::new(Semaphore::new(ANSWERING_MAX_OF_ALL));
-        let takes = |share: &Share| std::iter::from_fn(|| share.place(&all)).collect::<Vec<_>>();
+        let take_all = |share: &Share| std::iter::from_fn(|| share.question_permit(&all)).collect::<Vec<_>>();
         let greedy: Vec<Share> = (0..20).map(|_| Share::new()).collect();
-        let taken: Vec<Vec<Place>> = greedy.iter().map(takes).collect();
+        let taken: Vec<Vec<QuestionPermit>> = greedy.iter().map(take_all).collect();
         assert!(taken[..4].iter().all(|places| places.len() == ANSWERING_MAX));
         assert!(taken[5..].iter().all(|places| places.len() == ANSWERING_MAX_CROWDED));
         let late = Share::new();
-        assert_eq!(takes(&late).len(), ANSWERING_MAX_CROWDED);
+        assert_eq!(take_all(&late).len(), ANSWERING_MAX_CROWDED);
         drop(taken);
-        assert_eq!(takes(&late).len(), ANSWERING_MAX);
+        assert_eq!(take_all(&late).len(), ANSWERING_MAX);
     }
 
     #[test]
-    fn connections_of_a_few_give_way() {
+    fn idle_connections_above_the_crowded_limit_must_close() {
         let all = Arc::new(Semaphore::new(CONNECTIONS_MAX_OF_ALL));
-        let takes = |share: &Share| std::iter::from_fn(|| share.seat(&all)).collect::<Vec<_>>();
+        let take_all =
+            |share: &Share| std::iter::from_fn(|| share.connection_permit(&all)).collect::<Vec<_>>();
         let greedy: Vec<Share> = (0..32).map(|_| Share::new()).collect();
-        let mut taken: Vec<Vec<Seat>> = greedy.iter().map(takes).collect();
+        let mut taken: Vec<Vec<ConnectionPermit>> = greedy.iter().map(take_all).collect();
         assert!(taken[..16].iter().all(|seats| seats.len() == CONNECTIONS_MAX));
         assert!(taken[17..].iter().all(|seats| seats.len() == CONNECTIONS_MAX_CROWDED));
-        assert!(greedy[0].gives_way(&all) && !greedy[20].gives_way(&all));
+        assert!(greedy[0].must_close_idle(&all) && !greedy[20].must_close_idle(&all));
         let late = Share::new();
-        assert_eq!(takes(&late).len(), CONNECTIONS_MAX_CROWDED);
+        assert_eq!(take_all(&late).len(), CONNECTIONS_MAX_CROWDED);
         taken[0].truncate(CONNECTIONS_MAX_CROWDED);
-        assert!(!greedy[0].gives_way(&all));
+        assert!(!greedy[0].must_close_idle(&all));
         drop(taken);
-        assert_eq!(takes(&late).len(), CONNECTIONS_MAX);
-        assert!(!late.gives_way(&all), "nobody wants them");
+        assert_eq!(take_all(&late).len(), CONNECTIONS_MAX);
+        assert!(!late.must_close_idle(&all), "the total is no longer crowded");
     }
 
     #[test]
     fn a_burst_and_then_the_rate() {
         let (share, start) = (Share::new(), Instant::now());
-        let taken = |at| (0..10_000).filter(|_| share.takes(at)).count();
-        assert_eq!(taken(start), BURST as usize);
-        assert_eq!(taken(start + Duration::from_secs(1)), RATE as usize);
-        assert_eq!(taken(start + Duration::from_secs(3600)), BURST as usize);
+        let accepted = |at| (0..10_000).filter(|_| share.is_within_rate(at)).count();
+        assert_eq!(accepted(start), BURST as usize);
+        assert_eq!(accepted(start + Duration::from_secs(1)), RATE as usize);
+        assert_eq!(accepted(start + Duration::from_secs(3600)), BURST as usize);
     }
 }

@@ -12,26 +12,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 
-use super::share::{CONNECTIONS_MAX_OF_ALL, Place, Share};
+use super::share::{CONNECTIONS_MAX_OF_ALL, QuestionPermit, Share};
 use super::{QUESTION_BYTES_MAX, Server, now};
 use crate::refusals::Transport;
 use crate::registry::Guest;
 
 /// Questions of one connection in progress, including answers that wait to be written.
 const PIPELINED_MAX: usize = 8;
-/// Time limit for silence, and for one message to arrive.
-const IDLE: Duration = Duration::from_secs(10);
-/// Maximum lifetime of a connection: occasional questions must not hold a permit for ever.
-const LIFE: Duration = Duration::from_secs(120);
+/// Time limit without data, and for one message to arrive.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum lifetime of a connection: occasional questions must not hold a permit forever.
+const LIFETIME: Duration = Duration::from_secs(120);
 /// How often a quiet connection checks whether it may stay.
-const STAYING: Duration = Duration::from_secs(1);
+const STAY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for the client to read an answer.
-const UNREAD: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before another try to get a permit for a question, and the number of tries.
-const LOOK: Duration = Duration::from_millis(20);
-const LOOKS: usize = 150;
+const PERMIT_RETRY_DELAY: Duration = Duration::from_millis(20);
+const PERMIT_ATTEMPTS: usize = 150;
 /// Pause after an error of the listener.
-const REST: Duration = Duration::from_millis(50);
+const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
 pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX_OF_ALL));
@@ -44,12 +44,12 @@ pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept DNS connections; trying again");
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(ERROR_PAUSE).await;
                 continue;
             }
         };
-        let Some((guest, share)) = server.known(source) else { continue };
-        let Some(seat) = share.seat(&connections) else {
+        let Some((guest, share)) = server.sandbox_at(source) else { continue };
+        let Some(connection_permit) = share.connection_permit(&connections) else {
             server.too_many(&guest, Transport::Tcp);
             continue;
         };
@@ -57,7 +57,7 @@ pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
         let all = Arc::clone(&connections);
         let connection = Connection { server: Arc::clone(server), guest, share, all, pipelined };
         server.spawn(async move {
-            let _seat = seat;
+            let _connection_permit = connection_permit;
             connection.run(stream).await;
         });
     }
@@ -92,13 +92,13 @@ impl Connection {
         let begin = Instant::now();
         loop {
             // The sandbox may be removed before the next question.
-            let there = self.server.parts.registry.find(self.guest.address);
-            if !there.is_some_and(|there| Arc::ptr_eq(&there, &self.guest)) {
-                return io::Error::other("the sandbox is gone");
+            let current = self.server.parts.registry.find(self.guest.address);
+            if !current.is_some_and(|current| Arc::ptr_eq(&current, &self.guest)) {
+                return io::Error::other("the sandbox was removed");
             }
             match self.next(&mut reading, begin).await {
                 Ok(Some(bytes)) => {
-                    if !self.share.takes(now()) {
+                    if !self.share.is_within_rate(now()) {
                         self.server.too_many(&self.guest, Transport::Tcp);
                         return io::Error::other("too many questions");
                     }
@@ -119,9 +119,9 @@ impl Connection {
         let quiet_since = Instant::now();
         let mut coming = pin!(message(reading));
         // Checked before each message too: a client that asks all the time is never quiet.
-        while may_stay(begin.elapsed(), quiet_since.elapsed(), self.share.gives_way(&self.all)) {
-            if let Ok(came) = timeout(STAYING, &mut coming).await {
-                return came;
+        while may_stay(begin.elapsed(), quiet_since.elapsed(), self.share.must_close_idle(&self.all)) {
+            if let Ok(received) = timeout(STAY_CHECK_INTERVAL, &mut coming).await {
+                return received;
             }
         }
         Ok(None)
@@ -129,13 +129,13 @@ impl Connection {
 
     async fn ask(&self, bytes: Vec<u8>, answers: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
         let pipelined = Arc::clone(&self.pipelined).acquire_owned().await.map_err(io::Error::other)?;
-        let place = self.place().await?;
+        let question_permit = self.question_permit().await?;
         let (server, guest, answers) = (Arc::clone(&self.server), Arc::clone(&self.guest), answers.clone());
         self.server.spawn(async move {
             let _pipelined = pipelined;
             let answer = server.answer(&guest, &bytes, Transport::Tcp).await;
             // A client that reads slowly delays only itself.
-            drop(place);
+            drop(question_permit);
             if let Some(answer) = answer {
                 // The connection may have ended.
                 let _ = answers.send(answer).await;
@@ -144,12 +144,12 @@ impl Connection {
         Ok(())
     }
 
-    async fn place(&self) -> io::Result<Place> {
-        for _ in 0..LOOKS {
-            if let Some(place) = self.share.place(&self.server.all) {
-                return Ok(place);
+    async fn question_permit(&self) -> io::Result<QuestionPermit> {
+        for _ in 0..PERMIT_ATTEMPTS {
+            if let Some(question_permit) = self.share.question_permit(&self.server.all) {
+                return Ok(question_permit);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(PERMIT_RETRY_DELAY).await;
         }
         self.server.too_many(&self.guest, Transport::Tcp);
         Err(io::Error::other("too many questions at once"))
@@ -157,8 +157,8 @@ impl Connection {
 }
 
 /// Whether to keep a connection that waits for a message.
-fn may_stay(age: Duration, quiet: Duration, gives_way: bool) -> bool {
-    age < LIFE && quiet < IDLE && !gives_way
+fn may_stay(age: Duration, quiet: Duration, must_close_idle: bool) -> bool {
+    age < LIFETIME && quiet < IDLE_TIMEOUT && !must_close_idle
 }
 
 /// The next message; `None` after the last.
@@ -180,7 +180,7 @@ async fn write(mut writing: OwnedWriteHalf, mut ready: mpsc::Receiver<Vec<u8>>) 
         let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
         // In one write: some clients expect a message in one segment.
         let framed = [&length.to_be_bytes(), &answer[..]].concat();
-        timeout(UNREAD, writing.write_all(&framed)).await??;
+        timeout(WRITE_TIMEOUT, writing.write_all(&framed)).await??;
     }
     Ok(())
 }
@@ -190,11 +190,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_now_and_then_has_no_place_for_ever() {
-        let [short, nearly, over] = [Duration::from_secs(1), IDLE - STAYING, IDLE];
-        assert!(may_stay(short, short, false) && may_stay(LIFE - short, nearly, false));
+    fn a_connection_with_few_questions_is_closed_eventually() {
+        let [short, nearly, over] =
+            [Duration::from_secs(1), IDLE_TIMEOUT - STAY_CHECK_INTERVAL, IDLE_TIMEOUT];
+        assert!(may_stay(short, short, false) && may_stay(LIFETIME - short, nearly, false));
         assert!(!may_stay(short, over, false), "quiet");
-        assert!(!may_stay(LIFE, short, false), "old");
+        assert!(!may_stay(LIFETIME, short, false), "old");
         assert!(!may_stay(short, short, true), "one of too many");
     }
 }

@@ -10,7 +10,7 @@ use super::{QUESTION_BYTES_MAX, Server, now};
 use crate::refusals::Transport;
 
 /// Pause after an error of the socket.
-const REST: Duration = Duration::from_millis(50);
+const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
 pub async fn serve(server: &Arc<Server>, socket: UdpSocket) {
     let socket = Arc::new(socket);
@@ -23,24 +23,24 @@ pub async fn serve(server: &Arc<Server>, socket: UdpSocket) {
         };
         match received {
             Ok((length, source)) if length <= QUESTION_BYTES_MAX => {
-                take(server, &socket, &buffer[..length], source);
+                handle_datagram(server, &socket, &buffer[..length], source);
             }
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot receive DNS datagrams; trying again");
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(ERROR_PAUSE).await;
             }
         }
     }
 }
 
-fn take(server: &Arc<Server>, socket: &Arc<UdpSocket>, bytes: &[u8], source: SocketAddr) {
-    let Some((guest, share)) = server.known(source) else { return };
-    let place = if share.takes(now()) { share.place(&server.all) } else { None };
-    let Some(place) = place else { return server.too_many(&guest, Transport::Udp) };
+fn handle_datagram(server: &Arc<Server>, socket: &Arc<UdpSocket>, bytes: &[u8], source: SocketAddr) {
+    let Some((guest, share)) = server.sandbox_at(source) else { return };
+    let question_permit = if share.is_within_rate(now()) { share.question_permit(&server.all) } else { None };
+    let Some(question_permit) = question_permit else { return server.too_many(&guest, Transport::Udp) };
     let (answering, socket, bytes) = (Arc::clone(server), Arc::clone(socket), bytes.to_vec());
     server.spawn(async move {
-        let _place = place;
+        let _question_permit = question_permit;
         if let Some(answer) = answering.answer(&guest, &bytes, Transport::Udp).await
             && let Err(error) = socket.send_to(&answer, source).await
         {

@@ -1,4 +1,4 @@
-//! The host of a request. Pure. Every field that names a host must name the same one, and must occur once: servers differ
+//! The host of a request. All fields that name a host must name the same one, and occur once, because servers differ
 //! in which one they use.
 
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::refusals::Reason;
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// The host name of a request, in the form of `rules::plain_name`.
-pub fn asked_for(request: &Parts) -> Result<String, Reason> {
+pub fn requested_host(request: &Parts) -> Result<String, Reason> {
     // CONNECT names the next hop, not the host.
     if request.method == Method::CONNECT {
         return Err(Reason::Malformed);
@@ -56,7 +56,7 @@ fn host_name(host: &[u8]) -> Result<String, Reason> {
 
 /// Whether a request asks for an upgrade that is forwarded. An upgrade to a protocol that names hosts itself is removed:
 /// the server continues in HTTP, as it always may.
-pub fn keep_upgrade(headers: &mut HeaderMap) -> bool {
+pub fn filter_upgrade(headers: &mut HeaderMap) -> bool {
     let names_hosts = |protocol: &str| {
         let protocol = protocol.trim().to_ascii_lowercase();
         ["h2", "http", "tls"].iter().any(|begin| protocol.starts_with(begin))

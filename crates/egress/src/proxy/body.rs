@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 
 type Wait = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
-/// A reference held by everything in progress: the holder of the last one knows that nothing is in progress.
+/// A reference held by each request in progress. The last remaining reference means that none is in progress.
 pub type Busy = Arc<()>;
 
-pub struct Carried {
+pub struct ForwardedBody {
     body: Incoming,
     wait: Option<Wait>,
     _busy: Busy,
 }
 
-impl Carried {
+impl ForwardedBody {
     pub fn at_once(body: Incoming, busy: Busy) -> Self {
         Self { body, wait: None, _busy: busy }
     }
@@ -37,7 +37,7 @@ impl Carried {
     }
 }
 
-impl Body for Carried {
+impl Body for ForwardedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -13,7 +13,7 @@ const OPEN_MAX: usize = 8192;
 const HTTP_MAX: usize = 1024;
 /// HTTP/2 connections without TLS of one sandbox: each holds as much as many of HTTP/1.
 const HTTP2_MAX: usize = 32;
-/// Maximum memory of an HTTP/1 connection, with peers that send all they may and read nothing.
+/// Maximum memory of an HTTP/1 connection, with peers that send up to the limits and do not read.
 const HTTP_BYTES: u64 = 320 << 10;
 /// The same for HTTP/2: buffers of its streams in both directions, heads, and receive windows.
 const HTTP2_BYTES: u64 = 8 << 20;
@@ -27,7 +27,8 @@ pub const HEADERS_MAX: usize = 256;
 /// does not bound it, because hyper releases window as soon as a chunk is passed on. This and the number of streams give
 /// [`HTTP2_BYTES`].
 pub const SEND_BYTES: usize = 8 * 1024;
-/// One sandbox may hold this many times what is left for all: the last permits are never for a sandbox that has many.
+/// One sandbox may hold this many times the remaining permits, so that a sandbox with many does not get the last
+/// ones.
 const SHARE: usize = 4;
 /// One to the client and one to the server.
 const DESCRIPTORS_EACH: u64 = 2;
@@ -35,11 +36,11 @@ const DESCRIPTORS_EACH: u64 = 2;
 pub struct Bounds {
     all_max: usize,
     http_bytes_max: u64,
-    held: Mutex<Held>,
+    held: Mutex<Usage>,
 }
 
 #[derive(Default)]
-struct Held {
+struct Usage {
     all: usize,
     http_bytes: u64,
     http2_bytes: u64,
@@ -54,7 +55,7 @@ struct Count {
     http2: usize,
 }
 
-impl Held {
+impl Usage {
     /// Counted separately, so that idle HTTP/2 connections take nothing from HTTP/1.
     fn bytes(&mut self, kind: Http) -> &mut u64 {
         match kind {
@@ -79,7 +80,7 @@ impl Http {
         }
     }
 
-    fn most(self) -> usize {
+    fn max_connections(self) -> usize {
         match self {
             Self::One => HTTP_MAX,
             Self::Two => HTTP2_MAX,
@@ -131,7 +132,7 @@ impl Bounds {
         Some(Permit { bounds: Arc::clone(self), guest, undecided: true, http: None })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, Usage> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -155,16 +156,16 @@ impl Permit {
         room
     }
 
-    /// The connection is parsed as HTTP from now on, until [`Permit::rests`]. `false` if there are too many, or they hold
+    /// The connection is parsed as HTTP from now on, until [`Permit::set_idle`]. `false` if there are too many, or they hold
     /// too much.
-    pub fn read_as_http(&mut self, kind: Http) -> bool {
-        self.rests();
+    pub fn start_http(&mut self, kind: Http) -> bool {
+        self.set_idle();
         let mut held = self.bounds.lock();
         let count = *kind.of(held.by_guest.entry(self.guest).or_default());
         let left = self.bounds.http_bytes_max.saturating_sub(*held.bytes(kind));
-        // The last bytes are never for a sandbox that holds many.
+        // A sandbox that holds much does not get the last bytes.
         let own = (count as u64 + 1) * kind.bytes();
-        if count >= kind.most() || kind.bytes() > left || own > left.saturating_mul(SHARE as u64) {
+        if count >= kind.max_connections() || kind.bytes() > left || own > left.saturating_mul(SHARE as u64) {
             return false;
         }
         *held.bytes(kind) += kind.bytes();
@@ -174,7 +175,7 @@ impl Permit {
     }
 
     /// The connection is idle and holds only its sockets.
-    pub fn rests(&mut self) {
+    pub fn set_idle(&mut self) {
         let Some(kind) = self.http.take() else { return };
         let mut held = self.bounds.lock();
         *held.bytes(kind) -= kind.bytes();
@@ -191,7 +192,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.decided();
-        self.rests();
+        self.set_idle();
         let mut held = self.bounds.lock();
         held.all -= 1;
         if let Some(count) = held.by_guest.get_mut(&self.guest) {

@@ -1,7 +1,7 @@
 //! Serves one connection from its first byte to its end:
 //!
 //! ```text
-//! accepted ── first bytes ── verdict ─┬─ by name: to our address of the name ── no second ClientHello ─┬─ spliced
+//! accepted ── first bytes ── verdict ─┬─ by name: to a resolved address ─────── no second ClientHello ─┬─ spliced
 //!      │                              ├─ pass: to the original destination ────────────────────────────┤
 //!      │                              ├─ pass unless HTTP: the same ── no request ─────────────────────┘
 //!      │                              ├─ by request: parsed as HTTP
@@ -9,7 +9,7 @@
 //!      └─ silent, address learnt ── connected, only the server's data is forwarded ── first bytes ── verdict …
 //! ```
 //!
-//! A failure leaves two reset sockets and nothing else.
+//! After a failure both sockets are reset.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 use super::bounds::{Http, Permit};
-use super::first_lines::{FirstLine, Seen};
+use super::first_lines::{FirstLine, RequestCheck};
 use super::handshake;
 use super::http;
 use super::preamble::{PREAMBLE_TIME, Preamble, Received};
 use super::session::{Session, Stop};
 use super::sniff::First;
-use super::splice::{End, carry, carry_watched, splice, write_all};
+use super::splice::{End, copy_direction, copy_inspected, splice, write_all};
 use super::wire::Wire;
 use crate::refusals::Reason;
 use crate::registry::{Connection, Passing};
@@ -36,27 +36,27 @@ const SILENCE: Duration = Duration::from_millis(75);
 pub async fn serve_connection(session: Session, client: TcpStream, mut permit: Permit) {
     let session = Arc::new(session);
     if let Err(stop) = run(&session, Wire::new(client), &mut permit).await {
-        session.tell(stop);
+        session.report(stop);
     }
 }
 
 async fn run(session: &Arc<Session>, client: Wire, permit: &mut Permit) -> Result<(), Stop> {
-    let port = session.wanted.port();
+    let port = session.original.port();
     session.decide_opening().await?;
     let mut head = Preamble::default();
     let start = tokio::time::Instant::now();
     if may_server_speak_first(port) {
         match head.read(&client, start + SILENCE).await? {
-            Received::Gone => return gone(&client),
+            Received::Closed => return closed_without_data(&client),
             Received::First(first) => return follow(session, client, head, &first, None, permit).await,
-            Received::Nothing if session.guest.may_reach(*session.wanted.ip(), Instant::now()) => {
+            Received::Nothing if session.guest.may_reach(*session.original.ip(), Instant::now()) => {
                 return server_first(session, client, head, permit).await;
             }
             Received::Nothing | Received::Late => {}
         }
     }
     let first = match head.read(&client, start + PREAMBLE_TIME).await? {
-        Received::Gone => return gone(&client),
+        Received::Closed => return closed_without_data(&client),
         Received::First(first) => first,
         Received::Nothing => First::NeedMore(1),
         Received::Late => First::Malformed,
@@ -65,19 +65,19 @@ async fn run(session: &Arc<Session>, client: Wire, permit: &mut Permit) -> Resul
 }
 
 /// The client closed without sending anything: nothing was requested and nothing is refused.
-fn gone(client: &Wire) -> Result<(), Stop> {
-    client.state().ends_well();
+fn closed_without_data(client: &Wire) -> Result<(), Stop> {
+    client.state().set_close_normally();
     Ok(())
 }
 
-/// The client waits for the server to send first. Its own first bytes are examined all the same, whenever they come.
+/// The client waits for the server to send first. The client's first bytes are still examined when they arrive.
 async fn server_first(
     session: &Arc<Session>,
     client: Wire,
     mut head: Preamble,
     permit: &mut Permit,
 ) -> Result<(), Stop> {
-    let address = *session.wanted.ip();
+    let address = *session.original.ip();
     let entered = session.guest.enter(Passing::Address(address));
     let server = unless_cut(&entered, session.connect(address, None)).await?;
     permit.decided();
@@ -91,7 +91,7 @@ async fn server_first(
             Ok(head.read(&client, tokio::time::Instant::now() + PREAMBLE_TIME).await?)
         };
         let listening = async {
-            match carry(&server, &client).await {
+            match copy_direction(&server, &client).await {
                 // The server has closed its side; the client may still send.
                 Ok(()) => std::future::pending().await,
                 Err(error) => error,
@@ -106,7 +106,7 @@ async fn server_first(
     permit.decided();
     let first = match first {
         // The client has closed its side; the server may still send.
-        Received::Gone => return spliced(&client, &server, &entered).await,
+        Received::Closed => return spliced(&client, &server, &entered).await,
         Received::First(first) => first,
         Received::Nothing | Received::Late => First::Malformed,
     };
@@ -122,10 +122,10 @@ async fn follow(
     connected: Option<Wire>,
     permit: &mut Permit,
 ) -> Result<(), Stop> {
-    let wanted = *session.wanted.ip();
+    let original = *session.original.ip();
     let verdict = session.decide(flow_of(first));
     let mut first_lines = (verdict == Verdict::PassUnlessHttp).then(FirstLine::default);
-    if first_lines.as_mut().is_some_and(|line| line.read(&head.bytes) == Seen::Request) {
+    if first_lines.as_mut().is_some_and(|line| line.read(&head.bytes) == RequestCheck::Request) {
         return Err(Stop::Refused(Reason::Malformed, None));
     }
     let (passing, address, name) = match verdict {
@@ -135,7 +135,7 @@ async fn follow(
             let client = client.with_ahead(head.bytes);
             return http::serve(session, client, kind, connected, permit).await;
         }
-        Verdict::Pass | Verdict::PassUnlessHttp => (Passing::Address(wanted), wanted, None),
+        Verdict::Pass | Verdict::PassUnlessHttp => (Passing::Address(original), original, None),
         Verdict::PassByName(name) => {
             let address = session.locate(&name).await?;
             (Passing::Name(name.clone()), address, Some(name))
@@ -143,7 +143,7 @@ async fn follow(
     };
     let entered = session.guest.enter(passing);
     let server = match connected {
-        Some(server) if address == wanted => server,
+        Some(server) if address == original => server,
         _ => unless_cut(&entered, session.connect(address, name.as_deref())).await?,
     };
     permit.decided();
@@ -156,7 +156,7 @@ async fn follow(
     };
     unless_cut(&entered, beginning).await?;
     if let Some(line) = &mut first_lines {
-        let passes = async { Ok(carry_watched(&client, &server, line).await?) };
+        let passes = async { Ok(copy_inspected(&client, &server, line).await?) };
         if !unless_cut(&entered, passes).await? {
             return Err(Stop::Refused(Reason::Malformed, None));
         }
@@ -178,8 +178,8 @@ async fn spliced(client: &Wire, server: &Wire, entered: &Connection) -> Result<(
     tokio::select! {
         end = splice(client, server) => {
             if end == End::Closed {
-                client.state().ends_well();
-                server.state().ends_well();
+                client.state().set_close_normally();
+                server.state().set_close_normally();
             }
         }
         () = entered.cut.cancelled() => {}

@@ -11,11 +11,11 @@ use hyper::{Request, Response, StatusCode};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
-use super::authority::{asked_for, keep_upgrade};
-use super::body::{Busy, Carried};
+use super::authority::{filter_upgrade, requested_host};
+use super::body::{Busy, ForwardedBody};
 use super::session::{Session, Stop};
 use super::upstream::Upstream;
-use super::wire::{Stirred, Wire, WireState};
+use super::wire::{Readable, Wire, WireState};
 use crate::refusals::Reason;
 use crate::registry::{Connection, Passing};
 use crate::verdict::{Flow, Verdict};
@@ -81,7 +81,7 @@ impl Exchange {
     }
 
     /// Forwards a request and returns the server's answer.
-    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<Carried>, NotForwarded> {
+    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<ForwardedBody>, NotForwarded> {
         let busy = Arc::clone(&self.busy);
         self.asked.store(true, Ordering::Release);
         let forwarded = tokio::select! {
@@ -91,12 +91,12 @@ impl Exchange {
             forwarded = self.forward(request, &busy) => forwarded,
         };
         match forwarded {
-            Ok(answer) => Ok(answer.map(|body| Carried::at_once(body, busy))),
+            Ok(answer) => Ok(answer.map(|body| ForwardedBody::at_once(body, busy))),
             Err(stop) => {
                 // Several requests can fail at once; the first one reports its reason.
                 if !self.ended.is_cancelled() {
                     self.ended.cancel();
-                    self.session.tell(stop);
+                    self.session.report(stop);
                 }
                 Err(NotForwarded)
             }
@@ -131,12 +131,12 @@ impl Exchange {
     }
 
     /// Waits until an idle server closes the connection, or sends something unrequested.
-    pub async fn stirred(&self) {
+    pub async fn wait_readable(&self) {
         let mut route = self.route.lock().await;
         if let Route::Resting { wire, .. } = &*route
-            && wire.stirred().await == Stirred::Ended
+            && wire.wait_readable().await == Readable::Ended
         {
-            wire.state().ends_well();
+            wire.state().set_close_normally();
         }
         *route = Route::Ended;
     }
@@ -154,8 +154,8 @@ impl Exchange {
 
     async fn forward(&self, request: Request<Incoming>, busy: &Busy) -> Result<Response<Incoming>, Stop> {
         let (mut parts, body) = request.into_parts();
-        let name = asked_for(&parts).map_err(|reason| Stop::Refused(reason, None))?;
-        let wants_upgrade = !self.is_two && keep_upgrade(&mut parts.headers);
+        let name = requested_host(&parts).map_err(|reason| Stop::Refused(reason, None))?;
+        let wants_upgrade = !self.is_two && filter_upgrade(&mut parts.headers);
         let waits = parts
             .headers
             .get(EXPECT)
@@ -163,7 +163,7 @@ impl Exchange {
         let mut request = Request::from_parts(parts, ());
         let busy = Arc::clone(busy);
         let body = if waits {
-            let (go, body) = Carried::held(body, CONTINUE_TIME, busy);
+            let (go, body) = ForwardedBody::held(body, CONTINUE_TIME, busy);
             hyper::ext::on_informational(&mut request, move |answer| {
                 if answer.status() == StatusCode::CONTINUE {
                     go.cancel();
@@ -171,7 +171,7 @@ impl Exchange {
             });
             body
         } else {
-            Carried::at_once(body, busy)
+            ForwardedBody::at_once(body, busy)
         };
         let answering = {
             let mut route = self.route.lock().await;
@@ -222,7 +222,7 @@ impl Exchange {
         }
         let _ = self.entered.set(entered);
         let wire = match connected {
-            Some(wire) if address == *self.session.wanted.ip() => wire,
+            Some(wire) if address == *self.session.original.ip() => wire,
             _ => self.session.connect(address, Some(name)).await?,
         };
         let upstream = self.begin(wire).await?;

@@ -1,14 +1,13 @@
-//! Examines the first lines of a connection that is neither TLS nor HTTP, until they cannot become a request any more.
-//! Pure.
+//! Examines the first lines of a connection that is neither TLS nor HTTP, until they cannot become a request.
 //!
-//! Some servers accept more as a request than any client sends: control bytes as blanks, or any word as a method. Holding
-//! back all such data would break protocols without lines (databases, LDAP, git). The data is therefore forwarded at once
-//! and examined meanwhile: a server has no request before the end of a line, and the byte that would end one is withheld.
-//! The check ends when the server sends something, because an HTTP server sends nothing before a request.
+//! Some servers accept requests that no client sends: control bytes as blanks, or any word as a method. Holding back
+//! all such data would break protocols without lines (databases, LDAP, git). The data is therefore forwarded at once
+//! and examined meanwhile: a server has no request before the end of a line, and the byte that would end one is
+//! withheld. The check ends when the server sends something, because an HTTP server sends nothing before a request.
 //!
-//! A line without a version can be a command of Redis (`GET key`, `KEYS *`) or a request (Python's, Node's). Only what
-//! follows tells them apart, and only that is harmful: a host name, a header that keeps the connection open, or another
-//! request.
+//! A line without a version can be a command of Redis (`GET key`, `KEYS *`) or a request (Python's, Node's). Only the
+//! following data distinguishes them, and only that is harmful: a host name, a header that keeps the connection open,
+//! or another request.
 
 mod line;
 
@@ -19,11 +18,11 @@ const BYTES_MAX: usize = 2 << 20;
 
 /// The state of the examination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum RequestCheck {
     /// The lines can still become a request.
-    SoFar,
+    Undecided,
     /// They cannot.
-    Over,
+    NotARequest,
     /// Some server could accept them as a request.
     Request,
 }
@@ -41,7 +40,7 @@ enum Behind {
 /// The state of the first lines.
 #[derive(Debug, Clone, Copy)]
 pub struct FirstLine {
-    seen: Seen,
+    seen: RequestCheck,
     bytes: usize,
     line: Line,
     behind: Behind,
@@ -53,15 +52,22 @@ pub struct FirstLine {
 impl Default for FirstLine {
     fn default() -> Self {
         let behind = Behind::Nothing;
-        Self { seen: Seen::SoFar, bytes: 0, line: Line::default(), behind, line_bytes: 0, last: 0 }
+        Self {
+            seen: RequestCheck::Undecided,
+            bytes: 0,
+            line: Line::default(),
+            behind,
+            line_bytes: 0,
+            last: 0,
+        }
     }
 }
 
 impl FirstLine {
     /// Examines further bytes.
-    pub fn read(&mut self, bytes: &[u8]) -> Seen {
+    pub fn read(&mut self, bytes: &[u8]) -> RequestCheck {
         for byte in bytes {
-            if self.seen != Seen::SoFar {
+            if self.seen != RequestCheck::Undecided {
                 break;
             }
             self.bytes += 1;
@@ -69,32 +75,32 @@ impl FirstLine {
                 Behind::Nothing => self.first(*byte),
                 Behind::Bare | Behind::Words => self.later(*byte),
             };
-            if self.seen == Seen::SoFar && self.bytes >= BYTES_MAX {
-                self.seen = Seen::Over;
+            if self.seen == RequestCheck::Undecided && self.bytes >= BYTES_MAX {
+                self.seen = RequestCheck::NotARequest;
             }
         }
         self.seen
     }
 
-    fn first(&mut self, byte: u8) -> Seen {
+    fn first(&mut self, byte: u8) -> RequestCheck {
         match self.line.read(byte) {
-            Part::Request => return Seen::Request,
-            Part::More | Part::Header | Part::Host => return Seen::SoFar,
+            Part::Request => return RequestCheck::Request,
+            Part::More | Part::Header | Part::Host => return RequestCheck::Undecided,
             Part::Whole => {}
         }
         self.behind = match std::mem::take(&mut self.line) {
             line if line.is_bare() => Behind::Bare,
             line if line.has_blank() => Behind::Words,
-            _ => return Seen::Over,
+            _ => return RequestCheck::NotARequest,
         };
-        Seen::SoFar
+        RequestCheck::Undecided
     }
 
-    fn later(&mut self, byte: u8) -> Seen {
+    fn later(&mut self, byte: u8) -> RequestCheck {
         let is_bare = self.behind == Behind::Bare;
         match self.line.read(byte) {
-            Part::Host => return Seen::Request,
-            Part::Header | Part::Request if is_bare => return Seen::Request,
+            Part::Host => return RequestCheck::Request,
+            Part::Header | Part::Request if is_bare => return RequestCheck::Request,
             // After other lines this can be a log of requests.
             Part::Header | Part::Request | Part::More | Part::Whole => {}
         }
@@ -108,10 +114,10 @@ impl FirstLine {
         if byte == b'\n' {
             self.line_bytes = 0;
             if is_empty && !is_bare {
-                return Seen::Over;
+                return RequestCheck::NotARequest;
             }
         }
-        Seen::SoFar
+        RequestCheck::Undecided
     }
 }
 

@@ -12,7 +12,7 @@ use super::preamble::PREAMBLE_TIME;
 use super::second_hello::{Second, asks_for_second, second};
 use super::session::Stop;
 use super::sniff::TLS_BYTES_MAX;
-use super::splice::{carry, write_all};
+use super::splice::{copy_direction, write_all};
 use super::wire::Wire;
 use crate::refusals::Reason;
 
@@ -33,51 +33,51 @@ pub async fn begin(
     write_all(server, hello).await?;
     let mut behind = behind.to_vec();
     drop(bytes);
-    if answer(client, server).await? {
+    if forward_answer(client, server).await? {
         if !permit.undecided() {
             return Err(Stop::Refused(Reason::TooMany, None));
         }
         let until = Instant::now() + PREAMBLE_TIME;
         // The rest of the HelloRetryRequest may still be arriving.
-        let asked = async {
-            carry(server, client).await?;
+        let server_asks = async {
+            copy_direction(server, client).await?;
             std::future::pending().await
         };
-        let heard = timeout_at(until, async {
+        let second_hello = timeout_at(until, async {
             tokio::select! {
-                heard = hear_second(client, &mut behind, name) => heard,
-                failed = asked => failed,
+                second_hello = read_second(client, &mut behind, name) => second_hello,
+                failed = server_asks => failed,
             }
         });
-        heard.await.unwrap_or(Err(Stop::Refused(Reason::Malformed, None)))?;
+        second_hello.await.unwrap_or(Err(Stop::Refused(Reason::Malformed, None)))?;
         permit.decided();
     }
     Ok(write_all(server, &behind).await?)
 }
 
 /// Forwards the beginning of the server's answer. Returns whether it asks for another ClientHello.
-async fn answer(client: &Wire, server: &Wire) -> Result<bool, Stop> {
-    let mut said = Vec::new();
+async fn forward_answer(client: &Wire, server: &Wire) -> Result<bool, Stop> {
+    let mut received = Vec::new();
     let asks = loop {
         tokio::select! {
             ready = server.readable() => ready?,
             _ = client.ready(Interest::ERROR) => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
         }
-        match take(server, &mut said)? {
+        match take(server, &mut received)? {
             Some(0) => break false,
-            _ => match asks_for_second(&said) {
+            _ => match asks_for_second(&received) {
                 Some(asks) => break asks,
-                None if said.len() > ANSWER_BYTES_MAX => break false,
+                None if received.len() > ANSWER_BYTES_MAX => break false,
                 None => {}
             },
         }
     };
-    write_all(client, &said).await?;
+    write_all(client, &received).await?;
     Ok(asks)
 }
 
 /// Reads until the second ClientHello is complete and for the same name, or until there will be none.
-async fn hear_second(client: &Wire, behind: &mut Vec<u8>, name: &str) -> Result<(), Stop> {
+async fn read_second(client: &Wire, behind: &mut Vec<u8>, name: &str) -> Result<(), Stop> {
     loop {
         let wanted = match second(behind, name) {
             Second::Same | Second::Over => return Ok(()),

@@ -63,11 +63,11 @@ fn message(bytes: &[u8]) -> Gathered<'_> {
     let mut fragments = 0;
     let mut gathered: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
-        let wanted = match wanted(&gathered) {
-            Some(wanted) => wanted,
+        let message_length = match message_length(&gathered) {
+            Some(message_length) => message_length,
             None => return Gathered::Malformed,
         };
-        let missing = wanted - gathered.len();
+        let missing = message_length - gathered.len();
         if missing == 0 {
             break;
         }
@@ -94,15 +94,15 @@ fn message(bytes: &[u8]) -> Gathered<'_> {
         }
         rest = &after[fragment.len()..];
         if fragment.len() < length {
-            return in_the_middle(bytes.len(), &gathered, length - fragment.len());
+            return need_more(bytes.len(), &gathered, length - fragment.len());
         }
     }
     Gathered::Whole(body_of(gathered), bytes.len() - rest.len())
 }
 
 /// The input ends inside a record that has `open` more bytes.
-fn in_the_middle<'a>(have: usize, gathered: &[u8], open: usize) -> Gathered<'a> {
-    match wanted(gathered).map(|wanted| wanted - gathered.len()) {
+fn need_more<'a>(have: usize, gathered: &[u8], open: usize) -> Gathered<'a> {
+    match message_length(gathered).map(|message_length| message_length - gathered.len()) {
         None => Gathered::Malformed,
         Some(missing) if missing <= open => {
             let known = gathered.len() >= MESSAGE_HEAD;
@@ -113,15 +113,15 @@ fn in_the_middle<'a>(have: usize, gathered: &[u8], open: usize) -> Gathered<'a> 
 }
 
 /// The length of the message with its header, if known. `None` if it is not a ClientHello, or exceeds its length.
-fn wanted(gathered: &[u8]) -> Option<usize> {
+fn message_length(gathered: &[u8]) -> Option<usize> {
     if gathered.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
         return None;
     }
-    let wanted = match gathered {
+    let message_length = match gathered {
         [_, a, b, c, ..] => MESSAGE_HEAD + u32::from_be_bytes([0, *a, *b, *c]) as usize,
         _ => MESSAGE_HEAD,
     };
-    (gathered.len() <= wanted).then_some(wanted)
+    (gathered.len() <= message_length).then_some(message_length)
 }
 
 fn body_of(gathered: Cow<'_, [u8]>) -> Cow<'_, [u8]> {

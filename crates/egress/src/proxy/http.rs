@@ -1,5 +1,5 @@
-//! Plain HTTP is terminated here and forwarded on a connection of our own, so that every request is decided and the server
-//! parses exactly what was decided: both sides see our framing.
+//! Plain HTTP is terminated here and forwarded on a separate connection, so that each request is decided, and the
+//! server parses what was decided: the proxy generates the framing for both sides.
 //!
 //! An HTTP/1 connection alternates between active phases and rest:
 //!
@@ -25,7 +25,7 @@ use super::preamble::PREAMBLE_TIME;
 use super::serving::{NEXT_HEAD_TIME, One, Paused, Serve, Two};
 use super::session::{Session, Stop};
 use super::splice::{End, splice, write_all};
-use super::wire::{Stirred, Wire};
+use super::wire::{Readable, Wire};
 use crate::refusals::Reason;
 
 /// Serves a connection until it ends.
@@ -41,7 +41,7 @@ pub async fn serve(
     let state = client.state();
     state.set_mute(!is_two);
     let exchange = Arc::new(Exchange::new(Arc::clone(session), is_two, Arc::clone(&state), connected));
-    // Ends everything that belongs to the connection, however this function ends.
+    // Ends all tasks of the connection when this function ends or is dropped.
     let _ended = exchange.ended.clone().drop_guard();
     if !is_two {
         return serve_http1(&exchange, client, permit).await;
@@ -49,10 +49,10 @@ pub async fn serve(
     // Boxed to keep the task's future small while the connection is idle.
     let serving = Box::pin(async {
         let mut serving = Two::new(client, &exchange);
-        attend(&exchange, permit, &mut serving).await
+        serve_active(&exchange, permit, &mut serving).await
     });
     if serving.await?.is_some() {
-        state.ends_well();
+        state.set_close_normally();
     }
     Ok(())
 }
@@ -61,13 +61,13 @@ async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Pe
     loop {
         let turn = Box::pin(async {
             let mut serving = One::new(client, exchange);
-            let paused = attend(exchange, permit, &mut serving).await?;
+            let paused = serve_active(exchange, permit, &mut serving).await?;
             Ok::<_, Stop>(paused.map(|paused| (paused, serving.into_wire())))
         });
         let Some((paused, back)) = turn.await? else { return Ok(()) };
         client = back;
         // An idle connection does not count against the limits.
-        permit.rests();
+        permit.set_idle();
         if paused == Paused::Ended {
             if let Some(server) = exchange.leave().await {
                 return upgraded(exchange, client, server).await;
@@ -75,12 +75,12 @@ async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Pe
             client.close();
             return Ok(());
         }
-        let goes_on = tokio::select! {
+        let has_next = tokio::select! {
             biased;
             () = exchange.cut() => return Ok(()),
-            goes_on = timeout(NEXT_HEAD_TIME, rest(exchange, &client)) => goes_on.unwrap_or(false),
+            has_next = timeout(NEXT_HEAD_TIME, rest(exchange, &client)) => has_next.unwrap_or(false),
         };
-        if !goes_on {
+        if !has_next {
             client.close();
             return Ok(());
         }
@@ -89,7 +89,7 @@ async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Pe
 }
 
 fn take_permit(permit: &mut Permit, kind: Http) -> Result<(), Stop> {
-    if permit.read_as_http(kind) { Ok(()) } else { Err(Stop::Refused(Reason::TooMany, None)) }
+    if permit.start_http(kind) { Ok(()) } else { Err(Stop::Refused(Reason::TooMany, None)) }
 }
 
 /// Waits for the next request. `false` if there will be none.
@@ -97,13 +97,13 @@ async fn rest(exchange: &Exchange, client: &Wire) -> bool {
     exchange.rest().await;
     tokio::select! {
         biased;
-        () = exchange.stirred() => false,
-        stirred = client.stirred() => stirred == Stirred::Spoke,
+        () = exchange.wait_readable() => false,
+        readable = client.wait_readable() => readable == Readable::Spoke,
     }
 }
 
 /// Serves until the connection ends or is idle. `None` if it is to be reset.
-async fn attend(
+async fn serve_active(
     exchange: &Exchange,
     permit: &mut Permit,
     serving: &mut impl Serve,
@@ -145,15 +145,15 @@ async fn attend(
 
 /// Forwards the upgraded protocol.
 async fn upgraded(exchange: &Exchange, mut client: Wire, mut server: Wire) -> Result<(), Stop> {
-    server.state().goes_on();
+    server.state().set_reset();
     let (from_client, from_server) = (client.take_ahead(), server.take_ahead());
     let carrying = async {
         write_all(&client, &from_server).await?;
         write_all(&server, &from_client).await?;
         drop((from_client, from_server));
         if splice(&client, &server).await == End::Closed {
-            client.state().ends_well();
-            server.state().ends_well();
+            client.state().set_close_normally();
+            server.state().set_close_normally();
         }
         Ok(())
     };

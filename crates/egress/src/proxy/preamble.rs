@@ -32,7 +32,7 @@ pub enum Received {
     /// The client has sent too little, and the time is over.
     Late,
     /// The client closed the connection without sending anything.
-    Gone,
+    Closed,
 }
 
 impl Preamble {
@@ -76,7 +76,7 @@ impl Preamble {
                 Ok(0) => {
                     self.ended = true;
                     let ended = || Received::First(sniff_ended(&self.bytes));
-                    return Ok(Some(if self.bytes.is_empty() { Received::Gone } else { ended() }));
+                    return Ok(Some(if self.bytes.is_empty() { Received::Closed } else { ended() }));
                 }
                 Ok(_) if self.bytes.len() < self.wanted => {}
                 Ok(_) => match sniff(&self.bytes) {

@@ -1,5 +1,5 @@
 //! The second ClientHello of a TLS handshake. A server that does not accept the first one asks for another (RFC 8446,
-//! 4.1.4), unencrypted, and some servers use the server name in that one. Pure.
+//! 4.1.4), unencrypted, and some servers use the server name in that one.
 
 use super::hello::{Hello, hello};
 
@@ -9,7 +9,7 @@ const WARNING: [u8; 7] = [0x15, 3, 0, 0, 2, 1, 0];
 const FATAL: [u8; 3] = [0, 2, 2];
 /// The first bytes of a HelloRetryRequest: a record, a ServerHello, its version, and as its random the hash of
 /// "HelloRetryRequest". `None` matches any byte.
-const ASKS_AGAIN: [Option<u8>; 11] =
+const RETRY_REQUEST_START: [Option<u8>; 11] =
     [Some(HANDSHAKE), Some(3), None, None, None, Some(2), None, None, None, Some(3), Some(3)];
 const RANDOM: [u8; 32] = [
     0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
@@ -17,30 +17,30 @@ const RANDOM: [u8; 32] = [
 ];
 
 /// Whether a server asks for another ClientHello, by its first bytes. `None` if more bytes are needed.
-pub fn asks_for_second(mut said: &[u8]) -> Option<bool> {
+pub fn asks_for_second(mut received: &[u8]) -> Option<bool> {
     loop {
-        if said.len() < WARNING.len() {
-            // Both kinds of answer begin like this.
-            let is_record = said.first().is_none_or(|kind| matches!(kind, 0x15 | &HANDSHAKE));
+        if received.len() < WARNING.len() {
+            // Both kinds of answer begin with these bytes.
+            let is_record = received.first().is_none_or(|kind| matches!(kind, 0x15 | &HANDSHAKE));
             return if is_record { None } else { Some(false) };
         }
-        let (begin, rest) = said.split_at(WARNING.len());
+        let (begin, rest) = received.split_at(WARNING.len());
         // A warning, usually about the server name: the ServerHello follows.
         let is_warning = begin[0] == WARNING[0] && begin[1] == WARNING[1] && begin[3..6] == WARNING[3..6];
         if !is_warning {
             break;
         }
-        said = rest;
+        received = rest;
     }
-    let wanted = ASKS_AGAIN.into_iter().chain(RANDOM.map(Some));
-    let fits = wanted.clone().zip(said).all(|(wanted, byte)| wanted.is_none_or(|wanted| wanted == *byte));
+    let wanted = RETRY_REQUEST_START.into_iter().chain(RANDOM.map(Some));
+    let fits = wanted.clone().zip(received).all(|(wanted, byte)| wanted.is_none_or(|wanted| wanted == *byte));
     if !fits {
         return Some(false);
     }
-    (said.len() >= wanted.count()).then_some(true)
+    (received.len() >= wanted.count()).then_some(true)
 }
 
-/// What a client sends after a HelloRetryRequest.
+/// The client's data after a HelloRetryRequest.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Second {
     /// At least this many bytes are needed.

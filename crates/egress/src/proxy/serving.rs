@@ -11,7 +11,7 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
-use super::body::Carried;
+use super::body::ForwardedBody;
 use super::bounds::{HEAD_BYTES_MAX, HEADERS_MAX, SEND_BYTES};
 use super::exchange::{Exchange, NotForwarded};
 use super::wire::{Wire, WireState};
@@ -26,9 +26,9 @@ const STREAMS_MAX: u32 = 64;
 pub struct ExchangeService(Arc<Exchange>);
 
 impl Service<Request<Incoming>> for ExchangeService {
-    type Response = Response<Carried>;
+    type Response = Response<ForwardedBody>;
     type Error = NotForwarded;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Carried>, NotForwarded>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ForwardedBody>, NotForwarded>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let exchange = Arc::clone(&self.0);

@@ -1,4 +1,4 @@
-//! One connection of a sandbox, with what is needed to decide and forward it.
+//! The context of one connection of a sandbox, to decide and forward it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -23,7 +23,7 @@ const RESOLVE_TIME: Duration = Duration::from_secs(20);
 pub struct Session {
     pub parts: Arc<Parts>,
     pub guest: Arc<Guest>,
-    pub wanted: SocketAddrV4,
+    pub original: SocketAddrV4,
 }
 
 /// Why a connection ends.
@@ -43,34 +43,34 @@ impl From<io::Error> for Stop {
 
 impl Session {
     /// Reports a connection that is about to be reset.
-    pub fn tell(&self, stop: Stop) {
+    pub fn report(&self, stop: Stop) {
         match stop {
             Stop::Refused(reason, name) => {
                 let target = Target {
                     name,
-                    address: Some(*self.wanted.ip()),
-                    port: self.wanted.port(),
+                    address: Some(*self.original.ip()),
+                    port: self.original.port(),
                     transport: Transport::Tcp,
                 };
-                self.parts.refusals.tell(&self.guest.id, target, reason);
+                self.parts.refusals.report(&self.guest.id, target, reason);
             }
             Stop::Failed(error) => {
-                tracing::debug!(id = %self.guest.id, wanted = %self.wanted, %error, "a connection failed");
+                tracing::debug!(id = %self.guest.id, original = %self.original, %error, "a connection failed");
             }
         }
     }
 
     /// Decides about a flow of this connection.
     pub fn decide(&self, flow: Flow<'_>) -> Verdict {
-        let is_learnt = self.guest.may_reach(*self.wanted.ip(), Instant::now());
-        let to = Destination { port: self.wanted.port(), is_closed: false, is_learnt };
+        let is_learnt = self.guest.may_reach(*self.original.ip(), Instant::now());
+        let to = Destination { port: self.original.port(), is_closed: false, is_learnt };
         decide(&self.guest.names(), flow, to)
     }
 
     /// Decides about the connection before its client has sent anything.
     pub async fn decide_opening(&self) -> Result<(), Stop> {
-        let is_closed = self.is_closed(*self.wanted.ip()).await?;
-        let to = Destination { port: self.wanted.port(), is_closed, is_learnt: false };
+        let is_closed = self.is_closed(*self.original.ip()).await?;
+        let to = Destination { port: self.original.port(), is_closed, is_learnt: false };
         match decide(&self.guest.names(), Flow::Opening, to) {
             Verdict::Refused(reason, name) => Err(Stop::Refused(reason, name)),
             _ => Ok(()),
@@ -84,17 +84,17 @@ impl Session {
 
     /// The address to connect to for a name that passes.
     pub async fn locate(&self, name: &str) -> Result<Ipv4Addr, Stop> {
-        let wanted = *self.wanted.ip();
+        let original = *self.original.ip();
         let refused = |reason| Stop::Refused(reason, Some(name.to_owned()));
-        if self.guest.has_learnt(name, wanted, Instant::now()) {
-            return Ok(wanted);
+        if self.guest.has_learnt(name, original, Instant::now()) {
+            return Ok(original);
         }
-        let was_told = self.guest.was_told(name, wanted);
+        let was_answered = self.guest.was_answered(name, original);
         let found = timeout(RESOLVE_TIME, self.parts.resolver.addresses(name)).await;
         match found.map_err(|_| refused(Reason::Unresolved))? {
             Ok(found) => {
                 self.guest.learn(name, &found.list, found.ttl, Instant::now());
-                connect_address(wanted, was_told, &found.list).map_err(refused)
+                connect_address(original, was_answered, &found.list).map_err(refused)
             }
             Err(failure) => Err(refused(failure.reason())),
         }
@@ -105,7 +105,7 @@ impl Session {
         if self.is_closed(address).await? {
             return Err(Stop::Refused(Reason::ClosedAddress, name.map(str::to_owned)));
         }
-        let connecting = TcpStream::connect((address, self.wanted.port()));
+        let connecting = TcpStream::connect((address, self.original.port()));
         match timeout(CONNECT_TIME, connecting).await {
             Ok(connected) => Ok(Wire::new(connected?)),
             Err(_) => Err(Stop::Failed(io::ErrorKind::TimedOut.into())),

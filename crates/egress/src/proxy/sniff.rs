@@ -1,4 +1,4 @@
-//! Identifies the protocol of a connection by its first bytes. Pure; called again when more bytes have arrived. The input
+//! Identifies the protocol of a connection by its first bytes. Called again when more bytes have arrived. The input
 //! is hostile: only the name is allocated, and each byte is examined a few times at most.
 //!
 //! Of the two possible mistakes only one is harmless. Data that any server accepts as TLS, or that a client sends as HTTP,
@@ -18,7 +18,7 @@ const BLANK_BYTES_MAX: usize = 256;
 /// A longer line is treated as a request.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Longer than any method.
+/// Limit of a method.
 const METHOD_BYTES_MAX: usize = 64;
 /// The PROXY protocol, which load balancers send before the client's data. A server that accepts it from anyone would read
 /// the host behind it.
@@ -49,7 +49,7 @@ pub fn sniff(bytes: &[u8]) -> First {
         [] => First::NeedMore(1),
         [0x14..=0x16] => First::NeedMore(2),
         [0x16, 3, ..] => tls(bytes),
-        [0x14..=0x16, 0..0x10, ..] => odd_record(bytes),
+        [0x14..=0x16, 0..0x10, ..] => check_record(bytes),
         [high, ..] if *high >= 0x80 => old_hello(bytes),
         _ => text(bytes),
     }
@@ -88,7 +88,7 @@ fn named(name: &[u8]) -> First {
 /// Records that no client sends first but some server accepts: of an unknown version, or before the ClientHello.
 /// Little-endian length prefixes look alike for a few bytes (MySQL, MongoDB), so the content of the record is checked as
 /// well.
-fn odd_record(bytes: &[u8]) -> First {
+fn check_record(bytes: &[u8]) -> First {
     const WARNING: [u8; 3] = [0, 2, 1];
     const CHANGE: [u8; 3] = [0, 1, 1];
     match bytes {

@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::first_lines::{FirstLine, Seen};
+use super::first_lines::{FirstLine, RequestCheck};
 use super::wire::Wire;
 
 /// Bytes per step; more is not faster.
@@ -34,7 +34,8 @@ pub enum End {
 
 /// Copies until both directions have ended. Write data that was read before with [`write_all`] first.
 pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
-    let (mut out, mut back) = (std::pin::pin!(carry(one, other)), std::pin::pin!(carry(other, one)));
+    let (mut out, mut back) =
+        (std::pin::pin!(copy_direction(one, other)), std::pin::pin!(copy_direction(other, one)));
     let (ended, source) = tokio::select! {
         out = &mut out => (out, one),
         back = &mut back => (back, other),
@@ -56,12 +57,12 @@ pub async fn splice(one: &TcpStream, other: &TcpStream) -> End {
     }
 }
 
-/// Copies one direction until its end. Keeps no state between two polls, so it can be dropped and started again.
-pub async fn carry(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
+/// Copies one direction until its end. Has no state between two polls, so it can be dropped and restarted.
+pub async fn copy_direction(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
     loop {
         tokio::task::coop::consume_budget().await;
         match step(from, to, &mut ())? {
-            Step::Moved | Step::Kept => {}
+            Step::Moved | Step::Withheld => {}
             Step::NothingToRead => from.readable().await?,
             Step::NoRoom => {
                 // While nothing is read, only this notices that the source is gone.
@@ -81,26 +82,26 @@ pub async fn carry(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
 
 /// The same, while the data can become a request and the other side is silent. `false` if it has become one: then the end
 /// of its line was not forwarded.
-pub async fn carry_watched(from: &Wire, to: &Wire, line: &mut FirstLine) -> io::Result<bool> {
+pub async fn copy_inspected(from: &Wire, to: &Wire, line: &mut FirstLine) -> io::Result<bool> {
     loop {
         match line.read(&[]) {
-            Seen::SoFar => {}
-            Seen::Over => return Ok(true),
-            Seen::Request => return Ok(false),
+            RequestCheck::Undecided => {}
+            RequestCheck::NotARequest => return Ok(true),
+            RequestCheck::Request => return Ok(false),
         }
         tokio::task::coop::consume_budget().await;
         match step(from, to, line)? {
-            Step::Moved | Step::Kept => {}
+            Step::Moved | Step::Withheld => {}
             Step::NothingToRead => {
                 tokio::select! {
                     ready = from.readable() => ready?,
-                    _ = to.stirred() => return Ok(true),
+                    _ = to.wait_readable() => return Ok(true),
                 }
             }
             Step::NoRoom => {
                 tokio::select! {
                     room = to.writable() => room?,
-                    _ = to.stirred() => return Ok(true),
+                    _ = to.wait_readable() => return Ok(true),
                     _ = from.ready(Interest::ERROR) => return Err(io::ErrorKind::ConnectionReset.into()),
                 }
             }
@@ -111,28 +112,28 @@ pub async fn carry_watched(from: &Wire, to: &Wire, line: &mut FirstLine) -> io::
 }
 
 /// Examines data before it is forwarded.
-trait Look {
+trait Inspect {
     /// Whether it may be forwarded.
     fn passes(&self, bytes: &[u8]) -> bool;
     /// It was forwarded or refused.
-    fn took(&mut self, bytes: &[u8]);
+    fn record(&mut self, bytes: &[u8]);
 }
 
-impl Look for () {
+impl Inspect for () {
     fn passes(&self, _: &[u8]) -> bool {
         true
     }
 
-    fn took(&mut self, _: &[u8]) {}
+    fn record(&mut self, _: &[u8]) {}
 }
 
-impl Look for FirstLine {
+impl Inspect for FirstLine {
     fn passes(&self, bytes: &[u8]) -> bool {
         let mut line = *self;
-        line.read(bytes) != Seen::Request
+        line.read(bytes) != RequestCheck::Request
     }
 
-    fn took(&mut self, bytes: &[u8]) {
+    fn record(&mut self, bytes: &[u8]) {
         self.read(bytes);
     }
 }
@@ -140,35 +141,36 @@ impl Look for FirstLine {
 enum Step {
     Moved,
     /// It must not be forwarded.
-    Kept,
+    Withheld,
     NothingToRead,
     NoRoom,
     End,
 }
 
-fn step(from: &TcpStream, to: &TcpStream, look: &mut impl Look) -> io::Result<Step> {
+fn step(from: &TcpStream, to: &TcpStream, inspector: &mut impl Inspect) -> io::Result<Step> {
     CHUNK.with_borrow_mut(|chunk| {
         chunk.resize(CHUNK_BYTES, 0);
         let peeked = from
             .try_io(Interest::READABLE, || Ok(rustix::net::recv(from, &mut chunk[..], RecvFlags::PEEK)?.1));
-        let there = match peeked {
+        let available = match peeked {
             Ok(0) => return Ok(Step::End),
-            Ok(there) => there,
+            Ok(available) => available,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::NothingToRead),
             Err(error) => return Err(error),
         };
-        if !look.passes(&chunk[..there]) {
-            look.took(&chunk[..there]);
-            return Ok(Step::Kept);
+        if !inspector.passes(&chunk[..available]) {
+            inspector.record(&chunk[..available]);
+            return Ok(Step::Withheld);
         }
-        let sent = to
-            .try_io(Interest::WRITABLE, || Ok(rustix::net::send(to, &chunk[..there], SendFlags::NOSIGNAL)?));
+        let sent = to.try_io(Interest::WRITABLE, || {
+            Ok(rustix::net::send(to, &chunk[..available], SendFlags::NOSIGNAL)?)
+        });
         let mut left = match sent {
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Step::NoRoom),
             Err(error) => return Err(error),
         };
-        look.took(&chunk[..left]);
+        inspector.record(&chunk[..left]);
         while left > 0 {
             match rustix::net::recv(from, &mut chunk[..left], RecvFlags::TRUNC)?.1 {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),

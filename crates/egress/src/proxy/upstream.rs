@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::body::Carried;
+use super::body::ForwardedBody;
 use super::bounds::{HEAD_BYTES_MAX, HEADERS_MAX, SEND_BYTES};
 use super::wire::Wire;
 
@@ -22,17 +22,17 @@ const WINDOW_BYTES: u32 = 256 * 1024;
 const BUFFER_BYTES: usize = 128 * 1024;
 
 type Answering = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
-type One = http1::Connection<TokioIo<Wire>, Carried>;
+type One = http1::Connection<TokioIo<Wire>, ForwardedBody>;
 
 /// The connection ends when this is dropped.
 pub enum Upstream {
     One {
-        sender: http1::SendRequest<Carried>,
+        sender: http1::SendRequest<ForwardedBody>,
         recall: CancellationToken,
         driver: AbortOnDropHandle<Option<Wire>>,
     },
     Two {
-        sender: http2::SendRequest<Carried>,
+        sender: http2::SendRequest<ForwardedBody>,
         _driver: AbortOnDropHandle<()>,
     },
 }
@@ -70,7 +70,7 @@ impl Upstream {
         let gone = gone.drop_guard();
         let driver = tokio::spawn(async move {
             if connection.await.is_ok() {
-                state.ends_well();
+                state.set_close_normally();
             }
             drop(gone);
         });
@@ -78,7 +78,7 @@ impl Upstream {
     }
 
     /// Sends a request. With streams, others can be sent while its answer is awaited.
-    pub async fn send(&mut self, request: Request<Carried>) -> io::Result<Answering> {
+    pub async fn send(&mut self, request: Request<ForwardedBody>) -> io::Result<Answering> {
         Ok(match self {
             Self::One { sender, .. } => {
                 sender.ready().await.map_err(io::Error::other)?;
@@ -122,7 +122,7 @@ async fn drive(mut connection: One, recall: CancellationToken, gone: Cancellatio
     match ended {
         Some(Err(_)) => None,
         Some(Ok(())) => {
-            wire.state().ends_well();
+            wire.state().set_close_normally();
             Some(wire)
         }
         // The server answered a request that it did not read, or sent something unrequested: the connection cannot be used

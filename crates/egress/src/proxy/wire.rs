@@ -1,5 +1,5 @@
-//! A socket that is reset when it is dropped, unless it is marked to close normally: if a task is dropped, refused, cut or
-//! panics, the peer must not take the end of the connection for the end of the data.
+//! A socket that is reset when it is dropped, unless it is marked to close normally: if a task is dropped, refused,
+//! cut or panics, the peer must not mistake the end of the connection for the end of the data.
 
 use std::io;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-const KEEPALIVE_BETWEEN: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
 /// The state of a socket, shared with others than its owner.
@@ -29,12 +29,12 @@ pub struct WireState {
 
 impl WireState {
     /// Marks the socket to close normally instead of by a reset.
-    pub fn ends_well(&self) {
+    pub fn set_close_normally(&self) {
         self.well.store(true, Ordering::Release);
     }
 
     /// Marks the socket to be reset again.
-    pub fn goes_on(&self) {
+    pub fn set_reset(&self) {
         self.well.store(false, Ordering::Release);
     }
 
@@ -67,7 +67,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Turns on TCP_NODELAY and keep-alive: a peer that vanished must not hold its permit for ever.
+    /// Turns on TCP_NODELAY and keep-alive: a lost peer must not hold its permit forever.
     pub fn new(stream: TcpStream) -> Self {
         let prepared = stream.set_nodelay(true).and_then(|()| probe(&stream));
         if let Err(error) = prepared {
@@ -89,7 +89,7 @@ impl Wire {
     pub fn close(self) {
         // Fails if the peer is gone.
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
-        self.state.ends_well();
+        self.state.set_close_normally();
     }
 
     /// Takes the data that was read ahead.
@@ -108,7 +108,7 @@ impl Wire {
 
 /// What happened on an idle socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stirred {
+pub enum Readable {
     Spoke,
     Ended,
     Broken,
@@ -116,23 +116,23 @@ pub enum Stirred {
 
 impl Wire {
     /// Waits until the socket is readable, and reads nothing.
-    pub async fn stirred(&self) -> Stirred {
+    pub async fn wait_readable(&self) -> Readable {
         if self.has_ahead() {
-            return Stirred::Spoke;
+            return Readable::Spoke;
         }
         loop {
             if self.stream.readable().await.is_err() {
-                return Stirred::Broken;
+                return Readable::Broken;
             }
             let mut first = [0];
             let peeked = self.stream.try_io(Interest::READABLE, || {
                 Ok(rustix::net::recv(&self.stream, &mut first[..], RecvFlags::PEEK)?.1)
             });
             match peeked {
-                Ok(0) => return Stirred::Ended,
-                Ok(_) => return Stirred::Spoke,
+                Ok(0) => return Readable::Ended,
+                Ok(_) => return Readable::Spoke,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Stirred::Broken,
+                Err(_) => return Readable::Broken,
             }
         }
     }
@@ -141,7 +141,7 @@ impl Wire {
 fn probe(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_BETWEEN)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
     Ok(())
 }

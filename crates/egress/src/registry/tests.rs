@@ -27,24 +27,24 @@ fn admitted(allow: &[&str]) -> (PolicyRegistry, Arc<Guest>) {
 }
 
 #[test]
-fn an_answer_counts_for_its_time_and_is_remembered_longer() {
+fn an_answer_expires_and_is_remembered_longer() {
     let (_guests, guest) = admitted(&["a.test", "b.test"]);
     let now = Instant::now();
-    assert_eq!(guest.learn("a.test", &[ONE], Duration::from_secs(1), now), LEAST_TTL);
-    assert_eq!(guest.learn("b.test", &[ONE, TWO], TTL * 100, now), LONGEST_TTL);
-    assert!(guest.has_learnt("a.test", ONE, now + LEAST_TTL / 2));
+    assert_eq!(guest.learn("a.test", &[ONE], Duration::from_secs(1), now), MIN_TTL);
+    assert_eq!(guest.learn("b.test", &[ONE, TWO], TTL * 100, now), MAX_TTL);
+    assert!(guest.has_learnt("a.test", ONE, now + MIN_TTL / 2));
     assert!(!guest.has_learnt("a.test", TWO, now) && !guest.has_learnt("b.test", GUEST, now));
-    let later = now + LEAST_TTL * 2;
-    assert!(!guest.has_learnt("a.test", ONE, later) && guest.was_told("a.test", ONE));
+    let later = now + MIN_TTL * 2;
+    assert!(!guest.has_learnt("a.test", ONE, later) && guest.was_answered("a.test", ONE));
     assert!(guest.may_reach(ONE, later), "by the other name");
-    assert!(!guest.may_reach(ONE, now + LONGEST_TTL));
+    assert!(!guest.may_reach(ONE, now + MAX_TTL));
     // A shorter one does not take back what a longer one has given.
     guest.learn("b.test", &[TWO], Duration::ZERO, now);
     assert!(guest.has_learnt("b.test", TWO, later));
 }
 
 #[test]
-fn a_sandbox_learns_no_more_than_it_may() {
+fn learnt_addresses_are_limited() {
     let (_guests, guest) = admitted(&["*.test"]);
     let now = Instant::now();
     let address = |number: u32| Ipv4Addr::from(0xc000_0200 + number);
@@ -55,11 +55,11 @@ fn a_sandbox_learns_no_more_than_it_may() {
     // What counts no more makes place.
     let later = now + TTL + Duration::from_secs(1);
     guest.learn("late.test", &[TWO], TTL, later);
-    assert!(guest.may_reach(TWO, later) && !guest.was_told("n0.test", address(0)));
+    assert!(guest.may_reach(TWO, later) && !guest.was_answered("n0.test", address(0)));
 }
 
 #[test]
-fn a_new_policy_forgets_and_cuts_what_it_forbids() {
+fn a_new_policy_removes_addresses_and_cuts_connections() {
     let (guests, guest) = admitted(&["a.test", "b.test"]);
     let now = Instant::now();
     guest.learn("a.test", &[ONE, TWO], TTL, now);
@@ -82,7 +82,7 @@ fn a_new_policy_forgets_and_cuts_what_it_forbids() {
 }
 
 #[test]
-fn a_connection_outlives_the_answer_that_it_went_by() {
+fn a_connection_outlives_its_answer() {
     let (guests, guest) = admitted(&["*.test"]);
     let past = Instant::now();
     guest.learn("a.test", &[ONE], TTL, past);
@@ -91,7 +91,7 @@ fn a_connection_outlives_the_answer_that_it_went_by() {
     for number in 0..4096 {
         guest.learn(&format!("n{number}.test"), &[TWO], TTL, past + TTL * 2);
     }
-    assert!(!guest.was_told("a.test", ONE));
+    assert!(!guest.was_answered("a.test", ONE));
     guests.admit(&guest.id, GUEST, &deny(&["a.test"]));
     assert!(!open.cut.is_cancelled());
     guests.admit(&guest.id, GUEST, &deny(&["b.test"]));
@@ -99,21 +99,21 @@ fn a_connection_outlives_the_answer_that_it_went_by() {
 }
 
 #[test]
-fn what_comes_late_does_not_stay() {
+fn late_answers_and_connections_are_dropped() {
     let (guests, guest) = admitted(&["a.test"]);
     let now = Instant::now();
     guest.learn("a.test", &[ONE], TTL, now);
     guests.admit(&guest.id, GUEST, &deny(&[]));
     assert_eq!(guest.learn("a.test", &[ONE], TTL, now), Duration::ZERO);
-    assert!(!guest.was_told("a.test", ONE));
+    assert!(!guest.was_answered("a.test", ONE));
     assert!(guest.enter(Passing::Name("a.test".into())).cut.is_cancelled());
     assert!(guest.enter(Passing::Address(ONE)).cut.is_cancelled());
-    // With everything open, whoever is gone gets nothing all the same.
+    // The connections of a removed sandbox are cut even if its policy allows everything.
     guests.admit(&guest.id, GUEST, &policy(&[], EgressDefault::Allow));
     let open = guest.enter(Passing::Address(TWO));
-    assert!(!open.cut.is_cancelled() && !guest.is_gone());
+    assert!(!open.cut.is_cancelled() && !guest.is_removed());
     guests.remove(GUEST);
-    assert!(open.cut.is_cancelled() && guest.is_gone() && guests.find(GUEST).is_none());
+    assert!(open.cut.is_cancelled() && guest.is_removed() && guests.find(GUEST).is_none());
     assert!(guest.enter(Passing::Address(TWO)).cut.is_cancelled());
     assert_eq!(guest.learn("a.test", &[ONE], TTL, now), Duration::ZERO);
 }
@@ -124,13 +124,13 @@ fn another_sandbox_at_the_same_address_inherits_nothing() {
     guest.learn("a.test", &[ONE], TTL, Instant::now());
     let open = guest.enter(Passing::Name("a.test".into()));
     assert_eq!(guests.admit(&id("sb_00000002"), GUEST, &deny(&["a.test"])), [ONE]);
-    assert!(open.cut.is_cancelled() && guest.is_gone());
+    assert!(open.cut.is_cancelled() && guest.is_removed());
     let next = guests.find(GUEST).unwrap();
-    assert!(!next.was_told("a.test", ONE) && next.connections() == 0);
+    assert!(!next.was_answered("a.test", ONE) && next.connections() == 0);
 }
 
 #[test]
-fn whichever_comes_first_nothing_forbidden_stays() {
+fn concurrent_changes_leave_nothing_forbidden() {
     for _ in 0..200 {
         let (guests, guest) = admitted(&["a.test"]);
         let (ours, theirs) = (guest.clone(), guest.clone());
@@ -141,6 +141,6 @@ fn whichever_comes_first_nothing_forbidden_stays() {
         guests.admit(&theirs.id, GUEST, &deny(&[]));
         let (_, open) = entering.join().unwrap();
         assert!(open.cut.is_cancelled());
-        assert!(!guest.was_told("a.test", ONE));
+        assert!(!guest.was_answered("a.test", ONE));
     }
 }

@@ -68,30 +68,30 @@ impl Answer {
 
     /// An estimate of the memory that it takes.
     pub fn bytes(&self) -> usize {
-        let one = |record: &Record| {
+        let record_bytes = |record: &Record| {
             // The parsed struct is most of it; data on the heap is at most as long as on the wire.
             size_of::<Record>() + record.to_bytes().map_or(u16::MAX.into(), |bytes| bytes.len())
         };
-        size_of::<Self>() + self.records.iter().chain(&self.soa).map(one).sum::<usize>()
+        size_of::<Self>() + self.records.iter().chain(&self.soa).map(record_bytes).sum::<usize>()
     }
 }
 
 fn chain(name: &Name, kind: RecordType, records: &[Record]) -> Vec<Record> {
     let of_internet = || records.iter().filter(|record| record.dns_class == DNSClass::IN);
     let mut end = name;
-    let mut kept = Vec::new();
-    while kind != RecordType::CNAME && kept.len() < ALIASES_MAX {
+    let mut chain = Vec::new();
+    while kind != RecordType::CNAME && chain.len() < ALIASES_MAX {
         let alias = of_internet().find_map(|record| match &record.data {
             RData::CNAME(target) if record.name == *end => Some((record, &target.0)),
             _ => None,
         });
         let Some((record, target)) = alias else { break };
-        kept.push(record.clone());
+        chain.push(record.clone());
         end = target;
     }
     let at_end = |record: &&Record| record.record_type() == kind && record.name == *end;
-    kept.extend(of_internet().filter(at_end).take(RECORDS_MAX).cloned());
-    kept
+    chain.extend(of_internet().filter(at_end).take(RECORDS_MAX).cloned());
+    chain
 }
 
 #[cfg(test)]

@@ -13,27 +13,27 @@ const BYTES_MAX: usize = 16 << 20;
 /// A larger answer is not cached.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Two generations: answers are inserted into the young one. When it is full, it becomes the old one, and what the old one
-/// held is dropped unless it was asked for since. Insertion and eviction take constant time.
+/// Two generations: answers are inserted into the young one. When it is full, it becomes the old one; entries of the
+/// previous old one are dropped unless they were used meanwhile. Insertion and eviction take constant time.
 #[derive(Default)]
 pub struct Cache {
-    halves: Mutex<Halves>,
+    generations: Mutex<Generations>,
 }
 
 #[derive(Default)]
-struct Halves {
-    young: Half,
-    old: Half,
+struct Generations {
+    young: Generation,
+    old: Generation,
 }
 
 #[derive(Default)]
-struct Half {
-    kept: HashMap<(String, RecordType), Kept>,
+struct Generation {
+    entries: HashMap<(String, RecordType), Entry>,
     bytes: usize,
 }
 
 #[derive(Clone)]
-struct Kept {
+struct Entry {
     answer: Arc<Answer>,
     since: Instant,
     bytes: usize,
@@ -43,52 +43,52 @@ impl Cache {
     /// An unexpired answer and its age in seconds.
     pub fn find(&self, name: &str, kind: RecordType, now: Instant) -> Option<(Arc<Answer>, u32)> {
         let key = (name.to_owned(), kind);
-        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = match halves.young.kept.get(&key) {
-            Some(kept) => kept.clone(),
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = match generations.young.entries.get(&key) {
+            Some(entry) => entry.clone(),
             None => {
-                let kept = halves.old.take(&key)?;
-                halves.keep(key, kept.clone());
-                kept
+                let entry = generations.old.take(&key)?;
+                generations.insert(key, entry.clone());
+                entry
             }
         };
-        let age = u32::try_from(now.saturating_duration_since(kept.since).as_secs()).unwrap_or(u32::MAX);
-        (age < kept.answer.ttl).then_some((kept.answer, age))
+        let age = u32::try_from(now.saturating_duration_since(entry.since).as_secs()).unwrap_or(u32::MAX);
+        (age < entry.answer.ttl).then_some((entry.answer, age))
     }
 
-    pub fn keep(&self, name: &str, kind: RecordType, answer: &Arc<Answer>, now: Instant) {
-        let bytes = answer.bytes() + 2 * name.len() + size_of::<Kept>();
+    pub fn insert(&self, name: &str, kind: RecordType, answer: &Arc<Answer>, now: Instant) {
+        let bytes = answer.bytes() + 2 * name.len() + size_of::<Entry>();
         if answer.ttl == 0 || bytes > ANSWER_BYTES_MAX {
             return;
         }
-        let kept = Kept { answer: Arc::clone(answer), since: now, bytes };
-        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
-        halves.keep((name.to_owned(), kind), kept);
+        let entry = Entry { answer: Arc::clone(answer), since: now, bytes };
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.insert((name.to_owned(), kind), entry);
     }
 
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
-        let halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
-        halves.young.bytes + halves.old.bytes
+        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.young.bytes + generations.old.bytes
     }
 }
 
-impl Halves {
-    fn keep(&mut self, key: (String, RecordType), kept: Kept) {
-        if self.young.bytes + kept.bytes > BYTES_MAX / 2 {
+impl Generations {
+    fn insert(&mut self, key: (String, RecordType), entry: Entry) {
+        if self.young.bytes + entry.bytes > BYTES_MAX / 2 {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.take(&key);
-        self.young.bytes += kept.bytes;
-        self.young.kept.insert(key, kept);
+        self.young.bytes += entry.bytes;
+        self.young.entries.insert(key, entry);
     }
 }
 
-impl Half {
-    fn take(&mut self, key: &(String, RecordType)) -> Option<Kept> {
-        let kept = self.kept.remove(key)?;
-        self.bytes -= kept.bytes;
-        Some(kept)
+impl Generation {
+    fn take(&mut self, key: &(String, RecordType)) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        self.bytes -= entry.bytes;
+        Some(entry)
     }
 }
 

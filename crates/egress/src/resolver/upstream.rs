@@ -23,29 +23,29 @@ use super::{Failure, Upstreams};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The default of a `resolv.conf` without servers.
-const NO_SERVER_LISTED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DNS_PORT);
+const DEFAULT_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DNS_PORT);
 const DNS_PORT: u16 = 53;
 /// The maximum that the C library uses.
 const SERVERS_MAX: usize = 3;
 /// Minimum time between checks whether the file changed.
-const LOOKED_AT: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limit of one upstream, less than that of the caller.
-const FIRST: Duration = Duration::from_millis(1800);
-/// The question is repeated after this time: the datagram may be lost, or its server gone.
-const AGAIN: Duration = Duration::from_millis(900);
+const UPSTREAM_TIMEOUT: Duration = Duration::from_millis(1800);
+/// The question is repeated after this time: the datagram may be lost, or the server down.
+const REPEAT_AFTER: Duration = Duration::from_millis(900);
 /// Questions at the same time over one connection to a server.
-const ASKED_OF_ONE_MAX: usize = 4096;
+const QUESTIONS_PER_SERVER_MAX: usize = 4096;
 
 /// The servers, with a client for them.
 pub enum Upstream {
-    Fixed(Askers),
+    Fixed(Clients),
     System(Mutex<System>),
 }
 
 /// The servers in the host's file when it was last read.
 pub struct System {
-    askers: Askers,
+    askers: Clients,
     servers: Vec<SocketAddr>,
     changed: Option<SystemTime>,
     looked: Instant,
@@ -53,22 +53,22 @@ pub struct System {
 
 /// Two clients, because one client coalesces a repeated question with the one that waits.
 #[derive(Clone)]
-pub struct Askers {
+pub struct Clients {
     first: TokioResolver,
     second: TokioResolver,
 }
 
 /// The servers could not be reached, or did not answer.
-type Unheard = Failure;
+type NoAnswer = Failure;
 
 impl Upstream {
     pub fn new(upstreams: Upstreams) -> io::Result<Self> {
         match upstreams {
-            Upstreams::Listed(servers) => Ok(Self::Fixed(Askers::of(&servers)?)),
+            Upstreams::Listed(servers) => Ok(Self::Fixed(Clients::of(&servers)?)),
             Upstreams::System => {
                 let changed = changed(Path::new(RESOLV_CONF));
                 let servers = listed(&fs::read_to_string(RESOLV_CONF).unwrap_or_default());
-                let askers = Askers::of(&servers)?;
+                let askers = Clients::of(&servers)?;
                 Ok(Self::System(Mutex::new(System { askers, servers, changed, looked: Instant::now() })))
             }
         }
@@ -85,12 +85,12 @@ impl Upstream {
     }
 }
 
-impl Askers {
+impl Clients {
     fn of(servers: &[SocketAddr]) -> io::Result<Self> {
         Ok(Self {
-            first: resolver(servers, FIRST, ResolverOpts::default().num_concurrent_reqs)?,
+            first: resolver(servers, UPSTREAM_TIMEOUT, ResolverOpts::default().num_concurrent_reqs)?,
             // The client does not report which server was silent, so all are asked.
-            second: resolver(servers, FIRST - AGAIN, servers.len().min(SERVERS_MAX))?,
+            second: resolver(servers, UPSTREAM_TIMEOUT - REPEAT_AFTER, servers.len().min(SERVERS_MAX))?,
         })
     }
 
@@ -100,7 +100,7 @@ impl Askers {
         let second = ask(&self.second, name, kind);
         let early = tokio::select! {
             heard = &mut first => heard,
-            () = sleep(AGAIN) => {
+            () = sleep(REPEAT_AFTER) => {
                 let mut second = pin!(second);
                 let (heard, other) = tokio::select! {
                     heard = &mut first => (heard, second),
@@ -123,7 +123,7 @@ async fn ask(
     resolver: &TokioResolver,
     name: &Name,
     kind: RecordType,
-) -> Result<Result<Answer, Failure>, Unheard> {
+) -> Result<Result<Answer, Failure>, NoAnswer> {
     match resolver.lookup(name.clone(), kind).await {
         Ok(lookup) => Ok(Ok(Answer::of(name, kind, lookup.answers()))),
         Err(NetError::Dns(DnsError::NoRecordsFound(none))) => Ok(match none.response_code {
@@ -134,15 +134,15 @@ async fn ask(
                 });
                 Ok(Answer::nothing(none.response_code == ResponseCode::NoError, soa, none.negative_ttl))
             }
-            code => Err(Failure::Upstream(format!("the upstream says {code}"))),
+            code => Err(Failure::Upstream(format!("the upstream answered {code}"))),
         }),
         Err(error) => Err(Failure::Upstream(error.to_string())),
     }
 }
 
 impl System {
-    fn now(&mut self, file: &Path) -> Askers {
-        if self.looked.elapsed() >= LOOKED_AT {
+    fn now(&mut self, file: &Path) -> Clients {
+        if self.looked.elapsed() >= CHECK_INTERVAL {
             self.looked = Instant::now();
             let changed = changed(file);
             if changed != self.changed {
@@ -156,7 +156,7 @@ impl System {
     fn read(&mut self, file: &Path) {
         let again = fs::read_to_string(file).and_then(|text| {
             let servers = listed(&text);
-            Ok((Askers::of(&servers)?, servers))
+            Ok((Clients::of(&servers)?, servers))
         });
         match again {
             Ok((askers, servers)) if servers != self.servers => {
@@ -164,7 +164,7 @@ impl System {
                 (self.askers, self.servers) = (askers, servers);
             }
             Ok(_) => {}
-            // The file is being written, or is gone: the known servers may still answer.
+            // The file is being written or is missing: the known servers may still answer.
             Err(error) => {
                 tracing::warn!(%error, "cannot read the host's resolv.conf; using the last known servers");
             }
@@ -184,7 +184,7 @@ fn listed(text: &str) -> Vec<SocketAddr> {
         Some(SocketAddr::new(address.parse().ok()?, DNS_PORT))
     };
     let servers: Vec<SocketAddr> = text.lines().filter_map(server).take(SERVERS_MAX).collect();
-    if servers.is_empty() { vec![NO_SERVER_LISTED] } else { servers }
+    if servers.is_empty() { vec![DEFAULT_SERVER] } else { servers }
 }
 
 /// `at_once`: the number of servers asked in parallel.
@@ -207,8 +207,8 @@ fn resolver(servers: &[SocketAddr], time: Duration, at_once: usize) -> io::Resul
 fn options() -> ResolverOpts {
     let mut options = ResolverOpts::default();
     options.attempts = 0;
-    options.max_active_requests = ASKED_OF_ONE_MAX;
-    // Our own cache is bounded by bytes.
+    options.max_active_requests = QUESTIONS_PER_SERVER_MAX;
+    // `Cache` is bounded by bytes.
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options

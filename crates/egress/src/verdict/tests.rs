@@ -56,7 +56,7 @@ fn the_table_of_decisions() {
 }
 
 #[test]
-fn an_open_policy_passes_all_but_closed_addresses() {
+fn default_allow_passes_all_but_closed_addresses() {
     let open = names(EgressDefault::Allow);
     for flow in [Flow::Opening, Flow::OtherTcp, Flow::Http, Flow::Tls(Some("evil.test")), Flow::Udp] {
         for port in [22, 53, 80, 443, 853] {
@@ -72,14 +72,18 @@ fn an_open_policy_passes_all_but_closed_addresses() {
 }
 
 #[test]
-fn servers_speak_first_on_other_ports_than_those_of_the_web() {
+fn the_server_may_speak_first_except_on_web_ports() {
     assert!(may_server_speak_first(22) && !may_server_speak_first(80) && !may_server_speak_first(443));
 }
 
 #[test]
-fn a_connection_goes_to_an_address_of_ours_alone() {
+fn a_connection_goes_only_to_a_resolved_address() {
     let [one, two, other] = [1, 2, 9].map(|last| Ipv4Addr::new(192, 0, 2, last));
     assert_eq!(connect_address(two, false, &[one, two]), Ok(two));
-    assert_eq!(connect_address(other, true, &[one, two]), Ok(one), "it was told so once");
+    assert_eq!(
+        connect_address(other, true, &[one, two]),
+        Ok(one),
+        "the client was answered this address before"
+    );
     assert_eq!(connect_address(other, false, &[one, two]), Err(Reason::WrongAddress));
 }

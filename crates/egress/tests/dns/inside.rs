@@ -1,4 +1,4 @@
-//! Sandboxes that ask DNS questions, each with a loopback address of its own.
+//! A DNS server for tests, with sandboxes that each have their own loopback address.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -56,7 +56,7 @@ impl Gate for FakeGate {
     }
 }
 
-pub struct Inside {
+pub struct TestDns {
     pub upstream: Upstream,
     pub gate: Arc<FakeGate>,
     pub parts: Arc<Parts>,
@@ -70,7 +70,7 @@ pub fn id(address: Ipv4Addr) -> SandboxId {
     SandboxId::from_random([address.octets()[3]; 20])
 }
 
-impl Inside {
+impl TestDns {
     /// Sandbox `ONE` has a closed policy with `*.ok.example` and `ok.example`.
     pub async fn start() -> Self {
         let upstream = Upstream::start().await;
@@ -127,7 +127,7 @@ impl Inside {
         answer
     }
 
-    /// Sends a datagram, and takes what comes back if anything does.
+    /// Sends a datagram and returns the answer, if there is one.
     pub async fn send(&self, from: Ipv4Addr, bytes: &[u8]) -> Option<Vec<u8>> {
         let socket = UdpSocket::bind((from, 0)).await.unwrap();
         socket.connect(self.server).await.unwrap();
@@ -138,8 +138,8 @@ impl Inside {
         Some(buffer)
     }
 
-    /// The next that was refused, as reason and name.
-    pub fn told(&mut self) -> Option<(&'static str, String)> {
+    /// The reason and the name of the next refusal.
+    pub fn next_refusal(&mut self) -> Option<(&'static str, String)> {
         let refusal = self.refused.try_recv().ok()?;
         assert_eq!((refusal.target.port, refusal.target.address), (53, None));
         Some((refusal.reason.code(), refusal.target.name.unwrap_or_default()))
@@ -165,7 +165,7 @@ pub fn addresses(message: &Message) -> Vec<Ipv4Addr> {
 }
 
 /// The number and the text of the extended error.
-pub fn why(message: &Message) -> Option<(u16, String)> {
+pub fn extended_error(message: &Message) -> Option<(u16, String)> {
     use hickory_proto::rr::rdata::opt::EdnsOption;
     message.edns.as_ref()?.options().as_ref().iter().find_map(|(_, option)| match option {
         EdnsOption::Unknown(15, bytes) => {

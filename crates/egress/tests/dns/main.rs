@@ -1,5 +1,4 @@
-//! The sandboxes' DNS server over real sockets, between clients on loopback addresses and an upstream of the test that
-//! answers, lies or stays silent.
+//! The sandboxes' DNS server over real sockets, between clients on loopback addresses and a scripted upstream.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

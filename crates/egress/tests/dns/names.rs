@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{RData, RecordType};
 
-use crate::inside::{Inside, ONE, STRANGER, TWO, addresses, why};
+use crate::inside::{ONE, STRANGER, TWO, TestDns, addresses, extended_error};
 use crate::upstream::{Act, a, cname, mx, txt};
 
 #[tokio::test]
 async fn an_allowed_name_is_answered_with_its_aliases() {
-    let inside = Inside::start().await;
+    let inside = TestDns::start().await;
     inside.upstream.answer(
         "www.ok.example",
         &[cname("www.ok.example", "cdn.far.example"), a("cdn.far.example", [192, 0, 2, 7])],
@@ -28,12 +28,12 @@ async fn an_allowed_name_is_answered_with_its_aliases() {
         assert!(nothing.answers.iter().all(|record| record.record_type() == RecordType::CNAME), "{kind}");
         assert!(matches!(nothing.authorities[0].data, RData::SOA(_)), "{kind}");
     }
-    assert_eq!(inside.upstream.asked().len(), 1, "one question tells it all");
+    assert_eq!(inside.upstream.questions().len(), 1, "one question returns all records");
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_there_is_not_there_for_any_type() {
-    let inside = Inside::start().await;
+async fn a_missing_name_is_missing_for_all_types() {
+    let inside = TestDns::start().await;
     for kind in [RecordType::A, RecordType::AAAA, RecordType::HTTPS, RecordType::MX] {
         let answer = inside.ask(ONE, "no.ok.example", kind).await;
         assert_eq!(answer.response_code, ResponseCode::NXDomain, "{kind}");
@@ -49,8 +49,8 @@ async fn a_name_that_is_not_there_is_not_there_for_any_type() {
 }
 
 #[tokio::test]
-async fn other_types_pass_where_the_name_does() {
-    let mut inside = Inside::start().await;
+async fn other_types_of_allowed_names_pass() {
+    let mut inside = TestDns::start().await;
     inside.upstream.answer("ok.example", &[mx("ok.example", "mail.ok.example")]);
     inside.upstream.answer("ok.example", &[txt("ok.example", "hello")]);
     inside.upstream.answer("w.ok.example", &[cname("w.ok.example", "far.example")]);
@@ -61,12 +61,12 @@ async fn other_types_pass_where_the_name_does() {
         assert_eq!(answer.answers.len(), 1, "{name} {kind}");
         assert_eq!(answer.answers[0].record_type(), kind);
     }
-    assert!(inside.opened().is_empty() && inside.told().is_none());
+    assert!(inside.opened().is_empty() && inside.next_refusal().is_none());
 }
 
 #[tokio::test]
-async fn a_refused_name_ends_quickly_and_goes_nowhere() {
-    let mut inside = Inside::start().await;
+async fn a_refused_name_is_answered_without_upstream() {
+    let mut inside = TestDns::start().await;
     for kind in [
         RecordType::A,
         RecordType::AAAA,
@@ -77,17 +77,17 @@ async fn a_refused_name_ends_quickly_and_goes_nowhere() {
     ] {
         let answer = inside.ask(ONE, "secret.data.evil.example", kind).await;
         assert_eq!(answer.response_code, ResponseCode::NXDomain, "{kind}");
-        assert_eq!(why(&answer), Some((15, "the policy does not list the name".to_owned())));
+        assert_eq!(extended_error(&answer), Some((15, "the policy does not list the name".to_owned())));
         assert!(answer.authorities.is_empty(), "else it would be kept when the policy changes");
     }
-    assert_eq!(inside.upstream.asked(), []);
-    assert_eq!(inside.told(), Some(("not-allowed", "secret.data.evil.example".to_owned())));
-    assert_eq!(inside.told(), None, "once a burst");
+    assert_eq!(inside.upstream.questions(), []);
+    assert_eq!(inside.next_refusal(), Some(("not-allowed", "secret.data.evil.example".to_owned())));
+    assert_eq!(inside.next_refusal(), None, "once a burst");
 }
 
 #[tokio::test]
-async fn some_names_are_answered_here() {
-    let mut inside = Inside::start().await;
+async fn special_names_have_local_answers() {
+    let mut inside = TestDns::start().await;
     inside.open(TWO);
     for from in [ONE, TWO] {
         assert_eq!(
@@ -107,25 +107,25 @@ async fn some_names_are_answered_here() {
     let anything = inside.ask(ONE, "ok.example", RecordType::ANY).await;
     assert_eq!(anything.answers[0].record_type(), RecordType::HINFO);
     assert_eq!(inside.ask(ONE, "ok.example", RecordType::AXFR).await.response_code, ResponseCode::Refused);
-    assert_eq!((inside.upstream.asked(), inside.told()), (Vec::new(), None));
+    assert_eq!((inside.upstream.questions(), inside.next_refusal()), (Vec::new(), None));
 }
 
 #[tokio::test]
-async fn strangers_hear_nothing() {
-    let inside = Inside::start().await;
+async fn unknown_sources_get_no_answer() {
+    let inside = TestDns::start().await;
     let question = crate::inside::question("ok.example", RecordType::A).to_vec().unwrap();
     let socket = tokio::net::UdpSocket::bind((STRANGER, 0)).await.unwrap();
     socket.send_to(&question, inside.server).await.unwrap();
-    // Whoever is known has long been answered by then.
+    // A known source is answered by then.
     inside.ask(ONE, "localhost", RecordType::A).await;
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert!(socket.try_recv(&mut [0; 16]).is_err());
-    assert_eq!(inside.upstream.asked(), []);
+    assert_eq!(inside.upstream.questions(), []);
 }
 
 #[tokio::test]
-async fn an_open_policy_resolves_any_name_and_learns_nothing() {
-    let inside = Inside::start().await;
+async fn default_allow_resolves_names_without_learning() {
+    let inside = TestDns::start().await;
     inside.open(TWO);
     inside.upstream.answer("any.example", &[a("any.example", [203, 0, 113, 5])]);
     let answer = inside.ask(TWO, "any.example", RecordType::A).await;
@@ -135,10 +135,10 @@ async fn an_open_policy_resolves_any_name_and_learns_nothing() {
 }
 
 #[tokio::test]
-async fn a_service_without_a_name_of_its_own_is_no_name() {
-    let inside = Inside::start().await;
+async fn names_of_services_are_not_host_names() {
+    let inside = TestDns::start().await;
     inside.upstream.set("_8443._https.ok.example", RecordType::HTTPS, Act::Silent);
     let answer = inside.ask(ONE, "_8443._https.ok.example", RecordType::HTTPS).await;
     assert_eq!((answer.response_code, answer.answers.len()), (ResponseCode::NoError, 0));
-    assert_eq!(inside.upstream.asked()[0].1, RecordType::A, "the type itself is never asked for");
+    assert_eq!(inside.upstream.questions()[0].1, RecordType::A, "the type itself is never asked for");
 }

@@ -1,4 +1,4 @@
-//! Addresses are open before they are answered, and names are not answered after the policy forbids them.
+//! Addresses are opened before they are answered, and names are not answered after the policy forbids them.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
-use crate::inside::{Inside, ONE, TWO, addresses, id};
+use crate::inside::{ONE, TWO, TestDns, addresses, id};
 use crate::upstream::{Act, a};
 
 const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
 
-async fn with_a_name() -> Inside {
-    let inside = Inside::start().await;
+async fn with_a_name() -> TestDns {
+    let inside = TestDns::start().await;
     inside.upstream.answer("a.ok.example", &[a("a.ok.example", THERE.octets())]);
     inside
 }
 
 #[tokio::test]
-async fn an_address_is_open_before_it_is_told() {
+async fn an_address_is_opened_before_it_is_answered() {
     let inside = with_a_name().await;
     *inside.gate.slow.lock().unwrap() = Duration::from_millis(150);
     let start = Instant::now();
@@ -27,37 +27,40 @@ async fn an_address_is_open_before_it_is_told() {
     let [(guest, opened, lasting)] = &inside.opened()[..] else { panic!("{:?}", inside.opened()) };
     assert_eq!((*guest, &opened[..]), (ONE, &[THERE][..]));
     assert!(inside.guest(ONE).has_learnt("a.ok.example", THERE, Instant::now()));
-    let told = Duration::from_secs(answer.answers[0].ttl.into());
-    assert!(told > Duration::from_secs(250) && told < *lasting, "{told:?} {lasting:?}");
+    let ttl = Duration::from_secs(answer.answers[0].ttl.into());
+    assert!(ttl > Duration::from_secs(250) && ttl < *lasting, "{ttl:?} {lasting:?}");
 }
 
 #[tokio::test]
-async fn every_answer_is_learnt_also_one_that_was_kept() {
+async fn cached_answers_are_learnt_too() {
     let inside = with_a_name().await;
     inside.strict(TWO, &["a.ok.example"]);
     for from in [ONE, TWO, ONE] {
         inside.ask(from, "a.ok.example", RecordType::A).await;
     }
     assert_eq!(inside.opened().iter().map(|(guest, ..)| *guest).collect::<Vec<_>>(), [ONE, TWO, ONE]);
-    assert_eq!(inside.upstream.asked().len(), 1);
+    assert_eq!(inside.upstream.questions().len(), 1);
 }
 
 #[tokio::test]
-async fn no_time_to_live_outlasts_what_is_learnt() {
-    let inside = Inside::start().await;
+async fn times_to_live_do_not_exceed_the_learnt_time() {
+    let inside = TestDns::start().await;
     for (name, ttl) in [("long.ok.example", 1_000_000), ("short.ok.example", 1), ("zero.ok.example", 0)] {
         let mut record = a(name, [192, 0, 2, 1]);
         record.ttl = ttl;
         inside.upstream.answer(name, &[record]);
         let answer = inside.ask(ONE, name, RecordType::A).await;
         let (_, _, lasting) = inside.opened().pop().unwrap();
-        let told = answer.answers[0].ttl;
-        assert!(told <= ttl && Duration::from_secs(told.into()) < lasting, "{name} {told} {lasting:?}");
+        let answered_ttl = answer.answers[0].ttl;
+        assert!(
+            answered_ttl <= ttl && Duration::from_secs(answered_ttl.into()) < lasting,
+            "{name} {answered_ttl} {lasting:?}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_kernel_that_fails_is_no_answer() {
+async fn a_failure_of_the_kernel_is_answered_with_an_error() {
     let inside = with_a_name().await;
     *inside.gate.broken.lock().unwrap() = true;
     let answer = inside.ask(ONE, "a.ok.example", RecordType::A).await;
@@ -71,14 +74,14 @@ async fn a_changed_policy_holds_for_the_next_question() {
     inside.strict(ONE, &["other.example"]);
     let refused = inside.ask(ONE, "a.ok.example", RecordType::A).await;
     assert_eq!((refused.response_code, refused.answers.len()), (ResponseCode::NXDomain, 0));
-    assert_eq!(inside.told(), Some(("not-allowed", "a.ok.example".to_owned())));
+    assert_eq!(inside.next_refusal(), Some(("not-allowed", "a.ok.example".to_owned())));
     inside.strict(ONE, &["a.ok.example"]);
     assert_eq!(addresses(&inside.ask(ONE, "a.ok.example", RecordType::A).await), [THERE]);
-    assert_eq!(inside.upstream.asked().len(), 1);
+    assert_eq!(inside.upstream.questions().len(), 1);
 }
 
 #[tokio::test]
-async fn a_policy_that_changes_while_upstream_thinks_wins() {
+async fn a_policy_change_during_the_resolution_applies() {
     let inside = with_a_name().await;
     let slow = Act::Slow(Duration::from_millis(300), vec![a("a.ok.example", THERE.octets())]);
     inside.upstream.set("a.ok.example", RecordType::A, slow);
@@ -93,7 +96,7 @@ async fn a_policy_that_changes_while_upstream_thinks_wins() {
 }
 
 #[tokio::test]
-async fn a_policy_that_changes_while_the_kernel_opens_closes_again() {
+async fn a_policy_change_during_the_opening_closes_again() {
     let inside = with_a_name().await;
     *inside.gate.slow.lock().unwrap() = Duration::from_millis(300);
     let changing = async {
@@ -106,7 +109,7 @@ async fn a_policy_that_changes_while_the_kernel_opens_closes_again() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_gone_opens_nothing_to_its_successor() {
+async fn a_removed_sandbox_opens_nothing_for_its_successor() {
     let inside = with_a_name().await;
     *inside.gate.slow.lock().unwrap() = Duration::from_millis(300);
     let changing = async {

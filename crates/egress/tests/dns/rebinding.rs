@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
-use crate::inside::{Inside, ONE, TWO, addresses, why};
+use crate::inside::{ONE, TWO, TestDns, addresses, extended_error};
 use crate::upstream::{a, cname};
 
 const CLOSED: [[u8; 4]; 10] = [
@@ -23,8 +23,8 @@ const CLOSED: [[u8; 4]; 10] = [
 ];
 
 #[tokio::test]
-async fn a_closed_address_is_never_told() {
-    let mut inside = Inside::start().await;
+async fn closed_addresses_are_not_answered() {
+    let mut inside = TestDns::start().await;
     inside.open(TWO);
     for (number, address) in CLOSED.into_iter().enumerate() {
         let name = format!("n{number}.ok.example");
@@ -37,19 +37,19 @@ async fn a_closed_address_is_never_told() {
                     (ResponseCode::NXDomain, 0),
                     "{name}"
                 );
-                let (number, text) = why(&answer).unwrap();
+                let (number, text) = extended_error(&answer).unwrap();
                 assert_eq!(number, 15);
                 assert!(!text.contains(&Ipv4Addr::from(address).to_string()), "{text}");
             }
-            assert_eq!(inside.told(), Some(("closed-answer", name.clone())));
+            assert_eq!(inside.next_refusal(), Some(("closed-answer", name.clone())));
         }
     }
     assert!(inside.opened().is_empty());
 }
 
 #[tokio::test]
-async fn nor_behind_an_alias_nor_among_public_ones() {
-    let mut inside = Inside::start().await;
+async fn closed_addresses_behind_aliases_are_not_answered() {
+    let mut inside = TestDns::start().await;
     inside.upstream.answer(
         "c.ok.example",
         &[cname("c.ok.example", "db.corp.example"), a("db.corp.example", [10, 1, 2, 3])],
@@ -61,9 +61,9 @@ async fn nor_behind_an_alias_nor_among_public_ones() {
     for name in ["c.ok.example", "m.ok.example"] {
         let answer = inside.ask(ONE, name, RecordType::A).await;
         assert_eq!((answer.response_code, answer.answers.len()), (ResponseCode::NXDomain, 0), "{name}");
-        assert_eq!(inside.told(), Some(("closed-answer", name.to_owned())));
+        assert_eq!(inside.next_refusal(), Some(("closed-answer", name.to_owned())));
     }
-    // An alias that the upstream does not follow is followed here, with the same care.
+    // The server follows an alias that the upstream does not follow, with the same checks.
     inside.upstream.set(
         "x.ok.example",
         RecordType::A,
@@ -75,18 +75,18 @@ async fn nor_behind_an_alias_nor_among_public_ones() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_kept_is_judged_again() {
-    let inside = Inside::start().await;
+async fn cached_answers_are_checked_again() {
+    let inside = TestDns::start().await;
     inside.upstream.answer("h.ok.example", &[a("h.ok.example", [198, 51, 100, 4])]);
     assert_eq!(inside.ask(ONE, "h.ok.example", RecordType::A).await.answers.len(), 1);
     inside.gate.of_host.lock().unwrap().push([198, 51, 100, 4].into());
     assert_eq!(inside.ask(ONE, "h.ok.example", RecordType::A).await.response_code, ResponseCode::NXDomain);
-    assert_eq!(inside.upstream.asked().len(), 1);
+    assert_eq!(inside.upstream.questions().len(), 1);
 }
 
 #[tokio::test]
-async fn what_the_operator_opened_is_told() {
-    let inside = Inside::start().await;
+async fn addresses_opened_by_the_operator_are_answered() {
+    let inside = TestDns::start().await;
     inside.upstream.answer("db.ok.example", &[a("db.ok.example", [192, 168, 7, 5])]);
     let answer = inside.ask(ONE, "db.ok.example", RecordType::A).await;
     assert_eq!(addresses(&answer), [Ipv4Addr::new(192, 168, 7, 5)]);

@@ -8,12 +8,12 @@ use egress::{Addresses, Failure, Resolve};
 use hickory_proto::rr::{RData, RecordType};
 use rules::Closed;
 
-use crate::inside::Inside;
+use crate::inside::TestDns;
 use crate::upstream::{Act, a, cname, txt};
 
 #[tokio::test]
-async fn addresses_are_found_or_it_is_said_why_not() {
-    let inside = Inside::start().await;
+async fn addresses_or_the_reason_of_the_failure_are_returned() {
+    let inside = TestDns::start().await;
     let alias =
         [cname("w.example", "x.example"), a("x.example", [192, 0, 2, 1]), a("x.example", [192, 0, 2, 2])];
     inside.upstream.answer("w.example", &alias);
@@ -35,7 +35,7 @@ async fn addresses_are_found_or_it_is_said_why_not() {
         assert_eq!(resolver.addresses(name).await, Err(failure), "{name}");
     }
     assert!(matches!(resolver.addresses("f.example").await, Err(Failure::Upstream(_))));
-    assert!(inside.upstream.asked().iter().all(|(name, ..)| name != "localhost"));
+    assert!(inside.upstream.questions().iter().all(|(name, ..)| name != "localhost"));
 }
 
 struct Known;
@@ -55,7 +55,7 @@ impl Resolve for Known {
 }
 
 #[tokio::test]
-async fn who_knows_addresses_only_has_no_other_records() {
+async fn a_resolver_of_addresses_has_no_other_records() {
     let found = Known.records("a.example", RecordType::A).await.unwrap();
     assert_eq!(found.list[0].data, RData::A(Ipv4Addr::new(192, 0, 2, 1).into()));
     assert_eq!((found.exists, found.list[0].ttl), (true, 9));

@@ -16,9 +16,9 @@ pub enum Act {
     Answer(Vec<Record>),
     Code(ResponseCode),
     Silent,
-    /// Answers with another id first, and rightly after a while if at all.
+    /// Answers with a wrong id first, and then possibly with the right one.
     WrongId(Vec<Record>, Option<Duration>),
-    /// Nothing but "ask over TCP" in a datagram.
+    /// A truncated datagram.
     OnlyTcp(Vec<Record>),
     Slow(Duration, Vec<Record>),
 }
@@ -30,7 +30,7 @@ pub type Question = (String, RecordType, &'static str);
 pub struct Upstream {
     pub address: SocketAddr,
     acts: Arc<Mutex<HashMap<(String, RecordType), Act>>>,
-    asked: Arc<Mutex<Vec<Question>>>,
+    questions: Arc<Mutex<Vec<Question>>>,
 }
 
 pub fn name(text: &str) -> Name {
@@ -55,7 +55,7 @@ pub fn mx(owner: &str, target: &str) -> Record {
     Record::from_rdata(name(owner), 300, RData::MX(MX::new(10, name(target))))
 }
 
-/// Sockets of one number: the other's may be somebody else's already.
+/// UDP and TCP sockets with the same port, which another program may use in one protocol.
 pub async fn both() -> (UdpSocket, TcpListener) {
     loop {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -69,7 +69,7 @@ impl Upstream {
     pub async fn start() -> Self {
         let (udp, tcp) = both().await;
         let address = udp.local_addr().unwrap();
-        let upstream = Self { address, acts: Arc::default(), asked: Arc::default() };
+        let upstream = Self { address, acts: Arc::default(), questions: Arc::default() };
         tokio::spawn(upstream.clone().datagrams(Arc::new(udp)));
         tokio::spawn(upstream.clone().connections(tcp));
         upstream
@@ -84,9 +84,9 @@ impl Upstream {
         self.set(owner, kind, Act::Answer(records.to_vec()));
     }
 
-    /// What it was asked, in order.
-    pub fn asked(&self) -> Vec<Question> {
-        self.asked.lock().unwrap().clone()
+    /// The received questions, in order.
+    pub fn questions(&self) -> Vec<Question> {
+        self.questions.lock().unwrap().clone()
     }
 
     fn act(&self, query: &Message, over: &'static str) -> Act {
@@ -94,7 +94,7 @@ impl Upstream {
         let text = question.name.to_ascii();
         assert_eq!(text, text.to_ascii_lowercase(), "how a sandbox writes a name goes no further");
         let owner = text.trim_end_matches('.').to_owned();
-        self.asked.lock().unwrap().push((owner.clone(), question.query_type, over));
+        self.questions.lock().unwrap().push((owner.clone(), question.query_type, over));
         let acts = self.acts.lock().unwrap();
         if let Some(act) = acts.get(&(owner.clone(), question.query_type)) {
             return act.clone();

@@ -7,7 +7,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{Record, RecordType};
 use tokio::net::UdpSocket;
 
-use crate::inside::{Inside, ONE, addresses, why};
+use crate::inside::{ONE, TestDns, addresses, extended_error};
 use crate::upstream::{Act, Upstream, a};
 
 const NAME: &str = "a.ok.example";
@@ -18,32 +18,32 @@ fn there() -> Vec<Record> {
 
 #[tokio::test]
 async fn a_silent_upstream_is_a_failure_in_time() {
-    let inside = Inside::start().await;
+    let inside = TestDns::start().await;
     inside.upstream.set(NAME, RecordType::A, Act::Silent);
     let start = Instant::now();
     for kind in [RecordType::A, RecordType::AAAA] {
         let answer = inside.ask(ONE, NAME, kind).await;
         assert_eq!((answer.response_code, answer.answers.len()), (ResponseCode::ServFail, 0));
-        assert_eq!(why(&answer).unwrap().0, 23);
+        assert_eq!(extended_error(&answer).unwrap().0, 23);
     }
     assert!(start.elapsed() < Duration::from_millis(4300), "{:?}", start.elapsed());
-    // A failure is not kept.
+    // A failure is not cached.
     inside.upstream.set(NAME, RecordType::A, Act::Answer(there()));
     assert_eq!(inside.ask(ONE, NAME, RecordType::A).await.answers.len(), 1);
 }
 
 #[tokio::test]
-async fn a_slow_upstream_is_heard_out() {
-    let inside = Inside::start().await;
+async fn a_slow_upstream_is_awaited() {
+    let inside = TestDns::start().await;
     for millis in [1200, 1600] {
         let name = format!("n{millis}.ok.example");
         let slow = Act::Slow(Duration::from_millis(millis), vec![a(&name, [192, 0, 2, 1])]);
         inside.upstream.set(&name, RecordType::A, slow);
         assert_eq!(addresses(&inside.ask(ONE, &name, RecordType::A).await), [Ipv4Addr::new(192, 0, 2, 1)]);
-        // And kept.
-        let asked = inside.upstream.asked().len();
+        // And cached.
+        let questions = inside.upstream.questions().len();
         assert_eq!(inside.ask(ONE, &name, RecordType::A).await.answers.len(), 1);
-        assert_eq!(inside.upstream.asked().len(), asked);
+        assert_eq!(inside.upstream.questions().len(), questions);
     }
 }
 
@@ -56,16 +56,16 @@ async fn one_upstream_of_three_is_enough() {
     upstream.answer(NAME, &there());
     let mut servers: Vec<_> = silent.iter().map(|socket| socket.local_addr().unwrap()).collect();
     servers.push(upstream.address);
-    let inside = Inside::before(upstream, servers).await;
+    let inside = TestDns::before(upstream, servers).await;
     let start = Instant::now();
     assert_eq!(inside.ask(ONE, NAME, RecordType::A).await.answers.len(), 1);
     assert!(start.elapsed() < Duration::from_millis(1700), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_not_there_is_a_failure() {
+async fn an_unreachable_upstream_is_a_failure() {
     let nobody = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let inside = Inside::before(Upstream::start().await, vec![nobody]).await;
+    let inside = TestDns::before(Upstream::start().await, vec![nobody]).await;
     let start = Instant::now();
     assert_eq!(inside.ask(ONE, NAME, RecordType::A).await.response_code, ResponseCode::ServFail);
     assert!(start.elapsed() < Duration::from_millis(2300), "{:?}", start.elapsed());
@@ -77,15 +77,15 @@ async fn one_upstream_of_two_is_enough() {
     let upstream = Upstream::start().await;
     upstream.answer(NAME, &there());
     let servers = vec![silent.local_addr().unwrap(), upstream.address];
-    let inside = Inside::before(upstream, servers).await;
+    let inside = TestDns::before(upstream, servers).await;
     let start = Instant::now();
     assert_eq!(inside.ask(ONE, NAME, RecordType::A).await.answers.len(), 1);
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
-async fn what_upstream_refuses_is_a_failure_and_not_an_answer() {
-    let inside = Inside::start().await;
+async fn a_refusal_of_the_upstream_is_a_failure() {
+    let inside = TestDns::start().await;
     for (number, code) in
         [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::FormErr, ResponseCode::NotImp]
             .into_iter()
@@ -102,8 +102,8 @@ async fn what_upstream_refuses_is_a_failure_and_not_an_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_to_another_question_is_not_taken() {
-    let inside = Inside::start().await;
+async fn an_answer_to_another_question_is_ignored() {
+    let inside = TestDns::start().await;
     inside.upstream.set(NAME, RecordType::A, Act::WrongId(there(), Some(Duration::from_millis(50))));
     let answer = inside.ask(ONE, NAME, RecordType::A).await;
     assert_eq!(addresses(&answer), [Ipv4Addr::new(192, 0, 2, 1)]);
@@ -115,18 +115,18 @@ async fn an_answer_to_another_question_is_not_taken() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_a_datagram_is_fetched_over_tcp() {
-    let inside = Inside::start().await;
+async fn truncated_answers_are_fetched_over_tcp() {
+    let inside = TestDns::start().await;
     inside.upstream.set(NAME, RecordType::A, Act::OnlyTcp(there()));
     let answer = inside.ask(ONE, NAME, RecordType::A).await;
     assert_eq!(addresses(&answer), [Ipv4Addr::new(192, 0, 2, 1)]);
-    let over: Vec<&str> = inside.upstream.asked().iter().map(|(.., over)| *over).collect();
+    let over: Vec<&str> = inside.upstream.questions().iter().map(|(.., over)| *over).collect();
     assert_eq!(over, ["udp", "tcp"]);
 }
 
 #[tokio::test]
-async fn who_ask_the_same_at_once_ask_once() {
-    let inside = Inside::start().await;
+async fn concurrent_equal_questions_are_coalesced() {
+    let inside = TestDns::start().await;
     inside.upstream.set(NAME, RecordType::A, Act::Slow(Duration::from_millis(150), there()));
     let (one, two, three) = tokio::join!(
         inside.ask(ONE, NAME, RecordType::A),
@@ -134,12 +134,12 @@ async fn who_ask_the_same_at_once_ask_once() {
         inside.ask(ONE, NAME, RecordType::A),
     );
     assert_eq!((one.answers.len(), two.answers.len(), three.answers.len()), (1, 0, 1));
-    assert_eq!(inside.upstream.asked().len(), 1);
+    assert_eq!(inside.upstream.questions().len(), 1);
 }
 
 #[tokio::test]
-async fn times_to_live_run_down() {
-    let inside = Inside::start().await;
+async fn times_to_live_decrease() {
+    let inside = TestDns::start().await;
     inside.upstream.answer(NAME, &there());
     let first = inside.ask(ONE, NAME, RecordType::A).await.answers[0].ttl;
     tokio::time::sleep(Duration::from_millis(2100)).await;

@@ -9,10 +9,10 @@ use hickory_proto::rr::{Record, RecordType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::inside::{Inside, ONE, STRANGER, addresses, question};
+use crate::inside::{ONE, STRANGER, TestDns, addresses, question};
 use crate::upstream::{Act, a, txt};
 
-async fn connect(inside: &Inside, from: Ipv4Addr) -> TcpStream {
+async fn connect(inside: &TestDns, from: Ipv4Addr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((from, 0).into()).unwrap();
     socket.connect(inside.server).await.unwrap()
@@ -36,8 +36,8 @@ fn many(name: &str, count: u8) -> Vec<Record> {
 }
 
 #[tokio::test]
-async fn what_a_datagram_does_not_hold_comes_over_a_connection() {
-    let inside = Inside::start().await;
+async fn large_answers_are_available_over_tcp() {
+    let inside = TestDns::start().await;
     inside.upstream.set("many.ok.example", RecordType::A, Act::OnlyTcp(many("many.ok.example", 200)));
     let part = inside.ask(ONE, "many.ok.example", RecordType::A).await;
     assert!(part.truncation && (20..100).contains(&part.answers.len()));
@@ -46,13 +46,13 @@ async fn what_a_datagram_does_not_hold_comes_over_a_connection() {
     let whole = next(&mut stream).await.unwrap();
     assert!(!whole.truncation);
     assert_eq!(addresses(&whole).len(), 200);
-    // All of it is open, also for who was told a part.
+    // All addresses are opened, also after a truncated answer.
     assert_eq!(inside.opened()[0].1.len(), 200);
 }
 
 #[tokio::test]
-async fn an_answer_has_a_largest_size() {
-    let inside = Inside::start().await;
+async fn the_size_of_an_answer_is_limited() {
+    let inside = TestDns::start().await;
     let records = (0..200).map(|number| txt("large.ok.example", &format!("{number:0200}"))).collect();
     inside.upstream.set("large.ok.example", RecordType::TXT, Act::OnlyTcp(records));
     let mut stream = connect(&inside, ONE).await;
@@ -62,17 +62,17 @@ async fn an_answer_has_a_largest_size() {
 }
 
 #[tokio::test]
-async fn who_reads_no_answers_holds_up_no_one_else() {
-    let mut inside = Inside::start().await;
+async fn a_client_that_does_not_read_delays_no_other() {
+    let mut inside = TestDns::start().await;
     let records = (0..60).map(|number| txt("large.ok.example", &format!("{number:0200}"))).collect();
     inside.upstream.set("large.ok.example", RecordType::TXT, Act::OnlyTcp(records));
-    let asked = framed(&question("large.ok.example", RecordType::TXT));
+    let questions = framed(&question("large.ok.example", RecordType::TXT));
     let mut deaf = Vec::new();
     for _ in 0..16 {
         let mut stream = connect(&inside, ONE).await;
         let writing = async {
             for _ in 0..60 {
-                stream.write_all(&asked).await?;
+                stream.write_all(&questions).await?;
             }
             io::Result::Ok(())
         };
@@ -82,12 +82,12 @@ async fn who_reads_no_answers_holds_up_no_one_else() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let answer = inside.ask(ONE, "localhost", RecordType::A).await;
     assert_eq!(addresses(&answer), [Ipv4Addr::LOCALHOST]);
-    assert_eq!(inside.told(), None);
+    assert_eq!(inside.next_refusal(), None);
 }
 
 #[tokio::test]
-async fn questions_in_a_row_are_answered_as_they_are_ready() {
-    let inside = Inside::start().await;
+async fn pipelined_questions_are_answered_as_they_are_ready() {
+    let inside = TestDns::start().await;
     inside.upstream.set(
         "slow.ok.example",
         RecordType::A,
@@ -102,7 +102,7 @@ async fn questions_in_a_row_are_answered_as_they_are_ready() {
     refused.metadata.id = 3;
     let all = [framed(&slow), framed(&quick), framed(&refused)].concat();
     let mut stream = connect(&inside, ONE).await;
-    // In pieces, as a network may have it.
+    // Split, as on a network.
     for piece in all.chunks(7) {
         stream.write_all(piece).await.unwrap();
         tokio::task::yield_now().await;
@@ -116,8 +116,8 @@ async fn questions_in_a_row_are_answered_as_they_are_ready() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_done_asking_is_still_answered() {
-    let inside = Inside::start().await;
+async fn a_half_closed_client_gets_its_answers() {
+    let inside = TestDns::start().await;
     inside.upstream.set(
         "slow.ok.example",
         RecordType::A,
@@ -131,29 +131,29 @@ async fn a_client_that_is_done_asking_is_still_answered() {
 }
 
 #[tokio::test]
-async fn strangers_and_breakers_of_rules_are_cut() {
-    let inside = Inside::start().await;
-    let asked = framed(&question("localhost", RecordType::A));
+async fn unknown_sources_and_violations_are_disconnected() {
+    let inside = TestDns::start().await;
+    let questions = framed(&question("localhost", RecordType::A));
     let mut stranger = connect(&inside, STRANGER).await;
-    let _ = stranger.write_all(&asked).await;
+    let _ = stranger.write_all(&questions).await;
     assert!(next(&mut stranger).await.is_err());
     let mut long = connect(&inside, ONE).await;
     long.write_all(&[0xff, 0xff]).await.unwrap();
     assert!(next(&mut long).await.is_err());
     let mut gone = connect(&inside, ONE).await;
-    gone.write_all(&asked).await.unwrap();
+    gone.write_all(&questions).await.unwrap();
     next(&mut gone).await.unwrap();
     inside.parts.registry.remove(ONE);
-    gone.write_all(&asked).await.unwrap();
-    // What was being waited for when it went may be answered by its old policy; nothing after that.
-    gone.write_all(&asked).await.unwrap();
+    gone.write_all(&questions).await.unwrap();
+    // A question in progress at the removal may be answered by the old policy; later ones are not.
+    gone.write_all(&questions).await.unwrap();
     let _ = next(&mut gone).await;
     assert!(next(&mut gone).await.is_err());
 }
 
 #[tokio::test]
 async fn a_quiet_connection_is_closed() {
-    let inside = Inside::start().await;
+    let inside = TestDns::start().await;
     let mut quiet = connect(&inside, ONE).await;
     let mut slow = connect(&inside, ONE).await;
     slow.write_all(&[0, 40, 1]).await.unwrap();
@@ -165,17 +165,17 @@ async fn a_quiet_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn broken_datagrams_are_told_so_or_left_alone() {
-    let inside = Inside::start().await;
+async fn invalid_datagrams_get_an_error_or_no_answer() {
+    let inside = TestDns::start().await;
     let good = question("localhost", RecordType::A).to_vec().unwrap();
     let mut answer = good.clone();
     answer[2] |= 0x80;
     let mut update = good.clone();
     update[2] = 0x28;
-    let told = Message::from_vec(&inside.send(ONE, &update).await.unwrap()).unwrap();
-    assert_eq!(told.response_code, ResponseCode::NotImp);
-    let told = Message::from_vec(&inside.send(ONE, &good[..20]).await.unwrap()).unwrap();
-    assert_eq!((told.id, told.response_code), (4711, ResponseCode::FormErr));
+    let next_refusal = Message::from_vec(&inside.send(ONE, &update).await.unwrap()).unwrap();
+    assert_eq!(next_refusal.response_code, ResponseCode::NotImp);
+    let next_refusal = Message::from_vec(&inside.send(ONE, &good[..20]).await.unwrap()).unwrap();
+    assert_eq!((next_refusal.id, next_refusal.response_code), (4711, ResponseCode::FormErr));
     let mut padded = good.clone();
     padded.resize(5000, 0);
     let (scrap, reply, large) =
@@ -184,8 +184,8 @@ async fn broken_datagrams_are_told_so_or_left_alone() {
 }
 
 #[tokio::test]
-async fn it_stops_when_it_is_told_to() {
-    let inside = Inside::start().await;
+async fn the_server_stops() {
+    let inside = TestDns::start().await;
     inside.upstream.set("slow.ok.example", RecordType::A, Act::Silent);
     let mut idle = connect(&inside, ONE).await;
     let mut busy = connect(&inside, ONE).await;

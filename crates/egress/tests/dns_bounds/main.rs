@@ -1,5 +1,5 @@
-//! The effect of one sandbox on the DNS server and on others. Memory and time are measured, so these tests have a process
-//! of their own and run one after the other.
+//! The effect of one sandbox on the DNS server and on others. Memory and time are measured, so these tests run in
+//! sequence in a separate process.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Mutex;
 
-use crate::inside::{Inside, ONE, TWO, question};
+use crate::inside::{ONE, TWO, TestDns, question};
 use crate::upstream::{Act, a};
 
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -31,8 +31,8 @@ fn resident_kib() -> usize {
     line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Sends questions for names of its own without waiting, and counts what comes back until it is quiet.
-async fn flood(inside: &Inside, count: usize, name: impl Fn(usize) -> String) -> usize {
+/// Sends questions for different names without waiting, and counts the answers until no more arrive.
+async fn flood(inside: &TestDns, count: usize, name: impl Fn(usize) -> String) -> usize {
     let socket = Arc::new(UdpSocket::bind((ONE, 0)).await.unwrap());
     socket.connect(inside.server).await.unwrap();
     let counting = tokio::spawn({
@@ -57,9 +57,9 @@ async fn flood(inside: &Inside, count: usize, name: impl Fn(usize) -> String) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_refused_names_is_bounded_and_hurts_no_other() {
+async fn a_flood_of_refused_names_does_not_affect_others() {
     let _alone = ALONE.lock().await;
-    let mut inside = Inside::start().await;
+    let mut inside = TestDns::start().await;
     inside.strict(TWO, &["ok.example"]);
     inside.upstream.answer("ok.example", &[a("ok.example", [192, 0, 2, 1])]);
     let before = resident_kib();
@@ -75,29 +75,29 @@ async fn a_flood_of_refused_names_is_bounded_and_hurts_no_other() {
     assert!((1000..5000).contains(&answered), "{answered}");
     assert!(grown < 20_000, "{grown}");
     assert!(waited < Duration::from_millis(500), "{waited:?}");
-    assert_eq!(inside.upstream.asked().len(), 1, "nothing of it goes out");
-    let mut told = Vec::new();
-    while let Some((reason, _)) = inside.told() {
-        told.push(reason);
+    assert_eq!(inside.upstream.questions().len(), 1, "nothing of it goes out");
+    let mut next_refusal = Vec::new();
+    while let Some((reason, _)) = inside.next_refusal() {
+        next_refusal.push(reason);
     }
-    assert!(told.len() <= 128 && told.contains(&"not-allowed"), "{}", told.len());
+    assert!(next_refusal.len() <= 128 && next_refusal.contains(&"not-allowed"), "{}", next_refusal.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn questions_without_an_answer_take_a_bounded_number_of_places() {
+async fn unanswered_questions_use_a_limited_number_of_permits() {
     let _alone = ALONE.lock().await;
-    let mut inside = Inside::start().await;
+    let mut inside = TestDns::start().await;
     for number in 0..1000 {
         inside.upstream.set(&format!("s{number}.ok.example"), RecordType::A, Act::Silent);
     }
     let before = resident_kib();
     let answered = flood(&inside, 1000, |n| format!("s{n}.ok.example")).await;
     let grown = resident_kib().saturating_sub(before);
-    println!("1,000 without an answer: {answered} told so, {grown} KiB more");
-    // As many as may be answered at a time; who waited for a place gets it after those.
+    println!("1,000 without an answer: {answered} answered, {grown} KiB more memory");
+    // As many as there are permits; waiting questions get theirs afterwards.
     assert!((1..=256).contains(&answered), "{answered}");
     assert!(grown < 50_000, "{grown}");
-    assert_eq!(inside.told().unwrap().0, "too-many");
+    assert_eq!(inside.next_refusal().unwrap().0, "too-many");
     inside.upstream.answer("a.ok.example", &[a("a.ok.example", [192, 0, 2, 1])]);
     assert_eq!(inside.ask(ONE, "a.ok.example", RecordType::A).await.answers.len(), 1);
 }
@@ -105,10 +105,10 @@ async fn questions_without_an_answer_take_a_bounded_number_of_places() {
 #[tokio::test]
 async fn connections_of_one_sandbox_are_bounded() {
     let _alone = ALONE.lock().await;
-    let mut inside = Inside::start().await;
+    let mut inside = TestDns::start().await;
     inside.strict(TWO, &[]);
-    let asked = question("localhost", RecordType::A).to_vec().unwrap();
-    let framed = [&u16::try_from(asked.len()).unwrap().to_be_bytes(), &asked[..]].concat();
+    let questions = question("localhost", RecordType::A).to_vec().unwrap();
+    let framed = [&u16::try_from(questions.len()).unwrap().to_be_bytes(), &questions[..]].concat();
     let mut open = Vec::new();
     let mut served = 0;
     for _ in 0..40 {
@@ -120,7 +120,7 @@ async fn connections_of_one_sandbox_are_bounded() {
         open.push(stream);
     }
     assert_eq!(served, 16);
-    assert_eq!(inside.told(), Some(("too-many", String::new())));
+    assert_eq!(inside.next_refusal(), Some(("too-many", String::new())));
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((TWO, 0).into()).unwrap();
     let mut other = socket.connect(inside.server).await.unwrap();
@@ -135,8 +135,8 @@ async fn connections_of_one_sandbox_are_bounded() {
     again.read_u16().await.unwrap();
 }
 
-/// Asks over a connection of its own, and keeps it. `None` if it was refused.
-async fn asking(inside: &Inside, from: Ipv4Addr, framed: &[u8]) -> Option<TcpStream> {
+/// Sends a question over a new connection and returns the connection. `None` if it was refused.
+async fn asking(inside: &TestDns, from: Ipv4Addr, framed: &[u8]) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((from, 0).into()).unwrap();
     let mut stream = socket.connect(inside.server).await.unwrap();
@@ -147,11 +147,11 @@ async fn asking(inside: &Inside, from: Ipv4Addr, framed: &[u8]) -> Option<TcpStr
 }
 
 #[tokio::test]
-async fn connections_of_many_sandboxes_leave_places_to_others() {
+async fn connections_of_many_sandboxes_leave_permits_for_others() {
     let _alone = ALONE.lock().await;
-    let inside = Inside::start().await;
-    let asked = question("localhost", RecordType::A).to_vec().unwrap();
-    let framed = [&u16::try_from(asked.len()).unwrap().to_be_bytes(), &asked[..]].concat();
+    let inside = TestDns::start().await;
+    let questions = question("localhost", RecordType::A).to_vec().unwrap();
+    let framed = [&u16::try_from(questions.len()).unwrap().to_be_bytes(), &questions[..]].concat();
     let greedy: Vec<Ipv4Addr> = (1..=40).map(|last| Ipv4Addr::new(127, 0, 1, last)).collect();
     let mut held = Vec::new();
     for guest in &greedy {
@@ -163,7 +163,7 @@ async fn connections_of_many_sandboxes_leave_places_to_others() {
     assert!((256..400).contains(&held.len()), "{}", held.len());
     inside.strict(TWO, &[]);
     let honest = asking(&inside, TWO, &framed).await.expect("a place is left");
-    // Those who have many are asked back what is quiet.
+    // Idle connections of sandboxes with many are closed.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let is_open = |stream: &TcpStream| matches!(stream.try_read(&mut [0; 8]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
     let open = held.iter().filter(|stream| is_open(stream)).count();
@@ -171,9 +171,8 @@ async fn connections_of_many_sandboxes_leave_places_to_others() {
     assert!(is_open(&honest), "one that has few stays");
 }
 
-/// What this process has computed, in the kernel's ticks. Unlike the time that passed, it does not depend on what else the machine
-/// does.
-fn computed() -> Duration {
+/// The CPU time of this process. Unlike elapsed time, it does not depend on the load of the machine.
+fn cpu_time() -> Duration {
     const TICKS_A_SECOND: u64 = 100;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     // Behind the name, which is in brackets: the state is the first, time in user space and in the kernel the 12th and 13th.
@@ -183,17 +182,17 @@ fn computed() -> Duration {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_kept_is_quick() {
+async fn a_cached_answer_uses_little_cpu_time() {
     const TIMES: u32 = 1500;
     let _alone = ALONE.lock().await;
-    let inside = Inside::start().await;
+    let inside = TestDns::start().await;
     inside.upstream.answer("a.ok.example", &[a("a.ok.example", [192, 0, 2, 1])]);
     let socket = UdpSocket::bind((ONE, 0)).await.unwrap();
     socket.connect(inside.server).await.unwrap();
     let bytes = question("a.ok.example", RecordType::A).to_vec().unwrap();
     let mut buffer = [0; 1232];
     let mut took = Vec::new();
-    let before = computed();
+    let before = cpu_time();
     for _ in 0..TIMES {
         let start = Instant::now();
         socket.send(&bytes).await.unwrap();
@@ -201,7 +200,7 @@ async fn an_answer_that_is_kept_is_quick() {
         took.push(start.elapsed());
         assert_eq!(Message::from_vec(&buffer[..length]).unwrap().answers.len(), 1);
     }
-    let each = (computed() - before) / TIMES;
+    let each = (cpu_time() - before) / TIMES;
     took.sort_unstable();
     println!("kept answers: {each:?} computed each, with the client; median {:?}", took[took.len() / 2]);
     assert!(each < Duration::from_micros(100), "{each:?}");

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Longer than any step on a slow machine.
+/// Timeout of a step, for slow machines.
 pub const LONG: Duration = Duration::from_secs(20);
 
 /// The last byte of the next loopback address.
@@ -125,7 +125,7 @@ impl Fixture {
         self.zone.names.lock().unwrap().insert(name.to_owned(), Err(failure));
     }
 
-    /// As if the DNS server had answered the name to the sandbox.
+    /// Records a DNS answer to the sandbox.
     pub fn learn(&self, name: &str, address: Ipv4Addr) {
         self.guest.learn(name, &[address], Duration::from_secs(60), std::time::Instant::now());
     }
@@ -156,8 +156,8 @@ impl Fixture {
     }
 
     pub fn no_refusal(&mut self) {
-        let told = self.refused.try_recv();
-        assert!(told.is_err(), "{told:?}");
+        let refusal = self.refused.try_recv();
+        assert!(refusal.is_err(), "{refusal:?}");
     }
 }
 
@@ -183,7 +183,7 @@ pub async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// A server at an address of its own that treats every connection alike.
+/// A server at its own address.
 pub async fn server<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddrV4
 where
     F: Future<Output = ()> + Send + 'static,

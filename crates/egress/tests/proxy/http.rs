@@ -1,4 +1,4 @@
-//! Plain HTTP/1: every request is decided.
+//! Plain HTTP/1: each request is decided.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn expect_head(stream: &mut TcpStream) -> String {
     timeout(LONG, head(stream)).await.expect("no head comes").expect("it broke off amid a head")
 }
 
-/// Answers each request with a fixed answer; what it was asked can be seen.
+/// A server with a fixed response, and the received requests.
 async fn answering(answer: &'static [u8]) -> (SocketAddrV4, mpsc::UnboundedReceiver<String>) {
     let (out, seen) = mpsc::unbounded_channel();
     let address = server(move |mut stream| {
@@ -78,7 +78,7 @@ async fn requests_for_an_allowed_name_pass_unchanged_on_one_connection() {
 }
 
 #[tokio::test]
-async fn whoever_names_nobody_or_several_is_reset() {
+async fn requests_without_a_unique_host_are_reset() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let (address, mut seen) = answering(OK).await;
     fixture.name("good.test", &[*address.ip()]);
@@ -112,7 +112,7 @@ async fn whoever_names_nobody_or_several_is_reset() {
             None,
         ),
     ] {
-        // Each in a fixture of its own, since the same refusal is told once.
+        // Each in a separate fixture, because the same refusal is reported only once.
         let mut other = Fixture::new(&["good.test"]).await;
         other.name("good.test", &[*address.ip()]);
         let mut client = other.dial(address).await;
@@ -146,7 +146,7 @@ async fn a_later_request_for_another_name_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_request_inside_of_a_body_stays_one() {
+async fn a_request_inside_a_body_is_not_a_request() {
     // Two framings in one head: what the server gets has one, and holds the smuggled request as a body.
     let fixture = Fixture::new(&["good.test"]).await;
     let (address, mut seen) = answering(OK).await;
@@ -159,7 +159,7 @@ async fn a_request_inside_of_a_body_stays_one() {
     client.write_all(request.as_bytes()).await.unwrap();
     let first = seen.recv().await.unwrap().to_ascii_lowercase();
     assert!(first.contains("transfer-encoding") && !first.contains("content-length"), "{first}");
-    // Whoever sends such a thing is answered once, and then no more.
+    // Such a client gets one response, and the connection is closed.
     let answer = String::from_utf8(read_to_end(&mut client).await).unwrap();
     assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 1, "{answer}");
     while let Ok(head) = seen.try_recv() {
@@ -168,7 +168,7 @@ async fn a_request_inside_of_a_body_stays_one() {
 }
 
 #[tokio::test]
-async fn bodies_stream_both_ways_and_wait_for_whoever_is_slow() {
+async fn bodies_are_streamed_with_back_pressure() {
     let fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let head = head(&mut stream).await.unwrap();
@@ -207,7 +207,7 @@ async fn bodies_stream_both_ways_and_wait_for_whoever_is_slow() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_to_be_asked_for_is_asked_for_by_the_server() {
+async fn expect_100_continue_is_answered_by_the_server() {
     let fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let head = head(&mut stream).await.unwrap();
@@ -241,7 +241,7 @@ async fn a_body_that_is_to_be_asked_for_is_asked_for_by_the_server() {
 }
 
 #[tokio::test]
-async fn old_clients_head_requests_and_silent_ends_work() {
+async fn http_1_0_head_requests_and_half_closes_work() {
     let fixture = Fixture::new(&["good.test"]).await;
     // Ends its answer by ending the connection.
     let address = server(|mut stream| async move {
@@ -275,7 +275,7 @@ async fn old_clients_head_requests_and_silent_ends_work() {
 }
 
 #[tokio::test]
-async fn a_server_that_breaks_off_is_felt_as_that() {
+async fn a_truncated_response_is_truncated_for_the_client() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         head(&mut stream).await.unwrap();
@@ -293,7 +293,7 @@ async fn a_server_that_breaks_off_is_felt_as_that() {
 }
 
 #[tokio::test]
-async fn answers_in_forms_that_clients_understand_pass() {
+async fn unusual_valid_responses_pass() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let many: String = (0..200).map(|number| format!("X-{number}: {number}\r\n")).collect();
     for (headers, expected) in [
@@ -322,7 +322,7 @@ async fn answers_in_forms_that_clients_understand_pass() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_told() {
+async fn an_invalid_response_is_reported() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let (address, _seen) = answering(b"HTTP/1.1 200 OK\r\nno header at all\r\n\r\n").await;
     fixture.name("good.test", &[*address.ip()]);
@@ -333,7 +333,7 @@ async fn an_answer_that_is_none_is_told() {
 }
 
 #[tokio::test]
-async fn what_both_sides_agree_to_speak_instead_is_carried() {
+async fn upgraded_protocols_are_forwarded() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let head = head(&mut stream).await.unwrap();
@@ -343,7 +343,7 @@ async fn what_both_sides_agree_to_speak_instead_is_carried() {
             let _ = stream.read_u8().await;
             return;
         }
-        // The first of the other protocol comes right behind the head.
+        // The first bytes of the other protocol follow the head directly.
         stream
             .write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x02hi")
             .await
@@ -370,7 +370,7 @@ async fn what_both_sides_agree_to_speak_instead_is_carried() {
     client.shutdown().await.unwrap();
     assert_eq!(read_to_end(&mut client).await, b"");
 
-    // What would bring names of its own along is not agreed to.
+    // Upgrades to protocols that name hosts are not forwarded.
     let mut client = fixture.dial(address).await;
     client
         .write_all(b"GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")
@@ -381,7 +381,7 @@ async fn what_both_sides_agree_to_speak_instead_is_carried() {
 }
 
 #[tokio::test]
-async fn a_new_policy_cuts_http_too() {
+async fn a_new_policy_cuts_http_connections() {
     let fixture = Fixture::new(&["good.test"]).await;
     let (address, _seen) = answering(OK).await;
     fixture.name("good.test", &[*address.ip()]);
@@ -394,7 +394,7 @@ async fn a_new_policy_cuts_http_too() {
 }
 
 #[tokio::test]
-async fn heads_that_never_end_are_ended() {
+async fn endless_heads_are_reset() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let (address, _seen) = answering(OK).await;
     fixture.name("good.test", &[*address.ip()]);

@@ -1,4 +1,4 @@
-//! HTTP/2 without TLS: every stream is decided.
+//! HTTP/2 without TLS: each stream is decided.
 
 use std::convert::Infallible;
 use std::net::SocketAddrV4;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::fixture::{Fixture, LONG, server};
 
-/// Answers with who was asked for and what was sent.
+/// Responds with the requested host and the body.
 async fn h2_server() -> SocketAddrV4 {
     server(|stream| async move {
         let service = service_fn(|request: Request<Incoming>| async move {
@@ -66,7 +66,7 @@ async fn streams_for_an_allowed_name_share_a_connection() {
 }
 
 #[tokio::test]
-async fn a_stream_for_another_name_ends_them_all() {
+async fn a_stream_for_another_name_resets_the_connection() {
     let mut fixture = Fixture::new(&["good.test", "also.test"]).await;
     let address = h2_server().await;
     for name in ["good.test", "also.test", "evil.test"] {
@@ -80,7 +80,7 @@ async fn a_stream_for_another_name_ends_them_all() {
     assert!(timeout(LONG, sender.send_request(request("http://also.test/"))).await.unwrap().is_err());
     assert_eq!(fixture.refusal().await, (Reason::NameChanged, Some("also.test".into())));
     assert!(timeout(LONG, sender.send_request(request("http://good.test/"))).await.unwrap().is_err());
-    // Said twice, and not the same.
+    // Two different hosts.
     let mut sender = connect(&fixture, address).await;
     let mut torn = request("http://good.test/");
     torn.headers_mut().insert("host", "evil.test".parse().unwrap());
@@ -89,7 +89,7 @@ async fn a_stream_for_another_name_ends_them_all() {
 }
 
 #[tokio::test]
-async fn a_server_of_nothing_but_http_1_is_told() {
+async fn a_server_without_http_2_is_reported() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let mut buffer = [0; 4096];
@@ -105,7 +105,7 @@ async fn a_server_of_nothing_but_http_1_is_told() {
 }
 
 #[tokio::test]
-async fn heads_of_answers_may_be_as_long_as_those_of_requests() {
+async fn heads_of_responses_have_the_limit_of_requests() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server(|stream| async move {
         let service = service_fn(|_: Request<Incoming>| async move {
@@ -132,9 +132,9 @@ async fn heads_of_answers_may_be_as_long_as_those_of_requests() {
     fixture.no_refusal();
 }
 
-/// Each of them can be made to hold much more than one of HTTP/1.
+/// An HTTP/2 connection can hold much more memory than one of HTTP/1.
 #[tokio::test]
-async fn connections_and_their_streams_are_few() {
+async fn connections_and_streams_are_limited() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let held = Arc::new(AtomicUsize::new(0));
     let address = server({
@@ -142,7 +142,7 @@ async fn connections_and_their_streams_are_few() {
         move |stream| {
             let held = Arc::clone(&held);
             async move {
-                // Answers all but the first of them never.
+                // Responds only to the first.
                 let service = service_fn(move |request: Request<Incoming>| {
                     let held = Arc::clone(&held);
                     async move {
@@ -178,7 +178,7 @@ async fn connections_and_their_streams_are_few() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(held.load(Ordering::SeqCst), 64);
     asking.iter().for_each(tokio::task::JoinHandle::abort);
-    // A place is free as soon as one has gone.
+    // A permit is free as soon as a connection has ended.
     open.truncate(1);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut again = connect(&fixture, address).await;

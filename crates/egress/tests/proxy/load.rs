@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many concurrent connections.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::fixture::{Fixture, echo_server, reset, server_address, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_say_nothing_are_bounded_and_leave_room_for_others() {
+async fn silent_connections_are_limited_and_do_not_affect_others() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let silent = SocketAddrV4::new(server_address(), 443);
     let mut waiting = Vec::new();
@@ -22,7 +22,7 @@ async fn those_that_say_nothing_are_bounded_and_leave_room_for_others() {
         reset(&mut refused).await;
     }
     assert_eq!(fixture.refusal().await, (Reason::TooMany, None));
-    // A place is free as soon as one has gone.
+    // A permit is free as soon as a connection has ended.
     drop(waiting);
     sleep(Duration::from_millis(200)).await;
     let echo = echo_server().await;
@@ -32,8 +32,7 @@ async fn those_that_say_nothing_are_bounded_and_leave_room_for_others() {
     take(&mut client, 1).await;
 }
 
-/// As many connections as the promise is about, or as this process may have beside its other tests: each takes four descriptors
-/// here.
+/// The required number of connections, or as many as the file limit permits: each takes four descriptors here.
 pub fn many() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -48,7 +47,7 @@ pub fn resident_bytes() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_connections_hold_next_to_nothing() {
+async fn idle_connections_use_little_memory() {
     let count = many();
     let fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;

@@ -24,7 +24,7 @@ async fn banner_server() -> SocketAddrV4 {
 }
 
 #[tokio::test]
-async fn a_protocol_of_its_own_goes_to_a_learnt_address_and_to_no_other() {
+async fn other_protocols_reach_only_learnt_addresses() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let (known, unknown) = (echo_server().await, echo_server().await);
     fixture.learn("good.test", *known.ip());
@@ -42,7 +42,7 @@ async fn a_protocol_of_its_own_goes_to_a_learnt_address_and_to_no_other() {
 }
 
 #[tokio::test]
-async fn servers_and_clients_that_speak_first_are_both_heard() {
+async fn either_side_may_speak_first() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let ssh = banner_server().await;
     fixture.learn("good.test", *ssh.ip());
@@ -57,7 +57,7 @@ async fn servers_and_clients_that_speak_first_are_both_heard() {
     let mut client = fixture.dial(ssh).await;
     client.write_all(b"SSH-2.0-Client\r\n").await.unwrap();
     assert_eq!(take(&mut client, 32).await, b"SSH-2.0-Server\r\nSSH-2.0-Client\r\n");
-    // One never says a word, and ends its side.
+    // A client that sends nothing, and closes its side.
     let mut client = fixture.dial(ssh).await;
     assert_eq!(take(&mut client, 16).await, b"SSH-2.0-Server\r\n");
     client.shutdown().await.unwrap();
@@ -66,7 +66,7 @@ async fn servers_and_clients_that_speak_first_are_both_heard() {
 }
 
 #[tokio::test]
-async fn who_waits_first_gets_no_other_name_through() {
+async fn a_delayed_request_for_another_name_is_reset() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let server = banner_server().await;
     fixture.learn("good.test", *server.ip());
@@ -86,7 +86,7 @@ async fn who_waits_first_gets_no_other_name_through() {
     assert_eq!(reset(&mut client).await, b"");
     assert_eq!(fixture.refusal().await, (Reason::NotAllowed, Some("evil.test".into())));
 
-    // An allowed one that waits goes on.
+    // A delayed request for an allowed name passes.
     let hello = crate::tls::hello("good.test");
     let mut client = fixture.dial(server).await;
     take(&mut client, 16).await;
@@ -95,7 +95,7 @@ async fn who_waits_first_gets_no_other_name_through() {
 }
 
 #[tokio::test]
-async fn web_ports_carry_nothing_else() {
+async fn web_ports_pass_only_tls_and_http() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let address = server_address();
     fixture.learn("good.test", address);
@@ -117,7 +117,7 @@ async fn web_ports_carry_nothing_else() {
 
 /// Servers drop a warning before a hello (OpenSSL, Go), and some read records whose version is none (Go).
 #[tokio::test]
-async fn a_hello_in_disguise_is_none_of_another_protocol() {
+async fn a_disguised_hello_is_not_another_protocol() {
     let hello = crate::tls::hello("evil.test");
     let warned = [&b"\x15\x03\x01\x00\x02\x01\x5a"[..], &hello].concat();
     let warned_oddly = [&b"\x15\x02\x01\x00\x02\x01\x5a"[..], &hello].concat();
@@ -139,7 +139,7 @@ async fn a_hello_in_disguise_is_none_of_another_protocol() {
     }
 }
 
-/// Each is a request to one lenient server or another, and led on in pieces that say nothing by themselves.
+/// Each is a request to some lenient server, sent in pieces that do not identify it.
 #[tokio::test]
 async fn a_request_that_only_lenient_servers_read_is_reset_before_its_end() {
     let long = [&[b'A'; 65][..], b" / HTTP/1.1\r\nHost: evil.test\r\n\r\n"].concat();
@@ -155,7 +155,7 @@ async fn a_request_that_only_lenient_servers_read_is_reset_before_its_end() {
     ] {
         for step in [1, 7, request.len()] {
             let mut fixture = Fixture::new(&["good.test"]).await;
-            // As a server of HTTP, it says nothing before it has a line.
+            // Like an HTTP server, it sends nothing before it has received a line.
             let (line, mut lines) = tokio::sync::mpsc::unbounded_channel();
             let address = server(move |mut stream| {
                 let line = line.clone();
@@ -186,9 +186,10 @@ async fn a_request_that_only_lenient_servers_read_is_reset_before_its_end() {
     }
 }
 
-/// Requests to stock servers (nginx, Node, Python, uWSGI), for a host that is not allowed. Told to one who is waited for as well.
+/// Requests to stock servers (nginx, Node, Python, uWSGI), for a host that is not allowed. Also after the client has
+/// waited.
 #[tokio::test]
-async fn no_host_is_named_by_what_is_hardly_a_request() {
+async fn malformed_requests_reach_no_server() {
     for line in [
         "GET ws://evil.test/secret\r\n",
         "GET ws://evil.test/secret\n",
@@ -232,7 +233,7 @@ async fn no_host_is_named_by_what_is_hardly_a_request() {
 
 /// Commands of Redis and memcached look like requests without a version, and are answered by their line.
 #[tokio::test]
-async fn a_command_that_could_be_a_request_is_answered_and_passes() {
+async fn commands_that_resemble_requests_pass() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
     fixture.learn("good.test", *echo.ip());
@@ -248,9 +249,9 @@ async fn a_command_that_could_be_a_request_is_answered_and_passes() {
     fixture.no_refusal();
 }
 
-/// What is watched is not held back, and not watched for longer than it has to be.
+/// Examined data is forwarded at once, and only examined as long as necessary.
 #[tokio::test]
-async fn protocols_without_lines_are_led_on_at_once_and_may_speak_of_http_later() {
+async fn protocols_without_lines_are_forwarded_at_once() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
     fixture.learn("good.test", *echo.ip());
@@ -263,7 +264,7 @@ async fn protocols_without_lines_are_led_on_at_once_and_may_speak_of_http_later(
         let mut client = fixture.dial(echo).await;
         client.write_all(begin).await.unwrap();
         assert_eq!(take(&mut client, begin.len()).await, begin);
-        // It was answered: what it says now is no request.
+        // The server has answered, so later data is not a request.
         client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
         assert_eq!(take(&mut client, 16).await, b"GET / HTTP/1.1\r\n");
         client.shutdown().await.unwrap();
@@ -274,7 +275,7 @@ async fn protocols_without_lines_are_led_on_at_once_and_may_speak_of_http_later(
 
 /// What begins with its length as a little-endian number may begin as TLS does.
 #[tokio::test]
-async fn logins_that_look_like_tls_for_a_few_bytes_pass() {
+async fn logins_that_resemble_tls_pass() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
     fixture.learn("good.test", *echo.ip());
@@ -287,7 +288,7 @@ async fn logins_that_look_like_tls_for_a_few_bytes_pass() {
 }
 
 #[tokio::test]
-async fn closed_addresses_stay_closed_whatever_is_said() {
+async fn closed_addresses_stay_closed_for_all_protocols() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let closed = Ipv4Addr::new(127, 66, 200, 200);
     fixture.learn("good.test", closed);
@@ -297,7 +298,7 @@ async fn closed_addresses_stay_closed_whatever_is_said() {
         reset(&mut client).await;
     }
     assert_eq!(fixture.refusal().await.0, Reason::ClosedAddress);
-    // Nor by the answer of a resolver that should know better.
+    // Also after an answer of a faulty resolver.
     let public = server_address();
     fixture.broken_name("good.test", Failure::Closed(closed, rules::Closed::Loopback));
     let mut client = fixture.dial(SocketAddrV4::new(public, 4433)).await;
@@ -313,7 +314,7 @@ async fn closed_addresses_stay_closed_whatever_is_said() {
 }
 
 #[tokio::test]
-async fn nobody_gets_nothing() {
+async fn unknown_sources_are_reset() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
     fixture.name("good.test", &[*echo.ip()]);
@@ -324,7 +325,7 @@ async fn nobody_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_without_a_word_is_no_event() {
+async fn a_client_that_closes_without_data_is_not_reported() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let mut client = fixture.dial(SocketAddrV4::new(server_address(), 443)).await;
     client.shutdown().await.unwrap();
@@ -333,7 +334,7 @@ async fn a_client_that_leaves_without_a_word_is_no_event() {
 }
 
 #[tokio::test]
-async fn half_a_connection_goes_on_when_the_other_half_has_ended() {
+async fn a_half_closed_connection_continues() {
     let fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
         let mut all = Vec::new();
@@ -351,26 +352,26 @@ async fn half_a_connection_goes_on_when_the_other_half_has_ended() {
 }
 
 #[tokio::test]
-async fn a_reset_is_passed_on_as_one_and_either_way() {
+async fn resets_are_forwarded_in_both_directions() {
     let fixture = Fixture::new(&["good.test"]).await;
     let address = server(|mut stream| async move {
-        let mut said = [0; 5];
-        stream.read_exact(&mut said).await.unwrap();
-        if &said == b"\x00you\n" {
+        let mut request = [0; 5];
+        stream.read_exact(&mut request).await.unwrap();
+        if &request == b"\x00you\n" {
             stream.write_all(b"bye").await.unwrap();
             sleep(Duration::from_millis(50)).await;
             stream.set_zero_linger().unwrap();
             return;
         }
-        // The client is about to break off.
-        let error = stream.read(&mut said).await.unwrap_err();
+        // The client resets the connection.
+        let error = stream.read(&mut request).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-        tokio::net::TcpStream::connect(TELL.get().unwrap()).await.unwrap();
+        tokio::net::TcpStream::connect(RESET_REPORT.get().unwrap()).await.unwrap();
     })
     .await;
-    static TELL: std::sync::OnceLock<std::net::SocketAddr> = std::sync::OnceLock::new();
-    let told = tokio::net::TcpListener::bind((server_address(), 0)).await.unwrap();
-    TELL.set(told.local_addr().unwrap()).unwrap();
+    static RESET_REPORT: std::sync::OnceLock<std::net::SocketAddr> = std::sync::OnceLock::new();
+    let reset_listener = tokio::net::TcpListener::bind((server_address(), 0)).await.unwrap();
+    RESET_REPORT.set(reset_listener.local_addr().unwrap()).unwrap();
     fixture.learn("good.test", *address.ip());
     let mut client = fixture.dial(address).await;
     client.write_all(b"\x00you\n").await.unwrap();
@@ -380,11 +381,11 @@ async fn a_reset_is_passed_on_as_one_and_either_way() {
     sleep(Duration::from_millis(100)).await;
     client.set_zero_linger().unwrap();
     drop(client);
-    timeout(LONG, told.accept()).await.expect("the server was not reset").unwrap();
+    timeout(LONG, reset_listener.accept()).await.expect("the server was not reset").unwrap();
 }
 
 #[tokio::test]
-async fn a_new_policy_cuts_what_it_forbids_at_once_and_nothing_else() {
+async fn a_new_policy_cuts_only_forbidden_connections() {
     let fixture = Fixture::new(&["good.test", "also.test"]).await;
     let (good, also) = (echo_server().await, echo_server().await);
     fixture.learn("good.test", *good.ip());
@@ -416,7 +417,7 @@ async fn a_new_policy_cuts_what_it_forbids_at_once_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn when_the_proxy_stops_all_is_reset() {
+async fn a_stop_resets_all_connections() {
     let fixture = Fixture::new(&["good.test"]).await;
     let echo = echo_server().await;
     fixture.learn("good.test", *echo.ip());

@@ -67,7 +67,7 @@ pub async fn handshake(
     tls.connector.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await
 }
 
-/// What a client begins with.
+/// A client's first bytes.
 pub fn hello(name: &str) -> Vec<u8> {
     let config = tls().connector.config().clone();
     let mut client = ClientConnection::new(config, ServerName::try_from(name.to_owned()).unwrap()).unwrap();
@@ -77,7 +77,7 @@ pub fn hello(name: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_allowed_name_is_led_to_its_address_unopened() {
+async fn an_allowed_name_is_forwarded_without_decryption() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let tls = tls();
     let address = tls_echo(&tls).await;
@@ -102,7 +102,7 @@ async fn an_allowed_name_is_led_to_its_address_unopened() {
 }
 
 #[tokio::test]
-async fn other_names_are_reset_and_told() {
+async fn other_names_are_reset_and_reported() {
     let mut fixture = Fixture::new(&["good.test", "*.below.test"]).await;
     let tls = tls();
     let address = tls_echo(&tls).await;
@@ -119,7 +119,7 @@ async fn other_names_are_reset_and_told() {
 }
 
 #[tokio::test]
-async fn an_allowed_name_opens_no_address_of_others() {
+async fn an_allowed_name_does_not_open_other_addresses() {
     let mut fixture = Fixture::new(&["good.test", "also.test"]).await;
     let (tls, good, also) = (tls(), echo_server().await, echo_server().await);
     let evil = tls_echo(&tls).await;
@@ -135,7 +135,7 @@ async fn an_allowed_name_opens_no_address_of_others() {
 }
 
 #[tokio::test]
-async fn without_a_name_nothing_passes() {
+async fn a_hello_without_a_name_is_refused() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let address = echo_server().await;
     fixture.learn("good.test", *address.ip());
@@ -191,12 +191,12 @@ async fn a_slow_hello_passes_and_one_that_is_too_slow_does_not() {
 }
 
 #[tokio::test]
-async fn an_answer_that_has_changed_leads_to_the_new_address() {
+async fn a_changed_answer_leads_to_the_new_address() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let tls = tls();
     let new = tls_echo(&tls).await;
     let old = server_address();
-    // Told long ago; it counts no more, and the client goes by it all the same.
+    // The answer has expired, but the client still uses it.
     let past = Instant::now() - Duration::from_secs(1000);
     fixture.guest.learn("good.test", &[old], Duration::from_secs(60), past);
     fixture.name("good.test", &[*new.ip()]);
@@ -209,7 +209,7 @@ async fn an_answer_that_has_changed_leads_to_the_new_address() {
     fixture.no_refusal();
 }
 
-/// Settings of a server that can use no key of a client's first hello, and asks for another.
+/// Settings of a server that accepts no key of the first hello, and sends a HelloRetryRequest.
 fn asking_again() -> Tls {
     let names = ["good.test"].map(String::from);
     let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -251,12 +251,12 @@ async fn a_handshake_of_two_hellos_passes() {
     fixture.no_refusal();
 }
 
-/// OpenSSL goes by the name in the second.
+/// OpenSSL uses the name in the second hello.
 #[tokio::test]
-async fn a_second_hello_for_another_name_reaches_nobody() {
+async fn a_second_hello_for_another_name_is_reset() {
     let hellos = ["good.test", "evil.test", "192.0.2.1"].map(hello);
     let [good, evil, unnamed] = &hellos;
-    // What a server asks for is known beforehand, so the second may well come before it asked.
+    // The second hello may arrive before the HelloRetryRequest.
     for waits in [true, false] {
         for (second, name) in [(evil, Some("evil.test".to_owned())), (unnamed, None), (good, None)] {
             let mut fixture = Fixture::new(&["good.test"]).await;
@@ -267,7 +267,7 @@ async fn a_second_hello_for_another_name_reaches_nobody() {
                 async move {
                     let mut first = vec![0; first_bytes];
                     stream.read_exact(&mut first).await.unwrap();
-                    // Its question may come in pieces.
+                    // The HelloRetryRequest may be split.
                     let question = asks_again();
                     stream.write_all(&question[..50]).await.unwrap();
                     sleep(Duration::from_millis(20)).await;
@@ -311,7 +311,7 @@ fn asks_again() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn the_faults_of_others_are_not_told_as_refusals() {
+async fn upstream_failures_are_not_reported_as_refusals() {
     let mut fixture = Fixture::new(&["good.test", "lost.test"]).await;
     // Nobody listens there.
     let address = SocketAddrV4::new(server_address(), 4433);

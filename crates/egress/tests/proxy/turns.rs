@@ -13,10 +13,10 @@ use crate::load::{many, resident_bytes};
 
 const ASK: &[u8] = b"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-/// Longer than it takes until a connection rests.
+/// Longer than it takes until a connection is idle.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// Answers every request, then does what is said with the connection.
+/// Responds to each request, then passes the connection to a closure.
 async fn answering<F>(
     rounds: usize,
     then: impl Fn(TcpStream) -> F + Copy + Send + Sync + 'static,
@@ -46,7 +46,7 @@ async fn ask(client: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn requests_that_come_late_in_pieces_or_together_are_answered_on_the_same_connection() {
+async fn late_split_and_pipelined_requests_share_the_connection() {
     let mut fixture = Fixture::new(&["good.test"]).await;
     let address = answering(usize::MAX, |_| async {}).await;
     fixture.name("good.test", &[*address.ip()]);
@@ -59,7 +59,7 @@ async fn requests_that_come_late_in_pieces_or_together_are_answered_on_the_same_
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(take(&mut client, OK.len()).await, OK);
-    // The second is half here when the first is answered.
+    // The second request is incomplete when the first is answered.
     let (half, rest) = ASK.split_at(20);
     client.write_all(&[ASK, half].concat()).await.unwrap();
     assert_eq!(take(&mut client, OK.len()).await, OK);
@@ -73,7 +73,7 @@ async fn requests_that_come_late_in_pieces_or_together_are_answered_on_the_same_
 }
 
 #[tokio::test]
-async fn what_comes_after_a_rest_is_judged_as_what_came_first() {
+async fn requests_after_an_idle_phase_are_decided_again() {
     for (late, reason, name) in [
         ("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", Reason::NameChanged, Some("evil.test".to_owned())),
         ("GET / HTTP/1.1\r\nHost: good.test\r\nHost: evil.test\r\n\r\n", Reason::Malformed, None),
@@ -92,7 +92,7 @@ async fn what_comes_after_a_rest_is_judged_as_what_came_first() {
 }
 
 #[tokio::test]
-async fn a_resting_connection_is_cut_and_ended_like_any_other() {
+async fn an_idle_connection_is_cut_and_closed_like_others() {
     let fixture = Fixture::new(&["good.test"]).await;
     let address = answering(usize::MAX, |_| async {}).await;
     fixture.name("good.test", &[*address.ip()]);
@@ -114,7 +114,7 @@ async fn a_resting_connection_is_cut_and_ended_like_any_other() {
     ask(&mut client).await;
     assert_eq!(read_to_end(&mut client).await, b"");
 
-    // One that says what nobody asked for: that is not led to the client as an answer to its next request.
+    // A server that sends unrequested data, which must not become the response to the next request.
     let fixture = Fixture::new(&["good.test"]).await;
     let address = answering(1, |mut stream| async move {
         sleep(A_WHILE).await;
@@ -128,27 +128,27 @@ async fn a_resting_connection_is_cut_and_ended_like_any_other() {
     assert_eq!(read_to_end(&mut client).await, b"");
 }
 
-/// Says that a process holds nothing but the one test.
+/// Set in the process that runs only this test.
 const ALONE: &str = "PROXY_TEST_ALONE";
 
-/// In a process of its own: memory that other tests have given back would be used again here, and hide what is held.
+/// In a separate process: memory that other tests have freed would be reused here, and hide the growth.
 #[test]
-fn resting_connections_hold_next_to_nothing() {
+fn idle_http_connections_use_little_memory() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     if std::env::var_os(ALONE).is_some() {
-        return runtime.block_on(hold_resting_connections());
+        return runtime.block_on(hold_idle_connections());
     }
     let alone = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "turns::resting_connections_hold_next_to_nothing"])
+        .args(["--exact", "--nocapture", "turns::idle_http_connections_use_little_memory"])
         .env(ALONE, "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&alone.stdout);
-    assert!(alone.status.success() && said.contains("1 passed"), "{said}");
+    let output = String::from_utf8_lossy(&alone.stdout);
+    assert!(alone.status.success() && output.contains("1 passed"), "{output}");
 }
 
-async fn hold_resting_connections() {
-    // A sandbox may have few more that are read as HTTP.
+async fn hold_idle_connections() {
+    // A sandbox may have few active HTTP connections in addition.
     const COUNT: usize = 1000;
     assert!(many() >= COUNT, "too few descriptors");
     let fixture = Fixture::new(&["good.test"]).await;

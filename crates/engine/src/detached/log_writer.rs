@@ -7,8 +7,9 @@
 //!      +-------------(link lost)-----------+
 //! ```
 //!
-//! It alone writes the log. Output is written, then acknowledged to the agent, then shown to readers. A failed write is repeated,
-//! and the command waits meanwhile. After a crash of the daemon the log says where the next log writer continues.
+//! It alone writes the log. Output is written, then acknowledged to the agent, then published to readers. A failed
+//! write is repeated, and the command waits meanwhile. After a crash of the daemon the log says where the next log
+//! writer continues.
 
 use std::io;
 use std::pin::pin;
@@ -41,7 +42,7 @@ const WRITE_RETRY: Duration = Duration::from_secs(1);
 /// The delay before a failed reattach is repeated.
 const REATTACH_RETRY: Duration = Duration::from_secs(1);
 const PROCESSES_GONE: &str = "its processes ended with those of its sandbox; the outcome is unknown";
-const FORGOTTEN: &str = "its sandbox no longer knows it; the outcome is unknown";
+const UNKNOWN_TO_AGENT: &str = "its sandbox no longer knows it; the outcome is unknown";
 
 pub struct LogWriter {
     executions: Arc<SandboxExecutions>,
@@ -184,7 +185,7 @@ impl LogWriter {
             Ok(None) => Some(Reattached::Lost(PROCESSES_GONE)),
             Err(LinkError::Refused { .. } | LinkError::TooOld) => {
                 agent.abandon(op);
-                Some(Reattached::Lost(FORGOTTEN))
+                Some(Reattached::Lost(UNKNOWN_TO_AGENT))
             }
             Err(error) => {
                 tracing::warn!(id = %self.execution.record.id, %error, "could not reattach to an execution; retrying");
@@ -215,7 +216,7 @@ impl LogWriter {
         if stdin.as_ref().is_none_or(|stdin| stdin.is_sent(stdin_received)) {
             *stdin = None;
             if self.is_stdin_closed() {
-                // The daemon that recorded the close may have crashed before it told the agent.
+                // The daemon that recorded the close may have crashed before it sent the close to the agent.
                 let _ = input.close();
             } else if had_stdin {
                 self.initial_stdin_sent(&input).await?;
@@ -230,7 +231,7 @@ impl LogWriter {
                 event = command.next() => match self.write_event(event, &mut command, deadline.as_ref()).await? {
                     Step::Continue => {}
                     Step::Ended => {
-                        command.forget();
+                        command.release();
                         return Ok(true);
                     }
                     Step::LinkLost => return Ok(false),
@@ -346,7 +347,7 @@ impl LogWriter {
                 let written = append(&mut log, &entries, at_ms);
                 (log, entries, written)
             });
-            // If the thread panicked, the log is gone. The next daemon opens it again.
+            // If the thread panicked, the open log is lost. The next daemon opens it again.
             let Ok((log, unwritten, written)) = writing.await else { return Err(Stopped) };
             let progress = written.is_ok().then(|| Progress::of(&log));
             self.log = Some(log);

@@ -1,6 +1,6 @@
 //! Reads the output of an execution from any position, during the execution and after it.
 //!
-//! A reader has at most one piece of the log in memory and reads the next one when that is consumed: a slow reader costs no memory and
+//! A reader has at most one piece of the log in memory and reads the next one when that is consumed: a slow reader
 //! does not slow the command.
 
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ pub struct OutputReader {
     stopping: CancellationToken,
     cursor: CursorState,
     ready: VecDeque<LogPiece>,
-    is_over: bool,
+    is_finished: bool,
 }
 
 /// The cursor, or the thread that reads with it.
@@ -67,7 +67,7 @@ impl OutputReader {
             stderr: from.stderr.min(printed.stderr),
         };
         let cursor = CursorState::Idle(Cursor::new(execution.dir.clone(), from));
-        Self { execution, progress, stopping, cursor, ready: VecDeque::new(), is_over: false }
+        Self { execution, progress, stopping, cursor, ready: VecDeque::new(), is_finished: false }
     }
 
     /// Waits for the next item. Cancel safe.
@@ -153,11 +153,12 @@ impl OutputReader {
     /// A stream of the items. It ends after [`OutputEvent::Ended`] or an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<OutputEvent, EngineError>> + Send {
         futures_util::stream::unfold(self, |mut reader| async move {
-            if reader.is_over {
+            if reader.is_finished {
                 return None;
             }
             let next = reader.next().await;
-            reader.is_over = !matches!(next, Ok(OutputEvent::Output { .. } | OutputEvent::Dropped { .. }));
+            reader.is_finished =
+                !matches!(next, Ok(OutputEvent::Output { .. } | OutputEvent::Dropped { .. }));
             Some((next, reader))
         })
     }

@@ -1,7 +1,9 @@
-//! Starts executions and their log writers: admission, record on disk, start by the agent, registration. If the caller stops waiting, the start completes.
+//! Starts executions and their log writers: admission, record on disk, start by the agent, registration. The start
+//! completes even if the caller stops waiting.
 //!
-//! A failure before the agent is asked leaves nothing. A command that the agent refuses to start becomes an execution that ended at
-//! once. If it is unknown whether the command started, it is killed inside, and its record is removed.
+//! A failure before the request to the agent leaves nothing. A command that the agent refuses to start becomes an
+//! execution that ended at once. If it is unknown whether the command started, it is killed inside, and its record is
+//! removed.
 
 use std::path::PathBuf;
 use std::sync::Arc;

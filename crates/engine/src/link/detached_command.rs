@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_proto::{
-    Channel, ExecSpec, KEPT_SINCE, KEPT_WINDOW, RefusalKind, StdinMode, TerminalSize, ToGuest,
+    Channel, DETACHED_SINCE, DETACHED_WINDOW, ExecSpec, RefusalKind, StdinMode, TerminalSize, ToGuest,
 };
 use rules::OutputPosition;
 
@@ -48,7 +48,7 @@ impl Agent {
     ) -> Result<DetachedCommand, LinkError> {
         debug_assert!(terminal.is_none() || spec.stdin == StdinMode::Pipe, "a terminal takes input");
         let command = self.command(number)?;
-        self.inner.send(&ToGuest::Keep { op: number, spec, terminal })?;
+        self.inner.send(&ToGuest::StartDetached { op: number, spec, terminal })?;
         match timeout.wait(command.op.answered()).await.map_err(LinkError::Silent)?? {
             FirstReply::Started => Ok(command),
             FirstReply::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
@@ -65,22 +65,22 @@ impl Agent {
         timeout: Duration,
     ) -> Result<Option<(DetachedCommand, u64)>, LinkError> {
         let command = self.command(number)?;
-        self.inner.send(&ToGuest::Take { op: number, stdout: from.stdout, stderr: from.stderr })?;
+        self.inner.send(&ToGuest::Attach { op: number, stdout: from.stdout, stderr: from.stderr })?;
         let answer = tokio::time::timeout(timeout, command.op.answered()).await;
         match answer.map_err(|_| LinkError::Silent(timeout))?? {
-            FirstReply::Taken { stdin } => Ok(Some((command, stdin))),
+            FirstReply::Attached { stdin } => Ok(Some((command, stdin))),
             FirstReply::Refused { kind: RefusalKind::UnknownOp, .. } => Ok(None),
             FirstReply::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
-            other => Err(LinkError::Unexpected { wanted: "taken", got: other.name() }),
+            other => Err(LinkError::Unexpected { wanted: "attached", got: other.name() }),
         }
     }
 
-    /// Kills a detached command and makes the agent forget it. No effect if the agent does not know it.
+    /// Kills a detached command and makes the agent release it. No effect if the agent does not know it.
     pub fn abandon(&self, number: u64) {
         // If this link is lost, the next link ends commands that the host does not know.
         let _ = self.inner.send(&ToGuest::Kill { op: number });
-        if self.inner.version >= KEPT_SINCE {
-            let _ = self.inner.send(&ToGuest::Forget { op: number });
+        if self.inner.version >= DETACHED_SINCE {
+            let _ = self.inner.send(&ToGuest::Release { op: number });
         }
     }
 
@@ -90,10 +90,10 @@ impl Agent {
     }
 
     fn command(&self, number: u64) -> Result<DetachedCommand, LinkError> {
-        if self.inner.version < KEPT_SINCE {
+        if self.inner.version < DETACHED_SINCE {
             return Err(LinkError::TooOld);
         }
-        let op = self.inner.begin_as(number, KEPT_WINDOW);
+        let op = self.inner.begin_as(number, DETACHED_WINDOW);
         Ok(DetachedCommand { agent: self.clone(), number, op, unacknowledged: [0; 2] })
     }
 }
@@ -133,10 +133,10 @@ impl DetachedCommand {
         }
     }
 
-    /// Makes the agent forget the command: its end is in the execution log.
-    pub fn forget(self) {
+    /// Makes the agent release the command: its end is in the execution log.
+    pub fn release(self) {
         // If this link is lost, the next link ends commands that the host does not know.
-        let _ = self.agent.inner.send(&ToGuest::Forget { op: self.number });
+        let _ = self.agent.inner.send(&ToGuest::Release { op: self.number });
     }
 
     pub fn input(&self) -> DetachedInput {

@@ -46,9 +46,9 @@ impl FileChannel {
     ) -> Result<ChannelRead<T>, LinkError> {
         loop {
             if let Some(end) = guest_proto::split_reply(&self.buffer)? {
-                let said = read(&guest_proto::decode_reply(&self.buffer[PREFIX..end])?)?;
+                let reply = read(&guest_proto::decode_reply(&self.buffer[PREFIX..end])?)?;
                 self.buffer.advance(end);
-                return Ok(ChannelRead::Data(said));
+                return Ok(ChannelRead::Data(reply));
             }
             match self.read().await? {
                 ChannelRead::Data(bytes) => self.buffer.extend_from_slice(&bytes),

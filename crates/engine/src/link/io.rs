@@ -92,8 +92,8 @@ fn dispatch(inner: &Inner, frame: &ToHost<'_>) -> Result<(), LinkError> {
         ToHost::Credit { op, bytes } => on(inner, op, |op| op.credit(bytes))?,
         ToHost::Started { op, window, .. } => on(inner, op, |op| op.answer(FirstReply::Started, window))?,
         ToHost::Opened { op, window } => on(inner, op, |op| op.answer(FirstReply::Opened, window))?,
-        ToHost::Taken { op, stdin, window } => {
-            on(inner, op, |op| op.answer(FirstReply::Taken { stdin }, window))?;
+        ToHost::Attached { op, stdin, window } => {
+            on(inner, op, |op| op.answer(FirstReply::Attached { stdin }, window))?;
         }
         ToHost::Done { op } => on(inner, op, |op| op.answer(FirstReply::Done, 0))?,
         ToHost::Refused { op, kind, message } => {

@@ -20,7 +20,7 @@ pub enum FirstReply {
     Started,
     Opened,
     Done,
-    Taken { stdin: u64 },
+    Attached { stdin: u64 },
     Refused { kind: RefusalKind, message: String },
 }
 
@@ -30,7 +30,7 @@ impl FirstReply {
             Self::Started => "started",
             Self::Opened => "opened",
             Self::Done => "done",
-            Self::Taken { .. } => "taken",
+            Self::Attached { .. } => "attached",
             Self::Refused { .. } => "refused",
         }
     }

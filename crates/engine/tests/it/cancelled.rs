@@ -57,7 +57,7 @@ async fn an_ended_command_frees_its_slot_before_its_output_is_read() {
     let unread = harness.engine.sandbox("test", &id).execute(command("true")).await.unwrap();
     settle().await;
     assert_eq!(harness.run(&id, "true").await.unwrap().exit_code, Some(0));
-    assert_eq!(unread.collect(1024).await.unwrap().exit_code, Some(0), "it is there to be read all the same");
+    assert_eq!(unread.collect(1024).await.unwrap().exit_code, Some(0), "the output can still be read");
     harness.assert_clean().await;
 }
 

@@ -1,4 +1,5 @@
-//! Detached executions on a fake host: their status, their output, and their fate when links, sandboxes and daemons end.
+//! Detached executions on a fake host: their status, their output, and their end or continuation when links,
+//! sandboxes and daemons end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -109,8 +110,8 @@ fn an_execution_that_cannot_start_reports_the_reason() {
         let host = Host::new();
         let harness = host.open().await;
         let id = harness.create().await;
-        let asked = DetachedRequest { cwd: Some("/missing".into()), ..request("true") };
-        let status = harness.engine.sandbox("test", &id).start_detached(asked).await.unwrap();
+        let detached = DetachedRequest { cwd: Some("/missing".into()), ..request("true") };
+        let status = harness.engine.sandbox("test", &id).start_detached(detached).await.unwrap();
         let ([_, stderr], status) = harness.read(&id, &status.id, BEGINNING).await;
         assert_eq!(stderr, b"the working directory does not exist\n");
         assert_eq!((status.state, status.exit_code, status.signal), (ExecutionState::Exited, None, None));
@@ -128,8 +129,8 @@ fn input_is_written_and_closed() {
         let host = Host::new();
         let harness = host.open().await;
         let id = harness.create().await;
-        let asked = DetachedRequest { stdin: Some("one ".into()), open_stdin: true, ..request("cat") };
-        let execution = harness.detach(&id, asked).await;
+        let detached = DetachedRequest { stdin: Some("one ".into()), open_stdin: true, ..request("cat") };
+        let execution = harness.detach(&id, detached).await;
         let input = harness.engine.sandbox("test", &id).write_stdin(&execution, true).await.unwrap();
         input.write(b"two ").await.unwrap();
         input.clone().write(&vec![b'x'; 200_000]).await.unwrap();
@@ -149,8 +150,8 @@ fn input_is_written_and_closed() {
         assert!(matches!(input.close().await, Err(EngineError::NoStdin { .. })));
         let size = TerminalSize::new(80, 24).unwrap();
         assert!(matches!(input.resize(size).await, Err(EngineError::NoTerminal { .. })));
-        let asked = DetachedRequest { stdin: Some("all".into()), ..request("cat") };
-        let execution = harness.detach(&id, asked).await;
+        let detached = DetachedRequest { stdin: Some("all".into()), ..request("cat") };
+        let execution = harness.detach(&id, detached).await;
         assert_eq!(harness.read(&id, &execution, BEGINNING).await.0[0], b"all");
         drop(input);
         harness.assert_clean().await;
@@ -191,8 +192,8 @@ fn the_time_limit_ends_an_execution() {
         let host = Host::new();
         let harness = host.open().await;
         let id = harness.create().await;
-        let asked = DetachedRequest { timeout_ms: Some(5000), ..request("sleep 1000") };
-        let execution = harness.detach(&id, asked).await;
+        let detached = DetachedRequest { timeout_ms: Some(5000), ..request("sleep 1000") };
+        let execution = harness.detach(&id, detached).await;
         pass(3000).await;
         harness.engine.sandbox("test", &id).pause().await.unwrap();
         pass(60_000).await;
@@ -240,8 +241,8 @@ fn commands_and_attached_terminals_keep_a_sandbox_active() {
         let mut attached =
             harness.engine.sandbox("test", &id).attach(&execution, BEGINNING, true).await.unwrap();
         attached.input().write(b"typed").await.unwrap();
-        let said = attached.output.next().await.unwrap();
-        assert!(matches!(&said, OutputEvent::Output { bytes, .. } if &**bytes == b"typed"), "{said:?}");
+        let output = attached.output.next().await.unwrap();
+        assert!(matches!(&output, OutputEvent::Output { bytes, .. } if &**bytes == b"typed"), "{output:?}");
         attached.input().resize(TerminalSize::new(100, 50).unwrap()).await.unwrap();
         let status = harness.engine.sandbox("test", &id).execution(&execution).await.unwrap();
         assert_eq!((status.terminal, status.open_stdin), (TerminalSize::new(100, 50), true));
@@ -344,7 +345,7 @@ fn an_end_between_two_daemons_is_reported_to_the_second() {
 }
 
 /// The size of the last entry of a log, which marks the end event as recorded.
-const TOLD: u64 = 17;
+const END_EVENT_RECORDED_BYTES: u64 = 17;
 
 #[test]
 fn a_crash_during_an_event_neither_loses_nor_duplicates_it() {
@@ -368,14 +369,19 @@ fn a_crash_during_an_event_neither_loses_nor_duplicates_it() {
         // As if it had crashed between the end event and the entry that marks it as recorded.
         let log = host.dir.path().join(format!("executions/{id}/{over}/log.0000000000"));
         let whole = log.metadata().unwrap().len();
-        std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(whole - TOLD).unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&log)
+            .unwrap()
+            .set_len(whole - END_EVENT_RECORDED_BYTES)
+            .unwrap();
         for _ in 0..2 {
             let harness = host.open().await;
             assert_eq!(
                 (count(&harness, "exec.started").await, count(&harness, "exec.completed").await),
                 (2, 1)
             );
-            assert_eq!(log.metadata().unwrap().len(), whole, "it was not told again");
+            assert_eq!(log.metadata().unwrap().len(), whole, "the end event was not recorded again");
             harness.engine.shutdown().await;
         }
         // The end event of an execution is in the commit of the termination of its sandbox, so that a crash cannot separate them.
@@ -591,7 +597,7 @@ fn a_long_stdin_arrives_complete_over_broken_links() {
 fn hostile_agents_harm_only_their_own_executions() {
     use driver::fake::AgentMode;
     runtime().block_on(async {
-        for manner in [
+        for mode in [
             AgentMode::Garbage { after: 3 },
             AgentMode::Huge { after: 3 },
             AgentMode::HangUp { after: 3 },
@@ -604,13 +610,13 @@ fn hostile_agents_harm_only_their_own_executions() {
             let harness = host.open().await;
             let (id, other) = (harness.create().await, harness.create().await);
             let execution = harness.detach(&id, request("sleep 3")).await;
-            host.driver.set_agent_mode_of(&id, manner);
+            host.driver.set_agent_mode_of(&id, mode);
             host.driver.hang_up(&id);
             pass(60_000).await;
-            assert_eq!(harness.output(&other, "echo served").await, "served\n", "{manner:?}");
+            assert_eq!(harness.output(&other, "echo served").await, "served\n", "{mode:?}");
             // Whatever the agent reports, the execution is running, ended or lost, and its log can be read.
             let status = harness.engine.sandbox("test", &id).execution(&execution).await.unwrap();
-            assert_eq!(status.output, BEGINNING, "{manner:?}");
+            assert_eq!(status.output, BEGINNING, "{mode:?}");
             harness.assert_clean().await;
         }
     });

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::harness::*;
 
 /// The events of one sort, as kind and data without random ids.
-async fn told(harness: &Harness, id: &SandboxId, sort: &str) -> Vec<(String, serde_json::Value)> {
+async fn events_of_sort(harness: &Harness, id: &SandboxId, sort: &str) -> Vec<(String, serde_json::Value)> {
     let events = harness.events(id).await.into_iter().filter(|event| event.kind.starts_with(sort));
     events
         .map(|mut event| {
@@ -29,7 +29,7 @@ async fn a_command_has_a_start_event_and_an_end_event() {
     request.stdin = Some("hidden".to_owned());
     request.run_id = Some("run-7".parse().unwrap());
     let result = harness.request(&id, request).await.unwrap();
-    let events = told(&harness, &id, "exec.").await;
+    let events = events_of_sort(&harness, &id, "exec.").await;
     let ended = json!({
         "command": "echo hello", "durationMs": result.duration_ms, "exitCode": 0, "signal": null,
         "stdoutBytes": result.stdout.len(), "stderrBytes": 0,
@@ -39,11 +39,11 @@ async fn a_command_has_a_start_event_and_an_end_event() {
         ("exec.completed".to_owned(), ended),
     ];
     assert_eq!(events, expected);
-    let kept = harness.events(&id).await;
-    assert!(kept.iter().all(|event| !event.data.to_string().contains("hidden")));
-    let runs: Vec<&str> = kept.iter().map(|event| event.run.as_str()).collect();
+    let events = harness.events(&id).await;
+    assert!(events.iter().all(|event| !event.data.to_string().contains("hidden")));
+    let runs: Vec<&str> = events.iter().map(|event| event.run.as_str()).collect();
     assert_eq!(runs, ["", "", "run-7", "run-7"]);
-    let executions: Vec<_> = kept[2..].iter().map(|event| event.data["executionId"].clone()).collect();
+    let executions: Vec<_> = events[2..].iter().map(|event| event.data["executionId"].clone()).collect();
     assert_eq!(executions[0], executions[1]);
     harness.assert_clean().await;
 }
@@ -57,7 +57,7 @@ async fn a_streamed_command_reports_its_bytes() {
     execution.collect(100).await.unwrap();
     let kinds = harness.kinds(&id).await;
     assert_eq!(kinds[2..], ["exec.started", "exec.streamed", "exec.completed"]);
-    let streamed = &told(&harness, &id, "exec.streamed").await[0].1;
+    let streamed = &events_of_sort(&harness, &id, "exec.streamed").await[0].1;
     assert_eq!(*streamed, json!({ "stdoutBytes": 6, "stderrBytes": 0 }));
     harness.assert_clean().await;
 }
@@ -69,7 +69,7 @@ async fn an_abandoned_command_has_an_end_event() {
     let execution = harness.engine.sandbox("test", &id).execute(command("sleep 300")).await.unwrap();
     drop(execution);
     settle().await;
-    let events = told(&harness, &id, "exec.").await;
+    let events = events_of_sort(&harness, &id, "exec.").await;
     assert_eq!((events.len(), events[1].0.as_str()), (2, "exec.error"));
     assert!(events[1].1["message"].as_str().unwrap().contains("its client went away"));
     harness.assert_clean().await;
@@ -81,13 +81,13 @@ async fn a_command_that_cannot_start_has_an_error_event_and_a_refused_one_has_no
     let id = harness.create().await;
     let missing = api::ExecuteRequest { cwd: Some("/nowhere".to_owned()), ..command("true") };
     let result = harness.request(&id, missing).await.unwrap();
-    let events = told(&harness, &id, "exec.").await;
+    let events = events_of_sort(&harness, &id, "exec.").await;
     assert_eq!((events.len(), events[0].0.as_str()), (1, "exec.error"));
     assert_eq!(events[0].1["message"], result.stderr.trim_end());
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     let asleep = api::ExecuteRequest { auto_resume: false, ..command("true") };
     assert!(harness.request(&id, asleep).await.is_err());
-    assert_eq!(told(&harness, &id, "exec.").await.len(), 1);
+    assert_eq!(events_of_sort(&harness, &id, "exec.").await.len(), 1);
     harness.assert_clean().await;
 }
 
@@ -97,9 +97,9 @@ async fn a_long_command_is_shortened_in_its_events() {
     let id = harness.create().await;
     let long = format!("echo hello #{}", "x".repeat(5000));
     harness.run(&id, &long).await.unwrap();
-    for (_, data) in told(&harness, &id, "exec.").await {
-        let shown = data["command"].as_str().unwrap();
-        assert!(shown.len() == 4096 && long.starts_with(shown));
+    for (_, data) in events_of_sort(&harness, &id, "exec.").await {
+        let shortened = data["command"].as_str().unwrap();
+        assert!(shortened.len() == 4096 && long.starts_with(shortened));
         assert_eq!(data["commandTruncated"], true);
     }
     harness.assert_clean().await;
@@ -141,7 +141,7 @@ async fn each_stretch_of_running_time_has_one_cost_event() {
     harness.engine.sandbox("test", &id).resume().await.unwrap();
     pass(HOUR / 2 + 1).await;
     let ended = harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
-    let costs = told(&harness, &id, "cost.").await;
+    let costs = events_of_sort(&harness, &id, "cost.").await;
     // Two CPUs and two gigabytes.
     let first = paused.runtime_duration_ms;
     assert_eq!(
@@ -168,11 +168,11 @@ async fn neither_a_pause_nor_a_failed_commit_has_a_cost() {
     pass(HOUR).await;
     harness.fail_next_commit();
     assert!(harness.engine.sandbox("test", &id).pause().await.is_err());
-    assert_eq!(told(&harness, &id, "cost.").await, []);
+    assert_eq!(events_of_sort(&harness, &id, "cost.").await, []);
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     pass(HOUR).await;
     harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
-    assert_eq!(told(&harness, &id, "cost.").await.len(), 1);
+    assert_eq!(events_of_sort(&harness, &id, "cost.").await.len(), 1);
     settle().await;
     harness.assert_clean().await;
 }
@@ -183,7 +183,7 @@ async fn no_cost_events_without_prices() {
     let id = harness.create().await;
     pass(HOUR).await;
     harness.engine.sandbox("test", &id).terminate("deleted").await.unwrap();
-    assert_eq!(told(&harness, &id, "cost.").await, []);
+    assert_eq!(events_of_sort(&harness, &id, "cost.").await, []);
     settle().await;
     harness.assert_clean().await;
 }

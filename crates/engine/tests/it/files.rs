@@ -97,7 +97,7 @@ async fn a_running_file_operation_keeps_the_sandbox_active() {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_operation_ends_with_every_hostile_agent() {
-    for manner in [
+    for mode in [
         AgentMode::Silent,
         AgentMode::Deaf,
         AgentMode::Garbage { after: 1 },
@@ -114,7 +114,7 @@ async fn a_file_operation_ends_with_every_hostile_agent() {
         let id = harness.create().await;
         let text = "x".repeat(1_000_000);
         written(&harness, &id, "/f", &text).await.unwrap();
-        harness.driver.set_agent_mode_of(&id, manner);
+        harness.driver.set_agent_mode_of(&id, mode);
         harness.driver.hang_up(&id);
         settle().await;
         let begin = Instant::now();
@@ -128,11 +128,11 @@ async fn a_file_operation_ends_with_every_hostile_agent() {
             read
         };
         let read = tokio::time::timeout(Duration::from_secs(600), done).await;
-        let read = read.unwrap_or_else(|_| panic!("{manner:?} keeps its caller waiting for ever"));
+        let read = read.unwrap_or_else(|_| panic!("{mode:?}: the operation never ended"));
         if let Ok(read) = read {
-            assert!(read == text.as_bytes(), "{manner:?} passes for a file that it is not");
+            assert!(read == text.as_bytes(), "{mode:?}: wrong content was accepted");
         }
-        println!("{manner:?}: {:?}", begin.elapsed());
+        println!("{mode:?}: {:?}", begin.elapsed());
         harness.assert_clean().await;
     }
 }

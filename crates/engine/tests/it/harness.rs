@@ -96,7 +96,7 @@ impl Harness {
         settings: EngineSettings,
         start: TimeMs,
     ) -> Self {
-        let network = FakeNetwork::beside(&driver);
+        let network = FakeNetwork::with_driver(&driver);
         Self::over_all(driver, store, network, settings, start).await
     }
 
@@ -108,12 +108,12 @@ impl Harness {
         start: TimeMs,
     ) -> Self {
         let clock = Clock::runtime(start);
-        let (refusals, told) = mpsc::channel(2000);
+        let (refusals, receiver) = mpsc::channel(2000);
         let parts = Parts {
             driver: Arc::new(driver.clone()),
             store: Arc::new(store.clone()),
             network: Arc::new(network.clone()),
-            refusals: Some(told),
+            refusals: Some(receiver),
             find_image: Arc::new(|name: &str| (name == IMAGE).then(template)),
             clock,
         };
@@ -209,7 +209,7 @@ pub fn two_daemons<T>(
     second: (EngineSettings, impl AsyncFnOnce(&Harness, T)),
 ) {
     let (driver, store) = (FakeDriver::new(), MemoryStore::new());
-    let network = FakeNetwork::beside(&driver);
+    let network = FakeNetwork::with_driver(&driver);
     let open = async |settings, start| {
         Harness::over_all(driver.clone(), store.clone(), network.clone(), settings, start).await
     };

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::harness::{Harness, MINUTE, command, config, pass, settings, settle};
 
 /// Agents with which no create succeeds.
-const AT_ONCE: [AgentMode; 6] = [
+const FAIL_THE_CREATE: [AgentMode; 6] = [
     AgentMode::Silent,
     AgentMode::Garbage { after: 0 },
     AgentMode::Huge { after: 0 },
@@ -18,7 +18,7 @@ const AT_ONCE: [AgentMode; 6] = [
 ];
 
 /// Agents that answer the handshake and then fail.
-const LATER: [AgentMode; 13] = [
+const FAIL_AFTER_THE_HANDSHAKE: [AgentMode; 13] = [
     AgentMode::Silent,
     AgentMode::Deaf,
     AgentMode::Garbage { after: 0 },
@@ -36,42 +36,42 @@ const LATER: [AgentMode; 13] = [
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_with_a_wrong_handshake_leaves_no_sandbox() {
-    for manner in AT_ONCE {
+    for mode in FAIL_THE_CREATE {
         let harness = Harness::new(settings()).await;
-        harness.driver.set_agent_mode(manner);
+        harness.driver.set_agent_mode(mode);
         let begin = Instant::now();
         let error = harness.create_with(config()).await.unwrap_err();
-        assert!(matches!(error, EngineError::Agent(_)), "{manner:?}: {error:?}");
+        assert!(matches!(error, EngineError::Agent(_)), "{mode:?}: {error:?}");
         assert!(
             begin.elapsed() < Duration::from_secs(16),
-            "{manner:?} held a create for {:?}",
+            "{mode:?} held a create for {:?}",
             begin.elapsed()
         );
-        assert_eq!(harness.driver.traces(), Default::default(), "{manner:?}");
+        assert_eq!(harness.driver.traces(), Default::default(), "{mode:?}");
         harness.assert_clean().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_fails_the_setup_leaves_no_sandbox() {
-    for manner in
+    for mode in
         [AgentMode::Deaf, AgentMode::Wrong, AgentMode::Garbage { after: 1 }, AgentMode::HangUp { after: 1 }]
     {
         let harness = Harness::new(settings()).await;
-        harness.driver.set_agent_mode(manner);
+        harness.driver.set_agent_mode(mode);
         let elsewhere = api::SandboxConfig { workdir: "/else/where".to_owned(), ..config() };
         let error = harness.create_with(elsewhere).await.unwrap_err();
-        assert!(matches!(error, EngineError::Agent(_)), "{manner:?}: {error:?}");
+        assert!(matches!(error, EngineError::Agent(_)), "{mode:?}: {error:?}");
         harness.assert_clean().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn callers_get_an_answer_from_every_hostile_agent() {
-    for manner in LATER {
+    for mode in FAIL_AFTER_THE_HANDSHAKE {
         let harness = Harness::new(settings()).await;
         let id = harness.create().await;
-        harness.driver.set_agent_mode_of(&id, manner);
+        harness.driver.set_agent_mode_of(&id, mode);
         harness.driver.hang_up(&id);
         settle().await;
         for text in ["echo hello", "head -c 3000000 /dev/zero", "cat"] {
@@ -80,13 +80,13 @@ async fn callers_get_an_answer_from_every_hostile_agent() {
             let request = api::ExecuteRequest { stdin, timeout_ms: MINUTE, ..command(text) };
             let answered =
                 tokio::time::timeout(Duration::from_secs(300), harness.request(&id, request)).await;
-            let answered = answered.unwrap_or_else(|_| panic!("{manner:?} keeps {text:?} waiting for ever"));
+            let answered = answered.unwrap_or_else(|_| panic!("{mode:?}: {text:?} never ended"));
             if let Ok(result) = answered {
-                panic!("{manner:?}: {text:?} ended with {result:?}");
+                panic!("{mode:?}: {text:?} ended with {result:?}");
             }
             assert!(
                 begin.elapsed() < Duration::from_secs(100),
-                "{manner:?}: {text:?} took {:?}",
+                "{mode:?}: {text:?} took {:?}",
                 begin.elapsed()
             );
         }
@@ -94,8 +94,8 @@ async fn callers_get_an_answer_from_every_hostile_agent() {
         harness.driver.set_agent_mode_of(&id, AgentMode::Correct);
         harness.driver.hang_up(&id);
         pass(3000).await;
-        assert_eq!(harness.output(&id, "echo back").await, "back\n", "{manner:?}");
-        harness.driver.set_agent_mode_of(&id, manner);
+        assert_eq!(harness.output(&id, "echo back").await, "back\n", "{mode:?}");
+        harness.driver.set_agent_mode_of(&id, mode);
         harness.driver.hang_up(&id);
         settle().await;
         harness.engine.sandbox("test", &id).pause().await.unwrap();
@@ -117,8 +117,8 @@ async fn replies_to_unknown_operations_are_ignored() {
 async fn every_hostile_command_frees_its_slot() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
-    for manner in [AgentMode::Deaf, AgentMode::OverCredit, AgentMode::Wrong, AgentMode::Silent] {
-        harness.driver.set_agent_mode_of(&id, manner);
+    for mode in [AgentMode::Deaf, AgentMode::OverCredit, AgentMode::Wrong, AgentMode::Silent] {
+        harness.driver.set_agent_mode_of(&id, mode);
         harness.driver.hang_up(&id);
         settle().await;
         for _ in 0..4 {

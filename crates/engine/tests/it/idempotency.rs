@@ -25,7 +25,7 @@ fn respond(record: &SandboxRecord) -> (u16, Vec<u8>) {
     (201, format!("{} {} {:?}", record.id, record.state, record.started_at).into_bytes())
 }
 
-async fn kept(harness: &Harness, key: &str) -> Option<Remembered> {
+async fn stored_response(harness: &Harness, key: &str) -> Option<Remembered> {
     harness.store.remembered("test", ENDPOINT, key).await.unwrap()
 }
 
@@ -33,7 +33,7 @@ async fn create(harness: &Harness, key: &str) -> Result<engine::Status, EngineEr
     harness.engine.create("test", config(), template(), remember(key)).await
 }
 
-fn is_kept_already(result: &Result<engine::Status, EngineError>) -> bool {
+fn is_already_remembered(result: &Result<engine::Status, EngineError>) -> bool {
     matches!(result, Err(EngineError::Store(StoreError::AlreadyRemembered { .. })))
 }
 
@@ -55,11 +55,11 @@ async fn record_events_and_idempotency_record_are_one_commit() {
             created_at: record.created_at,
             expires_at: START.after(DAY),
         };
-        assert_eq!(kept(&harness, "a").await, Some(answer));
+        assert_eq!(stored_response(&harness, "a").await, Some(answer));
         assert_eq!(harness.kinds(&record.id).await, ["sandbox.created", "sandbox.started"]);
         // The record outlives its sandbox.
         harness.engine.sandbox("test", &record.id).terminate("request").await.unwrap();
-        assert!(kept(&harness, "a").await.is_some());
+        assert!(stored_response(&harness, "a").await.is_some());
         harness.engine.shutdown().await;
     }
 }
@@ -71,12 +71,12 @@ async fn a_failed_create_stores_no_response() {
         for fault in [Fault::Before, Fault::After] {
             harness.driver.fail_next(verb, fault);
             create(&harness, "a").await.unwrap_err();
-            assert_eq!(kept(&harness, "a").await, None, "{verb:?} {fault:?}");
+            assert_eq!(stored_response(&harness, "a").await, None, "{verb:?} {fault:?}");
         }
     }
     harness.fail_next_commit();
     create(&harness, "a").await.unwrap_err();
-    assert_eq!((kept(&harness, "a").await, harness.driver.traces()), (None, Default::default()));
+    assert_eq!((stored_response(&harness, "a").await, harness.driver.traces()), (None, Default::default()));
     // The key can be used again.
     create(&harness, "a").await.unwrap();
     harness.assert_clean().await;
@@ -88,7 +88,7 @@ async fn a_second_create_with_the_same_key_leaves_nothing() {
     let first = create(&harness, "a").await.unwrap().record.id.clone();
     let commits = harness.store.commits();
     let second = create(&harness, "a").await;
-    assert!(is_kept_already(&second), "{second:?}");
+    assert!(is_already_remembered(&second), "{second:?}");
     assert_eq!(harness.driver.traces().into_keys().collect::<Vec<_>>(), [first]);
     assert_eq!((harness.used(), harness.engine.living()), ((2, 2048, 5120), 1));
     // It is not counted as a failed start and has no event.
@@ -110,10 +110,10 @@ async fn ten_concurrent_creates_with_one_key_create_one_sandbox() {
         let results = futures_util::future::join_all((0..10).map(|_| create(&harness, "a"))).await;
         let made: Vec<_> = results.iter().flatten().collect();
         assert_eq!(made.len(), 1);
-        assert_eq!(results.iter().filter(|result| is_kept_already(result)).count(), 9);
+        assert_eq!(results.iter().filter(|result| is_already_remembered(result)).count(), 9);
         let living = harness.store.living().await.unwrap();
         assert_eq!(living.len(), 1);
-        assert_eq!(kept(&harness, "a").await.unwrap().content, respond(&living[0]).1);
+        assert_eq!(stored_response(&harness, "a").await.unwrap().content, respond(&living[0]).1);
         harness.engine.sandbox("test", &living[0].id).terminate("request").await.unwrap();
         harness.engine.shutdown().await;
         assert_eq!(harness.driver.traces(), Default::default());
@@ -125,12 +125,12 @@ async fn an_expired_key_creates_another_sandbox() {
     let harness = Harness::new(settings()).await;
     let first = create(&harness, "a").await.unwrap().record.id.clone();
     pass(DAY - 1000).await;
-    assert!(is_kept_already(&create(&harness, "a").await));
+    assert!(is_already_remembered(&create(&harness, "a").await));
     pass(1000).await;
     let again = PendingIdempotencyRecord { expires_at: START.after(3 * DAY), ..remember("a").unwrap() };
     let second = harness.engine.create("test", config(), template(), Some(again)).await.unwrap();
     assert_ne!(second.record.id, first);
-    assert_eq!(kept(&harness, "a").await.unwrap().content, respond(&second.record).1);
+    assert_eq!(stored_response(&harness, "a").await.unwrap().content, respond(&second.record).1);
     harness.assert_clean().await;
 }
 
@@ -140,12 +140,12 @@ async fn a_create_with_a_cancelled_caller_stores_its_response() {
     let held = harness.store.hold_commits();
     let caller = create(&harness, "a");
     assert!(tokio::time::timeout(std::time::Duration::from_secs(1), caller).await.is_err());
-    assert_eq!((kept(&harness, "a").await, harness.engine.living()), (None, 0));
+    assert_eq!((stored_response(&harness, "a").await, harness.engine.living()), (None, 0));
     drop(held);
     settle().await;
     let [record] = harness.store.living().await.unwrap().try_into().unwrap();
-    assert_eq!(kept(&harness, "a").await.unwrap().content, respond(&record).1);
-    assert!(is_kept_already(&create(&harness, "a").await));
+    assert_eq!(stored_response(&harness, "a").await.unwrap().content, respond(&record).1);
+    assert!(is_already_remembered(&create(&harness, "a").await));
     harness.assert_clean().await;
 }
 
@@ -155,14 +155,14 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// What a crash during a create left.
 #[derive(Debug, PartialEq, Eq)]
-enum Left {
+enum AfterCrash {
     Nothing,
     Both,
 }
 
 /// The daemon crashes in the step after `steps` on the host, or while its commit waits for the disk. The next daemon gets the
 /// same request again.
-fn dies(steps: usize, fault: Fault, in_commit: bool) -> Left {
+fn crash_during_create(steps: usize, fault: Fault, in_commit: bool) -> AfterCrash {
     let (driver, store) = (FakeDriver::new(), MemoryStore::new());
     driver.crash_after(steps, fault);
     let held = in_commit.then(|| store.hold_commits());
@@ -179,17 +179,17 @@ fn dies(steps: usize, fault: Fault, in_commit: bool) -> Left {
         let harness = Harness::over(driver, store, settings(), START.after(1000)).await;
         let records = harness.store.living().await.unwrap();
         assert_eq!(harness.driver.traces().len(), records.len(), "after {steps} steps");
-        let answer = kept(&harness, "a").await;
+        let answer = stored_response(&harness, "a").await;
         let left = match (&*records, answer) {
-            ([], None) => Left::Nothing,
+            ([], None) => AfterCrash::Nothing,
             ([record], Some(answer)) => {
                 assert_eq!(answer.content, respond(record).1);
-                Left::Both
+                AfterCrash::Both
             }
             (records, answer) => panic!("after {steps} steps: {records:?} and {answer:?}"),
         };
         let again = create(&harness, "a").await;
-        assert_eq!(is_kept_already(&again), left == Left::Both, "{again:?} after {steps} steps");
+        assert_eq!(is_already_remembered(&again), left == AfterCrash::Both, "{again:?} after {steps} steps");
         assert_eq!(harness.store.living().await.unwrap().len(), 1);
         harness.assert_clean().await;
         left
@@ -199,9 +199,10 @@ fn dies(steps: usize, fault: Fault, in_commit: bool) -> Left {
 #[test]
 fn a_crash_leaves_no_sandbox_without_its_response() {
     for fault in [Fault::Before, Fault::After] {
-        let steps = (0..100).find(|steps| dies(*steps, fault, false) == Left::Both).unwrap();
+        let steps =
+            (0..100).find(|steps| crash_during_create(*steps, fault, false) == AfterCrash::Both).unwrap();
         assert!(steps >= 3, "only {steps} steps were tried");
-        assert_eq!(dies(steps, fault, true), Left::Nothing);
+        assert_eq!(crash_during_create(steps, fault, true), AfterCrash::Nothing);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Random operations on a few sandboxes, compared with a model of the rules.
+//! Random operations on a few sandboxes, compared with a reference model.
 
 use std::collections::BTreeMap;
 

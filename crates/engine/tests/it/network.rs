@@ -32,7 +32,7 @@ fn allow(names: &[&str]) -> NetworkChange {
     network_change(body, &ConfigRules::default()).unwrap()
 }
 
-fn shown(harness: &Harness, status: &engine::Status) -> EgressPolicy {
+fn egress_policy(harness: &Harness, status: &engine::Status) -> EgressPolicy {
     assert_eq!(
         harness.network.policy(&status.record.id).as_ref(),
         Some(&status.record.config.network.egress)
@@ -172,7 +172,7 @@ async fn a_change_is_enforced_recorded_and_reported() {
     let harness = Harness::new(settings()).await;
     let id = harness.create_with(with_policy(strict(&["a.example"]))).await.unwrap();
     let changed = harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap();
-    assert_eq!(shown(&harness, &changed), strict(&["b.example"]));
+    assert_eq!(egress_policy(&harness, &changed), strict(&["b.example"]));
     let event = harness.events(&id).await.pop().unwrap();
     assert_eq!(event.kind, "network.changed");
     assert_eq!(event.data, serde_json::json!({"egress": {"allow": ["b.example"], "default": "deny"}}));
@@ -185,7 +185,10 @@ async fn a_change_is_enforced_recorded_and_reported() {
     // A paused sandbox stays paused. A sandbox without processes gets the policy at its next start.
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     let changed = harness.engine.sandbox("test", &id).change_network(allow(&["c.example"])).await.unwrap();
-    assert_eq!((shown(&harness, &changed), changed.state()), (strict(&["c.example"]), SandboxState::Paused));
+    assert_eq!(
+        (egress_policy(&harness, &changed), changed.state()),
+        (strict(&["c.example"]), SandboxState::Paused)
+    );
     harness.driver.crash(&id);
     harness.engine.sandbox("test", &id).resume().await.unwrap();
     harness.driver.crash(&id);
@@ -218,7 +221,7 @@ async fn a_failed_change_keeps_the_old_policy() {
             harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap_err();
         assert!(matches!(error, EngineError::Network(_)), "{error:?}");
         assert_eq!(
-            shown(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()),
+            egress_policy(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()),
             old,
             "{fault:?}"
         );
@@ -226,7 +229,7 @@ async fn a_failed_change_keeps_the_old_policy() {
     harness.fail_next_commit();
     let error = harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap_err();
     assert!(matches!(error, EngineError::Store(_)), "{error:?}");
-    assert_eq!(shown(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
+    assert_eq!(egress_policy(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
 
     // If the old policy cannot be enforced at once, the actor retries.
     harness.network.fail_next(Step::Apply, Fault::After);
@@ -236,7 +239,7 @@ async fn a_failed_change_keeps_the_old_policy() {
     harness.engine.sandbox("test", &id).change_network(allow(&["b.example"])).await.unwrap_err();
     assert_eq!(harness.network.policy(&id), Some(strict(&["b.example"])));
     pass(5 * SECOND).await;
-    assert_eq!(shown(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
+    assert_eq!(egress_policy(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
     assert_eq!(harness.kinds(&id).await, ["sandbox.created", "sandbox.started"]);
     harness.assert_clean().await;
 }

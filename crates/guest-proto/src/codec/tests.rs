@@ -18,14 +18,14 @@ fn host_frame(message: &ToHost<'_>) -> Vec<u8> {
     out
 }
 
-fn there_and_back_guest(message: &ToGuest<'_>) {
+fn round_trip_to_guest(message: &ToGuest<'_>) {
     let frame = guest_frame(message);
     let end = split(&frame).unwrap().unwrap();
     assert_eq!(end, frame.len());
     assert_eq!(&decode_to_guest(&frame[PREFIX..end]).unwrap(), message);
 }
 
-fn there_and_back_host(message: &ToHost<'_>) {
+fn round_trip_to_host(message: &ToHost<'_>) {
     let frame = host_frame(message);
     let end = split(&frame).unwrap().unwrap();
     assert_eq!(end, frame.len());
@@ -53,8 +53,8 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn exec_comes_back(op: u64, (argv, env, cwd, stdin) in spec(), window in 0..=MAX_WINDOW) {
-        there_and_back_guest(&ToGuest::Exec {
+    fn exec_round_trips(op: u64, (argv, env, cwd, stdin) in spec(), window in 0..=MAX_WINDOW) {
+        round_trip_to_guest(&ToGuest::Exec {
             op,
             spec: ExecSpec {
                 argv: argv.iter().map(String::as_str).collect(),
@@ -67,30 +67,30 @@ proptest! {
     }
 
     #[test]
-    fn small_guest_messages_come_back(
+    fn small_guest_messages_round_trip(
         op: u64, bytes: Vec<u8>, channel in channel(), n in 1..=MAX_WINDOW, port in 1..=u16::MAX,
         signal in 1..=64, low in 1..=u16::MAX, more: u8, dir in "/[^\0]{0,40}",
     ) {
-        there_and_back_guest(&ToGuest::Hello { version: low.saturating_add(u16::from(more)), min_version: low });
-        there_and_back_guest(&ToGuest::Setup { op, dirs: vec![&dir, "/"] });
-        there_and_back_guest(&ToGuest::Dial { op, port, window: n });
-        there_and_back_guest(&ToGuest::Data { op, bytes: &bytes });
-        there_and_back_guest(&ToGuest::Eof { op });
-        there_and_back_guest(&ToGuest::Credit { op, channel, bytes: n });
-        there_and_back_guest(&ToGuest::Kill { op });
-        there_and_back_guest(&ToGuest::Signal { op, signal });
-        there_and_back_guest(&ToGuest::Close { op });
-        there_and_back_guest(&ToGuest::Ping { nonce: op });
-        there_and_back_guest(&ToGuest::Take { op, stdout: op.rotate_left(7), stderr: u64::from(n) });
-        there_and_back_guest(&ToGuest::Resize { op, size: TerminalSize { columns: port % MAX_CELLS + 1, rows: low % MAX_CELLS + 1 } });
-        there_and_back_guest(&ToGuest::Forget { op });
+        round_trip_to_guest(&ToGuest::Hello { version: low.saturating_add(u16::from(more)), min_version: low });
+        round_trip_to_guest(&ToGuest::Setup { op, dirs: vec![&dir, "/"] });
+        round_trip_to_guest(&ToGuest::Dial { op, port, window: n });
+        round_trip_to_guest(&ToGuest::Data { op, bytes: &bytes });
+        round_trip_to_guest(&ToGuest::Eof { op });
+        round_trip_to_guest(&ToGuest::Credit { op, channel, bytes: n });
+        round_trip_to_guest(&ToGuest::Kill { op });
+        round_trip_to_guest(&ToGuest::Signal { op, signal });
+        round_trip_to_guest(&ToGuest::Close { op });
+        round_trip_to_guest(&ToGuest::Ping { nonce: op });
+        round_trip_to_guest(&ToGuest::Attach { op, stdout: op.rotate_left(7), stderr: u64::from(n) });
+        round_trip_to_guest(&ToGuest::Resize { op, size: TerminalSize { columns: port % MAX_CELLS + 1, rows: low % MAX_CELLS + 1 } });
+        round_trip_to_guest(&ToGuest::Release { op });
     }
 
     #[test]
-    fn keep_comes_back(
+    fn start_detached_round_trips(
         op: u64, (argv, env, cwd, stdin) in spec(), columns in 1..=MAX_CELLS, rows in 1..=MAX_CELLS, on_terminal: bool,
     ) {
-        there_and_back_guest(&ToGuest::Keep {
+        round_trip_to_guest(&ToGuest::StartDetached {
             op,
             spec: ExecSpec {
                 argv: argv.iter().map(String::as_str).collect(),
@@ -103,32 +103,32 @@ proptest! {
     }
 
     #[test]
-    fn host_messages_come_back(
+    fn host_messages_round_trip(
         op: u64, bytes: Vec<u8>, channel in channel(), n in 1..=MAX_WINDOW, code: i32, pid: u32, text in text(),
         ops in prop::collection::vec(any::<u64>(), 0..40), version: u16,
     ) {
-        there_and_back_host(&ToHost::Welcome { version, agent_version: &text, ops });
-        there_and_back_host(&ToHost::Started { op, pid, window: n });
-        there_and_back_host(&ToHost::Data { op, channel, bytes: &bytes });
-        there_and_back_host(&ToHost::Eof { op, channel });
-        there_and_back_host(&ToHost::Credit { op, bytes: n });
-        there_and_back_host(&ToHost::Exited { op, exit: Exit::Code(code), duration_us: op });
-        there_and_back_host(&ToHost::Exited { op, exit: Exit::Signal(code), duration_us: op });
+        round_trip_to_host(&ToHost::Welcome { version, agent_version: &text, ops });
+        round_trip_to_host(&ToHost::Started { op, pid, window: n });
+        round_trip_to_host(&ToHost::Data { op, channel, bytes: &bytes });
+        round_trip_to_host(&ToHost::Eof { op, channel });
+        round_trip_to_host(&ToHost::Credit { op, bytes: n });
+        round_trip_to_host(&ToHost::Exited { op, exit: Exit::Code(code), duration_us: op });
+        round_trip_to_host(&ToHost::Exited { op, exit: Exit::Signal(code), duration_us: op });
         for kind in [
             RefusalKind::CwdMissing, RefusalKind::ProgramMissing, RefusalKind::NotAllowed, RefusalKind::TooMany,
             RefusalKind::Connect, RefusalKind::UnknownOp, RefusalKind::Failed,
         ] {
-            there_and_back_host(&ToHost::Refused { op, kind, message: &text });
+            round_trip_to_host(&ToHost::Refused { op, kind, message: &text });
         }
-        there_and_back_host(&ToHost::Opened { op, window: n });
-        there_and_back_host(&ToHost::Done { op });
-        there_and_back_host(&ToHost::Pong { nonce: op });
-        there_and_back_host(&ToHost::Bye { reason: &text });
-        there_and_back_host(&ToHost::Taken { op, stdin: op, window: n });
+        round_trip_to_host(&ToHost::Opened { op, window: n });
+        round_trip_to_host(&ToHost::Done { op });
+        round_trip_to_host(&ToHost::Pong { nonce: op });
+        round_trip_to_host(&ToHost::Bye { reason: &text });
+        round_trip_to_host(&ToHost::Attached { op, stdin: op, window: n });
     }
 
     #[test]
-    fn a_header_and_its_payload_are_the_frame(
+    fn a_header_and_its_payload_form_the_frame(
         op in prop_oneof![any::<u64>(), 0..300u64], channel in channel(),
         len in prop_oneof![0..300usize, 16_000..17_000usize, MAX_DATA - 3..=MAX_DATA],
     ) {
@@ -140,20 +140,20 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_end_in_a_value_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_decode_to_a_value_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(Some(end)) = split(&bytes) {
             prop_assert!(end <= bytes.len());
         }
         if let Ok(message) = decode_to_guest(&bytes) {
-            there_and_back_guest(&message);
+            round_trip_to_guest(&message);
         }
         if let Ok(message) = decode_to_host(&bytes) {
-            there_and_back_host(&message);
+            round_trip_to_host(&message);
         }
     }
 
     #[test]
-    fn a_damaged_frame_ends_in_a_value_or_an_error(
+    fn a_damaged_frame_decodes_to_a_value_or_an_error(
         (argv, env, cwd, stdin) in spec(), at: prop::sample::Index, byte: u8, cut: prop::sample::Index,
     ) {
         let mut frame = guest_frame(&ToGuest::Exec {
@@ -180,7 +180,7 @@ proptest! {
 }
 
 #[test]
-fn a_frame_may_be_as_long_as_the_limit_and_no_longer() {
+fn a_frame_longer_than_the_limit_is_an_error() {
     let len = |n: usize| u32::try_from(n).unwrap().to_le_bytes();
     assert_eq!(split(&len(MAX_FRAME)), Ok(None));
     assert_eq!(split(&len(MAX_FRAME + 1)), Err(ProtoError::TooLong { len: MAX_FRAME + 1, max: MAX_FRAME }));
@@ -188,7 +188,7 @@ fn a_frame_may_be_as_long_as_the_limit_and_no_longer() {
 }
 
 #[test]
-fn what_is_too_long_is_not_sent_and_leaves_the_buffer_alone() {
+fn a_failed_encoding_does_not_change_the_buffer() {
     let long = "x".repeat(MAX_STRING);
     let mut out = b"before".to_vec();
     let message = exec(vec![&long; 9], vec![]);
@@ -200,9 +200,13 @@ fn exec<'a>(argv: Vec<&'a str>, env: Vec<(&'a str, &'a str)>) -> ToGuest<'a> {
     ToGuest::Exec { op: 1, spec: ExecSpec { argv, env, cwd: "/", stdin: StdinMode::Null }, window: 0 }
 }
 
-fn keep(argv: Vec<&str>, size: Option<(u16, u16)>) -> ToGuest<'_> {
+fn start_detached(argv: Vec<&str>, size: Option<(u16, u16)>) -> ToGuest<'_> {
     let terminal = size.map(|(columns, rows)| TerminalSize { columns, rows });
-    ToGuest::Keep { op: 1, spec: ExecSpec { argv, env: vec![], cwd: "/", stdin: StdinMode::Null }, terminal }
+    ToGuest::StartDetached {
+        op: 1,
+        spec: ExecSpec { argv, env: vec![], cwd: "/", stdin: StdinMode::Null },
+        terminal,
+    }
 }
 
 /// Encodes without the checks, as a hostile side would.
@@ -211,7 +215,7 @@ fn unchecked<T: Serialize>(message: &T) -> Vec<u8> {
 }
 
 #[test]
-fn broken_rules_are_refused_on_both_ways() {
+fn invalid_messages_fail_to_encode_and_to_decode() {
     let long = "x".repeat(MAX_STRING + 1);
     let data = vec![0; MAX_DATA + 1];
     let cases = [
@@ -240,14 +244,14 @@ fn broken_rules_are_refused_on_both_ways() {
         ToGuest::Hello { version: 1, min_version: 0 },
         ToGuest::Hello { version: 1, min_version: 2 },
         ToGuest::Setup { op: 1, dirs: vec!["a"] },
-        keep(vec![], Some((80, 24))),
-        keep(vec!["true"], Some((0, 24))),
-        keep(vec!["true"], Some((80, 0))),
+        start_detached(vec![], Some((80, 24))),
+        start_detached(vec!["true"], Some((0, 24))),
+        start_detached(vec!["true"], Some((80, 0))),
         ToGuest::Resize { op: 1, size: TerminalSize { columns: 1, rows: MAX_CELLS + 1 } },
     ];
     for case in cases {
-        assert!(encode_to_guest(&case, &mut Vec::new()).is_err(), "sent: {case:.80?}");
-        assert!(decode_to_guest(&unchecked(&case)).is_err(), "taken: {case:.80?}");
+        assert!(encode_to_guest(&case, &mut Vec::new()).is_err(), "encoded: {case:.80?}");
+        assert!(decode_to_guest(&unchecked(&case)).is_err(), "decoded: {case:.80?}");
     }
     let long = "x".repeat(crate::MAX_MESSAGE + 1);
     let cases = [
@@ -258,24 +262,24 @@ fn broken_rules_are_refused_on_both_ways() {
         ToHost::Credit { op: 1, bytes: 0 },
         ToHost::Refused { op: 1, kind: RefusalKind::Failed, message: &long },
         ToHost::Bye { reason: &long },
-        ToHost::Taken { op: 1, stdin: 0, window: MAX_WINDOW + 1 },
+        ToHost::Attached { op: 1, stdin: 0, window: MAX_WINDOW + 1 },
     ];
     for case in cases {
-        assert!(encode_to_host(&case, &mut Vec::new()).is_err(), "sent: {case:.80?}");
-        assert!(decode_to_host(&unchecked(&case)).is_err(), "taken: {case:.80?}");
+        assert!(encode_to_host(&case, &mut Vec::new()).is_err(), "encoded: {case:.80?}");
+        assert!(decode_to_host(&unchecked(&case)).is_err(), "decoded: {case:.80?}");
     }
 }
 
 #[test]
-fn a_list_that_claims_too_much_reserves_nothing() {
-    // Exec, operation 1, then a list of arguments that says it has 2^28 elements.
+fn a_list_with_a_false_length_does_not_allocate() {
+    // Exec, operation 1, then a list of arguments with a claimed length of 2^28.
     assert!(decode_to_guest(&[2, 1, 0x80, 0x80, 0x80, 0x80, 0x01, 0]).is_err());
     // Welcome, version 1, no agent version, the same.
     assert!(decode_to_host(&[0, 1, 0, 0x80, 0x80, 0x80, 0x80, 0x01, 0]).is_err());
 }
 
 #[test]
-fn what_comes_behind_a_message_is_refused() {
+fn bytes_after_a_message_are_refused() {
     let frame = guest_frame(&ToGuest::Kill { op: 4 });
     let body = [&frame[PREFIX..], &[0, 0]].concat();
     assert_eq!(decode_to_guest(&body), Err(ProtoError::Trailing { extra: 2 }));
@@ -284,7 +288,7 @@ fn what_comes_behind_a_message_is_refused() {
 }
 
 #[test]
-fn the_bytes_of_version_one_stay_as_they_are() {
+fn the_encoding_of_version_one_is_unchanged() {
     assert_eq!(guest_frame(&ToGuest::Hello { version: 1, min_version: 1 }), [3, 0, 0, 0, 0, 1, 1]);
     assert_eq!(guest_frame(&ToGuest::Ping { nonce: 300 }), [3, 0, 0, 0, 10, 0xac, 2]);
     assert_eq!(

@@ -7,7 +7,7 @@ fn stat(target: Option<&[u8]>) -> FileStat<'_> {
     FileStat { kind: FileKind::File, mode: 0o644, size: 7, modified_ns: -1, inode: 9, target }
 }
 
-fn back(reply: &FileReply<'_>) {
+fn round_trip(reply: &FileReply<'_>) {
     let mut out = vec![1, 2, 3];
     encode_reply(reply, &mut out).unwrap();
     let end = split_reply(&out[3..]).unwrap().unwrap();
@@ -18,23 +18,23 @@ fn back(reply: &FileReply<'_>) {
 
 proptest! {
     #[test]
-    fn replies_come_back(
+    fn replies_round_trip(
         name in prop::collection::vec(1..=255u8, 1..=255), target in prop::collection::vec(any::<u8>(), 0..=4095),
         n: u64, text in "\\PC{0,100}", length: Option<u64>,
     ) {
         let name: Vec<u8> = name.into_iter().map(|byte| if byte == b'/' || byte == b'.' { b'x' } else { byte }).collect();
-        back(&FileReply::Stat(stat(Some(&target))));
-        back(&FileReply::Entry { name: &name, stat: stat(None) });
-        back(&FileReply::Listed { total: n });
-        back(&FileReply::Content { stat: stat(None), offset: n, length });
-        back(&FileReply::Packing);
-        back(&FileReply::Working);
-        back(&FileReply::Done(Tally { files: n, bytes: n, ..Tally::default() }));
-        back(&FileReply::Failed { kind: FileErrorKind::DiskFull, message: &text });
+        round_trip(&FileReply::Stat(stat(Some(&target))));
+        round_trip(&FileReply::Entry { name: &name, stat: stat(None) });
+        round_trip(&FileReply::Listed { total: n });
+        round_trip(&FileReply::Content { stat: stat(None), offset: n, length });
+        round_trip(&FileReply::Packing);
+        round_trip(&FileReply::Working);
+        round_trip(&FileReply::Done(Tally { files: n, bytes: n, ..Tally::default() }));
+        round_trip(&FileReply::Failed { kind: FileErrorKind::DiskFull, message: &text });
     }
 
     #[test]
-    fn whatever_comes_is_a_reply_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_decode_to_a_reply_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = split_reply(&bytes);
         if let Ok(reply) = decode_reply(&bytes) {
             let mut out = Vec::new();
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn requests_come_back(op: u64, path in prop::collection::vec(1..=255u8, 0..100), n: u64, mode in 0..=MODE_BITS, yes: bool) {
+    fn requests_round_trip(op: u64, path in prop::collection::vec(1..=255u8, 0..100), n: u64, mode in 0..=MODE_BITS, yes: bool) {
         let path = [b"/".as_slice(), &path].concat();
         let path = path.as_slice();
         for request in [
@@ -66,7 +66,7 @@ proptest! {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused_on_both_sides() {
+fn invalid_paths_names_and_replies_are_refused() {
     let refused =
         |request| encode_to_guest(&ToGuest::File { op: 1, request, window: 1 }, &mut Vec::new()).is_err();
     let long = [b"/".as_slice(), &[b'x'; MAX_PATH]].concat();

@@ -4,10 +4,10 @@ use super::*;
 use crate::{MIN_VERSION, VERSION, negotiate};
 
 proptest! {
-    /// Whatever the sizes and the order, sender and receiver never disagree, and the sender is never left waiting
-    /// once the reader has used up all that came.
+    /// Sender and receiver agree for any sizes and order, and the sender has credit again once the reader has
+    /// consumed everything.
     #[test]
-    fn both_ends_keep_the_same_count(size in 1u32..100_000, steps in prop::collection::vec((any::<u32>(), any::<u32>()), 1..200)) {
+    fn sender_and_receiver_agree_on_the_credit(size in 1u32..100_000, steps in prop::collection::vec((any::<u32>(), any::<u32>()), 1..200)) {
         let mut sender = Credits::new(size);
         let mut receiver = Window::new(size);
         let mut unread = 0;
@@ -33,7 +33,7 @@ proptest! {
 }
 
 #[test]
-fn more_than_granted_is_a_violation() {
+fn receiving_more_than_granted_is_an_error() {
     let mut window = Window::new(10);
     window.received(10).unwrap();
     assert!(window.received(1).is_err());
@@ -57,7 +57,7 @@ fn grants_are_bounded() {
 }
 
 #[test]
-fn a_window_taken_over_grants_itself_first() {
+fn a_closed_window_grants_its_size_first() {
     let mut window = Window::closed(10, 2);
     assert!(window.received(1).is_err());
     assert_eq!(window.due(), Some(8));
@@ -69,7 +69,7 @@ fn a_window_taken_over_grants_itself_first() {
 }
 
 #[test]
-fn versions_meet_at_the_newest_that_both_know() {
+fn negotiation_picks_the_newest_common_version() {
     assert_eq!(negotiate(VERSION, MIN_VERSION), Ok(VERSION));
     assert_eq!(negotiate(VERSION + 5, MIN_VERSION), Ok(VERSION));
     assert!(negotiate(VERSION + 5, VERSION + 1).is_err());

@@ -1,4 +1,4 @@
-//! The description inside a built image: its actual versions and, for a stand-in, that it is one.
+//! The description in a built image: its actual versions and, for a stand-in, the reason.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::job::Job;
 use crate::layers::Slot;
 use crate::unpack::{Whiteouts, unpack};
 
-/// Programs that an image is chosen for, and the Debian package that has their version.
-const TOLD: [(&str, &str); 5] = [
+/// Programs whose versions the description lists, and the Debian packages that have them.
+const PROGRAMS: [(&str, &str); 5] = [
     ("bash", "bash"),
     ("coreutils", "coreutils"),
     ("curl", "curl"),
@@ -21,15 +21,15 @@ const TOLD: [(&str, &str); 5] = [
     ("python", "python3-minimal"),
 ];
 
-/// dpkg's list of what is installed.
+/// dpkg's list of installed packages.
 const DPKG_STATUS: &str = "var/lib/dpkg/status";
 
 pub(super) struct About {
     text: String,
     pub(super) stand_in: Option<String>,
     pub(super) versions: Vec<(String, String)>,
-    /// The directory in which Debian's Python keeps the note that forbids pip, if there is one.
-    pip_note: Option<String>,
+    /// The directory with the marker file that makes Debian's pip refuse installations, if it exists.
+    pip_marker_dir: Option<String>,
     has_python: bool,
 }
 
@@ -38,8 +38,8 @@ impl About {
     pub(super) async fn read(job: &Job, suite: &str, packages: &[&str], layers: &[Arc<Slot>]) -> Self {
         let (mut status, mut pip, mut of_node) = (None, None, vec![]);
         for layer in layers {
-            let found = layer.look(&job.store, |tree| {
-                (read_text(&tree.join(DPKG_STATUS)), pip_note(tree), of_node_layer(tree))
+            let found = layer.with_tree(&job.store, |tree| {
+                (read_text(&tree.join(DPKG_STATUS)), pip_marker_dir(tree), node_versions(tree))
             });
             let (its_status, its_pip, its_node) = found.await;
             status = status.or(its_status);
@@ -47,10 +47,10 @@ impl About {
             of_node.extend(its_node);
         }
         let status = status.unwrap_or_default();
-        let told = TOLD.iter().filter_map(|(program, package)| {
+        let found = PROGRAMS.iter().filter_map(|(program, package)| {
             Some(((*program).to_owned(), upstream(installed(&status, package)?)))
         });
-        let versions: Vec<(String, String)> = told.chain(of_node).collect();
+        let versions: Vec<(String, String)> = found.chain(of_node).collect();
         let list = versions
             .iter()
             .map(|(program, version)| format!("{program} {version}"))
@@ -64,21 +64,21 @@ impl About {
         });
         let has_python = versions.iter().any(|(program, _)| program == "python");
         let text = text(job, suite, packages, &versions, pip.is_some());
-        Self { text, stand_in, versions, pip_note: pip, has_python }
+        Self { text, stand_in, versions, pip_marker_dir: pip, has_python }
     }
 
-    /// A layer with `/etc/sandbox-image`, `python` by that name, and a pip that installs.
+    /// A layer with `/etc/sandbox-image`, a link `python`, and without the marker file that disables pip.
     pub(super) async fn layer(&self, job: &Job) -> Result<Arc<Slot>, Fault> {
         let tar = self.tar().map_err(Fault::io("describe the image"))?;
         let (unpacked, scratch) = job
             .unpack_with(Whiteouts::Honour, move |tree, rules| unpack(tar.as_slice(), tree, rules))
             .await?;
-        job.adopt(&unpacked.diff_id, scratch).await
+        job.add_layer(&unpacked.diff_id, scratch).await
     }
 
     fn tar(&self) -> std::io::Result<Vec<u8>> {
         let mut tar = Builder::new(Vec::new());
-        // mmdebstrap leaves out /dev altogether, which something is mounted on later.
+        // mmdebstrap creates no /dev, which sandboxes need as a mount point.
         for dir in ["./", "dev/", "etc/"] {
             tar.append_data(&mut header(EntryType::Directory, 0o755), dir, std::io::empty())?;
         }
@@ -92,25 +92,26 @@ impl About {
             let mut link = header(EntryType::Symlink, 0o777);
             tar.append_link(&mut link, "usr/local/bin/python", "/usr/bin/python3")?;
         }
-        if let Some(dir) = &self.pip_note {
+        if let Some(dir) = &self.pip_marker_dir {
             for dir in ["usr/lib/".to_owned(), format!("{dir}/")] {
                 tar.append_data(&mut header(EntryType::Directory, 0o755), dir, std::io::empty())?;
             }
-            let gone = format!("{dir}/.wh.{PIP_NOTE}");
-            tar.append_data(&mut header(EntryType::Regular, 0o644), gone, std::io::empty())?;
+            let whiteout = format!("{dir}/.wh.{PIP_MARKER}");
+            tar.append_data(&mut header(EntryType::Regular, 0o644), whiteout, std::io::empty())?;
         }
         tar.into_inner()
     }
 }
 
-const PIP_NOTE: &str = "EXTERNALLY-MANAGED";
+const PIP_MARKER: &str = "EXTERNALLY-MANAGED";
 
-/// The system's Python belongs to the sandbox's user, so the marker file that makes pip refuse it is removed.
-fn pip_note(tree: &Path) -> Option<String> {
+/// Finds the marker file that makes pip refuse to install for the whole system. A sandbox has no other user of the
+/// system's Python, so the layer removes it.
+fn pip_marker_dir(tree: &Path) -> Option<String> {
     let libs = std::fs::read_dir(tree.join("usr/lib")).ok()?;
     let mut names = libs.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let dir = names.find(|name| {
-        name.starts_with("python3.") && tree.join("usr/lib").join(name).join(PIP_NOTE).is_file()
+        name.starts_with("python3.") && tree.join("usr/lib").join(name).join(PIP_MARKER).is_file()
     })?;
     Some(format!("usr/lib/{dir}"))
 }
@@ -120,7 +121,7 @@ fn text(
     suite: &str,
     packages: &[&str],
     versions: &[(String, String)],
-    pip_is_free: bool,
+    pip_marker_removed: bool,
 ) -> String {
     // The failures of earlier sources are for the operator: they name hosts that a sandbox should not learn.
     let mut text = match job.stands_in_because {
@@ -134,9 +135,9 @@ fn text(
     for (program, version) in versions {
         text += &format!("  {program} {version}\n");
     }
-    text += &format!("\nDebian packages asked for: {}\n", packages.join(" "));
-    if pip_is_free {
-        text += "pip installs for the whole system: Debian's EXTERNALLY-MANAGED note was taken out.\n";
+    text += &format!("\nRequested Debian packages: {}\n", packages.join(" "));
+    if pip_marker_removed {
+        text += "pip installs for the whole system: Debian's EXTERNALLY-MANAGED marker was removed.\n";
     }
     text
 }
@@ -152,7 +153,7 @@ fn header(kind: EntryType, mode: u32) -> Header {
     header
 }
 
-/// The version of an installed package in dpkg's own list.
+/// The version of an installed package in dpkg's list.
 fn installed<'a>(status: &'a str, package: &str) -> Option<&'a str> {
     let name = format!("Package: {package}");
     let paragraph = status.split("\n\n").find(|paragraph| paragraph.lines().any(|line| line == name))?;
@@ -166,7 +167,7 @@ fn upstream(version: &str) -> String {
     version.split('+').next().unwrap_or(version).to_owned()
 }
 
-fn of_node_layer(tree: &Path) -> Vec<(String, String)> {
+fn node_versions(tree: &Path) -> Vec<(String, String)> {
     let files = [("node", super::node::VERSION_FILE), ("npm", super::node::NPM_MANIFEST)];
     files
         .iter()
@@ -184,15 +185,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_those_people_know() {
+    fn versions_are_those_of_upstream() {
         let known = [
             ("1:2.39.5-0+deb12u2", "2.39.5"),
             ("5.2.15-2+b8", "5.2.15"),
             ("3.11.2-1+b1", "3.11.2"),
             ("9.1", "9.1"),
         ];
-        for (debian, people) in known {
-            assert_eq!(upstream(debian), people);
+        for (debian, expected) in known {
+            assert_eq!(upstream(debian), expected);
         }
         let status = "Package: a\nVersion: 1-1\n\nPackage: bash\nStatus: ok\nVersion: 5.2.15-2+b8\n\nPackage: bashful\nVersion: 9\n";
         assert_eq!(installed(status, "bash"), Some("5.2.15-2+b8"));

@@ -1,5 +1,5 @@
-//! More packages on top of a root that is built already, as a layer of their own: apt runs inside an overlay over the
-//! root, and its changes are the layer. So the default images share one Debian.
+//! Installs additional packages as a separate layer over a built root, so that the default images share one base: apt
+//! runs in an overlay over the root, and the upper directory becomes the layer.
 //!
 //! All mounts are in a mount namespace that ends with the command.
 
@@ -14,8 +14,8 @@ use crate::process::{contained, run};
 use crate::rootfs::{Form, copy_dir};
 use crate::unpack::Whiteouts;
 
-/// Paths are relative to the work directory, since an overlay's options cannot quote. `$1` is the root, the rest are
-/// packages. The redirects an overlay can make would name paths of this one: they are off.
+/// Paths are relative to the work directory, because an overlay's options cannot be quoted. `$1` is the root, the
+/// others are packages. Redirects are off, because they would name paths of this overlay.
 const SCRIPT: &str = r#"set -eu
 lower=$1; shift
 mkdir lower upper work root
@@ -37,16 +37,16 @@ rm -rf root/var/lib/apt/lists/* root/var/log/apt/* root/var/log/dpkg.log root/va
 rm root/etc/resolv.conf root/usr/sbin/policy-rc.d
 "#;
 
-/// The root may be moved to its final path meanwhile.
-const TRIES: usize = 3;
+/// Number of attempts: another pull may move the root to its final path meanwhile.
+const ATTEMPTS: usize = 3;
 
 pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<Arc<Slot>, Fault> {
-    let mut tries = 1;
+    let mut attempts = 1;
     let scratch = loop {
-        let tree = base.look(&job.store, Path::to_path_buf).await;
+        let tree = base.with_tree(&job.store, Path::to_path_buf).await;
         let scratch = job.scratch()?;
         match install(&tree, scratch.path(), packages).await {
-            Err(_) if tries < TRIES && !tree.exists() => tries += 1,
+            Err(_) if attempts < ATTEMPTS && !tree.exists() => attempts += 1,
             other => break other.map(|()| scratch)?,
         }
     };
@@ -58,7 +58,7 @@ pub(super) async fn build(job: &Job, base: &Slot, packages: &[&str]) -> Result<A
             unpacked
         })
         .await?;
-    job.adopt(&copied.0.diff_id, copied.1).await
+    job.add_layer(&copied.0.diff_id, copied.1).await
 }
 
 async fn install(tree: &Path, scratch: &Path, packages: &[&str]) -> Result<(), Fault> {

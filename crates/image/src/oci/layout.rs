@@ -1,5 +1,5 @@
-//! An image in a directory of this host, in the OCI image layout. Digests are verified as with a registry: the directory
-//! may have come from anywhere.
+//! An image in a directory in the OCI image layout. Digests are verified as with a registry, because the directory is
+//! untrusted.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 pub(super) struct Layout {
     dir: PathBuf,
-    /// What the source names: an entry of `index.json`, or all of it.
+    /// The part that the source selects: an entry of `index.json`, or the whole index.
     start: Option<String>,
     index: Vec<u8>,
 }
@@ -27,7 +27,7 @@ impl Layout {
         let missing = |e: std::io::Error| match e.kind() {
             std::io::ErrorKind::NotFound => Fault::new(
                 FailureKind::NotFound,
-                format!("{} is no OCI layout: it has no index.json", dir.display()),
+                format!("{} is not an OCI layout: it has no index.json", dir.display()),
             ),
             _ => Fault::io(format!("read {}", file.display()))(e),
         };
@@ -61,7 +61,7 @@ impl Layout {
                 {
                     return Err(none("without a tag"));
                 }
-                // Several entries for several machines.
+                // The index has entries for several architectures.
                 _ => None,
             },
         };
@@ -84,13 +84,13 @@ impl Layout {
         let got = format!("sha256:{}", sha256_hex(&text));
         if got != digest {
             return Err(Fault::refused(format!(
-                "a blob is not what its digest says: want {digest}, got {got}"
+                "a blob does not match its digest: want {digest}, got {got}"
             )));
         }
         Ok(text)
     }
 
-    /// Where a blob is. Its content is verified as it is read.
+    /// The path of a blob. Its content is verified when it is read.
     pub(super) fn blob(&self, digest: &str) -> Result<PathBuf, Fault> {
         if !is_sha256(digest) {
             return Err(Fault::refused(format!(

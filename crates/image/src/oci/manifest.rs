@@ -1,4 +1,4 @@
-//! Manifests, indexes and configurations as they come, read for what is used of them. Pure.
+//! Parses manifests, indexes and configurations.
 
 use oci_client::manifest::{ImageIndexEntry, OciDescriptor, OciManifest};
 use serde::Deserialize;
@@ -8,16 +8,16 @@ use crate::fault::Fault;
 use crate::image::ImageConfig;
 use crate::source::is_sha256;
 
-/// The longest manifest, index or configuration taken.
+/// Limit of a manifest, index or configuration.
 pub(super) const TEXT_BYTES: u64 = 4 << 20;
-/// Indexes that may lead to one another.
+/// Limit of nested indexes.
 pub(super) const NESTING: usize = 3;
-/// overlayfs takes 500 lower layers; no builder makes more than 127.
+/// overlayfs supports 500 lower layers; image builders create at most 127.
 const LAYERS: usize = 127;
 const ENV_ENTRIES: usize = 1_000;
 const ENV_BYTES: usize = 128 * 1024;
 
-/// A blob by the digest that names and verifies it.
+/// A blob, identified and verified by its digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Blob {
     pub(super) digest: String,
@@ -46,7 +46,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Chosen, Fault> {
         OciManifest::Image(manifest) => {
             if manifest.layers.len() > LAYERS {
                 return Err(Fault::too_big(format!(
-                    "the image has {} layers, allowed are {LAYERS}",
+                    "the image has {} layers; at most {LAYERS} are allowed",
                     manifest.layers.len()
                 )));
             }
@@ -68,7 +68,7 @@ fn blob(descriptor: &OciDescriptor) -> Result<Blob, Fault> {
     Ok(Blob { digest: descriptor.digest.clone(), size })
 }
 
-/// Whether a layer is a tar; how it is packed is told by its first bytes.
+/// Checks that a layer is a tar. Its first bytes tell the compression.
 fn layer_type(layer: &OciDescriptor) -> Result<(), Fault> {
     let known = ["application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."];
     let kind = layer.media_type.as_str();
@@ -93,7 +93,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// The entry for this machine. Where there are several, the one that runs on every processor of the kind.
+/// The entry for this machine. If there are several, the one for the most processors of the architecture.
 fn choose(entries: &[ImageIndexEntry]) -> Result<String, Fault> {
     let platform = |entry: &ImageIndexEntry| {
         entry.platform.as_ref().map(|p| (p.os.to_string(), p.architecture.to_string(), p.variant.clone()))
@@ -105,7 +105,7 @@ fn choose(entries: &[ImageIndexEntry]) -> Result<String, Fault> {
         Some((_, _, None)) => 0,
         Some((_, _, Some(variant))) if variant == "v1" || variant == "v8" => 1,
         Some(_) => 2,
-        // An index of one may leave its platform out; its configuration is looked at later.
+        // An index with one entry may omit its platform; the configuration is checked later.
         None => 3,
     };
     let found = entries.iter().filter(suits).min_by_key(rank);
@@ -178,7 +178,7 @@ pub(super) fn parse_config(text: &[u8]) -> Result<Config, Fault> {
             "the image's environment has more than {ENV_ENTRIES} entries or {ENV_BYTES} bytes"
         )));
     }
-    // An entry without a name or value, or one no process could be given, says nothing.
+    // Drops entries without a name or value, and those that no process can have.
     let usable = |entry: &String| {
         let (key, value) = entry.split_once('=')?;
         (!key.is_empty() && !entry.contains('\0')).then(|| (key.to_owned(), value.to_owned()))

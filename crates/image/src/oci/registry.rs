@@ -1,5 +1,5 @@
-//! A registry, through `oci-client`: the first contact that decides at once whether it can be reached, manifests, and blobs
-//! streamed to disk, taken up again where a transfer broke.
+//! A registry, through `oci-client`: the first connection, which fails fast if the registry cannot be reached;
+//! manifests; and blobs, whose transfers are resumed after a failure.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
 use super::manifest::{Blob, TEXT_BYTES};
-use super::retry::{Verdict, back_off, chain, judge};
-use super::{Fetched, Reach, credentials};
+use super::retry::{Verdict, back_off, chain, classify};
+use super::{Fetched, UnreachableRegistries, credentials};
 use crate::error::FailureKind;
 use crate::fault::Fault;
 use crate::job::Job;
@@ -32,15 +32,15 @@ use crate::unpack::{hex, sha256_hex};
 pub struct RegistryOptions {
     /// Docker's `config.json` with logins.
     pub docker_config: Option<PathBuf>,
-    /// How long the first answer of a registry may take before it counts as unreachable.
+    /// Timeout of the first response, after which the registry counts as unreachable.
     pub connect_timeout: Duration,
-    /// How long such a registry is not contacted again.
+    /// How long an unreachable registry is not contacted again.
     pub unreachable_for: Duration,
-    /// How long a transfer may make no progress.
+    /// Timeout of a transfer without progress.
     pub read_timeout: Duration,
     /// Attempts for a request, or for a transfer without progress.
-    pub tries: u32,
-    /// The wait after the first failed try; it doubles.
+    pub attempts: u32,
+    /// The delay after the first failed attempt; it doubles.
     pub back_off: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Default for RegistryOptions {
             connect_timeout: Duration::from_secs(3),
             unreachable_for: Duration::from_secs(300),
             read_timeout: Duration::from_secs(30),
-            tries: 5,
+            attempts: 5,
             back_off: Duration::from_millis(300),
         }
     }
@@ -63,7 +63,7 @@ const ACCEPT: &[&str] = &[
     IMAGE_MANIFEST_LIST_MEDIA_TYPE,
     IMAGE_MANIFEST_MEDIA_TYPE,
 ];
-/// Progress after which the attempts of a transfer are counted anew.
+/// Progress that resets the attempts of a transfer.
 const PROGRESS_BYTES: u64 = 64 * 1024;
 const MANIFEST_LIMIT: Duration = Duration::from_secs(60);
 
@@ -71,57 +71,63 @@ pub(super) struct Registry {
     client: Client,
     reference: Reference,
     auth: RegistryAuth,
-    tries: u32,
+    attempts: u32,
     back_off: Duration,
 }
 
 impl Registry {
     /// Connects for the first time and authenticates.
-    pub(super) async fn connect(text: &str, options: &RegistryOptions, reach: &Reach) -> Result<Self, Fault> {
+    pub(super) async fn connect(
+        text: &str,
+        options: &RegistryOptions,
+        unreachable_registries: &UnreachableRegistries,
+    ) -> Result<Self, Fault> {
         let reference: Reference = text.parse().map_err(|e| Fault::refused(format!("{e}")))?;
         let host = reference.resolve_registry().to_owned();
         let unreachable = |why: &str| {
             Fault::new(FailureKind::Unreachable, format!("registry {host} cannot be reached: {why}"))
         };
-        if let Some(why) = reach.failure(&host) {
-            return Err(unreachable(&format!("{why} (asked a short while ago)")));
+        if let Some(why) = unreachable_registries.failure(&host) {
+            return Err(unreachable(&format!("{why} (attempted a short while ago)")));
         }
         let auth = credentials::find(options.docker_config.as_deref(), &reference)?;
         let client = client(&host, options)?;
         let registry =
-            Self { client, reference, auth, tries: options.tries.max(1), back_off: options.back_off };
+            Self { client, reference, auth, attempts: options.attempts.max(1), back_off: options.back_off };
         match tokio::time::timeout(options.connect_timeout, registry.first_contact()).await {
             Ok(Ok(())) => Ok(registry),
-            Ok(Err(Contact::Refused(fault))) => Err(fault),
-            Ok(Err(Contact::None(why))) => {
-                reach.fail(&host, &why);
+            Ok(Err(ContactError::Refused(fault))) => Err(fault),
+            Ok(Err(ContactError::None(why))) => {
+                unreachable_registries.fail(&host, &why);
                 Err(unreachable(&why))
             }
             Err(_) => {
                 let why = format!("no answer within {} ms", options.connect_timeout.as_millis());
-                reach.fail(&host, &why);
+                unreachable_registries.fail(&host, &why);
                 Err(unreachable(&why))
             }
         }
     }
 
-    async fn first_contact(&self) -> Result<(), Contact> {
-        let mut tries = 1;
+    async fn first_contact(&self) -> Result<(), ContactError> {
+        let mut attempts = 1;
         loop {
             let e = match self.client.auth(&self.reference, &self.auth, RegistryOperation::Pull).await {
                 Ok(_) => return Ok(()),
                 Err(e) => e,
             };
-            match (&e, judge("log in", &e)) {
-                (OciError::RequestError(inner), _) if inner.is_connect() && tries >= 2 => {
-                    return Err(Contact::None(chain(&e)));
+            match (&e, classify("log in", &e)) {
+                (OciError::RequestError(inner), _) if inner.is_connect() && attempts >= 2 => {
+                    return Err(ContactError::None(chain(&e)));
                 }
-                (_, (Verdict::Final, fault)) => return Err(Contact::Refused(fault)),
-                (_, (Verdict::Again, _)) if tries >= self.tries => return Err(Contact::None(chain(&e))),
-                (_, (Verdict::Again, _)) => {}
+                (_, (Verdict::Final, fault)) => return Err(ContactError::Refused(fault)),
+                (_, (Verdict::Retry, _)) if attempts >= self.attempts => {
+                    return Err(ContactError::None(chain(&e)));
+                }
+                (_, (Verdict::Retry, _)) => {}
             }
-            tokio::time::sleep(back_off(self.back_off, tries)).await;
-            tries += 1;
+            tokio::time::sleep(back_off(self.back_off, attempts)).await;
+            attempts += 1;
         }
     }
 
@@ -132,122 +138,131 @@ impl Registry {
             None => self.reference.clone(),
         };
         let what = format!("manifest {}", reference.whole());
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let request = self.client.pull_manifest_raw(&reference, &self.auth, ACCEPT);
-            let Ok(answer) = tokio::time::timeout(MANIFEST_LIMIT, request).await else {
+            let Ok(response) = tokio::time::timeout(MANIFEST_LIMIT, request).await else {
                 return Err(Fault::new(
                     FailureKind::Io,
                     format!("{what}: took longer than {} s", MANIFEST_LIMIT.as_secs()),
                 ));
             };
-            match answer {
+            match response {
                 Ok((text, _)) => return check_manifest(&what, &text, reference.digest()),
-                Err(e) => self.wait_or_fail(&what, &e, &mut tries).await?,
+                Err(e) => self.wait_or_fail(&what, &e, &mut attempts).await?,
             }
         }
     }
 
-    /// A blob into a file of its own, verified.
+    /// Transfers a blob to a file and verifies it.
     pub(super) async fn blob(&self, blob: &Blob, job: &Job) -> Result<Fetched, Fault> {
         let scratch = job.scratch()?;
         let path = scratch.path().join("blob");
         let mut transfer = Transfer::new(&path, blob, job).await?;
         let what = format!("blob {}", blob.digest);
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
-            let before = transfer.got;
+            let received_before = transfer.received;
             match self.transfer(&mut transfer).await {
                 Ok(()) => break,
-                Err(Broken::Fault(fault)) => return Err(fault),
-                Err(Broken::Registry(e)) => {
-                    // A transfer that makes progress may be interrupted any number of times.
-                    if transfer.got >= before + PROGRESS_BYTES {
-                        tries = 1;
+                Err(TransferError::Fault(fault)) => return Err(fault),
+                Err(TransferError::Registry(e)) => {
+                    // Only interruptions without progress count as failed attempts.
+                    if transfer.received >= received_before + PROGRESS_BYTES {
+                        attempts = 1;
                     }
-                    self.wait_or_fail(&what, &e, &mut tries).await?;
+                    self.wait_or_fail(&what, &e, &mut attempts).await?;
                 }
             }
         }
         transfer.finish().await?;
-        Ok(Fetched::Ours { file: path, _scratch: scratch })
+        Ok(Fetched::Temporary { file: path, _scratch: scratch })
     }
 
-    async fn transfer(&self, transfer: &mut Transfer<'_>) -> Result<(), Broken> {
+    async fn transfer(&self, transfer: &mut Transfer<'_>) -> Result<(), TransferError> {
         // Alternative URLs of a layer in the manifest are ignored.
         let layer = LayerDescriptor { digest: &transfer.blob.digest, urls: &None };
-        let mut answer = if transfer.got == 0 {
+        let mut response = if transfer.received == 0 {
             self.client.pull_blob_stream(&self.reference, &layer).await?.stream
         } else {
-            match self.client.pull_blob_stream_partial(&self.reference, &layer, transfer.got, None).await? {
+            match self
+                .client
+                .pull_blob_stream_partial(&self.reference, &layer, transfer.received, None)
+                .await?
+            {
                 BlobResponse::Partial(rest) => rest.stream,
                 BlobResponse::Full(whole) => {
-                    transfer.start_again().await?;
+                    transfer.restart().await?;
                     whole.stream
                 }
             }
         };
-        while let Some(bytes) = answer.next().await {
-            transfer.write(&bytes.map_err(broken_stream)?).await?;
+        while let Some(bytes) = response.next().await {
+            transfer.write(&bytes.map_err(stream_error)?).await?;
         }
-        if transfer.got < transfer.blob.size {
-            let short = format!("the transfer ended after {} of {} bytes", transfer.got, transfer.blob.size);
-            return Err(Broken::Registry(OciError::IoError(std::io::Error::other(short))));
+        if transfer.received < transfer.blob.size {
+            let short =
+                format!("the transfer ended after {} of {} bytes", transfer.received, transfer.blob.size);
+            return Err(TransferError::Registry(OciError::IoError(std::io::Error::other(short))));
         }
         Ok(())
     }
 
-    async fn wait_or_fail(&self, what: &str, e: &OciError, tries: &mut u32) -> Result<(), Fault> {
-        let (verdict, fault) = judge(what, e);
-        if verdict == Verdict::Final || *tries >= self.tries {
+    async fn wait_or_fail(&self, what: &str, e: &OciError, attempts: &mut u32) -> Result<(), Fault> {
+        let (verdict, fault) = classify(what, e);
+        if verdict == Verdict::Final || *attempts >= self.attempts {
             return Err(fault);
         }
-        tracing::info!(reason = %fault, tries = *tries, "registry failed, trying again");
-        tokio::time::sleep(back_off(self.back_off, *tries)).await;
-        *tries += 1;
+        tracing::info!(reason = %fault, attempts = *attempts, "a registry request failed; retrying");
+        tokio::time::sleep(back_off(self.back_off, *attempts)).await;
+        *attempts += 1;
         Ok(())
     }
 }
 
 /// Why the first connection failed.
-enum Contact {
-    /// No answer.
+enum ContactError {
+    /// The registry did not respond.
     None(String),
-    /// It answered with a refusal.
+    /// The registry refused.
     Refused(Fault),
 }
 
 /// Why a transfer ended early.
-enum Broken {
+enum TransferError {
     Registry(OciError),
     Fault(Fault),
 }
 
-impl From<OciError> for Broken {
+impl From<OciError> for TransferError {
     fn from(e: OciError) -> Self {
         Self::Registry(e)
     }
 }
 
-impl From<Fault> for Broken {
+impl From<Fault> for TransferError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-/// The client verifies digests while streaming; a wrong digest is not retried.
-fn broken_stream(e: std::io::Error) -> Broken {
+/// Classifies an error of a stream. The client verifies digests while streaming; a wrong digest is not retried.
+fn stream_error(e: std::io::Error) -> TransferError {
     let digest = e.get_ref().is_some_and(|inner| inner.is::<oci_client::errors::DigestError>());
-    if digest { Broken::Fault(Fault::refused(chain(&e))) } else { Broken::Registry(OciError::IoError(e)) }
+    if digest {
+        TransferError::Fault(Fault::refused(chain(&e)))
+    } else {
+        TransferError::Registry(OciError::IoError(e))
+    }
 }
 
-/// A blob on its way to disk.
+/// A blob that is being transferred to disk.
 struct Transfer<'a> {
     blob: &'a Blob,
     job: &'a Job,
     file: File,
     hash: Sha256,
-    got: u64,
+    received: u64,
 }
 
 impl<'a> Transfer<'a> {
@@ -255,46 +270,46 @@ impl<'a> Transfer<'a> {
         let limit = job.budget.limits.unpacked_bytes;
         if blob.size > limit {
             return Err(Fault::too_big(format!(
-                "blob {} has {} bytes, allowed are {limit}",
+                "blob {} has {} bytes; at most {limit} are allowed",
                 blob.digest, blob.size
             )));
         }
-        let file = File::create(path).await.map_err(Fault::io("make a work file"))?;
-        Ok(Self { blob, job, file, hash: Sha256::new(), got: 0 })
+        let file = File::create(path).await.map_err(Fault::io("create a work file"))?;
+        Ok(Self { blob, job, file, hash: Sha256::new(), received: 0 })
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        let got = self.got + bytes.len() as u64;
-        if got > self.blob.size {
+        let received = self.received + bytes.len() as u64;
+        if received > self.blob.size {
             return Err(Fault::refused(format!(
-                "blob {} is longer than the {} bytes told",
+                "blob {} is longer than the {} bytes in its manifest",
                 self.blob.digest, self.blob.size
             )));
         }
         self.file.write_all(bytes).await.map_err(Fault::io("write a blob"))?;
         self.hash.update(bytes);
-        self.got = got;
+        self.received = received;
         self.job.meter.add(bytes.len() as u64);
         Ok(())
     }
 
-    async fn start_again(&mut self) -> Result<(), Fault> {
+    async fn restart(&mut self) -> Result<(), Fault> {
         use tokio::io::AsyncSeekExt;
         self.file.rewind().await.map_err(Fault::io("write a blob"))?;
         self.file.set_len(0).await.map_err(Fault::io("write a blob"))?;
-        self.job.meter.take_back(self.got);
+        self.job.meter.take_back(self.received);
         self.hash = Sha256::new();
-        self.got = 0;
+        self.received = 0;
         Ok(())
     }
 
-    /// A resumed transfer is verified only here.
+    /// Verifies the digest. For resumed transfers this is the only verification.
     async fn finish(mut self) -> Result<(), Fault> {
         self.file.flush().await.map_err(Fault::io("write a blob"))?;
-        let got = format!("sha256:{}", hex(&self.hash.finalize()));
-        if got != self.blob.digest {
+        let received = format!("sha256:{}", hex(&self.hash.finalize()));
+        if received != self.blob.digest {
             return Err(Fault::refused(format!(
-                "a blob is not what its digest says: want {}, got {got}",
+                "a blob does not match its digest: want {}, got {received}",
                 self.blob.digest
             )));
         }
@@ -304,19 +319,22 @@ impl<'a> Transfer<'a> {
 
 fn check_manifest(what: &str, text: &[u8], want: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
     if text.len() as u64 > TEXT_BYTES {
-        return Err(Fault::too_big(format!("{what} has {} bytes, allowed are {TEXT_BYTES}", text.len())));
+        return Err(Fault::too_big(format!(
+            "{what} has {} bytes; at most {TEXT_BYTES} are allowed",
+            text.len()
+        )));
     }
-    let got = format!("sha256:{}", sha256_hex(text));
-    match want.filter(|want| is_sha256(want) && *want != got) {
+    let received = format!("sha256:{}", sha256_hex(text));
+    match want.filter(|want| is_sha256(want) && *want != received) {
         Some(want) => {
-            Err(Fault::refused(format!("{what} is not what its digest says: want {want}, got {got}")))
+            Err(Fault::refused(format!("{what} does not match its digest: want {want}, got {received}")))
         }
-        None => Ok((text.to_vec(), got)),
+        None => Ok((text.to_vec(), received)),
     }
 }
 
 fn client(host: &str, options: &RegistryOptions) -> Result<Client, Fault> {
-    // If the process has installed one already, that one is used.
+    // Fails if the process has installed a provider, which is then used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = ClientConfig {
         protocol: if is_loopback(host) { ClientProtocol::Http } else { ClientProtocol::Https },
@@ -343,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_spoken_to_in_the_clear() {
+    fn only_this_machine_is_contacted_without_tls() {
         for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.9.9.9", "[::1]:5000"] {
             assert!(is_loopback(host), "{host}");
         }

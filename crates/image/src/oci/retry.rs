@@ -1,4 +1,4 @@
-//! Which registry failures are temporary, and how long to wait before a retry.
+//! Classifies registry failures as temporary or final, and computes delays between attempts.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,26 +11,27 @@ use crate::fault::Fault;
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    Again,
+    Retry,
     Final,
 }
 
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// How long to wait before try number `tries` (from 1): doubling, with up to a half more so that hosts do not march in step.
-pub(super) fn back_off(first: Duration, tries: u32) -> Duration {
-    let wait = first.saturating_mul(1 << tries.saturating_sub(1).min(10)).min(LONGEST_WAIT);
-    // The clock's low digits are random enough to spread tries.
+/// The delay after `attempts` failed attempts: doubles, with jitter of up to a half, so that hosts do not retry at
+/// the same time.
+pub(super) fn back_off(first: Duration, attempts: u32) -> Duration {
+    let wait = first.saturating_mul(1 << attempts.saturating_sub(1).min(10)).min(MAX_WAIT);
+    // The low digits of the clock are random enough for jitter.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     wait + wait / 2 * (now.subsec_nanos() % 1_000) / 1_000
 }
 
 /// Classifies an error of the registry client.
-pub(super) fn judge(what: &str, e: &OciError) -> (Verdict, Fault) {
+pub(super) fn classify(what: &str, e: &OciError) -> (Verdict, Fault) {
     let (verdict, kind) = match e {
-        OciError::RequestError(_) | OciError::IoError(_) => (Verdict::Again, FailureKind::Io),
+        OciError::RequestError(_) | OciError::IoError(_) => (Verdict::Retry, FailureKind::Io),
         OciError::ServerError { code, .. } => match code {
-            429 | 500.. => (Verdict::Again, FailureKind::Io),
+            429 | 500.. => (Verdict::Retry, FailureKind::Io),
             404 => (Verdict::Final, FailureKind::NotFound),
             401 | 403 => (Verdict::Final, FailureKind::Denied),
             _ => (Verdict::Final, FailureKind::Io),
@@ -47,7 +48,7 @@ pub(super) fn judge(what: &str, e: &OciError) -> (Verdict, Fault) {
 
 fn by_code(code: Option<&OciErrorCode>) -> (Verdict, FailureKind) {
     match code {
-        Some(OciErrorCode::Toomanyrequests) => (Verdict::Again, FailureKind::Io),
+        Some(OciErrorCode::Toomanyrequests) => (Verdict::Retry, FailureKind::Io),
         Some(OciErrorCode::Unauthorized | OciErrorCode::Denied) => (Verdict::Final, FailureKind::Denied),
         Some(
             OciErrorCode::BlobUnknown
@@ -60,7 +61,7 @@ fn by_code(code: Option<&OciErrorCode>) -> (Verdict, FailureKind) {
     }
 }
 
-const SHOWN_CHARS: usize = 500;
+const ERROR_CHARS: usize = 500;
 
 /// An error and its causes as one line of bounded length, because the text may come from a hostile server.
 pub(super) fn chain(e: &dyn Error) -> String {
@@ -74,5 +75,5 @@ pub(super) fn chain(e: &dyn Error) -> String {
         cause = inner.source();
     }
     let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().take(SHOWN_CHARS).map(plain).collect()
+    text.chars().take(ERROR_CHARS).map(plain).collect()
 }

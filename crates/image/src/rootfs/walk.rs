@@ -1,5 +1,5 @@
-//! A directory as a tar whose bytes depend on its content only, not on the order the file system lists it in. Sockets and
-//! other file systems mounted below are left out; links are not followed.
+//! Writes a directory as a tar whose bytes depend only on its content, not on the order of the file system. Sockets
+//! and mount points are left out; links are not followed.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -18,9 +18,9 @@ const BUFFER_BYTES: usize = 128 * 1024;
 /// What a directory represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A whole root.
+    /// A root file system.
     Root,
-    /// The upper directory of an overlay: its whiteouts become those of a layer's tar.
+    /// The upper directory of an overlay: its whiteouts become whiteouts of a layer's tar.
     Upper,
 }
 
@@ -56,7 +56,7 @@ impl<W: Write> Walk<'_, W> {
         let full = self.root.join(path);
         let meta = if path.as_os_str().is_empty() { full.metadata()? } else { full.symlink_metadata()? };
         let kind = meta.file_type();
-        let shown = Path::new(".").join(path);
+        let path_in_tar = Path::new(".").join(path);
         let mut header = header(&meta);
         if kind.is_socket() {
             return Ok(vec![]);
@@ -64,34 +64,34 @@ impl<W: Write> Walk<'_, W> {
         if kind.is_dir() {
             self.attributes(&full)?;
             header.set_entry_type(EntryType::Directory);
-            self.tar.append_data(&mut header, &shown, io::empty())?;
+            self.tar.append_data(&mut header, &path_in_tar, io::empty())?;
             if self.form == Form::Upper && is_opaque(&full)? {
-                self.whiteout(&shown.join(".wh..wh..opq"))?;
+                self.whiteout(&path_in_tar.join(".wh..wh..opq"))?;
             }
             return if meta.dev() == self.device { children(&full, path) } else { Ok(vec![]) };
         }
-        // Whiteouts of an overlay are all one device node under many names.
+        // The whiteouts of an overlay are links to one device node.
         if meta.nlink() > 1 && !kind.is_char_device() {
             if let Some(first) = self.links.get(&meta.ino()) {
                 header.set_entry_type(EntryType::Link);
-                self.tar.append_link(&mut header, &shown, first)?;
+                self.tar.append_link(&mut header, &path_in_tar, first)?;
                 return Ok(vec![]);
             }
-            self.links.insert(meta.ino(), shown.clone());
+            self.links.insert(meta.ino(), path_in_tar.clone());
         }
         if kind.is_file() {
             self.attributes(&full)?;
             header.set_size(meta.len());
             let nofollow = i32::try_from(OFlags::NOFOLLOW.bits()).map_err(io::Error::other)?;
             let file = OpenOptions::new().read(true).custom_flags(nofollow).open(&full)?;
-            self.tar.append_data(&mut header, &shown, Exactly { file, left: meta.len() })?;
+            self.tar.append_data(&mut header, &path_in_tar, ExactLength { file, left: meta.len() })?;
         } else if kind.is_symlink() {
             header.set_entry_type(EntryType::Symlink);
-            self.tar.append_link(&mut header, &shown, full.read_link()?)?;
+            self.tar.append_link(&mut header, &path_in_tar, full.read_link()?)?;
         } else if self.form == Form::Upper && kind.is_char_device() && meta.rdev() == 0 {
             let mut name = OsString::from(".wh.");
-            name.push(shown.file_name().unwrap_or_default());
-            self.whiteout(&shown.with_file_name(name))?;
+            name.push(path_in_tar.file_name().unwrap_or_default());
+            self.whiteout(&path_in_tar.with_file_name(name))?;
         } else {
             // Devices are included, so that unpacking refuses them by name.
             header.set_entry_type(match kind {
@@ -99,7 +99,7 @@ impl<W: Write> Walk<'_, W> {
                 kind if kind.is_char_device() => EntryType::Char,
                 _ => EntryType::Block,
             });
-            self.tar.append_data(&mut header, &shown, io::empty())?;
+            self.tar.append_data(&mut header, &path_in_tar, io::empty())?;
         }
         Ok(vec![])
     }
@@ -115,17 +115,17 @@ impl<W: Write> Walk<'_, W> {
     }
 
     fn attributes(&mut self, full: &Path) -> io::Result<()> {
-        let mut kept = Vec::new();
+        let mut attributes = Vec::new();
         for name in attribute_names(full)? {
             if name.starts_with("user.") || name == "security.capability" {
                 let mut value = vec![0; 65_536];
                 let n = rustix::fs::lgetxattr(full, name.as_str(), value.as_mut_slice())?;
                 value.truncate(n);
-                kept.push((format!("SCHILY.xattr.{name}"), value));
+                attributes.push((format!("SCHILY.xattr.{name}"), value));
             }
         }
-        kept.sort();
-        self.tar.append_pax_extensions(kept.iter().map(|(key, value)| (key.as_str(), value.as_slice())))
+        attributes.sort();
+        self.tar.append_pax_extensions(attributes.iter().map(|(key, value)| (key.as_str(), value.as_slice())))
     }
 }
 
@@ -163,13 +163,13 @@ fn attribute_names(full: &Path) -> io::Result<Vec<String>> {
     Ok(names.split(|b| *b == 0).filter(|name| !name.is_empty()).map(text).collect())
 }
 
-/// Writes a file with the size announced in its header. A file that shrank is an error, one that grew is cut.
-struct Exactly {
+/// Reads exactly the size in the header. A file that shrank is an error, one that grew is truncated.
+struct ExactLength {
     file: File,
     left: u64,
 }
 
-impl Read for Exactly {
+impl Read for ExactLength {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let n = self.file.read(&mut buffer[..want])?;

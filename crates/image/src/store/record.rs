@@ -1,4 +1,4 @@
-//! The record of an image: what is written beside its layers, and all that is needed to use it again.
+//! The stored record of an image: everything except its layers.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;

@@ -15,7 +15,7 @@ fn record(name: &str, layers: &[&str]) -> Record {
 }
 
 #[test]
-fn a_dead_process_area_is_swept_and_a_living_one_is_not() {
+fn only_work_areas_of_dead_processes_are_swept() {
     let dir = tempfile::tempdir().unwrap();
     let living = Store::open(dir.path()).unwrap();
     let work = living.scratch().unwrap();
@@ -30,7 +30,7 @@ fn a_dead_process_area_is_swept_and_a_living_one_is_not() {
 }
 
 #[test]
-fn records_of_lost_layers_and_broken_records_do_not_count() {
+fn records_with_missing_layers_and_malformed_records_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let id = "a".repeat(64);
@@ -48,7 +48,7 @@ fn records_of_lost_layers_and_broken_records_do_not_count() {
 }
 
 #[test]
-fn a_layer_that_is_there_already_is_kept() {
+fn an_existing_layer_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let id = "c".repeat(64);
@@ -63,7 +63,7 @@ fn a_layer_that_is_there_already_is_kept() {
 }
 
 #[test]
-fn removal_waits_for_pulls_and_pulls_share() {
+fn the_lock_is_shared_by_pulls_and_exclusive_for_removal() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (Store::open(dir.path()).unwrap(), Store::open(dir.path()).unwrap());
     let pulls = (one.lock_for_use().unwrap(), two.lock_for_use().unwrap());
@@ -73,7 +73,7 @@ fn removal_waits_for_pulls_and_pulls_share() {
 }
 
 #[test]
-fn a_build_is_remembered_while_its_layer_is_there() {
+fn a_build_is_found_while_its_layer_exists() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let id = "d".repeat(64);
@@ -81,8 +81,8 @@ fn a_build_is_remembered_while_its_layer_is_there() {
     store.write_built("key", &id).unwrap();
     assert_eq!(store.built("key"), Some(id.clone()));
     assert_eq!(store.built("other"), None);
-    drop(store.take_out_layer(&id).unwrap());
+    drop(store.remove_layer(&id).unwrap());
     assert_eq!(store.built("key"), None);
-    store.forget_lost_builds().unwrap();
+    store.remove_stale_builds().unwrap();
     assert_eq!(std::fs::read_dir(dir.path().join("builds")).unwrap().count(), 0);
 }

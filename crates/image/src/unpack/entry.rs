@@ -1,4 +1,4 @@
-//! Unpacks the entries of an archive into the [`Tree`]: which kinds are accepted, and which of their attributes.
+//! Unpacks the entries of an archive into the [`Tree`]. Decides which types and attributes are accepted.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,13 +12,13 @@ use super::tree::{self, Meta, Tree};
 use super::{Rules, unreadable};
 use crate::fault::Fault;
 
-/// The highest owner a sandbox's user namespace maps.
-const HIGHEST_ID: u64 = 65_535;
-/// Names of directories kept until the end, to set their times again.
+/// The highest id that a sandbox's user namespace maps.
+const MAX_ID: u64 = 65_535;
+/// Limit of the names of directories, which are stored until the end to set their times.
 const DIRECTORY_NAME_BYTES: usize = 64 << 20;
 const COPY_BYTES: usize = 128 * 1024;
-/// What ext4 can hold as a time.
-const LATEST_SECOND: u64 = 15_032_385_535;
+/// The latest time that ext4 can store.
+const MAX_SECOND: u64 = 15_032_385_535;
 
 pub(super) struct Unpacker<'a> {
     tree: Tree,
@@ -36,7 +36,7 @@ impl<'a> Unpacker<'a> {
         Ok(Self { tree, rules, directories: vec![], directory_name_bytes: 0, buffer: vec![0; COPY_BYTES] })
     }
 
-    pub(super) fn place<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<(), Fault> {
+    pub(super) fn add<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<(), Fault> {
         self.rules.budget.take_entry()?;
         if entry.header().entry_type() == EntryType::XGlobalHeader {
             return Ok(());
@@ -46,10 +46,10 @@ impl<'a> Unpacker<'a> {
         let name = name::parse(&path, &self.rules.budget.limits)?;
         let meta = Meta { xattrs, ..meta(entry, &path, pax_mtime)? };
         let Some(last) = &name.last else { return self.root(entry.header().entry_type(), &name, &meta) };
-        match name::meaning(last, self.rules.whiteouts)? {
-            Meaning::Itself => self.itself(entry, &path, &name, last, &meta),
+        match name::parse_meaning(last, self.rules.whiteouts)? {
+            Meaning::Itself => self.add_itself(entry, &path, &name, last, &meta),
             Meaning::Opaque => self.tree.opaque(&name),
-            Meaning::Gone(gone) => self.tree.whiteout(&name, &gone),
+            Meaning::Whiteout(removed) => self.tree.whiteout(&name, &removed),
             Meaning::Nothing => Ok(()),
         }
     }
@@ -62,7 +62,7 @@ impl<'a> Unpacker<'a> {
         self.tree.directory(name, meta)
     }
 
-    fn itself<R: Read>(
+    fn add_itself<R: Read>(
         &mut self,
         entry: &mut Entry<'_, R>,
         path: &[u8],
@@ -71,7 +71,7 @@ impl<'a> Unpacker<'a> {
         meta: &Meta,
     ) -> Result<(), Fault> {
         match entry.header().entry_type() {
-            // Archives from before POSIX mark a directory by a slash only.
+            // Archives older than POSIX mark a directory only by a slash.
             EntryType::Regular if path.ends_with(b"/") => self.directory(path, name, meta),
             EntryType::Directory => self.directory(path, name, meta),
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
@@ -139,7 +139,7 @@ impl<'a> Unpacker<'a> {
         tree::apply(&file, name, meta)
     }
 
-    /// Sets the directories' times, which filling them changed; the deepest last made first.
+    /// Sets the directories' times, which filling them changed, in reverse order of creation.
     pub(super) fn finish(self) -> Result<(), Fault> {
         self.directories.iter().rev().try_for_each(|(path, mtime)| self.tree.touch_directory(path, *mtime))
     }
@@ -164,15 +164,13 @@ fn link_target<R: Read>(entry: &Entry<'_, R>, path: &[u8]) -> Result<Vec<u8>, Fa
 
 fn meta<R: Read>(entry: &Entry<'_, R>, path: &[u8], pax_mtime: Option<Timespec>) -> Result<Meta, Fault> {
     let header = entry.header();
-    let broken = |e: std::io::Error| Fault::refused(format!("the header of {} is broken: {e}", show(path)));
+    let broken =
+        |e: std::io::Error| Fault::refused(format!("the header of {} is malformed: {e}", show(path)));
     let id = |what: &str, id: u64| match u32::try_from(id) {
-        Ok(small) if id <= HIGHEST_ID => Ok(small),
-        _ => Err(Fault::refused(format!(
-            "{} belongs to {what} {id}; allowed are 0 to {HIGHEST_ID}",
-            show(path)
-        ))),
+        Ok(small) if id <= MAX_ID => Ok(small),
+        _ => Err(Fault::refused(format!("{} belongs to {what} {id}; allowed are 0 to {MAX_ID}", show(path)))),
     };
-    let seconds = header.mtime().map_err(broken)?.min(LATEST_SECOND);
+    let seconds = header.mtime().map_err(broken)?.min(MAX_SECOND);
     let mtime = Timespec { tv_sec: i64::try_from(seconds).unwrap_or(0), tv_nsec: 0 };
     Ok(Meta {
         uid: id("user", header.uid().map_err(broken)?)?,
@@ -190,9 +188,11 @@ fn extensions<R: Read>(entry: &mut Entry<'_, R>, path: &[u8]) -> Result<Extensio
     let (mut mtime, mut xattrs) = (None, vec![]);
     let Some(records) = entry.pax_extensions().map_err(unreadable)? else { return Ok((None, xattrs)) };
     for record in records {
-        // Parsers disagree about what follows a broken record, which would allow smuggling.
-        let record = record
-            .map_err(|e| Fault::refused(format!("the extended header of {} is broken: {e}", show(path))))?;
+        // Parsers disagree about what follows a malformed record, so an archive could show each of them another
+        // content.
+        let record = record.map_err(|e| {
+            Fault::refused(format!("the extended header of {} is malformed: {e}", show(path)))
+        })?;
         let Ok(key) = record.key() else { continue };
         if key.starts_with("GNU.sparse.") {
             return Err(Fault::refused(format!(
@@ -204,7 +204,7 @@ fn extensions<R: Read>(entry: &mut Entry<'_, R>, path: &[u8]) -> Result<Extensio
             mtime = record.value().ok().and_then(parse_time);
         }
         if let Some(attribute) = key.strip_prefix("SCHILY.xattr.")
-            && is_kept(attribute)
+            && is_allowed(attribute)
         {
             xattrs.push((attribute.to_owned(), record.value_bytes().to_vec()));
         }
@@ -212,9 +212,9 @@ fn extensions<R: Read>(entry: &mut Entry<'_, R>, path: &[u8]) -> Result<Extensio
     Ok((mtime, xattrs))
 }
 
-/// Only what cannot change how the host treats the file: an archive that could set `trusted.overlay.*` would redirect
-/// lookups of the overlay mount to any file of the host's layers.
-fn is_kept(attribute: &str) -> bool {
+/// Whether an extended attribute is accepted. `trusted.overlay.*` is not: it could redirect lookups of the overlay
+/// mount to any file of the host's layers.
+fn is_allowed(attribute: &str) -> bool {
     attribute == "security.capability"
         || (attribute.starts_with("user.") && !attribute.starts_with("user.overlay."))
 }
@@ -224,5 +224,5 @@ fn parse_time(text: &str) -> Option<Timespec> {
     let seconds: u64 = seconds.parse().ok()?;
     let nanos: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
     let tv_nsec = nanos.parse().ok()?;
-    Some(Timespec { tv_sec: i64::try_from(seconds.min(LATEST_SECOND)).ok()?, tv_nsec })
+    Some(Timespec { tv_sec: i64::try_from(seconds.min(MAX_SECOND)).ok()?, tv_nsec })
 }

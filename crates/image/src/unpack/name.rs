@@ -1,14 +1,14 @@
-//! Names in an archive: what they may be, and what those beginning with `.wh.` say. Pure.
+//! Parses the names in an archive, and whiteouts, whose names begin with `.wh.`.
 
 use crate::fault::Fault;
 use crate::limits::Limits;
 
 use super::Whiteouts;
 
-/// A path in the archive as its components: none is empty, `.`, `..` or holds a slash or NUL.
+/// A path in the archive. No component is empty, `.` or `..`, or contains a slash or NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
-    /// The directory's path beneath the root, empty for the root itself.
+    /// The directory's path below the root, empty for the root itself.
     pub(super) parent: Vec<u8>,
     /// `None` for the root itself.
     pub(super) last: Option<Vec<u8>>,
@@ -16,7 +16,7 @@ pub(super) struct Name {
 
 const COMPONENT_BYTES: usize = 255;
 
-/// Splits a path. A leading slash counts for nothing, as with every tar; `..` is refused even where it would stay inside.
+/// Splits a path. A leading slash is ignored; `..` is refused even if the path stays inside.
 pub(super) fn parse(path: &[u8], limits: &Limits) -> Result<Name, Fault> {
     let bad = |why: &str| Err(Fault::refused(format!("path {} {why}", show(path))));
     if path.len() > limits.path_bytes {
@@ -35,25 +35,25 @@ pub(super) fn parse(path: &[u8], limits: &Limits) -> Result<Name, Fault> {
         }
     }
     if parts.len() > limits.depth {
-        return bad(&format!("is deeper than the {} components allowed", limits.depth));
+        return bad(&format!("has more than the {} components allowed", limits.depth));
     }
     let last = parts.pop().map(<[u8]>::to_vec);
     Ok(Name { parent: parts.join(&b'/'), last })
 }
 
-/// What a last component asks for.
+/// The meaning of a last component.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Itself,
-    /// The directory it is in hides all below it.
+    /// Opaque whiteout: its directory hides the lower layers.
     Opaque,
-    /// This name in the same directory is gone.
-    Gone(Vec<u8>),
-    /// Book-keeping of other tools.
+    /// Whiteout: removes this name from the same directory.
+    Whiteout(Vec<u8>),
+    /// Metadata of other tools; ignored.
     Nothing,
 }
 
-pub(super) fn meaning(last: &[u8], whiteouts: Whiteouts) -> Result<Meaning, Fault> {
+pub(super) fn parse_meaning(last: &[u8], whiteouts: Whiteouts) -> Result<Meaning, Fault> {
     let Some(rest) = last.strip_prefix(b".wh.") else { return Ok(Meaning::Itself) };
     if whiteouts == Whiteouts::Refuse {
         return Err(Fault::refused(format!(
@@ -65,7 +65,7 @@ pub(super) fn meaning(last: &[u8], whiteouts: Whiteouts) -> Result<Meaning, Faul
         b".wh..opq" => Ok(Meaning::Opaque),
         rest if rest.starts_with(b".wh.") => Ok(Meaning::Nothing),
         b"" | b"." | b".." => Err(Fault::refused(format!("{} is a whiteout of no name", show(last)))),
-        rest => Ok(Meaning::Gone(rest.to_vec())),
+        rest => Ok(Meaning::Whiteout(rest.to_vec())),
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn paths_are_split() {
         assert_eq!(ok("a"), (String::new(), Some("a".into())));
         assert_eq!(ok("./a/b//c/."), ("a/b".into(), Some("c".into())));
         assert_eq!(ok("/etc/passwd"), ("etc".into(), Some("passwd".into())));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_out_or_run_on_are_refused() {
+    fn paths_that_lead_out_or_are_too_long_are_refused() {
         let long = "x".repeat(256);
         let deep = "d/".repeat(129);
         let wide = "ab/".repeat(2_000);
@@ -104,16 +104,16 @@ mod tests {
     }
 
     #[test]
-    fn whiteouts_mean_what_the_image_specification_says() {
-        let honour = |last: &[u8]| meaning(last, Whiteouts::Honour);
+    fn whiteouts_follow_the_image_specification() {
+        let honour = |last: &[u8]| parse_meaning(last, Whiteouts::Honour);
         assert_eq!(honour(b"file").unwrap(), Meaning::Itself);
-        assert_eq!(honour(b".wh.file").unwrap(), Meaning::Gone(b"file".to_vec()));
+        assert_eq!(honour(b".wh.file").unwrap(), Meaning::Whiteout(b"file".to_vec()));
         assert_eq!(honour(b".wh..wh..opq").unwrap(), Meaning::Opaque);
         assert_eq!(honour(b".wh..wh.plnk").unwrap(), Meaning::Nothing);
         for bad in [&b".wh."[..], b".wh..", b".wh..."] {
             assert!(honour(bad).is_err());
         }
-        assert!(meaning(b".wh.x", Whiteouts::Refuse).is_err());
-        assert_eq!(meaning(b"wh.x", Whiteouts::Refuse).unwrap(), Meaning::Itself);
+        assert!(parse_meaning(b".wh.x", Whiteouts::Refuse).is_err());
+        assert_eq!(parse_meaning(b"wh.x", Whiteouts::Refuse).unwrap(), Meaning::Itself);
     }
 }

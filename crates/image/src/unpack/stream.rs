@@ -1,4 +1,4 @@
-//! The byte stream of an archive: decompressed, hashed before and after, and bounded.
+//! The byte stream of an archive: decompresses it, hashes it before and after, and bounds it.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -11,11 +11,11 @@ use super::{Rules, Unpacked, unreadable};
 use crate::fault::Fault;
 
 const BUFFER_BYTES: usize = 128 * 1024;
-/// Memory zstd may be told to use for its window: 2^27 bytes, the most a decoder accepts unasked.
+/// Limit of zstd's window: 2^27 bytes, the default limit of decoders.
 const ZSTD_WINDOW_LOG: u32 = 27;
-/// The most that the headers of one entry may hold: long names, extended attributes, sparse maps.
+/// Limit of the headers of one entry: long names, extended attributes, sparse maps.
 const HEADER_BYTES: u64 = 1 << 20;
-/// Until then any ratio passes: small archives of zeros are no danger.
+/// The ratio is checked above this size: small archives of zeros are harmless.
 const RATIO_FROM_BYTES: u64 = 256 << 20;
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -29,7 +29,7 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Hashes and counts what is read through it.
+/// Hashes and counts the bytes read through it.
 pub(super) struct Hashed<R> {
     inner: R,
     hash: Sha256,
@@ -53,7 +53,7 @@ impl<R: Read> Read for Hashed<R> {
 
 pub(super) type Raw<R> = BufReader<Hashed<R>>;
 
-/// An archive as received; its first bytes tell the compression.
+/// An archive as received. Its first bytes tell the compression.
 pub(super) enum Packed<R: Read> {
     Plain(Raw<R>),
     Gzip(Box<flate2::bufread::MultiGzDecoder<Raw<R>>>),
@@ -107,7 +107,7 @@ impl<R: Read> Read for Packed<R> {
     }
 }
 
-/// Says what the tar reader may take: a header's worth, or a file's.
+/// The number of bytes that the tar reader may read: a limit for headers, none for the data of a file.
 #[derive(Clone)]
 pub(super) struct Allowance(Rc<Cell<u64>>);
 
@@ -121,7 +121,7 @@ impl Allowance {
     }
 }
 
-/// The unpacked tar: hashed, and refused where it grows beyond measure.
+/// The decompressed tar: hashed and bounded.
 pub(super) struct Gate<R: Read> {
     tar: Hashed<Packed<R>>,
     packed_bytes: Rc<Cell<u64>>,
@@ -134,7 +134,7 @@ impl<R: Read> Gate<R> {
     pub(super) fn new(packed: Packed<R>, rules: &Rules) -> Self {
         let limits = rules.budget.limits;
         let packed_bytes = packed.raw().count.clone();
-        // The tar itself holds a header and padding for each entry beside the files.
+        // A tar has a header and padding for each entry besides the content.
         let tar_limit = limits.unpacked_bytes.saturating_add(limits.entries.saturating_mul(4_096));
         let allowance = Allowance(Rc::new(Cell::new(u64::MAX)));
         Self { tar: Hashed::new(packed), packed_bytes, allowance, tar_limit, ratio: limits.ratio }
@@ -148,7 +148,7 @@ impl<R: Read> Gate<R> {
         let left = self.allowance.0.get();
         if n > left {
             return Err(Fault::too_big(format!(
-                "the headers of one entry hold more than {HEADER_BYTES} bytes"
+                "the headers of one entry have more than {HEADER_BYTES} bytes"
             )));
         }
         if left != u64::MAX {
@@ -165,7 +165,7 @@ impl<R: Read> Gate<R> {
         Ok(())
     }
 
-    /// Reads what follows the archive's end, which its digests cover too, and tells them.
+    /// Reads the bytes after the end of the archive, which the digests cover too, and returns the digests.
     pub(super) fn finish(mut self) -> Result<Unpacked, Fault> {
         io::copy(&mut self, &mut io::sink()).map_err(unreadable)?;
         let diff_id = hex(&self.tar.hash.finalize());

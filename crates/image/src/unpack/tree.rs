@@ -1,5 +1,5 @@
-//! The directory being filled. Every path is resolved by the kernel with this directory as its root, so no link planted
-//! by an earlier entry leads anywhere else; the last component is made, never followed.
+//! The directory that is being filled. The kernel resolves each path with this directory as its root, so no link of
+//! an earlier entry leads outside; the last component is created, not followed.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,13 +25,13 @@ pub(super) struct Meta {
 
 pub(super) struct Tree {
     root: OwnedFd,
-    /// The directory the last entry went to: most archives go through one directory after another.
+    /// The directory of the last entry, because consecutive entries are often in the same directory.
     recent: Option<(Vec<u8>, OwnedFd)>,
 }
 
-/// What was at a name before.
+/// What exists at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum Existing {
     Nothing,
     Directory,
     Whiteout,
@@ -41,7 +41,7 @@ pub(super) enum Before {
 const RESOLVE: ResolveFlags =
     ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
 const OPAQUE: &str = "trusted.overlay.opaque";
-/// `openat2` may be told to try again when something on the host is renamed meanwhile.
+/// Attempts of `openat2`, which fails with EAGAIN if something on the host is renamed meanwhile.
 const RETRIES: usize = 1_000;
 
 impl Tree {
@@ -76,8 +76,8 @@ impl Tree {
             Err(Errno::NOENT | Errno::NOTDIR) => self.make_parents(path)?,
             Err(e) => return Err(refused_path(path, e)),
         };
-        let kept = fd.try_clone().map_err(Fault::io("duplicate a directory"))?;
-        self.recent = Some((path.to_vec(), kept));
+        let copy = fd.try_clone().map_err(Fault::io("duplicate a directory"))?;
+        self.recent = Some((path.to_vec(), copy));
         Ok(fd)
     }
 
@@ -91,8 +91,8 @@ impl Tree {
                 Err(Errno::NOENT | Errno::NOTDIR) => {
                     let meta = Meta { uid: 0, gid: 0, mode: 0o755, mtime: EPOCH, xattrs: vec![] };
                     let name = Name { parent: path[..end].to_vec(), last: Some(part.to_vec()) };
-                    match before(&at, part)? {
-                        Before::Other => return Err(refused_path(path, Errno::NOTDIR)),
+                    match existing(&at, part)? {
+                        Existing::Other => return Err(refused_path(path, Errno::NOTDIR)),
                         _ => drop(self.directory_in(&at, part, &name, &meta)?),
                     }
                     self.resolve(&path[..end], OFlags::PATH).map_err(|e| refused_path(path, e))?
@@ -103,18 +103,19 @@ impl Tree {
         Ok(at)
     }
 
-    /// Removes what is in the way of an entry that is not a directory.
+    /// Removes an existing entry, to replace it by one that is not a directory.
     fn clear(&mut self, at: &OwnedFd, last: &[u8], name: &Name) -> Result<(), Fault> {
-        let flags = match before(at, last)? {
-            Before::Nothing => return Ok(()),
-            Before::Directory => AtFlags::REMOVEDIR,
-            Before::Whiteout | Before::Other => AtFlags::empty(),
+        let flags = match existing(at, last)? {
+            Existing::Nothing => return Ok(()),
+            Existing::Directory => AtFlags::REMOVEDIR,
+            Existing::Whiteout | Existing::Other => AtFlags::empty(),
         };
         self.recent = None;
         rustix::fs::unlinkat(at, last, flags).map_err(failed("replace", name))
     }
 
-    /// The directory itself, made if it is not there; over a whiteout it is made opaque, as the lower one is gone.
+    /// Creates a directory or updates an existing one. One that replaces a whiteout becomes opaque, because the lower
+    /// directory was removed.
     pub(super) fn directory(&mut self, name: &Name, meta: &Meta) -> Result<(), Fault> {
         let dir = match &name.last {
             None => self.resolve(b"", OFlags::RDONLY).map_err(failed("open", name))?,
@@ -133,24 +134,24 @@ impl Tree {
         name: &Name,
         meta: &Meta,
     ) -> Result<OwnedFd, Fault> {
-        let before = before(at, last)?;
-        if before != Before::Directory {
+        let existing = existing(at, last)?;
+        if existing != Existing::Directory {
             self.clear(at, last, name)?;
             rustix::fs::mkdirat(at, last, Mode::from_raw_mode(0o700)).map_err(failed("make", name))?;
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(at, last, flags, Mode::empty()).map_err(failed("open", name))?;
-        if before != Before::Directory {
+        if existing != Existing::Directory {
             rustix::fs::fchmod(&dir, Mode::from_raw_mode(meta.mode))
                 .map_err(failed("set the mode of", name))?;
         }
-        if before == Before::Whiteout {
+        if existing == Existing::Whiteout {
             set_opaque(&dir, name)?;
         }
         Ok(dir)
     }
 
-    /// A new empty file, to be filled and given to [`finish_file`].
+    /// Creates an empty file. The caller fills it and passes it to [`apply`].
     pub(super) fn file(&mut self, name: &Name, last: &[u8]) -> Result<File, Fault> {
         let at = self.parent(&name.parent)?;
         self.clear(&at, last, name)?;
@@ -180,12 +181,12 @@ impl Tree {
         rustix::fs::mknodat(&at, last, FileType::Fifo, mode, 0).map_err(failed("make", name))?;
         let flags = AtFlags::empty();
         set_owner_and_time(&at, last, name, meta)?;
-        // A fifo we just made in a directory only we write to: there is no link to follow.
+        // The fifo was just created in a directory that only this process writes to: it is not a link.
         rustix::fs::chmodat(&at, last, Mode::from_raw_mode(meta.mode), flags)
             .map_err(failed("set the mode of", name))
     }
 
-    /// Another name for a file of this layer.
+    /// Creates another name for a file of this layer.
     pub(super) fn hard_link(&mut self, name: &Name, last: &[u8], target: &Name) -> Result<(), Fault> {
         let Some(target_last) = &target.last else {
             return Err(Fault::refused(format!("{} is a hard link to the root", show_name(name))));
@@ -198,8 +199,8 @@ impl Tree {
             ))
         };
         let from = self.resolve(&target.parent, OFlags::PATH).map_err(|_| missing())?;
-        match before(&from, target_last)? {
-            Before::Other => {}
+        match existing(&from, target_last)? {
+            Existing::Other => {}
             _ => return Err(missing()),
         }
         let at = self.parent(&name.parent)?;
@@ -210,19 +211,21 @@ impl Tree {
         rustix::fs::linkat(&from, target_last, &at, last, AtFlags::empty()).map_err(failed("link", name))
     }
 
-    /// Marks `gone` as removed from the layers below. What this layer itself has there stays, but hides them.
-    pub(super) fn whiteout(&mut self, name: &Name, gone: &[u8]) -> Result<(), Fault> {
+    /// Removes `removed` of the lower layers. An entry of this layer stays and hides them.
+    pub(super) fn whiteout(&mut self, name: &Name, removed: &[u8]) -> Result<(), Fault> {
         let at = self.parent(&name.parent)?;
-        match before(&at, gone)? {
-            Before::Nothing => rustix::fs::mknodat(&at, gone, FileType::CharacterDevice, Mode::empty(), 0)
-                .map_err(failed("make", name)),
-            Before::Directory => {
+        match existing(&at, removed)? {
+            Existing::Nothing => {
+                rustix::fs::mknodat(&at, removed, FileType::CharacterDevice, Mode::empty(), 0)
+                    .map_err(failed("make", name))
+            }
+            Existing::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let dir =
-                    rustix::fs::openat(&at, gone, flags, Mode::empty()).map_err(failed("open", name))?;
+                    rustix::fs::openat(&at, removed, flags, Mode::empty()).map_err(failed("open", name))?;
                 set_opaque(&dir, name)
             }
-            Before::Whiteout | Before::Other => Ok(()),
+            Existing::Whiteout | Existing::Other => Ok(()),
         }
     }
 
@@ -232,7 +235,7 @@ impl Tree {
         set_opaque(&dir, name)
     }
 
-    /// Sets a directory's time again after it was filled. One that became something else meanwhile keeps what it has.
+    /// Sets a directory's time after it was filled, unless a later entry replaced the directory.
     pub(super) fn touch_directory(&self, path: &[u8], mtime: Timespec) -> Result<(), Fault> {
         match self.resolve(path, OFlags::RDONLY | OFlags::NOFOLLOW) {
             Ok(dir) => rustix::fs::futimens(&dir, &times(mtime)).map_err(Fault::io("set a directory's time")),
@@ -243,7 +246,7 @@ impl Tree {
 
 pub(super) const EPOCH: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Gives a written file its owner, mode, attributes and time. The order matters: a change of owner drops setuid bits and
+/// Sets owner, mode, attributes and time of a file. The owner is first: its change drops setuid bits and
 /// capabilities.
 pub(super) fn apply(file: &File, name: &Name, meta: &Meta) -> Result<(), Fault> {
     rustix::fs::fchown(file, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)))
@@ -251,7 +254,7 @@ pub(super) fn apply(file: &File, name: &Name, meta: &Meta) -> Result<(), Fault> 
     rustix::fs::fchmod(file, Mode::from_raw_mode(meta.mode)).map_err(failed("set the mode of", name))?;
     for (key, value) in &meta.xattrs {
         match rustix::fs::fsetxattr(file, key.as_str(), value, XattrFlags::empty()) {
-            // A file system without user attributes loses nothing a sandbox could not do without.
+            // Not all file systems support user attributes, and sandboxes do not need them.
             Err(Errno::NOTSUP) if key.starts_with("user.") => {}
             other => other.map_err(failed("set an attribute of", name))?,
         }
@@ -275,16 +278,16 @@ fn times(mtime: Timespec) -> Timestamps {
     Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification: mtime }
 }
 
-fn before(at: &OwnedFd, last: &[u8]) -> Result<Before, Fault> {
+fn existing(at: &OwnedFd, last: &[u8]) -> Result<Existing, Fault> {
     let stat = match rustix::fs::statat(at, last, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
-        Err(Errno::NOENT) => return Ok(Before::Nothing),
+        Err(Errno::NOENT) => return Ok(Existing::Nothing),
         Err(e) => return Err(Fault::io(format!("look at {}", show(last)))(e)),
     };
     Ok(match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Before::Directory,
-        FileType::CharacterDevice => Before::Whiteout,
-        _ => Before::Other,
+        FileType::Directory => Existing::Directory,
+        FileType::CharacterDevice => Existing::Whiteout,
+        _ => Existing::Other,
     })
 }
 
@@ -304,7 +307,7 @@ fn show_name(name: &Name) -> String {
     show(&path)
 }
 
-/// The parent cannot be a directory beneath the root: the archive's doing.
+/// The error of a parent that is not a directory below the root, which the archive causes.
 fn refused_path(path: &[u8], e: Errno) -> Fault {
     match e {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG | Errno::EXIST => {
@@ -314,7 +317,7 @@ fn refused_path(path: &[u8], e: Errno) -> Fault {
     }
 }
 
-/// For `map_err`: what the archive brought about is refused, the rest is the host's failure.
+/// For `map_err`: errors that the archive causes are refusals, others are failures of the host.
 fn failed(what: &'static str, name: &Name) -> impl FnOnce(Errno) -> Fault {
     let step = format!("{what} {}", show_name(name));
     move |e| match e {

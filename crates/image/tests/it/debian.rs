@@ -1,5 +1,5 @@
-//! The Debian fallback, built for real. A built root is kept in the target directory under the digest of the code that
-//! builds, so that only the first run waits for it.
+//! Builds the Debian fallback. The root is stored in the target directory under the digest of the building code, so
+//! that only the first run builds it.
 
 use std::path::PathBuf;
 
@@ -12,8 +12,8 @@ const BASE: &str = "debian:bookworm+ca-certificates+curl+git+procps";
 
 static IMAGES: OnceCell<Images> = OnceCell::const_new();
 
-/// Stands before each Debian source: nobody listens there.
-const NOBODY: &str = "127.0.0.1:1/library/none:1";
+/// An unreachable source before each Debian source.
+const UNREACHABLE: &str = "127.0.0.1:1/library/none:1";
 
 async fn images() -> &'static Images {
     IMAGES
@@ -31,10 +31,10 @@ async fn images() -> &'static Images {
                 }
             }
             let mut catalogue = Catalogue::default();
-            catalogue.set("ubuntu:24.04", &[NOBODY, BASE]).unwrap();
-            catalogue.set("node:22", &[NOBODY, &format!("{BASE}+node22")]).unwrap();
+            catalogue.set("ubuntu:24.04", &[UNREACHABLE, BASE]).unwrap();
+            catalogue.set("node:22", &[UNREACHABLE, &format!("{BASE}+node22")]).unwrap();
             catalogue
-                .set("python:3.12", &[NOBODY, &format!("{BASE}+python3+python3-pip+python3-venv")])
+                .set("python:3.12", &[UNREACHABLE, &format!("{BASE}+python3+python3-pip+python3-venv")])
                 .unwrap();
             catalogue.set("plain", &[BASE]).unwrap();
             catalogue.set("wrong", &["debian:bookworm+no-such-package-anywhere"]).unwrap();
@@ -44,7 +44,7 @@ async fn images() -> &'static Images {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_base_stands_in_and_says_so() {
+async fn the_base_is_a_stand_in_with_a_description() {
     let images = images().await;
     let (got, plain) =
         tokio::join!(images.ensure("ubuntu:24.04", silent()), images.ensure("plain", silent()));
@@ -52,13 +52,13 @@ async fn the_base_stands_in_and_says_so() {
     let stand_in = got.stand_in.clone().unwrap();
     assert!(stand_in.contains("ubuntu:24.04 here is a stand-in built from Debian bookworm"), "{stand_in}");
     assert!(stand_in.contains("cannot be reached") && stand_in.contains("bash 5."), "{stand_in}");
-    // Asked for by itself it is no stand-in; the root is one and the same layer.
+    // Requested by itself it is not a stand-in, and shares the layer.
     assert_eq!(plain.stand_in, None);
     assert_eq!(plain.layers.last(), got.layers.last());
     let root = Mounted::new(&got.layers);
     let text = root.run("cat /etc/sandbox-image");
     assert!(text.contains("stand-in for ubuntu:24.04") && text.contains("bash 5."), "{text}");
-    assert!(!text.contains(NOBODY), "{text}");
+    assert!(!text.contains(UNREACHABLE), "{text}");
     let version = |program: &str| got.versions.iter().find(|(name, _)| name == program).unwrap().1.clone();
     assert!(root.run("bash --version").contains(&version("bash")));
     assert!(root.run("git --version").contains(&version("git")));
@@ -84,7 +84,7 @@ async fn node_is_a_layer_over_the_same_base() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_says_which_version_it_really_has() {
+async fn python_reports_its_real_version() {
     let images = images().await;
     let (got, base) = tokio::join!(images.ensure("python:3.12", silent()), images.ensure("plain", silent()));
     let (got, base) = (got.unwrap(), base.unwrap());
@@ -104,7 +104,7 @@ async fn python_says_which_version_it_really_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_package_that_does_not_exist_is_told() {
+async fn a_missing_package_is_reported() {
     let e = images().await.ensure("wrong", silent()).await.unwrap_err();
     assert!(e.to_string().contains("no-such-package-anywhere"), "{e}");
 }

@@ -1,4 +1,4 @@
-//! Layouts, tars and directories of this host; the list, removal and garbage.
+//! Layouts, tars and directories of this host; list, removal and garbage collection.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -39,12 +39,12 @@ fn app(text: &str) -> TestImage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_layout_gives_the_image_by_tag_and_by_digest() {
-    let place = Place::new();
-    let layout = place.dir.path().join("layout");
+    let store = TestStore::new();
+    let layout = store.dir.path().join("layout");
     let (one, two) = (app("one"), app("two"));
     write_layout(&layout, &[("one", &one), ("two", &two)]);
     let at = layout.display();
-    let images = place.open(&[]);
+    let images = store.open(&[]);
     let import = async |name: &str, source: String| {
         images.import(name, source.parse::<Source>().unwrap(), silent()).await
     };
@@ -56,14 +56,14 @@ async fn a_layout_gives_the_image_by_tag_and_by_digest() {
     assert_eq!(std::fs::read_to_string(by_digest.layers[0].join("app")).unwrap(), "two");
     assert_eq!(by_digest.digest, digest);
     assert_eq!(by_tag.layers[1], by_digest.layers[1]);
-    for (source, told) in
+    for (source, reason) in
         [(format!("oci-layout:{at}:three"), "it has one, two"), (format!("oci-layout:{at}"), "without a tag")]
     {
         let e = import("x", source).await.unwrap_err();
         assert_eq!(failures(&e)[0].kind, FailureKind::NotFound);
-        assert!(e.to_string().contains(told), "{e}");
+        assert!(e.to_string().contains(reason), "{e}");
     }
-    let before = place.layer_names();
+    let before = store.layer_names();
     let bad = app("bad");
     write_layout(&layout, &[("bad", &bad)]);
     let blob = layout.join("blobs/sha256").join(&bad.layers[1].digest()[7..]);
@@ -73,11 +73,11 @@ async fn a_layout_gives_the_image_by_tag_and_by_digest() {
     std::fs::remove_file(&blob).unwrap();
     let e = import("x", format!("oci-layout:{at}")).await.unwrap_err();
     assert_eq!(failures(&e)[0].kind, FailureKind::NotFound);
-    assert_eq!(place.layer_names(), before);
-    place.assert_no_work();
+    assert_eq!(store.layer_names(), before);
+    store.assert_no_work();
 }
 
-/// A small root with what is hard to copy.
+/// A small root with special entries.
 fn make_root(dir: &Path) {
     std::fs::create_dir_all(dir.join("bin")).unwrap();
     std::fs::create_dir_all(dir.join("empty/deep")).unwrap();
@@ -95,11 +95,11 @@ fn make_root(dir: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_copied_and_its_layer_is_named_by_what_is_in_it() {
-    let place = Place::new();
-    let root = place.dir.path().join("root");
+async fn a_directory_is_copied_and_its_layer_is_content_addressed() {
+    let store = TestStore::new();
+    let root = store.dir.path().join("root");
     make_root(&root);
-    let images = place.open(&[("dir", &[&format!("rootfs:{}", root.display())])]);
+    let images = store.open(&[("dir", &[&format!("rootfs:{}", root.display())])]);
     let got = images.ensure("dir", silent()).await.unwrap();
     let layer = &got.layers[0];
     assert_eq!(names_in(layer), ["bin", "empty", "fifo", "link"]);
@@ -113,21 +113,21 @@ async fn a_directory_is_copied_and_its_layer_is_named_by_what_is_in_it() {
     let mut value = [0; 8];
     assert_eq!(rustix::fs::getxattr(layer.join("bin/sh"), "user.note", &mut value[..]), Ok(1));
     assert!(rustix::fs::getxattr(layer.join("bin"), "trusted.overlay.opaque", &mut value[..]).is_err());
-    // The same again is the same layer; a change is another.
+    // The same content gives the same layer, changed content another.
     let again = images.pull("dir", silent()).await.unwrap();
     assert_eq!((&again.layers, &again.digest), (&got.layers, &got.digest));
     std::fs::write(root.join("bin/new"), "new").unwrap();
     let changed = images.pull("dir", silent()).await.unwrap();
     assert_ne!(changed.layers, got.layers);
-    place.assert_no_work();
+    store.assert_no_work();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tars_of_every_packing_are_one_layer() {
-    let place = Place::new();
-    let root = place.dir.path().join("root");
+async fn compressed_and_plain_tars_give_one_layer() {
+    let store = TestStore::new();
+    let root = store.dir.path().join("root");
     make_root(&root);
-    let at = |name: &str| place.dir.path().join(name);
+    let at = |name: &str| store.dir.path().join(name);
     let tar = |name: &str, flag: &str| {
         let status = Command::new("tar")
             .args(["--xattrs", "-C"])
@@ -142,28 +142,28 @@ async fn tars_of_every_packing_are_one_layer() {
     tar("a.tar", "--format=pax");
     tar("a.tar.gz", "-z");
     tar("a.tar.zst", "--zstd");
-    let images = place.open(&[]);
+    let images = store.open(&[]);
     for name in ["a.tar", "a.tar.gz", "a.tar.zst"] {
         let source: Source = format!("rootfs:{}", at(name).display()).parse().unwrap();
         let got = images.import(name, source, silent()).await.unwrap();
         assert_eq!(names_in(&got.layers[0]), ["bin", "empty", "fifo", "link"]);
         assert_eq!(got.config.env[0].0, "PATH");
     }
-    // The packings of one tar are one layer.
+    // The compressions of one tar give one layer.
     assert_eq!(images.get("a.tar.gz").unwrap().layers, images.get("a.tar.zst").unwrap().layers);
-    assert_eq!(place.layer_names().len(), 2);
+    assert_eq!(store.layer_names().len(), 2);
     for (name, text) in [("notar", "no tar at all".repeat(100).into_bytes()), ("noroot", tar_of_nothing())] {
         std::fs::write(at(name), text).unwrap();
         let source: Source = format!("rootfs:{}", at(name).display()).parse().unwrap();
         let e = images.import("x", source, silent()).await.unwrap_err();
         assert_eq!(failures(&e)[0].kind, FailureKind::Refused, "{e}");
     }
-    let device = place.dir.path().join("device");
+    let device = store.dir.path().join("device");
     std::fs::create_dir_all(device.join("bin")).unwrap();
     assert!(Command::new("mknod").arg(device.join("null")).args(["c", "1", "3"]).status().unwrap().success());
     let e = images.import("x", Source::Rootfs { path: device }, silent()).await.unwrap_err();
     assert!(e.to_string().contains("null\" is a device"), "{e}");
-    place.assert_no_work();
+    store.assert_no_work();
 }
 
 fn tar_of_nothing() -> Vec<u8> {
@@ -171,31 +171,31 @@ fn tar_of_nothing() -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_is_what_no_image_and_no_sandbox_uses() {
-    let place = Place::new();
-    let layout = place.dir.path().join("layout");
+async fn layers_without_images_and_sandboxes_are_collected() {
+    let store = TestStore::new();
+    let layout = store.dir.path().join("layout");
     write_layout(&layout, &[("one", &app("one")), ("two", &app("two"))]);
     let source = |tag: &str| format!("oci-layout:{}:{tag}", layout.display());
-    let images = place.open(&[("one", &[&source("one")]), ("two", &[&source("two")])]);
+    let images = store.open(&[("one", &[&source("one")]), ("two", &[&source("two")])]);
     let one = images.ensure("one", silent()).await.unwrap();
     let two = images.ensure("two", silent()).await.unwrap();
     let names =
         |images: &[std::sync::Arc<image::Image>]| images.iter().map(|i| i.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&images.list().await.unwrap()), ["one", "two"]);
-    assert_eq!(place.layer_names().len(), 3);
+    assert_eq!(store.layer_names().len(), 3);
     let nobody = HashSet::new();
     assert_eq!(images.collect_garbage(&nobody).await.unwrap(), Collected::Done { layers: 0 });
     assert!(images.remove("one").await.unwrap());
     assert!(!images.remove("one").await.unwrap());
     assert!(images.get("one").is_none());
-    // A sandbox still runs on it, then no more. The layer both have stays for the other image.
+    // First a sandbox uses the layer, then not. The shared layer stays for the other image.
     let in_use: HashSet<PathBuf> = one.layers.iter().cloned().collect();
     assert_eq!(images.collect_garbage(&in_use).await.unwrap(), Collected::Done { layers: 0 });
     assert_eq!(images.collect_garbage(&nobody).await.unwrap(), Collected::Done { layers: 1 });
     assert!(!one.layers[0].exists());
     assert!(two.layers.iter().all(|layer| layer.exists()));
-    place.assert_no_work();
-    // It comes back when asked for; and an image whose layers were lost is fetched anew.
+    store.assert_no_work();
+    // A removed image is pulled again on request, and so is one with missing layers.
     images.ensure("one", silent()).await.unwrap();
     std::fs::remove_dir_all(&one.layers[0]).unwrap();
     assert!(images.ensure("one", silent()).await.unwrap().layers[0].exists());

@@ -11,7 +11,7 @@ use crate::support::*;
 const ROOT: &str = "IMAGE_TEST_ROOT";
 const SOURCE: &str = "IMAGE_TEST_SOURCE";
 
-/// Not a test: what the other process does, which the tests below start. Without their word it has nothing to do.
+/// Not a test: the other process that the tests below start. Does nothing without their variables.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_process() {
     if std::env::var_os(ROOT).is_none() {
@@ -24,10 +24,10 @@ async fn other_process() {
     images.ensure("x", silent()).await.unwrap();
 }
 
-fn other(place: &Place, source: &str) -> std::process::Child {
+fn other(store: &TestStore, source: &str) -> std::process::Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "processes::other_process"])
-        .env(ROOT, place.root())
+        .env(ROOT, store.root())
         .env(SOURCE, source)
         .stdout(Stdio::null())
         .spawn()
@@ -52,22 +52,22 @@ async fn a_killed_pull_leaves_only_what_the_next_start_removes() {
         Action::Stall(200_000)
     })
     .await;
-    let place = Place::new();
-    let mut child = other(&place, &format!("127.0.0.1:{}/app:1", proxy.port));
+    let store = TestStore::new();
+    let mut child = other(&store, &format!("127.0.0.1:{}/app:1", proxy.port));
     tokio::time::timeout(Duration::from_secs(20), has_stalled.recv()).await.unwrap().unwrap();
 
     // While it pulls, this process neither sweeps its work nor collects.
     let source = format!("127.0.0.1:{}/app:1", registry.port);
-    let images = place.open(&[("x", &[&source])]);
-    assert_eq!(names_in(&place.root().join("tmp")).len(), 2);
+    let images = store.open(&[("x", &[&source])]);
+    assert_eq!(names_in(&store.root().join("tmp")).len(), 2);
     assert_eq!(images.collect_garbage(&HashSet::new()).await.unwrap(), Collected::Busy);
     drop(images);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(names_in(&place.root().join("tmp")).len(), 1);
-    let images = place.open(&[("x", &[&source])]);
-    place.assert_empty();
-    assert_eq!(names_in(&place.root().join("tmp")).len(), 1);
+    assert_eq!(names_in(&store.root().join("tmp")).len(), 1);
+    let images = store.open(&[("x", &[&source])]);
+    store.assert_empty();
+    assert_eq!(names_in(&store.root().join("tmp")).len(), 1);
     assert_eq!(images.collect_garbage(&HashSet::new()).await.unwrap(), Collected::Done { layers: 0 });
     images.ensure("x", silent()).await.unwrap();
 }
@@ -82,9 +82,9 @@ fn building_in(root: &std::path::Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_build_takes_its_programs_along() {
-    let place = Place::new();
-    let mut child = other(&place, "debian:bookworm");
+async fn a_killed_build_ends_its_programs() {
+    let store = TestStore::new();
+    let mut child = other(&store, "debian:bookworm");
     let began = Instant::now();
     let until = async |what: &str, holds: &dyn Fn() -> bool| {
         while !holds() {
@@ -92,27 +92,27 @@ async fn a_killed_build_takes_its_programs_along() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let root = place.root();
+    let root = store.root();
     until("the build starts", &|| building_in(&root) > 4).await;
     child.kill().unwrap();
     child.wait().unwrap();
     until("its processes end", &|| building_in(&root) == 0).await;
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(root.to_str().unwrap()), "{mounts}");
-    let _images = place.open(&[]);
-    place.assert_empty();
+    let _images = store.open(&[]);
+    store.assert_empty();
     assert_eq!(names_in(&root.join("tmp")).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_that_is_closed_ends_its_build() {
-    let place = Place::new();
-    let images = place.open(&[("x", &["debian:bookworm"])]);
+    let store = TestStore::new();
+    let images = store.open(&[("x", &["debian:bookworm"])]);
     let waiting = tokio::spawn({
         let images = images.clone();
         async move { images.ensure("x", silent()).await }
     });
-    let root = place.root();
+    let root = store.root();
     let began = Instant::now();
     while building_in(&root) <= 4 {
         assert!(began.elapsed() < Duration::from_secs(30), "the build starts");
@@ -134,12 +134,12 @@ async fn an_image_another_process_pulled_is_found() {
     registry
         .push_image("app:1", &TestImage::new(vec![Layer::new(&tar(&[("bin/", b"")]), Packing::Gzip)]))
         .await;
-    let place = Place::new();
+    let store = TestStore::new();
     let source = format!("127.0.0.1:{}/app:1", registry.port);
-    let images = place.open(&[("x", &[&source])]);
-    assert!(other(&place, &source).wait().unwrap().success());
+    let images = store.open(&[("x", &[&source])]);
+    assert!(other(&store, &source).wait().unwrap().success());
     drop(registry);
-    let importing = place.open(&[]);
+    let importing = store.open(&[]);
     importing.ensure("x", silent()).await.unwrap();
     assert!(images.get("x").is_none());
     assert_eq!(images.list().await.unwrap().len(), 1);

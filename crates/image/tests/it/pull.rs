@@ -1,4 +1,4 @@
-//! Pulls from a real registry, straight and through a proxy that counts and breaks.
+//! Pulls from a real registry, directly and through a proxy that counts requests and injects failures.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::{Arc, Mutex};
@@ -63,7 +63,7 @@ fn three_layers() -> TestImage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_gives_this_machines_image_and_overlayfs_shows_it_whole() {
+async fn an_index_gives_the_image_of_this_architecture() {
     let registry = Registry::start().await;
     let image = three_layers();
     let mine = registry.push_image("team/app:mine", &image).await;
@@ -79,9 +79,9 @@ async fn an_index_gives_this_machines_image_and_overlayfs_shows_it_whole() {
         "manifests": [entry(&other, &foreign), entry(&mine, &image)]});
     let digest = registry.push("team/app:1", &[], &index).await;
 
-    let place = Place::new();
+    let store = TestStore::new();
     let source = format!("127.0.0.1:{}/team/app:1", registry.port);
-    let images = place.open(&[("app", &[&source])]);
+    let images = store.open(&[("app", &[&source])]);
     let reports: Arc<Mutex<Vec<Progress>>> = Arc::default();
     let sink = reports.clone();
     assert!(images.get("app").is_none());
@@ -104,7 +104,7 @@ async fn an_index_gives_this_machines_image_and_overlayfs_shows_it_whole() {
     let last = reports.iter().rfind(|p| p.total_bytes > 0).unwrap();
     assert_eq!((last.done_bytes, last.total_bytes), (total as u64, total as u64));
     assert!(reports.iter().all(|p| p.done_bytes <= p.total_bytes && p.image == "app"));
-    place.assert_no_work();
+    store.assert_no_work();
 
     let root = Mounted::new(&got.layers);
     let text = |path: &str| std::fs::read_to_string(root.path(path)).unwrap();
@@ -122,9 +122,9 @@ async fn an_index_gives_this_machines_image_and_overlayfs_shows_it_whole() {
     assert_eq!(&value[..n], b"test");
     drop(root);
 
-    // It is found again, and by its digest.
+    // The image is found again, also by its digest.
     drop(images);
-    let images = place.open(&[("app", &[&source])]);
+    let images = store.open(&[("app", &[&source])]);
     assert_eq!(images.get("app").unwrap(), got);
     let pinned = format!("127.0.0.1:{}/team/app@{mine}", registry.port);
     let by_digest = images.import("pinned", pinned.parse().unwrap(), silent()).await.unwrap();
@@ -132,7 +132,7 @@ async fn an_index_gives_this_machines_image_and_overlayfs_shows_it_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn docker_manifests_and_repeated_layers_are_taken() {
+async fn docker_manifests_and_repeated_layers_are_accepted() {
     let registry = Registry::start().await;
     let (a, b) = (
         Layer::new(&tar(&[("bin/", b""), ("a", b"a")]), Packing::Gzip),
@@ -149,13 +149,13 @@ async fn docker_manifests_and_repeated_layers_are_taken() {
     let mut blobs: Vec<&[u8]> = image.layers.iter().map(|l| l.packed.as_slice()).collect();
     blobs.push(&config);
     registry.push("docker:1", &blobs, &serde_json::from_str(&docker).unwrap()).await;
-    let place = Place::new();
-    let images = place.open(&[("d", &[&format!("localhost:{}/docker:1", registry.port)])]);
+    let store = TestStore::new();
+    let images = store.open(&[("d", &[&format!("localhost:{}/docker:1", registry.port)])]);
     let got = images.ensure("d", silent()).await.unwrap();
     assert_eq!(got.layers.len(), 2);
     let root = Mounted::new(&got.layers);
     assert_eq!(names_in(&root.path("")), ["a", "b", "bin"]);
-    // A layer that hides all below it leaves nothing of it to mount.
+    // Layers below an opaque one are not mounted.
     let hiding = Layer::new(&tar(&[(".wh..wh..opq", b""), ("bin/", b""), ("only", b"o")]), Packing::Gzip);
     let top = Layer::new(&tar(&[("top", b"t")]), Packing::Gzip);
     registry.push_image("hiding:1", &TestImage::new(vec![right_layer(), hiding, top])).await;
@@ -169,7 +169,7 @@ async fn docker_manifests_and_repeated_layers_are_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_verify_is_refused_and_leaves_nothing() {
+async fn a_wrong_digest_is_refused_and_leaves_nothing() {
     let registry = Registry::start().await;
     let image = three_layers();
     registry.push_image("bad/blob:1", &image).await;
@@ -196,17 +196,17 @@ async fn what_does_not_verify_is_refused_and_leaves_nothing() {
     let hostile = Layer::new(&hostile.into_inner().unwrap(), Packing::Gzip);
     registry.push_image("bad/path:1", &TestImage::new(vec![right_layer(), hostile])).await;
 
-    let place = Place::new();
-    for (name, told) in
-        [("blob", "igest"), ("diff", "not what its digest says"), ("count", "1 layers"), ("path", "\"..\"")]
+    let store = TestStore::new();
+    for (name, reason) in
+        [("blob", "igest"), ("diff", "does not match its digest"), ("count", "1 layers"), ("path", "\"..\"")]
     {
-        let images = place.open(&[("x", &[&format!("127.0.0.1:{}/bad/{name}:1", registry.port)])]);
+        let images = store.open(&[("x", &[&format!("127.0.0.1:{}/bad/{name}:1", registry.port)])]);
         let e = images.ensure("x", silent()).await.unwrap_err();
         let failure = &failures(&e)[0];
         assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
-        assert!(failure.reason.contains(told), "{failure}");
+        assert!(failure.reason.contains(reason), "{failure}");
         assert!(images.get("x").is_none());
-        place.assert_empty();
+        store.assert_empty();
     }
 }
 
@@ -215,42 +215,42 @@ fn right_layer() -> Layer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_of_the_configuration_hold() {
+async fn configured_limits_are_enforced() {
     let registry = Registry::start().await;
     let big = Layer::new(&tar(&[("bin/", b""), ("bin/zeros", &[0; 300_000])]), Packing::Gzip);
     registry.push_image("big:1", &TestImage::new(vec![right_layer(), big])).await;
-    let place = Place::new();
+    let store = TestStore::new();
     let limits = Limits { unpacked_bytes: 200_000, ..Limits::default() };
-    let images = place.open_with(
+    let images = store.open_with(
         &[("x", &[&format!("127.0.0.1:{}/big:1", registry.port)])],
-        Options { limits, ..place.options() },
+        Options { limits, ..store.options() },
     );
     let e = images.ensure("x", silent()).await.unwrap_err();
     assert_eq!(failures(&e)[0].kind, FailureKind::TooBig);
     assert!(e.to_string().contains("200000 bytes"), "{e}");
-    place.assert_empty();
+    store.assert_empty();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_protected_registry_wants_the_login_of_config_json() {
+async fn a_protected_registry_gets_the_login_of_config_json() {
     let registry = Registry::start_protected().await;
     registry.push_image("private:1", &TestImage::new(vec![right_layer()])).await;
-    let place = Place::new();
-    let images = place.open(&[("x", &[&format!("127.0.0.1:{}/private:1", registry.port)])]);
+    let store = TestStore::new();
+    let images = store.open(&[("x", &[&format!("127.0.0.1:{}/private:1", registry.port)])]);
     let e = images.ensure("x", silent()).await.unwrap_err();
     assert_eq!(failures(&e)[0].kind, FailureKind::Denied, "{e}");
     use base64::Engine;
     let config = |password: &str| {
         let auth = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{password}"));
         let config = serde_json::json!({"auths": {format!("127.0.0.1:{}", registry.port): {"auth": auth}}});
-        std::fs::write(place.dir.path().join("config.json"), config.to_string()).unwrap();
+        std::fs::write(store.dir.path().join("config.json"), config.to_string()).unwrap();
     };
     config("wrong");
     let e = images.ensure("x", silent()).await.unwrap_err();
     assert_eq!(failures(&e)[0].kind, FailureKind::Denied, "{e}");
     config(PASSWORD);
     images.ensure("x", silent()).await.unwrap();
-    assert_eq!(place.layer_names().len(), 1);
+    assert_eq!(store.layer_names().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,11 +260,11 @@ async fn callers_share_one_pull_and_images_share_layers() {
     registry.push_image("one:1", &TestImage::new(vec![shared.clone()])).await;
     registry.push_image("two:1", &TestImage::new(vec![shared.clone(), own.clone()])).await;
     let proxy = Proxy::counting(registry.port).await;
-    let place = Place::new();
+    let store = TestStore::new();
     let source = |name: &str| format!("127.0.0.1:{}/{name}:1", proxy.port);
-    let images = place.open(&[("one", &[&source("one")]), ("two", &[&source("two")])]);
-    // One caller gives up at its first report; the pull goes on for the others.
-    let (told, mut tell) = tokio::sync::mpsc::unbounded_channel();
+    let images = store.open(&[("one", &[&source("one")]), ("two", &[&source("two")])]);
+    // One caller stops waiting at its first report; the pull continues for the others.
+    let (reporter, mut reports) = tokio::sync::mpsc::unbounded_channel();
     let quitter = {
         let images = images.clone();
         tokio::spawn(async move {
@@ -272,13 +272,13 @@ async fn callers_share_one_pull_and_images_share_layers() {
                 .ensure(
                     "one",
                     Arc::new(move |_| {
-                        let _ = told.send(());
+                        let _ = reporter.send(());
                     }),
                 )
                 .await
         })
     };
-    tell.recv().await.unwrap();
+    reports.recv().await.unwrap();
     quitter.abort();
     let mut waiting = tokio::task::JoinSet::new();
     for name in ["one", "two", "one", "two", "one"] {
@@ -295,24 +295,24 @@ async fn callers_share_one_pull_and_images_share_layers() {
         );
     }
     assert_eq!(proxy.count("/v2/one/manifests/"), 1);
-    assert_eq!(place.layer_names().len(), 2);
-    // What is here is not asked for again.
+    assert_eq!(store.layer_names().len(), 2);
+    // An existing image is not requested again.
     let before = proxy.seen.lock().unwrap().len();
     images.ensure("one", silent()).await.unwrap();
     assert_eq!(proxy.seen.lock().unwrap().len(), before);
-    place.assert_no_work();
+    store.assert_no_work();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_far_a_pull_is_can_be_looked_at() {
+async fn the_progress_of_a_pull_can_be_read() {
     let registry = Registry::start().await;
     let big = Layer::new(&tar(&[("bin/", b""), ("big", &noise(500_000))]), Packing::Plain);
     registry.push_image("app:1", &TestImage::new(vec![big.clone()])).await;
     let blob = big.digest();
     let stall = move |line: &str| if line.contains(&blob) { Action::Stall(200_000) } else { Action::Pass };
     let proxy = Proxy::start(registry.port, stall).await;
-    let place = Place::new();
-    let images = place.open(&[("app", &[&format!("127.0.0.1:{}/app:1", proxy.port)])]);
+    let store = TestStore::new();
+    let images = store.open(&[("app", &[&format!("127.0.0.1:{}/app:1", proxy.port)])]);
     assert_eq!(images.pulls(), []);
     let waiting = tokio::spawn({
         let images = images.clone();
@@ -333,24 +333,24 @@ async fn how_far_a_pull_is_can_be_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_pull_does_not_spoil_the_layer_of_another() {
+async fn a_failed_pull_does_not_affect_a_shared_layer() {
     let registry = Registry::start().await;
     let (shared, broken) = (right_layer(), Layer::new(&tar(&[("x", &noise(100_000))]), Packing::Plain));
     registry.push_image("good:1", &TestImage::new(vec![shared.clone()])).await;
     registry.push_image("bad:1", &TestImage::new(vec![shared, broken.clone()])).await;
     registry.tamper(&broken.digest());
-    let place = Place::new();
+    let store = TestStore::new();
     let source = |name: &str| format!("127.0.0.1:{}/{name}:1", registry.port);
-    let images = place.open(&[("good", &[&source("good")]), ("bad", &[&source("bad")])]);
+    let images = store.open(&[("good", &[&source("good")]), ("bad", &[&source("bad")])]);
     let (good, bad) = tokio::join!(images.ensure("good", silent()), images.ensure("bad", silent()));
     bad.unwrap_err();
     assert_eq!(std::fs::read_to_string(good.unwrap().layers[0].join("bin/right")).unwrap(), "right");
-    assert_eq!(place.layer_names().len(), 1);
-    place.assert_no_work();
+    assert_eq!(store.layer_names().len(), 1);
+    store.assert_no_work();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn passing_failures_are_tried_again_and_transfers_taken_up_where_they_broke() {
+async fn temporary_failures_are_retried_and_transfers_resumed() {
     let registry = Registry::start().await;
     let layer = Layer::new(&tar(&[("bin/", b""), ("bin/big", &noise(600_000))]), Packing::Plain);
     registry.push_image("app:1", &TestImage::new(vec![layer.clone()])).await;
@@ -379,18 +379,18 @@ async fn passing_failures_are_tried_again_and_transfers_taken_up_where_they_brok
         }
     })
     .await;
-    let place = Place::new();
-    let images = place.open(&[("x", &[&format!("127.0.0.1:{}/app:1", proxy.port)])]);
+    let store = TestStore::new();
+    let images = store.open(&[("x", &[&format!("127.0.0.1:{}/app:1", proxy.port)])]);
     let got = images.ensure("x", silent()).await.unwrap();
     assert_eq!(std::fs::read(got.layers[0].join("bin/big")).unwrap(), noise(600_000));
     let seen = proxy.seen.lock().unwrap().clone();
     let ranges: Vec<_> = seen.iter().filter(|line| line.contains("ange: bytes=")).collect();
     assert!(ranges.len() >= 2, "{seen:#?}");
-    place.assert_no_work();
+    store.assert_no_work();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_that_do_not_pass_end_the_pull() {
+async fn permanent_failures_end_the_pull() {
     let registry = Registry::start().await;
     let layer = right_layer();
     registry.push_image("app:1", &TestImage::new(vec![layer])).await;
@@ -398,14 +398,14 @@ async fn failures_that_do_not_pass_end_the_pull() {
         if line.contains("/blobs/") { Action::Status(502) } else { Action::Pass }
     })
     .await;
-    let place = Place::new();
-    let images = place.open(&[("x", &[&format!("127.0.0.1:{}/app:1", proxy.port)])]);
+    let store = TestStore::new();
+    let images = store.open(&[("x", &[&format!("127.0.0.1:{}/app:1", proxy.port)])]);
     let e = images.ensure("x", silent()).await.unwrap_err();
     assert_eq!(failures(&e)[0].kind, FailureKind::Io);
     assert!(e.to_string().contains("502"), "{e}");
     assert_eq!(proxy.count("/blobs/"), 5);
-    place.assert_empty();
-    // An answer that says no is not asked for twice.
+    store.assert_empty();
+    // A refusal is not retried.
     let missing = format!("127.0.0.1:{}/nothing:1", proxy.port);
     let e = images.import("y", missing.parse().unwrap(), silent()).await.unwrap_err();
     assert_eq!(failures(&e)[0].kind, FailureKind::NotFound, "{e}");
@@ -413,21 +413,21 @@ async fn failures_that_do_not_pass_end_the_pull() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreachable_registry_is_told_at_once_and_every_source_by_its_reason() {
+async fn an_unreachable_registry_fails_fast_and_each_source_has_a_reason() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    // One that takes connections and never answers.
+    // A registry that accepts connections and does not respond.
     let silent_listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mute = silent_listener.local_addr().unwrap().port();
-    let place = Place::new();
+    let store = TestStore::new();
     let (refusing, hanging) = (format!("127.0.0.1:{nobody}/a:1"), format!("127.0.0.1:{mute}/a:1"));
-    let mut options = place.options();
+    let mut options = store.options();
     options.registry.connect_timeout = Duration::from_millis(300);
     let names: &[(&str, &[&str])] = &[
         ("a", &[&refusing, &hanging, "rootfs:/nonexistent/root.tar", "oci-layout:/nonexistent"]),
         ("b", &[&hanging]),
         ("none", &[]),
     ];
-    let images = place.open_with(names, options);
+    let images = store.open_with(names, options);
     let e = images.ensure("a", silent()).await.unwrap_err();
     let kinds: Vec<_> = failures(&e).iter().map(|f| f.kind).collect();
     use FailureKind::{NotFound, Unreachable};
@@ -439,24 +439,24 @@ async fn an_unreachable_registry_is_told_at_once_and_every_source_by_its_reason(
     let e = images.ensure("b", silent()).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
     assert!(e.to_string().contains("a short while ago"), "{e}");
-    // A person who asks for a pull gets a new try.
+    // An explicit pull contacts the registry again.
     let e = images.pull("b", silent()).await.unwrap_err();
     assert!(e.to_string().contains("no answer within"), "{e}");
     assert!(matches!(images.ensure("none", silent()).await, Err(ImageError::NoSource { .. })));
     let unknown = images.ensure("c", silent()).await.unwrap_err();
     assert!(unknown.to_string().contains("a, b, none"), "{unknown}");
-    place.assert_empty();
+    store.assert_empty();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pull_renews_and_a_failed_one_keeps_what_there_is() {
+async fn a_pull_replaces_the_image_and_a_failed_one_does_not() {
     let registry = Registry::start().await;
     registry.push_image("app:1", &TestImage::new(vec![right_layer()])).await;
     let spare = tempfile::tempdir().unwrap();
     std::fs::create_dir(spare.path().join("bin")).unwrap();
-    let place = Place::new();
+    let store = TestStore::new();
     let source = format!("127.0.0.1:{}/app:1", registry.port);
-    let images = place.open(&[("x", &[&source, &format!("rootfs:{}", spare.path().display())])]);
+    let images = store.open(&[("x", &[&source, &format!("rootfs:{}", spare.path().display())])]);
     let first = images.ensure("x", silent()).await.unwrap();
     registry
         .push_image("app:1", &TestImage::new(vec![Layer::new(&tar(&[("bin/new", b"n")]), Packing::Zstd)]))
@@ -466,7 +466,7 @@ async fn a_pull_renews_and_a_failed_one_keeps_what_there_is() {
     assert_ne!(second.digest, first.digest);
     assert!(second.layers[0].join("bin/new").exists());
     drop(registry);
-    // The source after the one it came from would work; it is not what the image is.
+    // The next source would work, but would give another image.
     let e = images.pull("x", silent()).await.unwrap_err();
     assert_eq!(failures(&e).len(), 1, "{e}");
     assert_eq!(images.get("x").unwrap(), second);

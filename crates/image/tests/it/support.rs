@@ -1,4 +1,5 @@
-//! A registry on loopback with a proxy before it that counts and breaks, images to push, and an image store to pull into.
+//! A registry on loopback, a proxy that counts requests and injects failures, images to push, and an image store to
+//! pull into.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ pub fn architecture() -> &'static str {
     if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" }
 }
 
-/// A `docker-registry` of its own, ended when dropped.
+/// A `docker-registry`, which is killed on drop.
 pub struct Registry {
     child: Child,
     pub dir: TempDir,
@@ -86,7 +87,7 @@ impl Registry {
         Client::try_from(ClientConfig { protocol: ClientProtocol::Http, ..ClientConfig::default() }).unwrap()
     }
 
-    /// Pushes blobs and a manifest under `name` (such as `team/app:1`); gives the manifest's digest.
+    /// Pushes blobs and a manifest as `name` (such as `team/app:1`). Returns the manifest's digest.
     pub async fn push(&self, name: &str, blobs: &[&[u8]], manifest: &serde_json::Value) -> String {
         let reference: Reference = format!("127.0.0.1:{}/{name}", self.port).parse().unwrap();
         let client = self.client();
@@ -107,7 +108,7 @@ impl Registry {
         self.push(name, &blobs, &image.manifest()).await
     }
 
-    /// Changes a stored blob behind the registry's back.
+    /// Changes a stored blob on the registry's disk.
     pub fn tamper(&self, digest: &str) {
         let hex = digest.trim_start_matches("sha256:");
         let data = self
@@ -135,17 +136,17 @@ impl Drop for Registry {
 pub enum Action {
     Pass,
     Status(u16),
-    /// Ends the connection without a word.
+    /// Closes the connection without a response.
     Hang,
-    /// Breaks off after so many bytes of the answer.
+    /// Closes the connection after this many bytes of the response.
     Cut(usize),
-    /// Stands still after so many bytes of the answer, until the client goes.
+    /// Stalls after this many bytes of the response, until the client disconnects.
     Stall(usize),
 }
 
 type Decide = Box<dyn FnMut(&str) -> Action + Send>;
 
-/// One request a connection; every request line is kept.
+/// A proxy with one request per connection, which records all request lines.
 pub struct Proxy {
     pub port: u16,
     pub seen: Arc<Mutex<Vec<String>>>,
@@ -165,7 +166,7 @@ impl Proxy {
                 let (client, _) = listener.accept().await.unwrap();
                 let (log, decide) = (log.clone(), decide.clone());
                 connections.spawn(async move {
-                    // A client that goes away is no failure of the proxy.
+                    // A client that disconnects is not an error of the proxy.
                     let _ = relay(client, upstream, &log, &decide).await;
                 });
                 while connections.try_join_next().is_some() {}
@@ -321,7 +322,7 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-/// Bytes that do not pack.
+/// Incompressible bytes.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     std::iter::repeat_with(|| {
@@ -334,12 +335,12 @@ pub fn noise(len: usize) -> Vec<u8> {
     .collect()
 }
 
-/// A store in a directory of its own.
-pub struct Place {
+/// An image store in a temporary directory.
+pub struct TestStore {
     pub dir: TempDir,
 }
 
-impl Place {
+impl TestStore {
     pub fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
@@ -373,7 +374,7 @@ impl Place {
         names_in(&self.root().join("layers"))
     }
 
-    /// No layer, no record, no work left over.
+    /// Asserts that no layer, record or work directory is left.
     pub fn assert_empty(&self) {
         assert_eq!(self.layer_names(), Vec::<String>::new());
         assert_eq!(names_in(&self.root().join("images")), Vec::<String>::new());
@@ -394,7 +395,7 @@ pub fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The failures of an `ensure` that must not work.
+/// The failures of an `ensure` that must fail.
 pub fn failures(e: &ImageError) -> &[Failure] {
     match e {
         ImageError::AllFailed { failures, .. } => failures,
@@ -402,7 +403,7 @@ pub fn failures(e: &ImageError) -> &[Failure] {
     }
 }
 
-/// An image's layers as a sandbox sees them; unmounted when dropped.
+/// An image's layers as a sandbox sees them; unmounted on drop.
 pub struct Mounted {
     dir: TempDir,
 }
@@ -434,7 +435,7 @@ impl Mounted {
         self.dir.path().join("root").join(path)
     }
 
-    /// What a command inside prints.
+    /// The output of a command in the root.
     pub fn run(&self, command: &str) -> String {
         let out = Command::new("chroot")
             .arg(self.path(""))

@@ -6,7 +6,7 @@
 pub struct BadChunk;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum Position {
     Size {
         digits: u8,
     },
@@ -26,65 +26,65 @@ enum At {
 /// The position within a chunked body.
 #[derive(Debug, Clone)]
 pub struct Chunks {
-    at: At,
+    at: Position,
     left: u64,
 }
 
 impl Chunks {
     pub fn new() -> Self {
-        Self { at: At::Size { digits: 0 }, left: 0 }
+        Self { at: Position::Size { digits: 0 }, left: 0 }
     }
 
     pub fn ended(&self) -> bool {
-        self.at == At::End
+        self.at == Position::End
     }
 
     /// Advances over `bytes` and returns how many of them belong to the body.
-    pub fn walk(&mut self, bytes: &[u8]) -> Result<usize, BadChunk> {
-        let mut seen = 0;
-        while let Some(&byte) = bytes.get(seen).filter(|_| !self.ended()) {
-            if self.at == At::Data {
-                let rest = u64::try_from(bytes.len() - seen).unwrap_or(u64::MAX);
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<usize, BadChunk> {
+        let mut consumed = 0;
+        while let Some(&byte) = bytes.get(consumed).filter(|_| !self.ended()) {
+            if self.at == Position::Data {
+                let rest = u64::try_from(bytes.len() - consumed).unwrap_or(u64::MAX);
                 let step = self.left.min(rest);
                 self.left -= step;
                 // At most `rest`, so it fits.
-                seen += usize::try_from(step).unwrap_or(usize::MAX);
+                consumed += usize::try_from(step).unwrap_or(usize::MAX);
                 if self.left == 0 {
-                    self.at = At::DataCr;
+                    self.at = Position::DataCr;
                 }
                 continue;
             }
             self.at = self.next(byte)?;
-            seen += 1;
+            consumed += 1;
         }
-        Ok(seen)
+        Ok(consumed)
     }
 
-    fn next(&mut self, byte: u8) -> Result<At, BadChunk> {
+    fn next(&mut self, byte: u8) -> Result<Position, BadChunk> {
         Ok(match (self.at, byte) {
-            (At::Size { digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if digits < 16 => {
+            (Position::Size { digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if digits < 16 => {
                 let digit = char::from(byte).to_digit(16).ok_or(BadChunk)?;
                 self.left = self.left << 4 | u64::from(digit);
-                At::Size { digits: digits + 1 }
+                Position::Size { digits: digits + 1 }
             }
-            (At::Size { digits: 1.. }, b'\r') => At::SizeLf,
-            (At::Size { digits: 1.. }, b';' | b' ' | b'\t') => At::Extension,
-            (At::Extension, b'\r') => At::SizeLf,
-            (At::Extension, byte) if byte != b'\n' => At::Extension,
-            (At::SizeLf, b'\n') if self.left == 0 => At::TrailerStart,
-            (At::SizeLf, b'\n') => At::Data,
-            (At::DataCr, b'\r') => At::DataLf,
-            (At::DataLf, b'\n') => At::Size { digits: 0 },
-            (At::TrailerStart, b'\r') => At::EndLf,
-            (At::TrailerStart | At::Trailer, byte) if byte != b'\n' => {
+            (Position::Size { digits: 1.. }, b'\r') => Position::SizeLf,
+            (Position::Size { digits: 1.. }, b';' | b' ' | b'\t') => Position::Extension,
+            (Position::Extension, b'\r') => Position::SizeLf,
+            (Position::Extension, byte) if byte != b'\n' => Position::Extension,
+            (Position::SizeLf, b'\n') if self.left == 0 => Position::TrailerStart,
+            (Position::SizeLf, b'\n') => Position::Data,
+            (Position::DataCr, b'\r') => Position::DataLf,
+            (Position::DataLf, b'\n') => Position::Size { digits: 0 },
+            (Position::TrailerStart, b'\r') => Position::EndLf,
+            (Position::TrailerStart | Position::Trailer, byte) if byte != b'\n' => {
                 if byte == b'\r' {
-                    At::TrailerLf
+                    Position::TrailerLf
                 } else {
-                    At::Trailer
+                    Position::Trailer
                 }
             }
-            (At::TrailerLf, b'\n') => At::TrailerStart,
-            (At::EndLf, b'\n') => At::End,
+            (Position::TrailerLf, b'\n') => Position::TrailerStart,
+            (Position::EndLf, b'\n') => Position::End,
             _ => return Err(BadChunk),
         })
     }
@@ -94,25 +94,25 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    const WHOLE: &[u8] = b"5;a=\"b\"\r\nhello\r\n00a \r\n0123456789\r\n0\r\nA: b\r\nC: d\r\n\r\n";
+    const COMPLETE: &[u8] = b"5;a=\"b\"\r\nhello\r\n00a \r\n0123456789\r\n0\r\nA: b\r\nC: d\r\n\r\n";
 
     #[test]
-    fn the_end_is_found_however_the_bytes_come() {
-        let mut all = WHOLE.to_vec();
+    fn the_end_is_found_for_any_split_of_the_bytes() {
+        let mut all = COMPLETE.to_vec();
         all.extend_from_slice(b"GET / HTTP/1.1\r\n");
         for step in 1..all.len() {
             let mut chunks = Chunks::new();
-            let mut seen = 0;
+            let mut consumed = 0;
             while !chunks.ended() {
-                let end = (seen + step).min(all.len());
-                seen += chunks.walk(&all[seen..end]).unwrap();
+                let end = (consumed + step).min(all.len());
+                consumed += chunks.advance(&all[consumed..end]).unwrap();
             }
-            assert_eq!(seen, WHOLE.len(), "in steps of {step}");
+            assert_eq!(consumed, COMPLETE.len(), "in steps of {step}");
         }
     }
 
     #[test]
-    fn what_is_not_framed_is_refused() {
+    fn invalid_framing_is_refused() {
         let odd: [&[u8]; 9] = [
             b"\r\n",
             b"g\r\n",
@@ -125,14 +125,14 @@ mod tests {
             b"5;a\nhello",
         ];
         for bytes in odd {
-            assert_eq!(Chunks::new().walk(bytes), Err(BadChunk), "{}", bytes.escape_ascii());
+            assert_eq!(Chunks::new().advance(bytes), Err(BadChunk), "{}", bytes.escape_ascii());
         }
     }
 
     #[test]
-    fn a_long_chunk_is_counted_and_not_kept() {
+    fn a_long_chunk_is_counted_and_not_buffered() {
         let mut chunks = Chunks::new();
-        assert_eq!(chunks.walk(b"ffffffffffffffff\r\nabc"), Ok(21));
+        assert_eq!(chunks.advance(b"ffffffffffffffff\r\nabc"), Ok(21));
         assert_eq!(chunks.left, u64::MAX - 3);
     }
 }

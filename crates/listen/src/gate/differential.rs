@@ -1,6 +1,6 @@
-//! What hyper makes of a connection's bytes, with the gate before it and without. The gate and hyper both read heads and chunks, so
-//! they must never disagree about where a request ends: a test lists what the gate adds, and a fuzz target
-//! (`fuzz/fuzz_targets/http1.rs`) looks for a disagreement. See docs/adr/0015-heads-are-checked-before-hyper.md.
+//! Compares how hyper handles a connection's bytes with and without the gate. Both parse heads and chunks, so they
+//! must agree where a request ends: a test lists the rules of the gate, and a fuzz target
+//! (`fuzz/fuzz_targets/http1.rs`) searches for disagreements. See docs/adr/0015-heads-are-checked-before-hyper.md.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ use super::{Gate, HostRule, Refusal};
 use crate::activity::{Activity, InFlight};
 use crate::settings::Limits;
 
-/// What `max_buf_size` is for connections (`connection::http1`).
+/// Part of `max_buf_size`, as in `connection::http1`.
 const SPARE_BYTES: usize = 8 * 1024;
 
 /// A request as a handler sees it.
@@ -45,11 +45,11 @@ pub enum BodyEnd {
     Broken,
 }
 
-/// What became of a connection's bytes.
+/// The result of a connection.
 #[derive(Debug)]
 pub struct Outcome {
     pub requests: Vec<Seen>,
-    /// What hyper wrote. Handlers answer `200` alone: any other status is hyper's own.
+    /// The bytes that hyper wrote. Handlers respond only with `200`: other statuses are hyper's own.
     pub written: Vec<u8>,
     /// The gate refused a head.
     pub refused: bool,
@@ -143,7 +143,7 @@ impl Wake for Woken {
     }
 }
 
-/// Polls until it is ready or nothing wakes it any more.
+/// Polls until it is ready or pending without a wake-up.
 fn drive(mut poll: impl FnMut(&mut Context<'_>) -> bool) {
     let woken = Arc::new(Woken(AtomicBool::new(true)));
     let waker = Waker::from(Arc::clone(&woken));
@@ -155,7 +155,7 @@ fn drive(mut poll: impl FnMut(&mut Context<'_>) -> bool) {
     }
 }
 
-/// A connection whose client sends what is given and then waits.
+/// A connection whose client sends the input and then waits.
 struct Script {
     input: VecDeque<Vec<u8>>,
     written: Vec<u8>,
@@ -194,7 +194,7 @@ impl AsyncWrite for Script {
     }
 }
 
-/// Panics where the gate and hyper disagree about a request, or hyper answers on its own behind the gate.
+/// Panics if the gate and hyper disagree about a request, or if hyper responds on its own behind the gate.
 pub fn compare(bytes: &[u8], piece: usize) {
     let (alone, gated) = (run(bytes, bytes.len(), false), run(bytes, piece, true));
     assert!(!gated.hyper_answered(), "hyper answered on its own: {}", gated.written.escape_ascii());
@@ -221,7 +221,7 @@ pub fn compare(bytes: &[u8], piece: usize) {
 mod tests {
     use super::*;
 
-    /// What becomes of one request, and of the one behind it.
+    /// The outcome of one request and the next one.
     fn fate(outcome: &Outcome) -> &'static str {
         match (outcome.requests.as_slice(), outcome.refused, outcome.hyper_answered()) {
             ([], true, false) => "refused with an error body",
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn what_the_gate_adds_to_hyper() {
         const BARE: &str = "bare status";
-        const OURS: &str = "refused with an error body";
+        const ERROR_BODY: &str = "refused with an error body";
         let head = |extra: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{extra}\r\n");
         let many = "a: b\r\n".repeat(100);
         let long = format!("a: {}\r\n", "x".repeat(40_000));
@@ -255,45 +255,60 @@ mod tests {
         let chunked = |body: &str| head("Transfer-Encoding: chunked\r\n") + body;
         let rows: Vec<(&str, String, &str, &str)> = vec![
             ("a complete request", head("Content-Length: 0\r\n"), "served", "served"),
-            ("no HTTP", "hello\r\n\r\n".into(), BARE, OURS),
+            ("no HTTP", "hello\r\n\r\n".into(), BARE, ERROR_BODY),
             ("bare LF", "GET / HTTP/1.1\nHost: a\n\n".into(), "served", "served"),
-            ("obs-fold", head("a: b\r\n c\r\n"), BARE, OURS),
-            ("space before the colon", head("a : b\r\n"), BARE, OURS),
-            ("a header without a colon", head("a\r\n"), BARE, OURS),
-            ("a control character", head("a: b\u{1}c\r\n"), BARE, OURS),
-            ("no Host", "GET / HTTP/1.1\r\n\r\n".into(), "served", OURS),
-            ("two Hosts", head("Host: b\r\n"), "served", OURS),
-            ("a Host with a user", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n".into(), "served", OURS),
-            ("CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n".into(), "served", OURS),
-            ("a target of another scheme", "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n".into(), "served", OURS),
-            ("two equal Content-Length", head("Content-Length: 0\r\nContent-Length: 0\r\n"), "served", OURS),
-            ("two Content-Length", head("Content-Length: 0\r\nContent-Length: 1\r\n"), BARE, OURS),
-            ("a list of Content-Length", head("Content-Length: 0, 0\r\n"), BARE, OURS),
-            ("Content-Length: +0", head("Content-Length: +0\r\n"), BARE, OURS),
+            ("obs-fold", head("a: b\r\n c\r\n"), BARE, ERROR_BODY),
+            ("space before the colon", head("a : b\r\n"), BARE, ERROR_BODY),
+            ("a header without a colon", head("a\r\n"), BARE, ERROR_BODY),
+            ("a control character", head("a: b\u{1}c\r\n"), BARE, ERROR_BODY),
+            ("no Host", "GET / HTTP/1.1\r\n\r\n".into(), "served", ERROR_BODY),
+            ("two Hosts", head("Host: b\r\n"), "served", ERROR_BODY),
+            ("a Host with a user", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n".into(), "served", ERROR_BODY),
+            ("CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n".into(), "served", ERROR_BODY),
+            (
+                "a target of another scheme",
+                "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n".into(),
+                "served",
+                ERROR_BODY,
+            ),
+            (
+                "two equal Content-Length",
+                head("Content-Length: 0\r\nContent-Length: 0\r\n"),
+                "served",
+                ERROR_BODY,
+            ),
+            ("two Content-Length", head("Content-Length: 0\r\nContent-Length: 1\r\n"), BARE, ERROR_BODY),
+            ("a list of Content-Length", head("Content-Length: 0, 0\r\n"), BARE, ERROR_BODY),
+            ("Content-Length: +0", head("Content-Length: +0\r\n"), BARE, ERROR_BODY),
             (
                 "TE and CL",
                 head("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n",
                 "served",
-                OURS,
+                ERROR_BODY,
             ),
-            ("TE: gzip, chunked", head("Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n", "served", OURS),
+            (
+                "TE: gzip, chunked",
+                head("Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n",
+                "served",
+                ERROR_BODY,
+            ),
             (
                 "TE: chunked, twice",
                 head("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n",
                 "served",
-                OURS,
+                ERROR_BODY,
             ),
-            ("TE: gzip", head("Transfer-Encoding: gzip\r\n"), BARE, OURS),
-            ("TE: identity", head("Transfer-Encoding: identity\r\n"), BARE, OURS),
+            ("TE: gzip", head("Transfer-Encoding: gzip\r\n"), BARE, ERROR_BODY),
+            ("TE: identity", head("Transfer-Encoding: identity\r\n"), BARE, ERROR_BODY),
             (
                 "TE in HTTP/1.0",
                 "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(),
                 BARE,
-                OURS,
+                ERROR_BODY,
             ),
-            ("101 headers", head(&many), BARE, OURS),
-            ("33,000 bytes of head", head(&medium), "served", OURS),
-            ("40,000 bytes of head", head(&long), "served", OURS),
+            ("101 headers", head(&many), BARE, ERROR_BODY),
+            ("33,000 bytes of head", head(&medium), "served", ERROR_BODY),
+            ("40,000 bytes of head", head(&long), "served", ERROR_BODY),
             ("a chunk extension", chunked("1;a=b\r\nx\r\n0\r\n\r\n"), "served", "served"),
             ("a chunk size with a space", chunked("1 \r\nx\r\n0\r\n\r\n"), "served", "served"),
             ("a chunk line with bare LF", chunked("1\nx\r\n0\r\n\r\n"), "broken body", "broken body"),
@@ -337,7 +352,7 @@ mod tests {
         }
     }
 
-    /// A generator of its own, so that a failure can be repeated.
+    /// A deterministic random generator, so that failures can be reproduced.
     struct Dice(u64);
 
     impl Dice {
@@ -396,9 +411,9 @@ mod tests {
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ];
 
-    /// `LISTEN_FUZZ_SECONDS` makes it longer, `LISTEN_FUZZ_SEED` makes it another one.
+    /// `LISTEN_FUZZ_SECONDS` sets the duration, `LISTEN_FUZZ_SEED` the seed.
     #[test]
-    fn random_connections_are_read_alike() {
+    fn random_connections_are_parsed_alike() {
         let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
         let longest = std::time::Duration::from_secs(variable("LISTEN_FUZZ_SECONDS").unwrap_or(3));
         let mut dice = Dice(variable("LISTEN_FUZZ_SEED").unwrap_or(0x2545_F491_4F6C_DD1D));

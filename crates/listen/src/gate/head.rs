@@ -1,5 +1,5 @@
-//! Checks the head of an HTTP/1 request. Pure. It uses hyper's parser and is stricter about framing (RFC 9112 section 6.3): hyper
-//! never answers a head that passes here on its own.
+//! Checks the head of an HTTP/1 request. Uses hyper's parser and is stricter about framing (RFC 9112 section 6.3), so
+//! that hyper accepts each head that passes.
 
 use std::mem::MaybeUninit;
 
@@ -58,7 +58,7 @@ pub fn check(bytes: &[u8], limit: usize, rule: HostRule) -> Result<Verdict, Refu
         Err(Error::TooManyHeaders) => return Err(Fault::TooManyHeaders { limit: MAX_HEADERS }.into()),
         Err(e) => return Err(Fault::Malformed(reason(e)).into()),
     };
-    let framing = examine(&request, rule).map_err(|what| Refusal {
+    let framing = check_request(&request, rule).map_err(|what| Refusal {
         fault: Fault::Malformed(what),
         request_id: only(&request, REQUEST_ID).and_then(|id| HeaderValue::from_bytes(id).ok()),
         bodiless: request.method == Some("HEAD"),
@@ -68,8 +68,8 @@ pub fn check(bytes: &[u8], limit: usize, rule: HostRule) -> Result<Verdict, Refu
 
 fn reason(error: Error) -> &'static str {
     match error {
-        Error::HeaderName => "a header's name holds a character that is not allowed",
-        Error::HeaderValue => "a header's value holds a character that is not allowed",
+        Error::HeaderName => "a header's name contains a character that is not allowed",
+        Error::HeaderValue => "a header's value contains a character that is not allowed",
         Error::NewLine => "a line does not end in CR LF",
         Error::Token => "the request line is not METHOD TARGET VERSION",
         Error::Version => "the version is not HTTP/1.1 or HTTP/1.0",
@@ -77,7 +77,7 @@ fn reason(error: Error) -> &'static str {
     }
 }
 
-fn examine(request: &Request<'_, '_>, rule: HostRule) -> Result<Framing, &'static str> {
+fn check_request(request: &Request<'_, '_>, rule: HostRule) -> Result<Framing, &'static str> {
     let target = request.path.unwrap_or_default();
     if request.method == Some("CONNECT") {
         return Err("CONNECT is for proxies, which this server is not");
@@ -89,7 +89,7 @@ fn examine(request: &Request<'_, '_>, rule: HostRule) -> Result<Framing, &'stati
     }
     let newest = request.version == Some(1);
     if rule == HostRule::Required {
-        let mut hosts = named(request, "host");
+        let mut hosts = values_of(request, "host");
         match (hosts.next(), hosts.next()) {
             (None, _) if newest => return Err("the Host header is missing"),
             (None, _) => {}
@@ -102,8 +102,8 @@ fn examine(request: &Request<'_, '_>, rule: HostRule) -> Result<Framing, &'stati
 }
 
 fn framing(request: &Request<'_, '_>, newest: bool) -> Result<Framing, &'static str> {
-    let mut codings = named(request, "transfer-encoding");
-    let mut lengths = named(request, "content-length");
+    let mut codings = values_of(request, "transfer-encoding");
+    let mut lengths = values_of(request, "content-length");
     match (codings.next(), codings.next(), lengths.next(), lengths.next()) {
         (None, _, None, _) => Ok(Framing::Length(0)),
         (Some(coding), None, None, _) if newest && coding.eq_ignore_ascii_case(b"chunked") => {
@@ -124,13 +124,13 @@ fn framing(request: &Request<'_, '_>, newest: bool) -> Result<Framing, &'static 
     }
 }
 
-fn named<'a>(request: &'a Request<'_, '_>, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+fn values_of<'a>(request: &'a Request<'_, '_>, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
     let headers: &'a [Header<'a>] = request.headers;
     headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
 }
 
 fn only<'a>(request: &'a Request<'_, '_>, name: &'a str) -> Option<&'a [u8]> {
-    let mut all = named(request, name);
+    let mut all = values_of(request, name);
     all.next().filter(|_| all.next().is_none())
 }
 

@@ -10,14 +10,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsError;
 
-/// Far larger than any chain: a longer file is the wrong one.
+/// Limit of a file, far above the size of certificate chains.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// The state of the files when they were read. Links are followed, so that a changed link is noticed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen(Vec<Option<[i128; 5]>>);
+pub struct FileState(Vec<Option<[i128; 5]>>);
 
-impl Seen {
+impl FileState {
     pub fn of(paths: &[&Path]) -> Self {
         let look = |path: &&Path| {
             let m = fs::metadata(path).ok()?;
@@ -56,7 +56,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::File { action: "read", path: path.to_owned(), source };
     let length = fs::metadata(path).map_err(failed)?.len();
     if length > MAX_BYTES {
-        let reason = format!("it has {length} bytes, at most {MAX_BYTES} are read");
+        let reason = format!("it has {length} bytes; at most {MAX_BYTES} are allowed");
         return Err(TlsError::NotPem { path: path.to_owned(), reason });
     }
     fs::read(path).map_err(failed)

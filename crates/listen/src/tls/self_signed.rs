@@ -13,17 +13,17 @@ use time::{Duration, OffsetDateTime};
 
 use super::{SelfSigned, TlsError, der, files, read};
 
-const VALID: Duration = Duration::days(365);
-/// The validity begins this early, for clients whose clocks are behind.
-const BEFORE: Duration = Duration::days(1);
+const VALIDITY: Duration = Duration::days(365);
+/// The validity begins this long before the creation, for clients whose clocks are behind.
+const BACKDATE: Duration = Duration::days(1);
 /// The certificate is renewed this long before it expires.
 pub const RENEW: Duration = Duration::days(30);
 
-/// Whether the stored certificate is kept.
+/// Whether the stored certificate is used again.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     Keep,
-    Make(&'static str),
+    Create(&'static str),
 }
 
 pub fn paths(own: &SelfSigned) -> (PathBuf, PathBuf) {
@@ -31,22 +31,22 @@ pub fn paths(own: &SelfSigned) -> (PathBuf, PathBuf) {
 }
 
 /// Whether the stored certificate stays usable for a while.
-pub fn keep(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
+pub fn check_stored(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
     let (certificate, key) = paths(own);
     if !certificate.exists() || !key.exists() {
-        return Verdict::Make("there was none");
+        return Verdict::Create("there was none");
     }
     let Ok(loaded) = read(&certificate, &key) else {
-        return Verdict::Make("the old one could not be used");
+        return Verdict::Create("the old one was unusable");
     };
     if loaded.certificate.not_after - now < RENEW {
-        return Verdict::Make("the old one expires soon");
+        return Verdict::Create("the old one expires soon");
     }
     let Ok(chain) = files::chain(&certificate) else {
-        return Verdict::Make("the old one could not be read");
+        return Verdict::Create("the old one was unreadable");
     };
     if chain.first().and_then(|first| der::not_before(first)).is_none_or(|start| start > now) {
-        return Verdict::Make("the old one is not valid yet");
+        return Verdict::Create("the old one is not valid yet");
     }
     let parsed = chain.first().and_then(|first| ParsedCertificate::try_from(first).ok());
     let covers = |name: &String| {
@@ -54,17 +54,17 @@ pub fn keep(own: &SelfSigned, now: OffsetDateTime) -> Verdict {
         let name = ServerName::try_from(name.as_str());
         parsed.as_ref().zip(name.ok()).is_some_and(|(parsed, name)| verify_server_name(parsed, &name).is_ok())
     };
-    if own.names.iter().all(covers) { Verdict::Keep } else { Verdict::Make("the names have changed") }
+    if own.names.iter().all(covers) { Verdict::Keep } else { Verdict::Create("the names have changed") }
 }
 
-/// A name that the certificate name covers: one below a wildcard.
+/// A name that the certificate must cover; for a wildcard a name below it.
 fn example(name: &str) -> String {
     let parent = name.strip_prefix("*.").filter(|parent| !parent.is_empty());
     parent.map_or_else(|| name.to_owned(), |parent| format!("any.{parent}"))
 }
 
 /// Creates a certificate with a new key and stores both.
-pub fn make(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
+pub fn create(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
     let bad = |reason: String| TlsError::BadNames { names: own.names.clone(), reason };
     if own.names.is_empty() {
         return Err(bad("there are none".to_owned()));
@@ -73,8 +73,8 @@ pub fn make(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
         return Err(bad(format!("{name:?} is neither")));
     }
     let mut params = CertificateParams::new(own.names.clone()).map_err(|e| bad(e.to_string()))?;
-    params.not_before = now - BEFORE;
-    params.not_after = now + VALID;
+    params.not_before = now - BACKDATE;
+    params.not_after = now + VALIDITY;
     params.distinguished_name.push(DnType::CommonName, "sandboxd self-signed");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

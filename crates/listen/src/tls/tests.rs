@@ -1,4 +1,4 @@
-//! The making, keeping and refusing of certificates.
+//! Creating, reusing and refusing certificates.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ fn text(own: &SelfSigned) -> (String, String) {
 }
 
 #[test]
-fn a_certificate_is_made_once_and_kept() {
+fn a_certificate_is_created_once_and_reused() {
     let dir = tempfile::tempdir().unwrap();
     let own = own(dir.path(), &["localhost", "sandbox.example", "127.0.0.1", "::1"]);
     let tls = load(&own, then).unwrap();
@@ -53,11 +53,11 @@ fn a_certificate_is_made_once_and_kept() {
     let first = text(&own);
     load(&own, day_334).unwrap();
     assert_eq!(text(&own), first);
-    assert_eq!(fs::read_dir(&own.dir).unwrap().count(), 2, "nothing else is left there");
+    assert_eq!(fs::read_dir(&own.dir).unwrap().count(), 2, "no other file is left");
 }
 
 #[test]
-fn it_is_made_anew_when_it_will_not_do() {
+fn an_unusable_certificate_is_recreated() {
     let dir = tempfile::tempdir().unwrap();
     let first_names = own(dir.path(), &["localhost"]);
     load(&first_names, then).unwrap();
@@ -75,24 +75,24 @@ fn it_is_made_anew_when_it_will_not_do() {
     changed(&wide, earlier, "a wildcard");
     let before = text(&wide);
     load(&wide, earlier).unwrap();
-    assert_eq!(text(&wide), before, "it holds for the names below");
+    assert_eq!(text(&wide), before, "it covers the names below");
     changed(&own(dir.path(), &["localhost", "*.other.localhost"]), earlier, "another wildcard");
     let names = own(dir.path(), &["localhost", "127.0.0.1"]);
     changed(&names, earlier, "another name");
     let (certificate, key) = self_signed::paths(&names);
     fs::remove_file(&key).unwrap();
-    changed(&names, earlier, "its key is gone");
+    changed(&names, earlier, "its key is missing");
     fs::write(&certificate, "garbage").unwrap();
-    changed(&names, earlier, "it is broken");
+    changed(&names, earlier, "it is malformed");
     let other = tempfile::tempdir().unwrap();
     let stranger = own(other.path(), &["localhost", "127.0.0.1"]);
     load(&stranger, earlier).unwrap();
     fs::copy(self_signed::paths(&stranger).1, &key).unwrap();
-    changed(&names, earlier, "a crash left two files that do not fit");
+    changed(&names, earlier, "a crash left files that do not match");
 }
 
 #[test]
-fn names_that_are_none_are_refused() {
+fn invalid_names_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for names in [&[][..], &["not a name"], &["a..b"], &[""], &["*."], &["*"], &["a.*.b"]] {
         let error = load(&own(dir.path(), names), then).err();
@@ -103,7 +103,7 @@ fn names_that_are_none_are_refused() {
 }
 
 #[test]
-fn an_operators_certificate_has_to_work() {
+fn an_unusable_certificate_of_the_operator_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = (own(&dir.path().join("1"), &["localhost"]), own(&dir.path().join("2"), &["localhost"]));
     load(&one, then).unwrap();
@@ -123,9 +123,9 @@ fn an_operators_certificate_has_to_work() {
     for (certificate, key, expected) in [
         (&missing, &key, "cannot read"),
         (&certificate, &missing, "cannot read"),
-        (&garbage, &key, "holds no certificate in PEM"),
-        (&certificate, &garbage, "holds no private key in PEM"),
-        (&key, &key, "holds no certificate in PEM"),
+        (&garbage, &key, "has no certificate in PEM"),
+        (&certificate, &garbage, "has no private key in PEM"),
+        (&key, &key, "has no certificate in PEM"),
         (&half, &key, "is not valid PEM"),
         (&wrong, &key, "is not a valid X.509 certificate"),
         (&certificate, &strange_key, "do not work together"),
@@ -136,7 +136,7 @@ fn an_operators_certificate_has_to_work() {
 }
 
 #[test]
-fn dates_of_broken_certificates_are_none() {
+fn dates_of_malformed_certificates_are_none() {
     let dir = tempfile::tempdir().unwrap();
     let own = own(dir.path(), &["localhost"]);
     load(&own, then).unwrap();
@@ -148,7 +148,7 @@ fn dates_of_broken_certificates_are_none() {
         assert_eq!(der::not_after(&whole[..length]), None);
         let mut changed = whole.to_vec();
         changed[length] ^= 0xff;
-        // Must not panic, whatever it finds.
+        // Must not panic for any input.
         let _ = der::not_after(&changed);
     }
 }

@@ -1,4 +1,5 @@
-//! Too many of anything: connections, streams, resets, header frames. The flood ends its own connection; everyone else is served.
+//! Floods of connections, streams, resets and header frames. A flood ends only its own connection; other clients are
+//! served.
 
 use std::sync::atomic::Ordering;
 
@@ -9,20 +10,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::kit::*;
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_closed_and_the_place_comes_back() {
+async fn connections_beyond_the_limit_are_closed_and_slots_are_reused() {
     let server = Start::new(Kind::Http).limits(|it| it.max_connections = 2).go().await;
     let hello = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut kept = Vec::new();
     for _ in 0..2 {
         let mut stream = server.tcp().await;
         send(&mut stream, hello).await;
-        assert_eq!(one(&mut stream).await.body, "hello");
+        assert_eq!(read_response(&mut stream).await.body, "hello");
         kept.push(stream);
     }
     let mut third = server.tcp().await;
-    assert!(rest(&mut third).await.is_empty());
+    assert!(read_to_end(&mut third).await.is_empty());
     send(&mut kept[0], hello).await;
-    assert_eq!(one(&mut kept[0]).await.body, "hello");
+    assert_eq!(read_response(&mut kept[0]).await.body, "hello");
     kept.pop();
     let again = async {
         loop {
@@ -34,7 +35,7 @@ async fn connections_beyond_the_limit_are_closed_and_the_place_comes_back() {
             }
         }
     };
-    soon("a place", again).await;
+    in_time("a place", again).await;
 }
 
 const HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -46,18 +47,18 @@ async fn one_address_cannot_hold_all_connections() {
         let mut start = Start::new(kind).limits(limits);
         start.is_exempt = std::sync::Arc::new(|address| address.to_string() == "127.0.0.9");
         let server = start.go().await;
-        // They are accepted in the order of their arrival: the sixth of an address is closed before its first byte is read.
+        // Connections are accepted in order: the sixth of an address is closed before its first byte is read.
         let mut held = Vec::new();
         for _ in 0..5 {
             held.push(server.tcp_from("127.0.0.2").await);
         }
         for _ in 0..10 {
-            assert!(rest(&mut server.tcp_from("127.0.0.2").await).await.is_empty());
+            assert!(read_to_end(&mut server.tcp_from("127.0.0.2").await).await.is_empty());
         }
         let honest = async |source: &str| {
             let mut stream = server.tcp_from(source).await;
             send(&mut stream, HELLO).await;
-            let status = one(&mut stream).await.status;
+            let status = read_response(&mut stream).await.status;
             assert_eq!(status, if kind == Kind::Http { 200 } else { 301 }, "{source}");
             stream
         };
@@ -65,7 +66,7 @@ async fn one_address_cannot_hold_all_connections() {
         for _ in 0..10 {
             others.push(honest("127.0.0.9").await);
         }
-        // A slot that is given back can be used again.
+        // A freed slot can be used again.
         drop(held.pop());
         let again = async {
             loop {
@@ -77,7 +78,7 @@ async fn one_address_cannot_hold_all_connections() {
                 }
             }
         };
-        soon("a slot", again).await;
+        in_time("a slot", again).await;
     }
 }
 
@@ -100,7 +101,7 @@ async fn one_address_cannot_hold_all_handshakes() {
     let _silent = server.tcp_from("127.0.0.3").await;
     let other = tls(server.tcp_from("127.0.0.3").await, trusted.clone(), &["http/1.1"]).await;
     assert!(other.is_ok() && begun.elapsed() < std::time::Duration::from_secs(1));
-    // The same address waits until its half handshakes have timed out, which is before its own time is over.
+    // The same address waits until its incomplete handshakes have timed out, which is before its own timeout.
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let waited = tls(server.tcp_from("127.0.0.2").await, trusted, &["http/1.1"]).await;
     assert!(
@@ -114,7 +115,7 @@ async fn one_address_cannot_hold_all_handshakes() {
 async fn streams_beyond_the_limit_wait() {
     let server = Start::new(Kind::Http).limits(|it| it.max_streams = 5).go().await;
     let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
-    // The client knows of the limit once it has heard from the server.
+    // The client knows the limit after the server's first frame.
     assert_eq!(exchange(&mut client, request("GET", "/hello")).await.body, "hello");
     let requests: Vec<_> = (0..8)
         .map(|_| {
@@ -128,14 +129,14 @@ async fn streams_beyond_the_limit_wait() {
     server.inside.until("five inside", |it| it.held.load(Ordering::SeqCst) == 5).await;
     server.inside.release.cancel();
     for request in requests {
-        assert_eq!(soon("an answer", request).await.unwrap(), "held");
+        assert_eq!(in_time("an answer", request).await.unwrap(), "held");
     }
 }
 
 async fn assert_serves(server: &Running) {
     let mut stream = server.connect().await;
     send(&mut stream, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert_eq!(one(&mut stream).await.body, "hello");
+    assert_eq!(read_response(&mut stream).await.body, "hello");
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -154,30 +155,30 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const CONTINUATION: u8 = 9;
 
-/// Sends frames for as long as the server takes them, and gives the code of the GOAWAY that ends it.
-async fn flood(server: &Running, mut more: impl FnMut(u32) -> Vec<u8>) -> Option<u32> {
+/// Sends frames until the server closes the connection. Returns the code of its GOAWAY.
+async fn flood(server: &Running, mut next_frame: impl FnMut(u32) -> Vec<u8>) -> Option<u32> {
     let (mut reading, mut writing) = server.tcp().await.into_split();
-    let reader = tokio::spawn(async move { rest(&mut reading).await });
+    let reader = tokio::spawn(async move { read_to_end(&mut reading).await });
     send(&mut writing, [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await;
     let sending = async {
         for number in 0..200_000 {
-            if writing.write_all(&more(number)).await.is_err() {
+            if writing.write_all(&next_frame(number)).await.is_err() {
                 return;
             }
         }
-        panic!("200,000 frames were taken");
+        panic!("200,000 frames were accepted");
     };
-    soon("the end of the flood", sending).await;
-    let read = soon("the end", reader).await.unwrap();
-    let mut rest = &read[..];
+    in_time("the end of the flood", sending).await;
+    let read = in_time("the end", reader).await.unwrap();
+    let mut frames = &read[..];
     let mut code = None;
-    while let Some((head, after)) = rest.split_at_checked(9) {
+    while let Some((head, after)) = frames.split_at_checked(9) {
         let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
         let Some((payload, after)) = after.split_at_checked(length) else { break };
         if head[3] == 7 {
             code = Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
         }
-        rest = after;
+        frames = after;
     }
     code
 }
@@ -201,9 +202,9 @@ async fn rapid_resets_end_their_connection() {
 }
 
 #[tokio::test]
-async fn header_frames_without_end_end_their_connection() {
+async fn endless_header_frames_end_their_connection() {
     let server = Start::new(Kind::Http).go().await;
-    // One literal header in each frame, and no frame says that it is the last.
+    // One literal header per frame, none with END_HEADERS.
     let mut literal = b"\x00\x01x\x7f\x81\x7f".to_vec();
     literal.extend_from_slice(&[b'y'; 256]);
     let mut sent = false;
@@ -217,7 +218,7 @@ async fn header_frames_without_end_end_their_connection() {
 }
 
 #[tokio::test]
-async fn nonsense_in_http_2_ends_its_connection() {
+async fn invalid_http_2_ends_its_connection() {
     let server = Start::new(Kind::Http)
         .limits(|it| it.linger_timeout = std::time::Duration::from_millis(200))
         .go()
@@ -232,7 +233,7 @@ async fn nonsense_in_http_2_ends_its_connection() {
     ] {
         let mut stream = server.tcp().await;
         send(&mut stream, [PREFACE, &frame(SETTINGS, 0, 0, &[]), &bytes].concat()).await;
-        rest(&mut stream).await;
+        read_to_end(&mut stream).await;
     }
     assert_serves(&server).await;
 }

@@ -1,4 +1,4 @@
-//! A running server with a small router, and clients that say exactly what a test tells them to.
+//! A running server with a small router, and clients that send given bytes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,17 +26,17 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-/// No test waits longer for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of all waits of the tests.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match timeout(PATIENCE, future).await {
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match timeout(TIMEOUT, future).await {
         Ok(done) => done,
-        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+        Err(_) => panic!("not within {TIMEOUT:?}: {what}"),
     }
 }
 
-/// The answers of the tests: what the specification asks of every error.
+/// Error bodies with the required fields.
 pub struct TestAnswers;
 
 fn error(status: StatusCode, message: &str, request_id: Option<&HeaderValue>) -> Response {
@@ -64,16 +64,16 @@ impl Answers for TestAnswers {
     }
 }
 
-/// What tests see of the router from inside.
+/// The router's state, as tests see it.
 #[derive(Default)]
 pub struct Inside {
     /// Requests to `/hold` that have begun, and those that ended or were dropped.
     pub held: AtomicUsize,
     pub dropped: AtomicUsize,
     pub changed: Notify,
-    /// Lets all of `/hold` go on.
+    /// Releases the requests to `/hold`.
     pub release: CancellationToken,
-    /// Tells streams to end.
+    /// Ends the streams.
     pub streams_end: CancellationToken,
 }
 
@@ -85,11 +85,11 @@ impl Inside {
                 if enough(self) {
                     return;
                 }
-                // A change between the look and the wait is not missed, but a lost one must not hang the test.
+                // A bounded wait, so that a lost wake-up does not hang the test.
                 let _ = timeout(Duration::from_millis(50), changed).await;
             }
         };
-        soon(what, wait).await;
+        in_time(what, wait).await;
     }
 }
 
@@ -139,13 +139,13 @@ async fn echo(body: Body) -> Response {
     }
 }
 
-/// Begins well and breaks off.
+/// A body that fails after its first bytes.
 async fn broken() -> Body {
     let pieces = [Ok(Bytes::from("begun")), Err(std::io::Error::other("broken off"))];
     Body::from_stream(futures_util::stream::iter(pieces))
 }
 
-/// As many MiB as the query says.
+/// A body of as many MiB as in the query.
 async fn big(request: Request) -> Body {
     let count: usize = request.uri().query().unwrap_or("1").parse().unwrap();
     let piece = Bytes::from(vec![b'x'; 64 * 1024]);
@@ -154,7 +154,7 @@ async fn big(request: Request) -> Body {
     Body::from_stream(pieces)
 }
 
-/// A megabyte in one piece, counted until its memory is released.
+/// A megabyte in one chunk, counted until its memory is released.
 async fn held_body(inside: Arc<Inside>) -> Bytes {
     struct Owner(Vec<u8>, #[expect(dead_code, reason = "dropped with the bytes")] Held);
     impl AsRef<[u8]> for Owner {
@@ -172,7 +172,7 @@ async fn hold_on(inside: Arc<Inside>) -> &'static str {
     "held"
 }
 
-/// One event, and then nothing until it is told to end.
+/// A stream with one event, which stays open until the test ends it.
 async fn stream(inside: Arc<Inside>) -> Response {
     let held = hold(&inside);
     let first = futures_util::stream::once(async { Ok::<_, std::io::Error>(Bytes::from("data: first\n\n")) });
@@ -184,7 +184,7 @@ async fn stream(inside: Arc<Inside>) -> Response {
     ([("content-type", "text/event-stream")], Body::from_stream(first.chain(last))).into_response()
 }
 
-/// What a test listens with.
+/// The kind of listener.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Https,
@@ -212,7 +212,7 @@ pub struct Start {
 impl Start {
     pub fn new(kind: Kind) -> Self {
         let is_exempt: IsExempt = Arc::new(|_| false);
-        Self { kind, limits: Limits::default(), grace: PATIENCE, config: None, is_exempt }
+        Self { kind, limits: Limits::default(), grace: TIMEOUT, config: None, is_exempt }
     }
 
     pub fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
@@ -257,14 +257,14 @@ impl Running {
     }
 
     pub async fn tcp(&self) -> TcpStream {
-        soon("connecting", TcpStream::connect(self.address)).await.unwrap()
+        in_time("connecting", TcpStream::connect(self.address)).await.unwrap()
     }
 
     /// A connection from another address of loopback.
     pub async fn tcp_from(&self, source: &str) -> TcpStream {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind(format!("{source}:0").parse().unwrap()).unwrap();
-        soon("connecting", socket.connect(self.address)).await.unwrap()
+        in_time("connecting", socket.connect(self.address)).await.unwrap()
     }
 
     pub async fn tls(&self, protocols: &[&str]) -> TlsStream<TcpStream> {
@@ -272,14 +272,14 @@ impl Running {
         tls(self.tcp().await, certificate, protocols).await.unwrap()
     }
 
-    /// A stream as the kind of server wants it.
+    /// A connection for the kind of listener.
     pub async fn connect(&self) -> Box<dyn Stream> {
         if self.tls.is_some() { Box::new(self.tls(&["http/1.1"]).await) } else { Box::new(self.tcp().await) }
     }
 
     pub async fn ended(self) -> Stopped {
         self.stop.cancel();
-        soon("the server's end", self.task).await.unwrap()
+        in_time("the server's end", self.task).await.unwrap()
     }
 }
 
@@ -301,10 +301,10 @@ pub async fn tls(
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
     let name = ServerName::try_from("localhost").unwrap();
-    soon("the handshake", tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp)).await
+    in_time("the handshake", tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp)).await
 }
 
-/// An answer as it came over the wire.
+/// A received response.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
@@ -321,24 +321,24 @@ impl Answer {
     }
 }
 
-/// All that a client reads until the server closes.
-pub async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
+/// Reads until the server closes the connection.
+pub async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A connection that is cut may end with an error; what came before counts.
-    let _ = soon("the end of the connection", stream.read_to_end(&mut bytes)).await;
+    // A reset connection ends with an error; the bytes before it are used.
+    let _ = in_time("the end of the connection", stream.read_to_end(&mut bytes)).await;
     bytes
 }
 
 pub async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: impl AsRef<[u8]>) {
-    soon("sending", stream.write_all(bytes.as_ref())).await.unwrap();
-    soon("flushing", stream.flush()).await.unwrap();
+    in_time("sending", stream.write_all(bytes.as_ref())).await.unwrap();
+    in_time("flushing", stream.flush()).await.unwrap();
 }
 
-/// Reads one answer with a length; what follows stays unread.
-pub async fn one(stream: &mut (impl AsyncRead + Unpin)) -> Answer {
+/// Reads one response with a length; further bytes stay unread.
+pub async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> Answer {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        let byte = soon("a head", stream.read_u8()).await;
+        let byte = in_time("a head", stream.read_u8()).await;
         let so_far = head.escape_ascii().to_string();
         head.push(byte.unwrap_or_else(|e| panic!("{e} after {so_far}")));
     }
@@ -346,19 +346,19 @@ pub async fn one(stream: &mut (impl AsyncRead + Unpin)) -> Answer {
     let mut answer = answers.remove(0);
     let length = answer.header("content-length").map_or(0, |it| it.parse().unwrap());
     let mut body = vec![0; length];
-    soon("a body", stream.read_exact(&mut body)).await.unwrap();
+    in_time("a body", stream.read_exact(&mut body)).await.unwrap();
     answer.body = String::from_utf8(body).unwrap();
     answer
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Bodies {
-    /// Heads only are in the bytes.
+    /// The bytes contain only heads.
     Apart,
     Inline,
 }
 
-/// Takes apart what was read: one answer after the other, each with a `content-length`.
+/// Parses consecutive responses, each with a `content-length`.
 pub fn answers(mut bytes: &[u8], bodies: Bodies) -> Vec<Answer> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -366,7 +366,7 @@ pub fn answers(mut bytes: &[u8], bodies: Bodies) -> Vec<Answer> {
         let mut parsed = httparse::Response::new(&mut headers);
         let text = bytes.escape_ascii();
         let status = parsed.parse(bytes).unwrap_or_else(|e| panic!("{e}: {text}"));
-        let httparse::Status::Complete(length) = status else { panic!("half an answer: {text}") };
+        let httparse::Status::Complete(length) = status else { panic!("a partial response: {text}") };
         let own = |h: &httparse::Header<'_>| {
             (h.name.to_ascii_lowercase(), String::from_utf8(h.value.to_vec()).unwrap())
         };
@@ -384,14 +384,14 @@ pub fn answers(mut bytes: &[u8], bodies: Bodies) -> Vec<Answer> {
     all
 }
 
-/// Says something on a new connection, and takes what comes back until it is closed.
-pub async fn talk(server: &Running, bytes: impl AsRef<[u8]>) -> Vec<Answer> {
+/// Sends bytes on a new connection, and parses the responses until it is closed.
+pub async fn exchange_http1(server: &Running, bytes: impl AsRef<[u8]>) -> Vec<Answer> {
     let mut stream = server.connect().await;
     send(&mut stream, bytes).await;
-    answers(&rest(&mut stream).await, Bodies::Inline)
+    answers(&read_to_end(&mut stream).await, Bodies::Inline)
 }
 
-/// An error as every error has to be.
+/// Asserts that the response has an error body.
 pub fn assert_error(answer: &Answer, status: u16) {
     assert_eq!(answer.status, status, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/json; charset=utf-8"), "{answer:?}");
@@ -405,15 +405,15 @@ pub fn assert_error(answer: &Answer, status: u16) {
 
 pub type Http2 = (h2::client::SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>);
 
-/// An HTTP/2 client over what a server of this kind wants.
+/// An HTTP/2 client on a connection for the kind of listener.
 pub async fn http2(server: &Running, builder: &h2::client::Builder) -> Http2 {
     let stream: Box<dyn Stream> = match server.tls {
         Some(_) => Box::new(server.tls(&["h2"]).await),
         None => Box::new(server.tcp().await),
     };
-    let (client, connection) = soon("HTTP/2", builder.handshake(stream)).await.unwrap();
+    let (client, connection) = in_time("HTTP/2", builder.handshake(stream)).await.unwrap();
     let task = tokio::spawn(connection);
-    (soon("HTTP/2", client.ready()).await.unwrap(), task)
+    (in_time("HTTP/2", client.ready()).await.unwrap(), task)
 }
 
 pub fn request(method: &str, path: &str) -> axum::http::Request<()> {
@@ -423,7 +423,7 @@ pub fn request(method: &str, path: &str) -> axum::http::Request<()> {
 /// Reads an HTTP/2 body to its end.
 pub async fn collect(mut body: h2::RecvStream) -> Result<Vec<u8>, h2::Error> {
     let mut all = Vec::new();
-    while let Some(piece) = soon("a piece of the body", body.data()).await {
+    while let Some(piece) = in_time("a piece of the body", body.data()).await {
         let piece = piece?;
         let _ = body.flow_control().release_capacity(piece.len());
         all.extend_from_slice(&piece);
@@ -437,7 +437,7 @@ pub async fn exchange(
     request: axum::http::Request<()>,
 ) -> Answer {
     let (response, _) = client.send_request(request, true).unwrap();
-    let (parts, body) = soon("an answer", response).await.unwrap().into_parts();
+    let (parts, body) = in_time("an answer", response).await.unwrap().into_parts();
     let own =
         |(n, v): (&axum::http::HeaderName, &HeaderValue)| (n.to_string(), v.to_str().unwrap().to_owned());
     let headers = parts.headers.iter().map(own).collect();

@@ -1,4 +1,4 @@
-//! The listeners as clients see them: over real sockets on loopback, byte for byte where that matters.
+//! Tests of the listeners over real sockets on loopback.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

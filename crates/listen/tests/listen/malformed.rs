@@ -1,4 +1,5 @@
-//! Whatever is sent, an answer is the router's or one of ours, and then the connection goes on or is closed. Never a bare status line.
+//! For malformed input, each response is from the router or from [`Answers`](listen::Answers), not a bare status
+//! line.
 
 use crate::kit::*;
 
@@ -63,19 +64,19 @@ fn bad_requests() -> Vec<(Vec<u8>, u16)> {
     rows.push((get(&format!("a: {}\r\n", "x".repeat(33_000))).into_bytes(), 431));
     rows.push((get(&format!("{}: x\r\n", "x".repeat(33_000))).into_bytes(), 431));
     rows.push((format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(33_000)).into_bytes(), 414));
-    // Never ends: the limit does.
+    // Endless: the limit ends it.
     rows.push((vec![b'x'; 1_000_000], 414));
     rows.push((get(&"a: b\r\n".repeat(99_999)).into_bytes(), 431));
     rows
 }
 
 #[tokio::test]
-async fn every_refusal_is_one_of_ours() {
+async fn each_refusal_has_an_error_body() {
     for kind in [Kind::Http, Kind::Https] {
         let server = start(kind).await;
         for (bytes, status) in bad_requests() {
             let short = bytes[..bytes.len().min(80)].escape_ascii().to_string();
-            let answers = talk(&server, &bytes).await;
+            let answers = exchange_http1(&server, &bytes).await;
             assert_eq!(answers.len(), 1, "{short}");
             assert_eq!(answers[0].header("connection"), Some("close"), "{short}");
             println!("{short}: {}", answers[0].body);
@@ -85,7 +86,7 @@ async fn every_refusal_is_one_of_ours() {
 }
 
 #[tokio::test]
-async fn a_refusal_waits_for_the_answers_before_it() {
+async fn a_refusal_follows_the_earlier_responses() {
     let server = start(Kind::Http).await;
     for (bytes, status) in bad_requests().into_iter().filter(|(bytes, _)| bytes.len() < 50_000) {
         let mut all = get("").into_bytes();
@@ -93,7 +94,7 @@ async fn a_refusal_waits_for_the_answers_before_it() {
             b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
         );
         all.extend_from_slice(&bytes);
-        let answers = talk(&server, &all).await;
+        let answers = exchange_http1(&server, &all).await;
         assert_eq!(answers.len(), 3, "{}", bytes.escape_ascii());
         assert_eq!((answers[0].body.as_str(), answers[1].body.as_str()), ("hello", "1 bytes"));
         assert_error(&answers[2], status);
@@ -101,22 +102,22 @@ async fn a_refusal_waits_for_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn half_a_head_is_refused_when_the_client_has_no_more() {
+async fn a_truncated_head_is_refused() {
     let server = start(Kind::Http).await;
     for half in ["G", "GET /hello HTTP/1.1\r\nHost: a\r\n", "PRI * HTTP/2.0\r\n"] {
         let mut stream = server.tcp().await;
         send(&mut stream, half).await;
         tokio::io::AsyncWriteExt::shutdown(&mut stream).await.unwrap();
-        let answers = answers(&rest(&mut stream).await, Bodies::Inline);
+        let answers = answers(&read_to_end(&mut stream).await, Bodies::Inline);
         assert_eq!(answers.len(), 1);
         assert_error(&answers[0], 400);
     }
 }
 
 #[tokio::test]
-async fn the_clients_own_request_id_is_passed_on() {
+async fn the_request_id_of_the_client_is_used() {
     let server = start(Kind::Http).await;
-    let answers = talk(&server, "GET /hello HTTP/1.1\r\nX-Request-Id: mine-1\r\n\r\n").await;
+    let answers = exchange_http1(&server, "GET /hello HTTP/1.1\r\nX-Request-Id: mine-1\r\n\r\n").await;
     assert_error(&answers[0], 400);
     assert_eq!(answers[0].header("x-request-id"), Some("mine-1"));
 }
@@ -126,7 +127,7 @@ async fn the_refusal_of_a_head_request_has_no_body() {
     let server = start(Kind::Http).await;
     let mut stream = server.tcp().await;
     send(&mut stream, "HEAD /hello HTTP/1.1\r\n\r\n").await;
-    let bytes = rest(&mut stream).await;
+    let bytes = read_to_end(&mut stream).await;
     let answers = answers(&bytes, Bodies::Apart);
     assert!(bytes.ends_with(b"\r\n\r\n") && answers.len() == 1);
     assert_eq!(answers[0].status, 400);
@@ -140,16 +141,16 @@ async fn heads_at_the_limit_pass() {
     assert_eq!(just.len(), 32 * 1024);
     let mut stream = server.tcp().await;
     send(&mut stream, &just).await;
-    assert_eq!(one(&mut stream).await.status, 200);
+    assert_eq!(read_response(&mut stream).await.status, 200);
     send(&mut stream, get(&"a: b\r\n".repeat(99))).await;
-    assert_eq!(one(&mut stream).await.status, 200);
+    assert_eq!(read_response(&mut stream).await.status, 200);
     let over = get(&format!("a: {}\r\n", "x".repeat(32 * 1024 - frame + 1)));
     send(&mut stream, &over).await;
-    assert_error(&one(&mut stream).await, 431);
+    assert_error(&read_response(&mut stream).await, 431);
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_chunked_right_is_the_routers_to_answer() {
+async fn invalid_chunks_are_answered_by_the_router() {
     let server = start(Kind::Http).await;
     let rows = [
         "x\r\n",
@@ -165,20 +166,22 @@ async fn a_body_that_is_not_chunked_right_is_the_routers_to_answer() {
         let mut stream = server.tcp().await;
         send(&mut stream, format!("{head}{body}")).await;
         if body == "5\r\nhel" {
-            // Nothing is wrong yet; with the end of the connection the client has gone.
+            // Still valid; the end of the connection truncates it.
             continue;
         }
-        let answers = answers(&rest(&mut stream).await, Bodies::Inline);
+        let answers = answers(&read_to_end(&mut stream).await, Bodies::Inline);
         assert_eq!(answers.len(), 1, "{body:?}");
         assert_error(&answers[0], 400);
     }
     let flood = format!("0\r\n{}\r\n", "a: b\r\n".repeat(10_000));
-    let answers =
-        talk(&server, format!("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{flood}"))
-            .await;
+    let answers = exchange_http1(
+        &server,
+        format!("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{flood}"),
+    )
+    .await;
     assert_error(&answers[0], 400);
     let extension = format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(100_000));
-    let answers = talk(
+    let answers = exchange_http1(
         &server,
         format!("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{extension}"),
     )
@@ -187,7 +190,7 @@ async fn a_body_that_is_not_chunked_right_is_the_routers_to_answer() {
 }
 
 #[tokio::test]
-async fn large_heads_over_http_2_are_refused_with_an_answer() {
+async fn large_heads_over_http_2_get_an_error_body() {
     let server = start(Kind::Https).await;
     let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
     let mut many = request("GET", "/hello");
@@ -211,11 +214,11 @@ async fn large_heads_over_http_2_are_refused_with_an_answer() {
         assert_error(&exchange(&mut client, large).await, 431);
     }
     assert_error(&exchange(&mut client, request("GET", &format!("/{}", "x".repeat(33_000)))).await, 414);
-    // The connection is as good as before.
+    // The connection still works.
     assert_eq!(exchange(&mut client, request("GET", "/hello")).await.body, "hello");
 }
 
-/// A generator of its own, so that a failure can be had again.
+/// A deterministic random generator, so that failures can be reproduced.
 struct Dice(u64);
 
 impl Dice {
@@ -228,7 +231,7 @@ impl Dice {
 }
 
 #[tokio::test]
-async fn nothing_makes_hyper_speak_for_itself() {
+async fn hyper_never_responds_on_its_own() {
     let server = Start::new(Kind::Http)
         .limits(|it| it.linger_timeout = std::time::Duration::from_millis(200))
         .go()
@@ -259,7 +262,7 @@ async fn nothing_makes_hyper_speak_for_itself() {
         let mut stream = server.tcp().await;
         send(&mut stream, &bytes).await;
         tokio::io::AsyncWriteExt::shutdown(&mut stream).await.unwrap();
-        let read = rest(&mut stream).await;
+        let read = read_to_end(&mut stream).await;
         let text = bytes.escape_ascii();
         for answer in answers(&read, Bodies::Inline) {
             if answer.status == 100 {

@@ -1,5 +1,5 @@
-//! What 2,000 connections cost, and too many for the process. The server runs in a process of its own, which is this test's program again, so that the clients'
-//! memory is not counted.
+//! Memory of 2,000 connections, and running out of files. The server runs in a separate process of this test program,
+//! so that the clients' memory is not counted.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use tokio::net::TcpStream;
 
 use crate::kit::*;
 
-/// How many files the server of its own may open.
+/// The file limit of the server process.
 const VARIABLE: &str = "LISTEN_TEST_SERVER_FILES";
-const EACH: usize = 300;
+const CONNECTIONS_PER_USE: usize = 300;
 
-/// The server's half: not a test of its own, it does nothing unless the other half starts it.
+/// Not a test: the server process, which the tests below start.
 #[tokio::test]
-async fn server_of_its_own() {
+async fn server_process() {
     let Ok(files) = std::env::var(VARIABLE) else { return };
     let limit =
         Rlimit { current: Some(files.parse().unwrap()), maximum: getrlimit(Resource::Nofile).maximum };
@@ -29,7 +29,7 @@ async fn server_of_its_own() {
     let server = start(Kind::Https).await;
     println!("\nready {} {}", server.address, server.certificate().display());
     std::io::stdout().flush().unwrap();
-    // The other half closes our input when it has done.
+    // The parent closes standard input at its end.
     let wait = || std::io::stdin().lines().for_each(drop);
     tokio::task::spawn_blocking(wait).await.unwrap();
     server.ended().await;
@@ -39,14 +39,14 @@ struct Own {
     child: Child,
     address: SocketAddr,
     certificate: PathBuf,
-    /// Kept open, because it still has something to say at its end.
+    /// Kept open for the server's last output.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Own {
     fn start(files: u64) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "memory::server_of_its_own", "--nocapture"])
+            .args(["--exact", "memory::server_process", "--nocapture"])
             .env(VARIABLE, files.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -65,7 +65,7 @@ impl Own {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Closing its input tells it to end.
+    /// Closing its input ends the server.
     fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
@@ -74,13 +74,13 @@ impl Own {
 
 #[derive(Debug, Clone, Copy)]
 enum Use {
-    /// Connected, and not a word since.
+    /// Connected, nothing sent.
     Silent,
-    /// A request was answered, and the connection is kept.
-    Kept,
-    /// Asked for much, and stopped reading.
+    /// One request was answered, and the connection is idle.
+    KeepAlive,
+    /// Requested a large response, and stopped reading.
     Stalled,
-    /// A stream of events that is open and has nothing to say.
+    /// An open event stream without events.
     Stream,
 }
 
@@ -93,18 +93,18 @@ async fn open(address: SocketAddr, certificate: PathBuf, protocol: &str, usage: 
     let path = match usage {
         Use::Stream => "/stream",
         Use::Stalled => "/big?100",
-        Use::Silent | Use::Kept => "/hello",
+        Use::Silent | Use::KeepAlive => "/hello",
     };
     match (protocol, usage) {
         ("h2", _) => {
             let (client, connection) = h2::client::handshake(tls).await.unwrap();
             let (mut client, task) = (client.ready().await.unwrap(), tokio::spawn(connection));
-            if matches!(usage, Use::Kept) {
+            if matches!(usage, Use::KeepAlive) {
                 assert_eq!(exchange(&mut client, request("GET", path)).await.body, "hello");
                 return Box::new((client, task));
             }
             let (response, _) = client.send_request(request("GET", path), true).unwrap();
-            Box::new((soon("an answer", response).await.unwrap().into_body(), client, task))
+            Box::new((in_time("an answer", response).await.unwrap().into_body(), client, task))
         }
         (_, Use::Silent) => Box::new(tls),
         _ => {
@@ -118,29 +118,30 @@ async fn open(address: SocketAddr, certificate: PathBuf, protocol: &str, usage: 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_connections_are_cheap() {
+async fn two_thousand_connections_stay_within_their_memory() {
     listen::raise_file_limit().unwrap();
     let server = Own::start(10_000);
     let before = server.resident_kb();
     let mut last = before;
     let mut all = Vec::new();
-    // 150 MB is promised for the whole daemon with 2,000 connections, of which these may take two thirds. Readers that stopped
-    // cost more, and are cut off after a while.
+    // The limit of the whole daemon with 2,000 connections is 150 MB, of which these may use two thirds. Clients that
+    // stopped reading use more, until they are disconnected.
     for (protocol, usage, limit) in [
         ("http/1.1", Use::Silent, 50_000),
-        ("http/1.1", Use::Kept, 50_000),
+        ("http/1.1", Use::KeepAlive, 50_000),
         ("http/1.1", Use::Stream, 50_000),
-        ("h2", Use::Kept, 50_000),
+        ("h2", Use::KeepAlive, 50_000),
         ("h2", Use::Stream, 50_000),
         ("http/1.1", Use::Stalled, 200_000),
         ("h2", Use::Stalled, 200_000),
     ] {
-        let opening = (0..EACH).map(|_| open(server.address, server.certificate.clone(), protocol, usage));
+        let opening = (0..CONNECTIONS_PER_USE)
+            .map(|_| open(server.address, server.certificate.clone(), protocol, usage));
         let opening = futures_util::stream::iter(opening).buffer_unordered(8).collect::<Vec<_>>();
         all.extend(tokio::time::timeout(Duration::from_secs(120), opening).await.unwrap());
         let now = server.resident_kb();
-        let each = now.saturating_sub(last) * 1024 / EACH;
-        println!("{EACH} of {protocol} {usage:?}: {each} bytes each");
+        let each = now.saturating_sub(last) * 1024 / CONNECTIONS_PER_USE;
+        println!("{CONNECTIONS_PER_USE} of {protocol} {usage:?}: {each} bytes each");
         assert!(each < limit, "{protocol} {usage:?}: {each} bytes each");
         last = now;
     }
@@ -158,7 +159,7 @@ async fn running_out_of_files_is_survived() {
     }
     drop(many);
     for protocol in ["http/1.1", "h2"] {
-        drop(open(server.address, server.certificate.clone(), protocol, Use::Kept).await);
+        drop(open(server.address, server.certificate.clone(), protocol, Use::KeepAlive).await);
     }
     server.end();
 }

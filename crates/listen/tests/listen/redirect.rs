@@ -1,4 +1,4 @@
-//! Plain HTTP is sent to HTTPS: exactly there, and nowhere that a client makes up.
+//! Plain HTTP is redirected to HTTPS, and only to the intended host.
 
 use crate::kit::*;
 
@@ -8,7 +8,7 @@ fn assert_moved(answer: &Answer, location: &str) {
 }
 
 #[tokio::test]
-async fn the_target_is_kept_whole() {
+async fn path_and_query_are_preserved() {
     let server = start(Kind::Redirect { port: 8443 }).await;
     let rows = [
         (
@@ -33,30 +33,30 @@ async fn the_target_is_kept_whole() {
     let mut stream = server.tcp().await;
     for (request, location) in rows {
         if request.contains("HTTP/1.0") {
-            assert_moved(&talk(&server, format!("{request}\r\n\r\n")).await[0], location);
+            assert_moved(&exchange_http1(&server, format!("{request}\r\n\r\n")).await[0], location);
             continue;
         }
         send(&mut stream, format!("{request}\r\n\r\n")).await;
-        assert_moved(&one(&mut stream).await, location);
+        assert_moved(&read_response(&mut stream).await, location);
     }
 }
 
 #[tokio::test]
 async fn the_default_port_is_left_out() {
     let server = start(Kind::Redirect { port: 443 }).await;
-    let answers = talk(&server, "GET /x HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n").await;
+    let answers = exchange_http1(&server, "GET /x HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n").await;
     assert_moved(&answers[0], "https://a/x");
 }
 
 #[tokio::test]
-async fn nothing_breaks_out_of_the_header() {
+async fn no_header_can_be_injected() {
     let server = start(Kind::Redirect { port: 443 }).await;
     for (request, status) in [
         ("GET /x\rSet-Cookie: a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 400),
         ("GET /x HTTP/1.1\r\nHost: a\rSet-Cookie: b\r\nConnection: close\r\n\r\n", 400),
         ("GET /x HTTP/1.1\r\nHost: a\r\nSet-Cookie: b\r\nConnection: close\r\n\r\n", 301),
     ] {
-        let answers = talk(&server, request).await;
+        let answers = exchange_http1(&server, request).await;
         assert_eq!(answers.len(), 1);
         assert_error(&answers[0], status);
         assert_eq!(answers[0].header("set-cookie"), None);
@@ -64,7 +64,7 @@ async fn nothing_breaks_out_of_the_header() {
 }
 
 #[tokio::test]
-async fn plain_http_on_the_https_port_is_sent_there_too() {
+async fn plain_http_on_the_https_port_is_redirected() {
     let server = start(Kind::Https).await;
     let port = server.address.port();
     let mut stream = server.tcp().await;
@@ -73,18 +73,18 @@ async fn plain_http_on_the_https_port_is_sent_there_too() {
         format!("GET /v1/health?x HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n"),
     )
     .await;
-    let moved = answers(&rest(&mut stream).await, Bodies::Inline);
+    let moved = answers(&read_to_end(&mut stream).await, Bodies::Inline);
     assert_moved(&moved[0], &format!("https://localhost:{port}/v1/health?x"));
     let mut stream = server.tcp().await;
     send(&mut stream, "GET /\r\n\r\n").await;
-    assert_error(&answers(&rest(&mut stream).await, Bodies::Inline)[0], 400);
+    assert_error(&answers(&read_to_end(&mut stream).await, Bodies::Inline)[0], 400);
 }
 
 #[tokio::test]
-async fn a_large_body_to_the_plain_port_is_sent_away_too() {
+async fn a_large_body_to_the_plain_port_is_redirected() {
     let server = start(Kind::Redirect { port: 443 }).await;
     let mut stream = server.tcp().await;
     send(&mut stream, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n").await;
     send(&mut stream, vec![0; 9_000_000]).await;
-    assert_moved(&one(&mut stream).await, "https://a/x");
+    assert_moved(&read_response(&mut stream).await, "https://a/x");
 }

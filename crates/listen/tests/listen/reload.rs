@@ -1,4 +1,4 @@
-//! Certificates that change while they are served.
+//! Reloading of certificates.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::kit::*;
 
-/// A pair as an operator would bring it.
+/// A certificate and key of an operator.
 fn pair(dir: &Path) -> (Vec<u8>, Vec<u8>) {
     let own = SelfSigned { dir: dir.to_owned(), names: vec!["localhost".into()] };
     Tls::load(TlsConfig::SelfSigned(own)).unwrap();
     (std::fs::read(dir.join("tls-cert.pem")).unwrap(), std::fs::read(dir.join("tls-key.pem")).unwrap())
 }
 
-/// Whether a new connection meets this certificate.
+/// Whether a new connection gets this certificate.
 async fn serves(server: &Running, certificate: &[u8]) -> bool {
     let certificate = CertificateDer::from_pem_slice(certificate).unwrap();
     tls(server.tcp().await, certificate, &["http/1.1"]).await.is_ok()
@@ -28,12 +28,12 @@ async fn until_it_serves(server: &Running, certificate: &[u8]) {
         }
     };
     let begun = std::time::Instant::now();
-    soon("the new certificate", turned).await;
+    in_time("the new certificate", turned).await;
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
+async fn a_new_certificate_is_used_and_an_invalid_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (pair(&dir.path().join("a")), pair(&dir.path().join("b")));
     let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
@@ -45,7 +45,7 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     assert!(serves(&server, &first.0).await && !serves(&server, &second.0).await);
     let mut open = server.tls(&["http/1.1"]).await;
 
-    // Garbage, and then a certificate that the key does not fit: the watcher looks every second.
+    // An invalid file, and then a certificate that does not match the key. The watcher checks every second.
     for broken in [&b"garbage"[..], &second.0] {
         std::fs::write(&certificate, broken).unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
@@ -55,9 +55,9 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     until_it_serves(&server, &second.0).await;
     assert!(!serves(&server, &first.0).await);
     send(&mut open, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert_eq!(one(&mut open).await.body, "hello", "open connections are not disturbed");
+    assert_eq!(read_response(&mut open).await.body, "hello", "open connections are not disturbed");
 
-    // Gone altogether, as between two steps of somebody's renewal.
+    // Deleted files, as between two steps of a renewal.
     std::fs::remove_file(&certificate).unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     assert!(serves(&server, &second.0).await);
@@ -68,7 +68,7 @@ async fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_self_signed_one_that_is_taken_away_is_made_anew() {
+async fn a_deleted_self_signed_certificate_is_recreated() {
     let server = start(Kind::Https).await;
     let old = std::fs::read(server.certificate()).unwrap();
     std::fs::remove_file(server.certificate()).unwrap();
@@ -77,7 +77,7 @@ async fn a_self_signed_one_that_is_taken_away_is_made_anew() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    soon("a new file", remade).await;
+    in_time("a new file", remade).await;
     let new = std::fs::read(server.certificate()).unwrap();
     assert_ne!(old, new);
     until_it_serves(&server, &new).await;

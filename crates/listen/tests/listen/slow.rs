@@ -1,4 +1,4 @@
-//! Clients that take their time are cut off in bounded time, and those that only wait are not.
+//! Slow clients are disconnected in bounded time; clients that wait for the service are not.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use crate::kit::*;
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Runs something that has to end by the server's doing.
+/// Runs work that the server has to end.
 async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> T {
     let begun = Instant::now();
-    let done = soon(what, work).await;
+    let done = in_time(what, work).await;
     let took = begun.elapsed();
     assert!(took >= SHORT / 2 && took < Duration::from_secs(8), "{what} took {took:?}");
     done
 }
 
 #[tokio::test]
-async fn a_head_that_drips_is_answered_408() {
+async fn a_slow_head_is_answered_408() {
     for kind in [Kind::Http, Kind::Https] {
         let server = Start::new(kind).limits(|it| it.head_timeout = SHORT).go().await;
         let (mut reading, mut writing) = tokio::io::split(server.connect().await);
@@ -31,57 +31,57 @@ async fn a_head_that_drips_is_answered_408() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        let answer = bounded("the answer", one(&mut reading)).await;
+        let answer = bounded("the answer", read_response(&mut reading)).await;
         assert_error(&answer, 408);
         drip.abort();
     }
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_is_let_go() {
+async fn a_silent_client_is_disconnected() {
     let server = Start::new(Kind::Http).limits(|it| it.idle_timeout = SHORT).go().await;
     let mut silent = server.tcp().await;
-    assert!(bounded("the end", rest(&mut silent)).await.is_empty());
+    assert!(bounded("the end", read_to_end(&mut silent)).await.is_empty());
     let mut kept = server.tcp().await;
     send(&mut kept, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert_eq!(one(&mut kept).await.body, "hello");
-    assert!(bounded("the end", rest(&mut kept)).await.is_empty());
+    assert_eq!(read_response(&mut kept).await.body, "hello");
+    assert!(bounded("the end", read_to_end(&mut kept)).await.is_empty());
 }
 
 #[tokio::test]
-async fn the_idle_time_begins_when_a_request_has_ended() {
+async fn the_idle_time_begins_at_the_end_of_a_request() {
     let server = Start::new(Kind::Http).limits(|it| it.idle_timeout = 2 * SHORT).go().await;
     let mut stream = server.tcp().await;
     send(&mut stream, "GET /hold HTTP/1.1\r\nHost: a\r\n\r\n").await;
     tokio::time::sleep(4 * SHORT).await;
     server.inside.release.cancel();
-    assert_eq!(one(&mut stream).await.body, "held");
+    assert_eq!(read_response(&mut stream).await.body, "held");
     tokio::time::sleep(SHORT).await;
     send(&mut stream, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert_eq!(one(&mut stream).await.body, "hello");
-    assert!(bounded("the end", rest(&mut stream)).await.is_empty());
+    assert_eq!(read_response(&mut stream).await.body, "hello");
+    assert!(bounded("the end", read_to_end(&mut stream)).await.is_empty());
 }
 
 #[tokio::test]
-async fn half_a_preface_is_no_way_to_stay() {
+async fn a_partial_preface_times_out() {
     let server = Start::new(Kind::Http).limits(|it| it.head_timeout = SHORT).go().await;
     let mut stream = server.tcp().await;
     send(&mut stream, "PRI * HT").await;
-    assert_error(&bounded("the answer", one(&mut stream)).await, 408);
+    assert_error(&bounded("the answer", read_response(&mut stream)).await, 408);
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_come_is_not_waited_for() {
+async fn a_missing_handshake_times_out() {
     let server = Start::new(Kind::Https).limits(|it| it.handshake_timeout = SHORT).go().await;
     let mut silent = server.tcp().await;
-    assert!(bounded("the end", rest(&mut silent)).await.is_empty());
+    assert!(bounded("the end", read_to_end(&mut silent)).await.is_empty());
     let mut half = server.tcp().await;
     send(&mut half, [0x16, 3, 1, 2, 0, 1]).await;
-    assert!(bounded("the end", rest(&mut half)).await.is_empty());
+    assert!(bounded("the end", read_to_end(&mut half)).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_or_drips_is_not_waited_for() {
+async fn a_missing_or_slow_body_times_out() {
     let limits = |it: &mut listen::Limits| {
         it.body_timeout = SHORT;
         it.body_min_bytes_per_second = 1000;
@@ -90,11 +90,11 @@ async fn a_body_that_does_not_come_or_drips_is_not_waited_for() {
     for framing in ["Content-Length: 100000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\nffff\r\n"] {
         let mut stream = server.tcp().await;
         send(&mut stream, format!("POST /echo HTTP/1.1\r\nHost: a\r\n{framing}")).await;
-        let answer = bounded("the answer", one(&mut stream)).await;
+        let answer = bounded("the answer", read_response(&mut stream)).await;
         assert_error(&answer, 400);
         assert!(answer.body.contains("too slowly"), "{answer:?}");
 
-        // 100 bytes a second are too few.
+        // 100 bytes per second are below the minimum rate.
         let (mut reading, mut writing) = server.tcp().await.into_split();
         send(&mut writing, format!("POST /echo HTTP/1.1\r\nHost: a\r\n{framing}")).await;
         let drip = tokio::spawn(async move {
@@ -102,7 +102,7 @@ async fn a_body_that_does_not_come_or_drips_is_not_waited_for() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        assert_error(&bounded("the answer", one(&mut reading)).await, 400);
+        assert_error(&bounded("the answer", read_response(&mut reading)).await, 400);
         drip.abort();
     }
     let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
@@ -112,7 +112,7 @@ async fn a_body_that_does_not_come_or_drips_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_body_that_comes_slowly_but_well_is_taken() {
+async fn a_slow_body_above_the_minimum_rate_is_accepted() {
     let limits = |it: &mut listen::Limits| {
         it.body_timeout = SHORT;
         it.body_min_bytes_per_second = 1000;
@@ -126,23 +126,23 @@ async fn a_body_that_comes_slowly_but_well_is_taken() {
         send(&mut stream, [b'x'; 1000]).await;
     }
     assert!(begun.elapsed() > 2 * SHORT);
-    assert_eq!(one(&mut stream).await.body, "20000 bytes");
+    assert_eq!(read_response(&mut stream).await.body, "20000 bytes");
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_is_cut_off() {
+async fn a_client_that_does_not_read_is_disconnected() {
     for kind in [Kind::Http, Kind::Https] {
         let server = Start::new(kind).limits(|it| it.write_timeout = Duration::from_secs(1)).go().await;
         let mut stream = server.connect().await;
         send(&mut stream, "GET /big?1000 HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        // Only the server can end this: its counted connection goes.
+        // Only the server can end this connection, which it counts.
         let ended = server.stop.clone();
         ended.cancel();
-        let stopped = soon("the server's end", server.task).await.unwrap();
+        let stopped = in_time("the server's end", server.task).await.unwrap();
         assert_eq!(stopped.cut_off, 0, "it ended before the grace was over");
         let mut sum = 0;
         let mut scrap = vec![0; 1 << 20];
-        while let Ok(count @ 1..) = soon("what was on its way", stream.read(&mut scrap)).await {
+        while let Ok(count @ 1..) = in_time("what was on its way", stream.read(&mut scrap)).await {
             sum += count;
         }
         assert!(sum < 50 << 20, "{sum} bytes were on their way");
@@ -150,7 +150,7 @@ async fn a_reader_that_does_not_read_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_gets_all() {
+async fn a_slow_reader_gets_the_whole_response() {
     let server = Start::new(Kind::Https).limits(|it| it.write_timeout = Duration::from_secs(1)).go().await;
     let mut stream = server.connect().await;
     send(&mut stream, "GET /big?4 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
@@ -158,7 +158,7 @@ async fn a_slow_reader_gets_all() {
     let mut scrap = vec![0; 64 * 1024];
     let begun = Instant::now();
     loop {
-        let count = soon("a piece", stream.read(&mut scrap)).await.unwrap();
+        let count = in_time("a piece", stream.read(&mut scrap)).await.unwrap();
         if count == 0 {
             break;
         }
@@ -169,7 +169,7 @@ async fn a_slow_reader_gets_all() {
 }
 
 #[tokio::test]
-async fn an_idle_http_2_connection_is_told_to_go() {
+async fn an_idle_http_2_connection_gets_a_goaway() {
     let server = Start::new(Kind::Https).limits(|it| it.idle_timeout = SHORT).go().await;
     let (mut client, task) = http2(&server, &h2::client::Builder::new()).await;
     assert_eq!(exchange(&mut client, request("GET", "/hello")).await.body, "hello");
@@ -178,7 +178,7 @@ async fn an_idle_http_2_connection_is_told_to_go() {
 }
 
 #[tokio::test]
-async fn a_stream_that_has_nothing_to_say_stays() {
+async fn an_event_stream_without_events_stays_open() {
     let limits = |it: &mut listen::Limits| {
         (it.idle_timeout, it.head_timeout, it.write_timeout, it.body_timeout) = (SHORT, SHORT, SHORT, SHORT);
     };
@@ -187,15 +187,15 @@ async fn a_stream_that_has_nothing_to_say_stays() {
     send(&mut old, "GET /stream HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
     let (mut client, _task) = http2(&server, &h2::client::Builder::new()).await;
     let (response, _) = client.send_request(request("GET", "/stream"), true).unwrap();
-    let new = soon("an answer", response).await.unwrap().into_body();
+    let new = in_time("an answer", response).await.unwrap().into_body();
     tokio::time::sleep(5 * SHORT).await;
     server.inside.streams_end.cancel();
-    assert!(String::from_utf8(rest(&mut old).await).unwrap().contains("data: last"));
+    assert!(String::from_utf8(read_to_end(&mut old).await).unwrap().contains("data: last"));
     assert!(String::from_utf8(collect(new).await.unwrap()).unwrap().contains("data: last"));
 }
 
 #[tokio::test]
-async fn a_client_that_opens_no_window_is_cut_off() {
+async fn a_client_without_window_is_disconnected() {
     let server = Start::new(Kind::Http).limits(|it| it.write_timeout = SHORT).go().await;
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(0);
@@ -203,7 +203,7 @@ async fn a_client_that_opens_no_window_is_cut_off() {
     let mut bodies = Vec::new();
     for _ in 0..10 {
         let (response, _) = client.send_request(request("GET", "/big?1"), true).unwrap();
-        bodies.push(soon("a head", response).await.unwrap().into_body());
+        bodies.push(in_time("a head", response).await.unwrap().into_body());
     }
     let _ = bounded("the end", task).await.unwrap();
     for body in bodies {
@@ -219,18 +219,18 @@ async fn unread_responses_beside_an_open_event_stream_are_released() {
         builder.initial_window_size(window);
         let (mut client, _task) = http2(&server, &builder).await;
         let (response, _) = client.send_request(request("GET", "/stream"), true).unwrap();
-        let mut events = soon("a head", response).await.unwrap().into_body();
-        let first = soon("an event", events.data()).await.unwrap().unwrap();
+        let mut events = in_time("a head", response).await.unwrap().into_body();
+        let first = in_time("an event", events.data()).await.unwrap().unwrap();
         assert_eq!(first, "data: first\n\n");
         events.flow_control().release_capacity(first.len()).unwrap();
         let mut unread = Vec::new();
         for _ in 0..10 {
-            client = soon("a free stream", client.ready()).await.unwrap();
+            client = in_time("a free stream", client.ready()).await.unwrap();
             let (response, _) = client.send_request(request("GET", "/held-body"), true).unwrap();
-            unread.push(soon("a head", response).await.unwrap().into_body());
+            unread.push(in_time("a head", response).await.unwrap().into_body());
         }
         let count = |it: &std::sync::atomic::AtomicUsize| it.load(std::sync::atomic::Ordering::SeqCst);
-        // The event stream is one of those that are held.
+        // The event stream is one of the held bodies.
         bounded("the release", server.inside.until("all bodies are released", |it| count(&it.dropped) == 10))
             .await;
         assert_eq!(count(&server.inside.held), 11);
@@ -243,15 +243,15 @@ async fn unread_responses_beside_an_open_event_stream_are_released() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_of_one_stream_gets_all() {
+async fn a_slow_reader_of_one_stream_gets_the_whole_response() {
     let server = Start::new(Kind::Http).limits(|it| it.write_timeout = 2 * SHORT).go().await;
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(100_000);
     let (mut client, _task) = http2(&server, &builder).await;
     let (response, _) = client.send_request(request("GET", "/held-body"), true).unwrap();
-    let mut body = soon("a head", response).await.unwrap().into_body();
+    let mut body = in_time("a head", response).await.unwrap().into_body();
     let (mut sum, mut unreleased, begun) = (0, 0, Instant::now());
-    while let Some(piece) = soon("a piece", body.data()).await {
+    while let Some(piece) = in_time("a piece", body.data()).await {
         let piece = piece.unwrap();
         (sum, unreleased) = (sum + piece.len(), unreleased + piece.len());
         if unreleased >= 40_000 {

@@ -1,4 +1,4 @@
-//! Connections that go on in another protocol once a handler agreed, and those that do not.
+//! Protocol upgrades that a handler accepts, and those that it refuses.
 
 use std::sync::Arc;
 
@@ -47,40 +47,40 @@ async fn started() -> (std::net::SocketAddr, CancellationToken) {
     (address, stop)
 }
 
-const ASK: &str = "Host: a\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n";
+const UPGRADE_HEADERS: &str = "Host: a\r\nConnection: Upgrade\r\nUpgrade: shout\r\n\r\n";
 
 #[tokio::test]
-async fn bytes_go_both_ways_and_those_sent_ahead_come_first() {
+async fn bytes_flow_both_ways_after_the_early_ones() {
     let (address, stop) = started().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
-    send(&mut stream, format!("GET /yes HTTP/1.1\r\n{ASK}ahead ")).await;
-    let head = one(&mut stream).await;
+    send(&mut stream, format!("GET /yes HTTP/1.1\r\n{UPGRADE_HEADERS}ahead ")).await;
+    let head = read_response(&mut stream).await;
     assert_eq!((head.status, head.header("upgrade")), (101, Some("shout")));
     send(&mut stream, "and behind").await;
     stream.shutdown().await.unwrap();
-    assert_eq!(rest(&mut stream).await, b"AHEAD AND BEHIND");
+    assert_eq!(read_to_end(&mut stream).await, b"AHEAD AND BEHIND");
     stop.cancel();
 }
 
 #[tokio::test]
-async fn only_an_answer_that_agrees_changes_anything() {
+async fn only_a_101_response_switches_the_protocol() {
     let (address, stop) = started().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     for _ in 0..2 {
-        send(&mut stream, format!("GET /no HTTP/1.1\r\n{ASK}")).await;
-        assert_eq!(one(&mut stream).await.body, "no");
+        send(&mut stream, format!("GET /no HTTP/1.1\r\n{UPGRADE_HEADERS}")).await;
+        assert_eq!(read_response(&mut stream).await.body, "no");
     }
     stop.cancel();
 }
 
 #[tokio::test]
-async fn a_stop_ends_it_with_its_grace() {
+async fn a_stop_ends_an_upgraded_connection_after_the_grace_period() {
     let (address, stop) = started().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
-    send(&mut stream, format!("GET /yes HTTP/1.1\r\n{ASK}")).await;
-    assert_eq!(one(&mut stream).await.status, 101);
+    send(&mut stream, format!("GET /yes HTTP/1.1\r\n{UPGRADE_HEADERS}")).await;
+    assert_eq!(read_response(&mut stream).await.status, 101);
     send(&mut stream, "a").await;
     assert_eq!(stream.read_u8().await.unwrap(), b'A');
     stop.cancel();
-    assert!(soon("the end", rest(&mut stream)).await.is_empty());
+    assert!(in_time("the end", read_to_end(&mut stream)).await.is_empty());
 }

@@ -1,5 +1,5 @@
-//! Changes elements of the table's sets by netlink: a change for one sandbox is a few hundred bytes in one transaction,
-//! however many sandboxes there are.
+//! Changes elements of the table's sets by netlink. A change for one sandbox is one transaction of a few hundred
+//! bytes, independent of the number of sandboxes.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -104,7 +104,7 @@ impl Change {
 /// Changes and lists elements of one table.
 pub struct Elements {
     table: String,
-    /// The port number of our socket: notifications name the socket that made a change.
+    /// The port number of this socket: notifications name the socket that made a change.
     pub number: u32,
     inner: Inner,
 }
@@ -121,7 +121,7 @@ impl Elements {
         Ok(Self { table, number, inner: Inner { socket, sequence: 0 } })
     }
 
-    /// Applies changes. Each transaction of up to 768 takes effect as a whole or not at all.
+    /// Applies changes in transactions of up to 768. Each transaction is atomic.
     pub fn change(&mut self, changes: &[Change]) -> io::Result<()> {
         for some in changes.chunks(IN_BATCH_MAX) {
             let messages = self.messages(some);
@@ -170,18 +170,21 @@ impl Elements {
         let mut messages = Vec::new();
         let mut rest = changes;
         while let Some(first) = rest.first() {
-            let same =
-                rest.iter().take_while(|change| sort(change) == sort(first)).count().min(IN_MESSAGE_MAX);
+            let same = rest
+                .iter()
+                .take_while(|change| set_and_result(change) == set_and_result(first))
+                .count()
+                .min(IN_MESSAGE_MAX);
             let (now, later) = rest.split_at(same);
             rest = later;
-            let (set, makes) = sort(first);
+            let (set, result) = set_and_result(first);
             let plain: Vec<_> = now.iter().map(|change| element(change, false)).collect();
             // Deleting a missing element would fail the whole transaction, so it is added first.
             messages.push(NfTablesMessage::NewSetElement(self.message(set, plain.clone())));
-            if makes != Makes::Lasting {
+            if result != ElementResult::Lasting {
                 messages.push(NfTablesMessage::DeleteSetElement(self.message(set, plain)));
             }
-            if makes == Makes::Passing {
+            if result == ElementResult::Passing {
                 // Older kernels do not change the timeout of an existing element, so it is deleted and added again.
                 let timed = now.iter().map(|change| element(change, true)).collect();
                 messages.push(NfTablesMessage::NewSetElement(self.message(set, timed)));
@@ -202,17 +205,17 @@ impl Elements {
 
 /// The result of a change for its element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Makes {
+enum ElementResult {
     Lasting,
     Passing,
     Nothing,
 }
 
-fn sort(change: &Change) -> (Set, Makes) {
+fn set_and_result(change: &Change) -> (Set, ElementResult) {
     match change {
-        Change::Put(set, _) => (*set, Makes::Lasting),
-        Change::PutFor(set, ..) => (*set, Makes::Passing),
-        Change::Drop(set, _) => (*set, Makes::Nothing),
+        Change::Put(set, _) => (*set, ElementResult::Lasting),
+        Change::PutFor(set, ..) => (*set, ElementResult::Passing),
+        Change::Drop(set, _) => (*set, ElementResult::Nothing),
     }
 }
 
@@ -231,17 +234,17 @@ impl Inner {
         let control = |message| {
             (NetfilterProtoFamily::Unspec, SUBSYSTEM_NFTABLES, NetfilterMessageInner::None(message))
         };
-        let mut all = vec![(control(ControlMessage::BatchBegin), 0)];
-        all.extend(messages.into_iter().map(|message| {
+        let mut batch = vec![(control(ControlMessage::BatchBegin), 0)];
+        batch.extend(messages.into_iter().map(|message| {
             ((NetfilterProtoFamily::Inet, 0, NetfilterMessageInner::NfTables(message)), NLM_F_CREATE)
         }));
         // The kernel answers after the transaction; one acknowledgement is enough.
-        if let Some((_, flags)) = all.last_mut() {
+        if let Some((_, flags)) = batch.last_mut() {
             *flags |= NLM_F_ACK;
         }
-        all.push((control(ControlMessage::BatchEnd), 0));
+        batch.push((control(ControlMessage::BatchEnd), 0));
         let mut bytes = Vec::new();
-        for ((family, resource, inner), flags) in all {
+        for ((family, resource, inner), flags) in batch {
             let header = NetfilterHeader::new(family, 0, resource);
             self.append(&mut bytes, NetfilterMessage::new(header, inner), flags);
         }
@@ -277,7 +280,7 @@ impl Inner {
             while !rest.is_empty() {
                 let answer =
                     NetlinkMessage::<NetfilterMessage>::deserialize(rest).map_err(io::Error::other)?;
-                rest = &rest[step(&answer, rest)..];
+                rest = &rest[aligned_length(&answer, rest)..];
                 if let NetlinkPayload::Error(error) = answer.payload {
                     match error.code {
                         Some(_) => verdict = Err(error.to_io()),
@@ -305,7 +308,7 @@ impl Inner {
             while !rest.is_empty() {
                 let answer =
                     NetlinkMessage::<NetfilterMessage>::deserialize(rest).map_err(io::Error::other)?;
-                rest = &rest[step(&answer, rest)..];
+                rest = &rest[aligned_length(&answer, rest)..];
                 match answer.payload {
                     NetlinkPayload::Done(_) => return Ok(found),
                     NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
@@ -319,7 +322,7 @@ impl Inner {
 
 const DONT_WAIT: i32 = 0x40;
 
-fn step(answer: &NetlinkMessage<NetfilterMessage>, rest: &[u8]) -> usize {
+fn aligned_length(answer: &NetlinkMessage<NetfilterMessage>, rest: &[u8]) -> usize {
     (answer.header.length as usize).next_multiple_of(4).clamp(1, rest.len())
 }
 

@@ -16,26 +16,29 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use tokio_util::sync::CancellationToken;
 
 use crate::names::Scope;
-use crate::netlink::{DATAGRAM_BYTES, News};
+use crate::netlink::{DATAGRAM_BYTES, Notifications};
 
 /// Logged bytes of each packet: its header and the ports.
 const PACKET_BYTES: u32 = 64;
 /// The kernel batches log entries for this time.
-const GATHERED: Duration = Duration::from_millis(50);
+const LOG_BATCH_TIME: Duration = Duration::from_millis(50);
 
-/// Runs until `stop`. Without the log only the reports are missing.
+/// Runs until `stop`. If the log cannot be read, only the reports are missing.
 pub async fn run(scope: Scope, parts: Arc<Parts>, stop: CancellationToken) {
     let opened = tokio::task::spawn_blocking(move || subscribe(scope)).await;
-    let mut news = match opened.unwrap_or_else(|error| Err(io::Error::other(error))).and_then(News::of) {
-        Ok(news) => news,
+    let mut notifications = match opened
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
+        .and_then(Notifications::of)
+    {
+        Ok(notifications) => notifications,
         Err(error) => {
             tracing::warn!(%error, "cannot read the firewall's log; packets that it drops cause no events");
             return;
         }
     };
-    while let Some(Some(datagram)) = stop.run_until_cancelled(news.next()).await {
+    while let Some(Some(datagram)) = stop.run_until_cancelled(notifications.next()).await {
         match datagram {
-            Ok(datagram) => tell(&parts, datagram),
+            Ok(datagram) => report(&parts, datagram),
             // The buffer overflowed: some entries are lost.
             Err(error) => tracing::debug!(%error, "entries of the firewall's log are lost"),
         }
@@ -49,7 +52,7 @@ fn subscribe(scope: Scope) -> io::Result<Socket> {
     let settings = vec![
         ConfigCmd::Bind.into(),
         ConfigMode::new_packet(PACKET_BYTES).into(),
-        Timeout::from(GATHERED).into(),
+        Timeout::from(LOG_BATCH_TIME).into(),
     ];
     let request = config_request(NetfilterProtoFamily::Unspec, scope.log_group(), settings);
     let mut bytes = vec![0; request.buffer_len()];
@@ -67,7 +70,7 @@ fn subscribe(scope: Scope) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn tell(parts: &Parts, datagram: &[u8]) {
+fn report(parts: &Parts, datagram: &[u8]) {
     let mut rest = datagram;
     while !rest.is_empty() {
         let Ok(message) = NetlinkMessage::<NetfilterMessage>::deserialize(rest) else { return };
@@ -78,7 +81,7 @@ fn tell(parts: &Parts, datagram: &[u8]) {
             && let Some((guest, target, reason)) = read(&attributes)
             && let Some(guest) = parts.registry.find(guest)
         {
-            parts.refusals.tell(&guest.id, target, reason);
+            parts.refusals.report(&guest.id, target, reason);
         }
     }
 }

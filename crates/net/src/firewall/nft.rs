@@ -19,6 +19,6 @@ pub fn run(text: &str) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(said.lines().take(3).collect::<Vec<_>>().join("; ")))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(stderr.lines().take(3).collect::<Vec<_>>().join("; ")))
 }

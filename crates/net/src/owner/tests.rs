@@ -12,7 +12,7 @@ struct List {
 
 impl Owned for List {
     fn after_panic(&mut self) {
-        assert!(!self.repair_fails, "a test wants it so");
+        assert!(!self.repair_fails, "expected by a test");
         self.repaired += 1;
     }
 }
@@ -25,7 +25,7 @@ fn list() -> OwnerThread<List> {
 async fn requests_run_in_the_order_in_which_they_were_queued() {
     let owner = list();
     for number in 0..500 {
-        // Queued without waiting for the one before.
+        // Queued without waiting for the previous one.
         let (request, _) = request("append", move |list: &mut List| {
             list.entries.push(number);
             Ok(())
@@ -37,7 +37,7 @@ async fn requests_run_in_the_order_in_which_they_were_queued() {
 }
 
 #[tokio::test]
-async fn a_slow_request_does_not_hold_up_the_async_worker() {
+async fn a_slow_request_does_not_block_the_async_worker() {
     let owner = Arc::new(list());
     let (go, wait) = std_mpsc::channel::<()>();
     let slow = tokio::spawn({
@@ -78,15 +78,15 @@ async fn the_queue_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_panic_fails_its_own_request_and_the_thread_goes_on() {
+async fn a_panic_fails_only_its_own_request() {
     let owner = list();
-    let failed = owner.call::<()>("divide", |_| panic!("a test wants it so")).await.unwrap_err();
+    let failed = owner.call::<()>("divide", |_| panic!("expected by a test")).await.unwrap_err();
     assert!(failed.to_string().contains("cannot divide: the thread test panicked"), "{failed}");
     assert_eq!(owner.call("read", |list| Ok(list.repaired)).await.unwrap(), 1);
 }
 
 #[tokio::test]
-async fn the_end_of_the_thread_is_an_error_for_every_later_request() {
+async fn later_requests_fail_after_the_end_of_the_thread() {
     let owner = list();
     owner
         .call("prepare", |list| {
@@ -95,7 +95,7 @@ async fn the_end_of_the_thread_is_an_error_for_every_later_request() {
         })
         .await
         .unwrap();
-    owner.call::<()>("divide", |_| panic!("a test wants it so")).await.unwrap_err();
+    owner.call::<()>("divide", |_| panic!("expected by a test")).await.unwrap_err();
     let since = Instant::now();
     loop {
         let failed = owner.call("read", |_| Ok(())).await.unwrap_err().to_string();
@@ -107,7 +107,7 @@ async fn the_end_of_the_thread_is_an_error_for_every_later_request() {
 }
 
 #[tokio::test]
-async fn a_request_whose_caller_gave_up_is_undone_or_not_started() {
+async fn an_abandoned_request_is_undone_or_not_started() {
     let owner = Arc::new(list());
     let (go, wait) = std_mpsc::channel::<()>();
     let (begun, has_begun) = tokio::sync::oneshot::channel();

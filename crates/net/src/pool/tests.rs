@@ -26,7 +26,7 @@ fn a_route_overlaps_from_either_side_and_the_default_route_does_not() {
 }
 
 #[test]
-fn every_block_is_tried_once_and_all_lie_in_the_range() {
+fn candidates_are_all_blocks_of_the_range() {
     let all: Vec<Ipv4Net> = candidates(77, 500).collect();
     let different: std::collections::HashSet<_> = all.iter().collect();
     assert_eq!((all.len(), different.len()), (256, 256));
@@ -42,7 +42,7 @@ fn more_sandboxes_get_larger_blocks() {
 }
 
 #[test]
-fn a_block_leaves_out_its_ends_and_the_gateway() {
+fn a_block_excludes_its_ends_and_the_gateway() {
     let block = Block(net("198.51.100.0/29"));
     assert_eq!(block.gateway(), Ipv4Addr::new(198, 51, 100, 1));
     assert_eq!(block.of_slot(0), Ipv4Addr::new(198, 51, 100, 2));

@@ -1,4 +1,4 @@
-//! Cleans up after sandboxes that are gone, in the background: links, which usually disappear with their namespaces, and
+//! Cleans up after removed sandboxes in the background: links, which usually disappear with their namespaces, and
 //! tracked connections, which the next sandbox with the same address must not inherit.
 
 use std::collections::HashMap;
@@ -14,11 +14,11 @@ use crate::connections;
 use crate::kernel::Kernel;
 use crate::links;
 
-/// A sandbox's namespace, and with it the link, is usually gone after this time. A link that is left is removed.
-const GRACE: Duration = Duration::from_millis(300);
+/// After this time the namespace, and with it the link, is usually gone. A remaining link is then removed.
+const LINK_GRACE: Duration = Duration::from_millis(300);
 
 /// What to clean up.
-pub struct Swept {
+pub struct RemovedSandbox {
     pub link: String,
     /// 0 if there was no link. The next sandbox's link can have the same name but not the same index.
     pub index: u32,
@@ -27,24 +27,24 @@ pub struct Swept {
 
 /// Addresses whose connections the kernel may still track.
 #[derive(Default)]
-pub struct Unclean(Mutex<HashMap<Ipv4Addr, Arc<Mutex<IsClean>>>>);
+pub struct StaleConnections(Mutex<HashMap<Ipv4Addr, Arc<Mutex<IsClean>>>>);
 
-/// Whether the kernel has forgotten the connections of one address.
+/// Whether the tracked connections of one address were deleted.
 type IsClean = bool;
 
-impl Unclean {
-    pub fn note(&self, address: Ipv4Addr) {
+impl StaleConnections {
+    pub fn mark(&self, address: Ipv4Addr) {
         self.all().insert(address, Arc::default());
     }
 
-    /// Has the kernel forget the connections of an address, if it was noted. Blocks; waits for another thread that is cleaning
-    /// the same address. The lock of the map is not held meanwhile, so [`Self::note`] does not wait.
+    /// Deletes the tracked connections of an address that was marked. Blocks; waits for another thread that is
+    /// cleaning the same address. The lock of the map is not held meanwhile, so [`Self::mark`] does not wait.
     pub fn clean(&self, address: Ipv4Addr) {
         let Some(state) = self.all().get(&address).cloned() else { return };
         let mut is_clean = state.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_clean {
-            if let Err(error) = connections::forget(address) {
-                tracing::debug!(%error, %address, "connections of a sandbox that is gone stay until they time out");
+            if let Err(error) = connections::delete_all(address) {
+                tracing::debug!(%error, %address, "connections of a removed sandbox stay until they time out");
             }
             *is_clean = true;
         }
@@ -62,35 +62,35 @@ impl Unclean {
 /// Runs until `stop`. The next start of the daemon cleans up what is still queued then.
 pub async fn run(
     kernel: Arc<Kernel>,
-    unclean: Arc<Unclean>,
-    mut orders: mpsc::UnboundedReceiver<Swept>,
+    stale_connections: Arc<StaleConnections>,
+    mut removed_sandboxes: mpsc::UnboundedReceiver<RemovedSandbox>,
     stop: CancellationToken,
 ) {
     loop {
         let mut some = Vec::new();
         tokio::select! {
-            count = orders.recv_many(&mut some, 1024) => if count == 0 { return },
+            count = removed_sandboxes.recv_many(&mut some, 1024) => if count == 0 { return },
             () = stop.cancelled() => return,
         }
-        let unclean = Arc::clone(&unclean);
+        let stale_connections = Arc::clone(&stale_connections);
         let cleaned = tokio::task::spawn_blocking(move || {
-            some.iter().for_each(|swept| unclean.clean(swept.address));
+            some.iter().for_each(|removed| stale_connections.clean(removed.address));
             some
         });
         let Ok(some) = cleaned.await else { return };
         tokio::select! {
-            () = tokio::time::sleep(GRACE) => {}
+            () = tokio::time::sleep(LINK_GRACE) => {}
             () = stop.cancelled() => return,
         }
-        for swept in some {
-            remove(&kernel, swept).await;
+        for removed in some {
+            remove(&kernel, removed).await;
         }
     }
 }
 
-/// One request for each link, so that requests of others run in between.
-async fn remove(kernel: &Kernel, swept: Swept) {
-    let Swept { link, index, .. } = swept;
+/// One request per link, so that other requests run in between.
+async fn remove(kernel: &Kernel, removed: RemovedSandbox) {
+    let RemovedSandbox { link, index, .. } = removed;
     if index == 0 {
         return;
     }
@@ -98,6 +98,6 @@ async fn remove(kernel: &Kernel, swept: Swept) {
     let removed: io::Result<()> =
         kernel.links.call("remove a link", move |socket| links::remove_exactly(socket, index, &name)).await;
     if let Err(error) = removed {
-        tracing::warn!(%error, link, "cannot remove the link of a sandbox that is gone");
+        tracing::warn!(%error, link, "cannot remove the link of a removed sandbox");
     }
 }

@@ -1,5 +1,5 @@
-//! Restores the firewall table when another program removes our rules, for instance with `nft flush ruleset`, or changes the
-//! elements of our sets. The kernel announces such changes.
+//! Restores the firewall table when another program removes its rules, for instance with `nft flush ruleset`, or
+//! changes the elements of its sets. The kernel sends notifications of such changes.
 
 use std::io;
 use std::sync::Arc;
@@ -11,42 +11,42 @@ use tokio_util::sync::CancellationToken;
 
 use crate::firewall::Firewall;
 use crate::kernel::Kernel;
-use crate::netlink::News;
+use crate::netlink::Notifications;
 
 const GROUP_NFTABLES: u32 = 7;
 /// All announcements of one flush have arrived after this time.
-const SETTLED: Duration = Duration::from_millis(2);
+const SETTLE_TIME: Duration = Duration::from_millis(2);
 /// Pause before the next try if the rules cannot be restored.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What to watch: a table, and the socket whose changes of its sets are our own.
+/// What to watch: a table, and the daemon's socket, whose changes are ignored.
 #[derive(Debug, Clone)]
 pub struct Watched {
     pub table: String,
-    /// The kernel's port number of our socket.
+    /// The kernel's port number of the daemon's socket.
     pub ours: u32,
 }
 
 /// Watches until `stop`.
 pub async fn run(watched: Watched, kernel: Arc<Kernel>, stop: CancellationToken) {
-    let mut news = match open() {
-        Ok(news) => news,
+    let mut notifications = match open() {
+        Ok(notifications) => notifications,
         Err(error) => {
-            tracing::warn!(%error, "cannot watch the firewall; rules that another program removes stay away until a restart");
+            tracing::warn!(%error, "cannot watch the firewall; rules that another program removes are not restored until a restart");
             return;
         }
     };
-    while let Some(Some(datagram)) = stop.run_until_cancelled(news.next()).await {
-        // An error means that announcements were lost; ours may have been among them.
-        if datagram.map_or(true, |datagram| watched.is_harmed_by(datagram)) {
-            restore(&kernel, &mut news, &stop).await;
+    while let Some(Some(datagram)) = stop.run_until_cancelled(notifications.next()).await {
+        // An error means that notifications were lost.
+        if datagram.map_or(true, |datagram| watched.needs_restore(datagram)) {
+            restore(&kernel, &mut notifications, &stop).await;
         }
     }
 }
 
-async fn restore(kernel: &Kernel, news: &mut News, stop: &CancellationToken) {
+async fn restore(kernel: &Kernel, notifications: &mut Notifications, stop: &CancellationToken) {
     loop {
-        match mend(kernel).await {
+        match repair(kernel).await {
             Ok(true) => {
                 tracing::warn!("another program changed the firewall table of the sandboxes; it is restored");
             }
@@ -59,32 +59,32 @@ async fn restore(kernel: &Kernel, news: &mut News, stop: &CancellationToken) {
                 }
             }
         }
-        tokio::time::sleep(SETTLED).await;
-        news.drain();
-        // The drained announcements are unread, so the table is compared once more.
-        if !matches!(mend(kernel).await, Ok(true)) {
+        tokio::time::sleep(SETTLE_TIME).await;
+        notifications.drain();
+        // The drained notifications were not read, so the table is compared again.
+        if !matches!(repair(kernel).await, Ok(true)) {
             return;
         }
     }
 }
 
-async fn mend(kernel: &Kernel) -> io::Result<bool> {
-    kernel.firewall.call("restore the firewall table", Firewall::mend).await
+async fn repair(kernel: &Kernel) -> io::Result<bool> {
+    kernel.firewall.call("restore the firewall table", Firewall::repair).await
 }
 
-fn open() -> io::Result<News> {
+fn open() -> io::Result<Notifications> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     socket.add_membership(GROUP_NFTABLES)?;
-    News::of(socket)
+    Notifications::of(socket)
 }
 
 impl Watched {
     /// Whether a message announces the removal of a table, chain, rule or set, of any table (a comparison tells whether it was
     /// ours), or a change of our sets' elements by another socket.
-    fn is_harmed_by(&self, datagram: &[u8]) -> bool {
+    fn needs_restore(&self, datagram: &[u8]) -> bool {
         // DELTABLE, DELCHAIN, DELRULE, DELSET of subsystem nftables.
-        const GOES: [u16; 4] = [0x0a02, 0x0a05, 0x0a08, 0x0a0b];
+        const REMOVALS: [u16; 4] = [0x0a02, 0x0a05, 0x0a08, 0x0a0b];
         // NEWSETELEM, DELSETELEM.
         const ELEMENTS: [u16; 2] = [0x0a0c, 0x0a0e];
         let mut rest = datagram;
@@ -94,7 +94,7 @@ impl Watched {
             let length = (u32::from_ne_bytes([a, b, c, d]) as usize).min(rest.len());
             let kind = u16::from_ne_bytes([kind_low, kind_high]);
             let is_ours = u32::from_ne_bytes([e, f, g, h]) == self.ours;
-            if GOES.contains(&kind)
+            if REMOVALS.contains(&kind)
                 || ELEMENTS.contains(&kind) && !is_ours && self.is_named_in(&rest[..length])
             {
                 return true;
@@ -129,15 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_goes_is_noticed_among_elements_and_so_are_elements_of_ours() {
+    fn removed_rules_and_foreign_changes_of_own_elements_are_noticed() {
         let watched = Watched { table: "sandboxd_1".to_owned(), ours: 7 };
-        let harms = |messages: &[Vec<u8>]| watched.is_harmed_by(&messages.concat());
+        let needs_restore = |messages: &[Vec<u8>]| watched.needs_restore(&messages.concat());
         let ours = message(0x0a0e, 7, "sandboxd_1");
-        assert!(harms(&[ours.clone(), message(0x0a08, 9, "other")]));
-        assert!(harms(&[ours.clone(), message(0x0a0e, 9, "sandboxd_1")]));
-        assert!(harms(&[ours.clone(), message(0x0a0c, 9, "sandboxd_1")]));
-        assert!(!harms(&[ours, message(0x0a0e, 9, "other"), message(0x0a0f, 9, "sandboxd_1")]));
-        assert!(!harms(&[vec![0; 40]]));
-        assert!(!harms(&[]));
+        assert!(needs_restore(&[ours.clone(), message(0x0a08, 9, "other")]));
+        assert!(needs_restore(&[ours.clone(), message(0x0a0e, 9, "sandboxd_1")]));
+        assert!(needs_restore(&[ours.clone(), message(0x0a0c, 9, "sandboxd_1")]));
+        assert!(!needs_restore(&[ours, message(0x0a0e, 9, "other"), message(0x0a0f, 9, "sandboxd_1")]));
+        assert!(!needs_restore(&[vec![0; 40]]));
+        assert!(!needs_restore(&[]));
     }
 }

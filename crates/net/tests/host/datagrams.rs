@@ -28,7 +28,7 @@ async fn datagrams_of_every_size_pass_in_both_directions() {
     network.parts().gate.open(list.address, &[SERVER], LASTING).await.unwrap();
     let to = SocketAddrV4::new(SERVER, PORT);
     for guest in [&open, &list] {
-        guest.namespace.inside(|| {
+        guest.namespace.run_inside(|| {
             let unconnected = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             let connected = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             connected.connect(to).unwrap();
@@ -52,9 +52,9 @@ async fn datagrams_have_ids_by_which_their_fragments_are_told_apart() {
     network.apply(&one.guest, &allow_all()).await.unwrap();
     let raw = |protocol| socket(AddressFamily::INET, SocketType::RAW, Some(protocol)).unwrap();
     // A raw socket gets reassembled packets with their IP headers.
-    let outside = fixture.outside.inside(|| raw(ipproto::UDP));
+    let outside = fixture.outside.run_inside(|| raw(ipproto::UDP));
     sockopt::set_socket_timeout(&outside, sockopt::Timeout::Recv, Some(Duration::from_secs(1))).unwrap();
-    let inside = one.namespace.inside(|| raw(ipproto::RAW));
+    let inside = one.namespace.run_inside(|| raw(ipproto::RAW));
     let packet = packet_without_id(one.address);
     let mut ids = HashSet::new();
     for _ in 0..20 {
@@ -98,7 +98,7 @@ async fn tcp_to_a_server_with_a_larger_mtu_leaves_the_size_of_datagrams_as_it_is
     stream.read_exact(&mut bytes).unwrap();
     let route = run("ip", &["-n", &one.namespace.name, "route", "get", &SERVER.to_string()]);
     assert!(!route.contains("mtu"), "{route}");
-    assert!(one.talks_from(one.address, SERVER, PORT, LARGEST));
+    assert!(one.echoes_datagram_from(one.address, SERVER, PORT, LARGEST));
 }
 
 /// Few of the largest datagrams would fill the DNS socket's receive buffer for all sandboxes.
@@ -111,7 +111,7 @@ async fn datagrams_larger_than_any_question_do_not_reach_the_dns_server() {
     network.apply(&one.guest, &allow_all()).await.unwrap();
     let to = SocketAddrV4::new(network.gateway(), 53);
     let send = |bytes: usize| {
-        one.namespace.inside(|| {
+        one.namespace.run_inside(|| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             for _ in 0..100 {
                 socket.send_to(&vec![7; bytes], to).unwrap();

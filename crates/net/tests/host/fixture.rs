@@ -1,4 +1,4 @@
-//! A host, an outside and sandboxes, each in a network namespace of its own. The machine's own network is not touched.
+//! A host, an outside and sandboxes, each in its own network namespace. The machine's network is not changed.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -26,9 +26,9 @@ pub const BROADCAST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 255);
 /// The port of the echo servers on every address of the outside and of the host.
 pub const PORT: u16 = 7007;
 /// Time limit for data that must arrive.
-const SOON: Duration = Duration::from_millis(1500);
-/// Data that has not arrived by then does not arrive.
-const NEVER: Duration = Duration::from_millis(250);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Time after which data counts as dropped.
+const NO_ARRIVAL_TIMEOUT: Duration = Duration::from_millis(250);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -66,13 +66,13 @@ impl Namespace {
     }
 
     /// Runs a closure on a thread inside.
-    pub fn inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+    pub fn run_inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
-            let inside = scope.spawn(|| {
+            let thread = scope.spawn(|| {
                 self.enter();
                 what()
             });
-            inside.join().unwrap()
+            thread.join().unwrap()
         })
     }
 
@@ -84,7 +84,7 @@ impl Namespace {
 
     /// Starts UDP and TCP echo servers on an address and port, for the duration of the test.
     pub fn echo(&self, address: Ipv4Addr, port: u16) {
-        self.inside(move || {
+        self.run_inside(move || {
             let udp = UdpSocket::bind((address, port)).unwrap();
             let tcp = TcpListener::bind((address, port)).unwrap();
             thread::spawn(move || {
@@ -174,34 +174,34 @@ pub fn guest(slot: u32) -> Guest {
 }
 
 /// A connected sandbox.
-pub struct Inhabited {
+pub struct TestSandbox {
     pub guest: Guest,
     pub namespace: Namespace,
     pub address: Ipv4Addr,
 }
 
-/// Connects on a thread of its own, because `plug` blocks.
+/// Connects on a separate thread, because `plug` blocks.
 pub fn plug_into(network: &HostNetwork, guest: &Guest, namespace: &Namespace) {
     thread::scope(|scope| {
         scope.spawn(|| network.plug(guest, namespace.file().as_fd()).unwrap()).join().unwrap();
     });
 }
 
-pub fn plug(network: &HostNetwork, slot: u32) -> Inhabited {
+pub fn plug(network: &HostNetwork, slot: u32) -> TestSandbox {
     let namespace = Namespace::new("guest");
     let guest = guest(slot);
     plug_into(network, &guest, &namespace);
-    Inhabited { address: network.address(&guest), guest, namespace }
+    TestSandbox { address: network.address(&guest), guest, namespace }
 }
 
-impl Inhabited {
+impl TestSandbox {
     /// Whether a datagram to an address is echoed.
-    pub fn talks(&self, to: Ipv4Addr) -> bool {
-        self.talks_from(Ipv4Addr::UNSPECIFIED, to, PORT, 10)
+    pub fn echoes_datagram(&self, to: Ipv4Addr) -> bool {
+        self.echoes_datagram_from(Ipv4Addr::UNSPECIFIED, to, PORT, 10)
     }
 
-    pub fn talks_from(&self, from: Ipv4Addr, to: Ipv4Addr, port: u16, bytes: usize) -> bool {
-        self.namespace.inside(move || {
+    pub fn echoes_datagram_from(&self, from: Ipv4Addr, to: Ipv4Addr, port: u16, bytes: usize) -> bool {
+        self.namespace.run_inside(move || {
             let socket = UdpSocket::bind((from, 0)).unwrap();
             socket.set_broadcast(true).unwrap();
             exchange(&socket, SocketAddrV4::new(to, port), bytes).is_ok()
@@ -215,42 +215,42 @@ impl Inhabited {
 
     /// Whether an echo request is answered.
     pub fn pings(&self, to: Ipv4Addr) -> bool {
-        self.namespace.inside(move || ping(to).is_ok())
+        self.namespace.run_inside(move || ping(to).is_ok())
     }
 
     pub fn connects_to(&self, to: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
-        self.namespace.inside(move || connect(to, port))
+        self.namespace.run_inside(move || connect(to, port))
     }
 }
 
 pub fn exchange(socket: &UdpSocket, to: SocketAddrV4, bytes: usize) -> io::Result<()> {
-    let said = vec![7; bytes];
-    let mut heard = vec![0; 65_536];
-    socket.set_read_timeout(Some(NEVER))?;
-    socket.send_to(&said, to)?;
-    let (length, _) = socket.recv_from(&mut heard)?;
-    assert_eq!(heard[..length], said[..]);
+    let sent = vec![7; bytes];
+    let mut received = vec![0; 65_536];
+    socket.set_read_timeout(Some(NO_ARRIVAL_TIMEOUT))?;
+    socket.send_to(&sent, to)?;
+    let (length, _) = socket.recv_from(&mut received)?;
+    assert_eq!(received[..length], sent[..]);
     Ok(())
 }
 
 pub fn connect(to: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((to, port)), NEVER)?;
-    stream.set_read_timeout(Some(SOON))?;
-    say(&mut stream)?;
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((to, port)), NO_ARRIVAL_TIMEOUT)?;
+    stream.set_read_timeout(Some(ARRIVAL_TIMEOUT))?;
+    exchange_data(&mut stream)?;
     Ok(stream)
 }
 
 /// Sends data and expects its echo.
-pub fn say(stream: &mut TcpStream) -> io::Result<()> {
+pub fn exchange_data(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(b"hello")?;
-    let mut heard = [0; 5];
-    stream.read_exact(&mut heard)
+    let mut received = [0; 5];
+    stream.read_exact(&mut received)
 }
 
 fn ping(to: Ipv4Addr) -> io::Result<()> {
     use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, sockopt};
     let socket = net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP))?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(NEVER))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(NO_ARRIVAL_TIMEOUT))?;
     sockopt::set_socket_broadcast(&socket, true)?;
     // Type, code, and a checksum over the four words that follow.
     let request = [8, 0, 0xf7, 0xfd, 0, 1, 0, 1];

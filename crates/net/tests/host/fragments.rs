@@ -22,7 +22,7 @@ fn queued_bytes(table: &str, label: &str) -> u64 {
     line.split(' ').next_back().unwrap().parse().unwrap()
 }
 
-/// Sends first fragments of datagrams whose other fragments never come.
+/// Sends first fragments of datagrams without the other fragments.
 fn flood_first_fragments(from: Ipv4Addr, to: Ipv4Addr) {
     let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).unwrap();
     let mut packet = vec![0; 1420];
@@ -42,7 +42,7 @@ fn flood_first_fragments(from: Ipv4Addr, to: Ipv4Addr) {
 }
 
 #[tokio::test]
-async fn a_flood_of_first_fragments_leaves_the_hosts_reassembly_queue_empty() {
+async fn first_fragments_are_not_queued_for_reassembly() {
     let fixture = Fixture::new();
     let (network, mut refusals) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_flood_of_first_fragments_leaves_the_hosts_reassembly_queue_empty() {
     network.apply(&one.guest, &allow_all()).await.unwrap();
     network.apply(&list.guest, &only(&["example.com"])).await.unwrap();
     let outside_reaches_host = || {
-        fixture.outside.inside(|| {
+        fixture.outside.run_inside(|| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             exchange(&socket, SocketAddrV4::new(HOST, PORT), LARGE).is_ok()
         })
@@ -59,11 +59,11 @@ async fn a_flood_of_first_fragments_leaves_the_hosts_reassembly_queue_empty() {
     for (guest, to) in
         [(&one, SERVER), (&one, network.gateway()), (&list, SERVER), (&list, network.gateway())]
     {
-        guest.namespace.inside(|| flood_first_fragments(guest.address, to));
+        guest.namespace.run_inside(|| flood_first_fragments(guest.address, to));
         let queued = queued_bytes("sockstat", "FRAG");
         eprintln!("{FLOOD} first fragments to {to}: {queued} bytes wait for reassembly on the host");
         assert!(queued < 64 << 10, "{queued}");
-        assert!(outside_reaches_host(), "fragments of others are still reassembled");
+        assert!(outside_reaches_host(), "fragments from the outside are still reassembled");
     }
     let refusal = refusals.recv().await.unwrap();
     assert_eq!((refusal.sandbox, refusal.reason), (one.guest.id.clone(), Reason::Fragment));
@@ -71,7 +71,7 @@ async fn a_flood_of_first_fragments_leaves_the_hosts_reassembly_queue_empty() {
 }
 
 #[tokio::test]
-async fn fragments_of_ipv6_are_not_queued_either() {
+async fn ipv6_fragments_are_not_queued() {
     let fixture = Fixture::new();
     let (network, _refusals) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -80,7 +80,7 @@ async fn fragments_of_ipv6_are_not_queued_either() {
     let [from, to] = [2, 1].map(|last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
     one.namespace.ip(&format!("addr add {from}/64 dev eth0 nodad"));
     one.namespace.ip(&format!("neigh replace {to} lladdr 02:73:62:00:00:01 dev eth0"));
-    one.namespace.inside(|| {
+    one.namespace.run_inside(|| {
         let raw = socket(AddressFamily::INET6, SocketType::RAW, Some(ipproto::RAW)).unwrap();
         let mut packet = vec![0; 1440];
         packet[0] = 0x60;
@@ -109,7 +109,7 @@ async fn with_a_link_of_a_smaller_mtu_large_datagrams_are_dropped_and_large_answ
     network.apply(&open.guest, &allow_all()).await.unwrap();
     network.apply(&list.guest, &only(&["example.com"])).await.unwrap();
     network.parts().gate.open(list.address, &[SERVER], Duration::from_secs(60)).await.unwrap();
-    fixture.outside.inside(|| {
+    fixture.outside.run_inside(|| {
         let server = UdpSocket::bind((SERVER, LARGE_PORT)).unwrap();
         thread::spawn(move || {
             let mut buffer = [0; 16];
@@ -120,9 +120,9 @@ async fn with_a_link_of_a_smaller_mtu_large_datagrams_are_dropped_and_large_answ
     });
     for guest in [&open, &list] {
         guest.namespace.ip("link set eth0 mtu 1500");
-        assert!(guest.talks(SERVER));
-        assert!(guest.talks_from(guest.address, SERVER, PORT, 1472), "one packet");
-        guest.namespace.inside(|| {
+        assert!(guest.echoes_datagram(SERVER));
+        assert!(guest.echoes_datagram_from(guest.address, SERVER, PORT, 1472), "one packet");
+        guest.namespace.run_inside(|| {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
             socket.connect((SERVER, PORT)).unwrap();

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use net::{HostNetwork, HostSettings, Ipv4Net, Network, Pool};
 
-use crate::fixture::{Fixture, OTHER, PORT, SERVER, allow_all, only, plug, run, say};
+use crate::fixture::{Fixture, OTHER, PORT, SERVER, allow_all, exchange_data, only, plug, run};
 
 const LASTING: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_restart_cuts_nothing_and_opens_nothing() {
+async fn a_restart_changes_no_rule() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -21,24 +21,24 @@ async fn a_restart_cuts_nothing_and_opens_nothing() {
     let mut stream = open.connects_to(SERVER, PORT).unwrap();
     network.close().await;
     drop(network);
-    say(&mut stream).unwrap();
-    assert!(strict.talks(SERVER) && !strict.talks(OTHER), "without a daemon");
-    assert!(!strict.connects(SERVER), "nobody decides: closed");
+    exchange_data(&mut stream).unwrap();
+    assert!(strict.echoes_datagram(SERVER) && !strict.echoes_datagram(OTHER), "without a daemon");
+    assert!(!strict.connects(SERVER), "without a proxy connections are closed");
     let (network, _told) = fixture.open();
-    say(&mut stream).unwrap();
+    exchange_data(&mut stream).unwrap();
     let living = [(open.guest.clone(), allow_all()), (strict.guest.clone(), only(&["example.com"]))];
     network.recover(&living).await.unwrap();
-    say(&mut stream).unwrap();
-    assert!(strict.talks(SERVER) && !strict.talks(OTHER));
+    exchange_data(&mut stream).unwrap();
+    assert!(strict.echoes_datagram(SERVER) && !strict.echoes_datagram(OTHER));
     let guest = network.parts().registry.find(strict.address).unwrap();
     assert!(guest.may_reach(SERVER, Instant::now()), "connections too");
     assert!(!guest.may_reach(OTHER, Instant::now()));
-    assert!(!dead.talks(SERVER), "whoever does not live has nothing");
+    assert!(!dead.echoes_datagram(SERVER), "a removed sandbox has no network");
     assert!(!network.is_plugged(&dead.guest).await);
 }
 
 #[tokio::test]
-async fn rules_that_somebody_flushes_are_back_at_once() {
+async fn flushed_rules_are_restored() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -59,13 +59,16 @@ async fn rules_that_somebody_flushes_are_back_at_once() {
         eprintln!("back {:?} after {harm}", since.elapsed());
         // The elements follow the rules.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(open.talks(SERVER) && open.connects(SERVER), "{harm}");
-        assert!(strict.talks(SERVER) && !strict.talks(OTHER) && !strict.connects(SERVER), "{harm}");
+        assert!(open.echoes_datagram(SERVER) && open.connects(SERVER), "{harm}");
+        assert!(
+            strict.echoes_datagram(SERVER) && !strict.echoes_datagram(OTHER) && !strict.connects(SERVER),
+            "{harm}"
+        );
     }
 }
 
 #[tokio::test]
-async fn what_somebody_takes_out_of_our_sets_or_puts_into_them_is_as_it_was_at_once() {
+async fn changed_elements_are_restored() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -102,7 +105,10 @@ async fn what_somebody_takes_out_of_our_sets_or_puts_into_them_is_as_it_was_at_o
             assert!(since.elapsed() < Duration::from_secs(5), "{harm:?}: {:?} not {before:?}", held(set));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(open.talks(SERVER) && strict.talks(SERVER) && !strict.talks(OTHER), "{harm:?}");
+        assert!(
+            open.echoes_datagram(SERVER) && strict.echoes_datagram(SERVER) && !strict.echoes_datagram(OTHER),
+            "{harm:?}"
+        );
     }
 }
 
@@ -112,7 +118,7 @@ fn rules() -> String {
 }
 
 #[tokio::test]
-async fn nothing_is_left_in_the_end() {
+async fn retire_removes_everything() {
     let fixture = Fixture::new();
     let census = || {
         [
@@ -128,15 +134,15 @@ async fn nothing_is_left_in_the_end() {
     let (one, two) = (plug(&network, 0), plug(&network, 1));
     for guest in [&one, &two] {
         network.apply(&guest.guest, &allow_all()).await.unwrap();
-        assert!(guest.talks(SERVER));
+        assert!(guest.echoes_datagram(SERVER));
     }
     network.retire().await.unwrap();
-    assert!(one.talks(SERVER), "not while somebody lives");
+    assert!(one.echoes_datagram(SERVER), "not while a sandbox is running");
     network.unplug(&one.guest).await.unwrap();
-    assert!(!one.talks(SERVER) && two.talks(SERVER));
+    assert!(!one.echoes_datagram(SERVER) && two.echoes_datagram(SERVER));
     let since = Instant::now();
     while network.is_plugged(&one.guest).await {
-        assert!(since.elapsed() < Duration::from_secs(3), "the link goes, though the namespace stays");
+        assert!(since.elapsed() < Duration::from_secs(3), "the link is removed although the namespace stays");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let known = run("conntrack", &["-L", "-s", &one.address.to_string()]);
@@ -150,21 +156,21 @@ async fn nothing_is_left_in_the_end() {
 }
 
 #[tokio::test]
-async fn a_sandbox_is_plugged_anew_with_the_policy_it_had() {
+async fn a_reconnected_sandbox_keeps_its_policy() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let first = plug(&network, 7);
     network.apply(&first.guest, &allow_all()).await.unwrap();
-    assert!(first.talks(SERVER));
+    assert!(first.echoes_datagram(SERVER));
     let second = plug(&network, 7);
     assert_eq!(first.address, second.address);
-    assert!(second.talks(SERVER));
-    assert!(!first.talks(SERVER));
+    assert!(second.echoes_datagram(SERVER));
+    assert!(!first.echoes_datagram(SERVER));
 }
 
 #[tokio::test]
-async fn a_block_that_a_route_overlaps_is_not_taken() {
+async fn a_block_that_overlaps_a_route_is_not_chosen() {
     let fixture = Fixture::new();
     fixture.host.ip("route add 10.64.0.0/11 via 203.0.113.2");
     fixture.host.ip("route add 198.18.4.0/24 dev up0");
@@ -179,15 +185,15 @@ async fn a_block_that_a_route_overlaps_is_not_taken() {
     let pool = network.pool();
     drop(network);
     let (again, _told) = fixture.open();
-    assert_eq!(again.pool(), pool, "it is remembered");
+    assert_eq!(again.pool(), pool, "the block is stored");
     drop(again);
     let (listed, _told) = HostNetwork::open(listed("198.18.8.0/22")).unwrap();
     assert_eq!(listed.pool().to_string(), "198.18.8.0/22");
     listed.recover(&[]).await.unwrap();
     let one = plug(&listed, 0);
     listed.apply(&one.guest, &allow_all()).await.unwrap();
-    assert!(one.talks(SERVER));
-    assert!(!run("ip", &["route"]).contains("10.96."), "the old block is given back");
+    assert!(one.echoes_datagram(SERVER));
+    assert!(!run("ip", &["route"]).contains("10.96."), "the old block is released");
 }
 
 #[test]

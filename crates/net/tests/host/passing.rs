@@ -5,48 +5,48 @@ use std::time::{Duration, Instant};
 
 use net::Network;
 
-use crate::fixture::{Fixture, OTHER, PORT, SERVER, allow_all, exchange, only, plug, say};
+use crate::fixture::{Fixture, OTHER, PORT, SERVER, allow_all, exchange, exchange_data, only, plug};
 
 const LASTING: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn an_open_policy_lets_public_addresses_through() {
+async fn default_allow_passes_public_addresses() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     assert!(network.is_plugged(&one.guest).await);
-    assert!(!one.talks(SERVER), "nothing passes before there is a policy");
+    assert!(!one.echoes_datagram(SERVER), "nothing passes before there is a policy");
     assert!(!one.connects(SERVER));
     network.apply(&one.guest, &allow_all()).await.unwrap();
-    assert!(one.talks(SERVER));
+    assert!(one.echoes_datagram(SERVER));
     assert!(one.connects(SERVER));
-    assert!(one.talks_from(one.address, SERVER, PORT, 6000), "larger than the uplink's MTU");
+    assert!(one.echoes_datagram_from(one.address, SERVER, PORT, 6000), "larger than the uplink's MTU");
     assert!(one.pings(SERVER));
     let usage = network.usage(&one.guest).await;
     assert!(usage.bytes_out > 6000 && usage.bytes_in > 6000, "{usage:?}");
 }
 
 #[tokio::test]
-async fn a_list_of_names_lets_datagrams_through_to_what_was_learnt() {
+async fn default_deny_passes_datagrams_to_learnt_addresses() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 3);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
     let gate = &network.parts().gate;
-    assert!(!one.talks(SERVER) && !one.pings(SERVER));
+    assert!(!one.echoes_datagram(SERVER) && !one.pings(SERVER));
     gate.open(one.address, &[SERVER, SERVER], LASTING).await.unwrap();
-    assert!(one.talks(SERVER) && one.pings(SERVER));
-    assert!(one.talks_from(one.address, SERVER, PORT, 1400), "one packet");
-    assert!(!one.talks(OTHER));
-    assert!(!one.connects(SERVER), "a connection is the proxy's, whatever was learnt");
+    assert!(one.echoes_datagram(SERVER) && one.pings(SERVER));
+    assert!(one.echoes_datagram_from(one.address, SERVER, PORT, 1400), "one packet");
+    assert!(!one.echoes_datagram(OTHER));
+    assert!(!one.connects(SERVER), "TCP goes to the proxy, also to learnt addresses");
     gate.close(one.address, &[SERVER, OTHER]).await.unwrap();
-    assert!(!one.talks(SERVER) && !one.pings(SERVER));
+    assert!(!one.echoes_datagram(SERVER) && !one.pings(SERVER));
 }
 
 #[tokio::test]
-async fn what_was_learnt_ends_by_itself() {
+async fn learnt_addresses_expire() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -54,13 +54,13 @@ async fn what_was_learnt_ends_by_itself() {
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
     // The firewall adds fifteen seconds.
     network.parts().gate.open(one.address, &[SERVER], Duration::ZERO).await.unwrap();
-    assert!(one.talks(SERVER));
+    assert!(one.echoes_datagram(SERVER));
     let left = crate::fixture::run("nft", &["list", "ruleset"]);
     assert!(left.contains("timeout 15s"), "{left}");
 }
 
 #[tokio::test]
-async fn forgetting_cuts_what_is_under_way() {
+async fn closing_an_address_cuts_its_flows() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -68,7 +68,7 @@ async fn forgetting_cuts_what_is_under_way() {
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
     let gate = &network.parts().gate;
     gate.open(one.address, &[SERVER], LASTING).await.unwrap();
-    let socket = one.namespace.inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
+    let socket = one.namespace.run_inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
     let to = SocketAddrV4::new(SERVER, PORT);
     exchange(&socket, to, 10).unwrap();
     gate.close(one.address, &[SERVER]).await.unwrap();
@@ -78,7 +78,7 @@ async fn forgetting_cuts_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn a_closer_policy_cuts_what_an_open_one_let_through_and_the_other_way_round_opens() {
+async fn a_policy_change_cuts_or_opens_connections() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -88,17 +88,17 @@ async fn a_closer_policy_cuts_what_an_open_one_let_through_and_the_other_way_rou
     network.apply(&beside.guest, &allow_all()).await.unwrap();
     let mut stream = one.connects_to(SERVER, PORT).unwrap();
     let mut other = beside.connects_to(SERVER, PORT).unwrap();
-    say(&mut stream).unwrap();
+    exchange_data(&mut stream).unwrap();
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
-    assert!(say(&mut stream).is_err());
-    say(&mut other).unwrap();
-    assert!(!one.talks(SERVER) && !one.connects(SERVER));
+    assert!(exchange_data(&mut stream).is_err());
+    exchange_data(&mut other).unwrap();
+    assert!(!one.echoes_datagram(SERVER) && !one.connects(SERVER));
     network.apply(&one.guest, &allow_all()).await.unwrap();
-    assert!(one.talks(SERVER) && one.connects(SERVER));
+    assert!(one.echoes_datagram(SERVER) && one.connects(SERVER));
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_off_the_list_closes_its_addresses() {
+async fn removing_a_name_closes_its_addresses() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -109,10 +109,10 @@ async fn a_name_that_is_taken_off_the_list_closes_its_addresses() {
         guest.learn(name, &[address], LASTING, Instant::now());
         network.parts().gate.open(one.address, &[address], LASTING).await.unwrap();
     }
-    assert!(one.talks(SERVER) && one.talks(OTHER));
+    assert!(one.echoes_datagram(SERVER) && one.echoes_datagram(OTHER));
     network.apply(&one.guest, &only(&["b.example"])).await.unwrap();
-    assert!(!one.talks(SERVER));
-    assert!(one.talks(OTHER));
+    assert!(!one.echoes_datagram(SERVER));
+    assert!(one.echoes_datagram(OTHER));
 }
 
 #[tokio::test]
@@ -128,8 +128,8 @@ async fn too_many_addresses_are_not_learnt() {
     }
     let refused = network.parts().gate.open(one.address, &[SERVER], LASTING).await;
     assert!(refused.is_err());
-    assert!(!one.talks(SERVER));
+    assert!(!one.echoes_datagram(SERVER));
     network.parts().gate.close(one.address, &many(0)).await.unwrap();
     network.parts().gate.open(one.address, &[SERVER], LASTING).await.unwrap();
-    assert!(one.talks(SERVER));
+    assert!(one.echoes_datagram(SERVER));
 }

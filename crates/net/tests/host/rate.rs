@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use net::{HostNetwork, HostSettings, Network};
 
-use crate::fixture::{Fixture, Inhabited, SERVER, allow_all, plug};
+use crate::fixture::{Fixture, SERVER, TestSandbox, allow_all, plug};
 
 const UPLOAD_PORT: u16 = 7009;
 const DOWNLOAD_PORT: u16 = 7010;
@@ -19,7 +19,7 @@ const MBIT: f64 = 1e6 / 8.0;
 
 /// Serves an endless download, or discards an endless upload, on each connection.
 fn serve(fixture: &Fixture) {
-    fixture.outside.inside(|| {
+    fixture.outside.run_inside(|| {
         for port in [UPLOAD_PORT, DOWNLOAD_PORT] {
             let listener = TcpListener::bind((SERVER, port)).unwrap();
             thread::spawn(move || {
@@ -38,8 +38,8 @@ fn serve(fixture: &Fixture) {
 }
 
 /// The rate in one direction that a connection of a sandbox gets, in Mbit/s.
-async fn measure(one: &Inhabited, port: u16) -> f64 {
-    let mut stream = one.namespace.inside(|| TcpStream::connect((SERVER, port)).unwrap());
+async fn measure(one: &TestSandbox, port: u16) -> f64 {
+    let mut stream = one.namespace.run_inside(|| TcpStream::connect((SERVER, port)).unwrap());
     // Data in the send buffer is counted as sent, so the buffer is small.
     rustix::net::sockopt::set_socket_send_buffer_size(&stream, 128 << 10).unwrap();
     let (bytes, connection) = (Arc::new(AtomicU64::new(0)), stream.try_clone().unwrap());
@@ -67,7 +67,7 @@ async fn measure(one: &Inhabited, port: u16) -> f64 {
 }
 
 #[tokio::test]
-async fn a_limit_holds_in_both_directions_for_each_sandbox_and_for_running_ones_after_a_restart() {
+async fn the_rate_limit_holds_per_sandbox_and_direction_also_after_a_restart() {
     let fixture = Fixture::new();
     serve(&fixture);
     let (network, _refusals) = fixture.open();

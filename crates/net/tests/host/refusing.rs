@@ -11,21 +11,21 @@ use crate::fixture::{
 };
 
 #[tokio::test]
-async fn closed_addresses_are_closed_and_told_once() {
+async fn closed_addresses_are_refused_and_reported_once() {
     let fixture = Fixture::new();
-    let (network, mut told) = fixture.open();
+    let (network, mut refusals) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &allow_all()).await.unwrap();
     for address in [PRIVATE, METADATA, HOST, BROADCAST, network.gateway(), Ipv4Addr::new(224, 0, 0, 1)] {
-        assert!(!one.talks(address), "{address}");
+        assert!(!one.echoes_datagram(address), "{address}");
         assert!(!one.connects(address), "{address}");
         assert!(!one.pings(address), "{address}");
     }
-    assert!(one.talks(SERVER));
+    assert!(one.echoes_datagram(SERVER));
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut seen = Vec::new();
-    while let Ok(refusal) = told.try_recv() {
+    while let Ok(refusal) = refusals.try_recv() {
         assert_eq!((&refusal.sandbox, refusal.reason), (&one.guest.id, Reason::ClosedAddress));
         seen.push((refusal.target.address.unwrap(), refusal.target.port, refusal.target.transport));
     }
@@ -33,28 +33,28 @@ async fn closed_addresses_are_closed_and_told_once() {
     assert!(seen.iter().any(|(address, port, _)| (*address, *port) == (METADATA, PORT)), "{seen:?}");
     seen.sort_by_key(|entry| format!("{entry:?}"));
     seen.dedup();
-    assert_eq!(seen.len(), whole, "each is told once: {seen:?}");
+    assert_eq!(seen.len(), whole, "each is reported once: {seen:?}");
 }
 
 #[tokio::test]
-async fn a_list_of_names_opens_none_of_them_either() {
+async fn default_deny_does_not_open_closed_addresses() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
-    // As if a resolver had been deceived.
+    // As after a forged DNS answer.
     let all = [PRIVATE, METADATA, HOST, BROADCAST, network.gateway()];
     network.parts().gate.open(one.address, &all, Duration::from_secs(60)).await.unwrap();
     for address in all {
-        assert!(!one.talks(address) && !one.connects(address) && !one.pings(address), "{address}");
+        assert!(!one.echoes_datagram(address) && !one.connects(address) && !one.pings(address), "{address}");
     }
 }
 
 #[tokio::test]
-async fn ports_that_go_around_the_resolver_are_closed_to_a_list_of_names() {
+async fn ports_of_other_resolvers_are_closed_under_default_deny() {
     let fixture = Fixture::new();
-    let (network, mut told) = fixture.open();
+    let (network, mut refusals) = fixture.open();
     network.recover(&[]).await.unwrap();
     for port in [53, 443, 853] {
         fixture.outside.echo(SERVER, port);
@@ -64,16 +64,16 @@ async fn ports_that_go_around_the_resolver_are_closed_to_a_list_of_names() {
     network.apply(&open.guest, &allow_all()).await.unwrap();
     network.parts().gate.open(strict.address, &[SERVER], Duration::from_secs(60)).await.unwrap();
     for port in [53, 443, 853] {
-        assert!(!strict.talks_from(strict.address, SERVER, port, 10), "{port}");
-        assert!(open.talks_from(open.address, SERVER, port, 10), "{port}");
+        assert!(!strict.echoes_datagram_from(strict.address, SERVER, port, 10), "{port}");
+        assert!(open.echoes_datagram_from(open.address, SERVER, port, 10), "{port}");
     }
-    assert!(strict.talks(SERVER));
-    let refusal = told.recv().await.unwrap();
+    assert!(strict.echoes_datagram(SERVER));
+    let refusal = refusals.recv().await.unwrap();
     assert_eq!((refusal.reason, refusal.target.port), (Reason::Port, 53));
 }
 
 #[tokio::test]
-async fn a_source_that_is_made_up_is_nobodys() {
+async fn packets_with_a_forged_source_are_dropped() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -84,12 +84,12 @@ async fn a_source_that_is_made_up_is_nobodys() {
     two.namespace.ip(&format!("addr add {}/32 dev eth0", one.address));
     two.namespace.ip("addr add 198.51.100.77/32 dev eth0");
     for source in [one.address, Ipv4Addr::new(198, 51, 100, 77)] {
-        assert!(!two.talks_from(source, SERVER, PORT, 10), "{source}");
-        assert!(!two.talks_from(source, network.gateway(), 53, 10), "{source}");
+        assert!(!two.echoes_datagram_from(source, SERVER, PORT, 10), "{source}");
+        assert!(!two.echoes_datagram_from(source, network.gateway(), 53, 10), "{source}");
     }
     let counted = run("conntrack", &["-L", "-s", &one.address.to_string()]);
-    assert!(counted.trim().is_empty(), "it is not even kept track of: {counted}");
-    assert!(one.talks(SERVER));
+    assert!(counted.trim().is_empty(), "the connection is not tracked: {counted}");
+    assert!(one.echoes_datagram(SERVER));
 }
 
 #[tokio::test]
@@ -102,16 +102,16 @@ async fn sandboxes_do_not_reach_each_other() {
         network.apply(&guest.guest, &allow_all()).await.unwrap();
         guest.namespace.echo(guest.address, PORT);
     }
-    assert!(one.talks(one.address), "itself");
-    assert!(!one.talks(two.address) && !one.connects(two.address) && !one.pings(two.address));
+    assert!(one.echoes_datagram(one.address), "itself");
+    assert!(!one.echoes_datagram(two.address) && !one.connects(two.address) && !one.pings(two.address));
     // A route that bypasses the gateway changes nothing: the link has only one other end.
     one.namespace.ip(&format!("route add {}/32 dev eth0 scope link", two.address));
     one.namespace.ip(&format!("neigh replace {} lladdr 02:73:62:00:00:01 dev eth0", two.address));
-    assert!(!one.talks(two.address) && !one.connects(two.address));
+    assert!(!one.echoes_datagram(two.address) && !one.connects(two.address));
 }
 
 #[tokio::test]
-async fn sandboxes_of_another_daemon_are_as_far_away() {
+async fn sandboxes_of_different_daemons_do_not_reach_each_other() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -124,13 +124,13 @@ async fn sandboxes_of_another_daemon_are_as_far_away() {
     network.apply(&one.guest, &allow_all()).await.unwrap();
     second.apply(&two.guest, &allow_all()).await.unwrap();
     two.namespace.echo(two.address, PORT);
-    assert!(one.talks(SERVER) && two.talks(SERVER));
-    assert!(!one.talks(two.address) && !one.connects(two.address) && !one.pings(two.address));
-    assert!(!one.talks_from(one.address, second.gateway(), 53, 10));
+    assert!(one.echoes_datagram(SERVER) && two.echoes_datagram(SERVER));
+    assert!(!one.echoes_datagram(two.address) && !one.connects(two.address) && !one.pings(two.address));
+    assert!(!one.echoes_datagram_from(one.address, second.gateway(), 53, 10));
 }
 
 #[tokio::test]
-async fn nobody_opens_a_connection_into_a_sandbox() {
+async fn connections_into_a_sandbox_are_refused() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -144,18 +144,18 @@ async fn nobody_opens_a_connection_into_a_sandbox() {
     // A neighbour of the host that has a route.
     fixture.outside.ip(&format!("route add {} via {HOST}", network.pool()));
     let gateway = network.gateway();
-    fixture.outside.inside(move || {
+    fixture.outside.run_inside(move || {
         assert!(connect(*to.ip(), to.port()).is_err());
         assert!(exchange(&UdpSocket::bind("0.0.0.0:0").unwrap(), to, 10).is_err());
         for port in [53, 15001] {
             assert!(connect(gateway, port).is_err(), "the gateway's port {port}");
         }
     });
-    assert!(one.talks(SERVER));
+    assert!(one.echoes_datagram(SERVER));
 }
 
 #[tokio::test]
-async fn the_gateway_has_dns_and_nothing_else() {
+async fn only_dns_of_the_gateway_is_reachable() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -164,9 +164,9 @@ async fn the_gateway_has_dns_and_nothing_else() {
     let one = plug(&network, 0);
     for policy in [allow_all(), only(&["example.com"])] {
         network.apply(&one.guest, &policy).await.unwrap();
-        assert!(!one.connects(gateway) && !one.talks(gateway));
-        assert!(one.connects_to(gateway, 15001).is_err(), "the proxy is called by no name of its own");
-        let dns = one.namespace.inside(move || std::net::TcpStream::connect((gateway, 53)));
+        assert!(!one.connects(gateway) && !one.echoes_datagram(gateway));
+        assert!(one.connects_to(gateway, 15001).is_err(), "the proxy's port is not reachable directly");
+        let dns = one.namespace.run_inside(move || std::net::TcpStream::connect((gateway, 53)));
         assert!(dns.is_ok());
     }
 }
@@ -184,21 +184,21 @@ async fn an_operator_opens_ranges_and_single_addresses_of_the_host() {
     network.apply(&one.guest, &allow_all()).await.unwrap();
     network.apply(&two.guest, &allow_all()).await.unwrap();
     two.namespace.echo(two.address, PORT);
-    assert!(one.talks(PRIVATE) && one.connects(PRIVATE));
-    assert!(!one.talks(HOST) && !one.connects(HOST), "a range around the host is not the host");
-    assert!(!one.talks(two.address) && !one.connects(two.address), "the pool is never opened");
-    assert!(!one.talks(METADATA));
+    assert!(one.echoes_datagram(PRIVATE) && one.connects(PRIVATE));
+    assert!(!one.echoes_datagram(HOST) && !one.connects(HOST), "a range around the host is not the host");
+    assert!(!one.echoes_datagram(two.address) && !one.connects(two.address), "the pool stays closed");
+    assert!(!one.echoes_datagram(METADATA));
     network.close().await;
     drop(network);
     let living = [(one.guest.clone(), allow_all()), (two.guest.clone(), allow_all())];
     let (network, _told) = HostNetwork::open(opened(&["203.0.113.1/32"])).unwrap();
     network.recover(&living).await.unwrap();
-    assert!(one.talks(HOST) && one.connects(HOST));
-    assert!(!one.talks(PRIVATE), "what is not opened any more");
+    assert!(one.echoes_datagram(HOST) && one.connects(HOST));
+    assert!(!one.echoes_datagram(PRIVATE), "a range that is no longer opened");
 }
 
 #[tokio::test]
-async fn what_an_operator_closes_is_closed_whatever_is_open() {
+async fn egress_closed_takes_precedence() {
     let fixture = Fixture::new();
     let list = |ranges: &[&str]| ranges.iter().map(|range| range.parse().unwrap()).collect();
     let server = format!("{SERVER}/32");
@@ -207,21 +207,21 @@ async fn what_an_operator_closes_is_closed_whatever_is_open() {
         closed: list(&[&server, "10.0.0.0/8", "203.0.113.1/32"]),
         ..fixture.settings()
     };
-    let (network, mut told) = HostNetwork::open(settings).unwrap();
+    let (network, mut refusals) = HostNetwork::open(settings).unwrap();
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &allow_all()).await.unwrap();
     for address in [SERVER, PRIVATE, HOST] {
-        assert!(!one.talks(address) && !one.connects(address) && !one.pings(address), "{address}");
+        assert!(!one.echoes_datagram(address) && !one.connects(address) && !one.pings(address), "{address}");
     }
-    assert!(one.talks(OTHER) && one.connects(OTHER), "and nothing beside it");
-    let refusal = told.recv().await.unwrap();
+    assert!(one.echoes_datagram(OTHER) && one.connects(OTHER), "other addresses stay open");
+    let refusal = refusals.recv().await.unwrap();
     assert_eq!(refusal.reason, Reason::ClosedAddress);
     network.close().await;
     drop(network);
     let (network, _told) = fixture.open();
     network.recover(&[(one.guest.clone(), allow_all())]).await.unwrap();
-    assert!(one.talks(SERVER) && one.connects(SERVER), "what is not closed any more");
+    assert!(one.echoes_datagram(SERVER) && one.connects(SERVER), "a range that is no longer closed");
 }
 
 #[tokio::test]
@@ -231,8 +231,8 @@ async fn ipv6_ends_at_the_link() {
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &allow_all()).await.unwrap();
-    let inside = run("ip", &["-n", &one.namespace.name, "-6", "addr", "show", "dev", "eth0"]);
-    assert!(inside.trim().is_empty(), "{inside}");
+    let addresses = run("ip", &["-n", &one.namespace.name, "-6", "addr", "show", "dev", "eth0"]);
+    assert!(addresses.trim().is_empty(), "{addresses}");
     let links = run("ip", &["-o", "link", "show", "type", "veth"]);
     let link = links.split_whitespace().find(|word| word.starts_with("sb")).unwrap();
     let link = link.split('@').next().unwrap();
@@ -243,7 +243,7 @@ async fn ipv6_ends_at_the_link() {
     one.namespace.ip("neigh replace fd00:7::1 lladdr 02:73:62:00:00:01 dev eth0");
     let listening = std::net::UdpSocket::bind("[fd00:7::1]:7").unwrap();
     listening.set_read_timeout(Some(Duration::from_millis(250))).unwrap();
-    one.namespace.inside(|| {
+    one.namespace.run_inside(|| {
         let socket = std::net::UdpSocket::bind("[fd00:7::2]:0").unwrap();
         socket.send_to(b"hello", "[fd00:7::1]:7").unwrap();
     });
@@ -251,7 +251,7 @@ async fn ipv6_ends_at_the_link() {
 }
 
 #[tokio::test]
-async fn what_other_rules_make_of_a_closed_address_stays_closed() {
+async fn redirects_of_other_tables_do_not_open_closed_addresses() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -259,27 +259,27 @@ async fn what_other_rules_make_of_a_closed_address_stays_closed() {
     network.apply(&one.guest, &allow_all()).await.unwrap();
     run("nft", &["add table ip others"]);
     run("nft", &["add chain ip others published { type nat hook prerouting priority dstnat ; }"]);
-    let inside = Ipv4Addr::new(10, 96, 0, 1);
-    for address in [HOST, inside] {
+    let pool_address = Ipv4Addr::new(10, 96, 0, 1);
+    for address in [HOST, pool_address] {
         let rule = format!("add rule ip others published ip daddr {address} dnat to {SERVER}");
         run("nft", &[&rule]);
     }
-    for address in [HOST, inside] {
-        assert!(!one.talks(address) && !one.connects(address), "{address}");
+    for address in [HOST, pool_address] {
+        assert!(!one.echoes_datagram(address) && !one.connects(address), "{address}");
     }
-    assert!(one.talks(SERVER) && one.connects(SERVER));
+    assert!(one.echoes_datagram(SERVER) && one.connects(SERVER));
 }
 
 #[tokio::test]
-async fn one_sandbox_has_so_many_connections_and_no_more() {
+async fn connections_of_a_sandbox_are_limited() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
     let (one, two) = (plug(&network, 0), plug(&network, 1));
     network.apply(&one.guest, &allow_all()).await.unwrap();
     network.apply(&two.guest, &allow_all()).await.unwrap();
-    assert!(one.talks(SERVER));
-    one.namespace.inside(|| {
+    assert!(one.echoes_datagram(SERVER));
+    one.namespace.run_inside(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         for port in 10_000..19_000 {
             let _ = socket.send_to(b"x", (SERVER, port));
@@ -287,5 +287,5 @@ async fn one_sandbox_has_so_many_connections_and_no_more() {
     });
     let known = run("conntrack", &["-L", "-s", &one.address.to_string()]).lines().count();
     assert!((8000..=8192).contains(&known), "{known}");
-    assert!(!one.talks(SERVER) && two.talks(SERVER));
+    assert!(!one.echoes_datagram(SERVER) && two.echoes_datagram(SERVER));
 }

@@ -1,4 +1,4 @@
-//! Latency with hundreds of sandboxes, and of async work beside creates.
+//! Latency with hundreds of sandboxes, and of async work during creates.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -15,19 +15,19 @@ const MANY: u32 = 500;
 struct Times(Vec<Duration>);
 
 impl Times {
-    fn middle(&mut self) -> Duration {
+    fn median(&mut self) -> Duration {
         self.0.sort_unstable();
         self.0[self.0.len() / 2]
     }
 
-    fn tell(&mut self, what: &str) {
-        let middle = self.middle();
-        eprintln!("{what}: median {middle:?}, p99 {:?}", self.0[self.0.len() * 99 / 100]);
+    fn print(&mut self, what: &str) {
+        let median = self.median();
+        eprintln!("{what}: median {median:?}, p99 {:?}", self.0[self.0.len() * 99 / 100]);
     }
 }
 
 #[tokio::test]
-async fn one_among_hundreds_is_served_as_quickly_as_one() {
+async fn latency_does_not_depend_on_the_number_of_sandboxes() {
     let fixture = Fixture::new();
     let (network, _told) = fixture.open();
     network.recover(&[]).await.unwrap();
@@ -61,10 +61,10 @@ async fn one_among_hundreds_is_served_as_quickly_as_one() {
     eprintln!("is_host: {:?}", since.elapsed());
     let one = plug(&network, MANY);
     network.apply(&one.guest, &allow_all()).await.unwrap();
-    assert!(one.talks(SERVER) && one.connects(SERVER));
+    assert!(one.echoes_datagram(SERVER) && one.connects(SERVER));
     let since = Instant::now();
     run("nft", &["flush", "ruleset"]);
-    while !one.talks(SERVER) {
+    while !one.echoes_datagram(SERVER) {
         assert!(since.elapsed() < Duration::from_secs(3));
     }
     eprintln!("all of {MANY} back {:?} after a flush", since.elapsed());
@@ -73,17 +73,17 @@ async fn one_among_hundreds_is_served_as_quickly_as_one() {
         network.unplug(&guest(slot)).await.unwrap();
         timed(&mut unplugs, since);
     }
-    plugs.tell("plug");
-    applies.tell("first apply, 50 names");
-    again.tell("apply again");
-    opens.tell("learn 4 addresses");
-    unplugs.tell("unplug");
-    assert!(applies.middle() <= Duration::from_millis(5) && again.middle() <= Duration::from_millis(5));
+    plugs.print("plug");
+    applies.print("first apply, 50 names");
+    again.print("apply again");
+    opens.print("learn 4 addresses");
+    unplugs.print("unplug");
+    assert!(applies.median() <= Duration::from_millis(5) && again.median() <= Duration::from_millis(5));
 }
 
-/// The test's runtime has one worker: whatever blocks it delays the timer.
+/// The test's runtime has one worker, so blocking it delays the timer.
 #[tokio::test]
-async fn twenty_creates_at_once_do_not_hold_up_the_async_worker() {
+async fn concurrent_creates_do_not_block_the_async_worker() {
     let fixture = Fixture::new();
     let (network, _refusals) = fixture.open();
     network.recover(&[]).await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::{ConfigError, ConfigRules, Integer, Range};
-use crate::shown::{shown, shown_name};
+use crate::quoted::{escaped, quoted};
 
 /// A variable must fit into one string that Linux passes to a process (128 KiB with its NUL), and all of them into the total that it
 /// passes.
@@ -24,7 +24,7 @@ impl ConfigError {
 
     /// For a text value: quoted, escaped and shortened, since messages go into logs and terminals.
     pub(crate) fn text(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
-        Self::new(field, shown(got), allowed)
+        Self::new(field, quoted(got), allowed)
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, Stri
             let allowed = "a name that is not empty and has neither '=' nor NUL";
             return Err(ConfigError::text("name of a variable in env", name, allowed));
         }
-        let field = || format!("env.{}", shown_name(name));
+        let field = || format!("env.{}", escaped(name));
         if value.contains('\0') {
             return Err(ConfigError::text(field(), value, "text without NUL"));
         }
@@ -121,7 +121,7 @@ pub(super) fn metadata(
         }
         let chars = value.chars().count();
         if chars > rules.metadata_value_chars_max {
-            let field = format!("metadata.{}", shown_name(key));
+            let field = format!("metadata.{}", escaped(key));
             let allowed = format!("at most {} characters", rules.metadata_value_chars_max);
             return Err(ConfigError::new(field, format!("{chars} characters long"), allowed));
         }

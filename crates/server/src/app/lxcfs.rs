@@ -1,15 +1,15 @@
-//! The lxcfs that shows programs inside a sandbox the sandbox's own memory, processors and uptime. `serve` starts one where the host runs
-//! none, and restarts it when it ends; `app` and `doctor` ask where it is.
+//! The lxcfs that shows programs the memory, CPUs and uptime of their sandbox. `serve` starts one if the host runs none, and
+//! restarts it when it ends; `app` and `doctor` use its directory.
 //!
 //! ```text
-//! /var/lib/lxcfs answers ──> it is used; the host's service manager looks after it
-//! otherwise              ──> one of the daemon's own, mounted in its run directory:
-//!                            left running with the sandboxes when the daemon ends, taken over by the next daemon,
-//!                            ended by the last daemon when no sandbox is left
+//! /var/lib/lxcfs responds ──> it is used; the host's service manager supervises it
+//! otherwise               ──> the daemon's own, mounted in its run directory:
+//!                             keeps running when the daemon ends, is adopted by the next daemon,
+//!                             and is ended by a daemon that stops without sandboxes
 //! ```
 //!
-//! Without an lxcfs sandboxes work and show the host's figures, so a failure here is logged and never fails the start. A sandbox that
-//! was made with an lxcfs that has ended since gets an error where it reads those figures; it does not block.
+//! Without an lxcfs, sandboxes work and show the host's values, so a failure here is logged and never fails the start. If the lxcfs
+//! of a running sandbox ends, reads of these values in the sandbox return an error; they do not block.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -29,36 +29,36 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::find_program;
 use crate::config::Config;
 
-/// Where the packages of the distributions mount it.
+/// The mount point of the distributions' packages.
 const SYSTEM: &str = "/var/lib/lxcfs";
 const PROGRAM: &str = "lxcfs";
 const DIR: &str = "lxcfs";
 const PID_FILE: &str = "lxcfs.pid";
 const LOG: &str = "lxcfs.log";
-/// It is mounted some 20 ms after its start.
+/// A start takes about 20 ms until the mount.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 const POLL_EVERY: Duration = Duration::from_millis(10);
-/// How soon a stop of the supervisor is noticed.
+/// How often the supervisor checks for its stop.
 const WATCH_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
-/// One that lived shorter counts as another failure to start.
+/// An lxcfs that ends earlier counts as another failed start.
 const LIVED: Duration = Duration::from_secs(60);
-/// Mounts on top of one another that are removed at most.
+/// The most stacked mounts that are removed.
 const STALE_MOUNTS: usize = 16;
 
-/// Where sandboxes get their figures from.
+/// Where sandboxes get these values from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// The host's figures are shown.
+    /// None: sandboxes show the host's values.
     None { reason: String },
-    /// One that somebody else runs.
+    /// The host's.
     Host(PathBuf),
-    /// One of the daemon's own.
+    /// The daemon's.
     Own(Own),
 }
 
-/// The lxcfs of the daemon's own.
+/// The daemon's lxcfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Own {
     program: PathBuf,
@@ -66,7 +66,7 @@ pub struct Own {
 }
 
 impl Source {
-    /// What `runtime.lxcfs` and the host give.
+    /// By `runtime.lxcfs` and the host.
     pub fn of(config: &Config, run_dir: &Path) -> Result<Self> {
         match config.runtime.lxcfs.as_str() {
             "off" => Ok(Self::None { reason: "runtime.lxcfs is \"off\"".to_owned() }),
@@ -90,7 +90,7 @@ impl Source {
         }
     }
 
-    /// The directory for the driver, which looks at each start of a sandbox whether it answers.
+    /// The directory for the driver, which checks at each start of a sandbox whether lxcfs responds.
     pub fn dir(&self) -> Option<PathBuf> {
         match self {
             Self::None { .. } => None,
@@ -104,7 +104,7 @@ fn answers(dir: &Path) -> bool {
     fs::read(dir.join("proc/meminfo")).is_ok_and(|text| !text.is_empty())
 }
 
-/// Keeps the daemon's own lxcfs running, on a thread of its own.
+/// Keeps the daemon's lxcfs running, in its own thread.
 #[derive(Debug)]
 pub struct Supervisor {
     own: Own,
@@ -113,7 +113,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Takes over or starts the daemon's own lxcfs, if that is the source.
+    /// Adopts or starts the daemon's lxcfs, if that is the source.
     pub fn start(source: &Source) -> Option<Self> {
         let own = match source {
             Source::Own(own) => own.clone(),
@@ -138,7 +138,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends the supervision. The lxcfs stays, for the sandboxes that live on, unless there are none.
+    /// Ends the supervision. The lxcfs keeps running unless there are no sandboxes.
     pub fn stop(self, living_sandboxes: usize) {
         // The thread may have ended already.
         let _ = self.stop.send(());
@@ -157,20 +157,20 @@ impl Supervisor {
 struct Running {
     /// Readable when the process has ended.
     pidfd: OwnedFd,
-    /// None if a former daemon started it.
+    /// `None` if an earlier daemon started it.
     child: Option<Child>,
     since: Instant,
 }
 
 impl Running {
-    /// Waits a moment; true if the process has ended.
+    /// Waits a short time; `true` if the process has ended.
     fn has_ended(&mut self) -> bool {
         let mut wait = [PollFd::new(&self.pidfd, PollFlags::IN)];
         if !matches!(poll(&mut wait, Some(&WATCH_EVERY)), Ok(1..)) {
             return false;
         }
         if let Some(child) = &mut self.child {
-            // Takes it off the process table; how it ended is in its log.
+            // Reaps the process; its log has the reason.
             let _ = child.wait();
         }
         true
@@ -207,11 +207,11 @@ impl Own {
         self.run_dir.join(name)
     }
 
-    /// The process that a former daemon left, if it is one and still mounted.
+    /// The lxcfs of an earlier daemon, if it still runs and is mounted.
     fn take_over(&self) -> Option<Running> {
         let pid: i32 = fs::read_to_string(self.path(PID_FILE)).ok()?.trim().parse().ok()?;
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        // Looked at after the descriptor is open: from here on the number cannot come to mean another process.
+        // Checked after the descriptor is open: from then on the pid cannot be reused.
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let dir = self.dir();
         let is_ours =
@@ -250,7 +250,7 @@ impl Own {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // The interrupt of a terminal ends the daemon, not what sandboxes still use.
+            // Ctrl-C in a terminal must end the daemon only: sandboxes use lxcfs.
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot run {}", self.program.display()))?;
@@ -282,7 +282,7 @@ impl Own {
         Ok(())
     }
 
-    /// Removes every mount from the directory. An lxcfs ends when the last user of its mount is gone.
+    /// Removes every mount from the directory. An lxcfs ends with the last user of its mount.
     fn unmount(&self) -> Result<()> {
         let dir = self.dir();
         for _ in 0..STALE_MOUNTS {
@@ -311,7 +311,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// How many mounts there are at a directory. From the mount table: a look at the directory itself can block when lxcfs hangs.
+/// The number of mounts at a directory, from the mount table: an access to the directory blocks if lxcfs hangs.
 fn mounts_at(dir: &Path) -> usize {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     table.lines().filter(|line| line.split(' ').nth(4).is_some_and(|point| Path::new(point) == dir)).count()

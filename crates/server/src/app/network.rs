@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::Scope;
 use crate::config::{Config, NetworkKind};
 
-/// A network, with what else the engine needs of it.
+/// The network, its refusals, and its DNS resolver.
 pub struct Connected {
     pub network: Arc<dyn Network>,
     pub refusals: Option<mpsc::Receiver<Refusal>>,
@@ -19,11 +19,11 @@ pub struct Connected {
     pub resolver: Option<Ipv4Addr>,
 }
 
-/// Why sandboxes have a loopback interface only, if they do.
+/// Why sandboxes have only a loopback interface, if that is so.
 pub fn why_none(config: &Config, flavour: Flavour) -> Option<&'static str> {
     match (config.egress.network, flavour) {
         (NetworkKind::None, _) => Some("egress.network is \"none\""),
-        // gVisor has a network stack of its own, which would need the link before it starts.
+        // gVisor has its own network stack, which would need the link before its start.
         (NetworkKind::Nftables, Flavour::Gvisor) => {
             Some("gVisor sandboxes cannot be connected by this version")
         }
@@ -36,7 +36,7 @@ pub fn settings(config: &Config, scope: &Scope) -> Result<HostSettings> {
     Ok(HostSettings {
         data_dir: scope.data_dir.clone(),
         slots: scope.slots,
-        // The block that the operator configured is the server's, which may run at the same time.
+        // The configured pool belongs to the server, which may be running at the same time.
         pool: if scope.data_dir == config.data_dir { config.egress.pool()? } else { net::Pool::Auto },
         resolver: config.egress.resolver()?,
         allow_private: config.egress.opened()?,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use api::SandboxState;
-use rules::shown;
+use rules::quoted;
 use serde_json::json;
 use store::{SandboxRecord, Store};
 
@@ -25,7 +25,7 @@ pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
     let Some(record) = record?.filter(|record| record.state != SandboxState::Terminated) else {
         eprintln!(
             "sandboxd: no sandbox {} in this data_dir; it may have been terminated",
-            shown(asked.id.as_str())
+            quoted(asked.id.as_str())
         );
         return Ok(ExitCode::from(UNKNOWN));
     };
@@ -33,13 +33,13 @@ pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
         bail!("egress.network is \"none\": sandboxes of this server have no network");
     }
     let known = look_up(config, &record, &asked.target).await?;
-    let told = explain(&record.config.network.egress, &asked.target, &known);
+    let explanation = explain(&record.config.network.egress, &asked.target, &known);
     if asked.json {
-        println!("{}", serde_json::to_string_pretty(&as_json(&asked, &told))?);
+        println!("{}", serde_json::to_string_pretty(&as_json(&asked, &explanation))?);
     } else {
-        print!("{}", as_text(&asked, &told));
+        print!("{}", as_text(&asked, &explanation));
     }
-    Ok(if told.passes { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
+    Ok(if explanation.passes { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
 }
 
 /// Looks up what the verdict depends on, as the server would.
@@ -56,21 +56,21 @@ async fn look_up(config: &Config, record: &SandboxRecord, target: &Target) -> Re
     })
 }
 
-fn as_text(asked: &EgressCheckArguments, told: &Explanation) -> String {
-    let verdict = if told.passes { "passes" } else { "is refused" };
+fn as_text(asked: &EgressCheckArguments, explanation: &Explanation) -> String {
+    let verdict = if explanation.passes { "passes" } else { "is refused" };
     let mut text = format!("{} from {} {verdict}\n", asked.target, asked.id);
-    for (what, line) in &told.lines {
+    for (what, line) in &explanation.lines {
         text.push_str(&format!("  {what:<10} {line}\n"));
     }
     text
 }
 
-fn as_json(asked: &EgressCheckArguments, told: &Explanation) -> serde_json::Value {
+fn as_json(asked: &EgressCheckArguments, explanation: &Explanation) -> serde_json::Value {
     json!({
         "sandboxId": asked.id,
         "target": asked.target.to_string(),
-        "passes": told.passes,
-        "reason": told.reason,
-        "explanation": told.lines.iter().map(|(what, line)| format!("{what}: {line}")).collect::<Vec<_>>(),
+        "passes": explanation.passes,
+        "reason": explanation.reason,
+        "explanation": explanation.lines.iter().map(|(what, line)| format!("{what}: {line}")).collect::<Vec<_>>(),
     })
 }

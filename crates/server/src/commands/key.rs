@@ -10,7 +10,7 @@ use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 use crate::app::open_store;
 use crate::cli::KeyVerb;
 use crate::config::Config;
-use crate::mint::{Order, new_text, now, register};
+use crate::new_key::{NewKey, new_text, now, register};
 
 pub async fn run(config: &Config, verb: KeyVerb) -> Result<ExitCode> {
     let store = open_store(config)?;
@@ -24,7 +24,7 @@ async fn carry_out(store: &SqliteStore, verb: KeyVerb) -> Result<()> {
     match verb {
         KeyVerb::Create { account, scopes, label } => {
             let text = new_text();
-            register(store, &text, Order { account, scopes, label }).await?;
+            register(store, &text, NewKey { account, scopes, label }).await?;
             println!("{}", text.as_str());
         }
         KeyVerb::List { json: true } => {

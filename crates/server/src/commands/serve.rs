@@ -1,7 +1,7 @@
-//! `sandboxd serve`: puts the service together, serves until it is told to stop, and takes it apart again.
+//! `sandboxd serve`: starts the service, serves until a signal, and shuts down.
 //!
-//! Whatever fails before the ready line fails the start, and nothing of it needs to be undone: starting is recovering. What
-//! fails later ends a connection at most. Sandboxes live on when the daemon ends, however it ends.
+//! An error before the ready line fails the start. Nothing has to be undone then, because every start recovers. A later error ends
+//! a connection at most. Sandboxes keep running when the daemon ends or crashes.
 
 mod images;
 mod lock;
@@ -28,33 +28,33 @@ use crate::first_key::first_key;
 use crate::layers;
 use crate::notify::{self, notify};
 
-use parts::Doors;
+use parts::BoundListeners;
 use signals::Signals;
 use welcome::Welcome;
 
-/// How long requests that are under way may take once the daemon is told to stop.
+/// The time that open requests get after the first signal.
 const GRACE: Duration = Duration::from_secs(30);
 
 pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
-    let began = Instant::now();
+    let started = Instant::now();
     let mut signals = Signals::listen()?;
     if let Err(error) = listen::raise_file_limit() {
-        tracing::warn!(%error, "could not raise the limit on open files");
+        tracing::warn!(%error, "cannot raise the limit on open files");
     }
     make_private_dir(&config.data_dir)?;
     make_private_dir(&config.run_dir)?;
     let _one_daemon = (lock::lock(&config.data_dir)?, lock::lock(&config.run_dir)?);
-    // Nobody may remove layers that a sandbox is about to stand on.
+    // Prevents `image` commands from removing layers that a starting sandbox is about to use.
     let in_use = images_lock(config)?;
     flock(&in_use, FlockOperation::LockShared)?;
-    // An address that is taken is found out before anything takes its time.
-    let doors = Doors::bind(config)?;
+    // Before the slow steps, so that an address in use fails the start at once.
+    let listeners = BoundListeners::bind(config)?;
     let images = open_images(config)?;
     if flags.fetch_images {
         tokio::select! {
             () = images::fetch_example(&images) => {}
             signal = signals.stop() => {
-                tracing::info!(signal, "stopped while fetching images");
+                tracing::info!(signal, "stopped during the pull of images");
                 images.close().await;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -64,57 +64,54 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     let opened = open_engine(config, &images, &server_scope(config), Pool::AsConfigured).await?;
     let network = opened.network;
     let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
-    let service = parts::service(config, opened.engine, opened.store, images, doors.port()).await?;
+    let service = parts::service(config, opened.engine, opened.store, images, listeners.port()).await?;
     let served = CancellationToken::new();
-    let tending = layers::tend(Arc::clone(&service), served.clone());
-    let open = doors.open(config, &service, GRACE)?;
+    let maintenance = layers::maintain(Arc::clone(&service), served.clone());
+    let serving = listeners.serve(config, &service, GRACE)?;
     let welcome = Welcome {
-        url: open.url(),
-        certificate: open.certificate(),
-        metrics: open.metrics(),
+        url: serving.url(),
+        certificate: serving.certificate(),
+        metrics: serving.metrics(),
         key: &key,
         show_key: flags.show_key,
     };
-    // Nobody there to read it is no reason not to serve.
+    // A closed standard output must not stop the service.
     let _ = std::io::stdout().write_all(welcome.text().as_bytes());
     notify(notify::READY);
-    let start_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::info!(url = open.url(), start_ms, "ready");
-    let fetching = flags
-        .fetch_images
-        .then(|| tokio::spawn(images::fetch_others(service.images.clone(), service.stopping.clone())));
+    let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(url = serving.url(), start_ms, "ready");
+    let fetching = images::start_others(flags.fetch_images, &service);
 
     let signal = signals.stop().await;
-    tracing::info!(signal, grace_s = GRACE.as_secs(), "stopping; a second signal stops at once");
+    tracing::info!(signal, grace_s = GRACE.as_secs(), "stopping; a second signal stops immediately");
     notify(notify::STOPPING);
     service.stopping.cancel();
     let orderly = async {
-        open.closed().await;
+        serving.closed().await;
         service.once.settle().await;
-        // A key that is revoked while the last requests are served is refused until the end.
+        // The keyring is refreshed until here, so that a key that is revoked during shutdown is refused.
         served.cancel();
         service.images.close().await;
-        leave(&service.engine, network.as_ref(), lxcfs).await;
-        if let Some(fetching) = fetching {
-            fetching.await.context("the task that fetches images")?;
-        }
-        tending.await.context("the task that tends keys and limits")
+        shut_down(&service.engine, network.as_ref(), lxcfs).await;
+        fetching.await.context("the task that pulls images")?;
+        maintenance.await.context("the maintenance task")
     };
     tokio::select! {
         ended = orderly => ended?,
-        signal = signals.stop() => tracing::warn!(signal, "stopping at once"),
+        signal = signals.stop() => tracing::warn!(signal, "stopping immediately"),
     }
-    tracing::info!("stopped; sandboxes live on");
+    tracing::info!("stopped; sandboxes keep running");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sandboxes that live on keep what lets them through, and above all what does not. Where none does, nothing of it stays.
-async fn leave(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervisor>) {
+/// Stops the engine, the network and lxcfs. Running sandboxes keep their firewall rules; without any, network and lxcfs are
+/// removed.
+async fn shut_down(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervisor>) {
     let living = engine.living();
     engine.shutdown().await;
     network.close().await;
     if let Some(lxcfs) = lxcfs {
-        // Ends within a moment: the supervisor looks for its stop five times a second.
+        // Short: the supervisor checks for its stop five times a second.
         let stopped = tokio::task::spawn_blocking(move || lxcfs.stop(living)).await;
         if let Err(error) = stopped {
             tracing::warn!(%error, "the supervisor of lxcfs panicked");
@@ -123,6 +120,6 @@ async fn leave(engine: &Engine, network: &dyn Network, lxcfs: Option<Supervisor>
     if living == 0
         && let Err(error) = network.retire().await
     {
-        tracing::warn!(%error, "something of the network stays on this host");
+        tracing::warn!(%error, "cannot remove the network of the sandboxes from this host");
     }
 }

@@ -135,7 +135,7 @@ impl Http {
                     );
                 }
                 Tls::SelfSigned | Tls::Off => {
-                    ensure!(!given, "http.{key} is given; it has a meaning only with http.tls = \"files\"");
+                    ensure!(!given, "http.{key} is set; it applies only with http.tls = \"files\"");
                 }
             }
         }
@@ -148,7 +148,7 @@ impl Http {
             self.tls != Tls::Off
                 || !self.trusted_proxies.is_empty()
                 || self.listen_address()?.ip().is_loopback(),
-            "http.listen is '{}' with http.tls = \"off\"; beyond loopback that is for a proxy, which http.trusted_proxies must name",
+            "http.listen is '{}' with http.tls = \"off\"; without TLS it must be a loopback address, unless http.trusted_proxies names the proxy in front",
             self.listen
         );
         within("http.max_connections", self.max_connections.into(), 1, 1_000_000)?;

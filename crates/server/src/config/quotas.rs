@@ -10,7 +10,7 @@ use super::bounds::within;
 
 const MOST: u64 = 1 << 40;
 
-/// What one account may have. 0 is unlimited.
+/// Quotas of one account. 0 is unlimited.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quotas {
@@ -19,7 +19,7 @@ pub struct Quotas {
     pub memory_mb: u64,
     pub disk_mb: u64,
     pub execution_logs_mb: u64,
-    /// Past one of these three the oldest records are evicted.
+    /// Above one of these three the oldest records are evicted.
     pub idempotency_mb: u64,
     pub events_mb: u64,
     pub posted_events_mb: u64,
@@ -29,7 +29,7 @@ pub struct Quotas {
     pub accounts: BTreeMap<String, AccountQuotas>,
 }
 
-/// The quotas of one account; what is missing is as for every account.
+/// The quotas of one account; absent ones are those of every account.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AccountQuotas {
@@ -46,8 +46,8 @@ pub struct AccountQuotas {
 }
 
 impl Default for Quotas {
-    /// The only user of a host never meets them: sandboxes are limited by the host's capacity alone. Kept records are bounded, since
-    /// nobody deletes them, and connections leave the half of `http.max_connections` to others.
+    /// Unlimited for resources of sandboxes, so that a single account is limited only by the host's capacity. Stored records are
+    /// bounded, because nothing else deletes them, and connections leave half of `http.max_connections` to other accounts.
     fn default() -> Self {
         Self {
             sandboxes: 0,
@@ -94,7 +94,7 @@ impl Quotas {
         QuotaTable { default: self.quotas(), accounts: accounts.collect() }
     }
 
-    /// With what one account has instead.
+    /// Overridden by those of one account.
     fn with(&self, own: &AccountQuotas) -> Self {
         Self {
             sandboxes: own.sandboxes.unwrap_or(self.sandboxes),

@@ -1,4 +1,4 @@
-//! What each key of the configuration is: a row for each, by table. `reference` prints them.
+//! The meaning of each configuration key: a row per key, by table. `reference` prints them.
 
 /// One table of the file.
 pub struct Table {
@@ -31,12 +31,12 @@ pub const TABLES: [Table; 14] = [
     },
     Table {
         name: "http",
-        about: "Where the service listens, and its certificate.",
+        about: "Addresses, certificate and connection limits of the service.",
         rows: &[
             (
                 "listen",
                 "address",
-                "Address and port of the service, such as `0.0.0.0:443` or `[::]:443`. Port 0 takes a free port.",
+                "Address and port of the service, such as `0.0.0.0:443` or `[::]:443`. Port 0 selects a free port.",
             ),
             (
                 "redirect_listen",
@@ -58,18 +58,18 @@ pub const TABLES: [Table; 14] = [
             (
                 "trusted_proxies",
                 "list of networks",
-                "Addresses or networks, as `10.0.0.0/8`, of reverse proxies. The log takes the client's address from their `X-Forwarded-For`. Their `X-Forwarded-Proto` is the scheme of ports: redirects use it, and private ports accept the token cookie only from pages of that scheme, so the proxy has to set this header itself.",
+                "Addresses or networks (`10.0.0.0/8`) of reverse proxies. The client address in the log comes from their `X-Forwarded-For`. Their `X-Forwarded-Proto` is the scheme of exposed ports: redirects use it, and private ports accept the token cookie only from pages with that scheme, so the proxy must set this header and not pass on the client's.",
             ),
             ("max_connections", "count, 1 to 1000000", "Open connections. Further ones are closed at once."),
             (
                 "max_connections_per_address",
                 "count, 0 to 1000000",
-                "Connections open at once from one source address, before any key is checked; further ones are closed. `0`: a quarter of `max_connections`, at least 256. An IPv6 client counts by its /64. Loopback addresses count like all others; `trusted_proxies` do not count.",
+                "Open connections of one source address, counted before authentication. Further ones are closed. `0`: a quarter of `max_connections`, at least 256. An IPv6 client counts by its /64. Loopback addresses count like all others; `trusted_proxies` do not count.",
             ),
             (
                 "max_handshakes_per_address",
                 "count, 1 to 1000000",
-                "TLS handshakes in progress at once from one source address. Further ones wait, at most `handshake_seconds`.",
+                "TLS handshakes in progress of one source address. Further ones wait for at most `handshake_seconds`.",
             ),
             (
                 "handshake_seconds",
@@ -96,72 +96,88 @@ pub const TABLES: [Table; 14] = [
             (
                 "max_output_bytes",
                 "bytes, 1024 to 1073741824",
-                "Bytes kept of each stream of a buffered command; of longer output the first and the last half.",
+                "Bytes of stdout and of stderr in a buffered response. Of longer output the response has the first and the last half of this limit.",
             ),
             (
                 "buffered_output_bytes",
                 "bytes, 1048576 to 1099511627776",
-                "Memory for the outputs of commands, and other large responses, that clients have not read yet. A command whose output does not fit waits up to 10 s and is then killed, with 503; a quarter is kept for outputs up to 64 KiB. Streams do not count. Raised, if necessary, to four thirds of what one command with `max_output_bytes` on both streams needs.",
+                "Memory for buffered output and other large responses that clients have not read yet. If a command's output does not fit, the command waits for up to 10 s, is then killed, and gets 503. A quarter is reserved for outputs of up to 64 KiB. Streams do not count. The value is raised if it is below four thirds of what one command needs with `max_output_bytes` on both streams.",
             ),
             (
                 "buffered_output_bytes_per_account",
                 "bytes, 1048576 to 1099511627776",
-                "The part of it that one account can occupy. Raised in the same way.",
+                "The part of `buffered_output_bytes` that one account can use. Raised in the same way.",
             ),
         ],
         free: None,
     },
     Table {
         name: "capacity",
-        about: "What all sandboxes together may have. A create or resume that does not fit gets 503, which names the key. A running sandbox holds its vCPUs, memory and disk, a paused one only its disk. The defaults fit a hundred mostly idle sandboxes on a personal machine: CPU is time-shared, and the memory and disk that are really used are watched.",
+        about: "Capacity for all sandboxes together. A create or resume that exceeds it gets 503, which names the key. A running sandbox holds its vCPUs, memory and disk, a paused one only its disk. The defaults fit a hundred mostly idle sandboxes on a personal machine: CPU is time-shared, and the memory and disk that are really used are watched.",
         rows: &[
-            ("cpu", "vCPUs", "CPUs to promise. `0`: those of the host."),
-            ("memory_mb", "MB", "Memory to promise. `0`: that of the host."),
+            (
+                "cpu",
+                "vCPUs",
+                "CPUs that sandboxes can be allocated, before overcommit. `0`: those of the host.",
+            ),
+            (
+                "memory_mb",
+                "MB",
+                "Memory that sandboxes can be allocated, before overcommit. `0`: that of the host.",
+            ),
             (
                 "disk_mb",
                 "MB",
-                "Disk to promise, at most what the file system that holds `data_dir` has free plus what disks of sandboxes occupy, without the reserve. `0`: all of that. Images, records and logs are on the same file system and reduce it.",
+                "Disk that sandboxes can be allocated, before overcommit. The maximum, and the meaning of `0`, is the free space of the file system that holds `data_dir`, plus the space that disks of sandboxes occupy, minus the reserve. Images, records and logs on that file system reduce it.",
             ),
-            ("overcommit_cpu", "factor above 0", "How many times the CPUs are promised."),
+            ("overcommit_cpu", "factor above 0", "Overcommit factor of `cpu`."),
             (
                 "overcommit_memory",
                 "factor above 0",
-                "How many times the memory is promised. Whatever it says, all sandboxes together get at most 90 % of the host's memory.",
+                "Overcommit factor of `memory_mb`. With any factor, all sandboxes together use at most 90 % of the host's memory.",
             ),
             (
                 "overcommit_disk",
                 "factor above 0",
-                "How many times the disk is promised. Above 1, sandboxes that fill their disks can use up the host's; the reserve then pauses them. With 1, each can fill its disk.",
+                "Overcommit factor of `disk_mb`. Above 1, sandboxes that fill their disks can reach the reserve and are then paused. With 1, each sandbox can fill its disk.",
             ),
             (
                 "reserve_disk_mb",
                 "MB",
-                "Below this much free space, sandboxes that write are paused with the reason `disk_pressure`, and creates, resumes and uploads get 503 until half as much again is free. Keeps the daemon's records writable. `0`: 5 % of the file system, at most 2048.",
+                "Reserve of free disk space. Below it, sandboxes that write are paused with the reason `disk_pressure`, and creates, resumes and uploads get 503 until one and a half times the reserve is free. The reserve keeps the daemon's records writable. `0`: 5 % of the file system, at most 2048.",
             ),
             (
                 "reserve_memory_mb",
                 "MB",
-                "With less memory available on the host, creates get 503. `0`: 5 % of the memory, at most 2048.",
+                "Reserve of available memory. Below it, creates and starts of stopped sandboxes get 503. `0`: 5 % of the host's memory, at most 2048.",
             ),
         ],
         free: None,
     },
     Table {
         name: "quotas",
-        about: "What one account may have. `0` is unlimited. Past a quota a request gets `429 QUOTA_EXCEEDED`; of records that the service keeps, the oldest are evicted instead.",
+        about: "Quotas of one account. `0` is unlimited. A request that exceeds a quota gets `429 QUOTA_EXCEEDED`; for stored events and responses, the oldest are evicted instead.",
         rows: &[
             ("sandboxes", "count", "Sandboxes that are not terminated, paused ones included."),
             ("vcpus", "vCPUs", "vCPUs of running sandboxes."),
             ("memory_mb", "MB", "Memory of running sandboxes."),
             ("disk_mb", "MB", "Disks of sandboxes that are not terminated."),
-            ("execution_logs_mb", "MB", "Logs of detached executions. Past it no further one starts."),
+            (
+                "execution_logs_mb",
+                "MB",
+                "Logs of detached executions. Above the quota no further detached execution starts.",
+            ),
             (
                 "idempotency_mb",
                 "MB",
-                "Responses kept under an `Idempotency-Key`, compressed. Past it the oldest are evicted: a repeat of such a request is carried out again.",
+                "Stored responses to requests with an `Idempotency-Key`, compressed. Above the quota the oldest are evicted; a repetition of such a request is then executed again.",
             ),
-            ("events_mb", "MB", "Events of the service. Past it the oldest are evicted."),
-            ("posted_events_mb", "MB", "Events that clients posted. Past it the oldest are evicted."),
+            ("events_mb", "MB", "Stored events of the service. Above the quota the oldest are evicted."),
+            (
+                "posted_events_mb",
+                "MB",
+                "Stored events that clients posted. Above the quota the oldest are evicted.",
+            ),
             ("connections", "count", "Requests in flight, streams included."),
             ("streams", "count", "Event streams, output streams and attached terminals."),
             (
@@ -184,7 +200,7 @@ pub const TABLES: [Table; 14] = [
             (
                 "args",
                 "list of strings",
-                "Arguments before its subcommand, such as `--platform=systrap` for runsc.",
+                "Arguments of the runtime before the subcommand, such as `--platform=systrap` for runsc.",
             ),
             (
                 "agent",
@@ -206,29 +222,29 @@ pub const TABLES: [Table; 14] = [
             (
                 "disk_read_mb_per_s",
                 "MB a second, 0 to 1000000",
-                "Limit of what one sandbox reads from its disk. `0`: none. See [operations.md](operations.md#disk-rates).",
+                "Read rate of one sandbox's disk. `0`: unlimited. See [operations.md](operations.md#disk-rates).",
             ),
             (
                 "disk_write_mb_per_s",
                 "MB a second, 0 to 1000000",
-                "Limit of what one sandbox writes to its disk. `0`: none.",
+                "Write rate of one sandbox's disk. `0`: unlimited.",
             ),
             (
                 "disk_iops",
                 "requests a second, 0 to 10000000",
-                "Limit of one sandbox's reads, and of its writes. `0`: none.",
+                "Read requests, and write requests, of one sandbox's disk. `0`: unlimited.",
             ),
             (
                 "lxcfs",
                 "`\"auto\"`, `\"off\"` or directory",
-                "Shows programs inside the memory and CPUs of the sandbox. `\"auto\"` uses the lxcfs of the host or starts one; a directory is where one is mounted.",
+                "lxcfs shows programs the memory and CPUs of their sandbox. `\"auto\"` uses the lxcfs of the host or starts one; a directory is where one is mounted.",
             ),
         ],
         free: None,
     },
     Table {
         name: "egress",
-        about: "The network of sandboxes; see [network.md](network.md). Private, link-local and metadata addresses, this host and other sandboxes are closed to every sandbox, whatever its policy.",
+        about: "The network of sandboxes; see [network.md](network.md). Private, link-local and metadata addresses and this host are closed under every policy, unless `allow_private` opens them. Other sandboxes are always closed.",
         rows: &[
             (
                 "network",
@@ -243,12 +259,12 @@ pub const TABLES: [Table; 14] = [
             (
                 "allow_private",
                 "list of networks",
-                "Private networks and addresses to open, such as `10.1.0.0/16` or `192.168.1.7`. An address of this host must be listed by itself. Policies of sandboxes still apply.",
+                "Private networks and addresses to open, such as `10.1.0.0/16` or `192.168.1.7`. An address of this host is opened only if the list has exactly that address, not a network around it. Policies of sandboxes still apply.",
             ),
             (
                 "closed",
                 "list of networks",
-                "Public networks and addresses to close, such as `203.0.113.0/24` or `203.0.113.7`: for example, the public address of this host behind a NAT, which it cannot detect. Takes precedence over `allow_private`.",
+                "Public networks and addresses to close, such as `203.0.113.0/24` or `203.0.113.7`: for example, the public address of this host behind a NAT, which the daemon cannot detect. Takes precedence over `allow_private`.",
             ),
             (
                 "pool",
@@ -270,7 +286,7 @@ pub const TABLES: [Table; 14] = [
             (
                 "domain",
                 "domain",
-                "All names below it must resolve to this service, and the certificate must cover them, as the self-signed one does. Use a domain that serves nothing else.",
+                "Domain of exposed ports. All names below it must resolve to this service, and the certificate must be valid for them; the self-signed one is. Use a domain that serves nothing else.",
             ),
             (
                 "public_port",
@@ -280,12 +296,12 @@ pub const TABLES: [Table; 14] = [
             (
                 "max_connections",
                 "count, 1 to 1024",
-                "Concurrent requests and websockets through all ports of one sandbox. Further ones get 429. All sandboxes together have 4096.",
+                "Concurrent requests and websockets through all ports of one sandbox. Further ones get 429. All sandboxes together are limited to 4096.",
             ),
             (
                 "account_connections",
                 "count, 1 to 4096",
-                "The same for all ports of one account. Further ones get 429.",
+                "Concurrent requests and websockets through all ports of one account. Further ones get 429.",
             ),
             (
                 "idle_seconds",
@@ -299,11 +315,7 @@ pub const TABLES: [Table; 14] = [
         name: "retention",
         about: "How long records are kept.",
         rows: &[
-            (
-                "paused_days",
-                "days",
-                "A sandbox that stays paused this long is terminated. `0` keeps it forever.",
-            ),
+            ("paused_days", "days", "A sandbox that stays paused this long is terminated. `0`: never."),
             (
                 "terminated_days",
                 "days",
@@ -314,7 +326,7 @@ pub const TABLES: [Table; 14] = [
     },
     Table {
         name: "prices",
-        about: "The price of running time. With a price above 0, each run of a sandbox ends with an event `cost.runtime`.",
+        about: "The price of running time. With a price above 0, each period of running time ends with an event `cost.runtime`.",
         rows: &[
             ("cpu_hour", "price, 0 to 1000000", "One vCPU for an hour, rounded to billionths."),
             (
@@ -351,7 +363,7 @@ pub const TABLES: [Table; 14] = [
     },
     Table {
         name: "images",
-        about: "Sources of images by name; see [images.md](images.md). They can replace those of the default catalogue.",
+        about: "Sources of images by name; see [images.md](images.md). An entry with the name of a default image replaces its sources.",
         rows: &[(
             "allow_any",
             "true or false",
@@ -361,7 +373,7 @@ pub const TABLES: [Table; 14] = [
     },
     Table {
         name: "pool",
-        about: "The warm pool: sandboxes provisioned ahead, by image, so that creates are fast. The table replaces the default one as a whole: `pool = {}` keeps none. Images that are missing on this host are skipped until they are pulled.",
+        about: "The warm pool: sandboxes provisioned ahead, by image, so that creates are fast. The table replaces the default one as a whole: `pool = {}` disables the warm pool. Images that are missing on this host are skipped until they are pulled.",
         rows: &[],
         free: Some((
             "\"NAME\"",

@@ -31,7 +31,7 @@ pub struct Config {
     pub pool: BTreeMap<String, u32>,
 }
 
-/// Where the service listens, and its certificate.
+/// Addresses, certificate and connection limits of the service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Http {
@@ -44,7 +44,7 @@ pub struct Http {
     pub tls_key: PathBuf,
     /// In the self-signed certificate.
     pub tls_names: Vec<String>,
-    /// Addresses and networks whose `X-Forwarded-For` is believed.
+    /// Addresses and networks whose forwarding headers count.
     pub trusted_proxies: Vec<String>,
     pub max_connections: u32,
     /// 0: a quarter of `max_connections`.
@@ -113,7 +113,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Sources of images, tried in order. They can replace those of the default catalogue.
+/// Sources of images, tried in order. An entry with the name of a default image replaces its sources.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageSources {
@@ -140,7 +140,7 @@ pub struct Limits {
     pub buffered_output_bytes_per_account: usize,
 }
 
-/// What all sandboxes together may have. 0 means what the host has. Each overcommit factor says how many times that is promised.
+/// The capacity for all sandboxes together, times the overcommit factors. 0 means the host's.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capacity {
@@ -150,7 +150,7 @@ pub struct Capacity {
     pub overcommit_cpu: f64,
     pub overcommit_memory: f64,
     pub overcommit_disk: f64,
-    /// What stays free on the host; 0 chooses by its size.
+    /// Reserves of the host; 0 chooses by its size.
     pub reserve_disk_mb: u64,
     pub reserve_memory_mb: u64,
 }
@@ -251,7 +251,7 @@ impl Default for Config {
 }
 
 impl Default for Http {
-    /// Loopback: an operator who serves others chooses the address.
+    /// Loopback: an operator who serves other hosts sets another address.
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8443".to_owned(),

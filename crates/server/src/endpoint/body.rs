@@ -20,7 +20,7 @@ pub trait Payload: Send + 'static {
 /// No body is declared: one that is sent is not read.
 pub struct NoBody;
 
-/// Content that is passed on as it arrives, without a bound.
+/// Content that is forwarded as it arrives, without a bound.
 pub struct RawBody(pub Body);
 
 /// A JSON document of type `T` on its way.
@@ -31,7 +31,7 @@ pub struct JsonBody<T> {
     document: PhantomData<fn() -> T>,
 }
 
-/// The bytes of a JSON document of type `T`, which nobody looked into yet.
+/// The bytes of a JSON document of type `T`, not parsed yet.
 pub struct Received<T> {
     pub bytes: Bytes,
     document: PhantomData<fn() -> T>,
@@ -44,7 +44,7 @@ impl<T> Received<T> {
 }
 
 impl<T: RequestBody> Received<T> {
-    /// What the document asks for.
+    /// Parses and checks the document.
     pub fn read(&self, rules: &T::Rules) -> Result<T::Order, Refusal> {
         T::read(&self.bytes, rules)
     }

@@ -78,17 +78,17 @@ pub struct DocumentedError {
 
 impl Tag {
     pub const ALL: [(Self, &str); 9] = [
-        (Self::Sandboxes, "Create, show, pause, resume and terminate sandboxes."),
+        (Self::Sandboxes, "Create, get, pause, resume and terminate sandboxes."),
         (Self::Commands, "Run commands in a sandbox."),
         (Self::Executions, "Detached commands and terminals: output, input, signals and results."),
         (Self::Network, "Network policy and traffic of a sandbox."),
         (
             Self::Files,
-            "Files of a sandbox, accessed as root. All parameters are in the query; a body is \
+            "Files of a sandbox, accessed as its root user. Parameters are in the query; the body is file \
              content.",
         ),
-        (Self::Ports, "Ports of a sandbox that are reachable from outside, each under its own host name."),
-        (Self::Events, "The event journal as a list or a stream, and events that clients post."),
+        (Self::Ports, "Exposed TCP ports of a sandbox, each under its own host name."),
+        (Self::Events, "Events of sandboxes as a list or a stream, and events that clients post."),
         (Self::Images, "Images on the server and pulls in progress."),
         (Self::Service, "The service itself."),
     ];

@@ -1,13 +1,13 @@
-//! What is told of a request that came not through a port.
+//! Errors of requests through exposed ports.
 
 use api::ErrorCode;
 use engine::EngineError;
 
 use super::ApiError;
-use super::operations::{During, of_engine};
-use super::ports::{crowded, nobody};
+use super::operations::{OperationKind, of_engine};
+use super::ports::{too_many_connections, unknown_host};
 
-/// Whoever asks may be a stranger, and is told nothing of the sandbox but this.
+/// The sender may be anonymous: the error reveals nothing else about the sandbox.
 pub fn of_entry(error: EngineError, port: u16) -> ApiError {
     match error {
         EngineError::PortUnreachable { .. } => ApiError::new(
@@ -16,16 +16,18 @@ pub fn of_entry(error: EngineError, port: u16) -> ApiError {
                 "nothing listens on port {port} in the sandbox; start the program, on 127.0.0.1 or on all addresses"
             ),
         ),
-        EngineError::AgentBusy { .. } => crowded("the sandbox has too much under way at once; try again"),
+        EngineError::AgentBusy { .. } => {
+            too_many_connections("the sandbox has too many operations in progress; try again later")
+        }
         EngineError::Agent(_)
         | EngineError::AgentTooOld
         | EngineError::Backend(_)
         | EngineError::HostExhausted { .. } => {
-            ApiError::new(ErrorCode::PortUnreachable, "the sandbox does not answer").with_cause(error)
+            ApiError::new(ErrorCode::PortUnreachable, "the sandbox does not respond").with_cause(error)
         }
         EngineError::NotFound { .. }
         | EngineError::Port(_)
-        | EngineError::Refused(rules::Refusal::NotFound) => nobody(),
-        error => of_engine(error, None, During::Other),
+        | EngineError::Refused(rules::Refusal::NotFound) => unknown_host(),
+        error => of_engine(error, None, OperationKind::Other),
     }
 }

@@ -1,20 +1,20 @@
-//! What is told of detached executions.
+//! Errors of detached executions.
 
 use api::ErrorCode;
 use engine::{ExecutionId, ExecutionState};
 
 use super::ApiError;
 
-/// There is no such execution, or it is not kept any more.
+/// The execution never existed, or its retention time has passed.
 pub fn no_execution(id: &str) -> ApiError {
-    let message = format!("there is no execution {} of this sandbox", rules::shown(id));
+    let message = format!("the sandbox has no execution {}", rules::quoted(id));
     ApiError::new(ErrorCode::ExecutionNotFound, message).with_detail("executionId", id)
 }
 
-/// It takes no input and no signals any more.
+/// The execution accepts neither input nor signals.
 pub fn ended(id: &ExecutionId, state: ExecutionState) -> ApiError {
     let how = match state {
-        ExecutionState::Lost => "was lost with its sandbox's processes",
+        ExecutionState::Lost => "was lost: its processes ended with those of the sandbox",
         ExecutionState::Running | ExecutionState::Exited => "has ended",
     };
     ApiError::new(ErrorCode::ExecutionEnded, format!("execution {id} {how}"))
@@ -23,12 +23,12 @@ pub fn ended(id: &ExecutionId, state: ExecutionState) -> ApiError {
 
 pub fn stdin_closed(id: &ExecutionId) -> ApiError {
     let message = format!(
-        "the standard input of execution {id} is not open: it was closed, or 'openStdin' was not asked for"
+        "the standard input of execution {id} is not open: it was closed, or the execution was started without 'openStdin'"
     );
     ApiError::new(ErrorCode::StdinClosed, message).with_detail("executionId", id.as_str())
 }
 
 pub fn not_a_terminal(id: &ExecutionId) -> ApiError {
-    let message = format!("execution {id} has no terminal; its output is at …/output");
+    let message = format!("execution {id} has no terminal; read its output at …/output");
     ApiError::new(ErrorCode::NotATerminal, message).with_detail("executionId", id.as_str())
 }

@@ -1,4 +1,4 @@
-//! What is told of work among files that was not done.
+//! Errors of file operations.
 
 use api::ErrorCode;
 use axum::http::StatusCode;
@@ -6,10 +6,10 @@ use engine::{FileError, FileErrorKind};
 
 use super::ApiError;
 
-/// An operation on files is, on the average, soon over.
-const PLACE_RETRY_S: u64 = 1;
+/// File operations are usually short.
+const RETRY_AFTER_S: u64 = 1;
 
-/// What the sandbox said.
+/// The API error for an error that the agent reported.
 pub fn of_file(fault: FileError) -> ApiError {
     let FileError { kind, message } = fault;
     let code = match kind {
@@ -30,12 +30,12 @@ pub fn of_file(fault: FileError) -> ApiError {
     ApiError::new(code, message)
 }
 
-/// The sandbox has too many file operations under way.
+/// Too many file operations are in progress in the sandbox.
 pub fn busy(message: String) -> ApiError {
-    ApiError::new(ErrorCode::RateLimited, message).retry_after(PLACE_RETRY_S)
+    ApiError::new(ErrorCode::RateLimited, message).retry_after(RETRY_AFTER_S)
 }
 
-/// The sandbox's agent comes from a version of the service without file operations.
+/// The sandbox's agent is of an earlier version, without file operations.
 pub fn agent_too_old() -> ApiError {
     let message = "the sandbox was started by an earlier version of the service, which has no file operations; create a \
                    new sandbox";

@@ -1,33 +1,33 @@
-//! What is told of an image that cannot be had.
+//! Errors of images that are not available.
 
 use api::ErrorCode;
 use image::{Failure, FailureKind, ImageError};
 
 use super::ApiError;
 
-/// A source that could not be reached may be back in a while.
+/// An unreachable source may recover.
 const RETRY_AFTER_S: u64 = 30;
 
 impl From<ImageError> for ApiError {
     fn from(error: ImageError) -> Self {
         let config =
             |message: String| ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image");
-        let told = match &error {
+        let api_error = match &error {
             ImageError::UnknownName { name, known } => {
-                let known: Vec<String> = known.iter().map(|name| rules::shown(name)).collect();
-                let name = rules::shown(name);
+                let known: Vec<String> = known.iter().map(|name| rules::quoted(name)).collect();
+                let name = rules::quoted(name);
                 return config(format!("image is {name}; allowed is one of {}", known.join(", ")));
             }
             ImageError::NoSource { name } => {
                 return config(format!(
-                    "image is {}, which has no source on this server; allowed is another image, until its operator sets one",
-                    rules::shown(name)
+                    "image is {}, which has no source on this server; use another image, or ask the operator to configure a source",
+                    rules::quoted(name)
                 ));
             }
             ImageError::BadName { .. } | ImageError::BadSource { .. } => return config(error.to_string()),
             ImageError::AllFailed { name, failures } => {
-                let message = format!("image is {}, {}", rules::shown(name), why_not(failures));
-                // Another try helps where at least one source may answer otherwise by then.
+                let message = format!("image is {}, {}", rules::quoted(name), why_not(failures));
+                // A retry can succeed if at least one of the failures is temporary.
                 let may_pass = failures.iter().any(|failure| match failure.kind {
                     FailureKind::Unreachable | FailureKind::Tool | FailureKind::Io => true,
                     FailureKind::NotFound
@@ -35,30 +35,30 @@ impl From<ImageError> for ApiError {
                     | FailureKind::Refused
                     | FailureKind::TooBig => false,
                 });
-                // Paths and addresses are the operator's, and are found in the log.
+                // Paths and addresses of sources are only in the log.
                 if may_pass {
                     ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_AFTER_S)
                 } else {
-                    config(format!("{message}; allowed is an image that can be had"))
+                    config(format!("{message}; use another image"))
                 }
             }
             ImageError::Store { .. } => ApiError::unexpected(),
         };
-        told.with_cause(error)
+        api_error.with_cause(error)
     }
 }
 
-/// In words that tell nothing of where images come from. What is wrong with several sources is told of each kind once.
+/// The reasons without the sources, each kind once.
 fn why_not(failures: &[Failure]) -> String {
     let mut reasons: Vec<&str> = Vec::new();
     for failure in failures {
         let reason = match failure.kind {
             FailureKind::Unreachable => "its source cannot be reached",
             FailureKind::NotFound => "its source does not have it",
-            FailureKind::Denied => "its source does not give it to this server",
-            FailureKind::Refused => "what its source has is no image that can be taken",
-            FailureKind::TooBig => "it is larger than this server takes",
-            FailureKind::Tool | FailureKind::Io => "this server failed to make it",
+            FailureKind::Denied => "its source denies access to it",
+            FailureKind::Refused => "its source has no valid image",
+            FailureKind::TooBig => "it is larger than this server accepts",
+            FailureKind::Tool | FailureKind::Io => "this server failed to store it",
         };
         if !reasons.contains(&reason) {
             reasons.push(reason);

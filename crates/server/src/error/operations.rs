@@ -1,4 +1,4 @@
-//! What is told of what the engine did not do.
+//! Errors of the engine.
 
 use api::{ErrorCode, SandboxState, Timestamp};
 use engine::EngineError;
@@ -8,22 +8,22 @@ use super::{ApiError, executions, files, ports};
 
 /// Commands are usually short.
 const SLOT_RETRY_S: u64 = 1;
-/// Room comes back when a sandbox ends.
+/// Capacity becomes free when a sandbox is paused or terminated.
 const CAPACITY_RETRY_S: u64 = 10;
-/// A daemon is back after a restart.
+/// A restart of the daemon takes a few seconds.
 const STOPPING_RETRY_S: u64 = 5;
 
-/// What was asked of the engine: the same fault has another name while a command is executed.
+/// The kind of operation that failed. A fault of the sandbox has a different code for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum During {
+pub enum OperationKind {
     Execute,
     Files,
     Other,
 }
 
-/// The engine's refusal or fault. `id` is the sandbox as the client named it, where it named one.
-pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiError {
-    let told = match error {
+/// The API error for an error of the engine. `id` is the sandbox id in the request, if any.
+pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind) -> ApiError {
+    let api_error = match error {
         EngineError::NotFound { terminated } => return not_found(id.unwrap_or_default(), terminated),
         EngineError::Refused(Refusal::NotFound) => return not_found(id.unwrap_or_default(), None),
         EngineError::Refused(refusal @ Refusal::InvalidState { state, .. }) => {
@@ -47,7 +47,8 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
         error @ EngineError::NoSlot(_) => exhausted(error.to_string(), CAPACITY_RETRY_S),
         error @ EngineError::Stopping => exhausted(error.to_string(), STOPPING_RETRY_S),
         error @ EngineError::HostExhausted { what, .. } => {
-            let message = format!("the host ran out of {what}; try again when other sandboxes have ended");
+            let message =
+                format!("the host has no {what} left; try again when other sandboxes have been terminated");
             exhausted(message, CAPACITY_RETRY_S).with_cause(error)
         }
         EngineError::Port(refusal) => ports::of_port(&refusal),
@@ -56,24 +57,23 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
         EngineError::NoStdin { id } => executions::stdin_closed(&id),
         EngineError::NoTerminal { id } => executions::not_a_terminal(&id),
         EngineError::File(fault) => files::of_file(fault),
-        EngineError::AgentBusy { message } if during == During::Files => files::busy(message),
-        EngineError::AgentTooOld if during == During::Files => files::agent_too_old(),
+        EngineError::AgentBusy { message } if operation == OperationKind::Files => files::busy(message),
+        EngineError::AgentTooOld if operation == OperationKind::Files => files::agent_too_old(),
         error @ (EngineError::Agent(_)
         | EngineError::AgentBusy { .. }
         | EngineError::AgentTooOld
         | EngineError::PortUnreachable { .. }
-        | EngineError::Backend(_)) => match during {
-            During::Files => {
+        | EngineError::Backend(_)) => match operation {
+            OperationKind::Files => {
+                let message = "the sandbox failed during the file operation, which may have been carried out";
+                ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
+            }
+            OperationKind::Execute => {
                 let message =
-                    "the sandbox failed during the file operation; whether it was carried out is not known";
+                    "the sandbox failed during the command, which may have run partly or completely";
                 ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
             }
-            During::Execute => {
-                let message = "the sandbox failed while the command was executed; whether it ran, and how far, \
-                               is not known";
-                ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
-            }
-            During::Other => ApiError::internal(error),
+            OperationKind::Other => ApiError::internal(error),
         },
         error @ (EngineError::Network(_)
         | EngineError::Store(_)
@@ -81,19 +81,19 @@ pub fn of_engine(error: EngineError, id: Option<&str>, during: During) -> ApiErr
         | EngineError::TaskLost) => ApiError::internal(error),
     };
     match id {
-        Some(id) => told.with_detail("sandboxId", id),
-        None => told,
+        Some(id) => api_error.with_detail("sandboxId", id),
+        None => api_error,
     }
 }
 
-/// There is no such sandbox, or there was one: then its owner is told when and why it ended.
+/// The sandbox does not exist, or is terminated: then its owner gets the time and the reason.
 pub fn not_found(id: &str, terminated: Option<(TimeMs, String)>) -> ApiError {
-    let shown = rules::shown(id);
+    let id_text = rules::quoted(id);
     let (message, ended) = match terminated {
-        None => (format!("there is no sandbox {shown}"), None),
+        None => (format!("sandbox {id_text} does not exist"), None),
         Some((at, reason)) => {
             let at = Timestamp::from(at).to_string();
-            (format!("sandbox {shown} was terminated at {at}, reason '{reason}'"), Some((at, reason)))
+            (format!("sandbox {id_text} was terminated at {at}, reason '{reason}'"), Some((at, reason)))
         }
     };
     let error = ApiError::new(ErrorCode::SandboxNotFound, message).with_detail("sandboxId", id);
@@ -106,7 +106,7 @@ pub fn not_found(id: &str, terminated: Option<(TimeMs, String)>) -> ApiError {
     }
 }
 
-/// An account has what it may have. Some quotas are free again in moments, others when their owner frees something.
+/// A quota is exceeded. Quotas of requests in flight become free within seconds, others when the owner frees resources.
 pub fn of_quota(error: &QuotaExceeded) -> ApiError {
     ApiError::new(ErrorCode::QuotaExceeded, error.to_string())
         .with_detail("quota", error.quota.key())

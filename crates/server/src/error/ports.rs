@@ -1,4 +1,4 @@
-//! What is told of ports.
+//! Errors of exposed ports.
 
 use api::ErrorCode;
 use axum::http::StatusCode;
@@ -6,8 +6,8 @@ use rules::PortRefusal;
 
 use super::ApiError;
 
-/// A connection is, on the average, soon over.
-const PLACE_RETRY_S: u64 = 1;
+/// Connections are usually short.
+const RETRY_AFTER_S: u64 = 1;
 
 pub fn of_port(refusal: &PortRefusal) -> ApiError {
     let message = refusal.to_string();
@@ -24,21 +24,21 @@ pub fn of_port(refusal: &PortRefusal) -> ApiError {
     }
 }
 
-/// A name in a path that is no exposed port.
+/// The port in the path is not exposed.
 pub fn port_not_found(message: String, id: &str) -> ApiError {
     ApiError::new(ErrorCode::PortNotFound, message).with_detail("sandboxId", id)
 }
 
-/// There is no port behind a host.
-pub fn nobody() -> ApiError {
-    ApiError::new(ErrorCode::PortNotFound, "no port is exposed under this name; it was closed, or never was")
+/// The host name is not that of an exposed port.
+pub fn unknown_host() -> ApiError {
+    ApiError::new(ErrorCode::PortNotFound, "no port is exposed under this host name; it may have been closed")
 }
 
-pub fn crowded(message: &str) -> ApiError {
-    ApiError::new(ErrorCode::RateLimited, message).retry_after(PLACE_RETRY_S)
+pub fn too_many_connections(message: &str) -> ApiError {
+    ApiError::new(ErrorCode::RateLimited, message).retry_after(RETRY_AFTER_S)
 }
 
-/// What listens inside said nothing for too long.
-pub fn silent(message: String) -> ApiError {
+/// The program did not respond in time.
+pub fn gateway_timeout(message: String) -> ApiError {
     ApiError::new(ErrorCode::PortUnreachable, message).with_status(StatusCode::GATEWAY_TIMEOUT)
 }

@@ -7,10 +7,10 @@ use super::*;
 
 const ID: Option<&str> = Some("sb_aaaaaaaa");
 
-fn row(error: EngineError, during: During) -> (u16, &'static str, Option<u64>) {
-    let told = of_engine(error, ID, during);
-    assert_eq!(told.details["sandboxId"], "sb_aaaaaaaa");
-    (told.status().as_u16(), told.code.as_str(), told.retry_after_s)
+fn row(error: EngineError, operation: OperationKind) -> (u16, &'static str, Option<u64>) {
+    let error = of_engine(error, ID, operation);
+    assert_eq!(error.details["sandboxId"], "sb_aaaaaaaa");
+    (error.status().as_u16(), error.code.as_str(), error.retry_after_s)
 }
 
 #[test]
@@ -21,41 +21,44 @@ fn every_fault_of_the_engine_has_its_row() {
         operation: Operation::Pause,
         allowed: &[api::SandboxState::Running],
     });
-    assert_eq!(row(refused, During::Other), (409, "INVALID_STATE", None));
+    assert_eq!(row(refused, OperationKind::Other), (409, "INVALID_STATE", None));
     assert_eq!(
-        row(EngineError::NotFound { terminated: None }, During::Other),
+        row(EngineError::NotFound { terminated: None }, OperationKind::Other),
         (404, "SANDBOX_NOT_FOUND", None)
     );
     assert_eq!(
-        row(EngineError::Refused(Refusal::NotFound), During::Execute),
+        row(EngineError::Refused(Refusal::NotFound), OperationKind::Execute),
         (404, "SANDBOX_NOT_FOUND", None)
     );
     let never = EngineError::NeverStarted(rules::NeverStarted { timeout_ms: 5 });
-    assert_eq!(row(never, During::Execute), (408, "EXECUTION_TIMEOUT", None));
-    assert_eq!(row(EngineError::NoSlot(5), During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
+    assert_eq!(row(never, OperationKind::Execute), (408, "EXECUTION_TIMEOUT", None));
+    assert_eq!(row(EngineError::NoSlot(5), OperationKind::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
     let quota = rules::Quotas { streams: Some(1), connections: Some(0), ..Default::default() };
     let streams = EngineError::Quota(quota.stream(1).unwrap_err());
-    assert_eq!(row(streams, During::Other), (429, "QUOTA_EXCEEDED", Some(10)));
+    assert_eq!(row(streams, OperationKind::Other), (429, "QUOTA_EXCEEDED", Some(10)));
     let connections = EngineError::Quota(quota.connect(0).unwrap_err());
-    assert_eq!(row(connections, During::Other), (429, "QUOTA_EXCEEDED", Some(1)));
+    assert_eq!(row(connections, OperationKind::Other), (429, "QUOTA_EXCEEDED", Some(1)));
     let short = rules::Shortage::Disk { free_mb: 1, needed_mb: 2 };
-    let told = of_engine(EngineError::Shortage(short), ID, During::Other);
-    assert_eq!((told.status().as_u16(), told.retry_after_s), (503, Some(10)));
-    assert_eq!(told.details["key"], "capacity.reserve_disk_mb");
-    assert_eq!(row(EngineError::Stopping, During::Execute), (503, "RESOURCE_EXHAUSTED", Some(5)));
+    let error = of_engine(EngineError::Shortage(short), ID, OperationKind::Other);
+    assert_eq!((error.status().as_u16(), error.retry_after_s), (503, Some(10)));
+    assert_eq!(error.details["key"], "capacity.reserve_disk_mb");
+    assert_eq!(row(EngineError::Stopping, OperationKind::Execute), (503, "RESOURCE_EXHAUSTED", Some(5)));
     let full = EngineError::HostExhausted { what: "disk", source: "no space left".into() };
-    assert_eq!(row(full, During::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
-    assert_eq!(row(driver(), During::Execute), (502, "EXECUTION_ERROR", None));
-    assert_eq!(row(driver(), During::Other), (500, "INTERNAL_ERROR", None));
+    assert_eq!(row(full, OperationKind::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));
+    assert_eq!(row(driver(), OperationKind::Execute), (502, "EXECUTION_ERROR", None));
+    assert_eq!(row(driver(), OperationKind::Other), (500, "INTERNAL_ERROR", None));
     assert_eq!(
-        row(EngineError::agent("the agent closed the link"), During::Execute),
+        row(EngineError::agent("the agent closed the link"), OperationKind::Execute),
         (502, "EXECUTION_ERROR", None)
     );
-    assert_eq!(row(EngineError::Store(StoreError::Closed), During::Execute), (500, "INTERNAL_ERROR", None));
-    assert_eq!(row(EngineError::TaskLost, During::Other), (500, "INTERNAL_ERROR", None));
+    assert_eq!(
+        row(EngineError::Store(StoreError::Closed), OperationKind::Execute),
+        (500, "INTERNAL_ERROR", None)
+    );
+    assert_eq!(row(EngineError::TaskLost, OperationKind::Other), (500, "INTERNAL_ERROR", None));
     // What really happened is for the log.
-    let told = of_engine(driver(), ID, During::Other);
-    assert!(!told.message.contains("secret") && told.cause_text().unwrap().contains("secret"));
+    let error = of_engine(driver(), ID, OperationKind::Other);
+    assert!(!error.message.contains("secret") && error.cause_text().unwrap().contains("secret"));
 }
 
 #[test]
@@ -75,24 +78,24 @@ fn every_fault_among_files_has_its_row() {
         (Kind::Failed, (502, "EXECUTION_ERROR", None)),
     ] {
         let fault = FileError { kind, message: "x".to_owned() };
-        assert_eq!(row(EngineError::File(fault), During::Files), expected, "{kind:?}");
+        assert_eq!(row(EngineError::File(fault), OperationKind::Files), expected, "{kind:?}");
     }
     let busy = EngineError::AgentBusy { message: "too many".to_owned() };
-    assert_eq!(row(busy, During::Files), (429, "RATE_LIMITED", Some(1)));
-    assert_eq!(row(EngineError::AgentTooOld, During::Files), (409, "INVALID_STATE", None));
-    assert_eq!(row(EngineError::agent("secret"), During::Files), (502, "EXECUTION_ERROR", None));
+    assert_eq!(row(busy, OperationKind::Files), (429, "RATE_LIMITED", Some(1)));
+    assert_eq!(row(EngineError::AgentTooOld, OperationKind::Files), (409, "INVALID_STATE", None));
+    assert_eq!(row(EngineError::agent("secret"), OperationKind::Files), (502, "EXECUTION_ERROR", None));
 }
 
 #[test]
 fn the_owner_of_a_terminated_sandbox_hears_when_and_why() {
-    let told = not_found("sb_aaaaaaaa", Some((TimeMs(0), "timeout".to_owned())));
+    let error = not_found("sb_aaaaaaaa", Some((TimeMs(0), "timeout".to_owned())));
     let details = json!({"sandboxId": "sb_aaaaaaaa", "state": "terminated", "terminatedAt": "1970-01-01T00:00:00.000Z", "reason": "timeout"});
-    assert_eq!(Value::Object(told.details), details);
+    assert_eq!(Value::Object(error.details), details);
     assert_eq!(
-        told.message,
+        error.message,
         "sandbox 'sb_aaaaaaaa' was terminated at 1970-01-01T00:00:00.000Z, reason 'timeout'"
     );
-    assert_eq!(not_found("x\r\ny", None).message, r"there is no sandbox 'x\r\ny'");
+    assert_eq!(not_found("x\r\ny", None).message, r"sandbox 'x\r\ny' does not exist");
 }
 
 #[test]
@@ -102,10 +105,10 @@ fn whether_another_try_helps_decides_what_is_told_of_an_image() {
             |&kind| Failure { source_text: "rootfs:/of/the/host".to_owned(), kind, reason: "b".to_owned() };
         let error =
             ImageError::AllFailed { name: "x".to_owned(), failures: kinds.iter().map(failure).collect() };
-        let told = ApiError::from(error);
-        assert!(told.message.starts_with("image is 'x', ") && !told.message.contains("/of/the/host"));
-        assert!(told.cause_text().unwrap().contains("/of/the/host"), "the operator finds it in the log");
-        (told.code, told.retry_after_s)
+        let error = ApiError::from(error);
+        assert!(error.message.starts_with("image is 'x', ") && !error.message.contains("/of/the/host"));
+        assert!(error.cause_text().unwrap().contains("/of/the/host"), "the operator finds it in the log");
+        (error.code, error.retry_after_s)
     };
     use FailureKind::{Denied, Io, NotFound, Refused, TooBig, Tool, Unreachable};
     for temporary in [&[Unreachable][..], &[NotFound, Unreachable], &[Io, TooBig], &[Tool]] {

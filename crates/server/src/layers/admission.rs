@@ -1,4 +1,4 @@
-//! Whether a request is let in: its key, the key's scopes, and the limits, in this order. No I/O.
+//! Checks a request's key, the scopes of the key, and the rate limits, in this order. No I/O.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,18 @@ use rules::Charge;
 use crate::endpoint::{Access, Rule};
 use crate::error::ApiError;
 use crate::keyring::{Caller, Keyring};
-use crate::limiter::Shown;
+use crate::limiter::RateHeaders;
 use crate::service::Service;
 
 const SCHEME: &str = "bearer";
-/// In front of a key among the subprotocols of a websocket.
+/// Prefix of a key among the subprotocols of a websocket.
 const KEY_PROTOCOL: &str = "sandboxd.key.";
 
-/// What became of a request at the door.
+/// The result of admission.
 pub struct Admitted {
-    /// Known also of many that were refused.
+    /// Also set for refused requests whose key is valid.
     pub caller: Option<Caller>,
-    pub shown: Shown,
+    pub rate_headers: RateHeaders,
     pub refusal: Option<ApiError>,
 }
 
@@ -30,14 +30,14 @@ impl Admitted {
         self.refusal.as_ref().is_some_and(|error| error.code == ErrorCode::Unauthorized)
     }
 
-    /// The key that was sent and is not known.
+    /// The key of the request, if it is not in the keyring.
     pub fn strange_key(&self, headers: &HeaderMap) -> Option<String> {
         if self.is_unauthorized() { bearer(headers).ok().map(str::to_owned) } else { None }
     }
 }
 
 pub fn admit(service: &Service, rule: Option<Rule>, request: &Request) -> Admitted {
-    let uncounted = |caller, refusal| Admitted { caller, shown: service.limiter.uncounted(), refusal };
+    let uncounted = |caller, refusal| Admitted { caller, rate_headers: service.limiter.uncounted(), refusal };
     if matches!(rule, Some(Rule { access: Access::Open, .. })) {
         return uncounted(None, None);
     }
@@ -47,7 +47,7 @@ pub fn admit(service: &Service, rule: Option<Rule>, request: &Request) -> Admitt
             return uncounted(None, Some(ApiError::new(ErrorCode::Unauthorized, message)));
         }
     };
-    // A request without an endpoint is answered 404 or 405, to callers with a key only. It counts as a read or a write by its method.
+    // A request without an endpoint gets 404 or 405, but only with a valid key. It counts as a read or a write by its method.
     let (scope, charge) = match rule {
         Some(Rule { access: Access::Key { scope, charge }, .. }) => (Some(scope), charge),
         _ => (None, Charge::without_endpoint(request.method().as_str())),
@@ -56,38 +56,37 @@ pub fn admit(service: &Service, rule: Option<Rule>, request: &Request) -> Admitt
     if let Some(scope) = scope.filter(|scope| !caller.scopes.allows(*scope)) {
         service.metrics.refused("forbidden");
         touch(service, &caller, request.method(), sandbox.as_deref());
-        let message =
-            format!("the key has the scopes {}; this needs '{scope}', use a key that has it", caller.scopes);
+        let message = format!("the key has the scopes {}; this request needs '{scope}'", caller.scopes);
         let error = ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", scope.as_str());
         return uncounted(Some(caller), Some(error));
     }
     match service.limiter.count(&caller, charge, sandbox.as_deref()) {
-        Ok(shown) => {
+        Ok(rate_headers) => {
             if rule.is_none() {
-                // It is refused after this, as 404 or 405.
+                // Refused later, with 404 or 405.
                 touch(service, &caller, request.method(), sandbox.as_deref());
             }
-            Admitted { caller: Some(caller), shown, refusal: None }
+            Admitted { caller: Some(caller), rate_headers, refusal: None }
         }
         Err(refused) => {
             service.metrics.refused("rate_limited");
             touch(service, &caller, request.method(), sandbox.as_deref());
             let error = ApiError::new(ErrorCode::RateLimited, refused.why.to_string())
                 .retry_after(refused.why.retry_after_s);
-            Admitted { caller: Some(caller), shown: refused.shown, refusal: Some(error) }
+            Admitted { caller: Some(caller), rate_headers: refused.headers, refusal: Some(error) }
         }
     }
 }
 
 fn authenticate(keyring: &Keyring, headers: &HeaderMap) -> Result<Caller, &'static str> {
-    const INVALID: &str = "the API key is not valid; it was mistyped, revoked, or is of another server";
+    const INVALID: &str = "the API key is not valid; it may be mistyped, revoked or of another server";
     keyring.find(bearer(headers)?).ok_or(INVALID)
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
     const MISSING: &str = "header Authorization is missing; send 'Authorization: Bearer API_KEY'";
     const TWICE: &str = "header Authorization was sent more than once; send it once";
-    const OTHER: &str = "header Authorization has another form; allowed is 'Bearer API_KEY'";
+    const OTHER: &str = "header Authorization is malformed; allowed is 'Bearer API_KEY'";
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else { return subprotocol(headers).ok_or(MISSING) };
     if values.next().is_some() {
@@ -100,7 +99,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
     Ok(key.trim_matches(' '))
 }
 
-/// The key of a websocket whose client cannot set `Authorization`, as those in browsers.
+/// The key of a websocket whose client cannot set `Authorization`, such as a browser.
 fn subprotocol(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::UPGRADE)?;
     let offered =
@@ -110,8 +109,7 @@ fn subprotocol(headers: &HeaderMap) -> Option<&str> {
     keys.next().filter(|_| keys.next().is_none())
 }
 
-/// A request that names a sandbox keeps it awake unless it only reads, refused ones too (decision 4). What goes on to the
-/// engine does so there.
+/// Counts a refused request that names a sandbox as activity, unless it only reads. The engine counts requests that reach it.
 fn touch(service: &Service, caller: &Caller, method: &Method, sandbox: Option<&str>) {
     if matches!(*method, Method::GET | Method::HEAD) {
         return;
@@ -121,7 +119,7 @@ fn touch(service: &Service, caller: &Caller, method: &Method, sandbox: Option<&s
     }
 }
 
-/// The sandbox that a path names, read as the router reads it: another spelling of an id is not another limit.
+/// The sandbox id in a path, decoded as the router decodes it: another spelling of an id must not get another rate limit.
 pub fn sandbox_in(path: &str) -> Option<Cow<'_, str>> {
     let rest = path.strip_prefix("/v1/sandboxes/")?;
     let segment = rest.split('/').next()?;

@@ -1,7 +1,7 @@
-//! What every answer has: the request's id, the rate headers, a content type, and in an error's case the body of section 7.
+//! The parts of every response: the request id, the rate limit headers, a content type and, for errors, the error body.
 //!
-//! Handlers and the layers give errors as [`ApiError`], without a body. An error of axum's own has none of these and gets
-//! one by its status.
+//! Handlers and layers return errors as [`ApiError`], without a body. An error response without one gets an [`ApiError`] by its
+//! status.
 
 use api::ErrorCode;
 use axum::body::{Body, HttpBody};
@@ -9,45 +9,45 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 
 use crate::error::ApiError;
-use crate::limiter::Shown;
+use crate::limiter::RateHeaders;
 use crate::request_id::{self, RequestId};
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
-/// Where nobody said how long.
+/// The default.
 const RETRY_AFTER_S: u64 = 1;
 
-/// What an error told the client, and what it did not tell.
+/// An error as the log shows it: the code that the client got, and the cause.
 #[derive(Debug)]
-pub struct Told {
+pub struct ErrorSummary {
     pub code: ErrorCode,
     pub cause: Option<String>,
 }
 
-/// Makes an answer complete.
-pub fn complete(response: &mut Response, id: &RequestId, shown: Shown) -> Option<Told> {
+/// Completes a response.
+pub fn complete(response: &mut Response, id: &RequestId, rate_headers: RateHeaders) -> Option<ErrorSummary> {
     let status = response.status();
-    let told = (status.is_client_error() || status.is_server_error()).then(|| tell(response, id));
+    let summary = (status.is_client_error() || status.is_server_error()).then(|| write_error(response, id));
     let headers = response.headers_mut();
     headers.insert(request_id::HEADER, id.header_value());
-    headers.insert(LIMIT, HeaderValue::from(shown.limit));
-    headers.insert(REMAINING, HeaderValue::from(shown.remaining));
-    headers.insert(RESET, HeaderValue::from(shown.reset_s));
+    headers.insert(LIMIT, HeaderValue::from(rate_headers.limit));
+    headers.insert(REMAINING, HeaderValue::from(rate_headers.remaining));
+    headers.insert(RESET, HeaderValue::from(rate_headers.reset_s));
     match headers.get(header::CONTENT_TYPE) {
         Some(kind) if kind != "application/json" => {}
-        // Nothing follows that has a type.
+        // There is no body.
         None if status == StatusCode::SWITCHING_PROTOCOLS => {}
         _ => {
             headers.insert(header::CONTENT_TYPE, JSON);
         }
     }
-    told
+    summary
 }
 
-/// What HEAD gets: everything but the body. The router does this for what it answered, not for what became of it here, and
-/// HTTP/2 takes a body in its place for a fault of the connection.
+/// The response to HEAD: everything except the body. Error bodies are added here, after the router has removed those of handlers,
+/// and HTTP/2 treats a body of such a response as a connection error.
 pub fn behead(response: &mut Response) {
     let body = std::mem::take(response.body_mut());
     if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
@@ -55,7 +55,7 @@ pub fn behead(response: &mut Response) {
     }
 }
 
-fn tell(response: &mut Response, id: &RequestId) -> Told {
+fn write_error(response: &mut Response, id: &RequestId) -> ErrorSummary {
     let error = match response.extensions_mut().remove::<ApiError>() {
         Some(error) => error,
         None => {
@@ -66,7 +66,7 @@ fn tell(response: &mut Response, id: &RequestId) -> Told {
     };
     let status = response.status();
     let headers = response.headers_mut();
-    // Both are of the body that goes.
+    // Both describe the body that is replaced.
     headers.remove(header::CONTENT_LENGTH);
     headers.insert(header::CONTENT_TYPE, JSON);
     if status == StatusCode::UNAUTHORIZED {
@@ -77,32 +77,34 @@ fn tell(response: &mut Response, id: &RequestId) -> Told {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     *response.body_mut() = Body::from(error.body(&id.0));
-    Told { code: error.code, cause: error.cause_text() }
+    ErrorSummary { code: error.code, cause: error.cause_text() }
 }
 
-/// An error that nobody of ours made.
+/// The error for a response without an [`ApiError`].
 fn by_status(status: StatusCode) -> ApiError {
     let (code, message) = match status {
         StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::UNPROCESSABLE_ENTITY => {
-            // The specification has no row for these: a wrong body is a 400 (decision 16).
-            return ApiError::new(ErrorCode::InvalidRequest, "the request's body cannot be read");
+            // The API has no such statuses: a malformed body is a 400.
+            return ApiError::new(ErrorCode::InvalidRequest, "the request body is malformed");
         }
-        StatusCode::NOT_FOUND => (ErrorCode::NotFound, "there is nothing at this path"),
+        StatusCode::NOT_FOUND => (ErrorCode::NotFound, "the API has no such path"),
         StatusCode::METHOD_NOT_ALLOWED => (
             ErrorCode::MethodNotAllowed,
-            "the path does not take this method; the header Allow names those it takes",
+            "the path does not support this method; the header Allow lists the supported ones",
         ),
-        StatusCode::PAYLOAD_TOO_LARGE => (ErrorCode::InvalidRequest, "the request's body is too long"),
+        StatusCode::PAYLOAD_TOO_LARGE => (ErrorCode::InvalidRequest, "the request body is too large"),
         StatusCode::REQUEST_TIMEOUT => (ErrorCode::InvalidRequest, "the request did not arrive in time"),
-        StatusCode::UNAUTHORIZED => (ErrorCode::Unauthorized, "an API key is needed"),
-        StatusCode::FORBIDDEN => (ErrorCode::Forbidden, "the key does not allow this"),
-        StatusCode::CONFLICT => (ErrorCode::InvalidState, "this does not suit the present state"),
+        StatusCode::UNAUTHORIZED => (ErrorCode::Unauthorized, "an API key is required"),
+        StatusCode::FORBIDDEN => (ErrorCode::Forbidden, "the key lacks the required scope"),
+        StatusCode::CONFLICT => {
+            (ErrorCode::InvalidState, "the operation is not allowed in the present state")
+        }
         StatusCode::TOO_MANY_REQUESTS => (ErrorCode::RateLimited, "too many requests; try again later"),
         StatusCode::SERVICE_UNAVAILABLE => {
-            (ErrorCode::ResourceExhausted, "there is no room; try again later")
+            (ErrorCode::ResourceExhausted, "the server lacks capacity; try again later")
         }
         status if status.is_server_error() => {
-            return ApiError::internal(format!("an answer with status {status} and no error"))
+            return ApiError::internal(format!("a response with status {status} and no error"))
                 .with_status(status);
         }
         _ => (ErrorCode::InvalidRequest, "the request is malformed"),

@@ -1,7 +1,7 @@
-//! What stays of a request when it is over: one line in the log and its place in the metrics.
+//! The record of a request: one log line, and its metrics.
 //!
-//! The line holds no header, no query, no body and no key. A request whose client went away before its answer is recorded
-//! when it is dropped.
+//! The line has no header, query, body or key. A request whose client disconnects before the response is recorded when it is
+//! dropped.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use axum::http::{Method, StatusCode, Uri};
 use listen::PeerAddr;
 
 use super::admission::sandbox_in;
-use super::envelope::Told;
+use super::envelope::ErrorSummary;
 use crate::endpoint::Rule;
 use crate::keyring::Caller;
 use crate::request_id::RequestId;
 use crate::service::Service;
 
-/// Stands for an answer in log and metrics when nobody was there any more to get one.
+/// The status in log and metrics if the client disconnected before the response.
 const CLIENT_WENT_AWAY: u16 = 499;
-/// Stands for the template where no route fits: paths that clients make up are not for the metrics.
+/// The path template of unknown paths: the metrics must not grow with paths that clients invent.
 const NO_ROUTE: &str = "none";
 const OTHER_METHOD: &str = "OTHER";
 
-/// A request under way.
+/// A request in progress.
 pub struct Record {
     service: Arc<Service>,
     begun: Instant,
@@ -33,11 +33,11 @@ pub struct Record {
     route: &'static str,
     id: RequestId,
     client: Option<IpAddr>,
-    /// Holds the sandbox's id, which is read only if there is a line to write.
+    /// Has the sandbox id, which is parsed only for a log line that is written.
     uri: Uri,
     pub caller: Option<Caller>,
     status: u16,
-    told: Option<Told>,
+    error: Option<ErrorSummary>,
 }
 
 impl Record {
@@ -52,7 +52,7 @@ impl Record {
         record
     }
 
-    /// Of what came without a method and a path that could be read.
+    /// For requests without a readable method and path.
     pub fn unrouted(service: &Arc<Service>, id: &RequestId, what: &'static str) -> Self {
         Self::of(service, id, what, OTHER_METHOD)
     }
@@ -68,7 +68,7 @@ impl Record {
             uri: Uri::default(),
             caller: None,
             status: CLIENT_WENT_AWAY,
-            told: None,
+            error: None,
         }
     }
 
@@ -76,14 +76,14 @@ impl Record {
         sandbox_in(self.uri.path())?.parse().ok()
     }
 
-    /// The head of the answer is complete.
-    pub fn answered(mut self, status: StatusCode, told: Option<Told>) {
+    /// The response head is complete.
+    pub fn answered(mut self, status: StatusCode, error: Option<ErrorSummary>) {
         self.status = status.as_u16();
-        self.told = told;
+        self.error = error;
     }
 }
 
-/// One line with the same fields at each level; the macros want the level written out.
+/// One line with the same fields at each level. The macros of `tracing` need a literal level.
 macro_rules! line {
     ($level:ident, $record:ident, $took:ident) => {
         tracing::$level!(
@@ -97,8 +97,8 @@ macro_rules! line {
             sandbox = $record.sandbox().map(tracing::field::display),
             key_id = $record.caller.as_ref().map(|caller| &*caller.key_id),
             client = $record.client.map(tracing::field::display),
-            code = $record.told.as_ref().map(|told| told.code.as_str()),
-            cause = $record.told.as_ref().and_then(|told| told.cause.as_deref()),
+            code = $record.error.as_ref().map(|error| error.code.as_str()),
+            cause = $record.error.as_ref().and_then(|error| error.cause.as_deref()),
             "request"
         )
     };
@@ -108,11 +108,11 @@ impl Drop for Record {
     fn drop(&mut self) {
         let took = self.begun.elapsed();
         self.service.metrics.request(self.route, self.method, self.status, took);
-        // No room is an answer like others; the rest is for somebody to look at.
+        // Exhausted capacity is an expected response; other 5xx need the operator's attention.
         if self.status >= 500 && self.status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
             line!(error, self, took);
         } else if self.status < 400 && matches!(self.method, "GET" | "HEAD") {
-            // Nothing changed and nothing went wrong: many, and of interest to few.
+            // Successful reads are frequent and of little interest.
             line!(debug, self, took);
         } else {
             line!(info, self, took);
@@ -120,7 +120,7 @@ impl Drop for Record {
     }
 }
 
-/// Anybody can make up methods, and each would be kept in the metrics.
+/// Clients can invent methods, and each would be a label in the metrics.
 fn name_of(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -129,7 +129,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         config_rules: Default::default(),
         execute_rules: Default::default(),
         max_output_bytes: 1024,
-        pull_patience: Duration::from_secs(1),
+        pull_timeout: Duration::from_secs(1),
         stopping: CancellationToken::new(),
     }
 }
@@ -244,12 +244,12 @@ impl Answer {
         serde_json::from_str::<Value>(&self.body).unwrap()["error"].clone()
     }
 
-    fn told(&self) -> (u16, String) {
+    fn summary(&self) -> (u16, String) {
         (self.status, self.error()["code"].as_str().unwrap().to_owned())
     }
 }
 
-fn told(status: u16, code: &str) -> (u16, String) {
+fn summary(status: u16, code: &str) -> (u16, String) {
     (status, code.to_owned())
 }
 
@@ -262,7 +262,7 @@ async fn an_answer_of_any_kind_is_complete() {
     let page = world.ask(bare("GET", "/docs")).await;
     assert!(page.header("content-type").starts_with("text/html"));
     let gone = world.ask(with_key("DELETE", BOX, 1)).await;
-    assert_eq!(gone.told(), told(404, "SANDBOX_NOT_FOUND"));
+    assert_eq!(gone.summary(), summary(404, "SANDBOX_NOT_FOUND"));
     assert_eq!(gone.error()["details"]["sandboxId"], "sb_x");
     assert_eq!(gone.header("x-ratelimit-limit"), "60");
     for (path, method, status, code) in [
@@ -275,7 +275,7 @@ async fn an_answer_of_any_kind_is_complete() {
         (BOX, "PUT", 405, "METHOD_NOT_ALLOWED"),
     ] {
         let answer = world.ask(with_key(method, path, 1)).await;
-        assert_eq!(answer.told(), told(status, code), "{method} {path}");
+        assert_eq!(answer.summary(), summary(status, code), "{method} {path}");
         assert!(!answer.body.contains("secret"), "{}", answer.body);
         match status {
             405 => assert_eq!(answer.header("allow"), "GET,HEAD,DELETE"),
@@ -352,7 +352,7 @@ async fn who_has_no_key_learns_nothing() {
             [("GET", BOX), ("GET", "/nowhere"), ("PUT", BOX), ("POST", RUN), ("PATCH", "/../x")]
         {
             let answer = world.ask(with_authorization(method, path, &value)).await;
-            assert_eq!(answer.told(), told(401, "UNAUTHORIZED"), "{value} {method} {path}");
+            assert_eq!(answer.summary(), summary(401, "UNAUTHORIZED"), "{value} {method} {path}");
             assert_eq!(answer.header("www-authenticate"), "Bearer");
             assert!(!answer.body.contains("sbk_"));
         }
@@ -376,7 +376,7 @@ async fn a_scope_allows_itself_alone() {
     assert_eq!(world.get(BOX, 5).await.status, 200);
     for (method, path) in [("POST", "/v1/sandboxes"), ("POST", RUN), ("DELETE", BOX)] {
         let answer = world.ask(with_key(method, path, 5)).await;
-        assert_eq!(answer.told(), told(403, "FORBIDDEN"), "{method} {path}");
+        assert_eq!(answer.summary(), summary(403, "FORBIDDEN"), "{method} {path}");
     }
     assert_eq!(world.ran.load(Ordering::SeqCst), 1);
 }
@@ -390,7 +390,7 @@ async fn past_a_limit_the_answer_says_when_to_come_back() {
         assert_eq!(answer.header("x-ratelimit-remaining"), remaining);
     }
     let refused = world.post("/v1/sandboxes", 1).await;
-    assert_eq!(refused.told(), told(429, "RATE_LIMITED"));
+    assert_eq!(refused.summary(), summary(429, "RATE_LIMITED"));
     let wait: u64 = refused.header("retry-after").parse().unwrap();
     assert!((59..=60).contains(&wait), "{wait}");
     assert_eq!((refused.header("x-ratelimit-limit"), refused.header("x-ratelimit-remaining")), ("2", "0"));
@@ -477,7 +477,7 @@ async fn four_keys_at_once_get_what_is_theirs_to_the_request() {
 async fn a_key_is_let_in_and_shut_out_within_a_second() {
     let world = World::new(Rates::default()).await;
     let stop = CancellationToken::new();
-    let tending = tend(Arc::clone(&world.service), stop.clone());
+    let maintenance = maintain(Arc::clone(&world.service), stop.clone());
     let until = async |status: u16| {
         let since = Instant::now();
         while world.get(BOX, 7).await.status != status {
@@ -492,7 +492,7 @@ async fn a_key_is_let_in_and_shut_out_within_a_second() {
     // Past its limit a key that is still valid gets 429, and then as much as before 401.
     until(401).await;
     stop.cancel();
-    tending.await.unwrap();
+    maintenance.await.unwrap();
 }
 
 #[tokio::test]
@@ -633,7 +633,7 @@ async fn what_never_comes_to_the_router_is_answered_like_the_rest() {
         (Fault::HeadTooSlow { limit_ms: 10 }, 408),
     ] {
         let answer = Answer::of(unrouted.fault(fault, Some(&HeaderValue::from_static("own-1")))).await;
-        assert_eq!(answer.told(), told(status, "INVALID_REQUEST"));
+        assert_eq!(answer.summary(), summary(status, "INVALID_REQUEST"));
         assert_eq!((answer.header("x-request-id"), answer.header("x-ratelimit-limit")), ("own-1", "300"));
         assert_eq!(answer.error()["message"], fault.to_string());
     }

@@ -1,5 +1,5 @@
-//! Answers to what never comes to the router: requests that are none, and plain HTTP where HTTPS is spoken. The listeners ask
-//! for them, so that they look like all others.
+//! Responses to requests that do not reach the router: malformed ones, and plain HTTP on an HTTPS port. The listeners request them
+//! here, so that they have the same form as all others.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::error::ApiError;
 use crate::request_id::{self, RequestId};
 use crate::service::Service;
 
-/// Gives them in the name of a service.
+/// Builds the responses for a service.
 pub struct Unrouted(pub Arc<Service>);
 
 impl Unrouted {
     fn complete(&self, mut response: Response, what: &'static str, id: Option<&HeaderValue>) -> Response {
-        let id = id.map_or_else(RequestId::make, |given| {
-            RequestId::of(&HeaderMap::from_iter([(request_id::HEADER, given.clone())]))
+        let id = id.map_or_else(RequestId::generate, |value| {
+            RequestId::of(&HeaderMap::from_iter([(request_id::HEADER, value.clone())]))
         });
         let record = Record::unrouted(&self.0, &id, what);
-        let told = envelope::complete(&mut response, &id, self.0.limiter.uncounted());
-        record.answered(response.status(), told);
+        let summary = envelope::complete(&mut response, &id, self.0.limiter.uncounted());
+        record.answered(response.status(), summary);
         response
     }
 }

@@ -39,8 +39,8 @@ fn four_keys_at_once_get_exactly_their_limits() {
             scope.spawn(move || {
                 for _ in 0..400 {
                     match limiter.count(&caller, READ, None) {
-                        Ok(shown) => {
-                            assert_eq!(shown.limit, 300);
+                        Ok(headers) => {
+                            assert_eq!(headers.limit, 300);
                             granted.fetch_add(1, Ordering::Relaxed);
                         }
                         Err(refused) => assert!((1..=60).contains(&refused.why.retry_after_s)),
@@ -81,11 +81,11 @@ fn waiting_as_long_as_is_said_works_and_a_refusal_counts_nowhere() {
     let limiter = Limiter::new(Rates { create: 2, ..Rates::default() });
     let key = caller("one", "key_1");
     assert!(limiter.count_at(&key, CREATE, None, at(1_000)).is_ok());
-    let shown = limiter.count_at(&key, CREATE, None, at(1_700)).unwrap();
-    assert_eq!((shown.limit, shown.remaining), (2, 0), "of the nearer limit");
-    assert_eq!(shown.reset_s, 1_000_000_062, "61.0 s on our clock, rounded up on the wall's");
+    let headers = limiter.count_at(&key, CREATE, None, at(1_700)).unwrap();
+    assert_eq!((headers.limit, headers.remaining), (2, 0), "of the nearer limit");
+    assert_eq!(headers.reset_s, 1_000_000_062, "61.0 s on our clock, rounded up on the wall's");
     let refused = limiter.count_at(&key, CREATE, None, at(30_500)).unwrap_err();
-    assert_eq!((refused.why.retry_after_s, refused.shown.remaining), (31, 0));
+    assert_eq!((refused.why.retry_after_s, refused.headers.remaining), (31, 0));
     assert!(limiter.count_at(&key, CREATE, None, at(60_999)).is_err());
     assert!(limiter.count_at(&key, CREATE, None, at(61_500)).is_ok());
     assert_eq!(limiter.count_at(&key, WRITE, None, at(61_500)).unwrap().remaining, 57);
@@ -132,8 +132,8 @@ fn no_limit_is_shown_as_the_largest_number() {
     let key = caller("one", "key_1");
     for charge in [READ, WRITE, CREATE, Charge::Sandbox] {
         for _ in 0..1000 {
-            let shown = limiter.count(&key, charge, BOX).unwrap();
-            assert_eq!((shown.limit, shown.remaining), (2_147_483_647, 2_147_483_647));
+            let headers = limiter.count(&key, charge, BOX).unwrap();
+            assert_eq!((headers.limit, headers.remaining), (2_147_483_647, 2_147_483_647));
         }
     }
     assert_eq!(limiter.uncounted().limit, 2_147_483_647);
@@ -144,7 +144,7 @@ fn what_counted_against_nothing_shows_the_reading_limit_and_the_present() {
     let limiter = Limiter::new(Rates::default());
     let unix = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let before = unix();
-    let shown = limiter.uncounted();
-    assert_eq!((shown.limit, shown.remaining), (300, 300));
-    assert!((before..=unix() + 1).contains(&shown.reset_s), "{shown:?}");
+    let headers = limiter.uncounted();
+    assert_eq!((headers.limit, headers.remaining), (300, 300));
+    assert!((before..=unix() + 1).contains(&headers.reset_s), "{headers:?}");
 }

@@ -1,4 +1,4 @@
-//! Figures that are read when somebody asks for them: the engine's, and this process's own.
+//! Metrics that are collected for each scrape: those of the engine and of this process.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 const BYTES_PER_MB: u64 = 1 << 20;
 
-/// One figure with one label; no label where both are empty.
-type Labelled<'a> = (&'a str, &'a str, u64);
+/// Label name, label value, value. An empty label name means no label.
+type Sample<'a> = (&'a str, &'a str, u64);
 
-struct Sheet<'a>(DescriptorEncoder<'a>);
+struct Encoder<'a>(DescriptorEncoder<'a>);
 
-impl Sheet<'_> {
-    fn gauges(&mut self, name: &str, help: &str, values: &[Labelled<'_>]) -> fmt::Result {
+impl Encoder<'_> {
+    fn gauges(&mut self, name: &str, help: &str, values: &[Sample<'_>]) -> fmt::Result {
         self.put(name, help, MetricType::Gauge, values)
     }
 
@@ -25,7 +25,7 @@ impl Sheet<'_> {
         self.put(name, help, MetricType::Gauge, &[("", "", value)])
     }
 
-    fn counters(&mut self, name: &str, help: &str, values: &[Labelled<'_>]) -> fmt::Result {
+    fn counters(&mut self, name: &str, help: &str, values: &[Sample<'_>]) -> fmt::Result {
         self.put(name, help, MetricType::Counter, values)
     }
 
@@ -33,120 +33,127 @@ impl Sheet<'_> {
         self.put(name, help, MetricType::Counter, &[("", "", value)])
     }
 
-    fn put(&mut self, name: &str, help: &str, kind: MetricType, values: &[Labelled<'_>]) -> fmt::Result {
+    fn put(&mut self, name: &str, help: &str, kind: MetricType, values: &[Sample<'_>]) -> fmt::Result {
         let mut family = self.0.encode_descriptor(name, help, None, kind)?;
         for (label, text, value) in values {
             if label.is_empty() {
-                // One without a label stands alone.
-                return figure(kind, *value, family);
+                // A metric without a label has one value.
+                return encode_value(kind, *value, family);
             }
-            figure(kind, *value, family.encode_family(&[(*label, *text)])?)?;
+            encode_value(kind, *value, family.encode_family(&[(*label, *text)])?)?;
         }
         Ok(())
     }
 }
 
-fn figure(kind: MetricType, value: u64, to: MetricEncoder<'_>) -> fmt::Result {
+fn encode_value(kind: MetricType, value: u64, to: MetricEncoder<'_>) -> fmt::Result {
     match kind {
         MetricType::Counter => ConstCounter::new(value).encode(to),
         _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(to),
     }
 }
 
-/// The engine's.
-pub struct Living(pub Engine);
+/// Collects the engine's metrics.
+pub struct EngineCollector(pub Engine);
 
-impl fmt::Debug for Living {
+impl fmt::Debug for EngineCollector {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Living")
+        out.write_str("EngineCollector")
     }
 }
 
-impl Collector for Living {
+impl Collector for EngineCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let facts = self.0.metrics();
-        let mut sheet = Sheet(encoder);
-        present(&mut sheet, &facts)?;
-        capacity(&mut sheet, &facts)?;
-        network(&mut sheet, &facts)?;
-        since_the_start(&mut sheet, &facts)
+        let snapshot = self.0.metrics();
+        let mut encoder = Encoder(encoder);
+        present(&mut encoder, &snapshot)?;
+        capacity(&mut encoder, &snapshot)?;
+        network(&mut encoder, &snapshot)?;
+        counters(&mut encoder, &snapshot)
     }
 }
 
-fn present(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
-    sheet.gauges(
+fn present(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    encoder.gauges(
         "sandboxes",
         "Sandboxes by state; terminated ones are not counted",
         &[
-            ("state", "creating", facts.creating),
-            ("state", "running", facts.running),
-            ("state", "paused", facts.paused),
+            ("state", "creating", snapshot.creating),
+            ("state", "running", snapshot.running),
+            ("state", "paused", snapshot.paused),
         ],
     )?;
-    sheet.gauges(
+    encoder.gauges(
         "executions",
-        "Commands that run, and that wait for their turn",
-        &[("state", "running", facts.executions_running), ("state", "waiting", facts.executions_waiting)],
+        "Commands that are running, and that wait for a slot",
+        &[
+            ("state", "running", snapshot.executions_running),
+            ("state", "waiting", snapshot.executions_waiting),
+        ],
     )?;
-    let ready: Vec<Labelled<'_>> =
-        facts.pool.iter().map(|shelf| ("image", shelf.image.as_str(), shelf.ready.into())).collect();
-    sheet.gauges("pool_ready", "Sandboxes made ahead", &ready)?;
-    let target: Vec<Labelled<'_>> =
-        facts.pool.iter().map(|shelf| ("image", shelf.image.as_str(), shelf.target.into())).collect();
-    sheet.gauges("pool_target", "Sandboxes that shall be made ahead", &target)
+    let ready: Vec<Sample<'_>> =
+        snapshot.pool.iter().map(|pool| ("image", pool.image.as_str(), pool.ready.into())).collect();
+    encoder.gauges("pool_ready", "Provisioned sandboxes in the warm pool", &ready)?;
+    let target: Vec<Sample<'_>> =
+        snapshot.pool.iter().map(|pool| ("image", pool.image.as_str(), pool.target.into())).collect();
+    encoder.gauges("pool_target", "Target number of sandboxes in the warm pool", &target)
 }
 
-fn capacity(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
-    let (all, used) = (&facts.capacity, &facts.usage);
-    sheet.gauge("capacity_vcpus", "Processors that may be given away", all.cpu)?;
-    sheet.gauge("used_vcpus", "Processors given away, to the pool too", used.cpu)?;
+fn capacity(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    let (all, used) = (&snapshot.capacity, &snapshot.usage);
+    encoder.gauge("capacity_vcpus", "vCPUs that can be allocated", all.cpu)?;
+    encoder.gauge("used_vcpus", "Allocated vCPUs, including the warm pool", used.cpu)?;
     let bytes = |megabytes: u64| megabytes.saturating_mul(BYTES_PER_MB);
-    sheet.gauge("capacity_memory_bytes", "Memory that may be given away", bytes(all.memory_mb))?;
-    sheet.gauge("used_memory_bytes", "Memory given away, to the pool too", bytes(used.memory_mb))?;
-    sheet.gauge("capacity_disk_bytes", "Disk that may be given away", bytes(all.disk_mb))?;
-    sheet.gauge("used_disk_bytes", "Disk given away, to the pool too", bytes(used.disk_mb))?;
-    let Some(disk) = facts.disk else { return Ok(()) };
-    sheet.gauge(
+    encoder.gauge("capacity_memory_bytes", "Memory that can be allocated", bytes(all.memory_mb))?;
+    encoder.gauge("used_memory_bytes", "Allocated memory, including the warm pool", bytes(used.memory_mb))?;
+    encoder.gauge("capacity_disk_bytes", "Disk that can be allocated", bytes(all.disk_mb))?;
+    encoder.gauge("used_disk_bytes", "Allocated disk, including the warm pool", bytes(used.disk_mb))?;
+    let Some(disk) = snapshot.disk else { return Ok(()) };
+    encoder.gauge(
         "host_disk_free_bytes",
         "Free space of the file system that holds the data directory",
         disk.free_bytes,
     )?;
-    sheet.gauge("host_disk_reserve_bytes", "Free space that stays in reserve", disk.reserve_bytes)?;
-    sheet.gauge("host_disk_pressure", "1 while the disk is almost full", disk.is_low.into())
+    encoder.gauge("host_disk_reserve_bytes", "Reserve of free disk space", disk.reserve_bytes)?;
+    encoder.gauge(
+        "host_disk_pressure",
+        "1 while free disk space is below the reserve, until it is half as much again",
+        disk.is_low.into(),
+    )
 }
 
-fn network(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
-    let refused: Vec<Labelled<'_>> =
-        facts.network_refusals.iter().map(|(reason, count)| ("reason", *reason, *count)).collect();
-    sheet.counters("network_refusals", "What the network refused to sandboxes, by reason", &refused)?;
-    let traffic = &facts.traffic;
-    sheet.gauges(
+fn network(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    let refused: Vec<Sample<'_>> =
+        snapshot.network_refusals.iter().map(|(reason, count)| ("reason", *reason, *count)).collect();
+    encoder.counters(
+        "network_refusals",
+        "Connections and lookups of sandboxes that were refused, by reason",
+        &refused,
+    )?;
+    let traffic = &snapshot.traffic;
+    encoder.gauges(
         "network_bytes",
-        "Bytes of the sandboxes there are, since the processes of each were last started",
+        "Traffic of existing sandboxes since their processes were last started",
         &[("direction", "out", traffic.bytes_out), ("direction", "in", traffic.bytes_in)],
     )?;
-    sheet.gauge(
+    encoder.gauge(
         "network_proxied_connections",
-        "Connections that go through the proxy now",
+        "Open connections through the egress proxy",
         traffic.connections,
     )
 }
 
-fn since_the_start(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Result {
-    let counts = &facts.counts;
-    sheet.counters(
+fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    let counts = &snapshot.counts;
+    encoder.counters(
         "created",
-        "Sandboxes made for a request, from the pool or anew",
+        "Sandboxes created, from the warm pool or without it",
         &[("from", "pool", counts.created_warm), ("from", "nothing", counts.created_cold)],
     )?;
-    sheet.counter(
-        "create_failures",
-        "Creations that failed through a fault of ours",
-        counts.create_failed,
-    )?;
-    sheet.counters(
+    encoder.counter("create_failures", "Creates that failed with an internal error", counts.create_failed)?;
+    encoder.counters(
         "engine_refusals",
-        "Requests that the engine turned away, by what was lacking",
+        "Requests that the engine refused, by the missing resource",
         &[
             ("lack", "capacity", counts.refused_capacity),
             ("lack", "user_ids", counts.refused_slots),
@@ -155,8 +162,8 @@ fn since_the_start(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Resul
             ("lack", "quota", counts.refused_quota),
         ],
     )?;
-    sheet.counter("executions_started", "Commands started", counts.executions_started)?;
-    sheet.counters(
+    encoder.counter("executions_started", "Commands started", counts.executions_started)?;
+    encoder.counters(
         "paused",
         "Pauses by cause",
         &[
@@ -165,48 +172,52 @@ fn since_the_start(sheet: &mut Sheet<'_>, facts: &MetricsSnapshot) -> fmt::Resul
             ("cause", "disk_pressure", counts.paused_disk_pressure),
         ],
     )?;
-    sheet.counter("resumed", "Resumes", counts.resumed)?;
-    sheet.counters(
+    encoder.counter("resumed", "Resumes", counts.resumed)?;
+    encoder.counters(
         "terminated",
-        "Sandboxes ended, by cause",
+        "Terminations by cause",
         &[
             ("cause", "request", counts.terminated_on_request),
             ("cause", "timeout", counts.terminated_timeout),
             ("cause", "expired", counts.terminated_expired),
         ],
     )?;
-    sheet.counter("processes_lost", "Sandboxes whose processes ended unasked", counts.processes_lost)?;
-    sheet.counter(
+    encoder.counter(
+        "processes_lost",
+        "Sandboxes whose processes ended unexpectedly",
+        counts.processes_lost,
+    )?;
+    encoder.counter(
         "events_lost",
-        "Events of commands, files and ports that could not be kept",
+        "Events of commands, files and ports that could not be stored",
         counts.events_lost,
     )?;
-    sheet.counter("purged_sandboxes", "Records of terminated sandboxes removed", counts.purged_sandboxes)
+    encoder.counter("purged_sandboxes", "Records of terminated sandboxes removed", counts.purged_sandboxes)
 }
 
-/// This process's own.
+/// Collects the metrics of this process.
 #[derive(Debug)]
-pub struct Process {
+pub struct ProcessCollector {
     page_bytes: u64,
 }
 
-impl Process {
+impl ProcessCollector {
     pub fn new() -> Self {
         Self { page_bytes: rustix::param::page_size() as u64 }
     }
 }
 
-impl Collector for Process {
+impl Collector for ProcessCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut sheet = Sheet(encoder);
+        let mut encoder = Encoder(encoder);
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
         let resident = pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
-        sheet.gauge(
+        encoder.gauge(
             "process_resident_memory_bytes",
-            "Memory of the daemon, without that of sandboxes",
+            "Resident memory of the daemon, without sandboxes",
             resident.saturating_mul(self.page_bytes),
         )?;
         let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
-        sheet.gauge("process_open_fds", "Open files of the daemon", open)
+        encoder.gauge("process_open_fds", "Open files of the daemon", open)
     }
 }

@@ -1,4 +1,4 @@
-//! Hands the figures out at `/metrics`, on a listener of its own: plain HTTP, without a key. `serve` owns its task.
+//! Serves `/metrics` on its own listener: plain HTTP, without a key. `serve` owns the task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::Metrics;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Scrapers, and people who look.
+/// Enough for scrapers and people.
 const CONNECTIONS: usize = 64;
-/// Figures are handed out in milliseconds; who has not read them by then does without.
+/// A response takes milliseconds; a slower reader is disconnected at shutdown.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Serves until told to stop.
+/// Serves until `stop` is cancelled.
 pub async fn serve(socket: TcpListener, metrics: &Metrics, engine: Engine, stop: CancellationToken) {
     let registry = Arc::new(metrics.registry(engine));
     let server = Server {
@@ -35,7 +35,7 @@ pub async fn serve(socket: TcpListener, metrics: &Metrics, engine: Engine, stop:
 }
 
 async fn figures(State(registry): State<Arc<Registry>>) -> Response {
-    // The kernel is asked about the traffic of each sandbox: with hundreds too long for who serves others meanwhile.
+    // Reads the traffic of each sandbox from the kernel: too slow for an async worker with hundreds of sandboxes.
     let looking = tokio::task::spawn_blocking(move || {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).map(|()| text)
@@ -47,7 +47,7 @@ async fn figures(State(registry): State<Arc<Registry>>) -> Response {
     }
 }
 
-/// Answers in plain text: no client of the service comes here.
+/// Error responses in plain text: this is not the API.
 struct Plain;
 
 impl Answers for Plain {

@@ -1,4 +1,5 @@
-//! Traffic through exposed ports, counted as it goes by `relay`. Of whose it is nothing is said: there are too many.
+//! Metrics of traffic through exposed ports, written by `relay`. Without labels for sandboxes or accounts, which would be too
+//! many.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,30 +8,30 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Class {
+struct ClassLabel {
     class: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
+struct ReasonLabel {
     reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Carried {
+struct DirectionLabel {
     direction: &'static str,
 }
 
-/// What was counted. Clones count together.
+/// The metrics. Clones share their counters.
 #[derive(Debug, Clone, Default)]
-pub struct PortFigures {
-    requests: Family<Class, Counter>,
-    refusals: Family<Refused, Counter>,
-    bytes: Family<Carried, Counter>,
+pub struct PortMetrics {
+    requests: Family<ClassLabel, Counter>,
+    refusals: Family<ReasonLabel, Counter>,
+    bytes: Family<DirectionLabel, Counter>,
     open: Gauge,
 }
 
-/// A connection to a program, which is open until it is dropped.
+/// Counts a connection to a program as open until it is dropped.
 #[derive(Debug)]
 pub struct OpenPort {
     to_program: Counter,
@@ -38,8 +39,8 @@ pub struct OpenPort {
     open: Gauge,
 }
 
-impl PortFigures {
-    /// A request has its answer. A program may make up any status, and each would be kept.
+impl PortMetrics {
+    /// Counts a program's response by status class: a program can invent any status, and each would be a label.
     pub fn answered(&self, status: u16) {
         let class = match status / 100 {
             1 => "1xx",
@@ -49,16 +50,16 @@ impl PortFigures {
             5 => "5xx",
             _ => "other",
         };
-        self.requests.get_or_create(&Class { class }).inc();
+        self.requests.get_or_create(&ClassLabel { class }).inc();
     }
 
-    /// A request was answered by us, with this code.
+    /// Counts an error response of the service, by code.
     pub fn refused(&self, reason: &'static str) {
-        self.refusals.get_or_create(&Refused { reason }).inc();
+        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     pub fn opened(&self) -> OpenPort {
-        let bytes = |direction| self.bytes.get_or_create(&Carried { direction }).clone();
+        let bytes = |direction| self.bytes.get_or_create(&DirectionLabel { direction }).clone();
         self.open.inc();
         OpenPort { to_program: bytes("in"), from_program: bytes("out"), open: self.open.clone() }
     }
@@ -66,18 +67,18 @@ impl PortFigures {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "port_requests",
-            "Requests through ports that programs answered, by the class of the status; websockets are 1xx",
+            "Requests through ports with a response of the program, by status class; websockets are 1xx",
             self.requests.clone(),
         );
         registry.register(
             "port_refusals",
-            "Requests for ports that did not come through, by the code of the error",
+            "Refused requests for ports, by error code",
             self.refusals.clone(),
         );
         registry.register("port_bytes", "Bytes to programs and from them", self.bytes.clone());
         registry.register(
             "port_connections",
-            "Requests and websockets that are under way to programs",
+            "Open requests and websockets through ports",
             self.open.clone(),
         );
     }
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn traffic_is_counted_while_it_goes_and_afterwards() {
-        let figures = PortFigures::default();
+        let figures = PortMetrics::default();
         let mut registry = Registry::default();
         figures.register(&mut registry);
         let says = |line: &str| {

@@ -1,5 +1,5 @@
-//! One in-flight request with an idempotency key, from the lookup of its record to its outcome. Runs in a task of its own, which
-//! `Once::settle` waits for.
+//! One in-flight request with an idempotency key, from the lookup of its record to its outcome. Runs in its own task;
+//! `Once::settle` waits for these tasks.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rules::Repeat;
 use store::{Batch, Store, StoreError};
 use tokio::sync::watch;
 
-use super::{Answer, Claim, InFlightByKey, Kept, KeyScope, lock, now};
+use super::{InFlightByKey, KeyScope, RecordHeader, RecordState, ReplayableResponse, lock, now};
 use crate::error::ApiError;
 use crate::output::OutputMemory;
 
@@ -18,23 +18,23 @@ use crate::output::OutputMemory;
 #[derive(Debug)]
 pub enum Outcome {
     /// A new response, recorded.
-    Fresh(Answer),
+    Fresh(ReplayableResponse),
     /// A new error, recorded.
     Refused(ApiError),
     /// A response that was recorded before.
-    Earlier(Answer),
+    Earlier(ReplayableResponse),
     /// A record exists for another request body.
     OtherRequest,
     /// Not recorded: the next follower tries again.
-    NotKept(ApiError),
+    NotRecorded(ApiError),
     Panicked,
 }
 
 /// Removes the in-flight request, then publishes its outcome. Dropping it also removes the request.
 pub struct Completion {
-    /// Published after the guard is dropped, so that nobody who gets the outcome finds the request still in flight.
+    /// Published after the guard is dropped, so that the request is no longer in flight when its outcome is visible.
     guard: Guard,
-    tell: watch::Sender<Option<Arc<Outcome>>>,
+    sender: watch::Sender<Option<Arc<Outcome>>>,
 }
 
 struct Guard {
@@ -43,14 +43,18 @@ struct Guard {
 }
 
 impl Completion {
-    pub fn new(in_flight: InFlightByKey, scope: KeyScope, tell: watch::Sender<Option<Arc<Outcome>>>) -> Self {
-        Self { guard: Guard { in_flight, scope }, tell }
+    pub fn new(
+        in_flight: InFlightByKey,
+        scope: KeyScope,
+        sender: watch::Sender<Option<Arc<Outcome>>>,
+    ) -> Self {
+        Self { guard: Guard { in_flight, scope }, sender }
     }
 
     pub fn publish(self, outcome: Outcome) {
-        let Self { guard, tell } = self;
+        let Self { guard, sender } = self;
         drop(guard);
-        tell.send_replace(Some(Arc::new(outcome)));
+        sender.send_replace(Some(Arc::new(outcome)));
     }
 }
 
@@ -60,34 +64,34 @@ impl Drop for Guard {
     }
 }
 
-pub async fn run<F, W>(store: &dyn Store, output: &OutputMemory, claim: Claim, work: F) -> Outcome
+pub async fn run<F, W>(store: &dyn Store, output: &OutputMemory, header: RecordHeader, work: F) -> Outcome
 where
-    F: FnOnce(Option<Claim>) -> W + Send + 'static,
-    W: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+    F: FnOnce(Option<RecordHeader>) -> W + Send + 'static,
+    W: Future<Output = Result<ReplayableResponse, ApiError>> + Send + 'static,
 {
-    match earlier(store, output, &claim).await {
+    match earlier(store, output, &header).await {
         Ok(None) => {}
         Ok(Some(outcome)) => return outcome,
-        Err(error) => return Outcome::NotKept(error),
+        Err(error) => return Outcome::NotRecorded(error),
     }
-    let begun = claim.clone();
+    let begun = header.clone();
     let result = AssertUnwindSafe(async move { work(Some(begun)).await }).catch_unwind().await;
     match result {
-        Ok(Ok(answer)) if answer.kept == Kept::Already => Outcome::Fresh(answer),
-        Ok(Ok(answer)) => {
+        Ok(Ok(response)) if response.record_state == RecordState::Recorded => Outcome::Fresh(response),
+        Ok(Ok(response)) => {
             // Held until the commit: large records are copied one at a time.
-            let record = &mut output.to_record(&answer.content).await;
-            let bytes = std::mem::take(&mut record.bytes);
-            keep(store, output, &claim, answer.status, bytes, Outcome::Fresh(answer)).await
+            let encoded = &mut output.to_record(&response.content).await;
+            let bytes = std::mem::take(&mut encoded.bytes);
+            record(store, output, &header, response.status, bytes, Outcome::Fresh(response)).await
         }
         Ok(Err(error)) => {
             let status = error.status();
             if !rules::keeps_answer(status.as_u16()) {
-                return not_kept(store, output, &claim, error).await;
+                return not_recorded(store, output, &header, error).await;
             }
-            match inside_of(&error) {
-                Ok(content) => keep(store, output, &claim, status, content, Outcome::Refused(error)).await,
-                Err(_) => Outcome::NotKept(error),
+            match error_content(&error) {
+                Ok(content) => record(store, output, &header, status, content, Outcome::Refused(error)).await,
+                Err(_) => Outcome::NotRecorded(error),
             }
         }
         Err(_) => Outcome::Panicked,
@@ -95,57 +99,66 @@ where
 }
 
 /// Whether the key has a record.
-pub async fn is_kept(store: &dyn Store, scope: &KeyScope) -> Result<bool, StoreError> {
+pub async fn is_recorded(store: &dyn Store, scope: &KeyScope) -> Result<bool, StoreError> {
     let KeyScope { account, endpoint, key } = scope;
-    let kept = store.remembered(account, endpoint, key).await?;
-    Ok(kept.is_some_and(|kept| kept.expires_at > now()))
+    let stored = store.remembered(account, endpoint, key).await?;
+    Ok(stored.is_some_and(|stored| stored.expires_at > now()))
 }
 
 /// The outcome that an existing record determines.
 async fn earlier(
     store: &dyn Store,
     output: &OutputMemory,
-    claim: &Claim,
+    header: &RecordHeader,
 ) -> Result<Option<Outcome>, ApiError> {
-    let KeyScope { account, endpoint, key } = &claim.scope;
+    let KeyScope { account, endpoint, key } = &header.scope;
     let _reading = output.record_reader().await;
-    let Some(kept) = store.remembered(account, endpoint, key).await? else { return Ok(None) };
-    let deciding = rules::Remembered { request_hash: kept.request_hash, expires_at: kept.expires_at };
-    Ok(match rules::repeat(Some(&deciding), &claim.request_hash, now()) {
+    let Some(stored) = store.remembered(account, endpoint, key).await? else { return Ok(None) };
+    let deciding = rules::Remembered { request_hash: stored.request_hash, expires_at: stored.expires_at };
+    Ok(match rules::repeat(Some(&deciding), &header.request_hash, now()) {
         Repeat::New => None,
         Repeat::OtherBody => Some(Outcome::OtherRequest),
         Repeat::Replay => {
-            let status = StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let content = output.of_record(&claim.scope.account, kept.content).await?;
-            Some(Outcome::Earlier(Answer { status, content, kept: Kept::Already }))
+            let status = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let content = output.of_record(&header.scope.account, stored.content).await?;
+            Some(Outcome::Earlier(ReplayableResponse {
+                status,
+                content,
+                record_state: RecordState::Recorded,
+            }))
         }
     })
 }
 
 /// A response that cannot be recorded is not returned: a repeat could have another outcome.
-async fn keep(
+async fn record(
     store: &dyn Store,
     output: &OutputMemory,
-    claim: &Claim,
+    header: &RecordHeader,
     status: StatusCode,
     content: Vec<u8>,
     outcome: Outcome,
 ) -> Outcome {
-    let answer = claim.clone().kept(status, content);
-    match store.commit(Batch::new().remember(answer)).await {
+    let stored = header.clone().into_record(status, content);
+    match store.commit(Batch::new().remember(stored)).await {
         Ok(_) => outcome,
-        Err(error) => not_kept(store, output, claim, error.into()).await,
+        Err(error) => not_recorded(store, output, header, error.into()).await,
     }
 }
 
 /// The commit may have failed because of an existing record.
-async fn not_kept(store: &dyn Store, output: &OutputMemory, claim: &Claim, error: ApiError) -> Outcome {
-    match earlier(store, output, claim).await {
+async fn not_recorded(
+    store: &dyn Store,
+    output: &OutputMemory,
+    header: &RecordHeader,
+    error: ApiError,
+) -> Outcome {
+    match earlier(store, output, header).await {
         Ok(Some(outcome)) => outcome,
-        Ok(None) | Err(_) => Outcome::NotKept(error),
+        Ok(None) | Err(_) => Outcome::NotRecorded(error),
     }
 }
 
-fn inside_of(error: &ApiError) -> serde_json::Result<Vec<u8>> {
+fn error_content(error: &ApiError) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&error.object(""))
 }

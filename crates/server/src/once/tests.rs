@@ -39,7 +39,7 @@ impl World {
         key: Option<&str>,
         body: Bytes,
         gate: Arc<Semaphore>,
-        result: impl FnOnce(usize) -> Result<Answer, ApiError> + Send + 'static,
+        result: impl FnOnce(usize) -> Result<ReplayableResponse, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let worked = Arc::clone(&self.worked);
         let key = key.map(|key| Key(key.to_owned()));
@@ -64,15 +64,15 @@ fn open() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(1000))
 }
 
-fn made(time: usize) -> Result<Answer, ApiError> {
-    Ok(Answer::new(StatusCode::CREATED, Bytes::from(format!("{{\"n\":{time}}}"))))
+fn made(time: usize) -> Result<ReplayableResponse, ApiError> {
+    Ok(ReplayableResponse::new(StatusCode::CREATED, Bytes::from(format!("{{\"n\":{time}}}"))))
 }
 
-fn full(_time: usize) -> Result<Answer, ApiError> {
+fn full(_time: usize) -> Result<ReplayableResponse, ApiError> {
     Err(ApiError::new(ErrorCode::ResourceExhausted, "no room").retry_after(5))
 }
 
-fn missing(_time: usize) -> Result<Answer, ApiError> {
+fn missing(_time: usize) -> Result<ReplayableResponse, ApiError> {
     Err(ApiError::new(ErrorCode::SandboxNotFound, "gone").with_detail("sandboxId", "sb_aaaaaaaa"))
 }
 
@@ -93,8 +93,8 @@ async fn ten_at_once_make_one() {
     // All ten are polled before the first flight gets its turn.
     let answers = join_all((0..10).map(|_| world.run("k"))).await;
     let mut replays = 0;
-    for answer in answers {
-        let (status, body, replayed) = seen(answer.unwrap()).await;
+    for response in answers {
+        let (status, body, replayed) = seen(response.unwrap()).await;
         assert_eq!((status, body.as_str()), (201, "{\"n\":0}"));
         replays += usize::from(replayed);
     }
@@ -147,7 +147,7 @@ async fn the_end_does_not_wait_for_ever() {
     assert!(world.run_with(Some("k"), BODY, gate, made).now_or_never().is_none());
     let begun = tokio::time::Instant::now();
     world.once.settle().await;
-    assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
+    assert_eq!(begun.elapsed().as_secs(), SETTLE_TIMEOUT.as_secs());
     assert_eq!(world.worked(), 1);
 }
 
@@ -155,8 +155,8 @@ async fn the_end_does_not_wait_for_ever() {
 async fn without_a_key_every_request_works_and_nothing_is_kept() {
     let world = World::new();
     for n in 0..2 {
-        let answer = world.run_with(None, BODY, open(), made).await.unwrap();
-        assert_eq!(seen(answer).await, (201, format!("{{\"n\":{n}}}"), false));
+        let response = world.run_with(None, BODY, open(), made).await.unwrap();
+        assert_eq!(seen(response).await, (201, format!("{{\"n\":{n}}}"), false));
     }
     assert_eq!(world.store.commits(), 0);
 }
@@ -172,8 +172,8 @@ async fn those_who_wait_try_themselves_when_nothing_was_kept() {
         assert_eq!(error.unwrap_err().retry_after_s, Some(5));
     }
     let mut fresh = 0;
-    for answer in good {
-        let (status, body, replayed) = seen(answer.unwrap()).await;
+    for response in good {
+        let (status, body, replayed) = seen(response.unwrap()).await;
         assert_eq!((status, body.as_str()), (201, "{\"n\":3}"));
         fresh += usize::from(!replayed);
     }
@@ -189,8 +189,8 @@ async fn a_panic_is_its_own_requests_alone() {
     });
     let mut answers = join_all(runs).await.into_iter();
     assert!(answers.next().unwrap().is_err());
-    for answer in answers {
-        assert_eq!(seen(answer.unwrap().unwrap()).await.0, 201);
+    for response in answers {
+        assert_eq!(seen(response.unwrap().unwrap()).await.0, 201);
     }
     assert_eq!(world.worked(), 2);
     assert!(lock(&world.once.in_flight).is_empty());
@@ -222,8 +222,8 @@ async fn an_error_of_the_clients_is_kept_with_its_details() {
     let world = World::new();
     let answers = join_all((0..3).map(|_| world.run_with(Some("k"), BODY, open(), missing).boxed())).await;
     let later = world.run("k").await;
-    for (n, answer) in answers.into_iter().chain([later]).enumerate() {
-        let error = match answer {
+    for (n, response) in answers.into_iter().chain([later]).enumerate() {
+        let error = match response {
             Err(error) if n == 0 => error,
             Ok(response) if n > 0 => {
                 assert_eq!(response.status(), 404);
@@ -259,11 +259,11 @@ async fn another_daemon_answers_the_same() {
 async fn an_answer_that_the_work_committed_is_not_kept_twice() {
     let world = World::new();
     let store = world.store.clone();
-    let work = move |claim: Option<Claim>| async move {
-        let claim = claim.unwrap();
-        let answer = row(&claim.scope.key, claim.request_hash, now(), claim.expires_at);
-        store.commit(Batch::new().remember(answer)).await.unwrap();
-        Ok(Answer::committed(StatusCode::CREATED, Bytes::from_static(b"{\"n\":0}")))
+    let work = move |header: Option<RecordHeader>| async move {
+        let header = header.unwrap();
+        let record = row(&header.scope.key, header.request_hash, now(), header.expires_at);
+        store.commit(Batch::new().remember(record)).await.unwrap();
+        Ok(ReplayableResponse::committed(StatusCode::CREATED, Bytes::from_static(b"{\"n\":0}")))
     };
     let key = Some(Key("k".to_owned()));
     let first = world.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
@@ -277,11 +277,11 @@ async fn whoever_was_first_in_the_store_is_the_one() {
     let world = World::new();
     let store = world.store.clone();
     // As another daemon on the same store would.
-    let work = move |claim: Option<Claim>| async move {
-        let claim = claim.unwrap();
-        let answer = row(&claim.scope.key, claim.request_hash, now(), claim.expires_at);
-        store.commit(Batch::new().remember(answer)).await.unwrap();
-        Err(ApiError::internal("an answer is kept already"))
+    let work = move |header: Option<RecordHeader>| async move {
+        let header = header.unwrap();
+        let record = row(&header.scope.key, header.request_hash, now(), header.expires_at);
+        store.commit(Batch::new().remember(record)).await.unwrap();
+        Err(ApiError::internal("the response is recorded already"))
     };
     let key = Some(Key("k".to_owned()));
     let first = world.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
@@ -309,8 +309,8 @@ async fn a_key_belongs_to_an_account_and_an_endpoint() {
     {
         let work = move |_| async move { made(n) };
         let key = Some(Key("k".to_owned()));
-        let answer = world.once.run(&caller(account), endpoint, key, BODY, work).await.unwrap();
-        assert_eq!(seen(answer).await, (201, format!("{{\"n\":{n}}}"), false));
+        let response = world.once.run(&caller(account), endpoint, key, BODY, work).await.unwrap();
+        assert_eq!(seen(response).await, (201, format!("{{\"n\":{n}}}"), false));
     }
 }
 

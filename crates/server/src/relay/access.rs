@@ -1,4 +1,4 @@
-//! Decides who may use a port. Every credential is removed from the request, valid or not, so that the program inside never sees it.
+//! Authorizes requests for a port. Every credential is removed from the request, valid or not, so that the program never gets it.
 //!
 //! Keys and tokens are checked when a request begins. A websocket ends when the port is closed, not when its token expires.
 
@@ -19,7 +19,7 @@ use super::heads::Forwarded;
 use super::origin;
 use super::requester::{REQUEST_ID, Requester};
 use super::secrets::{holds_secret, percent_decoded};
-use crate::error::{ApiError, nobody};
+use crate::error::{ApiError, unknown_host};
 use crate::service::Service;
 
 pub const TOKEN: HeaderName = HeaderName::from_static("x-sandbox-token");
@@ -36,7 +36,7 @@ pub enum Access {
     Redirect(Response),
 }
 
-/// What a request credentials.
+/// The credentials of a request.
 #[derive(Default)]
 struct Credentials {
     key: Option<String>,
@@ -60,7 +60,7 @@ pub async fn authorize(
         origin::may_use_cookies(&parts.method, &parts.headers, &forwarded.scheme, &forwarded.host);
     let credentials = take_credentials(parts);
     if holds_secret(parts.uri.path().as_bytes()) || holds_secret(parts.method.as_str().as_bytes()) {
-        let message = "the path holds an API key or a token, which the program must not get; send a key in the header Authorization, a token in the header X-Sandbox-Token";
+        let message = "the path has an API key or a token, which the program must not get; send a key in the header Authorization, a token in the header X-Sandbox-Token";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message));
     }
     if exposure.port.visibility == PortVisibility::Public {
@@ -84,18 +84,18 @@ pub async fn authorize(
     match &credentials.key {
         Some(key) => by_key(service, exposure, key).await.map(|()| Access::Allowed),
         None if !by_cookie && is_valid_token(&credentials.cookies) => Err(unauthorized(
-            "the request comes from another page, and the token cookie counts only for pages of this port; send the token in the header X-Sandbox-Token",
+            "the request comes from another page, but the token cookie is valid only for pages of this port; send the token in the header X-Sandbox-Token",
         )),
         None if credentials.query_token.is_some()
             || !credentials.tokens.is_empty()
             || !credentials.cookies.is_empty() =>
         {
             Err(unauthorized(
-                "the token is not valid for this port: it has expired, or the port was closed or exposed again since",
+                "the token is not valid for this port: it has expired, or the port was closed or exposed again",
             ))
         }
         None => Err(unauthorized(
-            "this port is private; open it with a token ('sbx open' makes one), or send an API key of its account",
+            "this port is private; send a token (create one with 'sbx open'), or an API key of its account",
         )),
     }
 }
@@ -109,13 +109,10 @@ async fn by_key(service: &Service, exposure: &Exposure, key: &str) -> Result<(),
     let caller = caller.ok_or_else(|| unauthorized("the API key is not valid"))?;
     if *caller.account != *exposure.record.account {
         // Sandboxes of other accounts do not exist for this one.
-        return Err(nobody());
+        return Err(unknown_host());
     }
     if !caller.scopes.allows(Scope::Execute) {
-        let message = format!(
-            "the key has the scopes {}; a private port needs 'execute', use a key that has it",
-            caller.scopes
-        );
+        let message = format!("the key has the scopes {}; a private port needs 'execute'", caller.scopes);
         return Err(
             ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", Scope::Execute.as_str())
         );

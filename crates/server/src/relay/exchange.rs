@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 
 use super::response_body::ResponseBody;
 use super::tunnel::{ConnectionDriver, EndReason, ProgramConnection};
-use crate::error::{ApiError, nobody, silent};
+use crate::error::{ApiError, gateway_timeout, unknown_host};
 
 /// The most headers of a response.
 const MAX_HEADERS: usize = 128;
@@ -47,7 +47,7 @@ pub async fn exchange(request: Request, connection: ProgramConnection) -> Result
     let (mut sender, mut driver) = builder
         .handshake(TokioIo::new(connection))
         .await
-        .map_err(|error| bad_answer("").with_cause(error))?;
+        .map_err(|error| invalid_response("").with_cause(error))?;
     let mut driven = false;
     let mut answering = pin!(sender.send_request(request));
     let answered = std::future::poll_fn(|cx| {
@@ -65,7 +65,7 @@ pub async fn exchange(request: Request, connection: ProgramConnection) -> Result
             let (head, body) = answer.into_parts();
             let coded = |value: &axum::http::HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"chunked");
             if head.headers.get_all(TRANSFER_ENCODING).iter().any(coded) {
-                return Err(bad_answer("its Transfer-Encoding is not chunked"));
+                return Err(invalid_response("its Transfer-Encoding is not chunked"));
             }
             Ok(ProgramResponse { head, body, driver, driven, state })
         }
@@ -74,26 +74,26 @@ pub async fn exchange(request: Request, connection: ProgramConnection) -> Result
 }
 
 fn fault(error: hyper::Error, why: Option<EndReason>) -> ApiError {
-    let told = match why {
-        Some(EndReason::Idle(idle)) => silent(format!(
-            "the program did not answer: the connection was idle for {} s (ports.idle_seconds)",
+    let api_error = match why {
+        Some(EndReason::Idle(idle)) => gateway_timeout(format!(
+            "the program did not respond: the connection was idle for {} s (ports.idle_seconds)",
             idle.as_secs()
         )),
-        Some(EndReason::Closed) => nobody(),
+        Some(EndReason::Closed) => unknown_host(),
         Some(EndReason::Stopping) => ApiError::new(ErrorCode::ResourceExhausted, "the daemon is stopping"),
-        Some(EndReason::EndlessHead) => bad_answer("its head has no end"),
-        None if error.is_parse_too_large() => bad_answer("its head is too large"),
-        None if error.is_parse() => bad_answer("it is not HTTP/1.1"),
+        Some(EndReason::EndlessHead) => invalid_response("its head has no end"),
+        None if error.is_parse_too_large() => invalid_response("its head is too large"),
+        None if error.is_parse() => invalid_response("it is not HTTP/1.1"),
         None if error.is_user() || error.is_body_write_aborted() => {
-            ApiError::new(ErrorCode::InvalidRequest, "the request's body could not be read to its end")
+            ApiError::new(ErrorCode::InvalidRequest, "the request body is incomplete")
         }
-        None => bad_answer("it closed the connection before its answer was complete"),
+        None => invalid_response("it closed the connection before its response was complete"),
     };
-    told.with_cause(error)
+    api_error.with_cause(error)
 }
 
 /// The program's response cannot be forwarded.
-pub fn bad_answer(why: &str) -> ApiError {
+pub fn invalid_response(why: &str) -> ApiError {
     let message = format!("the response of the program in the sandbox cannot be forwarded: {why}");
     ApiError::new(ErrorCode::PortUnreachable, message)
 }

@@ -38,7 +38,7 @@ const HOP_BY_HOP: [HeaderName; 11] = [
     HeaderName::from_static("proxy-authorization"),
 ];
 
-/// What the program is told about the client and about the URL it used.
+/// The client's address and the URL that it used, for the program.
 pub struct Forwarded {
     /// For `X-Forwarded-For`: the addresses that a trusted proxy names, and the peer.
     client: String,
@@ -133,7 +133,7 @@ pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bo
 pub fn to_client(head: response::Parts, to_head: bool) -> Response<()> {
     let mut headers = head.headers;
     let bodiless = to_head || head.status == StatusCode::NOT_MODIFIED;
-    // Without a body the program's length is kept, otherwise hyper writes the actual one.
+    // Without a body the program's length stays, otherwise hyper writes the actual one.
     let said = headers.get(CONTENT_LENGTH).cloned().filter(|_| bodiless);
     strip(&mut headers);
     let one_number = |value: &HeaderValue| value.as_bytes().iter().all(u8::is_ascii_digit);

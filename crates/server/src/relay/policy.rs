@@ -1,18 +1,18 @@
 //! Which headers of a client reach the program inside. Pure.
 //!
-//! The relay alone tells the program who asks and for which address, so it removes every header that proxies use for that,
-//! whoever sent it. Many programs take `_` and `-` in a name for the same, so both spellings are one name here. Headers that
-//! hold a key or a token are removed whatever their name.
+//! Only the relay states the client and the address to the program, so it removes every forwarding header, even that of a trusted
+//! proxy. Many programs treat `_` and `-` in a name as the same, so both spellings are one name here. Headers with a key or a token
+//! are removed whatever their name.
 
 use axum::http::header::{HeaderMap, HeaderName};
 
 use super::secrets::holds_secret;
 
-/// Beginnings of names that only proxies write.
+/// Prefixes of names that only proxies write.
 const PREFIXES: [&str; 6] =
     ["x-forwarded", "cf-connecting-ip", "x-envoy-", "x-arr-", "x-ssl-", "x-client-cert"];
 
-/// Names that only proxies write: who asks, over what, for which address, and as whom a proxy authenticated them.
+/// Names that only proxies write: the client, its protocol, the requested address, and the authenticated user.
 const PROXY_HEADERS: [&str; 37] = [
     "client-cert",
     "client-cert-chain",

@@ -1,12 +1,12 @@
 //! Finds API keys and port tokens in what a client sends, in the forms that clients put them in: as they are, in any case,
 //! percent-encoded (up to three times), in base64 at any offset (`Authorization: Basic`) and in hexadecimal. Pure.
 
-/// The texts that keys and tokens begin with, each with its base64 forms at the three offsets within a group.
+/// The prefixes of keys and tokens, each with its base64 forms at the three offsets within a group.
 const MARKS: [Mark; 2] = [
     Mark { text: b"sbk_", hex: b"73626b5f", base64: [b"c2JrX", b"Nia1", b"zYmtf"] },
     Mark { text: b"spt_", hex: b"7370745f", base64: [b"c3B0X", b"NwdF", b"zcHRf"] },
 ];
-/// So many letters and digits follow a mark in a key or token that can be used; a short word is the program's own.
+/// The number of letters and digits after the mark in a valid key or token; a shorter word belongs to the program.
 const LEAST_FOLLOWING: usize = 20;
 const MOST_DECODINGS: usize = 3;
 
@@ -16,7 +16,7 @@ struct Mark {
     base64: [&'static [u8]; 3],
 }
 
-/// Whether a key or a token is in it.
+/// Whether the text contains a key or a token.
 pub fn holds_secret(bytes: &[u8]) -> bool {
     if has_mark(bytes) {
         return true;
@@ -42,7 +42,7 @@ fn has_mark(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether the mark is in it, with as many letters and digits behind it as a key has.
+/// Whether the text contains the mark, followed by as many letters and digits as a key has.
 fn followed(bytes: &[u8], mark: &[u8], is_mark: impl Fn(&[u8], &[u8]) -> bool) -> bool {
     let starts = bytes.windows(mark.len()).enumerate().filter(|(_, part)| is_mark(part, mark));
     starts.map(|(at, _)| &bytes[at + mark.len()..]).any(|rest| {
@@ -51,7 +51,7 @@ fn followed(bytes: &[u8], mark: &[u8], is_mark: impl Fn(&[u8], &[u8]) -> bool) -
     })
 }
 
-/// Without percent-encoding; nothing where there is none.
+/// Percent-decoded; `None` if nothing is encoded.
 pub fn percent_decoded(bytes: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut decoded = Vec::with_capacity(bytes.len());

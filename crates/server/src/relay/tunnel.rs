@@ -34,7 +34,7 @@ type Task<T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send>>;
 /// hyper's client connection, which drives both directions.
 pub type ConnectionDriver = Connection<TokioIo<ProgramConnection>, Body>;
 
-/// EndReason it was broken off.
+/// Why the service ended the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
     Idle(Duration),

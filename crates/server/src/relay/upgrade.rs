@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use listen::{Taken, Takeover};
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
 
-use super::exchange::{ProgramResponse, bad_answer};
+use super::exchange::{ProgramResponse, invalid_response};
 use super::heads;
 use super::tunnel::ProgramConnection;
 use crate::error::ApiError;
@@ -21,7 +21,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Answers `101` and takes the connection over.
 pub async fn switch(answer: ProgramResponse) -> Result<Response, ApiError> {
-    let gone = || bad_answer("it closed the connection with its response");
+    let gone = || invalid_response("it closed the connection with its response");
     let mut driver = answer.driver;
     if !answer.driven {
         let ended = std::future::poll_fn(|cx| driver.poll_without_shutdown(cx)).await;

@@ -1,7 +1,7 @@
-//! `POST /v1/sandboxes`: makes a sandbox, once for each idempotency key.
+//! `POST /v1/sandboxes`: creates a sandbox, once per idempotency key.
 //!
-//! The answer under a key is committed together with the sandbox's record, so that no death of the daemon lies between. An
-//! image that is not on this host is fetched; who does not want to wait so long is told to come back, and the fetch goes on.
+//! The idempotency record is committed together with the sandbox's record, so that a crash cannot separate them. An image that is
+//! not on this host is pulled; if that takes too long, the create gets 503 and the pull continues.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use serde_json::json;
 use super::{read, view};
 use crate::app;
 use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
-use crate::once::{self, Answer, Claim};
+use crate::once::{self, RecordHeader, ReplayableResponse};
 use crate::service::Service;
 
 const ENDPOINT: &str = "POST /v1/sandboxes";
-const FETCHING_RETRY_S: u64 = 10;
+const PULL_RETRY_S: u64 = 10;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes", CREATE)
@@ -31,9 +31,9 @@ pub fn endpoint() -> Endpoint {
             "createSandbox",
             Tag::Sandboxes,
             "Create a sandbox",
-            "Responds when the sandbox runs. Every field but `image` has a default. The server \
-         pulls an image that it does not have; if the pull takes too long, the response is \
-         `503` with `Retry-After` and the pull continues.",
+            "Creates a sandbox and responds when it runs. All fields except `image` have defaults. If the \
+             image is not on the server, the server pulls it; if the pull takes longer than 25 s, the \
+             response is `503` with `Retry-After` and the pull continues.",
         )
         .parameters([Parameter::IDEMPOTENCY_KEY.describe(
             "A key of your choice. For 24 hours, a request with the same key and body gets the \
@@ -58,7 +58,7 @@ pub fn endpoint() -> Endpoint {
         .replayable()
         .errors([
             (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
-            (ErrorCode::InvalidConfig, "A value is out of its range or set, or the image is unknown"),
+            (ErrorCode::InvalidConfig, "A value is not allowed, or the image is unknown"),
         ])
         .handler(create)
 }
@@ -67,67 +67,67 @@ async fn create(call: Call<Caller, JsonBody<CreateBody>>) -> Result<Json<Sandbox
     let Call { service, caller, parts, body, .. } = call;
     let key = once::key_of(&parts.headers)?;
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
-    let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |claim| async move { make(&shared, &account, asked, claim).await };
+    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
+    let work = move |header| async move { create_sandbox(&shared, &account, received, header).await };
     let response = service.once.run(&caller, ENDPOINT, key, body.bytes, work).await?;
     with_location(response).await.map(Json::written)
 }
 
-async fn make(
+async fn create_sandbox(
     service: &Service,
     account: &str,
     body: Received<CreateBody>,
-    claim: Option<Claim>,
-) -> Result<Answer, ApiError> {
+    header: Option<RecordHeader>,
+) -> Result<ReplayableResponse, ApiError> {
     let config = body.read(&service.config_rules)?;
     drop(body);
     let template = find_image(service, &config.image).await?;
-    let answer = match claim {
-        Some(_) => Answer::committed,
-        None => Answer::new,
+    let to_response = match header {
+        Some(_) => ReplayableResponse::committed,
+        None => ReplayableResponse::new,
     };
-    let remember = claim.map(|claim| {
-        claim.remember(|record| {
-            // A view is text and numbers: it has a JSON. Were there none, an empty answer would be kept, and read as broken.
+    let pending = header.map(|header| {
+        header.into_pending(|record| {
+            // Serializing a view cannot fail: it is text and numbers.
             let content = view::json(&view::sandbox(record)).unwrap_or_default();
             (StatusCode::CREATED.as_u16(), content.to_vec())
         })
     });
-    let made = service.engine.create(account, config, template, remember).await;
-    let status = made.map_err(|error| of_engine(error, None, During::Other))?;
-    Ok(answer(StatusCode::CREATED, view::json(&view::sandbox(&status.record))?))
+    let created = service.engine.create(account, config, template, pending).await;
+    let status = created.map_err(|error| of_engine(error, None, OperationKind::Other))?;
+    Ok(to_response(StatusCode::CREATED, view::json(&view::sandbox(&status.record))?))
 }
 
 async fn find_image(service: &Service, name: &str) -> Result<Template, ApiError> {
     if let Some(image) = service.images.get(name) {
         return Ok(app::template(&image));
     }
-    let fetching = fetch(service, name);
-    match tokio::time::timeout(service.pull_patience, fetching).await {
+    let pull = pull(service, name);
+    match tokio::time::timeout(service.pull_timeout, pull).await {
         Ok(image) => {
             let image = image?;
             Ok(app::template(&image))
         }
         Err(_) => {
-            let message = format!("image {} is being fetched and is not here yet", rules::shown(name));
+            let message = format!("image {} is being pulled; try again later", rules::quoted(name));
             Err(ApiError::new(ErrorCode::ResourceExhausted, message)
                 .with_detail("field", "image")
-                .retry_after(FETCHING_RETRY_S))
+                .retry_after(PULL_RETRY_S))
         }
     }
 }
 
-async fn fetch(service: &Service, name: &str) -> Result<Arc<image::Image>, ImageError> {
+async fn pull(service: &Service, name: &str) -> Result<Arc<image::Image>, ImageError> {
     match service.images.ensure(name, Arc::new(|_| {})).await {
         Err(ImageError::UnknownName { .. }) if service.allow_any_image => match name.parse() {
             Ok(source @ Source::Registry { .. }) => {
                 service.images.import(name, source, Arc::new(|_| {})).await
             }
-            // A client names images of registries and never files of this host.
+            // Clients may name images of registries, never files of this host.
             Ok(_) => Err(ImageError::BadName {
                 name: name.to_owned(),
                 reason:
-                    "allowed are names of the catalogue and references such as 'docker.io/library/debian:12'"
+                    "allowed are names in the catalogue and registry references such as 'docker.io/library/debian:12'"
                         .to_owned(),
             }),
             Err(error) => Err(error),
@@ -136,20 +136,21 @@ async fn fetch(service: &Service, name: &str) -> Result<Arc<image::Image>, Image
     }
 }
 
-/// `Location` names the sandbox that the body shows, on a replayed answer too.
+/// Sets `Location` from the body, so that a replayed response has it too.
 async fn with_location(response: Response) -> Result<Response, ApiError> {
     if response.status() != StatusCode::CREATED {
         return Ok(response);
     }
     let (mut parts, body) = response.into_parts();
     let content = body.collect().await.map_err(ApiError::internal)?.to_bytes();
-    let made: Made = serde_json::from_slice(&content).map_err(ApiError::internal)?;
-    let location = HeaderValue::try_from(format!("/v1/sandboxes/{}", made.id)).map_err(ApiError::internal)?;
+    let created: CreatedSandbox = serde_json::from_slice(&content).map_err(ApiError::internal)?;
+    let location =
+        HeaderValue::try_from(format!("/v1/sandboxes/{}", created.id)).map_err(ApiError::internal)?;
     parts.headers.insert(header::LOCATION, location);
     Ok(Response::from_parts(parts, content.into()))
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct CreatedSandbox {
     id: api::SandboxId,
 }

@@ -1,4 +1,4 @@
-//! The readable page of the interface: four files that need no key. The page asks for nothing from anywhere else.
+//! The API documentation page: static files that need no key. The page loads nothing from other hosts.
 
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
@@ -18,7 +18,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-/// The page under both of its paths, its style, its script and the document that it shows.
+/// The page under both of its paths, its style sheet, its script and the document.
 pub fn endpoints() -> [Endpoint; 5] {
     [
         asset("/docs", "text/html; charset=utf-8", page),

@@ -1,7 +1,7 @@
-//! `GET /v1/events` and `GET /v1/sandboxes/{id}/events`: what happened, as a page or as a stream that goes on.
+//! `GET /v1/events` and `GET /v1/sandboxes/{id}/events`: events as a page or as a stream.
 //!
-//! Straight from the store, as lists of sandboxes are. Whether a page or a stream is chosen as with execute. A terminated
-//! sandbox answers 404 here as everywhere; its events are among those of its account for as long as they are kept.
+//! Reads from the store. `Accept` selects the stream, as for execute. A terminated sandbox gets 404; its events are listed under
+//! its account within the retention time.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use rules::EventQuery;
 use serde_json::json;
 use store::{EventFilter, EventOrder, EventPage, Topic};
 
-use super::follow::{self, Begin};
+use super::follow::{self, StreamStart};
 use super::{read, view};
 use crate::endpoint::parameter::{event_id, inline, list_of};
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::request_id::RequestId;
 use crate::service::Service;
@@ -33,10 +33,10 @@ const FILTERS: [Parameter; 11] = [
     Parameter::query("until", "Only events before this time.", inline::<Moment>),
     Parameter::query(
         "after",
-        "Only events after this one. The fastest way to read page by page.",
+        "Only events with a greater id. Use this to page: the cost is the same for every page.",
         inline::<EventId>,
     ),
-    Parameter::query("before", "Only events before this one.", inline::<EventId>),
+    Parameter::query("before", "Only events with a smaller id.", inline::<EventId>),
     Parameter::query(
         "order",
         "`asc` (the default) for oldest first, `desc` for newest first.",
@@ -72,12 +72,11 @@ pub fn of_account_endpoint() -> Endpoint {
             "listEvents",
             Tag::Events,
             "List events of the account",
-            "Includes events of terminated sandboxes until the service deletes them. Events are \
-             ordered by id, oldest first, and become visible in that order: no event with a \
-             smaller id appears later. With `Accept: text/event-stream` the response is a stream: \
-             it starts after `Last-Event-ID`, or with the next event if that is absent, and \
-             continues as events happen. Each message has the event's `id`, its type as `event` \
-             and the `RuntimeEvent` as `data`.",
+            "Includes events of terminated sandboxes within the retention time. Events are ordered by id, \
+             oldest first, and become visible in that order: an event that becomes visible later has a \
+             greater id. With `Accept: text/event-stream` the response is a stream, which starts after \
+             `Last-Event-ID`, or with the next event if that is absent. Each message has the event's `id`, \
+             its type as `event` and a `RuntimeEvent` as `data`.",
         )
         .parameters([Parameter::query(
             "sandboxId",
@@ -124,7 +123,7 @@ async fn of_sandbox(call: Call) -> Result<Response, ApiError> {
     let Call { service, caller, request_id, parts, .. } = call;
     let id = read::sandbox_id(&parts.uri)?;
     let found = service.engine.sandbox(&caller.account, &id).status().await;
-    found.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+    found.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     let query = reader::events(parts.uri.query())?;
     answer(service, caller, request_id, &parts.headers, query, Some(id.clone()), Some(id)).await
 }
@@ -146,7 +145,7 @@ async fn answer(
         since: query.since,
         until: query.until,
     };
-    // Looked at in either case: what is no id is a mistake.
+    // Parsed for pages too: a malformed id is an error.
     let last_seen = follow::last_seen(headers)?;
     if reader::wants_stream(read::values(headers, header::ACCEPT)) {
         let topic = match &ends_with {
@@ -154,8 +153,8 @@ async fn answer(
             None => Topic::Account(filter.account.clone()),
         };
         let from = last_seen.or(query.last).or(query.after);
-        let begin = Begin { filter, topic, ends_with, from, key_id: caller.key_id, request_id };
-        return follow::response(service, begin).await;
+        let start = StreamStart { filter, topic, ends_with, from, key_id: caller.key_id, request_id };
+        return follow::response(service, start).await;
     }
     let page = EventPage {
         after: query.after.map(|id| id.0),
@@ -171,7 +170,7 @@ async fn answer(
     view::ok(&EventList { data, pagination })
 }
 
-/// How a page is ordered.
+/// The order of a page.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "describes a parameter; `rules` reads it")]

@@ -1,6 +1,7 @@
-//! `POST /v1/sandboxes/{id}/execute`: runs a command and answers when it has ended, or streams what it prints.
+//! `POST /v1/sandboxes/{id}/execute`: runs a command and responds when it has ended, or streams its output, or detaches it.
 //!
-//! A client that goes away ends its command, unless it gave an idempotency key: then somebody may ask for the answer again.
+//! A client that disconnects ends its command, unless the request has an idempotency key: then the response may be requested
+//! again.
 
 use std::sync::Arc;
 
@@ -12,12 +13,12 @@ use reader::CommandOrder;
 use serde_json::json;
 
 use super::executions::detach;
-use super::named::Named;
+use super::sandbox_request::SandboxRequest;
 use super::{read, stream};
 use crate::endpoint::{Call, Content, EXECUTE, Endpoint, JsonBody, Parameter, Received, Tag};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
-use crate::once::Answer;
+use crate::once::ReplayableResponse;
 use crate::output::{self, CollectError};
 use crate::service::Service;
 
@@ -40,20 +41,20 @@ pub fn endpoint() -> Endpoint {
             "execute",
             Tag::Commands,
             "Run a command",
-            "Runs the command with bash. Without `Accept: text/event-stream` the response comes \
-             when the command has ended; a command that fails, or is killed at its timeout, is a \
-             `200` too. With that header the response is a stream of Server-Sent Events: `stdout` \
-             and `stderr` (one line of text each), then `done` (a `Done` object), or `error` (an \
-             `ErrorObject`) if the outcome is unknown. A paused sandbox is resumed first unless \
-             `autoResume` is `false`. If the client disconnects, the command is killed.\n\nWith \
-             `\"detached\": true` the response is `201` at once, regardless of `Accept`. The \
-             execution continues on its own: see \"Executions\".",
+            "Runs the command with bash. Without `Accept: text/event-stream` the response is sent when the \
+             command has ended; its status is `200` even if the command fails or is killed at its timeout. \
+             With that header the response is a stream of Server-Sent Events: `stdout` and `stderr` (one \
+             line each), then `done` (a `Done` object), or `error` (an `ErrorObject`) if the outcome is \
+             unknown. A paused sandbox is resumed first unless `autoResume` is `false`. If the client \
+             disconnects, the command is killed, unless the request has an `Idempotency-Key`.\n\nWith \
+             `\"detached\": true` the response is `201` immediately, whatever `Accept` says, and the \
+             command continues without its client: see \"Executions\".",
         )
         .parameters([
             Parameter::SANDBOX_ID,
             Parameter::IDEMPOTENCY_KEY.describe(
-                "Same as for create; not for streams. A command with a key continues if its client \
-                 disconnects.",
+                "Same as for create. Ignored for streams. A command with a key continues if its client \
+             disconnects.",
             ),
             Parameter::RUN_ID.describe("The run to which the command's events belong."),
             Parameter::flag(
@@ -103,35 +104,35 @@ pub fn endpoint() -> Endpoint {
 
 async fn execute(call: Call<Caller, JsonBody<CommandBody>>) -> Result<Response, ApiError> {
     let Call { service, caller, request_id, parts, body, .. } = call;
-    let named = Named::find(&service, &caller, &parts, "execute", During::Execute).await?;
+    let request = SandboxRequest::find(&service, &caller, &parts, "execute", OperationKind::Execute).await?;
     let wants_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
-    let body = named.body(body).await?;
-    let order = Order {
+    let body = request.body(body).await?;
+    let context = CommandContext {
         service: Arc::clone(&service),
         account: Arc::clone(&caller.account),
-        id: named.id.clone(),
-        run_id: named.run_id()?,
+        id: request.id.clone(),
+        run_id: request.run_id()?,
     };
     let line_ends = reader::line_ends(parts.uri.query())?;
-    // The answer of a stream is not kept, and a detached command has none here.
-    if wants_stream && let CommandOrder::Attached(request) = order.read(&body)? {
-        let execution = order.start(request).await?;
+    // Streams are not recorded, so they ignore the idempotency key.
+    if wants_stream && let CommandOrder::Attached(request) = context.read(&body)? {
+        let execution = context.start(request).await?;
         return Ok(stream::response(execution.streamed(), line_ends, request_id, service.stopping.clone()));
     }
-    let key = named.key()?;
-    let asked = body.clone();
-    let work = move |_| async move { order.run(asked).await };
-    detach::located(service.once.run(&caller, &named.endpoint, key, body.bytes, work).await?).await
+    let key = request.key()?;
+    let received = body.clone();
+    let work = move |_| async move { context.run(received).await };
+    detach::with_location(service.once.run(&caller, &request.endpoint, key, body.bytes, work).await?).await
 }
 
-struct Order {
+struct CommandContext {
     service: Arc<Service>,
     account: Arc<str>,
     id: SandboxId,
     run_id: Option<RunId>,
 }
 
-impl Order {
+impl CommandContext {
     fn read(&self, body: &Received<CommandBody>) -> Result<CommandOrder, ApiError> {
         let read = body.read(&self.service.execute_rules);
         Ok(read.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())?)
@@ -143,7 +144,7 @@ impl Order {
         engine.sandbox(&self.account, &self.id).execute(request).await.map_err(|error| self.fault(error))
     }
 
-    async fn run(self, body: Received<CommandBody>) -> Result<Answer, ApiError> {
+    async fn run(self, body: Received<CommandBody>) -> Result<ReplayableResponse, ApiError> {
         let request = match self.read(&body)? {
             CommandOrder::Attached(request) => request,
             CommandOrder::Detached(command) => {
@@ -161,10 +162,10 @@ impl Order {
             CollectError::Engine(error) => self.fault(error),
             CollectError::Refused(error) => error,
         })?;
-        Ok(Answer::new(StatusCode::OK, output))
+        Ok(ReplayableResponse::new(StatusCode::OK, output))
     }
 
     fn fault(&self, error: EngineError) -> ApiError {
-        of_engine(error, Some(self.id.as_str()), During::Execute)
+        of_engine(error, Some(self.id.as_str()), OperationKind::Execute)
     }
 }

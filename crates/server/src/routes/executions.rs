@@ -1,7 +1,7 @@
-//! The endpoints of detached executions and terminals, one verb a file, and what they have in common.
+//! The endpoints of detached executions and terminals, one per module, and their common parts.
 //!
-//! Reading (list, get, output) touches nothing; what reaches into an execution (stdin, signal, cancel, attach) resumes its sandbox
-//! where it may. Output is read from the engine's log as fast as its reader takes it, and nothing of it is held here.
+//! Reads (list, get, output) neither resume the sandbox nor count as activity. Stdin, signal, cancel and attach resume it unless
+//! `autoResume` is `false`. Streamed output is read from the execution log at the speed of its client.
 
 mod attach;
 mod cancel;
@@ -10,11 +10,11 @@ mod follow;
 mod get;
 mod list;
 mod output;
-mod shown;
 mod signal;
 mod socket;
 mod stdin;
 mod terminal;
+mod view;
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use engine::{EngineError, ExecutionId, ExecutionStatus};
 
 use super::read::{sandbox_id, segment};
 use crate::endpoint::Endpoint;
-use crate::error::{ApiError, During, no_execution, of_engine};
+use crate::error::{ApiError, OperationKind, no_execution, of_engine};
 use crate::keyring::Caller;
 use crate::service::Service;
 
@@ -42,27 +42,27 @@ pub fn endpoints() -> [Endpoint; 8] {
     ]
 }
 
-/// Who asks for which execution.
-struct Asked {
+/// A request for an execution.
+struct ExecutionRequest {
     service: Arc<Service>,
     account: Arc<str>,
     id: SandboxId,
     execution: ExecutionId,
 }
 
-impl Asked {
-    /// Of a sandbox that is there.
+impl ExecutionRequest {
+    /// Fails if the sandbox does not exist.
     async fn new(service: Arc<Service>, caller: &Caller, uri: &Uri) -> Result<Self, ApiError> {
         let id = sandbox_id(uri)?;
         let account = Arc::clone(&caller.account);
         service.engine.sandbox(&account, &id).status().await.map_err(|error| fault(error, &id))?;
         let named = segment(uri, 5);
-        // What is no id is the name of no execution.
+        // A text that is not an id names no execution.
         let execution = named.parse().map_err(|_| no_execution(&named))?;
         Ok(Self { service, account, id, execution })
     }
 
-    /// How the execution is, which says as well that there is one.
+    /// The status of the execution; fails if it does not exist.
     async fn status(&self) -> Result<ExecutionStatus, ApiError> {
         let found = self.service.engine.sandbox(&self.account, &self.id).execution(&self.execution).await;
         found.map_err(|error| self.fault(error))
@@ -72,12 +72,12 @@ impl Asked {
         fault(error, &self.id)
     }
 
-    /// A request that names a sandbox and is refused before the engine hears of it keeps it awake all the same (decision 4).
+    /// Counts a request as activity that is refused before it reaches the engine.
     fn touched<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
         result.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())
     }
 }
 
 fn fault(error: EngineError, id: &SandboxId) -> ApiError {
-    of_engine(error, Some(id.as_str()), During::Execute)
+    of_engine(error, Some(id.as_str()), OperationKind::Execute)
 }

@@ -1,9 +1,11 @@
-//! The endpoints of files, one verb a file, and what they have in common.
+//! The endpoints of files, one per module, and their common parts.
 //!
-//! Every parameter is in the query, for paths may be any bytes; a body is content, and is never held as a whole. The sandbox is
-//! resumed where it may be, and what is done keeps it awake. A client that goes away ends the work, which then leaves nothing.
+//! All parameters are in the query, because paths may be any bytes. A body is file content and is never held as a whole. Operations
+//! resume a paused sandbox unless `autoResume` is `false`, and count as activity. A client that disconnects cancels its operation,
+//! which then leaves nothing behind.
 
 mod delete;
+mod events;
 mod exists;
 mod list;
 mod mkdir;
@@ -11,11 +13,10 @@ mod outgoing;
 mod pack;
 mod read;
 mod relocate;
-mod shown;
 mod stat;
-mod told;
 mod unpack;
 mod upload;
+mod view;
 mod write;
 
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use reader::FileQuery;
 
 use super::read::{run_id, sandbox_id};
 use crate::endpoint::Endpoint;
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::service::Service;
 
@@ -47,20 +48,20 @@ pub fn endpoints() -> [Endpoint; 10] {
     ]
 }
 
-/// Who asks for what in which sandbox.
-struct Asked {
+/// A request for a file operation.
+struct FileRequest {
     service: Arc<Service>,
     account: Arc<str>,
     id: SandboxId,
     query: FileQuery,
-    /// What it is called where it changes or reads a file.
+    /// The operation's name in events; `None` if its failure is not recorded.
     operation: Option<&'static str>,
-    /// The run that its events belong to.
+    /// The run of its events.
     run: Option<RunId>,
 }
 
-impl Asked {
-    /// Of a sandbox that is there.
+impl FileRequest {
+    /// Fails if the sandbox does not exist.
     async fn new(service: Arc<Service>, caller: &Caller, uri: &Uri) -> Result<Self, ApiError> {
         let id = sandbox_id(uri)?;
         let account = Arc::clone(&caller.account);
@@ -69,24 +70,24 @@ impl Asked {
             .sandbox(&account, &id)
             .status()
             .await
-            .map_err(|error| of_engine(error, Some(id.as_str()), During::Files))?;
+            .map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Files))?;
         let query = reader::file_query(uri.query())?;
         Ok(Self { service, account, id, query, operation: None, run: None })
     }
 
-    /// Names what is done, so that a failure is told.
+    /// Names the operation, so that its failure is recorded as an event.
     fn to(mut self, operation: &'static str) -> Self {
         self.operation = Some(operation);
         self
     }
 
-    /// As part of the run that the request names.
+    /// Sets the run from the request header.
     fn in_run(mut self, headers: &HeaderMap) -> Result<Self, ApiError> {
         self.run = self.touched(run_id(headers))?;
         Ok(self)
     }
 
-    /// Begins what the query, as `order` reads it, asks for.
+    /// Starts the operation that `order` builds from the query.
     async fn begin(
         &self,
         order: impl FnOnce(&FileQuery) -> Result<FileOp, reader::Refusal>,
@@ -103,14 +104,14 @@ impl Asked {
 
     fn fault(&self, error: EngineError) -> ApiError {
         let is_of_files = matches!(error, EngineError::File(_));
-        let fault = of_engine(error, Some(self.id.as_str()), During::Files);
+        let fault = of_engine(error, Some(self.id.as_str()), OperationKind::Files);
         if is_of_files {
-            self.tell_failed(&fault);
+            self.record_failed(&fault);
         }
         fault
     }
 
-    /// A request that names a sandbox and is refused before the engine hears of it keeps it awake all the same (decision 4).
+    /// Counts a request as activity that is refused before it reaches the engine.
     fn touched<T>(&self, result: Result<T, ApiError>) -> Result<T, ApiError> {
         result.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())
     }

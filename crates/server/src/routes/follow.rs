@@ -1,9 +1,9 @@
-//! Events as Server-Sent Events, from an event on and then as they happen.
+//! Streams of events: stored events after an id, then new ones.
 //!
-//! hyper asks for the next chunk when the last is on its way, and only then the next page is read from the store: a reader
-//! that is slow, or stands still, costs no memory. Who waits is woken by the store when one of its topic's events can be read.
-//! Every message has its event's id, so that a reader that comes back with the last one misses none and gets none twice; the
-//! first message, and each that keeps the stream alive, tells how far the reader has come although nothing happened.
+//! hyper requests the next chunk when the last one is on its way, and only then a page is read from the store, so a slow client
+//! costs no memory. The store wakes a waiting stream when events of its topic become readable. Every message has its event's id, so
+//! that a client that reconnects with the last id misses no event and gets none twice. The first message and the keep-alive
+//! messages have the current position.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,25 +24,25 @@ use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Events of one chunk.
+/// Events per chunk.
 const PAGE: u32 = 64;
-/// After a wake: whether the sandbox is still there. What its end brings about is noted by then.
-const LOOK_AFTER: Duration = Duration::from_millis(200);
+/// Delay between a wake and the check whether the sandbox still exists. By then the events of its end are in the store.
+const CHECK_AFTER: Duration = Duration::from_millis(200);
 const STOPPING_RETRY_S: u64 = 5;
 
-/// What a stream begins with.
-pub struct Begin {
+/// The parameters of a stream.
+pub struct StreamStart {
     pub filter: EventFilter,
     pub topic: Topic,
-    /// The sandbox with whose end the stream ends.
+    /// The stream ends with this sandbox.
     pub ends_with: Option<SandboxId>,
-    /// The last event that was seen; now where there is none.
+    /// Starts after this event; `None`: with the next event.
     pub from: Option<EventId>,
     pub key_id: Arc<str>,
     pub request_id: RequestId,
 }
 
-/// The header's event, if there is one.
+/// The id in the header `Last-Event-ID`, if any.
 pub fn last_seen(headers: &HeaderMap) -> Result<Option<EventId>, ApiError> {
     let mut values = read::values(headers, LAST_EVENT_ID);
     let Some(value) = values.next() else { return Ok(None) };
@@ -51,58 +51,58 @@ pub fn last_seen(headers: &HeaderMap) -> Result<Option<EventId>, ApiError> {
         Ok(id) if values.next().is_none() => Ok(Some(id)),
         _ => {
             let message = format!(
-                "header Last-Event-ID is {}; allowed is one id of an event, such as 'ev_0000000000000042'",
-                rules::shown(&text)
+                "header Last-Event-ID is {}; allowed is one event id, such as 'ev_0000000000000042'",
+                rules::quoted(&text)
             );
             Err(ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "Last-Event-ID"))
         }
     }
 }
 
-/// The stream.
-pub async fn response(service: Arc<Service>, begin: Begin) -> Result<Response, ApiError> {
-    // Before the place is read: what happens in between is then found.
-    let changes = service.store.follow(begin.topic.clone());
-    let position = match begin.from {
+/// The response with the stream.
+pub async fn response(service: Arc<Service>, start: StreamStart) -> Result<Response, ApiError> {
+    // Subscribed before the position is read, so that no event in between is missed.
+    let changes = service.store.follow(start.topic.clone());
+    let position = match start.from {
         Some(id) => id.0,
         None => service.store.last_event().await?,
     };
-    let following = Following { service, begin, changes, position, stage: Stage::First, look_at: None };
+    let following = EventStream { service, start, changes, position, stage: Stage::First, check_at: None };
     Ok(sse::response(following))
 }
 
-struct Following {
+struct EventStream {
     service: Arc<Service>,
-    begin: Begin,
+    start: StreamStart,
     changes: watch::Receiver<u64>,
-    /// All that fits up to here is on its way.
+    /// All matching events up to this id are sent.
     position: u64,
     stage: Stage,
-    /// When to see whether the sandbox is still there.
-    look_at: Option<Instant>,
+    /// When to check whether the sandbox still exists.
+    check_at: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     First,
     Following,
-    /// The sandbox is gone: what is there is the last.
+    /// The sandbox is terminated: sends the remaining events, then ends.
     Last,
-    Over,
+    Ended,
 }
 
-impl sse::Source for Following {
+impl sse::Source for EventStream {
     async fn next_chunk(&mut self) -> Option<Bytes> {
         if self.stage == Stage::First {
             self.stage = Stage::Following;
-            self.look_soon();
+            self.schedule_check();
             return Some(Chunk::opening(&EventId(self.position)).into_bytes());
         }
         loop {
-            if self.stage == Stage::Over {
+            if self.stage == Stage::Ended {
                 return None;
             }
-            if !self.service.keyring.has(&self.begin.key_id) {
+            if !self.service.keyring.has(&self.start.key_id) {
                 return Some(self.end_with(&revoked()));
             }
             self.changes.borrow_and_update();
@@ -115,25 +115,25 @@ impl sse::Source for Following {
             tokio::select! {
                 biased;
                 () = self.service.stopping.cancelled() => return Some(self.end_with(&stopping())),
-                // The store is closed last of all.
+                // The store is closed, as the last part of the daemon.
                 changed = self.changes.changed() => match changed {
-                    Ok(()) => self.look_soon(),
+                    Ok(()) => self.schedule_check(),
                     Err(_) => return Some(self.end_with(&stopping())),
                 },
-                () = at(self.look_at) => self.look().await,
+                () = at(self.check_at) => self.check_sandbox().await,
                 () = tokio::time::sleep(KEEP_ALIVE) => {
-                    self.look_soon();
-                    return Some(self.still_here());
+                    self.schedule_check();
+                    return Some(self.keep_alive());
                 }
             }
         }
     }
 }
 
-impl Following {
-    /// The next events, and how far they reach.
+impl EventStream {
+    /// The next events; advances the position.
     async fn page(&mut self) -> Result<Chunk, ApiError> {
-        let (found, upto) = self.service.store.events_after(&self.begin.filter, self.position, PAGE).await?;
+        let (found, upto) = self.service.store.events_after(&self.start.filter, self.position, PAGE).await?;
         let mut chunk = Chunk::default();
         for event in found {
             let event = view::event(event)?;
@@ -143,32 +143,32 @@ impl Following {
         Ok(chunk)
     }
 
-    /// Keeps the stream alive, and tells how far it has come.
-    fn still_here(&self) -> Bytes {
+    /// A keep-alive message with the position.
+    fn keep_alive(&self) -> Bytes {
         let mut chunk = Chunk::comment_line("nothing new");
         chunk.position(&EventId(self.position));
         chunk.into_bytes()
     }
 
-    fn look_soon(&mut self) {
-        if self.begin.ends_with.is_some() {
-            self.look_at = Some(Instant::now() + LOOK_AFTER);
+    fn schedule_check(&mut self) {
+        if self.start.ends_with.is_some() {
+            self.check_at = Some(Instant::now() + CHECK_AFTER);
         }
     }
 
-    async fn look(&mut self) {
-        self.look_at = None;
-        let Some(id) = &self.begin.ends_with else { return };
-        let found = self.service.engine.sandbox(&self.begin.filter.account, id).status().await;
+    async fn check_sandbox(&mut self) {
+        self.check_at = None;
+        let Some(id) = &self.start.ends_with else { return };
+        let found = self.service.engine.sandbox(&self.start.filter.account, id).status().await;
         if matches!(found, Err(EngineError::NotFound { .. })) {
             self.stage = Stage::Last;
         }
     }
 
     fn end_with(&mut self, error: &ApiError) -> Bytes {
-        self.stage = Stage::Over;
+        self.stage = Stage::Ended;
         let mut chunk = Chunk::default();
-        chunk.error(None, error, &self.begin.request_id);
+        chunk.error(None, error, &self.start.request_id);
         chunk.into_bytes()
     }
 }
@@ -181,7 +181,7 @@ async fn at(when: Option<Instant>) {
 }
 
 fn stopping() -> ApiError {
-    let message = "the daemon is stopping; come back with Last-Event-ID, and nothing is missed";
+    let message = "the daemon is stopping; reconnect with Last-Event-ID to continue without loss";
     ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
 }
 

@@ -5,11 +5,11 @@ use axum::http::StatusCode;
 
 use super::{read, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}", READ)
-        .describe("getSandbox", Tag::Sandboxes, "Show a sandbox", "")
+        .describe("getSandbox", Tag::Sandboxes, "Get a sandbox", "")
         .parameters([Parameter::SANDBOX_ID])
         .returns::<SandboxView>(StatusCode::OK, "The sandbox.")
         .errors([(ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated")])
@@ -20,6 +20,6 @@ async fn get(call: Call) -> Result<Json<SandboxView>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let id = read::sandbox_id(&parts.uri)?;
     let status = service.engine.sandbox(&caller.account, &id).status().await;
-    let status = status.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+    let status = status.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     Json::ok(&view::sandbox(&status.record))
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/health`: whether the service answers, and its version. Needs no key and counts against nothing.
+//! `GET /v1/health`: the status and version of the service. Needs no key and counts against no limit.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

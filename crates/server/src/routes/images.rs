@@ -1,4 +1,4 @@
-//! `GET /v1/images`: the images that are here, and how far those are that are being fetched. A fetch does not notice.
+//! `GET /v1/images`: the images on this host, and the progress of pulls.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ pub fn endpoint() -> Endpoint {
             "listImages",
             Tag::Images,
             "List images",
-            "Lists the images on the server and the pulls in progress, sorted by name. Images are \
-             the same for every account. If the operator allows any registry image, one outside \
-             the catalogue is listed only when `name` asks for it.",
+            "Lists the images on the server and the pulls in progress, sorted by name. All accounts see \
+             the same images. If the operator allows any registry image, an image outside the catalogue is \
+             listed only if `name` is that image.",
         )
         .parameters([
             Parameter::query("name", "Only the image with this name.", text).example("ubuntu:24.04"),
@@ -36,7 +36,7 @@ pub fn endpoint() -> Endpoint {
 async fn list(call: Call) -> Result<Json<ImageList>, ApiError> {
     let Call { service, parts, .. } = call;
     let query = reader::images(parts.uri.query())?;
-    // Before what is here: an image that arrives in between is found twice, and not never.
+    // Read before the stored images, so that an image whose pull ends in between is not missed.
     let pulls = service.images.pulls();
     let here = match &query.name {
         Some(name) => service.images.find(name).await?.into_iter().collect(),
@@ -61,7 +61,7 @@ fn ready(image: &Image) -> (String, ImageView) {
     (image.name.clone(), view)
 }
 
-/// Its source, which may tell of this host or of the operator's mirrors, is for the log.
+/// Without the source, which may reveal the operator's mirrors or paths of this host.
 fn pulling(pull: Progress) -> (String, ImageView) {
     let stage = match pull.stage {
         Stage::Resolving => PullStage::Resolving,

@@ -1,5 +1,5 @@
-//! `GET /v1/sandboxes`: a page of an account's sandboxes, straight from the store: a list that begins after a change was
-//! answered shows it.
+//! `GET /v1/sandboxes`: a page of an account's sandboxes, read from the store: a list shows every change whose response was sent
+//! before.
 
 use api::{ErrorCode, Pagination, SandboxList};
 use axum::http::StatusCode;
@@ -16,8 +16,8 @@ pub fn endpoint() -> Endpoint {
             "listSandboxes",
             Tag::Sandboxes,
             "List sandboxes",
-            "Newest first. Without `state`, sandboxes in every state are listed; terminated ones \
-             until the service deletes them. Unknown parameters are ignored; a repeated one is an \
+            "Lists sandboxes, newest first. Without `state`, all states are included, and terminated \
+             sandboxes within the retention time. Unknown parameters are ignored; a repeated one is an \
              error.",
         )
         .parameters([
@@ -53,7 +53,7 @@ async fn list(call: Call) -> Result<Json<SandboxList>, ApiError> {
     Json::ok(&SandboxList { data, pagination })
 }
 
-/// The states that a list can be filtered by; nobody sees a sandbox in `creating`.
+/// The states to filter by. `creating` is missing: lists do not show sandboxes in this state.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "describes a parameter; `rules` reads it")]

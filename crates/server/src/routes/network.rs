@@ -1,6 +1,6 @@
-//! `GET` and `PATCH /v1/sandboxes/{id}/network`: what a sandbox may reach, and another answer to that while it lives.
+//! `GET` and `PATCH /v1/sandboxes/{id}/network`: reads and changes the network policy of a sandbox.
 //!
-//! A change is in force and recorded when it is answered. It goes on to its end when the client goes away.
+//! A change is in effect and stored before the response. It completes if the client disconnects.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use api::{CreateNetwork, ErrorCode, NetworkUsage, NetworkView, SandboxView};
 use axum::http::StatusCode;
 use serde_json::json;
 
-use super::named::Named;
+use super::sandbox_request::SandboxRequest;
 use super::{read, view};
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, READ, Received, Tag, WRITE};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
-use crate::once::Answer;
+use crate::once::ReplayableResponse;
 use crate::service::Service;
 
 pub fn get_endpoint() -> Endpoint {
@@ -21,7 +21,7 @@ pub fn get_endpoint() -> Endpoint {
         .describe(
             "getNetwork",
             Tag::Network,
-            "Show the network of a sandbox",
+            "Get the network of a sandbox",
             "Returns the policy and the traffic since the sandbox's processes were last started.",
         )
         .parameters([Parameter::SANDBOX_ID])
@@ -34,7 +34,8 @@ async fn get(call: Call) -> Result<Json<NetworkView>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let id = read::sandbox_id(&parts.uri)?;
     let network = service.engine.sandbox(&caller.account, &id).network().await;
-    let (policy, usage) = network.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+    let (policy, usage) =
+        network.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     Json::ok(&NetworkView {
         egress: policy.egress,
         ingress: policy.ingress,
@@ -52,9 +53,9 @@ pub fn change_endpoint() -> Endpoint {
             "changeNetwork",
             Tag::Network,
             "Change the network policy of a sandbox",
-            "Replaces the fields that are given, `allow` as a whole; other fields stay. The \
-         policy applies to new connections at once, and open connections that it denies are \
-         closed. A paused sandbox stays paused.",
+            "Replaces the fields in the body (`allow` as a whole); other fields keep their values. From \
+             the response on, the policy applies to new connections, and connections that it does not \
+             allow are closed. Does not resume a paused sandbox.",
         )
         .parameters([Parameter::SANDBOX_ID, Parameter::IDEMPOTENCY_KEY])
         .json_body::<CreateNetwork>(
@@ -69,7 +70,7 @@ pub fn change_endpoint() -> Endpoint {
         .replayable()
         .errors([
             (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
-            (ErrorCode::InvalidConfig, "A value is out of its range or set"),
+            (ErrorCode::InvalidConfig, "A value is not allowed"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
             (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
         ])
@@ -78,12 +79,12 @@ pub fn change_endpoint() -> Endpoint {
 
 async fn change(call: Call<Caller, JsonBody<CreateNetwork>>) -> Result<Json<SandboxView>, ApiError> {
     let Call { service, caller, parts, body, .. } = call;
-    let named = Named::find(&service, &caller, &parts, "network", During::Other).await?;
-    let key = named.key()?;
-    let body = named.body(body).await?;
-    let (id, endpoint) = (named.id, named.endpoint);
-    let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |_| async move { carry_out(&shared, &account, &id, &asked).await };
+    let request = SandboxRequest::find(&service, &caller, &parts, "network", OperationKind::Other).await?;
+    let key = request.key()?;
+    let body = request.body(body).await?;
+    let (id, endpoint) = (request.id, request.endpoint);
+    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
+    let work = move |_| async move { carry_out(&shared, &account, &id, &received).await };
     service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
@@ -92,10 +93,10 @@ async fn carry_out(
     account: &str,
     id: &api::SandboxId,
     body: &Received<CreateNetwork>,
-) -> Result<Answer, ApiError> {
+) -> Result<ReplayableResponse, ApiError> {
     let engine = &service.engine;
     let change = body.read(&service.config_rules).inspect_err(|_| engine.sandbox(account, id).touch())?;
     let changed = engine.sandbox(account, id).change_network(change).await;
-    let status = changed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
-    Ok(Answer::new(StatusCode::OK, view::json(&view::sandbox(&status.record))?))
+    let status = changed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    Ok(ReplayableResponse::new(StatusCode::OK, view::json(&view::sandbox(&status.record))?))
 }

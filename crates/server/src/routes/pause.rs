@@ -1,11 +1,11 @@
-//! `POST /v1/sandboxes/{id}/pause`. Answers when the pause is on disk; goes on to its end when the client goes away.
+//! `POST /v1/sandboxes/{id}/pause`. Responds when the record is on disk; completes if the client disconnects.
 
 use api::{ErrorCode, PauseResult, SandboxState};
 use axum::http::StatusCode;
 
 use super::read;
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/pause", WRITE)
@@ -29,7 +29,7 @@ async fn pause(call: Call) -> Result<Json<PauseResult>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let id = read::sandbox_id(&parts.uri)?;
     let paused = service.engine.sandbox(&caller.account, &id).pause().await;
-    let paused = paused.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+    let paused = paused.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     Json::ok(&PauseResult {
         id: paused.id,
         state: SandboxState::Paused,

@@ -1,4 +1,4 @@
-//! The endpoints of ports, one verb a file. What is exposed is reached over `relay`, and not here.
+//! The endpoints of exposed ports, one per module. `relay` carries their traffic.
 
 mod close;
 mod expose;
@@ -9,7 +9,7 @@ use axum::http::Uri;
 
 use super::read::sandbox_id;
 use crate::endpoint::Endpoint;
-use crate::error::{ApiError, During, of_engine, port_not_found};
+use crate::error::{ApiError, OperationKind, of_engine, port_not_found};
 use crate::service::Service;
 
 /// The endpoints below a sandbox's `ports`.
@@ -17,8 +17,12 @@ pub fn endpoints() -> [Endpoint; 4] {
     [list::endpoint(), expose::endpoint(), close::endpoint(), token::endpoint()]
 }
 
-/// The sandbox and the port that a path names. What is no number of a port is the name of no port.
-async fn named(service: &Service, account: &str, uri: &Uri) -> Result<(api::SandboxId, u16), ApiError> {
+/// The sandbox id and the port in a path. A text that is not a port number names no port.
+async fn sandbox_and_port(
+    service: &Service,
+    account: &str,
+    uri: &Uri,
+) -> Result<(api::SandboxId, u16), ApiError> {
     let id = sandbox_id(uri)?;
     let segment = uri.path().split('/').nth(5).unwrap_or_default();
     let text = reader::path_segment(segment).unwrap_or_default();
@@ -26,9 +30,9 @@ async fn named(service: &Service, account: &str, uri: &Uri) -> Result<(api::Sand
         Some(port) => Ok((id, port)),
         None => {
             let found = service.engine.sandbox(account, &id).status().await;
-            found.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+            found.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
             service.engine.sandbox(account, &id).touch();
-            Err(port_not_found(format!("port {} is not exposed", rules::shown(&text)), id.as_str()))
+            Err(port_not_found(format!("port {} is not exposed", rules::quoted(&text)), id.as_str()))
         }
     }
 }

@@ -1,7 +1,6 @@
-//! `POST /v1/sandboxes/{id}/events`: what a client has to say of its run, kept among the events of the sandbox.
+//! `POST /v1/sandboxes/{id}/events`: stores events that a client posts for its run.
 //!
-//! All of a request are kept in one commit, and under an idempotency key the answer with them: a daemon that dies at any instant
-//! has kept both or neither, so that a second try doubles nothing.
+//! The events of a request and its idempotency record are one commit, so that a retry after a crash stores no event twice.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,12 +12,12 @@ use serde_json::Value;
 use serde_json::json;
 use store::{Batch, NewEvent, Write};
 
-use super::named::Named;
+use super::sandbox_request::SandboxRequest;
 use super::view;
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
-use crate::error::{ApiError, During};
+use crate::error::{ApiError, OperationKind};
 use crate::keyring::Caller;
-use crate::once::{self, Answer};
+use crate::once::{self, ReplayableResponse};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/events", WRITE)
@@ -59,37 +58,37 @@ pub fn endpoint() -> Endpoint {
 
 async fn post(call: Call<Caller, JsonBody<EventsBody>>) -> Result<Json<EventsRecorded>, ApiError> {
     let Call { service, caller, parts, body, .. } = call;
-    let named = Named::find(&service, &caller, &parts, "events", During::Other).await?;
-    service.engine.sandbox(&caller.account, &named.id).touch();
-    let key = named.key()?;
-    let body = named.body(body).await?;
-    let (id, endpoint) = (named.id, named.endpoint);
-    let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |claim: Option<once::Claim>| async move {
-        let events = asked.read(&())?;
+    let request = SandboxRequest::find(&service, &caller, &parts, "events", OperationKind::Other).await?;
+    service.engine.sandbox(&caller.account, &request.id).touch();
+    let key = request.key()?;
+    let body = request.body(body).await?;
+    let (id, endpoint) = (request.id, request.endpoint);
+    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
+    let work = move |header: Option<once::RecordHeader>| async move {
+        let events = received.read(&())?;
         let recorded = EventsRecorded { recorded: u32::try_from(events.len()).unwrap_or(u32::MAX) };
         let content = view::json(&recorded)?;
         let mut batch = Batch::new();
         for event in events {
-            batch = batch.event(kept(event, &account, &id));
+            batch = batch.event(new_event(event, &account, &id));
         }
         if let Some(most_bytes) = shared.engine.quotas().of(&account).stored.posted_event_bytes {
             batch = batch.with(Write::KeepPosted { account: account.to_string(), most_bytes });
         }
-        let answer = match claim {
-            Some(claim) => {
-                batch = batch.remember(claim.kept(StatusCode::CREATED, content.to_vec()));
-                Answer::committed
+        let to_response = match header {
+            Some(header) => {
+                batch = batch.remember(header.into_record(StatusCode::CREATED, content.to_vec()));
+                ReplayableResponse::committed
             }
-            None => Answer::new,
+            None => ReplayableResponse::new,
         };
         shared.store.commit(batch).await?;
-        Ok(answer(StatusCode::CREATED, content))
+        Ok(to_response(StatusCode::CREATED, content))
     };
     service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
-fn kept(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {
+fn new_event(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {
     NewEvent {
         sandbox: sandbox.clone(),
         account: account.to_owned(),

@@ -1,4 +1,4 @@
-//! Reads what the socket brings, bounded: a body, and the sandbox that a path names.
+//! Reads the parts of a request: its body, with a size limit, its headers, and the sandbox id in its path.
 
 use std::error::Error as _;
 
@@ -15,7 +15,7 @@ use crate::keyring::Caller;
 use crate::memory::GrowingBody;
 use crate::service::Service;
 
-/// A body of JSON that is not parsed yet. Its bytes count against the memory of the account.
+/// Reads a JSON body without parsing it. Its bytes count towards the account's request memory.
 pub async fn json_body<T>(
     service: &Service,
     caller: &Caller,
@@ -30,7 +30,7 @@ pub async fn json_body<T>(
 
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
 
-/// The run that a request belongs to, if it names one.
+/// The run id in the request header, if any.
 pub fn run_id(headers: &HeaderMap) -> Result<Option<RunId>, ApiError> {
     let refuse =
         |message: String| ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "X-Run-Id");
@@ -47,26 +47,26 @@ pub fn values(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u
     headers.get_all(name).into_iter().map(axum::http::HeaderValue::as_bytes)
 }
 
-/// What is too large is left unread; the listener sees to it that a client that writes before it reads gets its answer.
+/// A body that is too large is left unread; the listener drains it, so that a client that is still sending gets the response.
 async fn whole_body(headers: &HeaderMap, mut body: Body, mut read: GrowingBody) -> Result<Bytes, ApiError> {
-    let most = read.most();
-    let said =
+    let max = read.most();
+    let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if said.is_some_and(|said| said > most as u64) {
-        return Err(too_large(said, most));
+    if announced.is_some_and(|announced| announced > max as u64) {
+        return Err(too_large(announced, max));
     }
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|fault| broken_body(&fault))?;
         let Ok(data) = frame.into_data() else { continue };
-        if read.len() + data.len() > most {
-            return Err(too_large(None, most));
+        if read.len() + data.len() > max {
+            return Err(too_large(None, max));
         }
         read.add(&data).await?;
     }
     Ok(read.done())
 }
 
-/// A body that ended before its end, by its sender's fault or the network's.
+/// The body ended early or arrived too slowly.
 pub fn broken_body(fault: &axum::Error) -> ApiError {
     let message = format!("the body could not be read to its end: {fault}");
     let error = ApiError::new(ErrorCode::InvalidRequest, message);
@@ -80,20 +80,19 @@ pub fn broken_body(fault: &axum::Error) -> ApiError {
     error
 }
 
-fn too_large(said: Option<u64>, most: usize) -> ApiError {
-    let got = said.map_or("larger".to_owned(), |said| format!("{said} bytes long"));
-    let message = format!("the body is {got}; allowed is at most {most} bytes");
+fn too_large(announced: Option<u64>, max: usize) -> ApiError {
+    let got = announced.map_or("larger".to_owned(), |announced| format!("{announced} bytes long"));
+    let message = format!("the body is {got}; allowed is at most {max} bytes");
     ApiError::new(ErrorCode::InvalidRequest, message).with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
-/// A part of the path, decoded; what cannot be decoded, as it came.
+/// A segment of the path, decoded if possible.
 pub fn segment(uri: &Uri, index: usize) -> String {
     let segment = uri.path().split('/').nth(index).unwrap_or_default();
     reader::path_segment(segment).map_or_else(|| segment.to_owned(), std::borrow::Cow::into_owned)
 }
 
-/// The sandbox that `/v1/sandboxes/{id}…` names. What is no id is the name of no sandbox, and what cannot be decoded is
-/// no id. The layers before read it in the same way.
+/// The sandbox id in `/v1/sandboxes/{id}…`. A text that is not an id names no sandbox. The layers decode it in the same way.
 pub fn sandbox_id(uri: &Uri) -> Result<SandboxId, ApiError> {
     let segment = uri.path().split('/').nth(3).unwrap_or_default();
     let Some(named) = reader::path_segment(segment) else { return Err(error::not_found(segment, None)) };

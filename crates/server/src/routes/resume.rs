@@ -1,11 +1,11 @@
-//! `POST /v1/sandboxes/{id}/resume`. Answers when its processes run again and that is on disk.
+//! `POST /v1/sandboxes/{id}/resume`. Responds when the processes run again and the record is on disk.
 
 use api::{ErrorCode, ResumeResult, SandboxState};
 use axum::http::StatusCode;
 
 use super::read;
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/resume", WRITE)
@@ -13,8 +13,8 @@ pub fn endpoint() -> Endpoint {
             "resumeSandbox",
             Tag::Sandboxes,
             "Resume a paused sandbox",
-            "Continues all processes of the sandbox; `timeoutMs` and `idleTimeoutMs` stay in \
-         effect. A body is ignored.",
+            "Continues all processes of the sandbox. `timeoutMs` and `idleTimeoutMs` keep their values. A \
+             body is ignored.",
         )
         .parameters([Parameter::SANDBOX_ID])
         .returns::<ResumeResult>(StatusCode::OK, "The sandbox is running.")
@@ -29,7 +29,7 @@ async fn resume(call: Call) -> Result<Json<ResumeResult>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let id = read::sandbox_id(&parts.uri)?;
     let resumed = service.engine.sandbox(&caller.account, &id).resume().await;
-    let resumed = resumed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+    let resumed = resumed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     Json::ok(&ResumeResult {
         id: resumed.id,
         state: SandboxState::Running,

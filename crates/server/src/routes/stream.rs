@@ -1,9 +1,8 @@
-//! A command's events as Server-Sent Events (section 6.1, decision 13).
+//! The output of a command as Server-Sent Events (section 6.1).
 //!
-//! One task pulls: hyper asks for the next chunk when the last is on its way, this asks the engine for the next output, and what
-//! is not pulled waits inside the sandbox. So a slow reader slows the command, and no reader costs more than a chunk. What is
-//! there already goes into one chunk; nothing waits for more to come. hyper drops the body when the client goes away, which
-//! ends the command.
+//! hyper requests the next chunk when the last one is on its way, and only then output is read from the engine. So a slow client
+//! slows the command and costs no more memory than a chunk. A chunk has all output that is available, without waiting for more.
+//! When the client disconnects, hyper drops the body, which ends the command.
 
 use api::{Done, ErrorCode, StreamEvent};
 use axum::response::Response;
@@ -13,16 +12,16 @@ use futures_util::FutureExt;
 use rules::LineSplitter;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::request_id::RequestId;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
-/// A chunk is sent when it is this long, or when nothing more is there.
+/// The size at which a chunk is sent even if more output is available.
 const CHUNK_BYTES: usize = 64 << 10;
 const COMMENT: &str = "still running";
-const RETRY_AFTER_S: u64 = 5;
+const STOPPING_RETRY_S: u64 = 5;
 
-/// The streaming answer to a command that was let in. With `line_ends` its events tell how their lines end.
+/// The response with the stream. With `line_ends` its events have the field `end`.
 pub fn response(
     execution: Execution,
     line_ends: bool,
@@ -48,13 +47,13 @@ enum Channel {
 }
 
 struct Events {
-    /// None when the last event is out.
+    /// `None` after the last event.
     execution: Option<Execution>,
-    /// Output that came and is not split into lines yet.
+    /// Output that is not split into lines yet.
     unsplit: Option<(Channel, Bytes)>,
     stdout: LineSplitter,
     stderr: LineSplitter,
-    /// Whether events tell how their lines end.
+    /// Whether events have the field `end`.
     line_ends: bool,
     request_id: RequestId,
     stopping: CancellationToken,
@@ -93,7 +92,7 @@ impl sse::Source for Events {
                     return Some(chunk.into_bytes());
                 }
                 ExecutionEvent::Failed(error) => {
-                    let error = of_engine(error, None, During::Execute);
+                    let error = of_engine(error, None, OperationKind::Execute);
                     self.end_with(&mut chunk, &error);
                     return Some(chunk.into_bytes());
                 }
@@ -110,7 +109,7 @@ impl Events {
         }
     }
 
-    /// Takes lines until the chunk is full or none is left.
+    /// Writes lines until the chunk is full or none is left.
     fn split_into(&mut self, chunk: &mut Chunk) {
         let Some((channel, bytes)) = self.unsplit.take() else { return };
         let mut left = &bytes[..];
@@ -130,7 +129,7 @@ impl Events {
         }
     }
 
-    /// The one that was split off last.
+    /// Writes the last line of the splitter.
     fn write_line(&mut self, chunk: &mut Chunk, channel: Channel, line: &str) {
         let end = self.splitter(channel).last_end().name().filter(|_| self.line_ends);
         chunk.event(None, channel.event(), line, end);
@@ -153,7 +152,7 @@ impl Events {
         chunk.json(None, StreamEvent::Done, &done);
     }
 
-    /// Ends the command as well, if it still runs.
+    /// Also ends the command if it is running.
     fn end_with(&mut self, chunk: &mut Chunk, error: &ApiError) {
         self.execution = None;
         self.write_rests(chunk);
@@ -171,6 +170,6 @@ impl Channel {
 }
 
 fn stopping() -> ApiError {
-    let message = "the daemon is stopping, which ended the command; the sandbox lives on";
-    ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", RETRY_AFTER_S)
+    let message = "the daemon is stopping and ended the command; the sandbox keeps running";
+    ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
 }

@@ -1,13 +1,13 @@
-//! `DELETE /v1/sandboxes/{id}`. Answers when no process of the sandbox runs any more and that is on disk.
+//! `DELETE /v1/sandboxes/{id}`. Responds when all processes of the sandbox have ended and its record is on disk.
 
 use api::{ErrorCode, SandboxState, TerminateResult};
 use axum::http::StatusCode;
 
 use super::read;
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 
-/// As `details.reason` says it to whoever asks for the sandbox afterwards.
+/// The `details.reason` of later requests for the sandbox.
 const REASON: &str = "deleted";
 
 pub fn endpoint() -> Endpoint {
@@ -28,7 +28,7 @@ async fn terminate(call: Call) -> Result<Json<TerminateResult>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let id = read::sandbox_id(&parts.uri)?;
     let terminated = service.engine.sandbox(&caller.account, &id).terminate(REASON).await;
-    let terminated = terminated.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+    let terminated = terminated.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     Json::ok(&TerminateResult {
         id: terminated.id,
         state: SandboxState::Terminated,

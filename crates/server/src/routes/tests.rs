@@ -1,4 +1,4 @@
-//! The whole service but its sockets: real layers, engine and images, on a fake wall and a store in memory.
+//! Tests of the service without its sockets: real layers, engine and images, a fake driver and a store in memory.
 
 mod bad;
 mod bodies;

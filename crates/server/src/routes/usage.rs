@@ -1,4 +1,4 @@
-//! `GET /v1/usage`: what the account of the key uses of each quota.
+//! `GET /v1/usage`: usage and quotas of the key's account.
 
 use api::{QuotaView, UsageView};
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! From the records of the engine and the store to what the interface shows.
+//! Converts records of the engine and the store to types of the API.
 
 use api::{EventId, RuntimeEvent, SandboxItem, SandboxView, Times, Timestamp};
 use axum::http::{HeaderValue, header};
@@ -11,13 +11,13 @@ use store::{Event, SandboxRecord, SandboxSummary};
 
 use crate::error::ApiError;
 
-/// A sandbox as create and get show it.
+/// A sandbox for create and get.
 pub fn sandbox(record: &SandboxRecord) -> SandboxView {
     let times = times(record.created_at, record.started_at, record.paused_at, record.terminated_at);
     SandboxView::new(record.id.clone(), record.state, record.config.clone(), times)
 }
 
-/// A sandbox as lists show it.
+/// A sandbox for lists.
 pub fn item(summary: SandboxSummary) -> SandboxItem {
     let times = times(summary.created_at, summary.started_at, summary.paused_at, summary.terminated_at);
     SandboxItem::new(summary.id, summary.state, summary.image, summary.resources, times)
@@ -29,16 +29,16 @@ fn times(
     paused: Option<TimeMs>,
     terminated: Option<TimeMs>,
 ) -> Times {
-    let shown = |at: Option<TimeMs>| at.map(Timestamp::from);
+    let timestamp = |at: Option<TimeMs>| at.map(Timestamp::from);
     Times {
         created: created.into(),
-        started: shown(started),
-        paused: shown(paused),
-        terminated: shown(terminated),
+        started: timestamp(started),
+        paused: timestamp(paused),
+        terminated: timestamp(terminated),
     }
 }
 
-/// An event as lists and streams show it.
+/// An event for lists and streams.
 pub fn event(event: Event) -> Result<RuntimeEvent, ApiError> {
     let kind = event.kind.parse();
     let kind = kind.map_err(|_| ApiError::internal(format!("an event of the kind {:?}", event.kind)))?;
@@ -56,7 +56,7 @@ pub fn event(event: Event) -> Result<RuntimeEvent, ApiError> {
     })
 }
 
-/// The JSON of a body.
+/// A body as JSON.
 pub fn json(body: &impl Serialize) -> Result<Bytes, ApiError> {
     let text = serde_json::to_vec(body).map_err(|error| ApiError::internal(format!("an answer: {error}")))?;
     Ok(text.into())

@@ -12,7 +12,7 @@ use crate::{Batch, ExposedPort, MAX_WRITES, SandboxRecord, Store, StoreError, Wr
 
 type Fresh = Arc<dyn Store>;
 
-pub(super) async fn what_is_put_is_read_back(store: Fresh) {
+pub(super) async fn a_stored_record_reads_back(store: Fresh) {
     assert_eq!(store.get(&id(1)).await.unwrap(), None);
     assert_eq!(store.living().await.unwrap(), []);
     let mut full = record(1);
@@ -28,7 +28,7 @@ pub(super) async fn what_is_put_is_read_back(store: Fresh) {
     assert_eq!(store.living().await.unwrap(), [full, record(2)]);
 }
 
-pub(super) async fn every_state_and_option_comes_back(store: Fresh) {
+pub(super) async fn each_state_and_option_reads_back(store: Fresh) {
     let mut creating = record(1);
     creating.state = SandboxState::Creating;
     creating.started_at = None;
@@ -91,7 +91,7 @@ pub(super) async fn a_newer_revision_replaces_and_an_older_is_refused(store: Fre
     assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![1], 1));
 }
 
-pub(super) async fn living_sandboxes_have_slots_of_their_own(store: Fresh) {
+pub(super) async fn living_sandboxes_have_different_slots(store: Fresh) {
     store.put(record(1)).await.unwrap();
     let second = SandboxRecord { slot: 1, ..record(2) };
     let taken = Err(StoreError::SlotTaken { id: id(2), slot: 1 });
@@ -159,12 +159,12 @@ pub(super) async fn bad_records_and_batches_are_refused(store: Fresh) {
     assert_eq!(store.living().await.unwrap(), []);
 }
 
-pub(super) async fn one_refused_commit_does_not_disturb_the_others(store: Fresh) {
+pub(super) async fn a_refused_commit_does_not_affect_others(store: Fresh) {
     store.put(record(0)).await.unwrap();
     let mut tasks = JoinSet::new();
     for number in 1..=100 {
         let store = Arc::clone(&store);
-        // Every third one wants the slot of record 0.
+        // Every third record requests the slot of record 0.
         let slot = if number % 3 == 0 { 0 } else { number };
         tasks.spawn(async move {
             let result = store.put(SandboxRecord { slot, ..record(number) }).await;
@@ -180,7 +180,7 @@ pub(super) async fn one_refused_commit_does_not_disturb_the_others(store: Fresh)
     assert_eq!(living, (0..=100).filter(|number| *number == 0 || number % 3 != 0).collect::<Vec<u32>>());
 }
 
-pub(super) async fn commits_of_many_tasks_all_stay(store: Fresh) {
+pub(super) async fn concurrent_commits_are_all_stored(store: Fresh) {
     let mut tasks = JoinSet::new();
     for number in 0..32 {
         let store = Arc::clone(&store);
@@ -192,7 +192,7 @@ pub(super) async fn commits_of_many_tasks_all_stay(store: Fresh) {
                     TimeMs(revision),
                 ));
                 store.commit(batch).await.unwrap();
-                // Who was answered sees it at once.
+                // A read after the commit sees the record.
                 assert_eq!(store.get(&id(number)).await.unwrap().unwrap().revision, revision);
             }
         });
@@ -211,7 +211,7 @@ pub(super) async fn commits_of_many_tasks_all_stay(store: Fresh) {
     assert_eq!(sequences.len(), 320);
 }
 
-pub(super) async fn events_are_numbered_and_come_in_order(store: Fresh) {
+pub(super) async fn events_are_numbered_in_order(store: Fresh) {
     for at in 0..5 {
         for number in [1, 2] {
             store
@@ -234,7 +234,7 @@ pub(super) async fn events_are_numbered_and_come_in_order(store: Fresh) {
     assert_eq!(store.events(&id(3), 0, 2).await.unwrap(), []);
 }
 
-pub(super) async fn a_closed_store_says_so(store: Fresh) {
+pub(super) async fn calls_of_a_closed_store_fail(store: Fresh) {
     store.put(record(1)).await.unwrap();
     store.close().await;
     store.close().await;

@@ -1,4 +1,4 @@
-//! Events as readers want them, and notes.
+//! Lists of events, and appended events.
 #![expect(clippy::unwrap_used, reason = "a suite of tests")]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn in_run(event: NewEvent, run: &str) -> NewEvent {
     NewEvent { run: run.to_owned(), ..event }
 }
 
-/// Sandbox, kind, run and hour of each, numbered from 1 on.
+/// Adds events, numbered from 1: sandbox, kind, run and hour.
 async fn fill(store: &Fresh) {
     for (number, kind, run, hour) in [
         (1, "sandbox.created", "", 0),
@@ -105,7 +105,7 @@ pub(super) async fn pages_and_bounds(store: Fresh) {
     let filter = kinds(&["exec.completed", "sandbox.created"]);
     let page = EventPage { limit: 2, ..PAGE };
     let newest = EventPage { order: EventOrder::NewestFirst, ..page };
-    // All of them are 1, 3, 4, 5, 6.
+    // All matching events are 1, 3, 4, 5, 6.
     for (page, items, more) in [
         (page, vec![1, 3], true),
         (EventPage { offset: 2, ..page }, vec![4, 5], true),
@@ -133,16 +133,16 @@ pub(super) async fn pages_and_bounds(store: Fresh) {
     assert_eq!(store.last_event().await.unwrap(), 8);
 }
 
-pub(super) async fn totals_follow_what_goes(store: Fresh) {
+pub(super) async fn totals_follow_removals(store: Fresh) {
     store.put(record(1)).await.unwrap();
     fill(&store).await;
-    // Those of sandboxes without a record go by their time.
+    // Events of sandboxes without a record are removed by their time.
     store.purge(TimeMs(9 * HOUR)).await.unwrap();
     assert_eq!(found(&store, &of("acme"), PAGE).await.1, 6);
     assert_eq!(found(&store, &of("umbrella"), PAGE).await, (vec![], 0, false));
     assert_eq!(found(&store, &kinds(&["sandbox.created"]), PAGE).await, (vec![1], 1, false));
     store.put(super::terminated(&record(1), TimeMs(1))).await.unwrap();
-    // More than goes in one part.
+    // More than one part of a purge removes.
     for _ in 0..11 {
         let batch = (0..100).fold(Batch::new(), |batch, _| {
             batch.event(in_run(event(1, "exec.completed", TimeMs(2)), "run-a"))
@@ -157,12 +157,12 @@ pub(super) async fn totals_follow_what_goes(store: Fresh) {
     assert!(store.last_event().await.unwrap() >= 1108);
 }
 
-/// What was noted comes before what is committed afterwards.
-pub(super) async fn notes_keep_their_place(store: Fresh) {
+/// An appended event is ordered before later commits.
+pub(super) async fn appended_events_keep_their_order(store: Fresh) {
     let mut number = 0;
     for round in 0..20 {
         for _ in 0..round {
-            store.note(in_run(event(1, "exec.completed", TimeMs(number)), "run-a")).unwrap();
+            store.append(in_run(event(1, "exec.completed", TimeMs(number)), "run-a")).unwrap();
             number += 1;
         }
         let sequences =
@@ -173,21 +173,21 @@ pub(super) async fn notes_keep_their_place(store: Fresh) {
     let listing = store.list_events(&of("acme"), EventPage { limit: 1000, ..PAGE }).await.unwrap();
     let times: Vec<u64> = listing.items.iter().map(|event| event.at.0).collect();
     assert_eq!(times, (0..number).collect::<Vec<_>>());
-    let note = listing.items.iter().find(|event| event.kind == "exec.completed").unwrap();
+    let appended = listing.items.iter().find(|event| event.kind == "exec.completed").unwrap();
     let expected = event(1, "exec.completed", TimeMs(0));
-    assert_eq!((&note.data, note.run.as_str(), &note.sandbox), (&expected.data, "run-a", &id(1)));
+    assert_eq!((&appended.data, appended.run.as_str(), &appended.sandbox), (&expected.data, "run-a", &id(1)));
     let late = event(1, "exec.completed", TimeMs(u64::MAX));
-    assert!(matches!(store.note(late), Err(StoreError::BadRecord { .. })));
+    assert!(matches!(store.append(late), Err(StoreError::BadRecord { .. })));
     store.close().await;
-    assert_eq!(store.note(event(1, "exec.completed", TimeMs(1))), Err(StoreError::Closed));
+    assert_eq!(store.append(event(1, "exec.completed", TimeMs(1))), Err(StoreError::Closed));
 }
 
-/// Followers hear of their own events, of notes too, and find them.
+/// Followers are woken by events of their topic, appended ones included, and can read them.
 pub(super) async fn followers_are_woken(store: Fresh) {
     let mut account = store.follow(Topic::Account("acme".to_owned()));
     let mut one = store.follow(Topic::Sandbox(id(1)));
     let two = store.follow(Topic::Sandbox(id(2)));
-    store.note(event(1, "exec.completed", TimeMs(1))).unwrap();
+    store.append(event(1, "exec.completed", TimeMs(1))).unwrap();
     account.changed().await.unwrap();
     one.changed().await.unwrap();
     assert_eq!(store.events_after(&of("acme"), 0, 10).await.unwrap().1, 1);
@@ -196,21 +196,21 @@ pub(super) async fn followers_are_woken(store: Fresh) {
     assert!(account.has_changed().unwrap() && two.has_changed().unwrap() && !one.has_changed().unwrap());
 }
 
-/// Noted or committed, in whichever order; others of the same batch stay.
-pub(super) async fn what_is_there_once_is_not_kept_again(store: Fresh) {
+/// Duplicates are dropped, appended or committed, in any order; other events of the batch are stored.
+pub(super) async fn events_with_the_same_once_are_deduplicated(store: Fresh) {
     let once = |number: u64, once: &str| NewEvent {
         once: Some(once.to_owned()),
         ..event(1, "exec.completed", TimeMs(number))
     };
-    store.note(once(1, "a")).unwrap();
-    store.note(once(2, "a")).unwrap();
-    store.note(once(3, "b")).unwrap();
+    store.append(once(1, "a")).unwrap();
+    store.append(once(2, "a")).unwrap();
+    store.append(once(3, "b")).unwrap();
     let batch = Batch::new().event(once(4, "b")).event(event(1, "sandbox.paused", TimeMs(5)));
     let numbers = store.commit(batch.event(once(6, "c")).event(once(7, "c"))).await.unwrap().event_sequences;
     assert!(numbers[0] < numbers[1] && numbers[1] < numbers[2] && numbers[2] == numbers[3], "{numbers:?}");
-    store.note(once(8, "c")).unwrap();
-    store.note(event(1, "sandbox.resumed", TimeMs(9))).unwrap();
-    // Moves what was noted.
+    store.append(once(8, "c")).unwrap();
+    store.append(event(1, "sandbox.resumed", TimeMs(9))).unwrap();
+    // Moves the appended lines.
     store.commit(Batch::new()).await.unwrap();
     let times = async || {
         let listing = store.list_events(&of("acme"), PAGE).await.unwrap();
@@ -218,7 +218,7 @@ pub(super) async fn what_is_there_once_is_not_kept_again(store: Fresh) {
         listing.items.iter().map(|event| event.at.0).collect::<Vec<_>>()
     };
     assert_eq!(times().await, [1, 3, 5, 6, 9]);
-    // What was undone was not there.
+    // A reverted batch leaves no event behind.
     store.put(record(1)).await.unwrap();
     let refused = Batch::new().event(once(10, "d")).put(record(1));
     assert!(matches!(store.commit(refused).await, Err(StoreError::Stale { .. })));
@@ -226,14 +226,14 @@ pub(super) async fn what_is_there_once_is_not_kept_again(store: Fresh) {
     assert_eq!(times().await, [1, 3, 5, 6, 9, 11]);
 }
 
-/// Of the account that has too much, and nothing else.
-pub(super) async fn the_oldest_of_what_was_posted_goes(store: Fresh) {
+/// Only posted events of the account above its quota are evicted.
+pub(super) async fn the_oldest_posted_events_are_evicted(store: Fresh) {
     let sized = |account: &str, kind: &str, at: u64| NewEvent {
         account: account.to_owned(),
         data: serde_json::Value::String("x".repeat(486)),
         ..event(1, kind, TimeMs(at))
     };
-    // A thousand bytes each, as they are counted.
+    // Each counts a thousand bytes.
     let keep =
         |batch: Batch, most_bytes| batch.with(Write::KeepPosted { account: "acme".to_owned(), most_bytes });
     let times = async |account: &str| {
@@ -250,11 +250,11 @@ pub(super) async fn the_oldest_of_what_was_posted_goes(store: Fresh) {
     assert_eq!(times("acme").await, [1, 2, 3, 4, 5, 6, 7, 8]);
     store.commit(keep(Batch::new().event(sized("acme", "agent.tool_result", 9)), 4999)).await.unwrap();
     assert_eq!(times("acme").await, [2, 5, 6, 7, 8, 9]);
-    // What is undone took nothing away.
+    // A reverted batch evicts nothing.
     store.put(record(1)).await.unwrap();
     assert!(store.commit(keep(Batch::new(), 0).put(record(1))).await.is_err());
     assert_eq!(times("acme").await, [2, 5, 6, 7, 8, 9]);
-    // What goes with a sandbox counts no more.
+    // Events that are removed with a sandbox no longer count.
     store.put(super::terminated(&record(1), TimeMs(1))).await.unwrap();
     store.purge(TimeMs(2)).await.unwrap();
     assert!(times("acme").await.is_empty() && times("other").await.is_empty());

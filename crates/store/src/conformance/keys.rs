@@ -1,4 +1,4 @@
-//! Keys and kept answers.
+//! Keys and idempotency records.
 #![expect(clippy::unwrap_used, reason = "a suite of tests")]
 
 use std::sync::Arc;
@@ -19,12 +19,12 @@ fn revoke(number: u32, at: u64) -> Batch {
     Batch::new().with(Write::RevokeKey { id: key(number).id, at: TimeMs(at) })
 }
 
-async fn kept(store: &Fresh, number: u32) -> Option<Remembered> {
+async fn stored_record(store: &Fresh, number: u32) -> Option<Remembered> {
     let answer = answer(number);
     store.remembered(&answer.account, &answer.endpoint, &answer.key).await.unwrap()
 }
 
-pub(super) async fn keys_come_back_oldest_first(store: Fresh) {
+pub(super) async fn keys_are_listed_oldest_first(store: Fresh) {
     assert_eq!(store.keys().await.unwrap(), []);
     let full = KeyRecord {
         name: Some("näme '\"\n\u{0}".to_owned()),
@@ -42,13 +42,13 @@ pub(super) async fn keys_come_back_oldest_first(store: Fresh) {
     assert_eq!(store.keys().await.unwrap(), [together, plain, full]);
 }
 
-pub(super) async fn a_key_is_there_once(store: Fresh) {
+pub(super) async fn a_key_is_unique(store: Fresh) {
     store.commit(put(&key(1))).await.unwrap();
     let version = store.keys_version().await.unwrap();
     let same_id = KeyRecord { hash: key(2).hash, ..key(1) };
     let same_hash = KeyRecord { hash: key(1).hash, ..key(2) };
     for taken in [key(1), same_id, same_hash] {
-        // With another write before it: nothing of the batch stays.
+        // With another write before it: no write of the batch is applied.
         let refused = store.commit(put(&key(3)).with(Write::PutKey(Box::new(taken.clone())))).await;
         assert_eq!(refused, Err(StoreError::KeyTaken { id: taken.id }));
     }
@@ -56,7 +56,7 @@ pub(super) async fn a_key_is_there_once(store: Fresh) {
     assert_eq!(store.keys_version().await.unwrap(), version);
 }
 
-pub(super) async fn a_revocation_is_for_good(store: Fresh) {
+pub(super) async fn a_revocation_is_permanent(store: Fresh) {
     store.commit(put(&key(1))).await.unwrap();
     store.commit(put(&key(2))).await.unwrap();
     store.commit(revoke(1, 50)).await.unwrap();
@@ -69,12 +69,12 @@ pub(super) async fn a_revocation_is_for_good(store: Fresh) {
     assert_eq!(unknown, Err(StoreError::NoSuchKey { id: key(3).id }));
     assert_eq!(store.keys().await.unwrap(), [revoked.clone(), key(2)]);
     assert_eq!(store.keys_version().await.unwrap(), version);
-    // Nor does its text come back under another id.
+    // The same text cannot be added with another id.
     let again = store.commit(put(&KeyRecord { hash: key(1).hash, ..key(4) })).await;
     assert_eq!(again, Err(StoreError::KeyTaken { id: key(4).id }));
 }
 
-pub(super) async fn the_version_goes_up_with_every_change_of_keys_alone(store: Fresh) {
+pub(super) async fn the_version_grows_with_changes_of_keys_only(store: Fresh) {
     let mut last = store.keys_version().await.unwrap();
     for batch in [put(&key(1)), put(&key(2)), revoke(1, 5), put(&key(3)), revoke(3, 5)] {
         store.commit(batch).await.unwrap();
@@ -90,15 +90,15 @@ pub(super) async fn the_version_goes_up_with_every_change_of_keys_alone(store: F
     assert_eq!(store.keys().await.unwrap().len(), 3);
 }
 
-pub(super) async fn an_answer_comes_back_as_it_was(store: Fresh) {
+pub(super) async fn an_idempotency_record_reads_back(store: Fresh) {
     let all_bytes: Vec<u8> = (0..=255).collect();
     let large = Remembered { content: all_bytes.repeat(20_000), status: 599, ..answer(1) };
     let empty = Remembered { content: Vec::new(), status: 100, request_hash: [0; 32], ..answer(2) };
     store.commit(Batch::new().remember(large.clone()).remember(empty.clone())).await.unwrap();
-    assert!(kept(&store, 1).await.as_ref() == Some(&large), "5 MB are not printed");
-    assert_eq!(kept(&store, 2).await, Some(empty));
-    assert_eq!(kept(&store, 3).await, None);
-    // Each of the three is part of the place, and compared exactly.
+    assert!(stored_record(&store, 1).await.as_ref() == Some(&large), "5 MB are not printed");
+    assert_eq!(stored_record(&store, 2).await, Some(empty));
+    assert_eq!(stored_record(&store, 3).await, None);
+    // All three are part of the key scope, and compared exactly.
     let Remembered { account, endpoint, key, .. } = answer(1);
     for (account, endpoint, key) in [
         ("other", &*endpoint, &*key),
@@ -111,7 +111,7 @@ pub(super) async fn an_answer_comes_back_as_it_was(store: Fresh) {
     }
 }
 
-pub(super) async fn an_answer_is_kept_once_and_the_batch_with_it(store: Fresh) {
+pub(super) async fn an_idempotency_record_is_stored_once_with_its_batch(store: Fresh) {
     store.commit(Batch::new().put(record(1)).remember(answer(1))).await.unwrap();
     let second = Remembered { status: 500, created_at: answer(1).expires_at.before(1), ..answer(1) };
     let second = Remembered { expires_at: second.created_at.after(100), ..second };
@@ -120,15 +120,15 @@ pub(super) async fn an_answer_is_kept_once_and_the_batch_with_it(store: Fresh) {
     assert_eq!(store.commit(batch).await, Err(StoreError::AlreadyRemembered { endpoint, key }));
     assert_eq!(store.living().await.unwrap(), [record(1)]);
     assert_eq!(store.events(&id(2), 0, 9).await.unwrap(), []);
-    assert_eq!(kept(&store, 1).await, Some(answer(1)));
-    // A refused record takes its answer along.
+    assert_eq!(stored_record(&store, 1).await, Some(answer(1)));
+    // A refused sandbox record reverts the idempotency record of its batch.
     let taken = SandboxRecord { slot: 1, ..record(3) };
     let refused = store.commit(Batch::new().remember(answer(3)).put(taken)).await;
     assert!(matches!(refused, Err(StoreError::SlotTaken { .. })), "{refused:?}");
-    assert_eq!(kept(&store, 3).await, None);
+    assert_eq!(stored_record(&store, 3).await, None);
 }
 
-pub(super) async fn ten_at_once_keep_one(store: Fresh) {
+pub(super) async fn one_of_ten_concurrent_records_is_stored(store: Fresh) {
     let mut tasks = JoinSet::new();
     for number in 0..10 {
         let store = Arc::clone(&store);
@@ -140,13 +140,13 @@ pub(super) async fn ten_at_once_keep_one(store: Fresh) {
     let kept_by: Vec<u32> = tasks.join_all().await.into_iter().flatten().collect();
     assert_eq!(kept_by.len(), 1);
     assert_eq!(store.living().await.unwrap(), [record(kept_by[0])]);
-    assert_eq!(kept(&store, 1).await.unwrap().content, [kept_by[0] as u8]);
+    assert_eq!(stored_record(&store, 1).await.unwrap().content, [kept_by[0] as u8]);
 }
 
-pub(super) async fn an_answer_whose_time_is_over_gives_way(store: Fresh) {
+pub(super) async fn an_expired_record_is_replaced(store: Fresh) {
     store.commit(Batch::new().remember(answer(1))).await.unwrap();
     let over = answer(1).expires_at;
-    assert!(answer(1).is_over(over) && !answer(1).is_over(over.before(1)));
+    assert!(answer(1).is_expired(over) && !answer(1).is_expired(over.before(1)));
     let next = Remembered {
         created_at: over,
         expires_at: over.after(5),
@@ -155,10 +155,10 @@ pub(super) async fn an_answer_whose_time_is_over_gives_way(store: Fresh) {
         ..answer(1)
     };
     store.commit(Batch::new().remember(next.clone())).await.unwrap();
-    assert_eq!(kept(&store, 1).await, Some(next));
+    assert_eq!(stored_record(&store, 1).await, Some(next));
 }
 
-pub(super) async fn answers_go_when_their_time_is_over(store: Fresh) {
+pub(super) async fn expired_records_are_purged(store: Fresh) {
     for part in 0..6u32 {
         let batch = (part * 200..part * 200 + 200).fold(Batch::new(), |batch, number| {
             batch.remember(Remembered { expires_at: TimeMs(100 + u64::from(number)), ..early(number) })
@@ -173,7 +173,7 @@ pub(super) async fn answers_go_when_their_time_is_over(store: Fresh) {
     assert_eq!(store.purge_remembered(TimeMs(49)).await.unwrap(), 0);
     assert_eq!(store.purge_remembered(TimeMs(1200)).await.unwrap(), 4 + 1101);
     for (number, there) in [(0, false), (1100, false), (1101, true), (1199, true), (2003, false)] {
-        assert_eq!(kept(&store, number).await.is_some(), there, "{number}");
+        assert_eq!(stored_record(&store, number).await.is_some(), there, "{number}");
     }
     assert_eq!(store.purge_remembered(TimeMs(u64::MAX)).await.unwrap(), 99);
     assert_eq!(store.living().await.unwrap(), [record(1)]);
@@ -184,9 +184,9 @@ fn early(number: u32) -> Remembered {
     Remembered { created_at: TimeMs(1), ..answer(number) }
 }
 
-pub(super) async fn keys_and_answers_that_cannot_be_stored_are_refused(store: Fresh) {
+pub(super) async fn invalid_keys_and_records_are_refused(store: Fresh) {
     let long = "x".repeat(256);
-    let too_large = vec![0; crate::MAX_ANSWER + 1];
+    let too_large = vec![0; crate::MAX_RESPONSE + 1];
     let keys = [
         KeyRecord { id: long.clone(), ..key(1) },
         KeyRecord { id: String::new(), ..key(1) },
@@ -215,5 +215,5 @@ pub(super) async fn keys_and_answers_that_cannot_be_stored_are_refused(store: Fr
         assert!(matches!(refused, Err(StoreError::BadRow { .. })), "{number}: {refused:?}");
     }
     assert_eq!((store.living().await.unwrap(), store.keys().await.unwrap()), (vec![], vec![]));
-    assert_eq!(kept(&store, 1).await, None);
+    assert_eq!(stored_record(&store, 1).await, None);
 }

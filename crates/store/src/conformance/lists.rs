@@ -11,7 +11,7 @@ use crate::{Batch, Filter, Page, SandboxRecord, Store};
 
 type Fresh = Arc<dyn Store>;
 
-pub(super) async fn newest_first_and_the_later_of_two_first(store: Fresh) {
+pub(super) async fn lists_are_newest_first(store: Fresh) {
     for (number, created_at) in [(5, 20), (3, 30), (4, 10), (1, 20), (2, 20)] {
         store.put(SandboxRecord { created_at: TimeMs(created_at), ..record(number) }).await.unwrap();
     }
@@ -20,7 +20,7 @@ pub(super) async fn newest_first_and_the_later_of_two_first(store: Fresh) {
     assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![3, 2, 1, 5, 4], 5));
 }
 
-pub(super) async fn pages_are_parts_of_the_whole(store: Fresh) {
+pub(super) async fn pages_are_parts_of_the_list(store: Fresh) {
     let batch = (0..25).fold(Batch::new(), |batch, number| {
         let mut record = record(number);
         record.config.metadata = pairs(&[("team", "red")]);
@@ -39,7 +39,7 @@ pub(super) async fn pages_are_parts_of_the_whole(store: Fresh) {
     }
 }
 
-/// Four axes, every combination of filters against what a plain look at each record says.
+/// All combinations of four filters give the same result as a naive scan of the records.
 pub(super) async fn every_filter_and_its_total(store: Fresh) {
     let mut records = Vec::new();
     for number in 0..96 {
@@ -73,7 +73,7 @@ pub(super) async fn every_filter_and_its_total(store: Fresh) {
                 for metadata in &metadata {
                     let image = image.map(str::to_owned);
                     let filter = Filter { account: account.into(), state, image, metadata: metadata.clone() };
-                    let expected = plain(&records, &filter);
+                    let expected = naive_list(&records, &filter);
                     let total = expected.len() as u64;
                     assert_eq!(listed(&store, &filter, PAGE).await, (expected, total), "{filter:?}");
                 }
@@ -82,7 +82,7 @@ pub(super) async fn every_filter_and_its_total(store: Fresh) {
     }
 }
 
-fn plain(records: &[SandboxRecord], filter: &Filter) -> Vec<u32> {
+fn naive_list(records: &[SandboxRecord], filter: &Filter) -> Vec<u32> {
     let mut fitting = Vec::new();
     for (number, record) in (0..).zip(records) {
         let state = filter.state.is_none_or(|state| record.state == state);
@@ -108,7 +108,7 @@ pub(super) async fn metadata_filters_follow_the_record(store: Fresh) {
     for (filter, fits) in [(tagged("a", "1"), false), (tagged("a", "2"), true), (tagged("b", "1"), true)] {
         assert_eq!(listed(&store, &filter, PAGE).await.1, u64::from(fits), "{filter:?}");
     }
-    // Account and time are part of where the pairs are kept.
+    // The index of pairs contains account and time.
     let moved = SandboxRecord { account: "other".into(), created_at: TimeMs(4), ..with(&[("a", "2")], 3) };
     store.put(moved).await.unwrap();
     assert_eq!(listed(&store, &tagged("a", "2"), PAGE).await.1, 0);

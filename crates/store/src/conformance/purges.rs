@@ -10,7 +10,7 @@ use crate::{Batch, Filter, SandboxRecord, Store};
 
 type Fresh = Arc<dyn Store>;
 
-pub(super) async fn only_what_was_terminated_before_goes(store: Fresh) {
+pub(super) async fn only_sandboxes_terminated_before_are_purged(store: Fresh) {
     for number in 0..4 {
         let batch = Batch::new().put(record(number)).event(event(number, "sandbox.created", TimeMs(1)));
         store.commit(batch).await.unwrap();
@@ -29,7 +29,7 @@ pub(super) async fn only_what_was_terminated_before_goes(store: Fresh) {
     assert_eq!(store.events(&id(0), 0, 10).await.unwrap().len(), 1);
 }
 
-pub(super) async fn many_go_in_one_call(store: Fresh) {
+pub(super) async fn one_call_purges_many(store: Fresh) {
     for part in 0..5u32 {
         let batch = (part * 50..part * 50 + 50).fold(Batch::new(), |batch, number| {
             let mut record = SandboxRecord { revision: 1, ..terminated(&record(number), TimeMs(7)) };
@@ -45,7 +45,7 @@ pub(super) async fn many_go_in_one_call(store: Fresh) {
     assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![], 0));
 }
 
-pub(super) async fn events_without_a_sandbox_go_by_their_time(store: Fresh) {
+pub(super) async fn events_without_a_sandbox_are_purged_by_their_time(store: Fresh) {
     let failed_start = Batch::new().put(record(1)).event(event(1, "sandbox.created", TimeMs(10)));
     store.commit(failed_start).await.unwrap();
     store.commit(Batch::new().delete(id(1)).event(event(1, "sandbox.error", TimeMs(20)))).await.unwrap();
@@ -54,7 +54,7 @@ pub(super) async fn events_without_a_sandbox_go_by_their_time(store: Fresh) {
     assert_eq!(store.purge(TimeMs(20)).await.unwrap(), 0);
     let left = store.events(&id(1), 0, 10).await.unwrap();
     assert_eq!(left.iter().map(|event| event.at).collect::<Vec<_>>(), [TimeMs(20)]);
-    // The numbers of events that went are not given again.
+    // Numbers of removed events are not reused.
     store.purge(TimeMs(21)).await.unwrap();
     let next = store.commit(Batch::new().event(event(3, "sandbox.error", TimeMs(1)))).await.unwrap();
     assert!(next.event_sequences[0] > left[0].sequence);

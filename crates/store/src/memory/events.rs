@@ -1,15 +1,15 @@
-//! Events of the store in memory, looked at one by one.
+//! Events of the in-memory store, by linear search.
 
 use std::collections::BTreeMap;
 
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE, Remembered, StoredBytes};
 
-/// Numbers of the events that are there once, by what they have for it.
+/// Sequences of events by their `once`, for deduplication.
 #[derive(Debug, Default)]
-pub(super) struct Once(BTreeMap<String, u64>);
+pub(super) struct OnceIndex(BTreeMap<String, u64>);
 
-impl Once {
+impl OnceIndex {
     pub(super) fn find(&self, once: Option<&String>) -> Option<u64> {
         self.0.get(once?).copied()
     }
@@ -18,15 +18,15 @@ impl Once {
         self.0.extend(once.map(|once| (once, sequence)));
     }
 
-    /// Forgets those that are not among the events.
+    /// Removes the entries of events that were removed.
     pub(super) fn keep(&mut self, events: &[Event]) {
-        let there = |sequence: &u64| events.binary_search_by_key(sequence, |event| event.sequence).is_ok();
-        self.0.retain(|_, sequence| there(sequence));
+        let exists = |sequence: &u64| events.binary_search_by_key(sequence, |event| event.sequence).is_ok();
+        self.0.retain(|_, sequence| exists(sequence));
     }
 }
 
-/// Takes the oldest of what an account posted out while there is too much of it.
-pub(super) fn keep_posted(events: &mut Vec<Event>, account: &str, most_bytes: u64) {
+/// Evicts the oldest posted events of an account while they exceed the quota.
+pub(super) fn evict_posted(events: &mut Vec<Event>, account: &str, most_bytes: u64) {
     let is_posted = |event: &Event| event.account == account && POSTED_KINDS.contains(&event.kind.as_str());
     let size = |event: &Event| POSTED_ROW_BYTES + event.data.to_string().len() as u64;
     let mut left: u64 = events.iter().filter(|event| is_posted(event)).map(size).sum();
@@ -58,7 +58,7 @@ pub(super) fn stored_bytes<'a>(
 }
 
 pub(super) fn list(events: &[Event], filter: &EventFilter, page: EventPage) -> EventListing {
-    let fitting: Vec<&Event> = events.iter().filter(|event| fits(filter, event)).collect();
+    let fitting: Vec<&Event> = events.iter().filter(|event| matches(filter, event)).collect();
     let total = fitting.len() as u64;
     let mut within: Vec<&Event> = fitting
         .into_iter()
@@ -88,7 +88,7 @@ pub(super) fn after(
     (items, upto)
 }
 
-fn fits(filter: &EventFilter, event: &Event) -> bool {
+fn matches(filter: &EventFilter, event: &Event) -> bool {
     event.account == filter.account
         && filter.sandbox.as_ref().is_none_or(|sandbox| *sandbox == event.sandbox)
         && (filter.kinds.is_empty() || filter.kinds.contains(&event.kind))

@@ -1,8 +1,8 @@
-//! Lists of the store in memory: which sandboxes fit, and what is shown of them.
+//! Lists of the in-memory store: filters and summaries.
 
 use crate::{Filter, SandboxRecord, SandboxSummary};
 
-pub(super) fn fits(filter: &Filter, record: &SandboxRecord) -> bool {
+pub(super) fn matches(filter: &Filter, record: &SandboxRecord) -> bool {
     record.account == filter.account
         && filter.state.is_none_or(|state| state == record.state)
         && filter.image.as_ref().is_none_or(|image| *image == record.config.image)

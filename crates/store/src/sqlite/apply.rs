@@ -1,4 +1,5 @@
-//! Applies writes as SQL, inside the writer's savepoint. Triggers of the schema maintain totals; this module maintains metadata rows.
+//! Applies writes as SQL in the writer's savepoint. Triggers of the schema maintain totals; this module maintains
+//! metadata rows.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use super::encoding::Encoded;
 use super::trouble::{Outcome, Trouble};
 use super::{keys, posted, quota, rows};
-use crate::followers::Told;
+use crate::followers::VisibleEvent;
 use crate::{Committed, NewEvent, SandboxRecord, StoreError, Write};
 
 pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable) -> Outcome<Committed> {
@@ -21,30 +22,34 @@ pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable
             Write::PutSandbox(record) => put(connection, &record)?,
             Write::DeleteSandbox(id) => delete(connection, &id)?,
             Write::AppendEvent(event) => {
-                let sequence = match there_already(connection, &event)? {
+                let sequence = match existing_event(connection, &event)? {
                     Some(sequence) => sequence,
                     None => append(connection, &event)?,
                 };
                 committed.event_sequences.push(sequence);
                 accounts.insert(event.account);
             }
-            Write::KeepPosted { account, most_bytes } => posted::keep(connection, &account, most_bytes)?,
+            Write::KeepPosted { account, most_bytes } => posted::evict(connection, &account, most_bytes)?,
             Write::PutKey(key) => keys::put(connection, &key)?,
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
             Write::Remember(answer) => {
                 keys::remember(connection, &answer, encoding)?;
-                quota::keep_idempotency(connection, &answer.account, &quotas.of(&answer.account).stored)?;
+                quota::evict_idempotency_records(
+                    connection,
+                    &answer.account,
+                    &quotas.of(&answer.account).stored,
+                )?;
             }
         }
     }
-    keep_events(connection, &accounts, quotas)?;
+    evict_events(connection, &accounts, quotas)?;
     Ok(committed)
 }
 
-fn keep_events(connection: &Connection, accounts: &BTreeSet<String>, quotas: &QuotaTable) -> Outcome<()> {
+fn evict_events(connection: &Connection, accounts: &BTreeSet<String>, quotas: &QuotaTable) -> Outcome<()> {
     accounts
         .iter()
-        .try_for_each(|account| quota::keep_events(connection, account, &quotas.of(account).stored))
+        .try_for_each(|account| quota::evict_events(connection, account, &quotas.of(account).stored))
 }
 
 /// The columns of a stored sandbox that side tables repeat.
@@ -94,12 +99,12 @@ fn find(connection: &Connection, id: &SandboxId) -> Outcome<Option<(Stored, u64)
 }
 
 fn insert(connection: &Connection, record: &SandboxRecord, config: &str) -> Outcome<()> {
-    let sql = format!("INSERT INTO sandboxes ({}) VALUES ({})", rows::COLUMNS, rows::PLACES);
+    let sql = format!("INSERT INTO sandboxes ({}) VALUES ({})", rows::COLUMNS, rows::PLACEHOLDERS);
     write_row(connection, &sql, record, config)
 }
 
 fn update(connection: &Connection, record: &SandboxRecord, config: &str) -> Outcome<()> {
-    let sql = format!("UPDATE sandboxes SET ({}) = ({}) WHERE id = ?1", rows::COLUMNS, rows::PLACES);
+    let sql = format!("UPDATE sandboxes SET ({}) = ({}) WHERE id = ?1", rows::COLUMNS, rows::PLACEHOLDERS);
     write_row(connection, &sql, record, config)
 }
 
@@ -134,7 +139,7 @@ fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config:
     ];
     match connection.prepare_cached(sql)?.execute(values) {
         Ok(_) => Ok(()),
-        // The id was looked up before, so only the slot can violate uniqueness.
+        // The id was checked before, so only the slot can violate uniqueness.
         Err(error) if is_unique_violation(&error) => {
             Err(Trouble::Refused(StoreError::SlotTaken { id: record.id.clone(), slot: record.slot }))
         }
@@ -192,37 +197,41 @@ fn append(connection: &Connection, event: &NewEvent) -> Outcome<u64> {
 }
 
 /// The number of an existing event with the same `once`.
-fn there_already(connection: &Connection, event: &NewEvent) -> Outcome<Option<u64>> {
+fn existing_event(connection: &Connection, event: &NewEvent) -> Outcome<Option<u64>> {
     let Some(once) = &event.once else { return Ok(None) };
     let mut statement = connection.prepare_cached("SELECT sequence FROM events WHERE once = ?1")?;
     statement.query_row([once], |row| row.get(0)).optional()?.map(rows::unsigned).transpose()
 }
 
-/// Appends lines of the journal as events. Lines that became events before are skipped by their numbers.
-pub(super) fn notes(
+/// Appends lines of the journal as events. Skips lines that became events before, by their numbers.
+pub(super) fn journal_lines(
     connection: &Connection,
-    notes: &[(u64, NewEvent)],
+    journal_lines: &[(u64, NewEvent)],
     quotas: &QuotaTable,
-) -> Outcome<Vec<Told>> {
-    let applied = applied(connection)?;
-    let mut told = Vec::with_capacity(notes.len());
-    for (_, event) in notes.iter().filter(|(number, _)| *number > applied) {
-        if there_already(connection, event)?.is_some() {
+) -> Outcome<Vec<VisibleEvent>> {
+    let last_applied_line = last_applied_line(connection)?;
+    let mut visible = Vec::with_capacity(journal_lines.len());
+    for (_, event) in journal_lines.iter().filter(|(number, _)| *number > last_applied_line) {
+        if existing_event(connection, event)?.is_some() {
             continue;
         }
         let sequence = append(connection, event)?;
-        told.push(Told { account: event.account.clone(), sandbox: event.sandbox.clone(), sequence });
+        visible.push(VisibleEvent {
+            account: event.account.clone(),
+            sandbox: event.sandbox.clone(),
+            sequence,
+        });
     }
-    keep_events(connection, &told.iter().map(|told| told.account.clone()).collect(), quotas)?;
-    if let Some((last, _)) = notes.last() {
+    evict_events(connection, &visible.iter().map(|visible| visible.account.clone()).collect(), quotas)?;
+    if let Some((last, _)) = journal_lines.last() {
         let sql = "UPDATE event_notes SET applied = max(applied, ?1)";
         connection.prepare_cached(sql)?.execute([rows::integer(*last)?])?;
     }
-    Ok(told)
+    Ok(visible)
 }
 
 /// The number of the last line of the journal that became an event.
-pub(super) fn applied(connection: &Connection) -> Outcome<u64> {
+pub(super) fn last_applied_line(connection: &Connection) -> Outcome<u64> {
     let mut statement = connection.prepare_cached("SELECT applied FROM event_notes")?;
     rows::unsigned(statement.query_row([], |row| row.get(0))?)
 }

@@ -1,5 +1,5 @@
-//! How the content of an idempotency record is stored: large ones compressed. A response whose output is escaped byte by byte takes
-//! six times the output; compressed it takes a fraction.
+//! The stored encoding of idempotency records: large ones are compressed. A response with escaped output is up to six
+//! times as large as the output; compression reverses that.
 
 use std::io::{Read, Write as _};
 
@@ -8,31 +8,31 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
 use super::trouble::{Outcome, Trouble};
-use crate::{Batch, MAX_ANSWER, Write};
+use crate::{Batch, MAX_RESPONSE, Write};
 
-/// Smaller ones are stored as they are.
+/// Smaller contents are stored uncompressed.
 const COMPRESSED_FROM: usize = 8 << 10;
-/// Larger ones are compressed on a thread that may block.
+/// Larger contents are compressed on a thread that may block.
 pub(super) const BLOCKING_FROM: usize = 64 << 10;
 
-const PLAIN: i64 = 0;
+const UNCOMPRESSED: i64 = 0;
 const DEFLATE: i64 = 1;
 
-/// A batch whose idempotency records are as they are stored.
+/// A batch with encoded idempotency records.
 pub(super) struct Encoded {
     pub(super) batch: Batch,
-    /// Whether all of its idempotency records are compressed, or none is.
+    /// Whether its idempotency records are compressed; applies to all of them.
     pub(super) is_compressed: bool,
 }
 
 impl Encoded {
     pub(super) fn encoding(&self) -> i64 {
-        if self.is_compressed { DEFLATE } else { PLAIN }
+        if self.is_compressed { DEFLATE } else { UNCOMPRESSED }
     }
 }
 
 /// The size of the largest idempotency record.
-pub(super) fn largest(batch: &Batch) -> usize {
+pub(super) fn largest_record(batch: &Batch) -> usize {
     let size = |write: &Write| match write {
         Write::Remember(record) => record.content.len(),
         _ => 0,
@@ -41,7 +41,7 @@ pub(super) fn largest(batch: &Batch) -> usize {
 }
 
 pub(super) fn encode(batch: Batch) -> Encoded {
-    if largest(&batch) < COMPRESSED_FROM {
+    if largest_record(&batch) < COMPRESSED_FROM {
         return Encoded { batch, is_compressed: false };
     }
     let mut encoded = Batch::new();
@@ -67,15 +67,15 @@ fn compress(content: &[u8]) -> Vec<u8> {
 
 pub(super) fn decode(content: Vec<u8>, encoding: i64) -> Outcome<Vec<u8>> {
     match encoding {
-        PLAIN => Ok(content),
+        UNCOMPRESSED => Ok(content),
         DEFLATE => {
-            let mut plain = Vec::new();
-            let most = MAX_ANSWER as u64 + 1;
-            let read = DeflateDecoder::new(content.as_slice()).take(most).read_to_end(&mut plain);
-            read.map_err(|error| Trouble::content("a kept response", error))?;
-            Ok(plain)
+            let mut decompressed = Vec::new();
+            let limit = MAX_RESPONSE as u64 + 1;
+            let read = DeflateDecoder::new(content.as_slice()).take(limit).read_to_end(&mut decompressed);
+            read.map_err(|error| Trouble::content("a stored response", error))?;
+            Ok(decompressed)
         }
-        other => Err(Trouble::Content(format!("a kept response has the unknown encoding {other}"))),
+        other => Err(Trouble::Content(format!("a stored response has the unknown encoding {other}"))),
     }
 }
 
@@ -84,12 +84,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_comes_back_and_escaped_output_shrinks() {
+    fn content_round_trips_and_escaped_output_is_compressed() {
         for content in [Vec::new(), b"{}".to_vec(), b"\\u0001".repeat(1 << 20), (0..=255).collect()] {
             let compressed = compress(&content);
             assert!(compressed.len() < content.len() / 100 + 300);
             assert_eq!(decode(compressed, DEFLATE).unwrap(), content);
-            assert_eq!(decode(content.clone(), PLAIN).unwrap(), content);
+            assert_eq!(decode(content.clone(), UNCOMPRESSED).unwrap(), content);
         }
     }
 

@@ -1,8 +1,9 @@
-//! Events as their readers want them: a page in the order of the numbers, and the exact total, from one snapshot.
+//! Lists of events: a page in the order of the sequences, and the exact total, from one snapshot.
 //!
-//! A page is a walk along an index of the run, the sandbox or the account; where kinds are asked for, one walk for each of them,
-//! merged. Totals are sums of kept ones by hour, so a filter by time counts no more than the two hours it cuts; the kept ones
-//! also say between which numbers the events of its hours lie. Only a run and a sandbox together are counted one by one.
+//! A page is a scan along an index of the run, the sandbox or the account; with a filter by kinds, one scan per kind,
+//! merged. Totals are sums of stored totals per hour, so a filter by time counts the events of at most two hours. The
+//! stored totals also have the range of sequences of their hours. Only filters with both a run and a sandbox count
+//! all their events.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
@@ -12,7 +13,7 @@ use super::rows;
 use super::trouble::Outcome;
 use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE};
 
-/// As the schema's triggers have it.
+/// As in the schema's triggers.
 const HOUR_MS: i64 = 3_600_000;
 const COLUMNS: &str = "sequence, sandbox, account, at, kind, data, run";
 
@@ -23,7 +24,7 @@ pub(super) fn list(
 ) -> Outcome<EventListing> {
     let snapshot = connection.transaction()?;
     let search = Search::new(filter);
-    if !search.is_of_its_account(&snapshot)? {
+    if !search.belongs_to_account(&snapshot)? {
         return Ok(EventListing { items: Vec::new(), total: 0, more: false });
     }
     let total = search.total(&snapshot)?;
@@ -61,7 +62,7 @@ pub(super) fn last(connection: &Connection) -> Outcome<u64> {
     rows::unsigned(last.unwrap_or(0))
 }
 
-/// Values of one statement, by the place they get in it.
+/// The parameters of one statement.
 #[derive(Default)]
 struct Values(Vec<Value>);
 
@@ -77,37 +78,38 @@ impl Values {
     }
 }
 
-/// A stretch of numbers, both ends in it.
+/// A range of sequences, both ends included.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct SequenceRange {
     first: i64,
     last: i64,
 }
 
-/// A stretch of time: from the one on, before the other.
+/// A range of time: from `since` on, before `until`.
 #[derive(Clone, Copy)]
-struct Span {
+struct TimeRange {
     since: i64,
     until: i64,
 }
 
 struct Search<'a> {
     filter: &'a EventFilter,
-    span: Option<Span>,
+    time_range: Option<TimeRange>,
 }
 
 impl<'a> Search<'a> {
     fn new(filter: &'a EventFilter) -> Self {
-        // No stored time is past this range.
+        // All stored times are in this range.
         let bound =
             |at: Option<rules::TimeMs>, none| at.map_or(none, |at| i64::try_from(at.0).unwrap_or(i64::MAX));
-        let span = Span { since: bound(filter.since, 0), until: bound(filter.until, i64::MAX) };
+        let time_range = TimeRange { since: bound(filter.since, 0), until: bound(filter.until, i64::MAX) };
         let timed = filter.since.is_some() || filter.until.is_some();
-        Self { filter, span: timed.then_some(span) }
+        Self { filter, time_range: timed.then_some(time_range) }
     }
 
-    /// A sandbox's totals do not say whose they are. All its events are of one account.
-    fn is_of_its_account(&self, connection: &Connection) -> Outcome<bool> {
+    /// Whether the sandbox's events belong to the account, which its totals do not contain. All of them have the same
+    /// account.
+    fn belongs_to_account(&self, connection: &Connection) -> Outcome<bool> {
         let Some(sandbox) = &self.filter.sandbox else { return Ok(true) };
         let sql = "SELECT account FROM events INDEXED BY events_of_a_sandbox WHERE sandbox = ?1 LIMIT 1";
         let mut statement = connection.prepare_cached(sql)?;
@@ -115,7 +117,7 @@ impl<'a> Search<'a> {
         Ok(account.is_some_and(|account| account == self.filter.account))
     }
 
-    /// The scope of the kept totals, where one has all that is asked for.
+    /// The scope of the stored totals that cover the filter, if there is one.
     fn scope(&self) -> Option<String> {
         let EventFilter { account, sandbox, run, .. } = self.filter;
         match (run, sandbox) {
@@ -126,7 +128,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Which walks lead to all that fits: one for each kind where an index has kinds.
+    /// The scans that cover the filter: one per kind if the index contains kinds.
     fn kinds(&self) -> Vec<Option<&'a str>> {
         if self.filter.run.is_some() || self.filter.kinds.is_empty() {
             return vec![None];
@@ -134,13 +136,13 @@ impl<'a> Search<'a> {
         self.filter.kinds.iter().map(|kind| Some(kind.as_str())).collect()
     }
 
-    /// `FROM ... WHERE ...` of one walk.
+    /// `FROM ... WHERE ...` of one scan.
     fn walk(
         &self,
         kind: Option<&str>,
         values: &mut Values,
-        stretch: Option<Stretch>,
-        span: Option<Span>,
+        sequence_range: Option<SequenceRange>,
+        time_range: Option<TimeRange>,
     ) -> String {
         let EventFilter { account, sandbox, run, kinds, .. } = self.filter;
         let index = match (run, sandbox, kind) {
@@ -152,7 +154,7 @@ impl<'a> Search<'a> {
         };
         let mut sql = format!("FROM events INDEXED BY {index} WHERE account = {}", values.text(account));
         if let Some(run) = run {
-            // The index has no others, which its reader has to say.
+            // Required to use the partial index.
             sql += &format!(" AND run = {} AND run <> ''", values.text(run));
             if !kinds.is_empty() {
                 let places: Vec<String> = kinds.iter().map(|kind| values.text(kind)).collect();
@@ -165,35 +167,39 @@ impl<'a> Search<'a> {
         if let Some(kind) = kind {
             sql += &format!(" AND kind = {}", values.text(kind));
         }
-        if let Some(Stretch { first, last }) = stretch {
+        if let Some(SequenceRange { first, last }) = sequence_range {
             sql += &format!(" AND sequence BETWEEN {} AND {}", values.number(first), values.number(last));
         }
-        if let Some(Span { since, until }) = span {
+        if let Some(TimeRange { since, until }) = time_range {
             sql += &format!(" AND at >= {} AND at < {}", values.number(since), values.number(until));
         }
         sql
     }
 
     fn total(&self, connection: &Connection) -> Outcome<u64> {
-        let Some(scope) = self.scope() else { return self.count(connection, None, self.span) };
-        let Some(Span { since, until }) = self.span else {
-            return self.kept(connection, &scope, 0, i64::MAX);
+        let Some(scope) = self.scope() else { return self.count(connection, None, self.time_range) };
+        let Some(TimeRange { since, until }) = self.time_range else {
+            return self.hour_totals(connection, &scope, 0, i64::MAX);
         };
         if since >= until {
             return Ok(0);
         }
         let (first, end) = (since.div_euclid(HOUR_MS) + i64::from(since % HOUR_MS != 0), until / HOUR_MS);
         if first > end {
-            return self.part_of_hour(connection, &scope, Span { since, until });
+            return self.count_part_of_hour(connection, &scope, TimeRange { since, until });
         }
-        let before =
-            self.part_of_hour(connection, &scope, Span { since, until: first.saturating_mul(HOUR_MS) })?;
-        let behind = self.part_of_hour(connection, &scope, Span { since: end * HOUR_MS, until })?;
-        Ok(before + self.kept(connection, &scope, first, end)? + behind)
+        let before = self.count_part_of_hour(
+            connection,
+            &scope,
+            TimeRange { since, until: first.saturating_mul(HOUR_MS) },
+        )?;
+        let behind =
+            self.count_part_of_hour(connection, &scope, TimeRange { since: end * HOUR_MS, until })?;
+        Ok(before + self.hour_totals(connection, &scope, first, end)? + behind)
     }
 
-    /// The sum of whole hours, from the one on and before the other.
-    fn kept(&self, connection: &Connection, scope: &str, first: i64, end: i64) -> Outcome<u64> {
+    /// The sum of the totals of whole hours, from `first` on, before `end`.
+    fn hour_totals(&self, connection: &Connection, scope: &str, first: i64, end: i64) -> Outcome<u64> {
         let (from, values) = self.hours(scope, first, end);
         let sql = format!("SELECT coalesce(sum(count), 0) {from}");
         let mut statement = connection.prepare_cached(&sql)?;
@@ -211,71 +217,82 @@ impl<'a> Search<'a> {
         (from, values)
     }
 
-    /// Counted along an index, between the numbers that the hour's events lie between.
-    fn part_of_hour(&self, connection: &Connection, scope: &str, span: Span) -> Outcome<u64> {
-        if span.since >= span.until {
+    /// Counts the events of a part of an hour, in the range of sequences of the hour.
+    fn count_part_of_hour(
+        &self,
+        connection: &Connection,
+        scope: &str,
+        time_range: TimeRange,
+    ) -> Outcome<u64> {
+        if time_range.since >= time_range.until {
             return Ok(0);
         }
-        let hour = span.since / HOUR_MS;
-        let Some(stretch) = self.stretch(connection, scope, hour, hour.saturating_add(1))? else {
+        let hour = time_range.since / HOUR_MS;
+        let Some(sequence_range) = self.sequence_range(connection, scope, hour, hour.saturating_add(1))?
+        else {
             return Ok(0);
         };
-        self.count(connection, Some(stretch), Some(span))
+        self.count(connection, Some(sequence_range), Some(time_range))
     }
 
-    /// Between which numbers all events of these hours lie; nothing where there are none.
-    fn stretch(
+    /// The range of sequences of these hours; `None` without events.
+    fn sequence_range(
         &self,
         connection: &Connection,
         scope: &str,
         first: i64,
         end: i64,
-    ) -> Outcome<Option<Stretch>> {
+    ) -> Outcome<Option<SequenceRange>> {
         let (from, values) = self.hours(scope, first, end);
         let mut statement = connection.prepare_cached(&format!("SELECT min(first), max(last) {from}"))?;
         let found: (Option<i64>, Option<i64>) =
             statement.query_row(params_from_iter(values.0), |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(found.0.zip(found.1).map(|(first, last)| Stretch { first, last }))
+        Ok(found.0.zip(found.1).map(|(first, last)| SequenceRange { first, last }))
     }
 
-    fn count(&self, connection: &Connection, stretch: Option<Stretch>, span: Option<Span>) -> Outcome<u64> {
+    fn count(
+        &self,
+        connection: &Connection,
+        sequence_range: Option<SequenceRange>,
+        time_range: Option<TimeRange>,
+    ) -> Outcome<u64> {
         let mut count = 0;
         for kind in self.kinds() {
             let mut values = Values::default();
-            let sql = format!("SELECT count(*) {}", self.walk(kind, &mut values, stretch, span));
+            let sql = format!("SELECT count(*) {}", self.walk(kind, &mut values, sequence_range, time_range));
             let mut statement = connection.prepare_cached(&sql)?;
             count += rows::unsigned(statement.query_row(params_from_iter(values.0), |row| row.get(0))?)?;
         }
         Ok(count)
     }
 
-    /// One more than the page has room for, if there are as many.
+    /// The events of the page, and one more if it exists.
     fn items(&self, connection: &Connection, page: EventPage) -> Outcome<Vec<Event>> {
-        let Some(stretch) = self.bounds(connection, page)? else { return Ok(Vec::new()) };
+        let Some(sequence_range) = self.bounds(connection, page)? else { return Ok(Vec::new()) };
         let Ok(offset) = i64::try_from(page.offset) else { return Ok(Vec::new()) };
-        let (sql, values) = self.page_sql(page, stretch, offset);
+        let (sql, values) = self.page_sql(page, sequence_range, offset);
         all(connection, &sql, params_from_iter(values.0), rows::event)
     }
 
-    /// The numbers that the page's own bounds and the time leave.
-    fn bounds(&self, connection: &Connection, page: EventPage) -> Outcome<Option<Stretch>> {
+    /// The range of sequences from the bounds of the page and the time range.
+    fn bounds(&self, connection: &Connection, page: EventPage) -> Outcome<Option<SequenceRange>> {
         let number = |number: Option<u64>, none| {
             number.map_or(none, |number| i64::try_from(number).unwrap_or(i64::MAX))
         };
         let first = number(page.after, -1).saturating_add(1);
-        let mut stretch =
-            Stretch { first, last: number(page.before, i64::MAX) - i64::from(page.before.is_some()) };
-        if let (Some(span), Some(scope)) = (self.span, self.scope()) {
-            let (first, end) = (span.since / HOUR_MS, (span.until / HOUR_MS).saturating_add(1));
-            let Some(hours) = self.stretch(connection, &scope, first, end)? else { return Ok(None) };
-            stretch.first = stretch.first.max(hours.first);
-            stretch.last = stretch.last.min(hours.last);
+        let mut sequence_range =
+            SequenceRange { first, last: number(page.before, i64::MAX) - i64::from(page.before.is_some()) };
+        if let (Some(time_range), Some(scope)) = (self.time_range, self.scope()) {
+            let (first, end) = (time_range.since / HOUR_MS, (time_range.until / HOUR_MS).saturating_add(1));
+            let Some(hours) = self.sequence_range(connection, &scope, first, end)? else { return Ok(None) };
+            sequence_range.first = sequence_range.first.max(hours.first);
+            sequence_range.last = sequence_range.last.min(hours.last);
         }
-        Ok((stretch.first <= stretch.last).then_some(stretch))
+        Ok((sequence_range.first <= sequence_range.last).then_some(sequence_range))
     }
 
-    /// Each walk ends when it alone would fill the page; only the rows of the page are looked up.
-    fn page_sql(&self, page: EventPage, stretch: Stretch, offset: i64) -> (String, Values) {
+    /// Each scan is limited to the size of the page; only the rows of the page are read.
+    fn page_sql(&self, page: EventPage, sequence_range: SequenceRange, offset: i64) -> (String, Values) {
         let mut values = Values::default();
         let limit = values.number(i64::from(page.limit.min(MAX_PAGE)) + 1);
         let offset = values.number(offset);
@@ -287,7 +304,7 @@ impl<'a> Search<'a> {
             .kinds()
             .into_iter()
             .map(|kind| {
-                let walk = self.walk(kind, &mut values, Some(stretch), self.span);
+                let walk = self.walk(kind, &mut values, Some(sequence_range), self.time_range);
                 format!("SELECT sequence FROM (SELECT sequence {walk} {order} LIMIT {offset} + {limit})")
             })
             .collect();
@@ -297,11 +314,11 @@ impl<'a> Search<'a> {
     }
 }
 
-/// How SQLite goes about a page, for the test that it does not sort or scan events.
+/// SQLite's query plan for a page, for the test that it does not sort or scan events.
 #[cfg(test)]
 pub(super) fn plan(connection: &Connection, filter: &EventFilter, page: EventPage) -> Outcome<String> {
     let search = Search::new(filter);
-    let (sql, values) = search.page_sql(page, Stretch { first: 0, last: i64::MAX }, 0);
+    let (sql, values) = search.page_sql(page, SequenceRange { first: 0, last: i64::MAX }, 0);
     let lines = all(connection, &format!("EXPLAIN QUERY PLAN {sql}"), params_from_iter(values.0), |row| {
         Ok(row.get::<_, String>(3)?)
     })?;

@@ -1,6 +1,6 @@
 //! The database file: creation, identification, settings, migrations.
 //!
-//! Several processes may have it open: a daemon, and the command line that makes keys.
+//! Several processes may have it open: a daemon, and the command line that creates keys.
 //!
 //! Each migration is one transaction together with its version, so that a crash leaves the previous version.
 
@@ -15,8 +15,8 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::trouble::{Outcome, Trouble};
 use crate::StoreError;
 
-/// In order; the number of a migration is its index. A released migration is never changed. Each only adds: a newer command line may
-/// migrate the file while an older daemon has it open.
+/// In order; the number of a migration is its index. Released migrations must not change. A migration only adds,
+/// because a newer command line may migrate the file while an older daemon has it open.
 const MIGRATIONS: [&str; 7] = [
     include_str!("../../migrations/0001_sandboxes_and_events.sql"),
     include_str!("../../migrations/0002_keys_and_remembered_answers.sql"),
@@ -29,13 +29,13 @@ const MIGRATIONS: [&str; 7] = [
 
 /// "sbxd", in the header of the file.
 const APPLICATION_ID: i64 = 0x7362_7864;
-/// Another connection holds the lock only briefly. Waiters poll often: beside a daemon that writes all the time the lock is also free
-/// only briefly. After this many polls, about ten seconds, opening fails.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
-const LOOKS: i32 = 8000;
+/// Interval of polls for the lock. Short, because with a busy daemon the lock is free only briefly. After
+/// [`MAX_POLLS`], about ten seconds, opening fails.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_POLLS: i32 = 8000;
 const CACHED_STATEMENTS: usize = 64;
 /// 16 MiB.
-const LOG_PAGES: i64 = 4096;
+const WAL_PAGES: i64 = 4096;
 const OWNER_ONLY: u32 = 0o600;
 
 /// The connection that writes.
@@ -45,7 +45,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     })?;
     let explain = |trouble: Trouble| trouble.explain(path, "cannot open the database");
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(explain)?;
-    recognise(&connection, path)?;
+    identify(&connection, path)?;
     set_up(&connection).map_err(explain)?;
     migrate(&mut connection, path, &MIGRATIONS)?;
     Ok(connection)
@@ -63,7 +63,8 @@ pub(super) fn open_checkpointer(path: &Path) -> Outcome<Connection> {
     Ok(connection)
 }
 
-/// Environments and metadata are private: only the owner may read the file and the WAL, which SQLite creates with the same mode.
+/// Creates the file for its owner only, because environments and metadata are private. SQLite creates the WAL with
+/// the same mode.
 fn create(path: &Path) -> std::io::Result<()> {
     match OpenOptions::new().read(true).write(true).create_new(true).mode(OWNER_ONLY).open(path) {
         Ok(file) => {
@@ -89,12 +90,12 @@ fn connect(path: &Path, mode: OpenFlags) -> Outcome<Connection> {
     Ok(connection)
 }
 
-fn wait_for_lock(looks: i32) -> bool {
-    std::thread::sleep(BETWEEN_LOOKS);
-    looks < LOOKS
+fn wait_for_lock(polls: i32) -> bool {
+    std::thread::sleep(POLL_INTERVAL);
+    polls < MAX_POLLS
 }
 
-fn recognise(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+fn identify(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let explain = |error: rusqlite::Error| Trouble::from(error).explain(path, "cannot open the database");
     let foreign = |reason: String| Err(StoreError::Foreign { path: path.to_owned(), reason });
     let id = pragma(connection, "application_id").map_err(explain)?;
@@ -104,28 +105,29 @@ fn recognise(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     match (id, objects) {
         (APPLICATION_ID, _) | (0, 0) => Ok(()),
         (0, tables) => foreign(format!("it holds {tables} tables or indexes of another program")),
-        (other, _) => foreign(format!("its application id is {other:#x}, ours is {APPLICATION_ID:#x}")),
+        (other, _) => foreign(format!("its application id is {other:#x}, expected is {APPLICATION_ID:#x}")),
     }
 }
 
 fn set_up(connection: &Connection) -> Outcome<()> {
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        let reason = format!("the file system allows journal mode '{mode}' only; the database needs 'wal'");
+        let reason =
+            format!("the file system supports only journal mode '{mode}'; the database requires 'wal'");
         return Err(Trouble::Refused(StoreError::failed("cannot open the database", reason)));
     }
     // FULL: an acknowledged commit is on disk, not only in the page cache.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // By then the checkpoint thread has moved most of the WAL, but it restarts only while nobody writes: the writer moves the
-    // rest.
-    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
-    connection.pragma_update(None, "journal_size_limit", LOG_PAGES * 4096)?;
+    // The checkpoint thread moves most of the WAL, but the WAL restarts only while nobody writes, so the writer moves
+    // the rest.
+    connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
+    connection.pragma_update(None, "journal_size_limit", WAL_PAGES * 4096)?;
     Ok(())
 }
 
 fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
     let explain = |error: rusqlite::Error| {
-        Trouble::from(error).explain(path, "cannot bring the database to the version of this program")
+        Trouble::from(error).explain(path, "cannot migrate the database to the version of this program")
     };
     // A current database needs no lock, which a daemon may hold.
     if pragma(connection, "user_version").map_err(explain)? == migrations.len() as i64 {

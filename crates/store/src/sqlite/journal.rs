@@ -1,12 +1,12 @@
 //! The event journal: events that are recorded without waiting for the disk.
 //!
 //! ```text
-//!   note() --one write--> journal file --read back by the writer thread--> events, with the last line's number, in one commit
+//!   append() --one write--> journal file --read by the writer thread--> events, with the last line's number, in one commit
 //! ```
 //!
-//! A written line is in the page cache, so it survives any end of the process; only a power loss may lose the last lines. A truncated
-//! line was never acknowledged. A line becomes an event once: the transaction that adds the event also stores the number of the line.
-//! The file is the queue, so that pending lines take no memory.
+//! A written line is in the page cache, so it survives any end of the process; only a power loss may lose the last
+//! lines. A truncated line was never acknowledged. A line becomes an event exactly once: the transaction that adds
+//! the event also stores the number of the line. The file is the queue, so that pending lines take no memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 
 use crate::{NewEvent, StoreError};
 
-/// When lines cannot become events and the journal has this size, further ones are refused.
-const MOST_BYTES: u64 = 256 << 20;
-/// Truncated when all lines became events and it has at least this size.
-const EMPTIED_BYTES: u64 = 256 << 10;
+/// Limit of the journal while lines cannot become events; then appends are refused.
+const MAX_BYTES: u64 = 256 << 20;
+/// The journal is truncated when all lines became events and it has at least this size.
+const TRUNCATE_FROM_BYTES: u64 = 256 << 10;
 /// The part that one transaction moves.
 const PART_BYTES: u64 = 4 << 20;
 
@@ -43,9 +43,9 @@ struct State {
 /// The fields of an event.
 type Line = (String, String, String, u64, String, Value, Option<String>);
 
-/// Pending lines, in order.
+/// A part of the pending lines, in order.
 pub(super) struct Part {
-    pub(super) notes: Vec<(u64, NewEvent)>,
+    pub(super) lines: Vec<(u64, NewEvent)>,
     to: u64,
 }
 
@@ -62,7 +62,7 @@ impl Journal {
         let path = path_of(database);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        let (last, end) = whole_lines(&file)?;
+        let (last, end) = valid_lines(&file)?;
         file.set_len(end)?;
         Ok(Self { file, state: Mutex::new(State { last: last.max(applied), end, moved: 0 }) })
     }
@@ -75,15 +75,15 @@ impl Journal {
         let NewEvent { sandbox, account, run, at, kind, data, once } = event;
         let text = json!([sandbox.as_str(), account, run, at.0, kind, data, once]).to_string();
         let mut state = self.state();
-        if state.end >= MOST_BYTES {
-            let reason = "the database takes no events, and the event journal is full";
-            return Err(StoreError::failed("cannot note an event", reason));
+        if state.end >= MAX_BYTES {
+            let reason = "the database accepts no events, and the event journal is full";
+            return Err(StoreError::failed("cannot append an event", reason));
         }
         let line = format!("{} {text}\n", state.last + 1);
         if let Err(error) = self.file.write_all_at(line.as_bytes(), state.end) {
             // If this fails too, the next line overwrites it, and the rest is not a valid line.
             let _ = self.file.set_len(state.end);
-            return Err(StoreError::failed("cannot note an event", error));
+            return Err(StoreError::failed("cannot append an event", error));
         }
         state.last += 1;
         state.end += line.len() as u64;
@@ -104,39 +104,39 @@ impl Journal {
         let mut bytes = vec![0; usize::try_from((end - moved).min(PART_BYTES)).unwrap_or(0)];
         self.file.read_exact_at(&mut bytes, moved)?;
         // A line is much shorter than a part, so there is a line end.
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
-        let notes = bytes[..whole].split(|byte| *byte == b'\n').filter_map(note).collect();
-        Ok(Some(Part { notes, to: moved + whole as u64 }))
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        let lines = bytes[..complete].split(|byte| *byte == b'\n').filter_map(parse_line).collect();
+        Ok(Some(Part { lines, to: moved + complete as u64 }))
     }
 
-    /// The part is committed.
+    /// Records that the part was committed.
     pub(super) fn moved(&self, part: &Part) {
         let mut state = self.state();
         state.moved = part.to;
-        // If it cannot be truncated, it grows; the next start skips its lines by their numbers.
-        if state.moved == state.end && state.end >= EMPTIED_BYTES && self.file.set_len(0).is_ok() {
+        // If the file cannot be truncated, it grows; the next start skips its lines by their numbers.
+        if state.moved == state.end && state.end >= TRUNCATE_FROM_BYTES && self.file.set_len(0).is_ok() {
             (state.moved, state.end) = (0, 0);
         }
     }
 }
 
-fn note(line: &[u8]) -> Option<(u64, NewEvent)> {
+fn parse_line(line: &[u8]) -> Option<(u64, NewEvent)> {
     let text = std::str::from_utf8(line).ok()?;
     let (number, json) = text.split_once(' ')?;
     let (sandbox, account, run, at, kind, data, once): Line =
-        serde_json::from_str(json).or_else(|_| older(json)).ok()?;
+        serde_json::from_str(json).or_else(|_| parse_older(json)).ok()?;
     let event = NewEvent { sandbox: sandbox.parse().ok()?, account, run, at: TimeMs(at), kind, data, once };
     Some((number.parse().ok()?, event))
 }
 
 /// The format of older daemons, without `once`.
-fn older(json: &str) -> serde_json::Result<Line> {
+fn parse_older(json: &str) -> serde_json::Result<Line> {
     let (sandbox, account, run, at, kind, data) = serde_json::from_str(json)?;
     Ok((sandbox, account, run, at, kind, data, None))
 }
 
-/// The number and the end of the last valid line. An invalid line ends the journal: the host lost power there.
-fn whole_lines(file: &File) -> std::io::Result<(u64, u64)> {
+/// The number and the end of the last valid line. After a power loss the journal ends with an invalid line.
+fn valid_lines(file: &File) -> std::io::Result<(u64, u64)> {
     use std::io::BufRead;
     let (mut last, mut end) = (0, 0);
     let mut lines = std::io::BufReader::new(file);
@@ -147,7 +147,7 @@ fn whole_lines(file: &File) -> std::io::Result<(u64, u64)> {
         if line.pop() != Some(b'\n') {
             return Ok((last, end));
         }
-        let Some((number, _)) = note(&line).filter(|(number, _)| *number > last) else {
+        let Some((number, _)) = parse_line(&line).filter(|(number, _)| *number > last) else {
             return Ok((last, end));
         };
         (last, end) = (number, end + read as u64);

@@ -5,15 +5,15 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::encoding;
 use super::read::all;
-use super::rows::{integer, maybe_time, optional_time, time, unsigned};
+use super::rows::{integer, nullable_time, optional_time, time, unsigned};
 use super::trouble::{Outcome, Trouble};
 use crate::{KeyRecord, Remembered, StoreError};
 
 pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
-    let taken = connection
+    let exists = connection
         .prepare_cached("SELECT 1 FROM keys WHERE id = ?1 OR hash = ?2")?
         .exists(params![key.id, key.hash])?;
-    if taken {
+    if exists {
         return Err(Trouble::Refused(StoreError::KeyTaken { id: key.id.clone() }));
     }
     let sql = "INSERT INTO keys (id, hash, account, scopes, name, prefix_hint, created_at, revoked_at)
@@ -57,7 +57,7 @@ fn key(row: &Row<'_>) -> Outcome<KeyRecord> {
         name: row.get(4)?,
         prefix_hint: row.get(5)?,
         created_at: time(row, 6)?,
-        revoked_at: maybe_time(row, 7)?,
+        revoked_at: nullable_time(row, 7)?,
     })
 }
 
@@ -74,7 +74,7 @@ pub(super) fn remember(connection: &Connection, answer: &Remembered, encoding: i
                    status = excluded.status, created_at = excluded.created_at, expires_at = excluded.expires_at,
                    content = excluded.content, encoding = excluded.encoding
                WHERE remembered.expires_at <= excluded.created_at";
-    let kept = connection.prepare_cached(sql)?.execute(params![
+    let inserted = connection.prepare_cached(sql)?.execute(params![
         answer.account,
         answer.endpoint,
         answer.key,
@@ -85,7 +85,7 @@ pub(super) fn remember(connection: &Connection, answer: &Remembered, encoding: i
         answer.content,
         encoding,
     ])?;
-    if kept == 0 {
+    if inserted == 0 {
         let (endpoint, key) = (answer.endpoint.clone(), answer.key.clone());
         return Err(Trouble::Refused(StoreError::AlreadyRemembered { endpoint, key }));
     }

@@ -1,8 +1,9 @@
 //! Lists: a page of summaries and the exact total, from one snapshot.
 //!
-//! Without a metadata filter the total is the sum of a few kept rows and the page is a walk along an index in the order of
-//! the list. With one, the walk is along whichever is shorter: the sandboxes with the rarest of the pairs, or those of the
-//! state and image asked for; the rest is looked up for each. Its total is counted, so its cost grows with the shorter one.
+//! Without a metadata filter the total is the sum of a few stored rows, and the page is a scan along an index in the
+//! order of the list. With one, the scan is along the shorter of two: the sandboxes with the rarest pair, or those of
+//! the state and image; the other conditions are checked for each. The total is then counted, so its cost grows with
+//! the length of the scan.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -12,23 +13,23 @@ use super::rows;
 use super::trouble::Outcome;
 use crate::{Filter, Listing, MAX_PAGE, Page, SandboxSummary};
 
-/// How far a pair's sandboxes are counted to compare; beyond this all count as many.
-const PROBE: u64 = 10_000;
+/// Limit of the count of a pair's sandboxes for this comparison.
+const PROBE_LIMIT: u64 = 10_000;
 
 pub(super) fn list(connection: &mut Connection, filter: &Filter, page: Page) -> Outcome<Listing> {
     let snapshot = connection.transaction()?;
-    let kept = kept_total(&snapshot, filter)?;
+    let known_total = stored_total(&snapshot, filter)?;
     if filter.metadata.is_empty() {
         let items = items(&snapshot, &along_sandboxes(filter), page)?;
-        return Ok(Listing { items, total: kept });
+        return Ok(Listing { items, total: known_total });
     }
-    let query = with_metadata(&snapshot, filter, kept)?;
+    let query = cheapest_query(&snapshot, filter, known_total)?;
     let total = count(&snapshot, &query)?;
     let items = if total > page.offset { items(&snapshot, &query, page)? } else { Vec::new() };
     Ok(Listing { items, total })
 }
 
-/// What comes after SELECT; it has the columns `row` and `created_at`.
+/// The part of a statement after SELECT; it has the columns `row` and `created_at`.
 struct Query {
     from: String,
     values: Vec<Value>,
@@ -46,8 +47,8 @@ impl Query {
     }
 }
 
-/// How many there are of the state and image asked for, whatever their metadata.
-fn kept_total(connection: &Connection, filter: &Filter) -> Outcome<u64> {
+/// The number of sandboxes of the state and image, with any metadata.
+fn stored_total(connection: &Connection, filter: &Filter) -> Outcome<u64> {
     let sql = "SELECT coalesce(sum(count), 0) FROM totals
                WHERE account = ?1 AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR image = ?3)";
     let state = filter.state.map(|state| state.to_string());
@@ -65,11 +66,11 @@ fn along_sandboxes(filter: &Filter) -> Query {
     let mut query = Query { from: String::new(), values: Vec::new() };
     let account = query.value(&filter.account);
     query.from = format!("FROM sandboxes AS base INDEXED BY {index} WHERE base.account = {account}");
-    of_state_and_image(&mut query, filter, "base");
+    add_state_and_image(&mut query, filter, "base");
     query
 }
 
-fn of_state_and_image(query: &mut Query, filter: &Filter, table: &str) {
+fn add_state_and_image(query: &mut Query, filter: &Filter, table: &str) {
     if let Some(state) = filter.state {
         let state = query.value(&state.to_string());
         query.and(&format!("{table}.state = {state}"));
@@ -80,7 +81,7 @@ fn of_state_and_image(query: &mut Query, filter: &Filter, table: &str) {
     }
 }
 
-fn with_metadata(connection: &Connection, filter: &Filter, kept: u64) -> Outcome<Query> {
+fn cheapest_query(connection: &Connection, filter: &Filter, known_total: u64) -> Outcome<Query> {
     let mut pairs = Vec::new();
     for pair in &filter.metadata {
         pairs.push((probe(connection, &filter.account, pair)?, pair));
@@ -88,7 +89,7 @@ fn with_metadata(connection: &Connection, filter: &Filter, kept: u64) -> Outcome
     pairs.sort_by_key(|(count, _)| *count);
     let rarest = pairs[0].0;
     let narrowed = filter.state.is_some() || filter.image.is_some();
-    let mut query = if narrowed && kept < rarest {
+    let mut query = if narrowed && known_total < rarest {
         along_sandboxes(filter)
     } else {
         along_metadata(filter, pairs.remove(0).1)
@@ -111,7 +112,7 @@ fn along_metadata(filter: &Filter, (key, value): (&String, &String)) -> Query {
     );
     if filter.state.is_some() || filter.image.is_some() {
         query.and("EXISTS (SELECT 1 FROM sandboxes AS own WHERE own.row = base.row");
-        of_state_and_image(&mut query, filter, "own");
+        add_state_and_image(&mut query, filter, "own");
         query.from += ")";
     }
     query
@@ -121,7 +122,7 @@ fn probe(connection: &Connection, account: &str, (key, value): (&String, &String
     let mut statement = connection.prepare_cached(
         "SELECT count(*) FROM (SELECT 1 FROM metadata WHERE account = ?1 AND key = ?2 AND value = ?3 LIMIT ?4)",
     )?;
-    rows::unsigned(statement.query_row((account, key, value, rows::integer(PROBE)?), |row| row.get(0))?)
+    rows::unsigned(statement.query_row((account, key, value, rows::integer(PROBE_LIMIT)?), |row| row.get(0))?)
 }
 
 fn count(connection: &Connection, query: &Query) -> Outcome<u64> {
@@ -135,7 +136,7 @@ fn items(connection: &Connection, query: &Query, page: Page) -> Outcome<Vec<Sand
     all(connection, &sql, params_from_iter(values), rows::summary)
 }
 
-/// The walk reads the index alone; only the rows of the page are looked up.
+/// The scan reads only the index; only the rows of the page are read.
 fn page_sql(query: &Query, limit: u32, offset: i64) -> (String, Vec<Value>) {
     let mut values = query.values.clone();
     values.push(Value::Integer(limit.min(MAX_PAGE).into()));
@@ -152,13 +153,13 @@ fn page_sql(query: &Query, limit: u32, offset: i64) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-/// How SQLite goes about the page of a filter, for the test that it does not sort or scan.
+/// SQLite's query plan for a page, for the test that it does not sort or scan.
 #[cfg(test)]
 pub(super) fn plan(connection: &Connection, filter: &Filter) -> Outcome<String> {
     let query = if filter.metadata.is_empty() {
         along_sandboxes(filter)
     } else {
-        with_metadata(connection, filter, 0)?
+        cheapest_query(connection, filter, 0)?
     };
     let (sql, values) = page_sql(&query, 20, 0);
     let lines = all(connection, &format!("EXPLAIN QUERY PLAN {sql}"), params_from_iter(values), |row| {

@@ -1,6 +1,6 @@
-//! The quota of posted events: past it the oldest are evicted, in the commit of those that came.
+//! The quota of posted events: above it the oldest are evicted, in the commit that adds new ones.
 //!
-//! The schema's triggers count the bytes. The oldest are found by a walk along the index of each kind, merged.
+//! The schema's triggers count the bytes. The oldest are found by scans along the index of each kind, merged.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -8,12 +8,12 @@ use super::rows;
 use super::trouble::Outcome;
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 
-/// Rows that one statement looks at, and how many statements one commit runs. The rest goes with the next commit.
-const PART: i64 = 200;
-const PARTS: u32 = 5;
+/// Rows per statement, and statements per commit. The next commit evicts the rest.
+const ROWS_PER_STATEMENT: i64 = 200;
+const MAX_STATEMENTS: u32 = 5;
 
-pub(super) fn keep(connection: &Connection, account: &str, most_bytes: u64) -> Outcome<()> {
-    for _ in 0..PARTS {
+pub(super) fn evict(connection: &Connection, account: &str, most_bytes: u64) -> Outcome<()> {
+    for _ in 0..MAX_STATEMENTS {
         let over = bytes(connection, account)?.saturating_sub(most_bytes);
         if over == 0 || !remove_oldest(connection, account, over)? {
             return Ok(());
@@ -28,7 +28,7 @@ fn bytes(connection: &Connection, account: &str) -> Outcome<u64> {
     rows::unsigned(bytes.unwrap_or(0))
 }
 
-/// Removes as many as needed, of one part. False if there are none.
+/// Removes the oldest events of one statement as needed. False if there are none.
 fn remove_oldest(connection: &Connection, account: &str, over: u64) -> Outcome<bool> {
     let walks = POSTED_KINDS.map(|kind| {
         format!(
@@ -42,7 +42,8 @@ fn remove_oldest(connection: &Connection, account: &str, over: u64) -> Outcome<b
         walks.join(" UNION ALL ")
     ))?;
     let mut delete = connection.prepare_cached("DELETE FROM events WHERE sequence = ?1")?;
-    let found = oldest.query_map(params![account, PART], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))?;
+    let found = oldest
+        .query_map(params![account, ROWS_PER_STATEMENT], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))?;
     let found: Vec<(i64, i64)> = found.collect::<Result<_, _>>()?;
     let mut freed = 0;
     for (sequence, bytes) in &found {
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_counts_what_is_posted() {
+    fn the_schema_counts_posted_events() {
         let schema = include_str!("../../migrations/0006_posted_events_are_bounded.sql");
         let kinds = POSTED_KINDS.map(|kind| format!("'{kind}'")).join(", ");
         assert_eq!(schema.matches(&format!("kind IN ({kinds})")).count(), 3);

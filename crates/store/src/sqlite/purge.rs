@@ -7,14 +7,14 @@ use super::apply::{self, Stored};
 use super::rows;
 use super::trouble::Outcome;
 
-/// Sandboxes, or events, that one part removes: a few milliseconds of the writer.
-const SANDBOXES: u64 = 100;
-const EVENTS: u64 = 1000;
-/// Idempotency records that one part removes, and their bytes: many small ones, or one large one.
-const ANSWERS: u64 = 500;
-const ANSWER_BYTES: u64 = 8 * 1024 * 1024;
+/// Sandboxes or events per part, which takes the writer a few milliseconds.
+const SANDBOXES_PER_PART: u64 = 100;
+const EVENTS_PER_PART: u64 = 1000;
+/// Idempotency records per part, and their bytes: many small ones, or one large one.
+const RECORDS_PER_PART: u64 = 500;
+const RECORD_BYTES_PER_PART: u64 = 8 * 1024 * 1024;
 
-/// What is purged; in parts, so that commits run in between.
+/// The rows to purge; in parts, so that commits run in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Sandboxes,
@@ -29,8 +29,8 @@ pub(super) struct Purged {
     pub(super) more: bool,
 }
 
-pub(super) fn some(connection: &Connection, before: TimeMs, target: Target) -> Outcome<Purged> {
-    // A time past the range of stored ones removes all.
+pub(super) fn purge_part(connection: &Connection, before: TimeMs, target: Target) -> Outcome<Purged> {
+    // A time above the range of stored ones removes all.
     let before = i64::try_from(before.0).unwrap_or(i64::MAX);
     match target {
         Target::Sandboxes => sandboxes(connection, before),
@@ -44,7 +44,7 @@ fn sandboxes(connection: &Connection, before: i64) -> Outcome<Purged> {
         "SELECT row, account, created_at, config, id FROM sandboxes INDEXED BY sandboxes_to_purge
          WHERE state = 'terminated' AND terminated_at < ?1 ORDER BY terminated_at LIMIT ?2",
     )?;
-    let found = statement.query_map(params![before, rows::integer(SANDBOXES)?], |row| {
+    let found = statement.query_map(params![before, rows::integer(SANDBOXES_PER_PART)?], |row| {
         let stored =
             Stored { row: row.get(0)?, account: row.get(1)?, created_at: row.get(2)?, config: row.get(3)? };
         Ok((stored, row.get::<_, String>(4)?))
@@ -54,18 +54,18 @@ fn sandboxes(connection: &Connection, before: i64) -> Outcome<Purged> {
         "DELETE FROM events WHERE sequence IN (
              SELECT sequence FROM events INDEXED BY events_of_a_sandbox WHERE sandbox = ?1 LIMIT ?2)",
     )?;
-    let (mut removed, mut room) = (0, EVENTS);
+    let (mut removed, mut events_left) = (0, EVENTS_PER_PART);
     for (stored, id) in &found {
-        let gone = events.execute(params![id, rows::integer(room)?])? as u64;
-        room = room.saturating_sub(gone);
-        if room == 0 {
-            // It may have more events: the sandbox goes with the last of them.
+        let removed_events = events.execute(params![id, rows::integer(events_left)?])? as u64;
+        events_left = events_left.saturating_sub(removed_events);
+        if events_left == 0 {
+            // The sandbox may have more events: it is removed with the last of them.
             return Ok(Purged { removed, more: true });
         }
         apply::remove(connection, stored)?;
         removed += 1;
     }
-    Ok(Purged { removed, more: removed == SANDBOXES })
+    Ok(Purged { removed, more: removed == SANDBOXES_PER_PART })
 }
 
 fn orphaned_events(connection: &Connection, before: i64) -> Outcome<Purged> {
@@ -75,8 +75,8 @@ fn orphaned_events(connection: &Connection, before: i64) -> Outcome<Purged> {
                 AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = events.sandbox)
              LIMIT ?2)",
     )?;
-    let removed = statement.execute(params![before, rows::integer(EVENTS)?])? as u64;
-    Ok(Purged { removed, more: removed == EVENTS })
+    let removed = statement.execute(params![before, rows::integer(EVENTS_PER_PART)?])? as u64;
+    Ok(Purged { removed, more: removed == EVENTS_PER_PART })
 }
 
 fn remembered(connection: &Connection, now: i64) -> Outcome<Purged> {
@@ -84,12 +84,12 @@ fn remembered(connection: &Connection, now: i64) -> Outcome<Purged> {
         "SELECT row, length(content) FROM remembered INDEXED BY remembered_to_purge
          WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
     )?;
-    let mut rows = statement.query(params![now, rows::integer(ANSWERS)?])?;
+    let mut rows = statement.query(params![now, rows::integer(RECORDS_PER_PART)?])?;
     let (mut found, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         found.push(row.get::<_, i64>(0)?);
         bytes += rows::unsigned(row.get(1)?)?;
-        if bytes >= ANSWER_BYTES {
+        if bytes >= RECORD_BYTES_PER_PART {
             break;
         }
     }
@@ -99,5 +99,5 @@ fn remembered(connection: &Connection, now: i64) -> Outcome<Purged> {
         delete.execute([row])?;
     }
     let removed = found.len() as u64;
-    Ok(Purged { removed, more: removed == ANSWERS || bytes >= ANSWER_BYTES })
+    Ok(Purged { removed, more: removed == RECORDS_PER_PART || bytes >= RECORD_BYTES_PER_PART })
 }

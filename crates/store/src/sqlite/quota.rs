@@ -1,7 +1,7 @@
-//! Byte quotas of accounts: past one, the oldest records are evicted in the commit of those that came.
+//! Byte quotas of accounts: above a quota, the oldest records are evicted in the commit that adds new ones.
 //!
-//! The schema's triggers count the bytes. An eviction goes a little below the quota, so that an account that stays at it does not
-//! pay for one at each write.
+//! The schema's triggers count the bytes. An eviction frees a little more than necessary, so that an account at its
+//! quota does not evict at each write.
 
 use rules::StoredQuotas;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -11,29 +11,33 @@ use super::trouble::Outcome;
 use crate::StoredBytes;
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 
-/// Rows that one statement looks at, and how many statements one commit runs. The rest goes with the next commit.
-const PART: i64 = 200;
-const PARTS: u32 = 20;
-/// The part of a quota that an eviction frees beyond what it must.
+/// Rows per statement, and statements per commit. The next commit evicts the rest.
+const ROWS_PER_STATEMENT: i64 = 200;
+const MAX_STATEMENTS: u32 = 20;
+/// The fraction of a quota that an eviction frees additionally.
 const SLACK_DIVISOR: u64 = 64;
 
 const IDEMPOTENCY: &str = "idempotency";
 const EVENTS: &str = "events";
 
-/// Evicts idempotency records of an account, but never the one that was just written.
-pub(super) fn keep_idempotency(connection: &Connection, account: &str, quotas: &StoredQuotas) -> Outcome<()> {
-    let Some(most) = quotas.idempotency_bytes else { return Ok(()) };
-    // The order of rows breaks ties, as they are numbered in the order of their writes.
+/// Evicts idempotency records of an account, except the one that was just written.
+pub(super) fn evict_idempotency_records(
+    connection: &Connection,
+    account: &str,
+    quotas: &StoredQuotas,
+) -> Outcome<()> {
+    let Some(quota) = quotas.idempotency_bytes else { return Ok(()) };
+    // Rows are numbered in the order of their writes, which breaks ties.
     let oldest = "SELECT row, 512 + length(content) FROM remembered INDEXED BY remembered_of_an_account
                   WHERE account = ?1 AND row <> (SELECT max(row) FROM remembered)
                   ORDER BY created_at, row LIMIT ?2";
-    evict(connection, account, most, IDEMPOTENCY, oldest, "DELETE FROM remembered WHERE row = ?1")
+    evict(connection, account, quota, IDEMPOTENCY, oldest, "DELETE FROM remembered WHERE row = ?1")
 }
 
 /// Evicts events of the service.
-pub(super) fn keep_events(connection: &Connection, account: &str, quotas: &StoredQuotas) -> Outcome<()> {
-    let Some(most) = quotas.event_bytes else { return Ok(()) };
-    if bytes(connection, account, EVENTS)? <= most {
+pub(super) fn evict_events(connection: &Connection, account: &str, quotas: &StoredQuotas) -> Outcome<()> {
+    let Some(quota) = quotas.event_bytes else { return Ok(()) };
+    if bytes(connection, account, EVENTS)? <= quota {
         return Ok(());
     }
     let walks: Vec<String> = api::EventKind::ALL
@@ -52,25 +56,26 @@ pub(super) fn keep_events(connection: &Connection, account: &str, quotas: &Store
          WHERE sequence IN ({} ORDER BY sequence LIMIT ?2) ORDER BY sequence",
         walks.join(" UNION ALL ")
     );
-    evict(connection, account, most, EVENTS, &oldest, "DELETE FROM events WHERE sequence = ?1")
+    evict(connection, account, quota, EVENTS, &oldest, "DELETE FROM events WHERE sequence = ?1")
 }
 
 fn evict(
     connection: &Connection,
     account: &str,
-    most: u64,
+    quota: u64,
     kind: &str,
     oldest: &str,
     delete: &str,
 ) -> Outcome<()> {
     let used = bytes(connection, account, kind)?;
-    if used <= most {
+    if used <= quota {
         return Ok(());
     }
-    let mut over = used - (most - most / SLACK_DIVISOR);
-    for _ in 0..PARTS {
+    let mut over = used - (quota - quota / SLACK_DIVISOR);
+    for _ in 0..MAX_STATEMENTS {
         let mut oldest = connection.prepare_cached(oldest)?;
-        let found = oldest.query_map(params![account, PART], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let found =
+            oldest.query_map(params![account, ROWS_PER_STATEMENT], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let found: Vec<(i64, i64)> = found.collect::<Result<_, _>>()?;
         let mut delete = connection.prepare_cached(delete)?;
         for (row, bytes) in &found {
@@ -109,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_leaves_out_what_clients_post() {
+    fn the_schema_excludes_posted_events() {
         let schema = include_str!("../../migrations/0007_stored_bytes_per_account.sql");
         let kinds = POSTED_KINDS.map(|kind| format!("'{kind}'")).join(", ");
         assert_eq!(schema.matches(&format!("kind NOT IN ({kinds})")).count(), 3);

@@ -1,4 +1,4 @@
-//! Reads of single sandboxes, of the living and of events.
+//! Reads single sandboxes, all living sandboxes, and events.
 
 use api::SandboxId;
 use rusqlite::{Connection, Params, Row, params};
@@ -41,9 +41,9 @@ pub(super) fn all<T>(
 ) -> Outcome<Vec<T>> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
-    let mut made = Vec::new();
+    let mut items = Vec::new();
     while let Some(row) = rows.next()? {
-        made.push(make(row)?);
+        items.push(make(row)?);
     }
-    Ok(made)
+    Ok(items)
 }

@@ -13,7 +13,7 @@ use super::file;
 use super::trouble::Outcome;
 use crate::StoreError;
 
-/// Concurrent reads; more wait. Reads take microseconds from memory, so more would only wait for the CPU.
+/// Limit of concurrent reads. Most reads take microseconds and are bound by the CPU, so more connections do not help.
 const READERS: u32 = 4;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Converts records to rows and back. Rows are checked: one that this program cannot have written is damage.
+//! Converts records to rows and back. A row that this program cannot have written is reported as damage.
 
 use api::{PortVisibility, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Accounting, Phase, TimeMs};
@@ -11,7 +11,7 @@ use crate::{Event, ExposedPort, SandboxRecord, SandboxSummary};
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
     paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports";
-pub(super) const PLACES: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23";
+pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23";
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at";
 
 pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
@@ -29,9 +29,9 @@ pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
         layers: texts(&layers)?,
         image_env: texts(&image_env)?,
         created_at: time(row, 8)?,
-        started_at: maybe_time(row, 9)?,
-        paused_at: maybe_time(row, 10)?,
-        terminated_at: maybe_time(row, 11)?,
+        started_at: nullable_time(row, 9)?,
+        paused_at: nullable_time(row, 10)?,
+        terminated_at: nullable_time(row, 11)?,
         reason: row.get(16)?,
         accounting: accounting(row)?,
         revision: unsigned(row.get(12)?)?,
@@ -47,9 +47,9 @@ pub(super) fn summary(row: &Row<'_>) -> Outcome<SandboxSummary> {
         image: row.get(3)?,
         resources: Resources { cpu: row.get(4)?, memory_mb: row.get(5)?, disk_mb: row.get(6)? },
         created_at: time(row, 8)?,
-        started_at: maybe_time(row, 9)?,
-        paused_at: maybe_time(row, 10)?,
-        terminated_at: maybe_time(row, 11)?,
+        started_at: nullable_time(row, 9)?,
+        paused_at: nullable_time(row, 10)?,
+        terminated_at: nullable_time(row, 11)?,
     })
 }
 
@@ -83,7 +83,7 @@ fn state(row: &Row<'_>) -> Outcome<SandboxState> {
 
 fn accounting(row: &Row<'_>) -> Outcome<Accounting> {
     let name: String = row.get(14)?;
-    let since = maybe_time(row, 15)?;
+    let since = nullable_time(row, 15)?;
     let phase = match (name.as_str(), since) {
         ("not_started", None) => Phase::NotStarted,
         ("running", Some(since)) => Phase::Running { since },
@@ -109,7 +109,7 @@ pub(super) fn time(row: &Row<'_>, column: usize) -> Outcome<TimeMs> {
     Ok(TimeMs(unsigned(row.get(column)?)?))
 }
 
-pub(super) fn maybe_time(row: &Row<'_>, column: usize) -> Outcome<Option<TimeMs>> {
+pub(super) fn nullable_time(row: &Row<'_>, column: usize) -> Outcome<Option<TimeMs>> {
     let stored: Option<i64> = row.get(column)?;
     stored.map(|ms| Ok(TimeMs(unsigned(ms)?))).transpose()
 }
@@ -118,7 +118,7 @@ pub(super) fn optional_time(time: Option<TimeMs>) -> Outcome<Option<i64>> {
     time.map(|time| integer(time.0)).transpose()
 }
 
-/// Records are checked for this before.
+/// Converts a number, which was checked to fit.
 pub(super) fn integer(number: u64) -> Outcome<i64> {
     i64::try_from(number).map_err(|error| Trouble::content("a number to be stored", error))
 }

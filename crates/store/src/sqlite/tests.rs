@@ -26,7 +26,7 @@ fn check(path: &PathBuf) -> String {
 }
 
 #[tokio::test]
-async fn a_store_opened_again_has_all_of_it() {
+async fn a_reopened_store_has_all_data() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     let batch = Batch::new().put(record(1)).event(event(1, "sandbox.created", TimeMs(1)));
@@ -37,12 +37,12 @@ async fn a_store_opened_again_has_all_of_it() {
     assert_eq!(store.living().await.unwrap(), [record(1)]);
     assert_eq!(store.events(&record(1).id, 0, 9).await.unwrap(), events);
     drop(store);
-    // A log that was taken over into the file is gone.
+    // A WAL that was moved into the file is removed.
     assert!(!path.with_extension("db-wal").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_finishes_what_is_queued() {
+async fn a_drop_finishes_queued_jobs() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     let queue = store.writer.lock().unwrap().as_ref().unwrap().queue();
@@ -56,14 +56,14 @@ async fn a_drop_finishes_what_is_queued() {
     drop(queue);
     drop(store);
     for mut answer in answers {
-        // Answered before the drop came back: there is nothing to wait for.
+        // The replies were sent before the drop returned.
         answer.try_recv().unwrap().unwrap();
     }
     assert_eq!(SqliteStore::open(&*path).unwrap().living().await.unwrap().len(), 500);
 }
 
 #[tokio::test]
-async fn a_full_disk_fails_the_commits_and_nothing_else() {
+async fn a_full_disk_fails_only_commits() {
     let (_directory, path) = database();
     let connection = file::open(&path).unwrap();
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
@@ -83,7 +83,7 @@ async fn a_full_disk_fails_the_commits_and_nothing_else() {
         "{failure}"
     );
     assert_eq!(store.living().await.unwrap().len(), kept as usize);
-    // Jobs that share the transaction with one that does not fit are answered one by one, whatever their fate.
+    // Each job that shares a transaction with one that does not fit gets its own reply.
     let mut tasks = JoinSet::new();
     for number in 0..20 {
         let store = Arc::clone(&store);
@@ -106,7 +106,7 @@ async fn a_full_disk_fails_the_commits_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_writer_that_waits_for_another_says_so() {
+async fn a_lock_timeout_is_reported() {
     let (_directory, path) = database();
     let connection = file::open(&path).unwrap();
     connection.busy_timeout(Duration::ZERO).unwrap();
@@ -120,7 +120,7 @@ async fn a_writer_that_waits_for_another_says_so() {
 }
 
 #[tokio::test]
-async fn a_second_open_waits_for_nobody_and_disturbs_nobody() {
+async fn a_second_open_does_not_wait_or_disturb() {
     let (_directory, path) = database();
     let first = SqliteStore::open(&*path).unwrap();
     first.put(record(1)).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_second_open_waits_for_nobody_and_disturbs_nobody() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = std::time::Instant::now();
     let second = SqliteStore::open_beside(&*path).unwrap();
-    assert!(second.note(event(1, "exec.completed", TimeMs(1))).is_err());
+    assert!(second.append(event(1, "exec.completed", TimeMs(1))).is_err());
     assert_eq!((second.living().await.unwrap(), second.keys().await.unwrap()), (vec![record(1)], vec![]));
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     other.execute_batch("ROLLBACK").unwrap();
@@ -143,7 +143,7 @@ async fn a_second_open_waits_for_nobody_and_disturbs_nobody() {
 }
 
 #[tokio::test]
-async fn rows_that_nobody_wrote_are_damage() {
+async fn invalid_rows_are_reported_as_damage() {
     for (column, value) in [
         ("id", "'no id'"),
         ("config", "'{'"),
@@ -174,7 +174,7 @@ async fn rows_that_nobody_wrote_are_damage() {
 }
 
 #[tokio::test]
-async fn damaged_pages_are_said_to_be_damaged() {
+async fn damaged_pages_are_reported() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     for number in 0..200 {
@@ -185,7 +185,7 @@ async fn damaged_pages_are_said_to_be_damaged() {
     let half = bytes.len() / 2 / 4096 * 4096;
     bytes[half..].fill(0x5A);
     std::fs::write(&*path, bytes).unwrap();
-    // Recovery reads all the living; it may not get as far as that.
+    // Recovery reads all living sandboxes, which may fail earlier.
     let error = match SqliteStore::open(&*path) {
         Ok(store) => store.living().await.unwrap_err(),
         Err(error) => error,
@@ -193,9 +193,9 @@ async fn damaged_pages_are_said_to_be_damaged() {
     assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
 }
 
-/// The bound on lists at a million records rests on this: no query sorts, none walks the table.
+/// Lists of a million records depend on this: no query sorts or scans the table.
 #[tokio::test]
-async fn lists_walk_along_indexes() {
+async fn lists_use_indexes() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     store.put(terminated(&record(1), TimeMs(9))).await.unwrap();
@@ -219,14 +219,14 @@ async fn lists_walk_along_indexes() {
         let plan = list::plan(&connection, &filter).unwrap();
         assert!(plan.contains(walk), "{plan}");
         let (sorts, scans) = (plan.matches("TEMP B-TREE").count(), plan.matches("SCAN").count());
-        // The twenty of the page are put in order at the end.
+        // Only the twenty rows of the page are sorted.
         assert_eq!((sorts, scans), (1, 0), "{plan}");
     }
 }
 
-/// The bound on events at a million rests on this.
+/// Lists of a million events depend on this.
 #[tokio::test]
-async fn events_are_found_along_indexes() {
+async fn event_lists_use_indexes() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(1)))).await.unwrap();
@@ -259,7 +259,8 @@ async fn events_are_found_along_indexes() {
             let page = EventPage { limit: 20, order, ..EventPage::default() };
             let plan = events::plan(&connection, &filter, page).unwrap();
             assert!(plan.contains(walk), "{plan}");
-            // Nobody walks all events or sorts them; what two walks brought, a page each at most, is put in order and merged.
+            // No query scans or sorts all events; the results of two scans, at most a page each, are sorted and
+            // merged.
             assert_eq!(plan.matches("MERGE").count(), merged, "{plan}");
             assert_eq!(plan.matches("TEMP B-TREE").count(), 2 * merged, "{plan}");
             assert!(!plan.contains("SCAN events"), "{plan}");
@@ -267,7 +268,7 @@ async fn events_are_found_along_indexes() {
     }
 }
 
-fn noted(path: &Path) -> PathBuf {
+fn journal_path(path: &Path) -> PathBuf {
     journal::path_of(path)
 }
 
@@ -276,41 +277,41 @@ async fn times(store: &SqliteStore) -> Vec<u64> {
     events.into_iter().map(|event| event.at.0).collect()
 }
 
-/// As a process leaves them that was killed, at each place where it can be.
+/// Journals of a process that was killed at each possible point.
 #[tokio::test]
-async fn notes_that_a_death_left_become_events_once() {
+async fn journal_lines_of_a_dead_process_become_events_once() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
-    store.note(event(1, "exec.completed", TimeMs(1))).unwrap();
+    store.append(event(1, "exec.completed", TimeMs(1))).unwrap();
     store.close().await;
-    let moved = std::fs::read(noted(&path)).unwrap();
-    // Written and not moved; the last is cut off.
+    let moved = std::fs::read(journal_path(&path)).unwrap();
+    // Written and not moved; the last line is truncated.
     let journal = Journal::open(&path, 1).unwrap();
     journal.append(&event(1, "exec.completed", TimeMs(2))).unwrap();
     journal.append(&event(1, "exec.completed", TimeMs(3))).unwrap();
     drop(journal);
-    let written = std::fs::read(noted(&path)).unwrap();
+    let written = std::fs::read(journal_path(&path)).unwrap();
     assert!(written.starts_with(&moved));
-    std::fs::write(noted(&path), &written[..written.len() - 5]).unwrap();
+    std::fs::write(journal_path(&path), &written[..written.len() - 5]).unwrap();
     let store = SqliteStore::open(&*path).unwrap();
-    store.note(event(1, "exec.completed", TimeMs(4))).unwrap();
+    store.append(event(1, "exec.completed", TimeMs(4))).unwrap();
     let mut heard = store.follow(Topic::Sandbox(record(1).id));
     while times(&store).await.len() < 3 {
         heard.changed().await.unwrap();
     }
     assert_eq!(times(&store).await, [1, 2, 4]);
     store.close().await;
-    // Moved, and the journal not emptied.
+    // Moved, and the journal not truncated.
     let store = SqliteStore::open(&*path).unwrap();
     store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(5)))).await.unwrap();
     assert_eq!(times(&store).await, [1, 2, 4, 5]);
     store.close().await;
-    // A host lost its power: the journal has less, or something else, than it had.
+    // After a power loss the journal has fewer bytes or other ones.
     for content in [&b""[..], b"\0\0\0\0\0\n\0", b"7 [1]\n", b"\xff\n", &moved] {
-        std::fs::write(noted(&path), content).unwrap();
+        std::fs::write(journal_path(&path), content).unwrap();
         let store = SqliteStore::open(&*path).unwrap();
         let before = times(&store).await.len();
-        store.note(event(1, "exec.completed", TimeMs(9))).unwrap();
+        store.append(event(1, "exec.completed", TimeMs(9))).unwrap();
         store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(9)))).await.unwrap();
         assert_eq!(times(&store).await.len(), before + 1, "{content:?}");
         store.close().await;
@@ -322,13 +323,13 @@ async fn the_journal_stays_short_under_load() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     for number in 0..20_000 {
-        store.note(event(1, "exec.completed", TimeMs(number))).unwrap();
+        store.append(event(1, "exec.completed", TimeMs(number))).unwrap();
         if number % 1000 == 999 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
     store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(20_000)))).await.unwrap();
-    let length = std::fs::metadata(noted(&path)).unwrap().len();
+    let length = std::fs::metadata(journal_path(&path)).unwrap().len();
     assert!(length < 1 << 20, "{length} bytes");
     let page = EventPage { limit: 1, ..EventPage::default() };
     let filter = EventFilter { account: "acme".to_owned(), ..EventFilter::default() };
@@ -349,7 +350,7 @@ fn file_bytes(path: &Path) -> u64 {
     length(path.to_path_buf()) + length(path.with_extension("db-wal"))
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = move || {
@@ -361,7 +362,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-/// Thirty large responses, whose quota holds four: the file stays near the quota and the newest are there.
+/// Thirty large responses with a quota of four: the file stays near the quota, and the newest responses are stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_responses_stay_within_their_quota_and_the_file_reuses_its_pages() {
     const SIZE: usize = 4 << 20;
@@ -381,7 +382,7 @@ async fn large_responses_stay_within_their_quota_and_the_file_reuses_its_pages()
     }
     let used = store.stored_bytes(&record(0).account).await.unwrap().idempotency;
     assert!(used <= 4 * (SIZE as u64 + 512), "{used} bytes");
-    // The database, and a log of one transaction and of what its checkpoint leaves.
+    // The database, and a WAL of one transaction and the rest of its checkpoint.
     assert!(sizes.iter().all(|bytes| *bytes < 64 << 20), "{sizes:?}");
     let kept = |number: u32| {
         let Remembered { account, endpoint, key, .. } = record(number);
@@ -394,9 +395,9 @@ async fn large_responses_stay_within_their_quota_and_the_file_reuses_its_pages()
     assert_eq!(check(&path), "ok");
 }
 
-/// Of escaped output, six times as long as what was printed, next to nothing is stored.
+/// Escaped output, six times as long as the output itself, takes little space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn escaped_output_is_compressed_and_comes_back() {
+async fn escaped_output_is_compressed_and_reads_back() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     let content = b"\\u0001".repeat(8 << 20);
@@ -409,7 +410,7 @@ async fn escaped_output_is_compressed_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_response_above_the_quota_evicts_all_others_of_its_account_and_stays() {
+async fn a_response_above_the_quota_evicts_the_others_of_its_account() {
     let (_directory, path) = database();
     let store = SqliteStore::open_with_quotas(&*path, quotas(10_000, u64::MAX)).unwrap();
     let record = |account: &str, key: &str, at: u64, length: usize| Remembered {
@@ -437,7 +438,7 @@ async fn a_response_above_the_quota_evicts_all_others_of_its_account_and_stays()
     assert_eq!(store.stored_bytes("acme").await.unwrap(), StoredBytes::default());
 }
 
-/// The oldest of the service's events go, those of other accounts and those that clients posted stay.
+/// The oldest events of the service are evicted; those of other accounts and posted ones stay.
 #[tokio::test]
 async fn events_of_the_service_stay_within_their_quota() {
     let (_directory, path) = database();
@@ -449,11 +450,11 @@ async fn events_of_the_service_stay_within_their_quota() {
     store.commit(Batch::new().event(named("other", "exec.completed", 0))).await.unwrap();
     store.commit(Batch::new().event(named("acme", "agent.thinking", 0))).await.unwrap();
     for at in 1..=1000 {
-        // Both ways in: beside other writes, and through the journal.
+        // Committed with other writes, and appended to the journal.
         if at % 2 == 0 {
             store.commit(Batch::new().event(named("acme", "sandbox.paused", at))).await.unwrap();
         } else {
-            store.note(named("acme", "exec.completed", at)).unwrap();
+            store.append(named("acme", "exec.completed", at)).unwrap();
         }
     }
     store.commit(Batch::new().event(named("acme", "sandbox.paused", 1001))).await.unwrap();
@@ -463,16 +464,16 @@ async fn events_of_the_service_stay_within_their_quota() {
     let page = EventPage { limit: 1000, ..EventPage::default() };
     let listed = store.list_events(&all, page).await.unwrap();
     let times: Vec<u64> = listed.items.iter().map(|event| event.at.0).collect();
-    assert_eq!((times[0], *times.last().unwrap()), (0, 1001), "what was posted stays");
+    assert_eq!((times[0], *times.last().unwrap()), (0, 1001), "posted events stay");
     assert_eq!(times[1..], (times[1]..=1001).collect::<Vec<_>>(), "the rest is without gaps");
     assert!(times.len() < 200);
     assert_eq!(store.stored_bytes("other").await.unwrap().posted_events, 0);
     assert!(store.stored_bytes("other").await.unwrap().events > 512);
 }
 
-/// A disk that is full for a while keeps notes waiting and loses none.
+/// While the disk is full, appended events wait in the journal; none is lost.
 #[tokio::test]
-async fn notes_wait_for_a_disk_that_is_full() {
+async fn appended_events_wait_for_a_full_disk() {
     let (_directory, path) = database();
     let connection = file::open(&path).unwrap();
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
@@ -488,7 +489,7 @@ async fn notes_wait_for_a_disk_that_is_full() {
     )
     .unwrap();
     for number in 0..2000 {
-        writer.note(&event(1, "exec.completed", TimeMs(number))).unwrap();
+        writer.append(&event(1, "exec.completed", TimeMs(number))).unwrap();
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!journal.is_empty());
@@ -501,7 +502,7 @@ async fn notes_wait_for_a_disk_that_is_full() {
 }
 
 #[tokio::test]
-async fn the_log_stays_short_under_load() {
+async fn the_wal_stays_short_under_load() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     for revision in 1..=3000 {

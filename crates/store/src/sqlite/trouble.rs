@@ -11,9 +11,9 @@ pub(super) type Outcome<T> = Result<T, Trouble>;
 #[derive(Debug)]
 pub(super) enum Trouble {
     Sql(rusqlite::Error),
-    /// A row has content that this program never wrote.
+    /// A row has content that this program does not write.
     Content(String),
-    /// The write is not allowed; the database is fine.
+    /// The write is not allowed; the database is intact.
     Refused(StoreError),
 }
 

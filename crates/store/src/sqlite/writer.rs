@@ -1,8 +1,8 @@
 //! The writer thread. All queued jobs become one transaction, so that many callers share one fsync. Lines of the event journal come
 //! first in each: events are numbered in the order in which they were appended and committed.
 //!
-//! Each job has its own savepoint: a refused job leaves no trace and does not disturb the others. If the transaction as a whole cannot be
-//! committed, every job in it fails and nothing of it is visible.
+//! Each job has its own savepoint: a refused job is rolled back without affecting the others. If the transaction
+//! cannot be committed, all its jobs fail and none of its writes is visible.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use tokio::sync::{mpsc, oneshot};
 use super::checkpoint::Checkpointer;
 use super::encoding::Encoded;
 use super::journal::{Journal, Part};
-use super::noter::{Moved, Noter};
+use super::journal_flusher::{JournalFlusher, Moved};
 use super::purge::{Purged, Target};
 use super::trouble::{Outcome, Trouble};
 use super::{apply, purge};
-use crate::followers::{Followers, Told};
+use crate::followers::{Followers, VisibleEvent};
 use crate::{Batch, Committed, NewEvent, StoreError, Write};
 
 /// Capacity of the queue; further callers wait.
 const QUEUE: usize = 1024;
 /// Jobs that share a transaction.
-const GROUP: usize = 256;
+const GROUP_JOBS: usize = 256;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -39,8 +39,8 @@ pub(super) enum Job {
         target: Target,
         reply: Reply<Purged>,
     },
-    /// Only moves lines of the journal, as every transaction does first.
-    Notes {
+    /// Only moves lines of the journal, as each transaction does first.
+    MoveLines {
         reply: Reply<()>,
     },
 }
@@ -51,8 +51,8 @@ pub(super) struct Writer {
     /// `None` only while it is dropped.
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    /// `None` beside a daemon, which owns the journal, and while it is dropped.
-    noter: Option<Noter>,
+    /// `None` while another process owns the journal, and during drop.
+    journal_flusher: Option<JournalFlusher>,
 }
 
 impl Writer {
@@ -65,27 +65,33 @@ impl Writer {
     ) -> Result<Self, StoreError> {
         let checkpointer = Checkpointer::start(&path)?;
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let noted = journal.clone();
-        let (told, unmoved) = (Vec::new(), None);
-        let writing = Thread { connection, path, checkpointer, followers, quotas, journal, told, unmoved };
+        let events_journal = journal.clone();
+        let (new_events, move_error) = (Vec::new(), None);
+        let writing =
+            Thread { connection, path, checkpointer, followers, quotas, journal, new_events, move_error };
         let thread = Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writing.run(jobs))
             .map_err(|error| StoreError::failed("cannot start the store's writer thread", error))?;
-        let asked = queue.clone();
-        let noter = noted.map(|journal| Noter::start(journal, move || move_notes(&asked))).transpose()?;
-        Ok(Self { queue: Some(queue), thread: Some(thread), noter })
+        let jobs_queue = queue.clone();
+        let journal_flusher = events_journal
+            .map(|journal| JournalFlusher::start(journal, move || move_journal_lines(&jobs_queue)))
+            .transpose()?;
+        Ok(Self { queue: Some(queue), thread: Some(thread), journal_flusher })
     }
 
-    pub(super) fn note(&self, event: &NewEvent) -> Result<(), StoreError> {
+    pub(super) fn append(&self, event: &NewEvent) -> Result<(), StoreError> {
         let reason = "the journal belongs to the daemon that has the database open";
-        let noter = self.noter.as_ref().ok_or_else(|| StoreError::failed("cannot note an event", reason))?;
-        noter.note(event)
+        let journal_flusher = self
+            .journal_flusher
+            .as_ref()
+            .ok_or_else(|| StoreError::failed("cannot append an event", reason))?;
+        journal_flusher.append(event)
     }
 
     pub(super) fn queue(&self) -> mpsc::Sender<Job> {
         #[expect(clippy::expect_used, reason = "only drop takes it")]
-        self.queue.clone().expect("the queue is there until drop")
+        self.queue.clone().expect("the queue exists until drop")
     }
 }
 
@@ -93,10 +99,10 @@ impl Drop for Writer {
     /// Returns when all queued jobs are done.
     fn drop(&mut self) {
         // It owns a sender of the queue.
-        self.noter = None;
+        self.journal_flusher = None;
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // After a panic of the thread, its callers have got an error: their replies were dropped.
+            // After a panic of the thread its callers get an error, because their replies are dropped.
             let _ = thread.join();
         }
     }
@@ -110,26 +116,26 @@ struct Thread {
     quotas: QuotaTable,
     journal: Option<Arc<Journal>>,
     /// Events of the current transaction.
-    told: Vec<Told>,
+    new_events: Vec<VisibleEvent>,
     /// Why lines did not become events in this transaction.
-    unmoved: Option<StoreError>,
+    move_error: Option<StoreError>,
 }
 
 /// A job that is applied but not yet durable. Calling it replies, with an error if the commit failed.
-type Answer = Box<dyn FnOnce(Option<&StoreError>)>;
+type PendingReply = Box<dyn FnOnce(Option<&StoreError>)>;
 
 impl Thread {
     fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         while let Some(first) = jobs.blocking_recv() {
             let mut group = vec![first];
-            while group.len() < GROUP {
+            while group.len() < GROUP_JOBS {
                 let Ok(job) = jobs.try_recv() else { break };
                 group.push(job);
             }
             self.write(group);
         }
         if self.journal.as_ref().is_some_and(|journal| !journal.is_empty()) {
-            // The next start recovers what this leaves.
+            // The next start moves the remaining lines.
             self.write(Vec::new());
         }
     }
@@ -141,9 +147,9 @@ impl Thread {
             group.into_iter().for_each(|job| job.refuse(error.clone()));
             return;
         }
-        self.told.clear();
-        let moved = self.move_notes();
-        let answers: Vec<Answer> = group.into_iter().map(|job| self.one(job)).collect();
+        self.new_events.clear();
+        let moved = self.move_journal_lines();
+        let replies: Vec<PendingReply> = group.into_iter().map(|job| self.apply_job(job)).collect();
         let failure = self.connection.execute_batch("COMMIT").err().map(|error| {
             // If SQLite has already rolled back, this fails and changes nothing.
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -153,63 +159,64 @@ impl Thread {
             if let (Some(journal), Some(part)) = (&self.journal, &moved) {
                 journal.moved(part);
             }
-            self.followers.tell(&self.told);
+            self.followers.wake(&self.new_events);
         }
-        answers.into_iter().for_each(|answer| answer(failure.as_ref()));
+        replies.into_iter().for_each(|reply| reply(failure.as_ref()));
         self.checkpointer.written(count);
     }
 
     /// Turns pending lines of the journal into events.
-    fn move_notes(&mut self) -> Option<Part> {
-        self.unmoved = None;
+    fn move_journal_lines(&mut self) -> Option<Part> {
+        self.move_error = None;
         let journal = self.journal.clone()?;
-        let mut told = Vec::new();
+        let mut new_events = Vec::new();
         let moved = match journal.part() {
             Ok(None) => return None,
             Ok(Some(part)) => self
                 .in_savepoint(|connection| {
-                    told = apply::notes(connection, &part.notes, &self.quotas)?;
+                    new_events = apply::journal_lines(connection, &part.lines, &self.quotas)?;
                     Ok(())
                 })
                 .map(|()| part),
-            Err(error) => Err(StoreError::failed("cannot read the journal of events", error)),
+            Err(error) => Err(StoreError::failed("cannot read the event journal", error)),
         };
         match moved {
             Ok(part) => {
-                self.told.extend(told);
+                self.new_events.extend(new_events);
                 Some(part)
             }
             Err(error) => {
-                self.unmoved = Some(error);
+                self.move_error = Some(error);
                 None
             }
         }
     }
 
-    fn one(&mut self, job: Job) -> Answer {
+    fn apply_job(&mut self, job: Job) -> PendingReply {
         match job {
             Job::Commit { batch, reply } => {
                 let events = events_of(&batch.batch);
                 let result = self.in_savepoint(|connection| apply::batch(connection, batch, &self.quotas));
                 if let Ok(committed) = &result {
                     let numbered = events.into_iter().zip(&committed.event_sequences);
-                    self.told.extend(numbered.map(|((account, sandbox), sequence)| Told {
+                    self.new_events.extend(numbered.map(|((account, sandbox), sequence)| VisibleEvent {
                         account,
                         sandbox,
                         sequence: *sequence,
                     }));
                 }
-                answer(result, reply)
+                reply_later(result, reply)
             }
-            Job::Notes { reply } => answer(self.unmoved.clone().map_or(Ok(()), Err), reply),
-            Job::Purge { before, target, reply } => {
-                answer(self.in_savepoint(|connection| purge::some(connection, before, target)), reply)
-            }
+            Job::MoveLines { reply } => reply_later(self.move_error.clone().map_or(Ok(()), Err), reply),
+            Job::Purge { before, target, reply } => reply_later(
+                self.in_savepoint(|connection| purge::purge_part(connection, before, target)),
+                reply,
+            ),
         }
     }
 
-    /// After some errors (such as a full disk) SQLite rolls back the whole transaction. Then there is no savepoint to roll back to,
-    /// each further job fails, and so does the commit with every job of the group.
+    /// After some errors (such as a full disk) SQLite rolls back the whole transaction. Then there is no savepoint to
+    /// roll back to, and all jobs of the group fail.
     fn in_savepoint<T>(&self, work: impl FnOnce(&Connection) -> Outcome<T>) -> Result<T, StoreError> {
         let explain = |trouble: Trouble| trouble.explain(&self.path, "cannot write");
         if self.connection.is_autocommit() {
@@ -227,25 +234,25 @@ impl Thread {
 
 impl Job {
     fn refuse(self, error: StoreError) {
-        // The caller may have gone away.
+        // The caller may have stopped waiting.
         match self {
             Self::Commit { reply, .. } => drop(reply.send(Err(error))),
             Self::Purge { reply, .. } => drop(reply.send(Err(error))),
-            Self::Notes { reply } => drop(reply.send(Err(error))),
+            Self::MoveLines { reply } => drop(reply.send(Err(error))),
         }
     }
 }
 
 /// Asks the writer to move lines; called from the flushing thread.
-fn move_notes(queue: &mpsc::Sender<Job>) -> Moved {
-    let (reply, answer) = oneshot::channel();
-    if queue.blocking_send(Job::Notes { reply }).is_err() {
-        return Moved::NeverMore;
+fn move_journal_lines(queue: &mpsc::Sender<Job>) -> Moved {
+    let (reply, response) = oneshot::channel();
+    if queue.blocking_send(Job::MoveLines { reply }).is_err() {
+        return Moved::WriterEnded;
     }
-    match answer.blocking_recv() {
+    match response.blocking_recv() {
         Ok(Ok(())) => Moved::All,
-        Ok(Err(_)) => Moved::NotYet,
-        Err(_) => Moved::NeverMore,
+        Ok(Err(_)) => Moved::Pending,
+        Err(_) => Moved::WriterEnded,
     }
 }
 
@@ -258,13 +265,13 @@ fn events_of(batch: &Batch) -> Vec<(String, api::SandboxId)> {
     batch.writes().iter().filter_map(event).collect()
 }
 
-fn answer<T: 'static>(result: Result<T, StoreError>, reply: Reply<T>) -> Answer {
+fn reply_later<T: 'static>(result: Result<T, StoreError>, reply: Reply<T>) -> PendingReply {
     Box::new(move |failure| {
         let result = match (result, failure) {
             (Ok(_), Some(failure)) => Err(failure.clone()),
             (result, _) => result,
         };
-        // The caller may have gone away.
+        // The caller may have stopped waiting.
         let _ = reply.send(result);
     })
 }

@@ -1,4 +1,4 @@
-# A server inside of a sandbox, good and bad, for the tests of ports: a process for each connection, a path for each manner.
+# A server in a sandbox for the tests of ports: a process per connection; each path selects a valid or invalid behaviour.
 use strict;
 use warnings;
 use IO::Socket::INET;

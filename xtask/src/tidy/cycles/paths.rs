@@ -8,7 +8,7 @@ use super::super::source::Rust;
 pub struct Named {
     pub path: Vec<String>,
     pub line: usize,
-    /// The name by which a `use` brings it in.
+    /// The name under which a `use` imports it.
     pub import: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub fn named_paths(file: &Rust<'_>) -> Vec<Named> {
                 at += 3;
             }
             found.push(Named { path, line, import: None });
-            // Past the `::` of a turbofish, so that what follows begins afresh.
+            // Skip the `::` of a turbofish.
             at += usize::from(separator(code, at)) * 2;
         } else {
             at += 1;
@@ -41,12 +41,12 @@ pub fn named_paths(file: &Rust<'_>) -> Vec<Named> {
     found
 }
 
-/// Whether `::` stands at `at`.
+/// Whether the tokens at `at` are `::`.
 fn separator(code: &[Token<'_>], at: usize) -> bool {
     code.get(at).is_some_and(|t| t.is(":")) && code.get(at + 1).is_some_and(|t| t.is(":"))
 }
 
-/// Reads one `use` tree that begins at `at` below `prefix`; gives where it ends.
+/// Parses the `use` tree at `at` below `prefix`; returns the index after it.
 fn tree(code: &[Token<'_>], at: usize, prefix: &[String], found: &mut Vec<Named>) -> usize {
     let Some(token) = code.get(at) else { return at };
     if token.is("{") {
@@ -58,7 +58,7 @@ fn tree(code: &[Token<'_>], at: usize, prefix: &[String], found: &mut Vec<Named>
     }
     let mut path = prefix.to_vec();
     if !token.is_ident() {
-        // A glob: what it names is not known, that it names the module is.
+        // A glob: only the module is known.
         found.push(Named { path, line: token.line, import: None });
         return at + 1;
     }

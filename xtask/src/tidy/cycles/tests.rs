@@ -55,7 +55,7 @@ fn a_cycle_behind_a_reexport_is_found() {
 }
 
 #[test]
-fn siblings_below_one_module_are_looked_at() {
+fn siblings_below_one_module_are_checked() {
     let found = found(&[
         ("crates/x/src/a.rs", ""),
         ("crates/x/src/a/one.rs", "use super::two::T;"),
@@ -65,7 +65,7 @@ fn siblings_below_one_module_are_looked_at() {
 }
 
 #[test]
-fn modules_of_different_crates_are_apart() {
+fn modules_of_different_crates_are_independent() {
     let files = [("crates/x/src/a.rs", "use crate::b;"), ("crates/y/src/b.rs", "use crate::a;")];
     assert_eq!(found(&files), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Licences: each package's expression has to be met by the licences that deny.toml allows. Called by `deny` alone.
+//! Licences: the allowed licences of deny.toml must satisfy the expression of each package. Called by `deny`.
 
 use toml::{Table, Value};
 
@@ -24,7 +24,7 @@ pub fn check(graph: &Graph, config: &Table, exceptions: &[Entry]) -> Vec<Violati
     found
 }
 
-/// Whether an SPDX expression is met. `A/B` is the old way to write `A OR B`. What cannot be read is not met.
+/// Whether an SPDX expression is satisfied. `A/B` is old syntax for `A OR B`. Invalid expressions are not satisfied.
 fn is_met(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -61,7 +61,7 @@ fn licences_outside_the_list_are_found() {
 }
 
 #[test]
-fn packages_from_elsewhere_are_found() {
+fn packages_from_other_sources_are_found() {
     let mut git = package("a", "1.0.0", "x");
     git.source = Some("git+https://example.com/a".into());
     assert_eq!(rules(vec![git], ""), ["source"]);

@@ -13,7 +13,7 @@ fn found(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_path_that_is_gone_is_found() {
+fn a_path_that_does_not_exist_is_found() {
     assert_eq!(found("ARCHITECTURE.md", "a\nsee `crates/gone/` and\n"), ["2: path-exists"]);
     assert_eq!(found("docs/a.md", "[x](guides.md)"), ["1: path-exists"]);
     assert_eq!(found("docs/a.md", "[x](../crates/api/src/main.rs)"), ["1: path-exists"]);
@@ -28,14 +28,14 @@ fn paths_that_exist_and_other_words_pass() {
 }
 
 #[test]
-fn a_strange_command_in_the_readme_is_found() {
+fn an_unknown_command_in_the_readme_is_found() {
     assert_eq!(found("README.md", "```sh\nfrobnicate\n```\n"), ["2: readme-command"]);
     assert_eq!(found("README.md", "```sh\n./dev dance\n```\n"), ["2: readme-command"]);
     assert_eq!(found("README.md", "```sh\ntarget/bin/other\n```\n"), ["2: readme-command"]);
 }
 
 #[test]
-fn commands_that_work_pass() {
+fn known_commands_pass() {
     let text = "```sh\n# first\nsudo ./dev setup\n./dev help\ntarget/bin/sandboxd run x \\\n  -- y\n```\n```text\nz\n```\n";
     assert_eq!(found("README.md", text), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! Finds the programs that Rust code starts. Called by `programs`; what it cannot read it returns as unnamed.
+//! Finds the programs that Rust code starts. Called by `programs`. Starts whose program cannot be determined are returned as unnamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use super::super::lex::{Kind, Token};
 use super::super::source::{Rust, closing, opens};
 use super::{Start, shell};
 
-/// Programs that start another one, named by their first argument that is neither an option nor a number.
+/// Programs that start another one: their first argument that is neither an option nor a number.
 const CARRIERS: [&str; 5] = ["unshare", "nsenter", "timeout", "setpriv", "setsid"];
 const SHELLS: [&str; 2] = ["sh", "bash"];
 
-/// Options of carriers whose value is an argument of its own.
+/// Options of carriers whose value is a separate argument.
 const OPTIONS: [&str; 2] = ["--propagation", "--target"];
 
 /// How a function takes the program that it starts.
@@ -158,9 +158,9 @@ fn call(file: &Rust<'_>, at: usize, starters: &Starters<'_>) -> Option<Call> {
             _ => Call::Unnamed,
         });
     }
-    // A server of the tests that ends with its owner.
+    // The server processes of the tests.
     let form = match code[at].text {
-        "Tether" if constructor("Tether") => Form::CommandLine(0),
+        "ServerProcess" if constructor("ServerProcess") => Form::CommandLine(0),
         name if is(1, "(") && code[at].is_ident() && !(at > 0 && code[at - 1].is("fn")) => {
             *starters.functions.get(&(folder, name, at > 0 && code[at - 1].is(".")))?
         }
@@ -183,7 +183,7 @@ fn in_starter(code: &[Token<'_>], at: usize) -> bool {
     function.is_some_and(|function| starter(code, function).is_some())
 }
 
-/// What a program that starts others is told to start, and whether all of it could be read.
+/// The programs that a carrier starts, and whether all of them could be determined.
 fn carried(file: &Rust<'_>, at: usize, program: &str, starters: &Starters<'_>) -> (Vec<Start>, bool) {
     let code = &file.code;
     let end = (at..code.len()).find(|&i| code[i].is(";") || code[i].is("fn")).unwrap_or(code.len());
@@ -215,7 +215,7 @@ fn carried(file: &Rust<'_>, at: usize, program: &str, starters: &Starters<'_>) -
     (found, true)
 }
 
-/// The text that `let NAME = "…"` before `at` binds, in the same function.
+/// The text that `let NAME = "…"` binds before `at` in the same function.
 fn local(code: &[Token<'_>], at: usize, name: &str) -> Option<String> {
     let function =
         (0..at).rev().find(|&i| code[i].is("fn") && code.get(i + 1).is_some_and(Token::is_ident))?;

@@ -1,5 +1,5 @@
-//! Finds the commands of a shell script: a reader of words, quotes, substitutions and `case`, enough for scripts that
-//! shellcheck passes. Called by `programs`. Text that is no script gives commands that nobody has, which the check reports.
+//! Finds the commands of a shell script: a parser of words, quotes, substitutions and `case`, sufficient for scripts that shellcheck
+//! accepts. Called by `programs`. Text that is not a script gives unknown commands, which the check reports.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ const BUILTINS: [&str; 41] = [
     "local", "mapfile", "printf", "pwd", "read", "return", "set", "shift", "shopt", "source", "test", "trap",
     "true", "type", "umask", "unset", "wait",
 ];
-/// Commands that start what their arguments name, after this many arguments.
+/// Commands that start the program in their arguments, after this number of own arguments.
 const CARRIERS: [(&str, usize); 8] = [
     ("command", 0),
     ("exec", 0),
@@ -23,7 +23,7 @@ const CARRIERS: [(&str, usize); 8] = [
     ("xargs", 0),
     ("unshare", 0),
     ("timeout", 1),
-    // Of dev.d/lint.sh: a name, then a command.
+    // From dev.d/lint.sh: a name, then a command.
     ("check", 1),
 ];
 
@@ -34,7 +34,7 @@ pub fn functions(text: &str) -> BTreeSet<String> {
     names.filter(|name| is_name(name)).map(str::to_owned).collect()
 }
 
-/// The programs that a script starts; `functions` and those that it defines itself are none.
+/// The programs that a script starts, without `functions` and the functions that it defines itself.
 pub fn starts(text: &str, functions: &BTreeSet<String>) -> BTreeSet<Start> {
     let own = self::functions(text);
     let mut reader = Reader { text, at: 0, found: Vec::new() };
@@ -55,12 +55,12 @@ struct Reader<'a> {
     found: Vec<(usize, String)>,
 }
 
-/// What the next word is.
+/// The role of the next word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
     Command,
     Argument,
-    /// An argument of a command that starts another one; so many more belong to itself.
+    /// An argument of a carrier, which has this number of own arguments left.
     Carried(usize),
     /// Until the `)` of a `case` branch.
     Pattern,
@@ -141,7 +141,7 @@ impl Reader<'_> {
                 Position::Pattern
             }
             Position::Argument => Position::Argument,
-            // `command -v NAME` only looks.
+            // `command -v NAME` does not start it.
             Position::Carried(_) if word == "-v" => Position::Argument,
             Position::Carried(skipped) if word.starts_with('-') || word.contains('=') => {
                 Position::Carried(skipped)
@@ -158,7 +158,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes a command and says what its arguments are.
+    /// Records a command; returns the role of its arguments.
     fn begin(&mut self, start: usize, word: String) -> Position {
         let own =
             ["case", "for", "select", "function"].contains(&word.as_str()) || self.rest().starts_with("()");
@@ -203,7 +203,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A word as it is spelled, its quotes taken off. Commands inside of substitutions are noted on the way.
+    /// Reads a word without its quotes, and records commands inside substitutions.
     fn take_word(&mut self) -> String {
         let mut word = String::new();
         while let Some(next) = self.peek() {

@@ -1,4 +1,4 @@
-//! The table of `dev.d/setup.sh`: `GROUP PACKAGE CHECK` a line.
+//! The table of `dev.d/setup.sh`, with lines `GROUP PACKAGE CHECK`.
 
 /// One line of the table.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ fn shell_programs(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_program_of_the_table_passes_and_another_one_does_not() {
+fn a_program_of_the_table_passes_and_others_are_found() {
     let code = |program: &str| format!("fn f() {{ Command::new(\"{program}\").status(); }}");
     assert_eq!(violations("crates/net/src/a.rs", &code("nft")), [""; 0]);
     assert_eq!(violations("crates/net/src/a.rs", &code("tar")), [""; 0]);
@@ -34,7 +34,7 @@ fn a_program_of_the_table_passes_and_another_one_does_not() {
 }
 
 #[test]
-fn a_program_of_a_group_that_the_code_does_not_run_with_is_found() {
+fn a_program_of_a_group_that_is_not_installed_is_found() {
     let code = "fn f() { Command::new(\"sqlite3\"); }";
     assert_eq!(violations("e2e/tests/a.rs", code), [""; 0]);
     assert_eq!(violations("crates/store/src/a.rs", code), ["1: program-not-installed: sqlite3"]);
@@ -49,7 +49,7 @@ fn a_program_of_a_group_that_the_code_does_not_run_with_is_found() {
 }
 
 #[test]
-fn programs_are_found_behind_functions_and_constants() {
+fn programs_in_function_arguments_and_constants_are_found() {
     let helper = "pub fn run(program: &str, words: &[&str]) { Command::new(program).args(words); }\n";
     let found = violations(
         "crates/net/tests/a.rs",
@@ -69,7 +69,7 @@ fn programs_are_found_behind_functions_and_constants() {
 }
 
 #[test]
-fn programs_are_found_behind_programs() {
+fn programs_that_carriers_start_are_found() {
     let found = violations("e2e/a.rs", "fn f() { Command::new(\"timeout\").args([\"60\", \"qemu\"]); }");
     assert_eq!(found, ["1: program-not-installed: qemu"]);
     let found = violations(
@@ -85,7 +85,7 @@ fn programs_are_found_behind_programs() {
 }
 
 #[test]
-fn what_cannot_be_read_needs_a_comment() {
+fn unnamed_programs_need_a_comment() {
     assert_eq!(violations("e2e/a.rs", "fn f(p: &Path) { Command::new(p); }"), ["1: program-unnamed: cannot"]);
     assert_eq!(
         violations("e2e/a.rs", "fn f(p: &Path) {\n// starts: sandboxd, nft\nCommand::new(p); }"),
@@ -142,7 +142,7 @@ fn commands_of_tested_documents_are_found() {
 }
 
 #[test]
-fn a_group_that_nothing_sets_up_is_found() {
+fn an_unused_group_is_found() {
     let sources = [Source { path: SETUP.into(), text: SETUP_TEXT.into() }];
     let found = check(&sources, &[]);
     let unused: Vec<_> =

@@ -23,7 +23,7 @@ fn other_conditions_are_not_tests() {
 }
 
 #[test]
-fn files_of_tests_are_known_by_their_path() {
+fn test_files_are_recognized_by_their_path() {
     assert!(is_test_file("crates/x/src/foo/tests.rs"));
     assert!(is_test_file("e2e/tests/readme.rs"));
     assert!(!is_test_file("crates/x/src/tests_of_time.rs"));
@@ -51,7 +51,7 @@ fn an_attribute_covers_its_statement() {
 }
 
 #[test]
-fn crates_are_known_by_their_folder() {
+fn crates_are_recognized_by_their_folder() {
     assert_eq!(crate_folder("crates/engine/src/lib.rs"), "engine");
     assert_eq!(crate_folder("bench/src/main.rs"), "bench");
     assert_eq!(crate_folder("README.md"), "");

@@ -32,7 +32,7 @@ fn registry_hosts_are_found() {
 }
 
 #[test]
-fn a_line_with_a_reason_passes_for_that_rule_alone() {
+fn an_allowed_line_passes_that_rule_only() {
     let line = concat!("HOME=/ro", "ot/x # tidy: allow(machine-path): the home inside a sandbox");
     assert!(rules(&format!("{line}\n")).is_empty());
     assert_eq!(rules(&format!("{line} \n")), ["trailing-blanks"]);

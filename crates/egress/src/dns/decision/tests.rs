@@ -1,4 +1,4 @@
-//! Every kind of question against open and closed policies.
+//! Questions under default allow and default deny.
 
 use api::{EgressDefault, EgressPolicy};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
@@ -21,7 +21,7 @@ fn question(name: &str, kind: RecordType) -> Question {
 }
 
 #[test]
-fn a_closed_policy_passes_what_it_lists() {
+fn a_closed_policy_passes_listed_names() {
     use Decision::*;
     let listed = || "api.example.com".to_owned();
     for (name, kind, decision) in [
@@ -75,7 +75,7 @@ fn an_open_policy_passes_every_name_of_a_host() {
 }
 
 #[test]
-fn some_names_are_answered_here_whatever_the_policy() {
+fn special_names_have_local_answers_under_any_policy() {
     use Decision::*;
     for policy in [strict(), policy(EgressDefault::Allow, &[]), policy(EgressDefault::Deny, &["*.arpa"])] {
         for (name, kind, decision) in [
@@ -104,31 +104,31 @@ fn some_names_are_answered_here_whatever_the_policy() {
 }
 
 #[test]
-fn labels_of_any_bytes_are_no_names() {
+fn labels_with_special_bytes_are_refused() {
     for label in [&b"a\0b"[..], b"a.wide.example", b"\xff", b"\xc3\xa4", b"a b", b"a\\b", b"*"] {
         let labels = [label, b"wide", b"example"];
         let name = Name::from_labels(labels).unwrap();
-        let asked = Question { name, kind: RecordType::A, class: DNSClass::IN };
-        assert_eq!(decide(&asked, &strict(), OWN), Decision::NotAllowed, "{label:?}");
+        let question = Question { name, kind: RecordType::A, class: DNSClass::IN };
+        assert_eq!(decide(&question, &strict(), OWN), Decision::NotAllowed, "{label:?}");
     }
 }
 
 #[test]
-fn only_the_internet_is_answered_for() {
+fn only_the_class_in_is_answered() {
     for class in [DNSClass::CH, DNSClass::HS, DNSClass::ANY, DNSClass::NONE] {
-        let asked = Question { class, ..question("api.example.com.", RecordType::A) };
-        assert_eq!(decide(&asked, &strict(), OWN), Decision::Refused, "{class}");
+        let question = Question { class, ..question("api.example.com.", RecordType::A) };
+        assert_eq!(decide(&question, &strict(), OWN), Decision::Refused, "{class}");
     }
 }
 
 #[test]
-fn public_resolvers_pass_only_where_they_are_named() {
+fn public_resolvers_pass_only_if_listed() {
     let wide = policy(EgressDefault::Deny, &["*.google"]);
     assert_eq!(decide(&question("dns.google.", RecordType::A), &wide, OWN), Decision::NotAllowed);
 }
 
 #[test]
-fn whoever_asks_for_itself_hears_of_itself() {
+fn the_own_host_name_is_answered() {
     let question = |kind| question("SB-1.", kind);
     assert_eq!(decide(&question(RecordType::A), &strict(), OWN), Decision::Localhost);
     assert_eq!(decide(&question(RecordType::AAAA), &strict(), OWN), Decision::NothingOfThatType);

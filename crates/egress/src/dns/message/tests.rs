@@ -1,4 +1,4 @@
-//! Messages as clients send them, and as nobody should.
+//! Valid and invalid messages of clients.
 
 use std::net::Ipv4Addr;
 
@@ -24,21 +24,21 @@ fn with_edns(name: &str, room: u16, version: u8) -> Message {
 
 fn question(message: &Message) -> (Question, Envelope) {
     match read(&message.to_vec().unwrap()) {
-        Asked::Question(question, envelope) => (question, envelope),
+        ParsedMessage::Question(question, envelope) => (question, envelope),
         other => panic!("{other:?}"),
     }
 }
 
 fn wrong(bytes: &[u8]) -> Message {
     match read(bytes) {
-        Asked::Wrong(message) => Message::from_vec(&message.to_vec().unwrap()).unwrap(),
+        ParsedMessage::Invalid(message) => Message::from_vec(&message.to_vec().unwrap()).unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
-fn answered(message: &Message, reply: Reply, room: usize) -> Message {
+fn encode_reply(message: &Message, reply: Reply, room: usize) -> Message {
     let (_, envelope) = question(message);
-    let bytes = envelope.answered(reply, room).unwrap();
+    let bytes = envelope.encode_reply(reply, room).unwrap();
     assert!(bytes.len() <= room, "{} of {room}", bytes.len());
     Message::from_vec(&bytes).unwrap()
 }
@@ -51,8 +51,8 @@ fn addresses(name: &str, count: u8) -> Reply {
 }
 
 #[test]
-fn letters_come_back_as_they_were_written() {
-    let reply = answered(&query("wWw.ExAmPlE.com."), addresses("www.example.com.", 1), 512);
+fn the_spelling_of_the_question_is_preserved() {
+    let reply = encode_reply(&query("wWw.ExAmPlE.com."), addresses("www.example.com.", 1), 512);
     assert_eq!(reply.id, 7);
     assert_eq!(reply.message_type, MessageType::Response);
     assert!(reply.recursion_available && reply.recursion_desired && !reply.authoritative);
@@ -61,27 +61,27 @@ fn letters_come_back_as_they_were_written() {
 }
 
 #[test]
-fn what_does_not_fit_is_left_out_and_said() {
-    let whole = answered(&query("a.example."), addresses("a.example.", 25), 512);
+fn replies_are_truncated_to_fit() {
+    let whole = encode_reply(&query("a.example."), addresses("a.example.", 25), 512);
     assert!(!whole.truncation && whole.answers.len() == 25);
-    let part = answered(&query("a.example."), addresses("a.example.", 100), 512);
+    let part = encode_reply(&query("a.example."), addresses("a.example.", 100), 512);
     assert!(part.truncation && (1..32).contains(&part.answers.len()), "{}", part.answers.len());
     let (_, envelope) = question(&query("a.example."));
     assert_eq!(envelope.datagram_room(), 512);
-    for (said, room) in [(0, 512), (400, 512), (600, 600), (1232, 1232), (65535, 1232)] {
-        let (_, envelope) = question(&with_edns("a.example.", said, 0));
-        assert_eq!(envelope.datagram_room(), room, "{said}");
-        let bytes = envelope.answered(addresses("a.example.", 250), room).unwrap();
+    for (announced, room) in [(0, 512), (400, 512), (600, 600), (1232, 1232), (65535, 1232)] {
+        let (_, envelope) = question(&with_edns("a.example.", announced, 0));
+        assert_eq!(envelope.datagram_room(), room, "{announced}");
+        let bytes = envelope.encode_reply(addresses("a.example.", 250), room).unwrap();
         let part = Message::from_vec(&bytes).unwrap();
         assert!(part.truncation && part.edns.is_some() && bytes.len() <= room);
     }
 }
 
 #[test]
-fn an_extended_error_goes_to_those_who_understand_it() {
+fn extended_errors_need_edns() {
     let blocked = || Reply { why: Some((15, "no".to_owned())), ..Reply::of(ResponseCode::NXDomain) };
-    assert!(answered(&query("a.example."), blocked(), 512).edns.is_none());
-    let reply = answered(&with_edns("a.example.", 1232, 0), blocked(), 1232);
+    assert!(encode_reply(&query("a.example."), blocked(), 512).edns.is_none());
+    let reply = encode_reply(&with_edns("a.example.", 1232, 0), blocked(), 1232);
     let edns = reply.edns.unwrap();
     assert!(edns.flags().dnssec_ok);
     let (_, option) = &edns.options().as_ref()[0];
@@ -89,7 +89,7 @@ fn an_extended_error_goes_to_those_who_understand_it() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_messages_get_an_error() {
     let plain = query("a.example.").to_vec().unwrap();
     let flagged = |byte: usize, value: u8| {
         let mut bytes = plain.clone();
@@ -114,39 +114,39 @@ fn what_is_wrong_is_said() {
         let reply = wrong(&bytes);
         assert_eq!((reply.id, reply.message_type), (7, MessageType::Response), "{what}");
         let high = reply.edns.as_ref().map_or(0, Edns::rcode_high);
-        let said = u16::from(high) << 4 | u16::from(reply.response_code.low());
-        assert_eq!(said, u16::from(code), "{what}");
+        let response_code = u16::from(high) << 4 | u16::from(reply.response_code.low());
+        assert_eq!(response_code, u16::from(code), "{what}");
     }
 }
 
 #[test]
-fn answers_and_scraps_are_left_alone() {
+fn answers_and_fragments_are_ignored() {
     let mut answer = query("a.example.").to_vec().unwrap();
     answer[2] |= 0x80;
-    assert!(matches!(read(&answer), Asked::Nothing));
+    assert!(matches!(read(&answer), ParsedMessage::Nothing));
     for length in 0..12 {
-        assert!(matches!(read(&answer[..length]), Asked::Nothing), "{length}");
+        assert!(matches!(read(&answer[..length]), ParsedMessage::Nothing), "{length}");
     }
 }
 
 proptest! {
     #[test]
-    fn no_bytes_break_it(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         let _ = read(&bytes);
     }
 
     #[test]
-    fn no_bytes_after_a_good_start_break_it(
+    fn any_bytes_after_a_valid_header_are_parsed_without_panic(
         rest in proptest::collection::vec(any::<u8>(), 0..300),
         additionals in 0_u8..4,
     ) {
         let mut bytes = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, additionals];
         bytes.extend(rest);
-        if let Asked::Question(question, envelope) = read(&bytes) {
+        if let ParsedMessage::Question(question, envelope) = read(&bytes) {
             let room = envelope.datagram_room();
             let mut reply = addresses("a.example.", 100);
             reply.why = Some((15, "no".to_owned()));
-            let answer = Message::from_vec(&envelope.answered(reply, room).unwrap()).unwrap();
+            let answer = Message::from_vec(&envelope.encode_reply(reply, room).unwrap()).unwrap();
             prop_assert!(answer.queries[0].name.eq_case(&question.name));
         }
     }

@@ -1,4 +1,4 @@
-//! Examines one line that could be a request or a header, byte by byte. Pure.
+//! Examines one line that could be a request or a header, byte by byte.
 
 use super::is_token;
 

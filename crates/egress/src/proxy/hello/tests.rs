@@ -1,4 +1,4 @@
-//! Hellos made by hand, and those of rustls, which is asked what it makes of them too.
+//! Hand-made hellos and those of rustls, whose parser is the reference.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn named(name: &[u8]) -> Hello<'_> {
 }
 
 #[test]
-fn names_are_found_as_rustls_finds_them() {
+fn names_are_those_that_rustls_finds() {
     for name in ["good.test", "xn--bcher-kva.example", "a_b.example.com", "203.0.113.7"] {
         let bytes = by_rustls(name);
         let mut acceptor = Acceptor::default();
@@ -80,7 +80,7 @@ fn names_are_found_as_rustls_finds_them() {
 }
 
 #[test]
-fn however_it_is_cut_the_name_is_the_same_and_no_byte_too_few_is_asked_for() {
+fn truncated_hellos_need_more_bytes() {
     let message = &by_rustls("good.test")[5..];
     for size in [1, 2, 3, 4, 5, 64, message.len() - 1, message.len()] {
         let bytes = records(message, size);
@@ -93,7 +93,7 @@ fn however_it_is_cut_the_name_is_the_same_and_no_byte_too_few_is_asked_for() {
             }
         }
         assert_eq!(hello(&bytes), named(b"good.test"), "{size}");
-        // What a client sends right behind is not looked at.
+        // Data after the hello is not examined.
         let more = [&bytes[..], &[23, 3, 3, 0, 1, 0]].concat();
         assert_eq!(hello(&more), named(b"good.test"));
         assert_eq!(hello_bytes(&more), bytes.len());
@@ -101,7 +101,7 @@ fn however_it_is_cut_the_name_is_the_same_and_no_byte_too_few_is_asked_for() {
 }
 
 #[test]
-fn one_that_is_spread_over_a_thousand_records_is_read_but_a_few_times() {
+fn a_hello_in_many_records_is_parsed_few_times() {
     let message = &by_rustls("good.test")[5..];
     let bytes = records(message, 1);
     let (mut have, mut steps) = (0, 0);
@@ -113,12 +113,12 @@ fn one_that_is_spread_over_a_thousand_records_is_read_but_a_few_times() {
 }
 
 #[test]
-fn old_and_strange_but_honest_hellos_pass() {
-    // Nothing but a name, as before TLS 1.2, and not even extensions, as before those.
+fn unusual_valid_hellos_are_accepted() {
+    // Only a name, as before TLS 1.2, and without extensions.
     assert_eq!(hello(&by_hand(&name_list(&[b"old.test"]))), named(b"old.test"));
     assert_eq!(hello(&records(&message_of(&with_extensions(None)), 9999)), Hello::Unnamed);
     assert_eq!(hello(&by_hand(&[])), Hello::Unnamed);
-    // Grease around it, keys for a quantum age, and an encrypted hello whose outer name counts.
+    // GREASE, post-quantum keys, and an encrypted hello whose outer name counts.
     let around = [
         extension(0x0a0a, &[]),
         extension(51, &[7; 12_000]),
@@ -130,7 +130,7 @@ fn old_and_strange_but_honest_hellos_pass() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn ambiguous_hellos_are_refused() {
     let twice = [name_list(&[b"good.test"]), name_list(&[b"evil.test"])].concat();
     let no_list = extension(SERVER_NAME, &[]);
     let other_kind = extension(SERVER_NAME, &counted(2, &[1, 0, 1, b'x']));

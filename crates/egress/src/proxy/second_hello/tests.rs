@@ -15,7 +15,7 @@ fn asking() -> Vec<u8> {
 }
 
 #[test]
-fn a_server_that_asks_again_is_known_by_its_random_bytes() {
+fn a_hello_retry_request_is_detected_by_its_random() {
     let asking = asking();
     let warning = [0x15, 3, 3, 0, 2, 1, 0x70];
     for length in 0..43 {
@@ -28,14 +28,14 @@ fn a_server_that_asks_again_is_known_by_its_random_bytes() {
     other[42] ^= 1;
     assert_eq!(asks_for_second(&other), Some(false));
     other[12] ^= 1;
-    assert_eq!(asks_for_second(&other[..13]), Some(false), "no more than has to be is waited for");
-    assert_eq!(asks_for_second(&[0x15, 3, 3, 0, 2, 2, 0x28]), Some(false), "it gave up");
+    assert_eq!(asks_for_second(&other[..13]), Some(false), "decided as early as possible");
+    assert_eq!(asks_for_second(&[0x15, 3, 3, 0, 2, 2, 0x28]), Some(false), "a fatal alert");
     assert_eq!(asks_for_second(b"HTTP/1.1 400 Bad Request\r\n"), Some(false));
     assert_eq!(asks_for_second(b"H"), Some(false));
 }
 
 #[test]
-fn the_second_hello_has_to_be_for_the_same_name() {
+fn the_second_hello_must_be_for_the_same_name() {
     let (good, evil) = (hello_for("good.test"), hello_for("evil.test"));
     let change = [0x14, 3, 3, 0, 1, 1];
     let early = [&[0x17, 3, 3, 0x10, 0][..], &[9; 0x1000]].concat();

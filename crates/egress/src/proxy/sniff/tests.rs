@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn first_bytes_tell_what_a_connection_is() {
+fn first_bytes_identify_the_protocol() {
     use First::{H2c, Http, Malformed, Other};
     for (bytes, expected) in [
         (&b"GET / HTTP/1.1\r\n"[..], Http),
@@ -95,7 +95,7 @@ fn first_bytes_tell_what_a_connection_is() {
 }
 
 #[test]
-fn the_end_of_what_comes_is_a_sign_too() {
+fn the_end_of_the_data_decides() {
     for (bytes, expected) in [
         (&b"PING"[..], First::Other),
         (b"say hello", First::Other),
@@ -113,7 +113,7 @@ fn the_end_of_what_comes_is_a_sign_too() {
 proptest! {
     /// What is known does not change by what follows, and what is asked for is more than there is.
     #[test]
-    fn more_bytes_change_no_verdict(
+    fn further_bytes_do_not_change_the_protocol(
         begin in prop::sample::select(vec![
             &b""[..], b"GET / HTTP/1.1\r\n", b"GET / ", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x00\x40\x01\x00\x00\x3c\x03\x03",
             b"\x15", b"\x16\x02\x01", b"\x15\x02\x01\x00",

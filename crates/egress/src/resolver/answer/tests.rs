@@ -1,4 +1,4 @@
-//! What of an answer is taken.
+//! The used parts of an answer.
 
 use hickory_proto::rr::rdata::{CNAME, TXT};
 
@@ -21,7 +21,7 @@ fn of(asked: &str, records: &[Record]) -> Answer {
 }
 
 #[test]
-fn aliases_are_followed_and_kept() {
+fn aliases_are_followed() {
     let answer =
         of("a.", &[address("c.", 1, 100), alias("b.", "c."), alias("a.", "b."), address("c.", 2, 50)]);
     let owners: Vec<String> = answer.list(0).iter().map(|record| record.name.to_ascii()).collect();
@@ -31,7 +31,7 @@ fn aliases_are_followed_and_kept() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_left_out() {
+fn unrequested_records_are_dropped() {
     let text = Record::from_rdata(name("a."), 9, RData::TXT(TXT::new(vec!["x".to_owned()])));
     let answer = of("a.", &[address("other.", 1, 100), text, address("a.", 2, 100)]);
     assert_eq!(answer.addresses().collect::<Vec<_>>(), [Ipv4Addr::new(192, 0, 2, 2)]);
@@ -39,16 +39,16 @@ fn what_was_not_asked_for_is_left_out() {
 }
 
 #[test]
-fn aliases_in_a_circle_end() {
+fn alias_loops_end() {
     let answer = of("a.", &[alias("a.", "b."), alias("b.", "a.")]);
     assert_eq!(answer.addresses().count(), 0);
     assert_eq!(answer.list(0).len(), ALIASES_MAX);
-    // As nothing is: not for as long as the aliases.
+    // Cached as a negative answer, not for the lifetime of the aliases.
     assert_eq!(answer.ttl, NEGATIVE_TTL_MAX);
 }
 
 #[test]
-fn nothing_is_believed_for_too_long() {
+fn times_to_live_are_limited() {
     assert_eq!(of("a.", &[address("a.", 1, 1_000_000)]).ttl, TTL_MAX);
     assert_eq!(of("a.", &[address("a.", 1, 0)]).ttl, 0);
     let soa = Record::from_rdata(name("a."), 9000, RData::A(Ipv4Addr::LOCALHOST.into()));
@@ -58,7 +58,7 @@ fn nothing_is_believed_for_too_long() {
 }
 
 #[test]
-fn a_flood_of_records_is_cut() {
+fn records_are_limited() {
     let many: Vec<Record> = (0..1000_u32).map(|_| address("a.", 1, 60)).collect();
     assert_eq!(of("a.", &many).addresses().count(), RECORDS_MAX);
 }

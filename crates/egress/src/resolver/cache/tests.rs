@@ -1,4 +1,4 @@
-//! Keeping, ageing and the bound.
+//! Caching, expiry and the limit.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -22,24 +22,24 @@ fn text(bytes: usize) -> Arc<Answer> {
 }
 
 #[test]
-fn an_answer_is_kept_as_long_as_it_lives() {
+fn answers_expire() {
     let (cache, start) = (Cache::default(), Instant::now());
-    cache.keep("a", RecordType::A, &address(30), start);
+    cache.insert("a", RecordType::A, &address(30), start);
     let at =
         |seconds| cache.find("a", RecordType::A, start + Duration::from_secs(seconds)).map(|(_, age)| age);
     assert_eq!((at(0), at(29), at(30)), (Some(0), Some(29), None));
     assert!(cache.find("a", RecordType::TXT, start).is_none());
-    cache.keep("b", RecordType::A, &address(0), start);
+    cache.insert("b", RecordType::A, &address(0), start);
     assert!(cache.find("b", RecordType::A, start).is_none());
 }
 
 #[test]
-fn what_is_kept_is_bounded_by_its_size() {
+fn the_cache_is_bounded_by_bytes() {
     let (cache, start) = (Cache::default(), Instant::now());
     let large = text(20_000);
-    cache.keep("used", RecordType::TXT, &large, start);
+    cache.insert("used", RecordType::TXT, &large, start);
     for number in 0..10_000 {
-        cache.keep(&format!("n{number}"), RecordType::TXT, &large, start);
+        cache.insert(&format!("n{number}"), RecordType::TXT, &large, start);
         assert!(cache.find("used", RecordType::TXT, start).is_some(), "{number}");
         assert!(cache.bytes() <= BYTES_MAX, "{}", cache.bytes());
     }
@@ -49,21 +49,21 @@ fn what_is_kept_is_bounded_by_its_size() {
 }
 
 #[test]
-fn the_same_again_counts_once() {
+fn a_replaced_answer_counts_once() {
     let (cache, start) = (Cache::default(), Instant::now());
-    cache.keep("a", RecordType::A, &address(30), start);
+    cache.insert("a", RecordType::A, &address(30), start);
     let once = cache.bytes();
     for _ in 0..100 {
-        cache.keep("a", RecordType::A, &address(30), start);
+        cache.insert("a", RecordType::A, &address(30), start);
     }
     assert_eq!(cache.bytes(), once);
 }
 
 #[test]
-fn what_is_too_large_is_not_kept() {
+fn large_answers_are_not_cached() {
     let (cache, start) = (Cache::default(), Instant::now());
-    cache.keep("a", RecordType::TXT, &text(60_000), start);
+    cache.insert("a", RecordType::TXT, &text(60_000), start);
     assert!(cache.find("a", RecordType::TXT, start).is_some());
-    cache.keep("b", RecordType::TXT, &text(65_300), start);
+    cache.insert("b", RecordType::TXT, &text(65_300), start);
     assert!(cache.find("b", RecordType::TXT, start).is_none());
 }

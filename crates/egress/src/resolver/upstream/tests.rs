@@ -1,4 +1,4 @@
-//! Reading a `resolv.conf`, and reading it again.
+//! Reading and rereading a `resolv.conf`.
 
 use std::io::Write;
 
@@ -10,15 +10,16 @@ fn servers_are_read_as_the_c_library_reads_them() {
                 nameserver nonsense\noptions ndots:5\nnameserver 192.0.2.3\nnameserver 192.0.2.4\n";
     let read: Vec<String> = listed(text).iter().map(ToString::to_string).collect();
     assert_eq!(read, ["192.0.2.1:53", "[2001:db8::1]:53", "192.0.2.3:53"]);
-    assert_eq!(listed("search example\n"), [NO_SERVER_LISTED]);
+    assert_eq!(listed("search example\n"), [DEFAULT_SERVER]);
 }
 
 #[test]
 fn a_changed_file_is_read_again() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    let before = Instant::now().checked_sub(2 * LOOKED_AT).unwrap();
+    let before = Instant::now().checked_sub(2 * CHECK_INTERVAL).unwrap();
     let servers = listed("nameserver 192.0.2.1");
-    let mut system = System { askers: Askers::of(&servers).unwrap(), servers, changed: None, looked: before };
+    let mut system =
+        System { askers: Clients::of(&servers).unwrap(), servers, changed: None, looked: before };
     writeln!(file, "nameserver 192.0.2.2").unwrap();
     system.now(file.path());
     assert_eq!(system.servers, listed("nameserver 192.0.2.2"));

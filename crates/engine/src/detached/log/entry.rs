@@ -1,7 +1,7 @@
 //! The encoding of log entries.
 //!
-//! An entry has a kind, a length, a time, a CRC over all of it, and a payload. Bytes with a wrong CRC are no entry, which is how the end
-//! of a log that a crash tore off is found.
+//! An entry has a kind, a length, a time, a CRC over all of it, and a payload. The log ends before the first entry
+//! with a wrong CRC, which a crash may have left incomplete.
 
 use guest_proto::{Channel, TerminalSize};
 use rules::OutputPosition;

@@ -17,7 +17,7 @@ fn at(stdout: u64, stderr: u64) -> OutputPosition {
     OutputPosition { stdout, stderr }
 }
 
-/// All that a reader finds from there, by channel, and where it was state that something is missing.
+/// The output that a reader gets from a position on, by channel, and the positions of the gaps.
 fn read(log: &Log, from: OutputPosition) -> ([Vec<u8>; 2], Vec<OutputPosition>) {
     let mut cursor = Cursor::new(log.dir.clone(), from);
     let (mut bytes, mut dropped) = ([Vec::new(), Vec::new()], Vec::new());
@@ -44,7 +44,7 @@ fn read(log: &Log, from: OutputPosition) -> ([Vec<u8>; 2], Vec<OutputPosition>) 
 }
 
 #[test]
-fn what_is_written_is_there_for_the_next_daemon() {
+fn entries_are_recovered_when_the_log_is_opened() {
     let dir = tempfile::tempdir().unwrap();
     let size = TerminalSize { columns: 9, rows: 8 };
     let end = End { is_lost: true, exit_code: None, signal: None, message: None, duration_ms: 1, at_ms: 2 };
@@ -64,19 +64,19 @@ fn what_is_written_is_there_for_the_next_daemon() {
     assert_eq!(read(&log, at(1, 0)), ([b"ne".to_vec(), b"two".to_vec()], vec![]));
 }
 
-/// Wherever in a segment the end comes to stand, also where it is what fills it.
+/// Wherever in a segment the end is, also where it fills the segment.
 #[test]
-fn an_end_is_found_again_with_what_was_written_after_it() {
+fn the_end_and_entries_after_it_are_recovered() {
     let end =
         End { is_lost: false, exit_code: Some(0), signal: None, message: None, duration_ms: 1, at_ms: 2 };
-    let most = 16 * 1024;
+    let max_bytes = 16 * 1024;
     for length in (700..1100).step_by(10) {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::create(dir.path(), most).unwrap();
+        let mut log = Log::create(dir.path(), max_bytes).unwrap();
         log.append(&[out(&vec![b'x'; length])], 1).unwrap();
         log.append(&[Entry::Ended(end.clone())], 1).unwrap();
         log.append(&[Entry::EndEventRecorded], 1).unwrap();
-        let state = Log::open(dir.path(), most).unwrap().state().clone();
+        let state = Log::open(dir.path(), max_bytes).unwrap().state().clone();
         assert_eq!(
             (state.end.as_ref(), state.is_end_event_recorded),
             (Some(&end), true),
@@ -85,7 +85,7 @@ fn an_end_is_found_again_with_what_was_written_after_it() {
     }
 }
 
-/// What follows it keeps its places.
+/// The output behind the damaged part keeps its positions.
 #[test]
 fn a_damaged_part_is_a_gap() {
     let dir = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn a_damaged_part_is_a_gap() {
     let segments = log.segments();
     assert!(segments.len() > 2);
     let file = File::options().write(true).open(path(dir.path(), 1)).unwrap();
-    // Its second entry, which is the first of output.
+    // The second entry of the segment, which is its first output.
     file.write_all_at(b"???", 60).unwrap();
     let expected: Vec<u8> = (0..8u8).flat_map(|n| [b'a' + n; 500]).collect();
     let (from, to) = (segments[1].start.stdout as usize, segments[2].start.stdout as usize);
@@ -106,7 +106,7 @@ fn a_damaged_part_is_a_gap() {
 }
 
 #[test]
-fn a_torn_end_is_cut_and_written_over() {
+fn a_torn_end_is_truncated_and_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::create(dir.path(), 1 << 20).unwrap();
     log.append(&[out(b"whole")], 1).unwrap();
@@ -126,7 +126,7 @@ fn a_torn_end_is_cut_and_written_over() {
 }
 
 #[test]
-fn a_segment_that_was_hardly_begun_is_given_up() {
+fn a_segment_with_an_incomplete_first_entry_is_discarded() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::create(dir.path(), 1 << 20).unwrap();
     log.append(&[out(b"before")], 1).unwrap();
@@ -140,7 +140,7 @@ fn a_segment_that_was_hardly_begun_is_given_up() {
 }
 
 #[test]
-fn past_its_bound_the_oldest_goes_and_readers_are_told() {
+fn the_oldest_output_is_dropped_beyond_the_limit_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let bound = 64 << 10;
     let mut log = Log::create(dir.path(), bound).unwrap();
@@ -164,7 +164,7 @@ fn past_its_bound_the_oldest_goes_and_readers_are_told() {
 }
 
 #[test]
-fn who_reads_slowly_goes_on_where_something_still_is() {
+fn a_slow_reader_continues_at_the_oldest_segment() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::create(dir.path(), 64 << 10).unwrap();
     log.append(&[out(b"first")], 1).unwrap();
@@ -174,7 +174,7 @@ fn who_reads_slowly_goes_on_where_something_still_is() {
     for _ in 0..100 {
         log.append(&[out(&[b'x'; 4000])], 1).unwrap();
     }
-    let mut came = 5;
+    let mut last_read = 5;
     let mut gaps = 0;
     loop {
         let found = cursor.read(&log.segments(), log.end()).unwrap();
@@ -183,21 +183,21 @@ fn who_reads_slowly_goes_on_where_something_still_is() {
         }
         for found in found {
             match found {
-                LogPiece::Output { position, .. } => came = position.stdout,
+                LogPiece::Output { position, .. } => last_read = position.stdout,
                 LogPiece::Dropped { position } => {
-                    assert!(position.stdout > came);
+                    assert!(position.stdout > last_read);
                     gaps += 1;
                 }
             }
         }
     }
-    assert_eq!((came, gaps), (400_005, 1));
+    assert_eq!((last_read, gaps), (400_005, 1));
 }
 
 proptest! {
-    /// Whatever is printed in whatever command, from wherever it is read: each byte once, in its command.
+    /// From any position, a reader gets each byte of each channel exactly once and in order.
     #[test]
-    fn nothing_is_lost_or_comes_twice(
+    fn each_byte_is_read_exactly_once(
         pieces in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 1..300)), 1..60),
         stops in prop::collection::vec(any::<prop::sample::Index>(), 2),
         reopen in any::<bool>(),

@@ -41,7 +41,7 @@ struct State {
 
 impl FakeNetwork {
     /// A network that crashes together with a driver.
-    pub fn beside(driver: &FakeDriver) -> Self {
+    pub fn with_driver(driver: &FakeDriver) -> Self {
         Self { driver: driver.clone(), state: Arc::default() }
     }
 

@@ -47,7 +47,7 @@ fn manifests_of_other_forms_are_refused() {
     let manifest = |layers: Vec<serde_json::Value>| json!({"schemaVersion": 2, "config": layer("application/vnd.oci.image.config.v1+json", &digest('c'), 1), "layers": layers});
     let tar = "application/vnd.oci.image.layer.v1.tar+gzip";
     assert!(parse_json(&manifest(vec![layer(tar, &digest('a'), 1)])).is_ok());
-    for (value, told) in [
+    for (value, expected) in [
         (json!({"schemaVersion": 1}), "cannot be read"),
         (manifest(vec![layer("application/wasm", &digest('a'), 1)]), "\"application/wasm\""),
         (manifest(vec![layer(&format!("{tar}+encrypted"), &digest('a'), 1)]), "encrypted"),
@@ -56,8 +56,8 @@ fn manifests_of_other_forms_are_refused() {
         (manifest(vec![layer(tar, &digest('a'), -1)]), "negative"),
         (manifest(vec![layer(tar, &digest('a'), 1); 128]), "128 layers"),
     ] {
-        let fault = parse_json(&value).expect_err(told);
-        assert!(fault.reason.contains(told), "{fault}");
+        let fault = parse_json(&value).expect_err(expected);
+        assert!(fault.reason.contains(expected), "{fault}");
     }
 }
 

@@ -1,15 +1,15 @@
-//! What passes, what waits and what does not. The full table of refusals is in the tests over sockets.
+//! Accepted, partial and refused heads. The tests over sockets have the full table of refusals.
 
 use super::*;
 
 const LIMIT: usize = 1000;
 
-fn examined(text: &str) -> Result<Verdict, Refusal> {
+fn check_text(text: &str) -> Result<Verdict, Refusal> {
     check(text.as_bytes(), LIMIT, HostRule::Required)
 }
 
 #[test]
-fn the_framing_is_read() {
+fn the_framing_is_parsed() {
     let rows = [
         ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Framing::Length(0)),
         ("GET / HTTP/1.0\r\n\r\n", Framing::Length(0)),
@@ -22,18 +22,18 @@ fn the_framing_is_read() {
         ("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: Chunked\n\n", Framing::Chunked),
     ];
     for (text, framing) in rows {
-        assert_eq!(examined(text), Ok(Verdict::Whole { bytes: text.len(), framing }), "{text:?}");
+        assert_eq!(check_text(text), Ok(Verdict::Whole { bytes: text.len(), framing }), "{text:?}");
         let ahead = format!("{text}GET /next");
-        assert_eq!(examined(&ahead), Ok(Verdict::Whole { bytes: text.len(), framing }), "{ahead:?}");
+        assert_eq!(check_text(&ahead), Ok(Verdict::Whole { bytes: text.len(), framing }), "{ahead:?}");
         for length in 0..text.len() {
-            assert_eq!(examined(&text[..length]), Ok(Verdict::Partial), "{:?}", &text[..length]);
+            assert_eq!(check_text(&text[..length]), Ok(Verdict::Partial), "{:?}", &text[..length]);
         }
     }
 }
 
 #[test]
-fn a_refusal_says_what_is_wrong() {
-    let refusal = examined("HEAD / HTTP/1.1\r\nX-Request-Id: me\r\n\r\n").unwrap_err();
+fn a_refusal_names_the_error() {
+    let refusal = check_text("HEAD / HTTP/1.1\r\nX-Request-Id: me\r\n\r\n").unwrap_err();
     assert_eq!(refusal.fault, Fault::Malformed("the Host header is missing"));
     assert_eq!(refusal.request_id.unwrap(), "me");
     assert!(refusal.bodiless);
@@ -44,12 +44,12 @@ fn a_refusal_says_what_is_wrong() {
 }
 
 #[test]
-fn the_limit_counts_to_the_byte() {
+fn the_limit_is_exact() {
     let frame = "GET / HTTP/1.1\r\nHost: a\r\nb: \r\n\r\n".len();
     let of = |value: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nb: {}\r\n\r\n", "x".repeat(value));
-    assert!(examined(&of(LIMIT - frame)).is_ok());
-    assert_eq!(examined(&of(LIMIT - frame + 1)).unwrap_err().fault, Fault::HeadTooLong { limit: LIMIT });
-    assert_eq!(examined(&of(2 * LIMIT)).unwrap_err().fault, Fault::HeadTooLong { limit: LIMIT });
+    assert!(check_text(&of(LIMIT - frame)).is_ok());
+    assert_eq!(check_text(&of(LIMIT - frame + 1)).unwrap_err().fault, Fault::HeadTooLong { limit: LIMIT });
+    assert_eq!(check_text(&of(2 * LIMIT)).unwrap_err().fault, Fault::HeadTooLong { limit: LIMIT });
     let target = format!("GET /{}", "x".repeat(LIMIT));
-    assert_eq!(examined(&target).unwrap_err().fault, Fault::TargetTooLong { limit: LIMIT });
+    assert_eq!(check_text(&target).unwrap_err().fault, Fault::TargetTooLong { limit: LIMIT });
 }

@@ -1,4 +1,4 @@
-//! One look of the watcher, with a clock that can be set.
+//! Single checks of the watcher, with a controlled clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -19,20 +19,20 @@ fn a_self_signed_certificate_is_renewed_while_it_is_served() {
     let own = SelfSigned { dir: dir.path().to_owned(), names: vec!["localhost".into()] };
     let tls = Tls::load_at(TlsConfig::SelfSigned(own), clock).unwrap();
     let first = tls.certificate();
-    assert!(look(&tls, None).is_none());
+    assert!(check(&tls, None).is_none());
     DAYS.store(334, Ordering::SeqCst);
-    assert!(look(&tls, None).is_none());
+    assert!(check(&tls, None).is_none());
     assert_eq!(tls.certificate(), first, "not before it is due");
     DAYS.store(336, Ordering::SeqCst);
-    assert!(look(&tls, None).is_none());
+    assert!(check(&tls, None).is_none());
     assert_eq!(tls.certificate().not_after, clock() + Duration::days(365));
     let renewed = tls.certificate();
-    assert!(look(&tls, None).is_none());
+    assert!(check(&tls, None).is_none());
     assert_eq!(tls.certificate(), renewed, "once");
 }
 
 #[test]
-fn what_cannot_be_used_is_said_once() {
+fn an_unusable_certificate_is_logged_once() {
     let dir = tempfile::tempdir().unwrap();
     let own = SelfSigned { dir: dir.path().to_owned(), names: vec!["localhost".into()] };
     let made = Tls::load(TlsConfig::SelfSigned(own)).unwrap().certificate().file;
@@ -40,10 +40,10 @@ fn what_cannot_be_used_is_said_once() {
     let tls = Tls::load(TlsConfig::Own { certificate: made.clone(), key }).unwrap();
     let good = std::fs::read(&made).unwrap();
     std::fs::write(&made, "broken").unwrap();
-    let refused = look(&tls, None);
+    let refused = check(&tls, None);
     let (files, when) = refused.clone().unwrap();
-    let again = look(&tls, refused);
-    assert_eq!(again.clone().unwrap(), (files, when), "the same complaint, not a second one");
+    let again = check(&tls, refused);
+    assert_eq!(again.clone().unwrap(), (files, when), "the error is not logged again");
     std::fs::write(&made, good).unwrap();
-    assert!(look(&tls, again).is_none());
+    assert!(check(&tls, again).is_none());
 }

@@ -1,4 +1,4 @@
-//! Packets as the kernel hands them over.
+//! Packets in the form of the kernel's log.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn a_datagram_names_its_port() {
 }
 
 #[test]
-fn a_ping_has_no_port_and_what_is_cut_short_is_nothing() {
+fn a_ping_has_no_port_and_truncated_packets_are_ignored() {
     let (_, ping) = packet_target(&packet(1, &[8, 0, 0, 0])).unwrap();
     assert_eq!((ping.port, ping.transport), (0, Transport::Icmp));
     assert_eq!(packet_target(&packet(6, &[1])), None);
@@ -26,7 +26,7 @@ fn a_ping_has_no_port_and_what_is_cut_short_is_nothing() {
 }
 
 #[test]
-fn every_word_of_the_table_has_its_reason() {
+fn each_log_prefix_of_the_table_has_a_reason() {
     let words =
         super::super::TEMPLATE.split("log prefix \"").skip(1).filter_map(|rest| rest.split('"').next());
     let mut count = 0;

@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use image::{ImageError, Images, ProgressFn};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::welcome::EXAMPLE_IMAGE;
 use crate::progress;
+use crate::service::Service;
 
 /// Pulls the image of the example command if the catalogue has it.
 pub async fn fetch_example(images: &Images) {
@@ -19,12 +21,21 @@ pub async fn fetch_example(images: &Images) {
     }
 }
 
-/// Pulls the others, one after the other, until all are here or the daemon stops.
-pub async fn fetch_others(images: Images, stopping: CancellationToken) {
+/// Starts to pull the others one by one if requested. The task ends when all are on this host or the daemon stops.
+pub fn start_others(is_requested: bool, service: &Service) -> JoinHandle<()> {
+    let (images, stopping) = (service.images.clone(), service.stopping.clone());
+    tokio::spawn(async move {
+        if is_requested {
+            fetch_others(&images, &stopping).await;
+        }
+    })
+}
+
+async fn fetch_others(images: &Images, stopping: &CancellationToken) {
     for name in images.names() {
         if name != EXAMPLE_IMAGE {
-            // A line of progress would mix with the log of requests.
-            let fetched = fetch(&images, &name, Arc::new(|_| ()));
+            // Progress lines would mix with the log.
+            let fetched = fetch(images, &name, Arc::new(|_| ()));
             if stopping.run_until_cancelled(fetched).await.is_none() {
                 return;
             }
@@ -32,18 +43,18 @@ pub async fn fetch_others(images: Images, stopping: CancellationToken) {
     }
 }
 
-/// A failure is only logged: a create that names the image tries again.
+/// A failure is only logged: a create with the image retries the pull.
 async fn fetch(images: &Images, name: &str, progress: ProgressFn) {
     let was_here = images.get(name).is_some();
     match images.ensure(name, progress).await {
         Ok(image) => {
-            // A pull logs it itself.
+            // If the image was pulled now, the pull has logged this.
             if let Some(stand_in) = image.stand_in.as_ref().filter(|_| was_here) {
                 tracing::warn!(image = name, "{stand_in}");
             }
         }
-        // `custom`, until the operator names its source.
+        // For example `custom`, until the operator configures its source.
         Err(ImageError::NoSource { .. }) => {}
-        Err(error) => tracing::error!(image = name, %error, "could not fetch an image"),
+        Err(error) => tracing::error!(image = name, %error, "cannot pull the image"),
     }
 }

@@ -1,7 +1,7 @@
-//! One daemon a directory: a second one would take the first one's sandboxes for what a dead daemon left.
+//! One daemon per directory: a second one would remove the sandboxes of the first as orphans.
 //!
-//! A daemon that is killed while it starts a program leaves a child that has not become that program yet. The child has the lock until
-//! it does, which is a matter of milliseconds: a lock whose owner is dead is waited for.
+//! A daemon that is killed between fork and exec leaves a child that holds the lock until its exec, for some milliseconds. So if
+//! the owner of a lock is dead, the next daemon waits for the lock.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -14,33 +14,33 @@ use rustix::fs::{FlockOperation, flock};
 use crate::app::lock_file;
 
 const FILE: &str = "serve.lock";
-/// For what a dead owner left: far more than a child takes to become another program, on a machine that is busy too.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The time to wait for a lock of a dead owner: far longer than an exec takes, also on a busy machine.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_EVERY: Duration = Duration::from_millis(5);
 
-/// Held for as long as it is kept; the kernel lets go of it when the process ends, however it does.
+/// The lock is held until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct DirLock {
     _file: File,
 }
 
-/// Takes a directory, or says who has it.
+/// Locks a directory. The error names the process that holds it.
 pub fn lock(dir: &Path) -> Result<DirLock> {
     let mut file = lock_file(&dir.join(FILE))?;
-    let begin = Instant::now();
+    let started = Instant::now();
     while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut holder = String::new();
         file.rewind()?;
-        // Who holds it is a courtesy: it may be about to write its number.
+        // Only for the message: the owner may not have written its pid yet.
         let _ = file.read_to_string(&mut holder);
         let holder = holder.trim();
-        if is_dead(holder) && begin.elapsed() < PATIENCE {
-            std::thread::sleep(LOOK_EVERY);
+        if is_dead(holder) && started.elapsed() < LOCK_TIMEOUT {
+            std::thread::sleep(RETRY_EVERY);
             continue;
         }
         let holder = if holder.is_empty() { String::new() } else { format!(" (process {holder})") };
         bail!(
-            "another sandboxd{holder} serves {}; stop it, or give this one directories of its own with --data-dir and --run-dir",
+            "another sandboxd{holder} uses {}; stop it, or start this one with other directories (--data-dir and --run-dir)",
             dir.display()
         );
     }
@@ -50,11 +50,11 @@ pub fn lock(dir: &Path) -> Result<DirLock> {
     Ok(DirLock { _file: file })
 }
 
-/// Whether a process that wrote its number has ended. One that has not written it is alive.
+/// Whether the process with this pid has ended. Without a pid it counts as alive.
 fn is_dead(holder: &str) -> bool {
     let Ok(pid) = holder.parse::<u32>() else { return false };
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // Behind the name, which may be anything: `Z` for who waits to be collected, `X` for who just was.
+        // The state follows the process name, which may contain anything: `Z` and `X` are ended processes.
         Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])),
         Err(_) => true,
     }
@@ -83,10 +83,10 @@ mod tests {
         let mut dead = std::process::Command::new("true").spawn().unwrap();
         let left = lock(dir.path()).unwrap();
         std::fs::write(dir.path().join(FILE), format!("{}\n", dead.id())).unwrap();
-        // Ended, and not collected yet: as dead as can be.
+        // A zombie.
         let stat = format!("/proc/{}/stat", dead.id());
         while !std::fs::read_to_string(&stat).unwrap().contains(") Z ") {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(RETRY_EVERY);
         }
         let child = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
@@ -106,7 +106,7 @@ mod tests {
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         drop(lock(dir.path()).unwrap());
         assert_eq!(mode(), 0o600);
-        // As an earlier version made it.
+        // With the mode of an earlier version.
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
         drop(lock(dir.path()).unwrap());
         assert_eq!(mode(), 0o600);

@@ -1,4 +1,4 @@
-//! The parts of a server: what every request is served with, and the doors that requests come in by.
+//! The parts of a server: the shared service and the listeners.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,10 +29,10 @@ use crate::relay::Relay;
 use crate::routes;
 use crate::service::Service;
 
-/// A create that waits longer for its image is told to come back.
-const PULL_PATIENCE: Duration = Duration::from_secs(25);
+/// A create that waits longer for its image gets 503 with `Retry-After`.
+const PULL_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Everything that handlers share.
+/// Builds what handlers share.
 pub async fn service(
     config: &Config,
     engine: Engine,
@@ -67,35 +67,35 @@ pub async fn service(
         config_rules: ConfigRules::default(),
         execute_rules: ExecuteRules::default(),
         max_output_bytes: limits.max_output_bytes,
-        pull_patience: PULL_PATIENCE,
+        pull_timeout: PULL_TIMEOUT,
         trusted_proxies: config.http.proxies()?,
         stopping: CancellationToken::new(),
     }))
 }
 
-/// Addresses that are ours and a certificate that is good, where nobody is served yet.
-pub struct Doors {
+/// Bound sockets and a loaded certificate; no connection is accepted yet.
+pub struct BoundListeners {
     listeners: Vec<Listener>,
     metrics: Option<TcpListener>,
-    found: Found,
+    info: ListenerInfo,
 }
 
-/// What there is to tell of doors.
-struct Found {
+/// What the ready message shows.
+struct ListenerInfo {
     scheme: &'static str,
     address: SocketAddr,
     certificate: Option<PathBuf>,
     metrics: Option<SocketAddr>,
 }
 
-/// Doors that are served.
-pub struct Open {
-    found: Found,
+/// Listeners that accept connections.
+pub struct ServingListeners {
+    info: ListenerInfo,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Doors {
-    /// Fails where an address is taken or a certificate is none; then nothing is held.
+impl BoundListeners {
+    /// Fails if an address is in use or the certificate is invalid; then all sockets are closed.
     pub fn bind(config: &Config) -> Result<Self> {
         let bind = |key: &'static str, address: SocketAddr| {
             listen::bind(address).map_err(|error| anyhow!("{key}: {error}"))
@@ -104,41 +104,41 @@ impl Doors {
         let socket = bind("http.listen", http.listen_address()?)?;
         let address = socket.local_addr()?;
         let metrics = match config.metrics.address()?.map(|address| bind("metrics.listen", address)) {
-            // Nobody asked for this very address: another service of this host has it, and this one can do without.
+            // The default address is in use, and the operator did not ask for metrics: serve without them.
             Some(Err(error)) if config.metrics.is_usual() => {
-                tracing::warn!(%error, "no metrics; set metrics.listen to have them, or to \"\" to do without");
+                tracing::warn!(%error, "metrics are off: their address is in use; set metrics.listen to another address, or to \"\"");
                 None
             }
             metrics => metrics.transpose()?,
         };
-        let mut found = Found {
+        let mut info = ListenerInfo {
             scheme: "http",
             address,
             certificate: None,
             metrics: metrics.as_ref().map(TcpListener::local_addr).transpose()?,
         };
         let Some(tls) = tls(config) else {
-            // Without TLS there is nothing to be redirected to.
-            return Ok(Self { listeners: vec![Listener::Http { socket }], metrics, found });
+            // Without TLS there is no redirect.
+            return Ok(Self { listeners: vec![Listener::Http { socket }], metrics, info });
         };
         let tls = listen::Tls::load(tls)?;
-        found.scheme = "https";
-        found.certificate = (http.tls == Tls::SelfSigned).then(|| tls.certificate().file);
+        info.scheme = "https";
+        info.certificate = (http.tls == Tls::SelfSigned).then(|| tls.certificate().file);
         let mut listeners = vec![Listener::Https { socket, tls }];
         if let Some(redirect) = http.redirect_address()? {
             let socket = bind("http.redirect_listen", redirect)?;
             listeners.push(Listener::Redirect { socket, host: name(http, address), port: address.port() });
         }
-        Ok(Self { listeners, metrics, found })
+        Ok(Self { listeners, metrics, info })
     }
 
-    /// The port that the service has.
+    /// The port of the service.
     pub fn port(&self) -> u16 {
-        self.found.address.port()
+        self.info.address.port()
     }
 
-    /// Begins to serve.
-    pub fn open(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Result<Open> {
+    /// Starts to accept connections.
+    pub fn serve(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Result<ServingListeners> {
         let server = Server {
             application: Arc::new(Relay { api: routes::guarded(Arc::clone(service))? }),
             answers: Arc::new(Unrouted(Arc::clone(service))),
@@ -157,29 +157,29 @@ impl Doors {
                     .await;
             }));
         }
-        Ok(Open { found: self.found, tasks })
+        Ok(ServingListeners { info: self.info, tasks })
     }
 }
 
-impl Open {
+impl ServingListeners {
     pub fn url(&self) -> String {
-        welcome::url(self.found.scheme, self.found.address)
+        welcome::url(self.info.scheme, self.info.address)
     }
 
-    /// For clients to trust, where nobody they know vouches for it.
+    /// The self-signed certificate, which clients have to trust explicitly.
     pub fn certificate(&self) -> Option<PathBuf> {
-        self.found.certificate.clone()
+        self.info.certificate.clone()
     }
 
     pub fn metrics(&self) -> Option<SocketAddr> {
-        self.found.metrics
+        self.info.metrics
     }
 
-    /// Once the service is told to stop: waits until nobody is served any more.
+    /// Waits until all connections are closed, after the stop of the service.
     pub async fn closed(self) {
         for task in self.tasks {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a listener did not end in good order");
+                tracing::error!(%error, "a listener task panicked");
             }
         }
     }
@@ -195,7 +195,7 @@ fn connection_limits(http: &Http) -> Limits {
     }
 }
 
-/// A trusted proxy connects for all its clients, which the limits per address would count as one.
+/// The limits per address would count all clients of a trusted proxy as one.
 fn exempt(service: &Arc<Service>) -> IsExempt {
     let proxies = service.trusted_proxies.clone();
     Arc::new(move |address| proxies.holds(address))
@@ -213,7 +213,7 @@ fn tls(config: &Config) -> Option<TlsConfig> {
     }
 }
 
-/// What a redirect names where the request names no host.
+/// The host of a redirect if the request has none.
 fn name(http: &Http, address: SocketAddr) -> String {
     let own = address.ip();
     if own.is_unspecified() {

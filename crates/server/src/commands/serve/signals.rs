@@ -1,23 +1,23 @@
-//! When to stop. The first SIGTERM or SIGINT asks for an orderly end, a second one for an end at once.
+//! Stop signals. The first SIGTERM or SIGINT starts an orderly shutdown; a second one ends the daemon immediately.
 
 use std::io::{IsTerminal, stdin};
 
 use anyhow::Result;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that matter to a daemon.
+/// The signals that the daemon handles.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
-    /// A terminal that closes takes the daemon that was started in it along. Elsewhere a hang-up means nothing: what can
-    /// change while the daemon runs is read again when it changes.
+    /// Whether SIGHUP stops the daemon: only if it runs in a terminal. Otherwise SIGHUP is ignored, because changed certificate
+    /// files are read without it.
     terminal: bool,
 }
 
 impl Signals {
-    /// From now on signals wait here instead of ending the process.
+    /// From here on signals no longer end the process.
     pub fn listen() -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -27,7 +27,7 @@ impl Signals {
         })
     }
 
-    /// Resolves with the name of a signal that asks to stop.
+    /// Resolves with the name of a stop signal.
     pub async fn stop(&mut self) -> &'static str {
         loop {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! What a server says on standard output once it serves: where it is, and how to make a first step.
+//! The ready message on standard output: addresses, and an example.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,18 +9,18 @@ use crate::first_key::LocalKey;
 /// The image of the example command.
 pub const EXAMPLE_IMAGE: &str = "ubuntu:24.04";
 
-/// What is known once all listeners are there.
+/// The contents of the message.
 #[derive(Debug)]
 pub struct Welcome<'a> {
     pub url: String,
-    /// For curl to trust; none where it knows the certificate, or there is none.
+    /// The self-signed certificate, for curl's `--cacert`.
     pub certificate: Option<PathBuf>,
     pub metrics: Option<SocketAddr>,
     pub key: &'a LocalKey,
     pub show_key: bool,
 }
 
-/// How a person on this host reaches a listener.
+/// The URL of a listener for clients on this host.
 pub fn url(scheme: &str, address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -31,7 +31,7 @@ pub fn url(scheme: &str, address: SocketAddr) -> String {
 }
 
 impl Welcome<'_> {
-    /// The first line is for programs too: tests and scripts wait for it.
+    /// Tests and scripts wait for the first line.
     pub fn text(&self) -> String {
         let mut text = format!("sandboxd is ready at {}\n", self.url);
         let mut line = |name: &str, value: &str| {
@@ -46,23 +46,20 @@ impl Welcome<'_> {
             line("certificate", &certificate.display().to_string());
         }
         match self.key {
-            LocalKey::New { file, .. } | LocalKey::Kept { file, .. } => {
+            LocalKey::New { file, .. } | LocalKey::Existing { file, .. } => {
                 line("key file", &file.display().to_string());
             }
-            LocalKey::None => line("key", "none of ours; 'sandboxd key create' makes one"),
+            LocalKey::None => line("key", "no local key; create one with 'sandboxd key create'"),
         }
         match self.key {
             LocalKey::New { text: key, .. } => {
                 line("key", key.as_str());
                 if !self.show_key {
-                    line(
-                        "note",
-                        "the key is for account 'default' with every scope, and is not printed again",
-                    );
+                    line("note", "the key has all scopes of the account 'default' and is not printed again");
                 }
             }
-            LocalKey::Kept { text: key, .. } if self.show_key => line("key", key.as_str()),
-            LocalKey::Kept { .. } | LocalKey::None => {}
+            LocalKey::Existing { text: key, .. } if self.show_key => line("key", key.as_str()),
+            LocalKey::Existing { .. } | LocalKey::None => {}
         }
         if self.show_key {
             text.push_str(&self.first_steps());
@@ -70,9 +67,9 @@ impl Welcome<'_> {
         text
     }
 
-    /// Commands to paste into a shell: one makes a sandbox, one runs something in it.
+    /// Shell commands that create a sandbox and run a command in it.
     fn first_steps(&self) -> String {
-        let (LocalKey::New { text: key, .. } | LocalKey::Kept { text: key, .. }) = self.key else {
+        let (LocalKey::New { text: key, .. } | LocalKey::Existing { text: key, .. }) = self.key else {
             return String::new();
         };
         let trust = match &self.certificate {
@@ -98,7 +95,7 @@ id=$({curl} \
     }
 }
 
-/// As one word of a shell.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
@@ -132,11 +129,11 @@ mod tests {
         let (text, file) = key();
         let shown = text.as_str().to_owned();
         let new = LocalKey::New { text: text.clone(), file: file.clone() };
-        let kept = LocalKey::Kept { text, file };
+        let kept = LocalKey::Existing { text, file };
         assert_eq!(welcome(&new, false).matches(&shown).count(), 1);
         assert_eq!(welcome(&kept, false).matches(&shown).count(), 0);
         assert!(welcome(&kept, false).contains("/d/local.key"));
-        // Alone, and in each of the two commands.
+        // On its own line, and in both commands.
         assert_eq!(welcome(&kept, true).matches(&shown).count(), 3);
         assert!(welcome(&LocalKey::None, true).contains("key create"));
         assert!(welcome(&kept, true).starts_with("sandboxd is ready at https://127.0.0.1:8443\n"));
@@ -145,7 +142,7 @@ mod tests {
     #[test]
     fn a_path_is_one_word_of_the_command() {
         let (text, file) = key();
-        let said = welcome(&LocalKey::Kept { text, file }, true);
+        let said = welcome(&LocalKey::Existing { text, file }, true);
         assert!(said.contains("--cacert '/var/lib/my data/tls/tls-cert.pem' -H"), "{said}");
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }

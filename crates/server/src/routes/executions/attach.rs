@@ -1,5 +1,4 @@
-//! `GET /v1/sandboxes/{id}/executions/{execution}/attach`: a terminal over a websocket. The handshake is here, the conversation in
-//! `socket`.
+//! `GET /v1/sandboxes/{id}/executions/{execution}/attach`: the websocket handshake of a terminal. `socket` serves the connection.
 
 use api::ErrorCode;
 use axum::http::request::Parts;
@@ -7,23 +6,23 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version
 use axum::response::{IntoResponse, Response};
 use engine::{EngineError, ExecutionState};
 use listen::Takeover;
-use reader::Place;
+use reader::OutputOffset;
 use rules::OutputPosition;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::Asked;
+use super::ExecutionRequest;
 use super::output::past_the_end;
-use super::socket::{Session, Source, converse};
+use super::socket::{Session, Source, serve_websocket};
 use crate::endpoint::parameter::inline;
 use crate::endpoint::{Call, Endpoint, INTERACT, Parameter, Tag};
 use crate::error::{ApiError, not_a_terminal};
 use crate::routes::read::values;
 
-/// Of RFC 6455, the only one there is.
+/// The version of RFC 6455.
 const WEBSOCKET_VERSION: &[u8] = b"13";
 /// 16 bytes in base64.
 const KEY_CHARS: usize = 24;
-/// What a client may speak, and has to hear again if it said so.
+/// The subprotocol. If a client offers it, the response must name it.
 const PROTOCOL: &str = "sandboxd.terminal";
 
 pub fn endpoint() -> Endpoint {
@@ -40,7 +39,7 @@ pub fn endpoint() -> Endpoint {
              and `{\"signal\": \"SIGINT\"}`. Several clients may attach to one terminal; all see \
              the same output. A client that does not read is disconnected; it can reconnect with \
              `after` and misses nothing that is still stored. A client that cannot set headers \
-             may send the key as the subprotocol `sandboxd.key.KEY`, beside `sandboxd.terminal`.",
+             offers the subprotocols `sandboxd.terminal` and `sandboxd.key.KEY`.",
         )
         .parameters([
             Parameter::SANDBOX_ID,
@@ -48,7 +47,7 @@ pub fn endpoint() -> Endpoint {
             Parameter::query(
                 "after",
                 "The offset in bytes to start from; `end` for new output only.",
-                inline::<api::OutputPlace>,
+                inline::<api::OutputOffset>,
             ),
             Parameter::AUTO_RESUME,
         ])
@@ -56,10 +55,10 @@ pub fn endpoint() -> Endpoint {
         .error_as(
             StatusCode::UPGRADE_REQUIRED,
             ErrorCode::InvalidRequest,
-            "The request does not ask for a websocket",
+            "The request is not a websocket upgrade, or was sent over HTTP/2",
         )
         .errors([
-            (ErrorCode::InvalidRequest, "The position is malformed or past the end of the output"),
+            (ErrorCode::InvalidRequest, "The offset is malformed or past the end of the output"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::ExecutionNotFound, "The execution does not exist"),
             (ErrorCode::NotATerminal, "The execution has no terminal"),
@@ -74,20 +73,22 @@ pub fn endpoint() -> Endpoint {
 
 async fn attach(call: Call) -> Result<Response, ApiError> {
     let Call { service, caller, request_id, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
-    let status = asked.status().await?;
+    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
+    let status = request.status().await?;
     if status.terminal.is_none() {
-        return Err(not_a_terminal(&status.id).with_detail("sandboxId", asked.id.as_str()));
+        return Err(not_a_terminal(&status.id).with_detail("sandboxId", request.id.as_str()));
     }
     let query = reader::execution_query(parts.uri.query())?;
     let from = match query.after {
         None => OutputPosition::default(),
-        Some(Place::End) => status.output,
-        Some(Place::At(position)) if status.output.covers(position) => position,
-        Some(Place::At(position)) => return Err(past_the_end("after", &position.to_string(), &status)),
+        Some(OutputOffset::End) => status.output,
+        Some(OutputOffset::At(position)) if status.output.covers(position) => position,
+        Some(OutputOffset::At(position)) => {
+            return Err(past_the_end("after", &position.to_string(), &status));
+        }
     };
     let accept = handshake(&parts)?;
-    let source = source(&asked, from, status.state, query.auto_resume).await?;
+    let source = source(&request, from, status.state, query.auto_resume).await?;
     let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -96,35 +97,35 @@ async fn attach(call: Call) -> Result<Response, ApiError> {
     if listed(&parts.headers, header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL) {
         headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
     }
-    let (service, sandbox) = (asked.service, asked.id);
+    let (service, sandbox) = (request.service, request.id);
     let (auto_resume, key_id) = (query.auto_resume, caller.key_id);
     let session = Session { service, sandbox, source, from, auto_resume, key_id, request_id };
-    response.extensions_mut().insert(Takeover::new(move |taken| converse(taken, session)));
+    response.extensions_mut().insert(Takeover::new(move |taken| serve_websocket(taken, session)));
     Ok(response)
 }
 
-/// One that has ended still has what it showed.
+/// The output of an ended execution is still readable.
 async fn source(
-    asked: &Asked,
+    request: &ExecutionRequest,
     from: OutputPosition,
     state: ExecutionState,
     auto_resume: bool,
 ) -> Result<Source, ApiError> {
     let (engine, account, id, execution) =
-        (&asked.service.engine, &asked.account, &asked.id, &asked.execution);
+        (&request.service.engine, &request.account, &request.id, &request.execution);
     if state == ExecutionState::Running {
         match engine.sandbox(account, id).attach(execution, from, auto_resume).await {
             Ok(attachment) => return Ok(Source::Attached(attachment)),
-            // It ended in between.
+            // It ended since the check above.
             Err(EngineError::ExecutionEnded { .. }) => {}
-            Err(error) => return Err(asked.fault(error)),
+            Err(error) => return Err(request.fault(error)),
         }
     }
     let reader = engine.sandbox(account, id).follow(execution, from).await;
-    reader.map(Source::Over).map_err(|error| asked.fault(error))
+    reader.map(Source::Ended).map_err(|error| request.fault(error))
 }
 
-/// What the client has to hear, if it asked for a websocket.
+/// Checks the websocket handshake and returns the value of `Sec-WebSocket-Accept`.
 fn handshake(parts: &Parts) -> Result<HeaderValue, ApiError> {
     let headers = &parts.headers;
     let refuse = |why: &str| {
@@ -152,7 +153,7 @@ fn handshake(parts: &Parts) -> Result<HeaderValue, ApiError> {
     }
 }
 
-/// Whether one of the words of a header is this.
+/// Whether a comma-separated header contains the word.
 fn listed(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let texts = values(headers, name).filter_map(|value| std::str::from_utf8(value).ok());
     let mut words = texts.flat_map(|text| text.split(','));

@@ -1,10 +1,11 @@
-//! `DELETE /v1/sandboxes/{id}/executions/{execution}`. Answers when no process of it runs any more.
+//! `DELETE /v1/sandboxes/{id}/executions/{execution}`. Responds when all its processes have ended.
 
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 
-use super::{Asked, shown};
+use super::ExecutionRequest;
+use super::view::execution_view;
 use crate::endpoint::{Call, Endpoint, INTERACT, Json, Parameter, Tag};
 use crate::error::ApiError;
 
@@ -14,8 +15,8 @@ pub fn endpoint() -> Endpoint {
             "cancelExecution",
             Tag::Executions,
             "Cancel an execution",
-            "Kills the command and all processes that it started. An execution that has ended \
-         stays as it is. The output stays readable.",
+            "Kills the command and all its processes. If the execution has ended, nothing changes. The \
+             output remains readable.",
         )
         .parameters([Parameter::SANDBOX_ID, Parameter::EXECUTION_ID, Parameter::AUTO_RESUME])
         .returns::<api::ExecutionView>(StatusCode::OK, "The ended execution.")
@@ -34,9 +35,10 @@ pub fn endpoint() -> Endpoint {
 
 async fn cancel(call: Call) -> Result<Json<api::ExecutionView>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
-    let query = asked.touched(reader::execution_query(parts.uri.query()).map_err(ApiError::from))?;
-    let engine = &asked.service.engine;
-    let ended = engine.sandbox(&asked.account, &asked.id).cancel(&asked.execution, query.auto_resume).await;
-    Json::ok(&shown::view(&asked.id, ended.map_err(|error| asked.fault(error))?))
+    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
+    let query = request.touched(reader::execution_query(parts.uri.query()).map_err(ApiError::from))?;
+    let engine = &request.service.engine;
+    let ended =
+        engine.sandbox(&request.account, &request.id).cancel(&request.execution, query.auto_resume).await;
+    Json::ok(&execution_view(&request.id, ended.map_err(|error| request.fault(error))?))
 }

@@ -1,4 +1,4 @@
-//! Starting what goes on by itself: a command of execute with `detached`, and a terminal.
+//! Starts detached executions: commands with `detached`, and terminals.
 
 use std::sync::Arc;
 
@@ -10,20 +10,21 @@ use http_body_util::BodyExt;
 use rules::DetachedCommand;
 use serde::Deserialize;
 
-use super::{fault, shown};
+use super::fault;
+use super::view::execution_view;
 use crate::error::ApiError;
-use crate::once::Answer;
+use crate::once::ReplayableResponse;
 use crate::routes::view;
 use crate::service::Service;
 
-/// Starts it; the answer shows the execution.
+/// Starts an execution and returns its view.
 pub async fn start(
     service: &Arc<Service>,
     account: &str,
     id: &SandboxId,
     command: DetachedCommand,
     run_id: Option<RunId>,
-) -> Result<Answer, ApiError> {
+) -> Result<ReplayableResponse, ApiError> {
     let DetachedCommand { request, timeout_ms, open_stdin, terminal } = command;
     let request = DetachedRequest {
         command: request.command,
@@ -38,17 +39,17 @@ pub async fn start(
     };
     let started = service.engine.sandbox(account, id).start_detached(request).await;
     let status = started.map_err(|error| fault(error, id))?;
-    Ok(Answer::new(StatusCode::CREATED, view::json(&shown::view(id, status))?))
+    Ok(ReplayableResponse::new(StatusCode::CREATED, view::json(&execution_view(id, status))?))
 }
 
-/// `Location` names the execution that the body shows, on a replayed answer too.
-pub async fn located(response: Response) -> Result<Response, ApiError> {
+/// Sets `Location` from the body, so that a replayed response has it too.
+pub async fn with_location(response: Response) -> Result<Response, ApiError> {
     if response.status() != StatusCode::CREATED {
         return Ok(response);
     }
     let (mut parts, body) = response.into_parts();
     let content = body.collect().await.map_err(ApiError::internal)?.to_bytes();
-    let Started { sandbox_id, execution_id } =
+    let StartedExecution { sandbox_id, execution_id } =
         serde_json::from_slice(&content).map_err(ApiError::internal)?;
     let location = format!("/v1/sandboxes/{sandbox_id}/executions/{execution_id}");
     let location = HeaderValue::try_from(location).map_err(ApiError::internal)?;
@@ -58,7 +59,7 @@ pub async fn located(response: Response) -> Result<Response, ApiError> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Started {
+struct StartedExecution {
     sandbox_id: SandboxId,
     execution_id: api::ExecutionId,
 }

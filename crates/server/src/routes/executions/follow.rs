@@ -1,8 +1,8 @@
-//! The output of an execution as Server-Sent Events, from a place on and then as it comes.
+//! The output of an execution as Server-Sent Events: stored output after an offset, then new output.
 //!
-//! The events are those of execute, and each has an id: how many bytes of either stream were told with it and before it. A part of
-//! a line that has not ended is not told and not counted, so whoever comes back with the last id gets the line as a whole, and
-//! every byte once. hyper asks for the next chunk when the last is on its way, and only then more is read from the log.
+//! The events are those of execute. Each has an id: the number of bytes of each stream up to its end. A part of a line that has not
+//! ended is neither sent nor counted, so a client that reconnects with the last id gets whole lines, and every byte once. hyper
+//! requests the next chunk when the last one is on its way, and only then more is read from the log.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use futures_util::FutureExt;
 use rules::{LineSplitter, OutputPosition};
 use serde_json::json;
 
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::request_id::RequestId;
 use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
-/// A chunk is sent when it is this long, or when nothing more is there.
+/// The size at which a chunk is sent even if more output is available.
 const CHUNK_BYTES: usize = 64 << 10;
 const STOPPING_RETRY_S: u64 = 5;
-/// The id of the last event, behind which there is nothing.
+/// The id of the last event.
 const END: &str = "end";
 
-/// What a stream begins with.
-pub struct Begin {
+/// The parameters of a stream.
+pub struct StreamStart {
     pub reader: OutputReader,
     pub from: OutputPosition,
-    /// Events tell how their lines end.
+    /// Whether events have the field `end`.
     pub line_ends: bool,
     pub key_id: Arc<str>,
     pub request_id: RequestId,
 }
 
-/// The stream.
-pub fn response(service: Arc<Service>, begin: Begin) -> Response {
-    let Begin { reader, from, line_ends, key_id, request_id } = begin;
-    let following = Following {
+/// The response with the stream.
+pub fn response(service: Arc<Service>, start: StreamStart) -> Response {
+    let StreamStart { reader, from, line_ends, key_id, request_id } = start;
+    let following = OutputStream {
         service,
         key_id,
         request_id,
@@ -53,29 +53,29 @@ pub fn response(service: Arc<Service>, begin: Begin) -> Response {
     sse::response(following)
 }
 
-struct Following {
+struct OutputStream {
     service: Arc<Service>,
     key_id: Arc<str>,
     request_id: RequestId,
     reader: OutputReader,
     line_ends: bool,
-    /// Output that came and is not split into lines yet.
+    /// Output that is not split into lines yet.
     unsplit: Option<(Channel, Bytes)>,
     stdout: Line,
     stderr: Line,
     stage: Stage,
 }
 
-/// One stream of the two.
+/// The splitter of one stream.
 struct Line {
     splitter: LineSplitter,
-    /// Its bytes that went into the splitter, from the beginning of the output.
+    /// Bytes of the stream that went into the splitter, from the start of the output.
     read: u64,
 }
 
 impl Line {
-    /// Its bytes that were told.
-    fn told(&self) -> u64 {
+    /// Bytes of the stream that were sent.
+    fn sent_bytes(&self) -> u64 {
         self.read - self.splitter.held_bytes() as u64
     }
 }
@@ -84,17 +84,17 @@ impl Line {
 enum Stage {
     First,
     Following,
-    Over,
+    Ended,
 }
 
-impl sse::Source for Following {
+impl sse::Source for OutputStream {
     async fn next_chunk(&mut self) -> Option<Bytes> {
         match self.stage {
             Stage::First => {
                 self.stage = Stage::Following;
-                return Some(Chunk::opening(&self.place()).into_bytes());
+                return Some(Chunk::opening(&self.position()).into_bytes());
             }
-            Stage::Over => return None,
+            Stage::Ended => return None,
             Stage::Following => {}
         }
         let mut chunk = Chunk::default();
@@ -129,14 +129,14 @@ impl sse::Source for Following {
     }
 }
 
-impl Following {
+impl OutputStream {
     fn take(&mut self, chunk: &mut Chunk, followed: Result<OutputEvent, EngineError>) {
         match followed {
             Ok(OutputEvent::Output { channel, bytes, .. }) => self.unsplit = Some((channel, bytes)),
             Ok(OutputEvent::Dropped { position }) => self.skip_to(chunk, position),
             Ok(OutputEvent::Ended(status)) => self.end(chunk, status),
             Err(EngineError::Stopping) => self.end_with(chunk, &stopping()),
-            Err(error) => self.end_with(chunk, &of_engine(error, None, During::Execute)),
+            Err(error) => self.end_with(chunk, &of_engine(error, None, OperationKind::Execute)),
         }
     }
 
@@ -147,11 +147,11 @@ impl Following {
         }
     }
 
-    fn place(&self) -> OutputPosition {
-        OutputPosition { stdout: self.stdout.told(), stderr: self.stderr.told() }
+    fn position(&self) -> OutputPosition {
+        OutputPosition { stdout: self.stdout.sent_bytes(), stderr: self.stderr.sent_bytes() }
     }
 
-    /// Takes lines until the chunk is full or none is left.
+    /// Writes lines until the chunk is full or none is left.
     fn split_into(&mut self, chunk: &mut Chunk) {
         let Some((channel, bytes)) = self.unsplit.take() else { return };
         let mut left = &bytes[..];
@@ -167,7 +167,7 @@ impl Following {
         self.unsplit = Some((channel, bytes.slice(used..)));
     }
 
-    /// Lines that have no end.
+    /// Writes the rest of lines without an end.
     fn write_rests(&mut self, chunk: &mut Chunk) {
         for channel in [Channel::Stdout, Channel::Stderr] {
             while let Some(piece) = self.line(channel).splitter.next_rest() {
@@ -176,17 +176,17 @@ impl Following {
         }
     }
 
-    /// The one that was split off last.
+    /// Writes the last line of the splitter.
     fn write_line(&mut self, chunk: &mut Chunk, channel: Channel, line: &str) {
         let end = self.line(channel).splitter.last_end().name().filter(|_| self.line_ends);
-        let place = self.place();
-        chunk.event(Some(&place), name(channel), line, end);
+        let position = self.position();
+        chunk.event(Some(&position), name(channel), line, end);
     }
 
-    /// What was between is not kept any more.
+    /// The output in between was dropped.
     fn skip_to(&mut self, chunk: &mut Chunk, position: OutputPosition) {
         self.write_rests(chunk);
-        let at = self.place();
+        let at = self.position();
         let missing = json!({
             "stdout": position.stdout.saturating_sub(at.stdout),
             "stderr": position.stderr.saturating_sub(at.stderr),
@@ -199,11 +199,11 @@ impl Following {
         self.write_rests(chunk);
         if status.state == ExecutionState::Lost {
             let why =
-                status.message.unwrap_or_else(|| "its processes went with those of the sandbox".to_owned());
-            let message = format!("how the execution ended is not known: {why}");
+                status.message.unwrap_or_else(|| "its processes ended with those of the sandbox".to_owned());
+            let message = format!("the result of the execution is unknown: {why}");
             return self.end_as(chunk, &ApiError::new(ErrorCode::ExecutionError, message), Some(&END));
         }
-        self.stage = Stage::Over;
+        self.stage = Stage::Ended;
         let done = Done {
             exit_code: status.exit_code,
             duration_ms: status.duration_ms.unwrap_or_default(),
@@ -212,15 +212,15 @@ impl Following {
         chunk.json(Some(&END), StreamEvent::Done, &done);
     }
 
-    /// The execution goes on: what is held of a line comes with the next stream.
+    /// The execution continues: an incomplete line is sent by the next stream.
     fn end_with(&mut self, chunk: &mut Chunk, error: &ApiError) {
         self.end_as(chunk, error, None);
     }
 
     fn end_as(&mut self, chunk: &mut Chunk, error: &ApiError, id: Option<&dyn Display>) {
-        self.stage = Stage::Over;
-        let place = self.place();
-        chunk.error(Some(id.unwrap_or(&place)), error, &self.request_id);
+        self.stage = Stage::Ended;
+        let position = self.position();
+        chunk.error(Some(id.unwrap_or(&position)), error, &self.request_id);
     }
 }
 
@@ -232,7 +232,6 @@ fn name(channel: Channel) -> StreamEvent {
 }
 
 fn stopping() -> ApiError {
-    let message =
-        "the daemon is stopping; the execution goes on, and with Last-Event-ID nothing of it is missed";
+    let message = "the daemon is stopping; the execution continues: reconnect with Last-Event-ID to continue without loss";
     ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
 }

@@ -4,7 +4,8 @@ use api::ErrorCode;
 
 use axum::http::StatusCode;
 
-use super::{Asked, shown};
+use super::ExecutionRequest;
+use super::view::execution_view;
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
 
@@ -27,6 +28,6 @@ pub fn endpoint() -> Endpoint {
 
 async fn get(call: Call) -> Result<Json<api::ExecutionView>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
-    Json::ok(&shown::view(&asked.id, asked.status().await?))
+    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
+    Json::ok(&execution_view(&request.id, request.status().await?))
 }

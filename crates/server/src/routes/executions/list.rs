@@ -3,7 +3,8 @@
 use api::{ErrorCode, ExecutionList, Pagination};
 use axum::http::StatusCode;
 
-use super::{fault, shown};
+use super::fault;
+use super::view::execution_view;
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
 use crate::routes::read::sandbox_id;
@@ -35,6 +36,6 @@ async fn list(call: Call) -> Result<Json<ExecutionList>, ApiError> {
     let total = all.len() as u64;
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     let page = all.into_iter().skip(skipped).take(limit as usize);
-    let data = page.map(|status| shown::view(&id, status)).collect();
+    let data = page.map(|status| execution_view(&id, status)).collect();
     Json::ok(&ExecutionList { data, pagination: Pagination::new(total, limit, offset) })
 }

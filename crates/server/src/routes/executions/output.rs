@@ -1,23 +1,24 @@
-//! `GET /v1/sandboxes/{id}/executions/{execution}/output`: what an execution printed, as one piece or as a stream that goes on.
+//! `GET /v1/sandboxes/{id}/executions/{execution}/output`: the output of an execution, as one response or as a stream.
 
 use api::{ErrorCode, ExecutionOutput};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{Channel, EngineError, ExecutionState, ExecutionStatus, OutputEvent};
-use reader::Place;
+use reader::OutputOffset;
 use rules::OutputPosition;
 use serde_json::json;
 
-use super::follow::{self, Begin};
-use super::{Asked, shown};
+use super::ExecutionRequest;
+use super::follow::{self, StreamStart};
+use super::view::execution_state;
 use crate::endpoint::parameter::inline;
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::ApiError;
 use crate::output::{self, BufferedOutput, OutputReservation};
 use crate::routes::read;
 
-/// Of each channel in one answer that is held in memory; `more` says that there is more.
-const MOST_AT_ONCE: usize = 1 << 20;
+/// The most bytes of each stream in a buffered response; `more` is then `true`.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub fn endpoint() -> Endpoint {
@@ -26,25 +27,25 @@ pub fn endpoint() -> Endpoint {
             "getOutput",
             Tag::Executions,
             "Read the output of an execution",
-            "Starts at the beginning, or after `Last-Event-ID` or `after`. With `Accept: \
-         text/event-stream` the response is a stream of the same events as for execute, each \
-         with an `id`, until the execution has ended. A client that reconnects with the last \
-         id gets every byte once, also after a restart of the service. If output was dropped, \
-         an event `dropped` tells how many bytes. Without that header the response is the \
-         output so far. Reading does not keep the sandbox awake.",
+            "Returns the output from the beginning, or after `Last-Event-ID` or `after`. With `Accept: \
+             text/event-stream` the response is a stream of the same events as for execute, each with an \
+             `id`, until the execution ends. A client that reconnects with the last id gets each byte \
+             exactly once, also after a restart of the service. If requested output was dropped, an event \
+             `dropped` reports the number of bytes. Without that header the response is the output so far. \
+             Reading does not count as activity.",
         )
         .parameters([
             Parameter::SANDBOX_ID,
             Parameter::EXECUTION_ID,
             Parameter::query(
                 "after",
-                "Only output after this event id, `next` or `outputEnd`.",
-                inline::<api::OutputPlace>,
+                "Only output after this offset: an event id, `next` or `outputEnd`.",
+                inline::<api::OutputOffset>,
             ),
             Parameter::header(
                 "Last-Event-ID",
                 "Same as `after`; takes precedence over it.",
-                inline::<api::OutputPlace>,
+                inline::<api::OutputOffset>,
             ),
             Parameter::flag("lineEnds", "`true` for a stream with line ends, as for execute."),
         ])
@@ -70,7 +71,7 @@ pub fn endpoint() -> Endpoint {
             [],
         )
         .errors([
-            (ErrorCode::InvalidRequest, "The position is malformed or past the end of the output"),
+            (ErrorCode::InvalidRequest, "The offset is malformed or past the end of the output"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::ExecutionNotFound, "The execution does not exist"),
         ])
@@ -79,46 +80,47 @@ pub fn endpoint() -> Endpoint {
 
 async fn output(call: Call) -> Result<Response, ApiError> {
     let Call { service, caller, request_id, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
-    let status = asked.status().await?;
+    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
+    let status = request.status().await?;
     let query = reader::execution_query(parts.uri.query())?;
-    let (place, field) = match last_seen(&parts.headers)? {
-        Some(place) => (Some(place), "Last-Event-ID"),
+    let (offset, field) = match last_seen(&parts.headers)? {
+        Some(offset) => (Some(offset), "Last-Event-ID"),
         None => (query.after, "after"),
     };
     let is_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
-    let from = match place {
+    let from = match offset {
         None => OutputPosition::default(),
-        Some(Place::At(position)) if status.output.covers(position) => position,
-        Some(Place::At(position)) => return Err(past_the_end(field, &position.to_string(), &status)),
-        Some(Place::End) if status.state == ExecutionState::Running => {
+        Some(OutputOffset::At(position)) if status.output.covers(position) => position,
+        Some(OutputOffset::At(position)) => return Err(past_the_end(field, &position.to_string(), &status)),
+        Some(OutputOffset::End) if status.state == ExecutionState::Running => {
             return Err(past_the_end(field, "end", &status));
         }
-        Some(Place::End) if is_stream => return Ok(StatusCode::NO_CONTENT.into_response()),
-        Some(Place::End) => status.output,
+        Some(OutputOffset::End) if is_stream => return Ok(StatusCode::NO_CONTENT.into_response()),
+        Some(OutputOffset::End) => status.output,
     };
     if !is_stream {
-        let memory = asked.service.output_memory.response(&asked.account);
-        let content = output::Content::from(whole(&asked, from, &status, memory).await?);
+        let memory = request.service.output_memory.response(&request.account);
+        let content = output::Content::from(whole(&request, from, &status, memory).await?);
         let json = HeaderValue::from_static("application/json; charset=utf-8");
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, json);
         return Ok(content.into_response(response));
     }
-    let reader = asked.service.engine.sandbox(&asked.account, &asked.id).follow(&asked.execution, from).await;
-    let reader = reader.map_err(|error| asked.fault(error))?;
-    let begin = Begin { reader, from, line_ends: query.line_ends, key_id: caller.key_id, request_id };
-    Ok(follow::response(asked.service, begin))
+    let reader =
+        request.service.engine.sandbox(&request.account, &request.id).follow(&request.execution, from).await;
+    let reader = reader.map_err(|error| request.fault(error))?;
+    let start = StreamStart { reader, from, line_ends: query.line_ends, key_id: caller.key_id, request_id };
+    Ok(follow::response(request.service, start))
 }
 
-fn last_seen(headers: &HeaderMap) -> Result<Option<Place>, ApiError> {
+fn last_seen(headers: &HeaderMap) -> Result<Option<OutputOffset>, ApiError> {
     let mut values = read::values(headers, LAST_EVENT_ID);
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         let message = "header Last-Event-ID was sent more than once; allowed is one";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "Last-Event-ID"));
     }
-    Ok(Some(reader::place(&String::from_utf8_lossy(value), "Last-Event-ID")?))
+    Ok(Some(reader::output_offset(&String::from_utf8_lossy(value), "Last-Event-ID")?))
 }
 
 pub fn past_the_end(field: &str, got: &str, status: &ExecutionStatus) -> ApiError {
@@ -126,20 +128,21 @@ pub fn past_the_end(field: &str, got: &str, status: &ExecutionStatus) -> ApiErro
     ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", field)
 }
 
-/// What there is now, as far as one answer holds it.
+/// The output so far, up to the limit of one response.
 async fn whole(
-    asked: &Asked,
+    request: &ExecutionRequest,
     from: OutputPosition,
     status: &ExecutionStatus,
     mut memory: OutputReservation,
 ) -> Result<BufferedOutput, ApiError> {
-    let follow = asked.service.engine.sandbox(&asked.account, &asked.id).follow(&asked.execution, from).await;
-    let mut reader = follow.map_err(|error| asked.fault(error))?;
-    let most = asked.service.max_output_bytes.min(MOST_AT_ONCE);
+    let follow =
+        request.service.engine.sandbox(&request.account, &request.id).follow(&request.execution, from).await;
+    let mut reader = follow.map_err(|error| request.fault(error))?;
+    let most = request.service.max_output_bytes.min(MAX_RESPONSE_BYTES);
     let (mut stdout, mut stderr, mut dropped, mut next) = (Vec::new(), Vec::new(), false, from);
-    // Up to what there was at the beginning: a command may print for ever.
+    // Up to the output at the start of the request: a command may print forever.
     while !next.covers(status.output) && stdout.len() < most && stderr.len() < most {
-        match reader.next().await.map_err(|error: EngineError| asked.fault(error))? {
+        match reader.next().await.map_err(|error: EngineError| request.fault(error))? {
             OutputEvent::Output { channel, bytes, position, .. } => {
                 let to = if channel == Channel::Stdout { &mut stdout } else { &mut stderr };
                 to.extend_from_slice(&bytes);
@@ -157,22 +160,22 @@ async fn whole(
     }
     let more = !next.covers(status.output);
     if more || status.state == ExecutionState::Running {
-        // A character whose rest has not come is for the next answer.
+        // An incomplete character is left for the next response.
         next.stdout -= cut_character(&mut stdout);
         next.stderr -= cut_character(&mut stderr);
     }
-    let shown = ExecutionOutput {
+    let object = ExecutionOutput {
         stdout: String::new(),
         stderr: String::new(),
         next: next.to_string(),
         more,
         dropped,
-        state: shown::state(status.state),
+        state: execution_state(status.state),
     };
-    output::snapshot([stdout, stderr], &shown, memory).await
+    output::snapshot([stdout, stderr], &object, memory).await
 }
 
-/// Takes the beginning of a character off the end, and tells how many bytes that were.
+/// Removes an incomplete character from the end and returns its length.
 fn cut_character(bytes: &mut Vec<u8>) -> u64 {
     let last = bytes.len().saturating_sub(4);
     let begins = (last..bytes.len()).rev().find(|at| bytes[*at] & 0xc0 != 0x80);

@@ -3,7 +3,8 @@
 use api::{ErrorCode, SignalBody};
 use axum::http::StatusCode;
 
-use super::{Asked, shown};
+use super::ExecutionRequest;
+use super::view::execution_view;
 use crate::endpoint::{Call, Content, Endpoint, INTERACT, Json, JsonBody, Parameter, Tag};
 use crate::error::ApiError;
 use crate::keyring::Caller;
@@ -42,16 +43,18 @@ pub fn endpoint() -> Endpoint {
 
 async fn send(call: Call<Caller, JsonBody<SignalBody>>) -> Result<Json<api::ExecutionView>, ApiError> {
     let Call { service, caller, parts, body, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
+    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
     let reading = async {
         let query = reader::execution_query(parts.uri.query())?;
-        let body = read::json_body(&asked.service, &caller, &parts.headers, body).await?;
+        let body = read::json_body(&request.service, &caller, &parts.headers, body).await?;
         Ok::<_, ApiError>((query, body.read(&())?))
     };
-    let (query, signal) = asked.touched(reading.await)?;
-    let engine = &asked.service.engine;
-    let sent =
-        engine.sandbox(&asked.account, &asked.id).signal(&asked.execution, signal, query.auto_resume).await;
-    sent.map_err(|error| asked.fault(error))?;
-    Json::ok(&shown::view(&asked.id, asked.status().await?))
+    let (query, signal) = request.touched(reading.await)?;
+    let engine = &request.service.engine;
+    let sent = engine
+        .sandbox(&request.account, &request.id)
+        .signal(&request.execution, signal, query.auto_resume)
+        .await;
+    sent.map_err(|error| request.fault(error))?;
+    Json::ok(&execution_view(&request.id, request.status().await?))
 }

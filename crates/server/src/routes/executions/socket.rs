@@ -1,14 +1,14 @@
-//! The conversation on a terminal's websocket.
+//! The websocket of a terminal.
 //!
 //! ```text
-//! client --binary--> what is typed        --text--> resize, signal
-//!        <--text---  position             <--binary-- what the terminal shows     <--text-- ended | error, then close
+//! client --binary--> input                --text--> resize, signal
+//!        <--text---  position             <--binary-- output                      <--text-- ended | error, then close
 //! ```
 //!
-//! Two halves that do not wait for each other: a client that does not read stops what it is sent, while what it types still
-//! arrives. Nothing is buffered but a message either way: output waits in the log on disk, and a connection that takes none for the
-//! listener's write timeout breaks off. Whoever answers no ping for a minute is gone, unless it is we who do not read, because the
-//! command takes no more.
+//! Input and output do not wait for each other: input of a client that does not read still arrives. At most one message is buffered
+//! in each direction. Output waits in the log on disk, and a connection that takes none for the listener's write timeout is closed.
+//! A client that answers no ping for a minute is disconnected, except while its input is not read because the command does not
+//! read.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,53 +24,53 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
-use super::shown;
-use crate::error::{ApiError, During, of_engine};
+use super::view::execution_view;
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::request_id::RequestId;
 use crate::service::Service;
 
-/// The largest message that is read; a terminal's client sends keys, or a clipboard.
+/// The largest input message: key presses, or pasted text.
 const MESSAGE_BYTES: usize = 1 << 20;
-/// So often it is looked whether the client and its key are still there.
+/// Interval of pings and of checks of the client and its key.
 const PING_EVERY: Duration = Duration::from_secs(5);
-const LONGEST_SILENCE: Duration = Duration::from_secs(60);
-/// For the client's own goodbye.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time for the client's close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Socket = WebSocketStream<Taken>;
 
-/// What a conversation is about.
+/// The parameters of a session.
 pub struct Session {
     pub service: Arc<Service>,
     pub sandbox: SandboxId,
     pub source: Source,
     pub from: OutputPosition,
-    /// Whether what is typed wakes the sandbox.
+    /// Whether input resumes the sandbox.
     pub auto_resume: bool,
     pub key_id: Arc<str>,
     pub request_id: RequestId,
 }
 
-/// Where the bytes come from.
+/// The source of the output.
 pub enum Source {
     Attached(Attachment),
-    /// Of one that has ended.
-    Over(OutputReader),
+    /// The log of an ended execution.
+    Ended(OutputReader),
 }
 
-/// Why it ends.
+/// Why a session ends.
 enum End {
-    /// The client said so, or is not there any more.
-    Left,
+    /// The client closed the connection or disconnected.
+    Disconnected,
     Ended(Box<ExecutionStatus>),
     Failed(ApiError),
 }
 
-/// When the client was last heard; nothing while it is not listened to.
-type Heard = Mutex<Option<Instant>>;
+/// When the client's last message arrived; `None` while input is not read.
+type LastHeard = Mutex<Option<Instant>>;
 
-/// Speaks with the client to the end.
-pub async fn converse(taken: Taken, session: Session) {
+/// Serves the websocket until it ends.
+pub async fn serve_websocket(taken: Taken, session: Session) {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES))
         .max_frame_size(Some(MESSAGE_BYTES))
@@ -80,47 +80,47 @@ pub async fn converse(taken: Taken, session: Session) {
     let Session { service, sandbox, mut source, from, auto_resume, key_id, request_id } = session;
     let input = match &source {
         Source::Attached(attachment) => Some(attachment.input()),
-        Source::Over(_) => None,
+        Source::Ended(_) => None,
     };
     let output = match &mut source {
         Source::Attached(attachment) => &mut attachment.output,
-        Source::Over(reader) => reader,
+        Source::Ended(reader) => reader,
     };
-    let rouse = || {
+    let resume = || {
         if auto_resume {
             service.engine.wake_if_paused(&sandbox);
         }
     };
     let heard = Mutex::new(Some(Instant::now()));
     let end = tokio::select! {
-        end = listening(&mut stream, input.as_ref(), rouse, &heard) => end,
-        end = telling(&mut sink, output, from) => end,
-        end = watching(&service, &key_id, &heard) => end,
+        end = receive_input(&mut stream, input.as_ref(), resume, &heard) => end,
+        end = send_output(&mut sink, output, from) => end,
+        end = watch_session(&service, &key_id, &heard) => end,
     };
-    // Asleep or awake, that is over: the last words may take a while.
+    // Detaches before the close handshake, which may take a while: an attached client postpones the automatic pause.
     drop(source);
-    let Some((note, close)) = last_words(end, &sandbox, &request_id) else { return };
-    let goodbye = async {
+    let Some((note, close)) = closing_messages(end, &sandbox, &request_id) else { return };
+    let close_handshake = async {
         sink.send(self::note(&note)).await?;
         sink.send(Message::Close(Some(close))).await?;
         while stream.next().await.is_some_and(|message| message.is_ok()) {}
         Ok::<_, tokio_tungstenite::tungstenite::Error>(())
     };
-    // One that is not heard is as good as said.
-    let _ = tokio::time::timeout(PATIENCE, goodbye).await;
+    // A client that does not take the last message is ignored.
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, close_handshake).await;
 }
 
-/// What the client sends, into the terminal.
-async fn listening(
+/// Passes the client's messages to the terminal.
+async fn receive_input(
     stream: &mut SplitStream<Socket>,
     input: Option<&Input>,
-    rouse: impl Fn(),
-    heard: &Heard,
+    resume: impl Fn(),
+    heard: &LastHeard,
 ) -> End {
     while let Some(Ok(message)) = stream.next().await {
         set(heard, None);
         if message.is_binary() || message.is_text() {
-            rouse();
+            resume();
         }
         let taken = match message {
             Message::Binary(bytes) => match input {
@@ -131,28 +131,28 @@ async fn listening(
                 Ok(taken) => taken,
                 Err(error) => return End::Failed(error),
             },
-            Message::Close(_) => return End::Left,
+            Message::Close(_) => return End::Disconnected,
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(()),
         };
         match taken {
-            // What comes too late; how it ended, the other half tells.
+            // Input after the end is ignored; `send_output` reports the result.
             Ok(()) | Err(EngineError::ExecutionEnded { .. } | EngineError::NoStdin { .. }) => {}
-            Err(error) => return End::Failed(of_engine(error, None, During::Execute)),
+            Err(error) => return End::Failed(of_engine(error, None, OperationKind::Execute)),
         }
         set(heard, Some(Instant::now()));
     }
-    End::Left
+    End::Disconnected
 }
 
 async fn control(input: Option<&Input>, text: &str) -> Result<Result<(), EngineError>, ApiError> {
     let refuse = |what: String| {
         let message = format!(
-            "a message in text is {what}; allowed is {{\"resize\": {{\"cols\": 1 to 1000, \"rows\": 1 to 1000}}}} or {{\"signal\": \"SIGINT\"}}"
+            "a text message is {what}; allowed is {{\"resize\": {{\"cols\": 1 to 1000, \"rows\": 1 to 1000}}}} or {{\"signal\": \"SIGINT\"}}"
         );
         ApiError::new(ErrorCode::InvalidRequest, message)
     };
     let control: TerminalControl =
-        serde_json::from_str(text).map_err(|error| refuse(format!("not understood ({error})")))?;
+        serde_json::from_str(text).map_err(|error| refuse(format!("malformed ({error})")))?;
     let Some(input) = input else { return Ok(Ok(())) };
     if let Some(size) = control.resize {
         let fits = TerminalSize::new(size.cols, size.rows);
@@ -163,14 +163,14 @@ async fn control(input: Option<&Input>, text: &str) -> Result<Result<(), EngineE
     }
     if let Some(name) = control.signal {
         let number = reader::signal_number(&name);
-        let number = number.ok_or_else(|| refuse(format!("the signal {}", rules::shown(&name))))?;
+        let number = number.ok_or_else(|| refuse(format!("the signal {}", rules::quoted(&name))))?;
         return Ok(input.signal(number).await);
     }
     Ok(Ok(()))
 }
 
-/// What the terminal shows, to the client. Pings go in between.
-async fn telling(
+/// Sends the terminal's output and pings to the client.
+async fn send_output(
     sink: &mut SplitSink<Socket, Message>,
     output: &mut OutputReader,
     from: OutputPosition,
@@ -181,7 +181,7 @@ async fn telling(
         if let Some(message) = next.take()
             && sink.send(message).await.is_err()
         {
-            return End::Left;
+            return End::Disconnected;
         }
         let followed = tokio::select! {
             biased;
@@ -192,11 +192,11 @@ async fn telling(
             }
         };
         next = match followed {
-            // Without a terminal there would be a second stream.
+            // A terminal has only one output stream.
             Ok(OutputEvent::Output { bytes, .. }) => Some(Message::Binary(bytes)),
             Ok(OutputEvent::Dropped { position: at }) => Some(position(at)),
             Ok(OutputEvent::Ended(status)) => return End::Ended(Box::new(status)),
-            Err(error) => return End::Failed(of_engine(error, None, During::Execute)),
+            Err(error) => return End::Failed(of_engine(error, None, OperationKind::Execute)),
         };
     }
 }
@@ -206,40 +206,44 @@ fn position(at: OutputPosition) -> Message {
 }
 
 fn note(note: &TerminalNote) -> Message {
-    // Texts and numbers have a JSON.
+    // Serializing text and numbers cannot fail.
     Message::text(serde_json::to_string(note).unwrap_or_default())
 }
 
-/// Ends what may not go on.
-async fn watching(service: &Service, key_id: &str, heard: &Heard) -> End {
-    let mut looks = tokio::time::interval(PING_EVERY);
+/// Ends the session at shutdown, when the key is revoked, or when the client is silent.
+async fn watch_session(service: &Service, key_id: &str, heard: &LastHeard) -> End {
+    let mut checks = tokio::time::interval(PING_EVERY);
     loop {
         tokio::select! {
             () = service.stopping.cancelled() => {
-                return End::Failed(of_engine(EngineError::Stopping, None, During::Execute));
+                return End::Failed(of_engine(EngineError::Stopping, None, OperationKind::Execute));
             }
-            _ = looks.tick() => {}
+            _ = checks.tick() => {}
         }
         if !service.keyring.has(key_id) {
             return End::Failed(ApiError::new(ErrorCode::Unauthorized, "the API key was revoked"));
         }
         let last = *heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_some_and(|last| last.elapsed() > LONGEST_SILENCE) {
-            return End::Left;
+        if last.is_some_and(|last| last.elapsed() > SILENCE_TIMEOUT) {
+            return End::Disconnected;
         }
     }
 }
 
-fn set(heard: &Heard, to: Option<Instant>) {
+fn set(heard: &LastHeard, to: Option<Instant>) {
     *heard.lock().unwrap_or_else(PoisonError::into_inner) = to;
 }
 
-/// The last message and the reason of the close frame; nothing for who is not there.
-fn last_words(end: End, sandbox: &SandboxId, request_id: &RequestId) -> Option<(TerminalNote, CloseFrame)> {
+/// The last message and the close frame; `None` if the client has disconnected.
+fn closing_messages(
+    end: End,
+    sandbox: &SandboxId,
+    request_id: &RequestId,
+) -> Option<(TerminalNote, CloseFrame)> {
     let error = match end {
-        End::Left => return None,
+        End::Disconnected => return None,
         End::Ended(status) => {
-            let view = shown::view(sandbox, *status);
+            let view = execution_view(sandbox, *status);
             let reason = match (&view.exit_code, &view.signal) {
                 (Some(code), _) => format!("exit code {code}"),
                 (None, Some(signal)) => format!("killed by {signal}"),

@@ -1,10 +1,10 @@
-//! `POST /v1/sandboxes/{id}/executions/{execution}/stdin`: a body, as it comes, into what a command reads.
+//! `POST /v1/sandboxes/{id}/executions/{execution}/stdin`: writes the body to the command's standard input as it arrives.
 
 use api::{ErrorCode, StdinWritten};
 use axum::http::{StatusCode, header};
 use http_body_util::BodyExt;
 
-use super::Asked;
+use super::ExecutionRequest;
 use crate::endpoint::{Call, Endpoint, INTERACT, Json, Parameter, RawBody, Tag};
 use crate::error::ApiError;
 use crate::keyring::Caller;
@@ -16,9 +16,9 @@ pub fn endpoint() -> Endpoint {
             "writeStdin",
             Tag::Executions,
             "Write to standard input",
-            "The body is passed to the command as fast as the command reads; the response comes \
-             when it has taken all bytes. On a terminal the body is keyboard input, and `close` \
-             types Ctrl-D. Concurrent requests do not interleave within blocks of 64 KiB.",
+            "Writes the body to standard input; the response is sent when the command has taken all bytes. \
+             On a terminal the body is keyboard input, and `close` sends Ctrl-D. Bodies of concurrent \
+             requests are not interleaved within blocks of 64 KiB.",
         )
         .parameters([
             Parameter::SANDBOX_ID,
@@ -29,7 +29,7 @@ pub fn endpoint() -> Endpoint {
         .raw_body("application/octet-stream", true, "The bytes to write. May be empty.")
         .returns::<StdinWritten>(StatusCode::OK, "The command has taken all bytes.")
         .errors([
-            (ErrorCode::InvalidRequest, "The request cannot be read, or its body was incomplete or too slow"),
+            (ErrorCode::InvalidRequest, "The request is malformed, or its body was incomplete or too slow"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::ExecutionNotFound, "The execution does not exist"),
             (ErrorCode::ExecutionEnded, "The execution has ended"),
@@ -45,28 +45,30 @@ pub fn endpoint() -> Endpoint {
 
 async fn write(call: Call<Caller, RawBody>) -> Result<Json<StdinWritten>, ApiError> {
     let Call { service, caller, parts, body: RawBody(mut body), .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
-    let query = asked.touched(reader::execution_query(parts.uri.query()).map_err(ApiError::from))?;
+    let request = ExecutionRequest::new(service, &caller, &parts.uri).await?;
+    let query = request.touched(reader::execution_query(parts.uri.query()).map_err(ApiError::from))?;
     let encodings = values(&parts.headers, header::CONTENT_ENCODING);
     let ranges = values(&parts.headers, header::CONTENT_RANGE);
-    asked.touched(reader::raw_content(encodings, ranges).map_err(ApiError::from))?;
-    let engine = &asked.service.engine;
-    let input =
-        engine.sandbox(&asked.account, &asked.id).write_stdin(&asked.execution, query.auto_resume).await;
-    let input = input.map_err(|error| asked.fault(error))?;
+    request.touched(reader::raw_content(encodings, ranges).map_err(ApiError::from))?;
+    let engine = &request.service.engine;
+    let input = engine
+        .sandbox(&request.account, &request.id)
+        .write_stdin(&request.execution, query.auto_resume)
+        .await;
+    let input = input.map_err(|error| request.fault(error))?;
     let mut bytes_written = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|fault| {
             let mut error = broken_body(&fault);
-            error.message.push_str("; what came of it was written");
+            error.message.push_str("; the bytes before that were written");
             error
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        input.write(&data).await.map_err(|error| asked.fault(error))?;
+        input.write(&data).await.map_err(|error| request.fault(error))?;
         bytes_written += data.len() as u64;
     }
     if query.close {
-        input.close().await.map_err(|error| asked.fault(error))?;
+        input.close().await.map_err(|error| request.fault(error))?;
     }
     Json::ok(&StdinWritten { bytes_written, closed: query.close })
 }

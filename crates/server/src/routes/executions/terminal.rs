@@ -1,4 +1,4 @@
-//! `POST /v1/sandboxes/{id}/terminals`: opens a terminal, once for each idempotency key.
+//! `POST /v1/sandboxes/{id}/terminals`: opens a terminal, once per idempotency key.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::detach;
 use crate::endpoint::{Call, Content, EXECUTE, Endpoint, Json, JsonBody, Parameter, Tag};
-use crate::error::{ApiError, During};
+use crate::error::{ApiError, OperationKind};
 use crate::keyring::Caller;
-use crate::routes::named::Named;
+use crate::routes::sandbox_request::SandboxRequest;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/terminals", EXECUTE)
@@ -18,9 +18,9 @@ pub fn endpoint() -> Endpoint {
             "openTerminal",
             Tag::Executions,
             "Open a terminal",
-            "Starts a shell or a command on a new terminal and responds at once. The terminal \
-             continues without attached clients; `GET …/executions/{execution}/attach` attaches \
-             one. It keeps the sandbox awake while a client is attached.",
+            "Starts a shell or a command on a new terminal and responds immediately. The terminal \
+             continues without attached clients; `GET …/executions/{execution}/attach` attaches to it. \
+             While a client is attached, the sandbox is not paused for idleness.",
         )
         .parameters([
             Parameter::SANDBOX_ID,
@@ -52,17 +52,18 @@ pub fn endpoint() -> Endpoint {
 
 async fn open(call: Call<Caller, JsonBody<TerminalBody>>) -> Result<Json<api::ExecutionView>, ApiError> {
     let Call { service, caller, parts, body, .. } = call;
-    let named = Named::find(&service, &caller, &parts, "terminals", During::Execute).await?;
-    let (key, run_id) = (named.key()?, named.run_id()?);
-    let body = named.body(body).await?;
-    let (id, endpoint) = (named.id, named.endpoint);
-    let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
+    let request =
+        SandboxRequest::find(&service, &caller, &parts, "terminals", OperationKind::Execute).await?;
+    let (key, run_id) = (request.key()?, request.run_id()?);
+    let body = request.body(body).await?;
+    let (id, endpoint) = (request.id, request.endpoint);
+    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move {
-        let command = asked
+        let command = received
             .read(&shared.execute_rules)
             .inspect_err(|_| shared.engine.sandbox(&account, &id).touch())?;
         detach::start(&shared, &account, &id, command, run_id).await
     };
     let response = service.once.run(&caller, &endpoint, key, body.bytes, work).await?;
-    detach::located(response).await.map(Json::written)
+    detach::with_location(response).await.map(Json::written)
 }

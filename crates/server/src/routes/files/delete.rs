@@ -1,11 +1,11 @@
-//! `DELETE /v1/sandboxes/{id}/files`: deletes what is at a path.
+//! `DELETE /v1/sandboxes/{id}/files`: deletes a path.
 
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{Asked, shown};
+use super::{FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::ApiError;
 
@@ -15,8 +15,8 @@ pub fn endpoint() -> Endpoint {
             "deleteFile",
             Tag::Files,
             "Delete a file or directory",
-            "Deletes a symbolic link and not its target. After a failure, part of a directory may \
-         be deleted.",
+            "Deletes a symbolic link itself, not its target. After a failure a directory may be partly \
+             deleted.",
         )
         .parameters([
             Parameter::SANDBOX_ID,
@@ -43,15 +43,16 @@ pub fn endpoint() -> Endpoint {
 
 async fn delete(call: Call) -> Result<Json<api::FileDeleted>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("delete").in_run(&parts.headers)?;
+    let request =
+        FileRequest::new(service, &caller, &parts.uri).await?.to("delete").in_run(&parts.headers)?;
     let order = |query: &reader::FileQuery| {
         Ok(FileOp::Delete { path: query.path("path")?, recursive: query.flag("recursive", false)? })
     };
-    let begun = asked.begin(order).await;
-    let work = asked.touched(begun)?;
-    let path = shown::text(&work.paths[0]);
-    let tally = work.tally().await.map_err(|error| asked.fault(error))?;
+    let begun = request.begin(order).await;
+    let work = request.touched(begun)?;
+    let path = view::text(&work.paths[0]);
+    let tally = work.tally().await.map_err(|error| request.fault(error))?;
     let deleted = tally.files.saturating_add(tally.directories).saturating_add(tally.links);
-    asked.tell_deleted(&path);
+    request.record_deleted(&path);
     Json::ok(&api::FileDeleted { path, deleted })
 }

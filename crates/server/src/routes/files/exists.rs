@@ -1,17 +1,22 @@
-//! `GET /v1/sandboxes/{id}/files/exists`: whether something is at a path.
+//! `GET /v1/sandboxes/{id}/files/exists`: whether a path exists.
 
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::{EngineError, FileErrorKind, FileOp};
 
-use super::Asked;
+use super::FileRequest;
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes/{id}/files/exists", READ)
-        .describe("fileExists", Tag::Files, "Check whether a path exists", "A dangling symbolic link exists.")
+        .describe(
+            "fileExists",
+            Tag::Files,
+            "Check whether a path exists",
+            "Symbolic links are not followed: a dangling link counts as existing.",
+        )
         .parameters([
             Parameter::SANDBOX_ID,
             Parameter::file_path("path", "/workspace/notes.txt"),
@@ -32,8 +37,8 @@ pub fn endpoint() -> Endpoint {
 
 async fn exists(call: Call) -> Result<Json<api::FileExists>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
-    let work = asked.begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: false })).await?;
+    let request = FileRequest::new(service, &caller, &parts.uri).await?;
+    let work = request.begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: false })).await?;
     let exists = match work.info().await {
         Ok(_) => true,
         Err(EngineError::File(fault))
@@ -41,7 +46,7 @@ async fn exists(call: Call) -> Result<Json<api::FileExists>, ApiError> {
         {
             false
         }
-        Err(error) => return Err(asked.fault(error)),
+        Err(error) => return Err(request.fault(error)),
     };
     Json::ok(&api::FileExists { exists })
 }

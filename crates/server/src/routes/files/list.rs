@@ -5,7 +5,7 @@ use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{Asked, shown};
+use super::{FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
 
@@ -42,13 +42,13 @@ pub fn endpoint() -> Endpoint {
 
 async fn list(call: Call) -> Result<Json<api::FileList>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
-    let (offset, limit) = asked.query.page()?;
-    let work = asked.begin(|query| Ok(FileOp::List { path: query.path("path")?, offset, limit })).await?;
+    let request = FileRequest::new(service, &caller, &parts.uri).await?;
+    let (offset, limit) = request.query.page()?;
+    let work = request.begin(|query| Ok(FileOp::List { path: query.path("path")?, offset, limit })).await?;
     let dir = work.paths[0].clone();
-    let listed = work.into_page(limit).await.map_err(|error| asked.fault(error))?;
+    let listed = work.into_page(limit).await.map_err(|error| request.fault(error))?;
     let data =
-        listed.entries.iter().map(|(name, info)| shown::entry(&shown::below(&dir, name), info)).collect();
+        listed.entries.iter().map(|(name, info)| view::entry(&view::below(&dir, name), info)).collect();
     let pagination = api::Pagination::new(listed.total, limit, offset);
     Json::ok(&api::FileList { data, pagination })
 }

@@ -1,17 +1,22 @@
-//! `POST /v1/sandboxes/{id}/files/mkdir`: makes a directory.
+//! `POST /v1/sandboxes/{id}/files/mkdir`: creates a directory.
 
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{Asked, shown};
+use super::{FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::ApiError;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/files/mkdir", WRITE)
-        .describe("makeDirectory", Tag::Files, "Make a directory", "")
+        .describe(
+            "makeDirectory",
+            Tag::Files,
+            "Create a directory",
+            "Creates a directory. Without `recursive` the parent must exist and the path must not.",
+        )
         .parameters([
             Parameter::SANDBOX_ID,
             Parameter::file_path("path", "/workspace/src/new"),
@@ -42,15 +47,15 @@ pub fn endpoint() -> Endpoint {
 
 async fn mkdir(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("mkdir").in_run(&parts.headers)?;
+    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("mkdir").in_run(&parts.headers)?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
         Ok(FileOp::MakeDir { path, mode, recursive: query.flag("recursive", false)? })
     };
-    let begun = asked.begin(order).await;
-    let work = asked.touched(begun)?;
+    let begun = request.begin(order).await;
+    let work = request.touched(begun)?;
     let path = work.paths[0].clone();
-    let info = work.info().await.map_err(|error| asked.fault(error))?;
-    asked.tell_created(&path, &info);
-    Json::ok(&shown::entry(&path, &info))
+    let info = work.info().await.map_err(|error| request.fault(error))?;
+    request.record_created(&path, &info);
+    Json::ok(&view::entry(&path, &info))
 }

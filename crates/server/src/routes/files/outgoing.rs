@@ -1,6 +1,7 @@
-//! Bytes on their way out of a sandbox. One pulls: what the client does not take waits inside, and no reader costs more than a chunk.
+//! The response body of a file operation. It is read from the sandbox as the client reads it, so a slow client costs no more than
+//! a chunk.
 //!
-//! A body that breaks off is cut, which the client sees: its length or its last chunk is missing.
+//! After a failure the body ends early, which the client detects by its length or the missing last chunk.
 
 use std::io;
 
@@ -12,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 struct Outgoing {
     work: FileOperation,
-    /// Promised and not sent, where there was a promise.
+    /// Bytes of the announced length that are not sent yet.
     left: Option<u64>,
     stopping: CancellationToken,
 }
 
-/// The body of an answer. What was promised is what comes, whatever the sandbox says later.
+/// The body. With a length it has exactly that many bytes, whatever the sandbox sends.
 pub fn body(work: FileOperation, length: Option<u64>, stopping: CancellationToken) -> Body {
     let outgoing = Some(Outgoing { work, left: length, stopping });
     Body::from_stream(stream::unfold(outgoing, |outgoing| async move {

@@ -1,4 +1,4 @@
-//! `GET /v1/sandboxes/{id}/files/tar`: a directory as an archive.
+//! `GET /v1/sandboxes/{id}/files/tar`: a directory as a tar archive.
 
 use api::ErrorCode;
 
@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{FileOp, FileResponse};
 
-use super::{Asked, outgoing, shown};
+use super::{FileRequest, outgoing, view};
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::ApiError;
 
@@ -42,13 +42,13 @@ pub fn endpoint() -> Endpoint {
 
 async fn pack(call: Call) -> Result<Response, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("pack").in_run(&parts.headers)?;
-    let mut work = asked.begin(|query| Ok(FileOp::Pack { path: query.path("path")? })).await?;
-    match work.next_response().await.map_err(|error| asked.fault(error))? {
+    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("pack").in_run(&parts.headers)?;
+    let mut work = request.begin(|query| Ok(FileOp::Pack { path: query.path("path")? })).await?;
+    match work.next_response().await.map_err(|error| request.fault(error))? {
         FileResponse::Packing => {}
         _ => return Err(ApiError::internal("the agent gave an unexpected response to a pack operation")),
     }
-    asked.tell_archive(api::EventKind::FileRead, &shown::text(&work.paths[0]));
-    let body = outgoing::body(work, None, asked.service.stopping.clone());
+    request.record_archive(api::EventKind::FileRead, &view::text(&work.paths[0]));
+    let body = outgoing::body(work, None, request.service.stopping.clone());
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"))], body).into_response())
 }

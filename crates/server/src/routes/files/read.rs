@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use engine::{FileInfo, FileOp, FileOperation, FileRange, FileResponse};
 use reader::ByteRange;
 
-use super::{Asked, outgoing, shown};
+use super::{FileRequest, outgoing, view};
 use crate::endpoint::parameter::text;
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::ApiError;
@@ -70,36 +70,36 @@ pub fn endpoint() -> Endpoint {
 
 async fn read(call: Call) -> Result<Response, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("read").in_run(&parts.headers)?;
-    let path = asked.query.path("path")?;
+    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("read").in_run(&parts.headers)?;
+    let path = request.query.path("path")?;
     let mut range =
         reader::byte_range(values(&parts.headers, header::RANGE)).filter(|_| parts.method == Method::GET);
     let is_other = |info: &FileInfo| {
         let wanted = parts.headers.get(header::IF_RANGE);
-        wanted.is_some_and(|tag| tag.as_bytes() != shown::etag(info).as_bytes())
+        wanted.is_some_and(|tag| tag.as_bytes() != view::etag(info).as_bytes())
     };
     if range.is_some() && parts.headers.contains_key(header::IF_RANGE) {
-        // That a range begins behind the end of another content is nobody's mistake.
-        let now = open(&asked, &path, None).await?;
+        // A range past the end of another version of the file is not an error.
+        let now = open(&request, &path, None).await?;
         range = range.filter(|_| !is_other(&now.info));
     }
-    let mut found = open(&asked, &path, range).await?;
+    let mut found = open(&request, &path, range).await?;
     let mut is_part = range.is_some();
     if is_part && (is_other(&found.info) || found.length.is_none()) {
-        // The range is of another content, or its end cannot be told.
-        found = open(&asked, &path, None).await?;
+        // The range is of another version of the file, or the file's size is unknown.
+        found = open(&request, &path, None).await?;
         is_part = false;
     }
     if is_part && found.length == Some(0) {
         return Err(nothing_of(&found.info));
     }
     if parts.method == Method::GET {
-        asked.tell_read(&found.work.paths[0], &found.info);
+        request.record_read(&found.work.paths[0], &found.info);
     }
-    Ok(answer(&asked, found, is_part, &parts.method))
+    Ok(answer(&request, found, is_part, &parts.method))
 }
 
-/// A file whose bytes wait.
+/// An open file.
 struct Found {
     work: FileOperation,
     info: FileInfo,
@@ -107,14 +107,14 @@ struct Found {
     length: Option<u64>,
 }
 
-async fn open(asked: &Asked, path: &[u8], range: Option<ByteRange>) -> Result<Found, ApiError> {
+async fn open(request: &FileRequest, path: &[u8], range: Option<ByteRange>) -> Result<Found, ApiError> {
     let range = match range {
         None => FileRange::ALL,
         Some(ByteRange::From { offset, length }) => FileRange { offset, from_end: false, length },
         Some(ByteRange::Last(bytes)) => FileRange { offset: bytes, from_end: true, length: None },
     };
-    let mut work = asked.begin_as(&FileOp::Read { path: path.to_vec(), range }).await?;
-    match work.next_response().await.map_err(|error| asked.fault(error))? {
+    let mut work = request.begin_as(&FileOp::Read { path: path.to_vec(), range }).await?;
+    match work.next_response().await.map_err(|error| request.fault(error))? {
         FileResponse::Content { info, offset, length } => Ok(Found { work, info, offset, length }),
         _ => Err(ApiError::internal("the agent gave an unexpected response to a read operation")),
     }
@@ -125,22 +125,22 @@ fn nothing_of(info: &FileInfo) -> ApiError {
     ApiError::new(api::ErrorCode::InvalidRequest, message).with_status(StatusCode::RANGE_NOT_SATISFIABLE)
 }
 
-fn answer(asked: &Asked, found: Found, is_part: bool, method: &Method) -> Response {
+fn answer(request: &FileRequest, found: Found, is_part: bool, method: &Method) -> Response {
     let Found { work, info, offset, length } = found;
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, text: String| {
-        // Digits and plain letters, every one of them.
+        // Digits and ASCII letters: always a valid header value.
         if let Ok(value) = HeaderValue::from_str(&text) {
             headers.insert(name, value);
         }
     };
     put(header::CONTENT_TYPE, "application/octet-stream".to_owned());
     put(header::ACCEPT_RANGES, "bytes".to_owned());
-    // Whatever the file says of itself, it runs in nobody's browser.
+    // No browser may interpret the content, whatever its type.
     put(header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned());
-    put(header::LAST_MODIFIED, shown::modified(&info).http_date());
+    put(header::LAST_MODIFIED, view::modified(&info).http_date());
     if let Some(length) = length {
-        put(header::ETAG, shown::etag(&info));
+        put(header::ETAG, view::etag(&info));
         put(header::CONTENT_LENGTH, length.to_string());
         if is_part {
             let last = offset.saturating_add(length).saturating_sub(1);
@@ -151,11 +151,11 @@ fn answer(asked: &Asked, found: Found, is_part: bool, method: &Method) -> Respon
         }
     }
     let status = if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
-    // Who wants no content lets go of the errand here.
+    // Without a body, the file operation is dropped here.
     let body = if *method == Method::HEAD {
         Body::empty()
     } else {
-        outgoing::body(work, length, asked.service.stopping.clone())
+        outgoing::body(work, length, request.service.stopping.clone())
     };
     (status, headers, body).into_response()
 }

@@ -1,11 +1,11 @@
-//! `POST /v1/sandboxes/{id}/files/move`: gives a file, a link or a directory another name.
+//! `POST /v1/sandboxes/{id}/files/move`: moves or renames a file, link or directory.
 
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{Asked, shown};
+use super::{FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::ApiError;
 
@@ -15,8 +15,8 @@ pub fn endpoint() -> Endpoint {
             "moveFile",
             Tag::Files,
             "Move or rename",
-            "Atomic within one file system, also for a directory. Between two file systems of the \
-         sandbox it is a copy and a delete.",
+            "Atomic within one file system, also for directories. Between two file systems of the sandbox \
+             the entry is copied and then deleted.",
         )
         .parameters([
             Parameter::SANDBOX_ID,
@@ -40,8 +40,11 @@ pub fn endpoint() -> Endpoint {
                 "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
             ),
             (ErrorCode::FileExists, "`to` exists already"),
-            (ErrorCode::NotAFile, "A directory cannot replace what is at `to`"),
-            (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
+            (ErrorCode::NotAFile, "`to` is a directory and `from` is not"),
+            (
+                ErrorCode::NotADirectory,
+                "A parent in the path is not a directory, or `from` is a directory and `to` is not",
+            ),
             (ErrorCode::DirectoryNotEmpty, "The directory at `to` is not empty"),
             (ErrorCode::ExecutionError, "The sandbox failed"),
             (ErrorCode::DiskFull, "The sandbox's disk is full"),
@@ -51,16 +54,16 @@ pub fn endpoint() -> Endpoint {
 
 async fn relocate(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("move").in_run(&parts.headers)?;
+    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("move").in_run(&parts.headers)?;
     let order = |query: &reader::FileQuery| {
         let (from, to) = (query.path("from")?, query.path("to")?);
         Ok(FileOp::Move { from, to, overwrite: query.flag("overwrite", false)? })
     };
-    let begun = asked.begin(order).await;
-    let work = asked.touched(begun)?;
-    let (from, path) = (shown::text(&work.paths[0]), work.paths[1].clone());
-    let info = work.info().await.map_err(|error| asked.fault(error))?;
-    asked.tell_deleted(&from);
-    asked.tell_created(&path, &info);
-    Json::ok(&shown::entry(&path, &info))
+    let begun = request.begin(order).await;
+    let work = request.touched(begun)?;
+    let (from, path) = (view::text(&work.paths[0]), work.paths[1].clone());
+    let info = work.info().await.map_err(|error| request.fault(error))?;
+    request.record_deleted(&from);
+    request.record_created(&path, &info);
+    Json::ok(&view::entry(&path, &info))
 }

@@ -1,11 +1,11 @@
-//! `GET /v1/sandboxes/{id}/files/stat`: what is at a path.
+//! `GET /v1/sandboxes/{id}/files/stat`: the metadata of a path.
 
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{Asked, shown};
+use super::{FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
 
@@ -14,7 +14,7 @@ pub fn endpoint() -> Endpoint {
         .describe(
             "statFile",
             Tag::Files,
-            "Show file metadata",
+            "Get file metadata",
             "For a symbolic link, returns the link itself with `linkTarget` unless `follow` is \
          `true`.",
         )
@@ -41,11 +41,11 @@ pub fn endpoint() -> Endpoint {
 
 async fn stat(call: Call) -> Result<Json<api::FileEntry>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?;
-    let work = asked
+    let request = FileRequest::new(service, &caller, &parts.uri).await?;
+    let work = request
         .begin(|query| Ok(FileOp::Stat { path: query.path("path")?, follow: query.flag("follow", false)? }))
         .await?;
     let path = work.paths[0].clone();
-    let info = work.info().await.map_err(|error| asked.fault(error))?;
-    Json::ok(&shown::entry(&path, &info))
+    let info = work.info().await.map_err(|error| request.fault(error))?;
+    Json::ok(&view::entry(&path, &info))
 }

@@ -1,11 +1,11 @@
-//! `PUT /v1/sandboxes/{id}/files/tar`: unpacks an archive into a directory.
+//! `PUT /v1/sandboxes/{id}/files/tar`: unpacks a tar archive into a directory.
 
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{Asked, shown, upload};
+use super::{FileRequest, upload, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, RawBody, Tag, WRITE};
 use crate::error::ApiError;
 use crate::keyring::Caller;
@@ -43,7 +43,7 @@ pub fn endpoint() -> Endpoint {
                 ErrorCode::InvalidState,
                 "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
             ),
-            (ErrorCode::FileExists, "A file is in the way of an entry"),
+            (ErrorCode::FileExists, "The path exists and is not a directory"),
             (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
             (ErrorCode::DirectoryNotEmpty, "A directory that is not empty is in the way of an entry"),
             (ErrorCode::ExecutionError, "The sandbox failed"),
@@ -54,14 +54,15 @@ pub fn endpoint() -> Endpoint {
 
 async fn unpack(call: Call<Caller, RawBody>) -> Result<Json<api::Unpacked>, ApiError> {
     let Call { service, caller, parts, body: RawBody(body), .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("unpack").in_run(&parts.headers)?;
-    asked.touched(upload::check(&parts.headers))?;
-    let begun = asked.begin(|query| Ok(FileOp::Unpack { path: query.path("path")? })).await;
-    let mut work = asked.touched(begun)?;
-    let path = shown::text(&work.paths[0]);
-    upload::feed(&asked, &mut work, body).await?;
-    let tally = work.tally().await.map_err(|error| asked.fault(error))?;
-    asked.tell_archive(api::EventKind::FileCreated, &path);
+    let request =
+        FileRequest::new(service, &caller, &parts.uri).await?.to("unpack").in_run(&parts.headers)?;
+    request.touched(upload::check(&parts.headers))?;
+    let begun = request.begin(|query| Ok(FileOp::Unpack { path: query.path("path")? })).await;
+    let mut work = request.touched(begun)?;
+    let path = view::text(&work.paths[0]);
+    upload::forward(&request, &mut work, body).await?;
+    let tally = work.tally().await.map_err(|error| request.fault(error))?;
+    request.record_archive(api::EventKind::FileCreated, &path);
     Json::ok(&api::Unpacked {
         path,
         files: tally.files,

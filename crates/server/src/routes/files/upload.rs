@@ -1,5 +1,4 @@
-//! A request's body on its way into a sandbox, never more of it than a few chunks. The sandbox takes as fast as its disk does, and
-//! the client is read as fast as that.
+//! Forwards a request body to a file operation, a few chunks at a time: the client is read at the speed of the sandbox's disk.
 
 use std::time::Duration;
 
@@ -9,23 +8,27 @@ use bytes::BytesMut;
 use engine::FileOperation;
 use http_body_util::BodyExt;
 
-use super::Asked;
+use super::FileRequest;
 use crate::error::ApiError;
 use crate::routes::read::{broken_body, values};
 
-/// Enough that what a frame of the link costs does not count: a body comes in frames of 16 KiB, as TLS has them.
+/// Large enough to make the cost per frame of the link negligible; a body arrives in TLS records of 16 KiB.
 const PIECE: usize = 192 * 1024;
-/// What has come waits so long for more.
+/// How long received bytes wait for more.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// Whether the body can be what it says.
+/// Checks the headers of the body.
 pub fn check(headers: &HeaderMap) -> Result<(), ApiError> {
     let encodings = values(headers, header::CONTENT_ENCODING);
     Ok(reader::raw_content(encodings, values(headers, header::CONTENT_RANGE))?)
 }
 
-/// Feeds all of it. A sandbox that takes no more says why in what it says next; the rest is then left unread.
-pub async fn feed(asked: &Asked, work: &mut FileOperation, mut body: Body) -> Result<(), ApiError> {
+/// Forwards the whole body. If the agent stops reading, the rest is left unread, and the agent's next response has the reason.
+pub async fn forward(
+    request: &FileRequest,
+    work: &mut FileOperation,
+    mut body: Body,
+) -> Result<(), ApiError> {
     let mut joined = BytesMut::new();
     loop {
         let next = if joined.is_empty() {
@@ -33,7 +36,7 @@ pub async fn feed(asked: &Asked, work: &mut FileOperation, mut body: Body) -> Re
         } else if let Ok(next) = tokio::time::timeout(LINGER, body.frame()).await {
             next
         } else {
-            if !fed(asked, work, &mut joined).await? {
+            if !send_piece(request, work, &mut joined).await? {
                 return Ok(());
             }
             continue;
@@ -42,19 +45,23 @@ pub async fn feed(asked: &Asked, work: &mut FileOperation, mut body: Body) -> Re
         let frame = frame.map_err(|fault| broken_body(&fault))?;
         let Ok(data) = frame.into_data() else { continue };
         joined.extend_from_slice(&data);
-        if joined.len() >= PIECE && !fed(asked, work, &mut joined).await? {
+        if joined.len() >= PIECE && !send_piece(request, work, &mut joined).await? {
             return Ok(());
         }
     }
-    if !joined.is_empty() && !fed(asked, work, &mut joined).await? {
+    if !joined.is_empty() && !send_piece(request, work, &mut joined).await? {
         return Ok(());
     }
-    work.finish().await.map(drop).map_err(|error| asked.fault(error))
+    work.finish().await.map(drop).map_err(|error| request.fault(error))
 }
 
-/// False when it takes no more.
-async fn fed(asked: &Asked, work: &mut FileOperation, joined: &mut BytesMut) -> Result<bool, ApiError> {
-    let more = work.feed(joined).await.map_err(|error| asked.fault(error))?;
+/// `false` if the agent stopped reading.
+async fn send_piece(
+    request: &FileRequest,
+    work: &mut FileOperation,
+    joined: &mut BytesMut,
+) -> Result<bool, ApiError> {
+    let more = work.feed(joined).await.map_err(|error| request.fault(error))?;
     joined.clear();
     Ok(more)
 }

@@ -1,11 +1,11 @@
-//! `PUT /v1/sandboxes/{id}/files`: puts a body in the place of a file.
+//! `PUT /v1/sandboxes/{id}/files`: replaces a file with the body.
 
 use api::ErrorCode;
 
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{Asked, shown, upload};
+use super::{FileRequest, upload, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, RawBody, Tag, WRITE};
 use crate::error::ApiError;
 use crate::keyring::Caller;
@@ -31,7 +31,7 @@ pub fn endpoint() -> Endpoint {
         .raw_body("application/octet-stream", false, "The content. Without a body the file is empty.")
         .returns::<api::FileEntry>(StatusCode::OK, "The file.")
         .errors([
-            (ErrorCode::InvalidRequest, "The request cannot be read, or its body was incomplete"),
+            (ErrorCode::InvalidRequest, "The request is malformed, or its body was incomplete"),
             (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "The parent directory does not exist"),
@@ -49,17 +49,17 @@ pub fn endpoint() -> Endpoint {
 
 async fn write(call: Call<Caller, RawBody>) -> Result<Json<api::FileEntry>, ApiError> {
     let Call { service, caller, parts, body: RawBody(body), .. } = call;
-    let asked = Asked::new(service, &caller, &parts.uri).await?.to("write").in_run(&parts.headers)?;
-    asked.touched(upload::check(&parts.headers))?;
+    let request = FileRequest::new(service, &caller, &parts.uri).await?.to("write").in_run(&parts.headers)?;
+    request.touched(upload::check(&parts.headers))?;
     let order = |query: &reader::FileQuery| {
         let (path, mode) = (query.path("path")?, query.mode()?);
         Ok(FileOp::Write { path, mode, parents: query.flag("parents", false)? })
     };
-    let begun = asked.begin(order).await;
-    let mut work = asked.touched(begun)?;
+    let begun = request.begin(order).await;
+    let mut work = request.touched(begun)?;
     let path = work.paths[0].clone();
-    upload::feed(&asked, &mut work, body).await?;
-    let info = work.info().await.map_err(|error| asked.fault(error))?;
-    asked.tell_created(&path, &info);
-    Json::ok(&shown::entry(&path, &info))
+    upload::forward(&request, &mut work, body).await?;
+    let info = work.info().await.map_err(|error| request.fault(error))?;
+    request.record_created(&path, &info);
+    Json::ok(&view::entry(&path, &info))
 }

@@ -1,11 +1,11 @@
-//! `DELETE /v1/sandboxes/{id}/ports/{port}`: a port is reached from outside no more.
+//! `DELETE /v1/sandboxes/{id}/ports/{port}`: closes an exposed port.
 
 use api::{ErrorCode, PortClosed};
 use axum::http::StatusCode;
 
-use super::named;
+use super::sandbox_and_port;
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {
@@ -14,8 +14,8 @@ pub fn endpoint() -> Endpoint {
             "closePort",
             Tag::Ports,
             "Close a port",
-            "Closes connections through the port and invalidates its tokens for good, even if the \
-         port is exposed again. A paused sandbox stays paused.",
+            "Closes the port and the connections through it, and invalidates its tokens permanently, even \
+             if the port is exposed again. Does not resume a paused sandbox.",
         )
         .parameters([Parameter::SANDBOX_ID, Parameter::PORT])
         .returns::<PortClosed>(StatusCode::OK, "The port is closed.")
@@ -29,10 +29,10 @@ pub fn endpoint() -> Endpoint {
 
 async fn close(call: Call) -> Result<Json<PortClosed>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let (id, port) = named(&service, &caller.account, &parts.uri).await?;
+    let (id, port) = sandbox_and_port(&service, &caller.account, &parts.uri).await?;
     let run =
         read::run_id(&parts.headers).inspect_err(|_| service.engine.sandbox(&caller.account, &id).touch())?;
     let closed = service.engine.sandbox(&caller.account, &id).close_port(port, run).await;
-    let closed_at = closed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+    let closed_at = closed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     Json::ok(&PortClosed { port, closed_at: closed_at.into() })
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/sandboxes/{id}/ports`: a port inside gets an address outside. Goes on to its end when the client goes away.
+//! `POST /v1/sandboxes/{id}/ports`: exposes a port. Completes if the client disconnects.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use axum::http::StatusCode;
 use serde_json::json;
 
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, WRITE};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
-use crate::once::Answer;
-use crate::routes::named::Named;
+use crate::once::ReplayableResponse;
+use crate::routes::sandbox_request::SandboxRequest;
 use crate::routes::view;
 use crate::service::Service;
 
@@ -36,7 +36,7 @@ pub fn endpoint() -> Endpoint {
         .replayable()
         .errors([
             (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
-            (ErrorCode::InvalidConfig, "A value is out of its range or set, or 64 ports are exposed already"),
+            (ErrorCode::InvalidConfig, "A value is not allowed, or 64 ports are exposed already"),
             (
                 ErrorCode::PortNotAllowed,
                 "The sandbox's `network.ingress.allowPorts` does not include the port",
@@ -49,12 +49,12 @@ pub fn endpoint() -> Endpoint {
 
 async fn expose(call: Call<Caller, JsonBody<ExposeBody>>) -> Result<Json<Port>, ApiError> {
     let Call { service, caller, parts, body, .. } = call;
-    let named = Named::find(&service, &caller, &parts, "ports", During::Other).await?;
-    let (key, run) = (named.key()?, named.run_id()?);
-    let body = named.body(body).await?;
-    let (id, endpoint) = (named.id, named.endpoint);
-    let (shared, account, asked) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |_| async move { carry_out(&shared, &account, &id, &asked, run).await };
+    let request = SandboxRequest::find(&service, &caller, &parts, "ports", OperationKind::Other).await?;
+    let (key, run) = (request.key()?, request.run_id()?);
+    let body = request.body(body).await?;
+    let (id, endpoint) = (request.id, request.endpoint);
+    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
+    let work = move |_| async move { carry_out(&shared, &account, &id, &received, run).await };
     service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
@@ -64,10 +64,10 @@ async fn carry_out(
     id: &api::SandboxId,
     body: &Received<ExposeBody>,
     run: Option<RunId>,
-) -> Result<Answer, ApiError> {
+) -> Result<ReplayableResponse, ApiError> {
     let engine = &service.engine;
     let order = body.read(&()).inspect_err(|_| engine.sandbox(account, id).touch())?;
     let exposed = engine.sandbox(account, id).expose(order, run).await;
-    let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
-    Ok(Answer::new(StatusCode::CREATED, view::json(&service.ports.shown(id, &exposed))?))
+    let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    Ok(ReplayableResponse::new(StatusCode::CREATED, view::json(&service.ports.view(id, &exposed))?))
 }

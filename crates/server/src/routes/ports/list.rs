@@ -1,10 +1,10 @@
-//! `GET /v1/sandboxes/{id}/ports`: which ports of a sandbox are exposed.
+//! `GET /v1/sandboxes/{id}/ports`: the exposed ports of a sandbox.
 
 use api::{ErrorCode, PortList};
 use axum::http::StatusCode;
 
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {
@@ -25,6 +25,6 @@ async fn list(call: Call) -> Result<Json<PortList>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let id = read::sandbox_id(&parts.uri)?;
     let ports = service.engine.sandbox(&caller.account, &id).ports().await;
-    let ports = ports.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
-    Json::ok(&PortList { data: ports.iter().map(|port| service.ports.shown(&id, port)).collect() })
+    let ports = ports.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    Json::ok(&PortList { data: ports.iter().map(|port| service.ports.view(&id, port)).collect() })
 }

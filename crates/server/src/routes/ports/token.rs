@@ -1,6 +1,6 @@
-//! `POST /v1/sandboxes/{id}/ports/{port}/token`: a key to one port, for a while.
+//! `POST /v1/sandboxes/{id}/ports/{port}/token`: creates a token for an exposed port.
 //!
-//! Nothing is kept of it, and so nothing under an idempotency key: asking again gives another token that is as good.
+//! Tokens are not stored, and the idempotency key is ignored: a retry gets another valid token.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,9 +9,9 @@ use axum::http::StatusCode;
 use rules::TimeMs;
 use serde_json::json;
 
-use super::named;
+use super::sandbox_and_port;
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
-use crate::error::{ApiError, During, of_engine};
+use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::routes::read;
 
@@ -45,10 +45,10 @@ pub fn endpoint() -> Endpoint {
 
 async fn token(call: Call<Caller, JsonBody<TokenBody>>) -> Result<Json<PortToken>, ApiError> {
     let Call { service, caller, parts, body, .. } = call;
-    let (id, port) = named(&service, &caller.account, &parts.uri).await?;
+    let (id, port) = sandbox_and_port(&service, &caller.account, &parts.uri).await?;
     let exposed = service.engine.sandbox(&caller.account, &id).port(port).await;
     service.engine.sandbox(&caller.account, &id).touch();
-    let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), During::Other))?;
+    let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
     let lifetime_ms = body.read(&())?;
     let expires_at = now().after(lifetime_ms);

@@ -1,4 +1,4 @@
-//! What clients should not send.
+//! Invalid requests.
 
 use std::convert::Infallible;
 
@@ -174,7 +174,7 @@ async fn bad_bodies_and_queries_say_what_is_wrong() {
     assert_eq!(world.ask(nested).await.message(), "the body is nested too deep; allowed is at most 64");
 }
 
-/// As many bytes as said, in pieces that nobody holds all at once.
+/// A body of this many bytes, in pieces.
 fn endless(bytes: usize) -> Body {
     let piece = Bytes::from(vec![b' '; 64 << 10]);
     let count = bytes.div_ceil(piece.len());
@@ -199,7 +199,7 @@ async fn bodies_that_are_too_large_are_refused_and_not_kept() {
         let mut asked = json_request(path, endless(100 << 20));
         asked.headers_mut().insert("content-length", (100_u64 << 20).into());
         check(world.ask(asked).await);
-        // Who says so beforehand is not read from at all.
+        // An announced length above the limit: the body is not read.
         let mut asked = json_request(path, Body::from_stream(stream::pending::<Result<Bytes, Infallible>>()));
         asked.headers_mut().insert("content-length", u64::MAX.into());
         check(world.ask(asked).await);
@@ -240,7 +240,7 @@ fn no_bytes_make_a_fault_of_ours() {
                 Request::builder().method(method).uri(asked).header("authorization", super::world::bearer(1));
             let asked = asked.header("content-type", "application/json").header("accept", accept);
             let answer = runtime.block_on(world.ask(asked.body(body.clone().into()).unwrap()));
-            // No room is an answer too, should it make that many sandboxes.
+            // 503 is allowed too, in case it creates too many sandboxes.
             assert!(
                 answer.status.as_u16() < 500 || answer.status == StatusCode::SERVICE_UNAVAILABLE,
                 "{method} {path} {answer:?}"

@@ -13,7 +13,7 @@ use super::world::{World, json_request};
 
 const NOBODY: &str = "/v1/sandboxes/sb_aaaaaaaaaaaaaaaaaaaaaaaaaa/execute";
 
-/// So many bytes, and never an end.
+/// A body of this many bytes that does not end.
 fn unfinished(bytes: usize) -> Body {
     let piece = Bytes::from(vec![b' '; 64 << 10]);
     let count = bytes.div_ceil(piece.len());
@@ -27,7 +27,7 @@ async fn nothing_is_read_for_a_sandbox_that_is_not_there() {
     let id = world.create().await;
     let ended = format!("/v1/sandboxes/{id}/execute");
     assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
-    // Also not under a key that nothing was answered under.
+    // Also with an unused idempotency key.
     for (path, state, key) in
         [(NOBODY, "", ""), (NOBODY, "", "k"), (&ended, "terminated", ""), (&ended, "terminated", "k")]
     {
@@ -104,7 +104,7 @@ async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
     let flood =
         futures_util::future::join_all((0..40).map(|_| world.ask(json_request(&path, unfinished(15 << 20)))));
     let others = async {
-        // By then who found no room was told so.
+        // By then, refused bodies have got their response.
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(world.service.request_memory.reserved_bytes() <= 48 << 20, "one account takes all");
         assert_eq!(world.execute(&id, json!({"command": "true"})).await.json["exitCode"], 0);

@@ -1,4 +1,4 @@
-//! Files, with an agent that does as told and with ones that do not.
+//! File operations, with well-behaved and with faulty agents.
 
 use axum::body::Body;
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! The list of images: what is here, and what is on its way.
+//! The list of images: stored ones, and pulls in progress.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// A create that is told to come back.
+/// A create that gets 503 because its image is being pulled.
 async fn begin_to_fetch(world: &World, image: &str) {
     let answer = world.post("/v1/sandboxes", json!({ "image": image })).await;
     assert_eq!(

@@ -177,7 +177,7 @@ async fn one_key_makes_one_sandbox_however_often_and_at_once() {
     assert_eq!((other.status, other.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"));
     let bad = world.ask(keyed(&body, "a b")).await;
     assert!(bad.message().starts_with("header Idempotency-Key is 'a b'"), "{}", bad.message());
-    // A refusal is kept as well, for the same body.
+    // A refusal is recorded too, for the same body.
     let wrong = json!({"image": IMAGE, "resources": {"cpu": 3}});
     assert_eq!(world.ask(keyed(&wrong, "wrong")).await.header("idempotency-replayed"), "");
     let replayed = world.ask(keyed(&wrong, "wrong")).await;
@@ -207,9 +207,9 @@ async fn an_image_that_cannot_be_had_is_told_apart() {
     assert_eq!((slow.status, slow.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
     assert_eq!(
         (slow.header("retry-after"), slow.message()),
-        ("10", "image 'hanging:1' is being fetched and is not here yet")
+        ("10", "image 'hanging:1' is being pulled; try again later")
     );
-    // Only with the operator's leave is a reference fetched, and never a file of this host.
+    // A reference is pulled only if the operator allows it, and never a file of this host.
     let reference = with_image(&world, "rootfs:/etc").await;
     assert!(
         reference.message().starts_with("image is 'rootfs:/etc'; allowed is one of"),
@@ -225,9 +225,9 @@ async fn with_the_operators_leave_references_are_fetched_and_files_are_not() {
     for name in ["rootfs:/etc", "oci-layout:/srv", "debian:bookworm+curl"] {
         let refused = with_image(&world, name).await;
         assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"), "{name}");
-        assert!(refused.message().contains("allowed are names of the catalogue"), "{}", refused.message());
+        assert!(refused.message().contains("allowed are names in the catalogue"), "{}", refused.message());
     }
-    // Nobody listens at that port: another try may help.
+    // Nothing listens on that port: a retry may succeed.
     let away = with_image(&world, "127.0.0.1:1/away:1").await;
     assert_eq!((away.status, away.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
     assert_eq!(world.post(ALL, json!({"image": IMAGE})).await.status, StatusCode::CREATED);
@@ -242,7 +242,7 @@ async fn a_host_that_is_full_says_when_to_come_back() {
     let refused = world.post(ALL, json!({"image": IMAGE})).await;
     assert_eq!((refused.status, refused.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
     assert_eq!(refused.header("retry-after"), "10");
-    // Not kept: the same key works once there is room.
+    // Not recorded: the same key works when there is capacity.
     let body = json!({"image": IMAGE});
     assert_eq!(world.ask(keyed(&body, "k")).await.status, StatusCode::SERVICE_UNAVAILABLE);
     let id = world.call("GET", ALL).await.json["data"][0]["id"].as_str().unwrap().to_owned();
@@ -258,7 +258,7 @@ async fn a_failed_start_is_our_fault_and_leaves_nothing() {
     assert_eq!((failed.status, failed.code()), (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL_ERROR"));
     assert_eq!(
         failed.message(),
-        "an unexpected fault of the server; its log says more under the id of this request"
+        "an internal error of the server; the operator finds the cause in the log under the id of this request"
     );
     assert_eq!(failed.json["error"]["details"], json!({}));
     assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 0);

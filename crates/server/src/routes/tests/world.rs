@@ -1,4 +1,4 @@
-//! A service to ask, and its answers.
+//! The test harness: a service, its requests and responses.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl World {
         Self::made(Clock::System, false).await
     }
 
-    /// Where a create may name any image of a registry.
+    /// With `images.allow_any`.
     pub async fn with_any_image() -> Self {
         Self::made(Clock::System, true).await
     }
@@ -120,13 +120,13 @@ pub fn json_request(path: &str, body: impl Into<Body>) -> Request<Body> {
     request("POST", path).header("content-type", "application/json").body(body.into()).unwrap()
 }
 
-/// An answer, of which every one has what every one must have.
+/// A response, checked for the parts that every response has.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub text: String,
-    /// Null where the body is no JSON.
+    /// `Null` if the body is not JSON.
     pub json: Value,
 }
 

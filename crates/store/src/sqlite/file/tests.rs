@@ -15,7 +15,7 @@ fn refusal(path: &Path) -> String {
 }
 
 #[test]
-fn settings_are_what_durability_needs() {
+fn settings_provide_durability() {
     let (_directory, path) = database();
     let connection = open(&path).unwrap();
     let text = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, String>(0)).unwrap();
@@ -36,7 +36,7 @@ fn only_the_owner_reads_the_files() {
     connection.execute_batch("CREATE TABLE something (a)").unwrap();
     let modes: Vec<u32> =
         fs::read_dir(directory.path()).unwrap().map(|entry| mode(&entry.unwrap().path())).collect();
-    assert_eq!(modes, [OWNER_ONLY; 3], "the file, its log and the log's index");
+    assert_eq!(modes, [OWNER_ONLY; 3], "the file, its WAL and the WAL's index");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_missing_directory_is_named() {
 }
 
 #[test]
-fn a_newer_database_is_left_alone() {
+fn a_newer_database_is_not_changed() {
     let (_directory, path) = database();
     open(&path).unwrap().pragma_update(None, "user_version", 9).unwrap();
     let known = MIGRATIONS.len() as i64;
@@ -71,7 +71,7 @@ fn a_newer_database_is_left_alone() {
 }
 
 #[test]
-fn a_failed_migration_leaves_the_version_before_and_can_be_repeated() {
+fn a_failed_migration_keeps_the_version_and_can_be_repeated() {
     let (_directory, path) = database();
     let mut connection = open(&path).unwrap();
     let last = MIGRATIONS.len() as i64;
@@ -87,7 +87,7 @@ fn a_failed_migration_leaves_the_version_before_and_can_be_repeated() {
     assert!(matches!(older, Err(StoreError::TooNew { found, .. }) if found == last + 2));
 }
 
-/// What version 1 wrote, in its own words: a sandbox of each kind with metadata and events.
+/// SQL of version 1: sandboxes of each state with metadata and events.
 const OF_VERSION_1: &str = r#"
     INSERT INTO sandboxes (id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at,
         terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config)
@@ -104,7 +104,7 @@ const OF_VERSION_1: &str = r#"
 "#;
 
 #[tokio::test]
-async fn a_database_of_version_1_comes_along_with_all_it_holds() {
+async fn a_database_of_version_1_is_migrated() {
     use crate::conformance::{answer, key};
     use crate::{Batch, EventFilter, EventPage, Filter, Page, SqliteStore, Store, Write};
 
@@ -116,7 +116,7 @@ async fn a_database_of_version_1_comes_along_with_all_it_holds() {
     connection.execute_batch(OF_VERSION_1).unwrap();
     assert_eq!(pragma(&connection, "user_version").unwrap(), 1);
 
-    // The daemon of that version still runs, and goes on writing.
+    // The daemon of that version still runs and writes.
     let store = SqliteStore::open(&path).unwrap();
     connection.execute_batch("UPDATE sandboxes SET revision = 2 WHERE row = 1").unwrap();
     let event = "INSERT INTO events (sandbox, account, at, kind, data) VALUES ('sb_0000000001', 'acme', 1, 'sandbox.paused', '{}')";
@@ -147,7 +147,7 @@ async fn a_database_of_version_1_comes_along_with_all_it_holds() {
         (listing.total, listing.items[2].kind.as_str(), listing.items[0].run.as_str()),
         (3, "sandbox.paused", "")
     );
-    // And it has what is new.
+    // The new tables work.
     let batch = Batch::new().with(Write::PutKey(Box::new(key(1)))).remember(answer(1));
     store.commit(batch).await.unwrap();
     store.close().await;
@@ -161,18 +161,18 @@ async fn a_database_of_version_1_comes_along_with_all_it_holds() {
 }
 
 #[test]
-fn files_of_others_are_left_alone() {
+fn databases_of_other_programs_are_not_changed() {
     let (_directory, path) = database();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("CREATE TABLE theirs (a)").unwrap();
     assert!(refusal(&path).contains("is not a database of this service: it holds 1 tables or indexes"));
     other.pragma_update(None, "application_id", 7).unwrap();
-    assert!(refusal(&path).contains("its application id is 0x7, ours is 0x73627864"));
+    assert!(refusal(&path).contains("its application id is 0x7, expected is 0x73627864"));
     assert_eq!(pragma(&other, "user_version").unwrap(), 0);
 }
 
 #[test]
-fn what_is_no_database_is_said_to_be_damaged() {
+fn a_file_that_is_no_database_is_reported_as_damaged() {
     let (_directory, path) = database();
     fs::write(&path, "hello, this is some text file and no database at all".repeat(100)).unwrap();
     let message = refusal(&path);
@@ -185,13 +185,14 @@ fn a_damaged_schema_is_found_at_once() {
     let (_directory, path) = database();
     drop(open(&path).unwrap());
     let mut bytes = fs::read(&path).unwrap();
-    // The first page's content begins behind the header of 100 bytes.
+    // The content of the first page follows the header of 100 bytes.
     bytes[100..4096].fill(0xA5);
     fs::write(&path, bytes).unwrap();
     assert!(matches!(open(&path), Err(StoreError::Damaged { .. })));
 }
 
-/// A database of the version before had neither counts nor encodings; what it holds counts, and so does what its daemon still writes.
+/// A database of version 6 has neither byte counts nor encodings. The migration counts its rows, and rows that a
+/// daemon of that version still writes count too.
 #[tokio::test]
 async fn a_database_of_version_6_gets_its_bytes_counted() {
     use rules::{QuotaTable, Quotas, StoredQuotas, TimeMs};

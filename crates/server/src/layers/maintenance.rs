@@ -1,4 +1,4 @@
-//! What has to be done beside the requests: hearing of keys that were made or revoked, and dropping windows of the quiet.
+//! The background task of the layers: refreshes the keyring and drops idle rate limit windows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service::Service;
 
-/// A revocation works within a second; this leaves time for a slow disk.
+/// A revocation takes effect within a second; this leaves time for a slow disk.
 const KEYS_EVERY: Duration = Duration::from_millis(300);
-/// In rounds of the above.
+/// In refreshes of the keyring.
 const SWEEP_EVERY: u32 = 20;
 
-/// Goes on until it is stopped. The caller keeps the handle and waits for it after that.
-pub fn tend(service: Arc<Service>, stop: CancellationToken) -> JoinHandle<()> {
+/// Runs until `stop` is cancelled; then the caller waits for the handle.
+pub fn maintain(service: Arc<Service>, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut rounds = tokio::time::interval(KEYS_EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -25,13 +25,13 @@ pub fn tend(service: Arc<Service>, stop: CancellationToken) -> JoinHandle<()> {
             match service.keyring.refresh(&*service.store).await {
                 Ok(changed) => {
                     if changed || failing {
-                        tracing::info!("the keys are up to date");
+                        tracing::info!("the API keys are up to date");
                     }
                     failing = false;
                 }
-                // Once, not three times a second.
+                // Logged once, not at every refresh.
                 Err(error) if !failing => {
-                    tracing::error!(%error, "the keys cannot be read; those known so far stay valid");
+                    tracing::error!(%error, "the API keys cannot be read; the known ones stay valid");
                     failing = true;
                 }
                 Err(_) => {}

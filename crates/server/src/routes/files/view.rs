@@ -1,4 +1,4 @@
-//! From what a sandbox says of its files to what the interface shows. What it says is hostile, and becomes text and numbers.
+//! Converts the agent's file responses, which are untrusted, to types of the API.
 
 use api::{FileEntry, FileType, Timestamp};
 use engine::{FileInfo, FileKind};
@@ -7,14 +7,14 @@ const NANOSECONDS_A_MS: i64 = 1_000_000;
 /// The largest integer that every JSON client can hold.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// What is at a path, which is absolute.
+/// The entry at an absolute path.
 pub fn entry(path: &[u8], info: &FileInfo) -> FileEntry {
-    let tidied = tidied(path);
-    let name = tidied.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let normalized = normalized(path);
+    let name = normalized.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let name = if name.is_empty() { b"/" } else { name };
     FileEntry {
         name: text(name),
-        path: text(&tidied),
+        path: text(&normalized),
         is_directory: info.kind == FileKind::Directory,
         size_bytes: info.size.min(INTEGER_MAX),
         modified_at: modified(info),
@@ -26,7 +26,7 @@ pub fn entry(path: &[u8], info: &FileInfo) -> FileEntry {
         },
         mode: format!("{:04o}", info.mode & 0o7777),
         link_target: info.target.as_deref().map(text),
-        raw_path: std::str::from_utf8(&tidied).is_err().then(|| encoded(&tidied)),
+        raw_path: std::str::from_utf8(&normalized).is_err().then(|| encoded(&normalized)),
     }
 }
 
@@ -43,19 +43,19 @@ pub fn modified(info: &FileInfo) -> Timestamp {
     Timestamp(u64::try_from(info.modified_ns / NANOSECONDS_A_MS).unwrap_or(0))
 }
 
-/// Names a file's content: another content, or another file in its place, has another.
+/// The entity tag. It changes with the content and when another file takes its place.
 pub fn etag(info: &FileInfo) -> String {
     format!("\"{:x}-{:x}-{:x}\"", info.inode, info.size, info.modified_ns)
 }
 
-/// Without slashes and dots that mean nothing. A `..` stays: what it means depends on links.
-fn tidied(path: &[u8]) -> Vec<u8> {
-    let mut tidied = Vec::with_capacity(path.len());
+/// Removes duplicate slashes and `.`. `..` stays, because its meaning depends on links.
+fn normalized(path: &[u8]) -> Vec<u8> {
+    let mut normalized = Vec::with_capacity(path.len());
     for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
-        tidied.push(b'/');
-        tidied.extend_from_slice(part);
+        normalized.push(b'/');
+        normalized.extend_from_slice(part);
     }
-    if tidied.is_empty() { b"/".to_vec() } else { tidied }
+    if normalized.is_empty() { b"/".to_vec() } else { normalized }
 }
 
 fn encoded(path: &[u8]) -> String {
@@ -83,14 +83,14 @@ mod tests {
             inode: 255,
             target: Some(b"t\xff".to_vec()),
         };
-        let shown = entry(b"/a//./b\xffc/", &info);
-        assert_eq!((shown.name.as_str(), shown.path.as_str()), ("b\u{fffd}c", "/a/b\u{fffd}c"));
-        assert_eq!(shown.raw_path.as_deref(), Some("/a/b%FFc"));
+        let view = entry(b"/a//./b\xffc/", &info);
+        assert_eq!((view.name.as_str(), view.path.as_str()), ("b\u{fffd}c", "/a/b\u{fffd}c"));
+        assert_eq!(view.raw_path.as_deref(), Some("/a/b%FFc"));
         assert_eq!(
-            (shown.mode.as_str(), shown.size_bytes, shown.modified_at),
+            (view.mode.as_str(), view.size_bytes, view.modified_at),
             ("0777", INTEGER_MAX, Timestamp(0))
         );
-        assert_eq!(shown.link_target.as_deref(), Some("t\u{fffd}"));
+        assert_eq!(view.link_target.as_deref(), Some("t\u{fffd}"));
         let root = entry(b"/", &info);
         assert_eq!((root.name.as_str(), root.path.as_str(), root.raw_path), ("/", "/", None));
         assert_eq!(entry(&below(b"/", b"x"), &info).path, "/x");

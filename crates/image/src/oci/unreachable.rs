@@ -1,23 +1,24 @@
-//! Remembers unreachable registries, so that three images of one registry wait for it once, not three times.
+//! Remembers unreachable registries for a while, so that pulls of several images do not each wait for the same
+//! registry.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of registries remembered; others are always contacted.
+/// Limit of remembered registries.
 const REGISTRIES: usize = 256;
 
-pub(crate) struct Reach {
+pub(crate) struct UnreachableRegistries {
     unreachable_for: Duration,
     failed: Mutex<HashMap<String, (Instant, String)>>,
 }
 
-impl Reach {
+impl UnreachableRegistries {
     pub(crate) fn new(unreachable_for: Duration) -> Self {
         Self { unreachable_for, failed: Mutex::default() }
     }
 
-    /// Why the registry failed, if that was recent.
+    /// The reason of a recent failure.
     pub(super) fn failure(&self, registry: &str) -> Option<String> {
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed
@@ -34,7 +35,7 @@ impl Reach {
         }
     }
 
-    /// Forgets all registries, for a pull requested by a person.
+    /// Clears the list, for a pull that a user requests.
     pub(crate) fn forget(&self) {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

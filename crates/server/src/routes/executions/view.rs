@@ -1,14 +1,14 @@
-//! From what the engine knows of an execution to what the interface shows.
+//! Converts the engine's status of an execution to types of the API.
 
 use api::{ExecutionState, ExecutionView, SandboxId, TerminalSize};
 use engine::ExecutionStatus;
 
-/// An execution as start, get and list show it.
-pub fn view(sandbox: &SandboxId, status: ExecutionStatus) -> ExecutionView {
+/// An execution for start, get and list.
+pub fn execution_view(sandbox: &SandboxId, status: ExecutionStatus) -> ExecutionView {
     ExecutionView {
         execution_id: status.id,
         sandbox_id: sandbox.clone(),
-        state: state(status.state),
+        state: execution_state(status.state),
         command: rules::shown_command(&status.command).0.to_owned(),
         cwd: status.cwd,
         terminal: status.terminal.map(|size| TerminalSize { cols: size.columns, rows: size.rows }),
@@ -26,7 +26,7 @@ pub fn view(sandbox: &SandboxId, status: ExecutionStatus) -> ExecutionView {
     }
 }
 
-pub fn state(state: engine::ExecutionState) -> ExecutionState {
+pub fn execution_state(state: engine::ExecutionState) -> ExecutionState {
     match state {
         engine::ExecutionState::Running => ExecutionState::Running,
         engine::ExecutionState::Exited => ExecutionState::Exited,

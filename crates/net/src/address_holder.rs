@@ -1,4 +1,4 @@
-//! Finds the process that holds an address that cannot be bound, for the error message. Reads `/proc`.
+//! Finds the process that listens on an address that cannot be bound, for the error message. Reads `/proc`.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -53,13 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_in_the_way_is_named() {
-        let there = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        let port = there.local_addr().unwrap().port();
-        let said = explain(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), port));
+    fn the_process_that_holds_the_address_is_named() {
+        let held_socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = held_socket.local_addr().unwrap().port();
+        let message = explain(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), port));
         let us = format!("(process {}) listens on 0.0.0.0:{port}, which is every", std::process::id());
-        assert!(said.contains(&us), "{said}");
-        drop(there);
+        assert!(message.contains(&us), "{message}");
+        drop(held_socket);
         assert_eq!(explain(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), port)), "");
     }
 }

@@ -14,13 +14,13 @@ const LABEL_CHARS: usize = 200;
 
 /// Account, scopes and label of a new key.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct NewKey {
     pub account: String,
     pub scopes: Scopes,
     pub label: Option<String>,
 }
 
-impl Order {
+impl NewKey {
     fn check(&self) -> Result<()> {
         let account = &self.account;
         ensure!(
@@ -44,14 +44,14 @@ pub fn new_text() -> KeyText {
 }
 
 /// Registers a key. It is durable when this returns.
-pub async fn register(store: &dyn Store, text: &KeyText, order: Order) -> Result<KeyRecord> {
-    order.check()?;
+pub async fn register(store: &dyn Store, text: &KeyText, key: NewKey) -> Result<KeyRecord> {
+    key.check()?;
     let record = KeyRecord {
         id: new_id(),
         hash: keyring::hash_of(text),
-        account: order.account,
-        scopes: order.scopes.to_string(),
-        name: order.label,
+        account: key.account,
+        scopes: key.scopes.to_string(),
+        name: key.label,
         prefix_hint: text.hint().to_owned(),
         created_at: now(),
         revoked_at: None,
@@ -77,8 +77,8 @@ mod tests {
 
     use super::*;
 
-    fn order(account: &str, label: &str) -> Order {
-        Order {
+    fn key(account: &str, label: &str) -> NewKey {
+        NewKey {
             account: account.to_owned(),
             scopes: "read,admin".parse().unwrap(),
             label: Some(label.to_owned()),
@@ -89,13 +89,13 @@ mod tests {
     async fn what_is_kept_is_enough_to_know_the_key_and_too_little_to_make_it() {
         let store = MemoryStore::new();
         let text = new_text();
-        let made = register(&store, &text, order("team-1", "for CI")).await.unwrap();
+        let made = register(&store, &text, key("team-1", "for CI")).await.unwrap();
         assert_eq!(store.keys().await.unwrap(), std::slice::from_ref(&made));
         assert_eq!(made.hash, keyring::hash_of(&text));
         assert!(!format!("{made:?}").contains(text.as_str()));
         assert_eq!((made.scopes.as_str(), made.id.len()), ("read,admin", 4 + ID_CHARS));
         // The same text a second time is refused.
-        assert!(register(&store, &text, order("team-1", "again")).await.is_err());
+        assert!(register(&store, &text, key("team-1", "again")).await.is_err());
     }
 
     #[tokio::test]
@@ -110,7 +110,7 @@ mod tests {
             ("a", &"x".repeat(201)),
         ] {
             assert!(
-                register(&store, &new_text(), order(account, label)).await.is_err(),
+                register(&store, &new_text(), key(account, label)).await.is_err(),
                 "{account:?} {label:?}"
             );
         }

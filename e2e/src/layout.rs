@@ -1,4 +1,4 @@
-//! The directories, cgroups and user ids of a rig on the host, and their removal. Used by rigs, and by tests that run their
+//! The directories, cgroup and user ids of a rig on the host, and their removal. Used by rigs, and by tests that run their
 //! engine in another process.
 
 use std::path::{Path, PathBuf};
@@ -10,29 +10,33 @@ use rand::RngExt;
 
 use crate::options::{RigOptions, SLOTS, agent, workspace};
 
-/// So many rigs find ranges of their own.
+/// The number of different ranges of user ids.
 const BLOCKS: u32 = 16;
 
 /// The paths and names of one rig, derived from its name.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct RigLayout {
     pub name: String,
     pub data: PathBuf,
     pub run: PathBuf,
     pub uid_base: u32,
 }
 
-impl Place {
-    /// An unused one.
-    pub fn fresh() -> Self {
+impl RigLayout {
+    /// A layout with an unused name.
+    pub fn unused() -> Self {
         let number: u32 = rand::rng().random_range(0..1_000_000);
         Self::with_number(format!("sandboxd-test-{}-{number}", std::process::id()), number)
     }
 
-    /// The place of that name, on which another process may have worked before.
-    pub fn named(name: &str) -> Result<Self> {
-        let number =
-            name.rsplit('-').next().unwrap_or_default().parse().context("a rig's name ends in a number")?;
+    /// The layout of a name that another process may have used before.
+    pub fn from_name(name: &str) -> Result<Self> {
+        let number = name
+            .rsplit('-')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .context("the name of a rig must end in a number")?;
         Ok(Self::with_number(name.to_owned(), number))
     }
 
@@ -69,7 +73,7 @@ impl Place {
         })?)
     }
 
-    /// Removes everything of it without an engine; no engine may use it.
+    /// Removes all its resources from the host. No engine may be running on it.
     pub async fn clear(&self, options: &RigOptions) -> Result<()> {
         if !self.data.exists() && !self.run.exists() {
             return Ok(());
@@ -85,36 +89,36 @@ impl Place {
     }
 }
 
-/// The driver leaves its parent cgroup for the next sandbox; a rig has no next one.
+/// The driver keeps its parent cgroup for later sandboxes; a rig that is removed has none.
 fn remove_cgroup_parents(name: &str) {
     let Ok(hierarchies) = std::fs::read_dir("/sys/fs/cgroup") else { return };
     for hierarchy in hierarchies.flatten() {
-        // Not in every hierarchy.
+        // It does not exist in every hierarchy.
         let _ = std::fs::remove_dir(hierarchy.path().join(name));
     }
     let _ = std::fs::remove_dir(Path::new("/sys/fs/cgroup").join(name));
 }
 
-/// Removes everything when it goes out of scope, also after a failed test.
-pub struct Sweeper {
-    place: Place,
+/// Removes the resources of a layout when dropped, also after a failed test.
+pub struct CleanupGuard {
+    layout: RigLayout,
     options: RigOptions,
 }
 
-impl Sweeper {
-    pub fn new(place: &Place, options: &RigOptions) -> Self {
-        Self { place: place.clone(), options: options.clone() }
+impl CleanupGuard {
+    pub fn new(layout: &RigLayout, options: &RigOptions) -> Self {
+        Self { layout: layout.clone(), options: options.clone() }
     }
 }
 
-impl Drop for Sweeper {
+impl Drop for CleanupGuard {
     fn drop(&mut self) {
-        // A thread of its own: the one that drops may belong to a runtime.
+        // On a separate thread, because the caller may be inside a runtime.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else { return };
-                if let Err(error) = runtime.block_on(self.place.clear(&self.options)) {
-                    eprintln!("could not clear {}: {error:#}", self.place.name);
+                if let Err(error) = runtime.block_on(self.layout.clear(&self.options)) {
+                    eprintln!("could not clear {}: {error:#}", self.layout.name);
                 }
             });
         });

@@ -1,0 +1,30 @@
+//! Quotes text of clients for messages: these go into logs and terminals, so the text is escaped and shortened.
+
+/// The most characters of a value in a message.
+const MAX_CHARS: usize = 64;
+
+/// The text quoted, escaped and shortened.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", escaped(text))
+}
+
+/// Without quotes, for a name that is part of a longer one: `env.NAME`.
+pub fn escaped(text: &str) -> String {
+    let start: String = text.chars().take(MAX_CHARS).collect();
+    let more = if start.len() < text.len() { "..." } else { "" };
+    format!("{}{more}", start.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_text_is_short_and_printable() {
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("ü b"), "'ü b'");
+        assert_eq!(quoted("it's\r\n\x1b[31m\0"), r"'it\'s\r\n\u{1b}[31m\0'");
+        assert_eq!(quoted(&"€".repeat(64)), format!("'{}'", "€".repeat(64)));
+        assert_eq!(escaped(&"€".repeat(65)), format!("{}...", "€".repeat(64)));
+    }
+}
