@@ -5,7 +5,7 @@
 # The agent runs in every sandbox. The build fails if it is larger than this, in bytes.
 AGENT_MAX_BYTES=$((3 * 1024 * 1024))
 
-# The time at which the last successful build started. A source that is newer is not part of the programs.
+# Its modification time is the start of the last successful build: programs do not contain sources that are newer.
 BUILT=target/bin/.built
 
 build_all() {
@@ -24,7 +24,8 @@ is_built() {
   done
 }
 
-# The daemon and the agent, which uses the time in which the build of the daemon keeps one core busy.
+# Builds the programs of the service. The agent is built in parallel, in the time in which the build of the daemon uses only
+# one core.
 build_programs() {
   local agent log=target/agent.log
   touch_new_stamp
@@ -38,7 +39,7 @@ build_programs() {
   place_programs sandboxd
 }
 
-# The command line client, which the daemon does not need.
+# Builds the command line client, which the daemon does not need.
 build_sbx() {
   touch_new_stamp
   cargo build --release --locked -p sbx
@@ -62,7 +63,7 @@ build_agent() {
   check_agent target/bin/sandbox-agent
 }
 
-# place_programs NAME...: of target/release/, after touch_new_stamp.
+# place_programs NAME...: places programs of target/release/. Requires touch_new_stamp before the build.
 place_programs() {
   local name
   for name in "$@"; do
@@ -72,7 +73,7 @@ place_programs() {
   rm -f "$NEW_STAMP"
 }
 
-# place PROGRAM: replaces it in target/bin/ atomically, so that a running daemon keeps the file that it was started from.
+# place PROGRAM: replaces it in target/bin/ atomically, so that a running daemon is not affected.
 place() {
   local name
   name=$(basename "$1")
@@ -85,5 +86,5 @@ check_agent() {
   local bytes
   bytes=$(stat -c %s "$1")
   [ "$bytes" -le "$AGENT_MAX_BYTES" ] || die "$1 has $bytes bytes; at most $AGENT_MAX_BYTES are allowed"
-  if readelf -lW "$1" | grep -q INTERP; then die "$1 is not static: it names a loader"; fi
+  if readelf -lW "$1" | grep -q INTERP; then die "$1 is not static: it has a program interpreter"; fi
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The part of ./dev fresh that runs in the new namespaces: mounts what a booted machine has, enters the root and runs the
-# README's commands there.
+# The part of ./dev fresh that runs in the new namespaces: mounts the file systems of a booted machine, enters the root and
+# runs the README's commands there.
 #
 #   fresh-inside.sh ROOT RUST_SYSROOT [COMMAND...]
 set -euo pipefail
@@ -16,7 +16,7 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=755 run "$root/run"
 mount --bind -o ro "$sysroot" "$root/opt/rust"
 
-# Settings of this machine by which programs find a proxy or its certificate authorities.
+# Environment variables of this machine that name a proxy or certificate authorities.
 settings=()
 while IFS= read -r setting; do settings+=("$setting"); done < <(env | grep -iE '^([a-z]+_proxy|[A-Z0-9_]*(CA_BUNDLE|CA_CERTS|_CERT|CERT_FILE|CAINFO))=')
 
@@ -32,7 +32,7 @@ while ! grep -q 'sandboxd is ready' /run.log; do
 done
 echo "fresh: ready after $((SECONDS - started)) s"
 sleep 1
-# The commands that it prints, as a reader pastes them.
+# The commands that ./dev run prints for pasting.
 sed '1,/into a shell:$/d' /run.log >/commands
 answer=$(bash -euo pipefail /commands)
 echo "fresh: first response after $((SECONDS - started)) s: $answer"
@@ -40,7 +40,7 @@ grep -E '^dev: |stand-in|Finished' /run.log || true
 case $answer in *'"exitCode":0'*) ;; *) cat /run.log; exit 1 ;; esac
 # Built in the background.
 while ! [ -x target/bin/sbx ]; do sleep 1; done
-echo "fresh: sbx is there after $((SECONDS - started)) s"
+echo "fresh: sbx is built after $((SECONDS - started)) s"
 target/bin/sbx ls -q | xargs -r target/bin/sbx rm
 kill $server
 wait $server || true

@@ -1,12 +1,13 @@
 # shellcheck shell=bash
-# Tries the README's commands on a machine that has nothing but cargo: a minimal Debian root in its own mount, process and
-# network namespaces, with a clone of the last commit. Sourced by ./dev; provides cmd_fresh.
+# Tests the README's commands in a minimal Debian root file system with only cargo, in its own mount, process and network
+# namespaces, with a clone of the last commit. Sourced by ./dev; provides cmd_fresh.
 
 # Addresses of the link between the host and the root, from the range for tests (RFC 5737).
 FRESH_HOST=203.0.113.253
 FRESH_GUEST=203.0.113.254
 
-# cmd_fresh [SUITE] [COMMAND...]: without a COMMAND, ./dev run and one request. A COMMAND is one of ./dev, such as `test -p net`.
+# cmd_fresh [SUITE] [COMMAND...]: without COMMAND, runs ./dev run and one request. COMMAND is a command of ./dev, such as
+# `test -p net`.
 cmd_fresh() {
   need_root fresh
   setup fresh
@@ -19,7 +20,7 @@ cmd_fresh() {
   fresh_clean "$suite" "$root"
   fresh_root "$suite" "$root"
   fresh_network "$suite" "$root"
-  # A process that ends the namespace ends everything in it, whatever ./dev left running.
+  # --kill-child: when unshare ends, the PID namespace ends with all processes that ./dev left in it.
   # Not `ip netns exec`, which hides /sys/fs/cgroup below a new /sys.
   nsenter --net="/run/netns/$(fresh_name "$suite")" unshare --mount --pid --fork --kill-child --propagation private \
     bash "$ROOT/dev.d/fresh-inside.sh" "$root" "$(rustc --print sysroot)" "$@" || status=$?
@@ -30,13 +31,13 @@ cmd_fresh() {
 
 fresh_name() { printf 'sandboxd-fresh-%s' "$1"; }
 
-# fresh_clean SUITE ROOT: removes what an earlier or interrupted run left.
+# fresh_clean SUITE ROOT: removes leftovers of an earlier or interrupted run.
 fresh_clean() {
   local name cgroup
   name=$(fresh_name "$1")
   if ip netns list | grep -q "^$name\b"; then ip netns del "$name"; fi
   nft delete table ip "$name" 2>/dev/null || true
-  # The processes are gone; their cgroups stay.
+  # The processes have ended, but their cgroups remain.
   if [ -s "$2.cgroups" ]; then
     while read -r cgroup; do rmdir "$cgroup" 2>/dev/null || true; done <"$2.cgroups"
   fi
@@ -46,7 +47,7 @@ fresh_clean() {
 
 fresh_root() {
   local suite=$1 root=$2 mirror file
-  # The host's mirror, proxy and additional certificate authorities are what works here.
+  # Use the mirror, proxy and additional certificate authorities of this host.
   # shellcheck disable=SC2016 # apt-get expands it
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' | grep -v security | head -n 1)
   say "fresh: building a minimal $suite in ${root#"$ROOT/"}"
@@ -59,7 +60,7 @@ fresh_root() {
   for file in /usr/local/share/ca-certificates/*.crt; do
     if [ -e "$file" ]; then install -Dm 644 -t "$root/usr/local/share/ca-certificates" "$file"; fi
   done
-  # What a resolver on the host's loopback forwards to cannot be reached through it from another network namespace.
+  # Another network namespace cannot reach a resolver on the host's loopback, so use its upstream servers.
   file=/etc/resolv.conf
   if [ -e /run/systemd/resolve/resolv.conf ]; then file=/run/systemd/resolve/resolv.conf; fi
   cp -L "$file" "$root/etc/resolv.conf"

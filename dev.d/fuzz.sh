@@ -9,7 +9,7 @@ cmd_fuzz() {
     say "installing cargo-fuzz (takes some minutes, once)"
     cargo install cargo-fuzz --locked || die "cargo-fuzz could not be installed; try: cargo install cargo-fuzz --locked"
   fi
-  # The sanitizer's flags are unstable. This lets the stable compiler, which builds the releases, accept them.
+  # The sanitizer needs unstable flags. With this variable the stable compiler accepts them.
   export RUSTC_BOOTSTRAP=1
   targets=$(cargo fuzz list)
   if [ -n "$target" ]; then

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The packages that each command of ./dev needs, in groups. setup installs the missing ones with apt, and nothing else.
+# The packages that each command of ./dev needs, in groups. setup installs the missing ones with apt.
 # Sourced by ./dev; provides setup and need_cargo.
 
 # One row per line: GROUP PACKAGE CHECK. CHECK is a command to find on the path, or a file. `?` after a package marks one
@@ -71,9 +71,9 @@ without() {
   case $1 in
     runsc)
       say "this distribution has no package runsc (gVisor): sandboxes run under runc, and tests of runsc are skipped;" \
-        "see the installation page of gvisor.dev to add it"
+        "to add it, see the installation page of gvisor.dev"
       ;;
-    lxcfs) say "this distribution has no package lxcfs: memory figures inside a sandbox will be the host's" ;;
+    lxcfs) say "this distribution has no package lxcfs: /proc/meminfo inside a sandbox will show the memory of the host" ;;
   esac
 }
 
@@ -150,17 +150,17 @@ apt() {
 # Uses the caller's lists `missing` and `optional`.
 install_packages() {
   if ! command -v apt-get >/dev/null; then
-    die "no apt-get here; install with your package manager: ${missing[*]-} ${optional[*]-}"
+    die "apt-get is not installed; install these packages with your package manager: ${missing[*]-} ${optional[*]-}"
   fi
   if [ "$(id -u)" -ne 0 ]; then
     [ ${#missing[@]} -eq 0 ] && return
-    die "these packages are missing and only root can install them: ${missing[*]}; run: sudo ./dev setup"
+    die "these packages are missing: ${missing[*]}; install them with: sudo ./dev setup"
   fi
   # An optional package that cannot be found is looked up again in every run. Refresh the lists for those only once.
   local package known=() updated=target/.apt-updated
   if [ ${#missing[@]} -gt 0 ] || ! [ -e "$updated" ]; then
     say "refreshing apt's package lists"
-    apt update || say "apt-get update failed; going on with the existing package lists"
+    apt update || say "apt-get update failed; continuing with the existing package lists"
     mkdir -p target && touch "$updated"
   fi
   for package in ${optional[@]+"${optional[@]}"}; do
@@ -176,7 +176,7 @@ install_packages() {
     case " $* " in
       *" $service "* | *" $service-light "*)
         if [ -d /run/systemd/system ]; then
-          # Some have only one of the two.
+          # Some packages have only one of the two.
           for unit in "$service.socket" "$service.service"; do
             systemctl disable --now "$unit" >/dev/null 2>&1 || true
           done

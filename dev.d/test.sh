@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Runs the tests as root, then reports what they left on the machine. Sourced by ./dev; provides cmd_test.
+# Runs the tests as root, then reports resources that they left on the machine. Sourced by ./dev; provides cmd_test.
 #
 # A test that cannot run on this machine appends a line `NAME: REASON` to the file named by SANDBOXD_SKIP_LOG and returns.
 # The lines are shown at the end; with CI=true they are failures. So are ignored tests, except those whose reason names the
@@ -21,7 +21,7 @@ cmd_test() {
   SANDBOXD_AGENT="$ROOT/target/bin/sandbox-agent" SANDBOXD_SKIP_LOG="$ROOT/$dir/skipped" \
     cargo test --release --locked --no-fail-fast ${scope[@]+"${scope[@]}"} "$@" 2>&1 | tee "$dir/log" || status=1
   [ "$status" -eq 0 ] || say "tests failed; the complete output is in $dir/log"
-  # Check for leaks after failures too: a failing test must not hide what it left.
+  # Check for leaks after failures too: a failed test must not hide its leaks.
   cargo xtask census --compare "$dir/census-before" || status=1
   report_skipped "$dir" || status=1
   [ "$status" -eq 0 ] || die "./dev test failed"
