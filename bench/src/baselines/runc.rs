@@ -37,9 +37,11 @@ impl Runc {
     pub async fn start(bench: &'static str, rig: &Rig) -> Result<Self> {
         let dir = rig.run.join("runc-bench");
         let id = rig.create().await.context("creating a sandbox for its bundle")?;
-        let written = fs::read(rig.run.join("sandboxes").join(id.as_str()).join("config.json"));
+        let sandbox_dir = rig.run.join("sandboxes").join(id.as_str());
+        let written = fs::read(sandbox_dir.join("config.json"));
         rig.engine.sandbox("test", &id).terminate("request").await?;
-        let config: Value = serde_json::from_slice(&written.context("reading its bundle")?)?;
+        let mut config: Value = serde_json::from_slice(&written.context("reading its bundle")?)?;
+        remove_mounts_of(&sandbox_dir, &mut config);
         write_bundle(&dir, rig, config).with_context(|| format!("writing {}", dir.display()))?;
         let mut worker = tokio::process::Command::new("unshare")
             .args(["--mount", "--propagation", "private"])
@@ -53,6 +55,16 @@ impl Runc {
         let requests = worker.stdin.take().context("the worker has no standard input")?;
         let responses = worker.stdout.take().context("the worker has no standard output")?;
         Ok(Self { bench, _worker: worker, requests, responses: BufReader::new(responses).lines() })
+    }
+}
+
+/// Removes the mounts whose sources were removed with the sandbox: `runc` is measured without the covers of `/sys`.
+fn remove_mounts_of(sandbox_dir: &Path, config: &mut Value) {
+    let is_removed = |mount: &Value| {
+        mount["source"].as_str().is_some_and(|source| Path::new(source).starts_with(sandbox_dir))
+    };
+    if let Some(mounts) = config["mounts"].as_array_mut() {
+        mounts.retain(|mount| !is_removed(mount));
     }
 }
 
