@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_the_known_ones() {
+    fn an_unknown_name_lists_the_known_ones() {
         let error = parse(&words("exec")).unwrap_err().to_string();
         assert!(error.contains("execute") && error.contains("recovery"), "{error}");
     }

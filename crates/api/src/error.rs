@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_details_even_if_there_are_none() {
+    fn error_details_are_always_present() {
         let body = ErrorBody::new(ErrorCode::NotFound, "nothing is at '/x'", "req_1");
         assert_eq!(
             serde_json::to_string(&body).unwrap(),

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_have_names_that_fit_into_a_header() {
+    fn run_ids_are_valid_header_values() {
         for text in ["r", "run_7", &"x".repeat(128)] {
             assert_eq!(text.parse::<RunId>().unwrap().as_str(), text);
         }

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_is_said_and_whole_output_is_not() {
+    fn nulls_are_serialized_and_untruncated_flags_are_not() {
         let result = ExecutionResult {
             stdout: "a".into(),
             stderr: String::new(),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_says_no_more_than_was_given() {
+    fn absent_fields_are_not_serialized() {
         let body = ExecuteBody { command: "true".into(), auto_resume: Some(false), ..ExecuteBody::default() };
         let json = r#"{"command":"true","autoResume":false}"#;
         assert_eq!(serde_json::to_string(&body).unwrap(), json);

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_made_id_parses_and_keeps_its_text() {
+    fn a_generated_id_parses() {
         let id = SandboxId::from_random([7; OPAQUE_MADE]);
         assert_eq!(id.as_str().parse::<SandboxId>(), Ok(id.clone()));
         assert!(id.as_str().starts_with(PREFIX));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_could_leave_a_directory_are_no_ids() {
+    fn path_separators_are_invalid_in_ids() {
         for text in [
             "",
             "sb_",

@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(ms in 0..=LAST_MS) {
+        fn displayed_values_parse(ms in 0..=LAST_MS) {
             let text = Timestamp(ms).to_string();
             prop_assert_eq!(text.len(), 24);
             prop_assert_eq!(text.parse(), Ok(Timestamp(ms)));

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart_and_put_together() {
+    fn urls_are_parsed_and_built() {
         for (url, shown) in [
             ("https://a.example", "https://a.example:443/v1/health"),
             ("https://a.example:8443/", "https://a.example:8443/v1/health"),

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_service_or_a_proxy_says_is_kept() {
+    fn unknown_error_bodies_are_preserved() {
         let error = answer(418, r#"{"error":{"code":"TEAPOT","message":"short","details":{"a":1}}}"#);
         assert_eq!((error.code(), error.code_name(), error.status()), (Code::Unknown, "TEAPOT", Some(418)));
         assert_eq!((error.details()["a"].as_u64(), error.request_id()), (Some(1), Some("req_h")));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_end_is_taken_for_the_end_of_a_sandbox() {
+    fn only_terminated_sandboxes_are_reported_as_terminated() {
         let body = r#"{"error":{"code":"SANDBOX_NOT_FOUND","message":"m","details":{"state":"terminated","reason":"timeout"},"requestId":"r"}}"#;
         assert_eq!(answer(404, body).terminated(), Some("timeout"));
         assert_eq!(answer(404, &body.replace("terminated", "x")).terminated(), None);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_safe_is_repeated() {
+    fn only_safe_requests_are_retried() {
         use Safety::*;
         let all = [Repeatable, Command, AfterAnswer, OnlyUnstarted];
         for (fault, expected) in [
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_and_end() {
+    fn backoff_grows_and_is_bounded() {
         let ms = |next, random| wait(POLICY, next, None, random).map(|wait| wait.as_millis());
         assert_eq!([ms(1, 0.0), ms(1, 1.0)], [Some(50), Some(100)]);
         assert_eq!([ms(2, 0.0), ms(2, 1.0)], [Some(200), Some(400)]);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_asks_for_is_waited_for_within_patience() {
+    fn retry_after_is_respected_within_the_retry_budget() {
         let requested = Duration::from_secs(10);
         let waited = wait(POLICY, 1, Some(requested), 1.0).unwrap();
         assert!(waited >= requested && waited < requested + FIRST_WAIT);

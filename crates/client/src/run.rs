@@ -313,14 +313,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_grow_whatever_the_clock_does() {
+    fn event_ids_ascend_when_the_clock_goes_back() {
         let now = 1_795_000_000_000_000;
         let ids = [now, now, now - 1].map(next_id);
         assert!(ids[0] < ids[1] && ids[1] < ids[2] && ids[2].to_string().len() == 19, "{ids:?}");
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_to_is_told_of_at_the_end() {
+    fn an_unwritable_event_file_is_reported_at_the_end() {
         let run = Run::new().to_file("/dev/full").unwrap();
         run.thinking("a");
         assert_eq!(run.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);

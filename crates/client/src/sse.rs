@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_lines_are_of_any_kind_wherever_they_are_cut() {
+    fn all_line_endings_are_parsed_across_chunks() {
         let expected = [event("stdout", "a\nb", None), event("done", "{}", None)];
         for end in ["\n", "\r", "\r\n"] {
             let text =

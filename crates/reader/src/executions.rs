@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_strictly() {
+    fn output_offsets_are_parsed_strictly() {
         let at = |stdout, stderr| OutputOffset::At(OutputPosition { stdout, stderr });
         for (text, read) in
             [("0", at(0, 0)), ("512", at(512, 0)), ("7.9", at(7, 9)), ("end", OutputOffset::End)]

@@ -301,7 +301,7 @@ const BAD_CREATES: &[(&[u8], &str, &str)] = &[
 ];
 
 #[test]
-fn a_bad_create_is_told_its_field_and_what_is_allowed() {
+fn a_create_error_names_field_and_allowed_values() {
     for (body, expected, message) in BAD_CREATES {
         let shown = String::from_utf8_lossy(body);
         let refusal = made(body).expect_err(&shown);
@@ -311,7 +311,7 @@ fn a_bad_create_is_told_its_field_and_what_is_allowed() {
 }
 
 #[test]
-fn a_bad_execute_is_told_its_field_and_what_is_allowed() {
+fn an_execute_error_names_field_and_allowed_values() {
     let rows: &[(&[u8], &str, &str)] = &[
         (b"", "INVALID_REQUEST", "the body is empty"),
         (b"{}", "INVALID_REQUEST", "command is missing; allowed is a string"),
@@ -413,7 +413,7 @@ fn a_change_of_the_network_is_read_as_strictly_as_a_create() {
 }
 
 #[test]
-fn messages_are_short_whatever_came() {
+fn messages_are_short_for_any_input() {
     let long = "ß".repeat(500_000);
     for body in [
         json!({ "image": 1, "x": long }),
@@ -480,7 +480,7 @@ fn a_query_is_read() {
 }
 
 #[test]
-fn a_bad_query_is_told_its_parameter() {
+fn a_query_error_names_the_parameter() {
     let encoded = "; allowed is text in UTF-8, in which '%' begins two hexadecimal digits and '%25' is a '%'";
     for (query, message) in [
         ("limit=0", "limit is '0'; allowed is a whole number, 1 to 100"),
@@ -524,7 +524,7 @@ fn a_segment_that_cannot_be_decoded_is_none() {
 }
 
 #[test]
-fn only_json_is_taken_for_json() {
+fn only_valid_json_is_parsed() {
     let check = |types: &[&str]| json_content(types.iter().map(|text| text.as_bytes()), []);
     for good in [
         "application/json",
@@ -649,7 +649,7 @@ fn bodies() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn no_body_breaks_the_reader(body in bodies()) {
+    fn any_body_parses_or_is_refused(body in bodies()) {
         for refusal in [made(&body).err(), ordered(&body).err()].into_iter().flatten() {
             let message = refusal.to_string();
             prop_assert!(message.len() < 1000 && !message.contains(char::is_control), "{:?}", message);
@@ -664,7 +664,7 @@ proptest! {
     }
 
     #[test]
-    fn no_query_breaks_the_reader(query in "[a-z%.=&+0-9\u{fc}-]{0,60}") {
+    fn any_query_parses_or_is_refused(query in "[a-z%.=&+0-9\u{fc}-]{0,60}") {
         if let Err(refusal) = list(Some(&query)) {
             let message = refusal.to_string();
             prop_assert!(!message.contains(char::is_control), "{:?}", message);
@@ -713,7 +713,7 @@ mod events {
     }
 
     #[test]
-    fn the_rest_is_refused_with_the_place_named() {
+    fn invalid_event_bodies_name_the_field() {
         let event = r#"{"type":"cost.llm","runId":"r"}"#;
         let large = format!(r#"{{"type":"cost.llm","runId":"r","data":{{"a":"{}"}}}}"#, "x".repeat(16 << 10));
         for (body, is_config, said) in [
@@ -824,7 +824,7 @@ mod bodies {
     }
 
     #[test]
-    fn what_is_given_is_taken_and_the_rest_is_usual() {
+    fn absent_fields_get_defaults() {
         let order = expose(br#"{"port": 8080}"#).unwrap();
         assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
         let order = expose(br#"{"port": 1, "visibility": "public", "autoResume": false, "x": []}"#).unwrap();
@@ -834,7 +834,7 @@ mod bodies {
     }
 
     #[test]
-    fn wrong_types_and_wrong_values_are_told_apart() {
+    fn wrong_types_and_wrong_values_are_distinguished() {
         for malformed in
             ["", "[]", "{}", r#"{"port": "80"}"#, r#"{"port": null}"#, r#"{"port": 80, "autoResume": 1}"#]
         {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_costs_the_run_and_nothing_else() {
+    fn a_clock_step_back_affects_only_the_current_run() {
         let mut accounting = Accounting::default();
         accounting.started(TimeMs(1_000));
         assert_eq!(accounting.paused(TimeMs(1_500)), 500);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_record_keeps_is_all_there_is() {
+    fn accounting_survives_a_record_round_trip() {
         let mut accounting = Accounting::default();
         accounting.started(TimeMs(10));
         accounting.paused(TimeMs(30));

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_made_here_is_not_decoded() {
+    fn non_canonical_text_is_not_decoded() {
         assert_eq!(decode::<1>("zw"), Some([0xff]));
         for text in ["", "z", "zz", "zwz", "ZW", "z!", "zé"] {
             assert_eq!(decode::<1>(text), None, "{text}");

@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tie_is_the_end_of_the_lifetime() {
+    fn the_lifetime_precedes_the_idle_pause_in_a_tie() {
         let watch = Watch { idle_timeout_ms: 300, ..running(1_000) };
         assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
     }
 
     #[test]
-    fn busy_is_never_idle_but_still_mortal() {
+    fn a_busy_sandbox_is_not_idle_but_has_a_lifetime() {
         let watch = Watch { activity: Activity::Busy, ..running(1_000) };
         assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
     }

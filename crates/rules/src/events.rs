@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_named() {
+    fn invalid_event_query_parameters_are_named() {
         for (name, value) in [
             ("type", ""),
             ("type", "*"),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_requests_and_our_faults_are_not_kept() {
+    fn rate_limited_and_internal_errors_are_not_stored() {
         for status in [200, 201, 400, 404, 408, 409] {
             assert!(keeps_answer(status), "{status}");
         }

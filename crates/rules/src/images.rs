@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_account_named_is_shown_to_who_names_it_too() {
+    fn an_image_of_another_account_is_shown_when_named() {
         let theirs = "registry.example.com/their/secret-project:1";
         assert!(!image_is_listed(ImageListing::All, theirs, false, true));
         assert!(image_is_listed(ImageListing::Named(theirs), theirs, false, true));

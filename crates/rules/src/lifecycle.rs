@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_be_allowed_is_what_is_allowed() {
+    fn the_refusal_lists_exactly_the_allowed_states() {
         for operation in operations() {
             for state in STATES {
                 assert_eq!(decide(state, operation).is_ok(), operation.allowed_in().contains(&state));

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_as_they_were_written() {
+    fn line_endings_are_preserved() {
         let long = "x".repeat(MAX_PIECE_BYTES);
         for text in
             ["a\nb", "a\r\nb\rc\r", "\n\r\n\r\r\n", "", &long, &format!("{long}y\r\n{long}\r\n{long}\r")]
@@ -256,7 +256,7 @@ mod tests {
 
         /// Short lines and lines around the size of a piece, cut into chunks anywhere.
         #[test]
-        fn it_is_the_naive_model(
+        fn capture_behaves_like_the_naive_model(
             parts in prop::collection::vec(
                 prop_oneof![
                     arbitrary_bytes(30),

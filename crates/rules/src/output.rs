@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_between_starts_at_a_line_start() {
+    fn the_gap_line_starts_a_line() {
         let text = "ab\n[... 3 bytes are missing here ...]\nghi".into();
         assert_eq!(captured(6, &[b"ab\ndefghi"]), Text { text, truncated: true });
     }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_nothing_keeps_nothing() {
+    fn a_limit_of_zero_keeps_no_output() {
         let text = "[... 5 bytes are missing here ...]\n".into();
         assert_eq!(captured(0, &[b"hello"]), Text { text, truncated: true });
         assert_eq!(captured(0, &[]), Text { text: String::new(), truncated: false });
@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_naive_model(
+        fn capture_behaves_like_the_naive_model(
             limit in 0usize..64,
             chunks in prop::collection::vec(arbitrary_bytes(40), 0..12),
         ) {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_is_private_and_wakes() {
+    fn an_exposed_port_is_private_and_resumes_by_default() {
         let body = ExposeBody { port: 8080, visibility: None, auto_resume: None };
         let order = expose_order(&body).unwrap();
         assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_ports_are_read_and_others_are_told_apart() {
+    fn port_host_names_are_parsed_and_others_are_rejected() {
         let label = port_label(&id(), 8080);
         assert_eq!(label, "8080-sb-abcdefgh23");
         for host in ["8080-sb-abcdefgh23.sandboxes.localhost", "8080-SB-ABCDEFGH23.Sandboxes.LocalHost."] {

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn seeing_more_of_one_stream_is_not_seeing_all() {
+    fn an_offset_covers_another_only_in_both_streams() {
         let at = |stdout, stderr| OutputPosition { stdout, stderr };
         assert!(at(2, 2).covers(at(2, 1)) && !at(2, 2).covers(at(3, 0)));
         assert_eq!(at(2, 5).max(at(3, 1)), at(3, 5));

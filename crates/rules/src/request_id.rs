@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_that_are_safe_anywhere_are_kept() {
+    fn safe_request_ids_are_accepted() {
         let longest = "x".repeat(128);
         for id in ["a", "0b6e7a9c-1c1e-4e57-9a3d-2f0f7c1d8e11", "A.b_c:d-9", &longest] {
             assert_eq!(well_formed_request_id(id.as_bytes()), Some(id));
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn all_others_are_not() {
+    fn malformed_request_ids_are_refused() {
         let too_long = "x".repeat(129);
         for id in ["", " ", "a b", "a\r\nX: y", "a\0", "a/b", "a\"b", "ü", "a,b", "{}", &too_long] {
             assert_eq!(well_formed_request_id(id.as_bytes()), None, "{id:?}");

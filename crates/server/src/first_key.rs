@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_operator_took_away_stays_away() {
+    async fn a_revoked_first_key_is_not_recreated() {
         let (store, dir) = (MemoryStore::new(), tempfile::tempdir().unwrap());
         let LocalKey::New { file, .. } = first_key(&store, dir.path()).await.unwrap() else { panic!() };
         let id = store.keys().await.unwrap()[0].id.clone();

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_enough_to_know_the_key_and_too_little_to_make_it() {
+    async fn only_the_hash_of_a_key_is_stored() {
         let store = MemoryStore::new();
         let text = new_text();
         let made = register(&store, &text, key("team-1", "for CI")).await.unwrap();

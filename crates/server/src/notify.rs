@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_said() {
+    fn a_missing_socket_is_an_error() {
         assert!(send(OsStr::new("/nonexistent/socket"), READY).is_err());
     }
 }

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_well_formed_id_is_kept_and_any_other_replaced() {
+    fn a_malformed_request_id_is_replaced() {
         assert_eq!(&*of(&["a.B_c:9-0"]).0, "a.B_c:9-0");
         let longest = "x".repeat(128);
         assert_eq!(*of(&[&longest]).0, longest);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn made_ids_are_well_formed_and_differ() {
+    fn generated_ids_are_valid_and_unique() {
         let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| RequestId::generate().0).collect();
         assert_eq!(ids.len(), 1000);
         assert!(ids.iter().all(|id| rules::well_formed_request_id(id.as_bytes()).is_some()));

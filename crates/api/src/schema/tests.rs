@@ -31,7 +31,7 @@ fn requests_take_no_null() {
 }
 
 #[test]
-fn what_has_to_be_there_is_required() {
+fn required_fields_are_in_the_schema() {
     assert_eq!(required::<CreateBody>(), ["image"]);
     assert_eq!(required::<ExecuteBody>(), ["command"]);
     for optional in [
@@ -51,7 +51,7 @@ fn what_has_to_be_there_is_required() {
 }
 
 #[test]
-fn null_stands_where_the_specification_has_it_and_nowhere_else() {
+fn only_specified_fields_are_nullable() {
     for result in [schema::<ExecutionResult>(), schema::<Done>()] {
         assert_eq!(result["properties"]["exitCode"]["type"], json!(["integer", "null"]));
         assert_eq!(result["properties"]["signal"]["type"], json!(["string", "null"]));
@@ -87,7 +87,7 @@ fn ranges_defaults_and_sets_are_those_of_the_specification() {
 }
 
 #[test]
-fn texts_with_a_form_say_it() {
+fn text_formats_are_in_the_schema() {
     assert_eq!(schema::<Timestamp>()["format"], "date-time");
     assert_eq!(schema::<SandboxId>()["pattern"], "^sb_[a-z0-9]{8,40}$");
     let codes: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();

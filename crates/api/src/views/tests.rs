@@ -61,7 +61,7 @@ fn a_view_has_every_name_of_the_specification() {
 }
 
 #[test]
-fn what_does_not_apply_is_left_out_and_null_is_taken_for_it() {
+fn inapplicable_fields_are_absent_and_read_from_null() {
     let view = SandboxView::new(id(), SandboxState::Running, config(), Times { terminated: None, ..times() });
     let mut json = serde_json::to_value(&view).unwrap();
     assert_eq!((json.get("pausedAt"), json.get("terminatedAt")), (None, None));
@@ -72,7 +72,7 @@ fn what_does_not_apply_is_left_out_and_null_is_taken_for_it() {
 }
 
 #[test]
-fn ingress_is_shown_if_it_was_given_and_old_records_read_without_it() {
+fn ingress_is_optional_in_views_and_records() {
     let mut config = config();
     let old = serde_json::to_value(&config).unwrap();
     assert_eq!(old["network"].get("ingress"), None);
@@ -105,7 +105,7 @@ fn an_item_shows_the_time_of_its_state() {
 }
 
 #[test]
-fn a_list_says_whether_more_follows() {
+fn pagination_has_more() {
     for (total, limit, offset, has_more) in [
         (0, 20, 0, false),
         (20, 20, 0, false),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_survives_the_way() {
+    fn a_directory_survives_a_round_trip() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let root = from.path();
         std::fs::create_dir_all(root.join("deep/er")).unwrap();
@@ -197,7 +197,7 @@ mod tests {
 
     /// A file that grew is cut off, one that shrank is filled, and the next entry is still found.
     #[test]
-    fn a_file_is_as_long_as_it_was() {
+    fn a_file_that_changes_keeps_its_archived_size() {
         for (length, left) in [(300, 300), (5000, 1000)] {
             let dir = tempfile::tempdir().unwrap();
             let changing = dir.path().join("changing");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_vanishes_is_passed_over() {
+    fn files_that_vanish_are_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("dir/below")).unwrap();
@@ -243,7 +243,7 @@ mod tests {
 
     /// An error, not an omitted file.
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn an_unreadable_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let (name, error) =
             ("n".repeat(200), |dir: &Path| pack(dir, &mut Vec::new()).unwrap_err().to_string());

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_of_one_keeps_no_other_from_its_place() {
+    fn a_conflicting_entry_does_not_affect_others() {
         let (outside, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::os::unix::fs::symlink(outside.path(), to.path().join("link")).unwrap();
         let names: Vec<String> = (0..MOST_FAULTS + 1).map(|n| format!("link/{n}")).collect();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_lead_nowhere_else_either() {
+    fn long_names_do_not_escape_the_directory() {
         let outside = tempfile::tempdir().unwrap();
         let (victim, dir) = (outside.path().join("victim"), outside.path().join("in/side"));
         std::fs::write(&victim, "good").unwrap();

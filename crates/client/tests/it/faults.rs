@@ -20,7 +20,7 @@ fn puts(proxy: &Proxy) -> Vec<Seen> {
 const BUSY: Trouble = Trouble::Status { status: 503, code: "RESOURCE_EXHAUSTED", retry_after_s: 0 };
 
 #[tokio::test]
-async fn content_that_can_be_had_again_is_sent_again_and_whole() {
+async fn a_repeatable_body_is_retried_from_its_start() {
     let proxy = Proxy::start();
     let files = sandbox(&proxy).await.files();
     let local = tempfile::NamedTempFile::new().unwrap();
@@ -36,7 +36,7 @@ async fn content_that_can_be_had_again_is_sent_again_and_whole() {
 }
 
 #[tokio::test]
-async fn content_that_was_taken_is_not_sent_in_half() {
+async fn a_consumed_body_is_not_retried() {
     let proxy = Proxy::start();
     let files = sandbox(&proxy).await.files();
     proxy.trouble(Trouble::LostAnswer);
@@ -51,7 +51,7 @@ async fn content_that_was_taken_is_not_sent_in_half() {
 
 /// The request's time is for a silent service, not for a slow source or a long file.
 #[tokio::test]
-async fn a_slow_source_is_waited_for() {
+async fn a_slow_upload_source_does_not_time_out() {
     let proxy = Proxy::start();
     let client = proxy.builder().timeout(Duration::from_millis(300)).retries(0).build().unwrap();
     let files = client.create("ubuntu:24.04").await.unwrap().files();
@@ -67,7 +67,7 @@ async fn a_slow_source_is_waited_for() {
 }
 
 #[tokio::test]
-async fn every_call_of_a_run_names_it() {
+async fn every_request_of_a_run_has_its_id() {
     let proxy = Proxy::start();
     let client = proxy.client();
     let run = Run::with_id("nightly-17");
@@ -88,7 +88,7 @@ async fn every_call_of_a_run_names_it() {
 }
 
 #[tokio::test]
-async fn files_are_noted_in_a_run() {
+async fn file_operations_are_recorded_in_a_run() {
     let proxy = Proxy::start();
     let noted = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&noted);
@@ -116,7 +116,7 @@ async fn files_are_noted_in_a_run() {
 }
 
 #[tokio::test]
-async fn what_a_run_says_is_posted_once() {
+async fn run_events_are_posted_once() {
     let proxy = Proxy::start();
     let sandbox = sandbox(&proxy).await;
     let run = Run::with_id("r").to_service(&sandbox);
@@ -139,7 +139,7 @@ async fn what_a_run_says_is_posted_once() {
 
 /// More often than a call by itself is repeated, and for longer than it waits.
 #[tokio::test]
-async fn what_a_run_says_outlasts_refusals_for_its_rate() {
+async fn run_events_are_retried_after_429() {
     let proxy = Proxy::start();
     let client = proxy.builder().patience(Duration::ZERO).build().unwrap();
     let sandbox = client.create("ubuntu:24.04").await.unwrap();
@@ -151,7 +151,7 @@ async fn what_a_run_says_outlasts_refusals_for_its_rate() {
 }
 
 #[tokio::test]
-async fn a_followed_stream_survives_what_happens_to_its_connections() {
+async fn a_followed_stream_survives_connection_faults() {
     let proxy = Proxy::start();
     let sandbox = sandbox(&proxy).await;
     // What others do while the connection of this client is bad.

@@ -6,7 +6,7 @@ use sandboxd_client::{Code, Output};
 use crate::proxy::{Proxy, Trouble};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_is_made_again_behind_the_last_line() {
+async fn output_is_reattached_after_the_last_line() {
     let proxy = Proxy::start();
     let client = proxy.builder().retries(0).build().unwrap();
     let command =
@@ -26,7 +26,7 @@ async fn a_lost_connection_is_made_again_behind_the_last_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_pass_is_an_error_at_once() {
+async fn permanent_errors_are_not_retried() {
     let proxy = Proxy::start();
     let client = proxy.client();
     let sandbox = client.create("ubuntu:24.04").await.unwrap();

@@ -14,7 +14,7 @@ fn keys(seen: &[Seen]) -> Vec<Option<String>> {
 }
 
 #[tokio::test]
-async fn a_create_whose_answer_is_lost_makes_one_sandbox() {
+async fn a_create_with_a_lost_response_creates_one_sandbox() {
     let proxy = Proxy::start();
     proxy.trouble(Trouble::LostAnswer);
     proxy.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
@@ -29,7 +29,7 @@ async fn a_create_whose_answer_is_lost_makes_one_sandbox() {
 }
 
 #[tokio::test]
-async fn who_waits_himself_hears_of_no_room_at_once() {
+async fn without_waiting_a_capacity_error_is_returned_at_once() {
     let proxy = Proxy::start();
     let client = proxy.client();
     proxy.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
@@ -53,7 +53,7 @@ async fn two_creates_never_share_a_key() {
 }
 
 #[tokio::test]
-async fn after_two_repeats_the_error_is_told() {
+async fn after_two_retries_the_error_is_returned() {
     let proxy = Proxy::start();
     (0..3).for_each(|_| proxy.trouble(refusal(500, "INTERNAL_ERROR")));
     let error = proxy.client().list().page(0).await.unwrap_err();
@@ -84,7 +84,7 @@ async fn a_command_runs_once_however_often_it_is_sent() {
 }
 
 #[tokio::test]
-async fn what_the_service_asks_to_wait_is_waited_for() {
+async fn retry_after_is_respected() {
     let proxy = Proxy::start();
     proxy.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
     let begin = Instant::now();
@@ -97,7 +97,7 @@ async fn what_the_service_asks_to_wait_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_request_has_its_time_and_a_command_its_own_besides() {
+async fn the_command_timeout_is_added_to_the_request_timeout() {
     let proxy = Proxy::start();
     let client = proxy.builder().timeout(Duration::from_millis(200)).retries(0).build().unwrap();
     proxy.trouble(Trouble::Silence(Duration::from_secs(20)));
@@ -111,7 +111,7 @@ async fn a_request_has_its_time_and_a_command_its_own_besides() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_a_lost_answer_ended_is_ended() {
+async fn a_terminate_with_a_lost_response_succeeds() {
     let proxy = Proxy::start();
     let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
     proxy.trouble(Trouble::LostAnswer);
@@ -122,7 +122,7 @@ async fn a_sandbox_that_a_lost_answer_ended_is_ended() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_to_a_pause_is_not_guessed() {
+async fn a_pause_with_a_lost_response_is_an_error() {
     let proxy = Proxy::start();
     let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
     proxy.trouble(Trouble::LostAnswer);
@@ -133,7 +133,7 @@ async fn a_lost_answer_to_a_pause_is_not_guessed() {
 }
 
 #[tokio::test]
-async fn what_happens_is_told_once_to_whoever_asked() {
+async fn each_subscriber_gets_each_event_once() {
     let proxy = Proxy::start();
     let told = Arc::new(Mutex::new(Vec::new()));
     let note = |text: &'static str| {
@@ -153,7 +153,7 @@ async fn what_happens_is_told_once_to_whoever_asked() {
 }
 
 #[tokio::test]
-async fn a_run_notes_calls_and_their_errors() {
+async fn a_run_records_calls_and_their_errors() {
     let proxy = Proxy::start();
     let kinds = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&kinds);
@@ -178,7 +178,7 @@ async fn a_run_notes_calls_and_their_errors() {
 }
 
 #[tokio::test]
-async fn what_no_service_says_is_an_error_and_not_a_panic() {
+async fn invalid_responses_are_errors() {
     let proxy = Proxy::start();
     proxy.trouble(refusal(418, "TEAPOT"));
     let error = proxy.client().health().await.unwrap_err();

@@ -44,7 +44,7 @@ async fn datagrams_of_every_size_pass_in_both_directions() {
 
 /// A packet with DF needs no id of its own (RFC 6864), so here all have the id 0.
 #[tokio::test]
-async fn datagrams_have_ids_by_which_their_fragments_are_told_apart() {
+async fn datagrams_have_distinct_ip_ids() {
     let fixture = Fixture::new();
     let (network, _refusals) = fixture.open();
     network.recover(&[]).await.unwrap();

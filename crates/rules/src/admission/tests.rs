@@ -62,7 +62,7 @@ fn a_paused_sandbox_holds_only_its_disk() {
 }
 
 #[test]
-fn a_stopped_one_asks_for_cpu_and_memory_again() {
+fn a_stopped_sandbox_needs_vcpus_and_memory_to_start() {
     let used = Usage::default().plus(Usage::of(SMALL, Hold::Stopped));
     assert_eq!(used, Usage { cpu: 0, memory_mb: 0, disk_mb: 5120 });
     assert_eq!(
@@ -93,7 +93,7 @@ fn three_run_and_the_fourth_is_refused() {
 }
 
 #[test]
-fn a_queue_hands_places_on_in_turn() {
+fn queued_requests_get_slots_in_order() {
     let mut slots = Slots::new(1, 2);
     assert_eq!(slots.ask(), Ok(Slot::Run));
     assert_eq!((slots.ask(), slots.ask()), (Ok(Slot::Queue), Ok(Slot::Queue)));
@@ -113,7 +113,7 @@ fn resources() -> impl Strategy<Value = Resources> {
 proptest! {
     /// Whatever is asked in whatever order: the books say exactly what the living hold, and never more than there is.
     #[test]
-    fn the_books_are_right_and_never_over(
+    fn the_ledger_matches_the_model_and_never_exceeds_capacity(
         total in (2u64..64, 2048u64..200_000, 5120u64..400_000),
         calls in prop::collection::vec((0u8..5, resources(), 0usize..8), 0..120),
     ) {

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_replaces_and_the_rest_stays() {
+    fn a_change_replaces_only_given_fields() {
         let untouched = changed(CreateNetwork::default()).unwrap();
         assert_eq!((untouched.egress.allow.len(), untouched.egress.default), (1, EgressDefault::Deny));
         assert_eq!(untouched.ingress.as_ref().unwrap().allow_ports, [80]);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_field_as_this_body_has_it() {
+    fn a_refusal_names_the_field_of_its_body() {
         assert_eq!(changed(allow(&["http://x"])).unwrap_err().field, "egress.allow[0]");
         assert_eq!(changed(ports(Some(vec![0]))).unwrap_err().field, "ingress.allowPorts[0]");
     }

@@ -213,7 +213,7 @@ fn egress_takes_domains_only() {
 }
 
 #[test]
-fn ingress_ports_are_ports_and_kept_as_given() {
+fn ingress_ports_are_validated_and_unchanged() {
     let check = |ports: &[Integer]| {
         let ingress = CreateIngress { allow_ports: Some(ports.to_vec()) };
         given(|input| network(input).ingress = Some(ingress)).map(|config| config.network.ingress)

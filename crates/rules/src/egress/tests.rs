@@ -5,7 +5,7 @@ fn names(default: EgressDefault, allow: &[&str]) -> Names {
 }
 
 #[test]
-fn an_entry_is_that_name_alone_and_a_wildcard_every_name_below() {
+fn a_name_matches_exactly_and_a_wildcard_matches_subdomains() {
     let strict = names(EgressDefault::Deny, &["example.com", "*.Below.org"]);
     for (name, passes) in [
         ("example.com", true),
@@ -83,7 +83,7 @@ fn what_the_operator_opens() {
 }
 
 #[test]
-fn what_the_operator_closes_stays_closed() {
+fn addresses_closed_by_the_operator_stay_closed() {
     let parsed = |list: &[&str]| list.iter().map(|range| range.parse().unwrap()).collect::<Vec<Ipv4Net>>();
     let ranges =
         Ranges::new(Some("10.64.0.0/18".parse().unwrap()), parsed(&["10.0.0.0/8", "198.51.100.9/32"]))

@@ -12,13 +12,13 @@ fn a_key_is_its_prefix_its_secret_and_its_checksum() {
 
 /// The check value that catalogues of checksums give for this one.
 #[test]
-fn the_checksum_is_the_crc_32_that_everybody_means() {
+fn the_checksum_is_crc_32_iso_hdlc() {
     assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
     assert_eq!(crc32(b""), 0);
 }
 
 #[test]
-fn what_is_wrong_with_a_text_is_told_apart() {
+fn malformed_keys_are_distinguished() {
     let key = KeyText::format([7; 32]);
     let text = key.as_str();
     let cut = &text[..62];

@@ -34,7 +34,7 @@ fn all_that_is_given_is_kept() {
 }
 
 #[test]
-fn state_is_one_that_can_be_asked_for() {
+fn state_filters_are_validated() {
     for state in [SandboxState::Running, SandboxState::Paused, SandboxState::Terminated] {
         assert_eq!(read(&[("state", &state.to_string())]).unwrap().state, Some(state));
     }
@@ -90,7 +90,7 @@ fn a_metadata_filter_has_a_key_and_no_more_keys_than_a_sandbox() {
 }
 
 #[test]
-fn unknown_parameters_are_passed_over() {
+fn unknown_parameters_are_ignored() {
     let query = read(&[("page", "2"), ("page", "3"), ("metadata", "x"), ("Limit", "0"), ("", "")]);
     assert_eq!(query, read(&[]));
 }

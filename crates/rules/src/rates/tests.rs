@@ -37,7 +37,7 @@ fn exactly_the_limit_gets_through_in_any_minute() {
 }
 
 #[test]
-fn a_refusal_says_how_long_to_wait_and_means_it() {
+fn retry_after_is_exact() {
     let mut window = window(1);
     window.ask(500).unwrap();
     for (at_ms, retry_after_s) in [(500, 60), (501, 60), (1500, 59), (59_500, 1), (60_499, 1)] {
@@ -64,7 +64,7 @@ fn no_limit_counts_nothing() {
 }
 
 #[test]
-fn looking_counts_nothing() {
+fn reading_the_window_does_not_count() {
     let mut window = window(2);
     assert_eq!(window.look(7), Standing::untouched(Limit::Read, 2, 7));
     let asked = window.ask(8).unwrap();
@@ -92,7 +92,7 @@ fn a_creation_counts_as_write_and_as_creation_or_as_neither() {
 }
 
 #[test]
-fn of_two_full_limits_the_longer_wait_is_told() {
+fn the_longer_wait_of_two_exceeded_limits_is_reported() {
     let (mut write, mut create) = (Window::new(Limit::Write, 1), Window::new(Limit::Create, 1));
     create.ask(0).unwrap();
     write.ask(30_000).unwrap();
@@ -160,7 +160,7 @@ fn steps() -> impl Strategy<Value = Vec<u64>> {
 
 proptest! {
     #[test]
-    fn a_window_is_the_model(limit in 0u32..40, steps in steps()) {
+    fn a_window_behaves_like_the_model(limit in 0u32..40, steps in steps()) {
         let (mut window, mut model) = (window(limit), Model { limit, counted: Vec::new() });
         let mut now_ms = 1_000_000;
         for step in steps {
@@ -221,7 +221,7 @@ proptest! {
 
     /// A clock that breaks its promise is held at the newest time that counts, and nothing panics (overflow checks are on).
     #[test]
-    fn any_clock_whatever(
+    fn any_clock_is_accepted(
         limit in 1u32..5,
         times in prop::collection::vec(prop_oneof![8 => 0u64..200_000, 1 => any::<u64>()], 0..60)
     ) {

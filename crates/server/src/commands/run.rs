@@ -28,14 +28,14 @@ use crate::progress;
 /// The most concurrent runs on this host.
 const PLACES: u32 = 64;
 /// A run has one sandbox; an unused range of ids separates it from the next run.
-const SLOTS_PER_PLACE: u32 = 2;
+const SLOTS_PER_RUN: u32 = 2;
 /// The files of a run's store, present while it runs and after it was killed. The first one is removed last.
 const STORE: [&str; 4] = ["store.db", "store.db-wal", "store.db-shm", "store.db-notes"];
 const ACCOUNT: &str = "local";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Exit codes of shells after SIGINT, SIGTERM and SIGPIPE.
 const INTERRUPTED: u8 = 130;
-const TOLD_TO_END: u8 = 143;
+const EXIT_CODE_SIGTERM: u8 = 143;
 const NO_READER: u8 = 141;
 const NOT_STARTED: u8 = 127;
 
@@ -51,17 +51,17 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
     if let Some(stand_in) = &image.stand_in {
         tracing::info!("{stand_in}");
     }
-    let (_lock, scope) = take_place(config)?;
+    let (_lock, scope) = lock_run_directory(config)?;
     let Opened { engine, driver, network, .. } = open_engine(config, &images, &scope, Pool::None).await?;
     let code = tokio::select! {
         code = create_and_execute(&engine, sandbox, template(&image), request) => code,
-        stopped = told_to_stop() => stopped.map(ExitCode::from),
+        stopped = wait_for_stop_signal() => stopped.map(ExitCode::from),
     };
     // Everything, including the rest of an interrupted create: no other run uses this directory.
     engine.shutdown().await;
     for id in driver.list().await? {
         driver.destroy(&id).await?;
-        for slot in 0..SLOTS_PER_PLACE {
+        for slot in 0..SLOTS_PER_RUN {
             network.unplug(&Guest { id: id.clone(), slot }).await?;
         }
     }
@@ -140,7 +140,7 @@ fn command_line(words: &[String]) -> String {
 }
 
 /// The first directory that no other run uses. Directories of killed runs come first, so that the next run cleans them up.
-fn take_place(config: &Config) -> Result<(File, Scope)> {
+fn lock_run_directory(config: &Config) -> Result<(File, Scope)> {
     let data_dir = |place: u32| config.data_dir.join(format!("once/{place}"));
     let (left, clean): (Vec<_>, Vec<_>) =
         (0..PLACES).partition(|place| data_dir(*place).join(STORE[0]).exists());
@@ -154,14 +154,14 @@ fn take_place(config: &Config) -> Result<(File, Scope)> {
         // Without records everything of a killed run is an orphan, which the engine removes at its start.
         remove_store(&data_dir)?;
         let runtime = &config.runtime;
-        let first_slot = runtime.uid_slots + place * SLOTS_PER_PLACE;
+        let first_slot = runtime.uid_slots + place * SLOTS_PER_RUN;
         let uid_base = first_slot.checked_mul(65_536).and_then(|offset| offset.checked_add(runtime.uid_base));
         let scope = Scope {
             data_dir,
             run_dir: config.run_dir.join(format!("once/{place}")),
             cgroup_parent: format!("{}-once-{place}", runtime.cgroup_parent),
             uid_base: uid_base.context("runtime.uid_base and uid_slots leave no user ids for single runs")?,
-            slots: SLOTS_PER_PLACE,
+            slots: SLOTS_PER_RUN,
             lxcfs: LxcfsUse::HostOnly,
         };
         return Ok((lock, scope));
@@ -193,11 +193,11 @@ async fn execute(engine: &Engine, id: &SandboxId, request: ExecuteRequest) -> Re
 }
 
 /// Resolves with an exit code after SIGINT or SIGTERM.
-async fn told_to_stop() -> Result<u8> {
+async fn wait_for_stop_signal() -> Result<u8> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| INTERRUPTED).map_err(Into::into),
-        _ = terminated.recv() => Ok(TOLD_TO_END),
+        _ = terminated.recv() => Ok(EXIT_CODE_SIGTERM),
     }
 }
 

@@ -13,9 +13,9 @@ use crate::config::Config;
 
 const KERNEL_NEEDED: (u32, u32) = (6, 1);
 /// Enough for a few hundred busy sandboxes.
-const PIDS_WISHED: u64 = 100_000;
-const FILES_WISHED: u64 = 8_192;
-const DISK_WISHED_MB: u64 = 10_240;
+const RECOMMENDED_PIDS: u64 = 100_000;
+const RECOMMENDED_FILES: u64 = 8_192;
+const RECOMMENDED_DISK_MB: u64 = 10_240;
 
 pub fn all(config: &Config) -> Vec<Finding> {
     let mut findings = vec![
@@ -187,16 +187,16 @@ fn disk(config: &Config) -> Finding {
     };
     let free_mb = disk.f_bavail.saturating_mul(disk.f_frsize) >> 20;
     let found = format!("{free_mb} MB free for {}", config.data_dir.display());
-    if free_mb >= DISK_WISHED_MB {
+    if free_mb >= RECOMMENDED_DISK_MB {
         Finding::good("disk", found)
     } else {
-        Finding::fair("disk", found, format!("free {DISK_WISHED_MB} MB or more for images and disks"))
+        Finding::fair("disk", found, format!("free {RECOMMENDED_DISK_MB} MB or more for images and disks"))
     }
 }
 
 fn processes() -> Finding {
     let limit = number("/proc/sys/kernel/pid_max").unwrap_or(0);
-    if limit >= PIDS_WISHED {
+    if limit >= RECOMMENDED_PIDS {
         Finding::good("processes", format!("up to {limit}"))
     } else {
         Finding::fair(
@@ -210,13 +210,13 @@ fn processes() -> Finding {
 fn open_files() -> Finding {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let found = format!("up to {limit}");
-    if limit >= FILES_WISHED {
+    if limit >= RECOMMENDED_FILES {
         Finding::good("open files", found)
     } else {
         Finding::fair(
             "open files",
             found,
-            format!("ulimit -n {FILES_WISHED}, or LimitNOFILE in the service's unit"),
+            format!("ulimit -n {RECOMMENDED_FILES}, or LimitNOFILE in the service's unit"),
         )
     }
 }

@@ -87,7 +87,7 @@ fn every_fault_among_files_has_its_row() {
 }
 
 #[test]
-fn the_owner_of_a_terminated_sandbox_hears_when_and_why() {
+fn the_owner_sees_when_and_why_a_sandbox_was_terminated() {
     let error = not_found("sb_aaaaaaaa", Some((TimeMs(0), "timeout".to_owned())));
     let details = json!({"sandboxId": "sb_aaaaaaaa", "state": "terminated", "terminatedAt": "1970-01-01T00:00:00.000Z", "reason": "timeout"});
     assert_eq!(Value::Object(error.details), details);
@@ -99,7 +99,7 @@ fn the_owner_of_a_terminated_sandbox_hears_when_and_why() {
 }
 
 #[test]
-fn whether_another_try_helps_decides_what_is_told_of_an_image() {
+fn image_errors_depend_on_whether_a_retry_can_help() {
     let failed = |kinds: &[FailureKind]| {
         let failure =
             |&kind| Failure { source_text: "rootfs:/of/the/host".to_owned(), kind, reason: "b".to_owned() };

@@ -28,7 +28,7 @@ use crate::output::OutputMemory;
 const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
 const RUN: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
 
-struct World {
+struct Fixture {
     store: MemoryStore,
     service: Arc<Service>,
     guarded: Guarded,
@@ -59,7 +59,7 @@ async fn revoke(store: &MemoryStore, n: u8) {
     store.commit(Batch::new().with(revoke)).await.unwrap();
 }
 
-impl World {
+impl Fixture {
     /// With keys 1 to 4 that may do everything and key 5 that may read.
     async fn new(rates: Rates) -> Self {
         let store = MemoryStore::new();
@@ -255,13 +255,13 @@ fn summary(status: u16, code: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn an_answer_of_any_kind_is_complete() {
-    let world = World::new(Rates::default()).await;
-    let ok = world.get("/v1/sandboxes", 1).await;
+    let fixture = Fixture::new(Rates::default()).await;
+    let ok = fixture.get("/v1/sandboxes", 1).await;
     assert_eq!((ok.status, ok.header("content-type")), (200, "application/json; charset=utf-8"));
     assert_eq!((ok.header("x-ratelimit-limit"), ok.header("x-ratelimit-remaining")), ("300", "299"));
-    let page = world.ask(bare("GET", "/docs")).await;
+    let page = fixture.ask(bare("GET", "/docs")).await;
     assert!(page.header("content-type").starts_with("text/html"));
-    let gone = world.ask(with_key("DELETE", BOX, 1)).await;
+    let gone = fixture.ask(with_key("DELETE", BOX, 1)).await;
     assert_eq!(gone.summary(), summary(404, "SANDBOX_NOT_FOUND"));
     assert_eq!(gone.error()["details"]["sandboxId"], "sb_x");
     assert_eq!(gone.header("x-ratelimit-limit"), "60");
@@ -274,7 +274,7 @@ async fn an_answer_of_any_kind_is_complete() {
         ("/panic", "GET", 500, "INTERNAL_ERROR"),
         (BOX, "PUT", 405, "METHOD_NOT_ALLOWED"),
     ] {
-        let answer = world.ask(with_key(method, path, 1)).await;
+        let answer = fixture.ask(with_key(method, path, 1)).await;
         assert_eq!(answer.summary(), summary(status, code), "{method} {path}");
         assert!(!answer.body.contains("secret"), "{}", answer.body);
         match status {
@@ -287,7 +287,7 @@ async fn an_answer_of_any_kind_is_complete() {
 
 #[tokio::test]
 async fn head_gets_every_header_and_no_body() {
-    let world = World::new(Rates::default()).await;
+    let fixture = Fixture::new(Rates::default()).await;
     for (path, n, status) in [
         ("/nowhere", 9, 401),
         ("/nowhere", 1, 404),
@@ -295,8 +295,8 @@ async fn head_gets_every_header_and_no_body() {
         ("/who", 1, 200),
         ("/v1/sandboxes", 1, 200),
     ] {
-        let get = world.guarded.clone().pass(with_key("GET", path, n)).await;
-        let head = world.guarded.clone().pass(with_key("HEAD", path, n)).await;
+        let get = fixture.guarded.clone().pass(with_key("GET", path, n)).await;
+        let head = fixture.guarded.clone().pass(with_key("HEAD", path, n)).await;
         assert_eq!((get.status().as_u16(), head.status().as_u16()), (status, status), "{path}");
         let sent = get.into_body().collect().await.unwrap().to_bytes().len();
         assert_eq!(head.headers()["content-length"].to_str().unwrap(), sent.to_string(), "{path}");
@@ -309,32 +309,32 @@ async fn head_gets_every_header_and_no_body() {
 
 #[tokio::test]
 async fn a_panic_leaves_the_service_as_it_was() {
-    let world = World::new(Rates::default()).await;
+    let fixture = Fixture::new(Rates::default()).await;
     for _ in 0..3 {
-        assert_eq!(world.get("/panic", 1).await.status, 500);
+        assert_eq!(fixture.get("/panic", 1).await.status, 500);
     }
-    assert_eq!(world.get("/v1/sandboxes", 1).await.header("x-ratelimit-remaining"), "296");
+    assert_eq!(fixture.get("/v1/sandboxes", 1).await.header("x-ratelimit-remaining"), "296");
 }
 
 #[tokio::test]
 async fn a_clients_own_id_comes_back_in_header_body_and_handler() {
-    let world = World::new(Rates::default()).await;
+    let fixture = Fixture::new(Rates::default()).await;
     let ask = async |path: &str, id: &str| {
         let mut request = with_key("GET", path, 1);
         request.headers_mut().insert("x-request-id", HeaderValue::from_bytes(id.as_bytes()).unwrap());
-        world.ask(request).await
+        fixture.ask(request).await
     };
     let who = ask("/who", "my.own:id-1").await;
     assert_eq!((who.header("x-request-id"), who.body.as_str()), ("my.own:id-1", "one key_1 my.own:id-1"));
     assert_eq!(ask("/nowhere", "my.own:id-2").await.header("x-request-id"), "my.own:id-2");
     assert!(ask("/nowhere", "a b").await.header("x-request-id").starts_with("req_"));
-    let (a, b) = (world.get("/who", 1).await, world.get("/who", 1).await);
+    let (a, b) = (fixture.get("/who", 1).await, fixture.get("/who", 1).await);
     assert_ne!(a.header("x-request-id"), b.header("x-request-id"));
 }
 
 #[tokio::test]
-async fn who_has_no_key_learns_nothing() {
-    let world = World::new(Rates::default()).await;
+async fn without_a_key_nothing_is_revealed() {
+    let fixture = Fixture::new(Rates::default()).await;
     let good = key(1).as_str().to_owned();
     for value in [
         String::new(),
@@ -351,54 +351,54 @@ async fn who_has_no_key_learns_nothing() {
         for (method, path) in
             [("GET", BOX), ("GET", "/nowhere"), ("PUT", BOX), ("POST", RUN), ("PATCH", "/../x")]
         {
-            let answer = world.ask(with_authorization(method, path, &value)).await;
+            let answer = fixture.ask(with_authorization(method, path, &value)).await;
             assert_eq!(answer.summary(), summary(401, "UNAUTHORIZED"), "{value} {method} {path}");
             assert_eq!(answer.header("www-authenticate"), "Bearer");
             assert!(!answer.body.contains("sbk_"));
         }
     }
-    assert_eq!(world.ask(bare("GET", "/nowhere")).await.status, 401);
+    assert_eq!(fixture.ask(bare("GET", "/nowhere")).await.status, 401);
     let mut twice = with_key("GET", BOX, 1);
     twice.headers_mut().append(header::AUTHORIZATION, HeaderValue::from_static("Bearer x"));
-    assert_eq!(world.ask(twice).await.status, 401);
-    assert_eq!(world.ask(bare("GET", "/v1/health")).await.status, 200);
-    assert_eq!(world.ask(with_authorization("GET", "/v1/health", "junk")).await.status, 200);
+    assert_eq!(fixture.ask(twice).await.status, 401);
+    assert_eq!(fixture.ask(bare("GET", "/v1/health")).await.status, 200);
+    assert_eq!(fixture.ask(with_authorization("GET", "/v1/health", "junk")).await.status, 200);
     for scheme in ["bearer", "BEARER", "BeArEr", "Bearer "] {
-        let answer = world.ask(with_authorization("GET", BOX, &format!("{scheme} {good}"))).await;
+        let answer = fixture.ask(with_authorization("GET", BOX, &format!("{scheme} {good}"))).await;
         assert_eq!(answer.status, 200, "{scheme}");
     }
-    assert_eq!(world.ran.load(Ordering::SeqCst), 4);
+    assert_eq!(fixture.ran.load(Ordering::SeqCst), 4);
 }
 
 #[tokio::test]
 async fn a_scope_allows_itself_alone() {
-    let world = World::new(Rates::default()).await;
-    assert_eq!(world.get(BOX, 5).await.status, 200);
+    let fixture = Fixture::new(Rates::default()).await;
+    assert_eq!(fixture.get(BOX, 5).await.status, 200);
     for (method, path) in [("POST", "/v1/sandboxes"), ("POST", RUN), ("DELETE", BOX)] {
-        let answer = world.ask(with_key(method, path, 5)).await;
+        let answer = fixture.ask(with_key(method, path, 5)).await;
         assert_eq!(answer.summary(), summary(403, "FORBIDDEN"), "{method} {path}");
     }
-    assert_eq!(world.ran.load(Ordering::SeqCst), 1);
+    assert_eq!(fixture.ran.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn past_a_limit_the_answer_says_when_to_come_back() {
-    let world = World::new(Rates { create: 2, write: 3, ..Rates::default() }).await;
+async fn a_rate_limited_response_has_retry_after() {
+    let fixture = Fixture::new(Rates { create: 2, write: 3, ..Rates::default() }).await;
     for remaining in ["1", "0"] {
-        let answer = world.post("/v1/sandboxes", 1).await;
+        let answer = fixture.post("/v1/sandboxes", 1).await;
         assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, "2"));
         assert_eq!(answer.header("x-ratelimit-remaining"), remaining);
     }
-    let refused = world.post("/v1/sandboxes", 1).await;
+    let refused = fixture.post("/v1/sandboxes", 1).await;
     assert_eq!(refused.summary(), summary(429, "RATE_LIMITED"));
     let wait: u64 = refused.header("retry-after").parse().unwrap();
     assert!((59..=60).contains(&wait), "{wait}");
     assert_eq!((refused.header("x-ratelimit-limit"), refused.header("x-ratelimit-remaining")), ("2", "0"));
-    assert_eq!(world.ran.load(Ordering::SeqCst), 2);
-    let delete = world.ask(with_key("DELETE", BOX, 1)).await;
+    assert_eq!(fixture.ran.load(Ordering::SeqCst), 2);
+    let delete = fixture.ask(with_key("DELETE", BOX, 1)).await;
     assert_eq!(delete.header("x-ratelimit-remaining"), "0", "the refused one counted against no limit");
-    assert_eq!(world.post("/v1/sandboxes", 2).await.status, 200, "another key has its own");
-    assert_eq!(world.ask(bare("GET", "/v1/health")).await.header("x-ratelimit-remaining"), "300");
+    assert_eq!(fixture.post("/v1/sandboxes", 2).await.status, 200, "another key has its own");
+    assert_eq!(fixture.ask(bare("GET", "/v1/health")).await.header("x-ratelimit-remaining"), "300");
 }
 
 /// A sandbox that pauses itself after a minute.
@@ -420,11 +420,11 @@ async fn sandbox(engine: &Engine) -> api::SandboxId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_keeps_its_sandbox_awake_unless_it_only_reads() {
-    let world = World::new(Rates { execute: 1, read: 1, ..Rates::default() }).await;
-    put_key(&world.store, 6, "one", "read").await;
-    world.service.keyring.refresh(&world.store).await.unwrap();
-    let engine = &world.service.engine;
+async fn refused_requests_count_as_activity_unless_they_only_read() {
+    let fixture = Fixture::new(Rates { execute: 1, read: 1, ..Rates::default() }).await;
+    put_key(&fixture.store, 6, "one", "read").await;
+    fixture.service.keyring.refresh(&fixture.store).await.unwrap();
+    let engine = &fixture.service.engine;
     for (reads, refused) in [(false, 429), (false, 403), (true, 429)] {
         let id = sandbox(engine).await;
         let path = format!("/v1/sandboxes/{id}/execute");
@@ -433,10 +433,10 @@ async fn a_refused_request_keeps_its_sandbox_awake_unless_it_only_reads() {
             (false, 403) => ("POST", path.as_str(), 6),
             (false, _) => ("POST", path.as_str(), 1),
         };
-        world.ask(with_key(method, path, n)).await;
+        fixture.ask(with_key(method, path, n)).await;
         // The clock of the limits stands still meanwhile.
         tokio::time::sleep(Duration::from_secs(40)).await;
-        assert_eq!(world.ask(with_key(method, path, n)).await.status, refused);
+        assert_eq!(fixture.ask(with_key(method, path, n)).await.status, refused);
         tokio::time::sleep(Duration::from_secs(40)).await;
         let state = engine.sandbox("one", &id).status().await.unwrap().state();
         let awake = if reads { api::SandboxState::Paused } else { api::SandboxState::Running };
@@ -447,18 +447,18 @@ async fn a_refused_request_keeps_its_sandbox_awake_unless_it_only_reads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn four_keys_at_once_get_what_is_theirs_to_the_request() {
-    let world = Arc::new(World::new(Rates::default()).await);
+    let fixture = Arc::new(Fixture::new(Rates::default()).await);
     let tasks: Vec<_> = (0..8)
         .map(|task| {
-            let world = Arc::clone(&world);
+            let fixture = Arc::clone(&fixture);
             tokio::spawn(async move {
                 let n = 1 + task % 4;
                 let (mut read, mut ran) = (0, 0);
                 for round in 0..200 {
-                    read += usize::from(world.get(BOX, n).await.status == 200);
+                    read += usize::from(fixture.get(BOX, n).await.status == 200);
                     // Another spelling of the id is not another sandbox.
                     let path = if round % 2 == 0 { RUN } else { "/v1/sandboxes/sb%5Faaaaaaaa/execute" };
-                    ran += usize::from(world.post(path, n).await.status == 200);
+                    ran += usize::from(fixture.post(path, n).await.status == 200);
                 }
                 (n, read, ran)
             })
@@ -474,21 +474,21 @@ async fn four_keys_at_once_get_what_is_theirs_to_the_request() {
 }
 
 #[tokio::test]
-async fn a_key_is_let_in_and_shut_out_within_a_second() {
-    let world = World::new(Rates::default()).await;
+async fn new_and_revoked_keys_take_effect_within_a_second() {
+    let fixture = Fixture::new(Rates::default()).await;
     let stop = CancellationToken::new();
-    let maintenance = maintain(Arc::clone(&world.service), stop.clone());
+    let maintenance = maintain(Arc::clone(&fixture.service), stop.clone());
     let until = async |status: u16| {
         let since = Instant::now();
-        while world.get(BOX, 7).await.status != status {
+        while fixture.get(BOX, 7).await.status != status {
             assert!(since.elapsed() < Duration::from_secs(1), "still not {status}");
             tokio::task::yield_now().await;
         }
     };
-    assert_eq!(world.get(BOX, 7).await.status, 401);
-    put_key(&world.store, 7, "three", "read").await;
+    assert_eq!(fixture.get(BOX, 7).await.status, 401);
+    put_key(&fixture.store, 7, "three", "read").await;
     until(200).await;
-    revoke(&world.store, 7).await;
+    revoke(&fixture.store, 7).await;
     // Past its limit a key that is still valid gets 429, and then as much as before 401.
     until(401).await;
     stop.cancel();
@@ -496,15 +496,15 @@ async fn a_key_is_let_in_and_shut_out_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_key_works_from_the_moment_it_is_made() {
+async fn a_new_key_works_immediately() {
     // Nobody tends the keys here.
-    let world = World::new(Rates::default()).await;
-    assert_eq!(world.get(BOX, 7).await.status, 401);
-    put_key(&world.store, 7, "three", "read").await;
-    assert_eq!(world.get(BOX, 7).await.status, 200);
+    let fixture = Fixture::new(Rates::default()).await;
+    assert_eq!(fixture.get(BOX, 7).await.status, 401);
+    put_key(&fixture.store, 7, "three", "read").await;
+    assert_eq!(fixture.get(BOX, 7).await.status, 200);
     // Strangers share a look, so that many of them cost the store no more than one.
     let since = Instant::now();
-    let strangers = (100..200).map(|n| world.get(BOX, n));
+    let strangers = (100..200).map(|n| fixture.get(BOX, n));
     let answers = futures_util::future::join_all(strangers).await;
     assert!(answers.iter().all(|answer| answer.status == 401));
     assert!(since.elapsed() < Duration::from_millis(500), "they waited for each other");
@@ -563,7 +563,7 @@ impl Log {
 
 #[tokio::test]
 async fn a_request_is_one_line_without_a_secret() {
-    let world = World::new(Rates::default()).await;
+    let fixture = Fixture::new(Rates::default()).await;
     let log = Log::default();
     let _logging = log.begin();
     let mut request = with_key("POST", &format!("{RUN}?secret=query"), 1);
@@ -571,9 +571,9 @@ async fn a_request_is_one_line_without_a_secret() {
     request.headers_mut().insert("x-api", HeaderValue::from_static("secret header"));
     request.headers_mut().insert("x-forwarded-for", HeaderValue::from_static("6.6.6.6"));
     request.extensions_mut().insert(listen::PeerAddr("10.0.0.1:4000".parse().unwrap()));
-    let answer = world.ask(request).await;
-    world.ask(bare("GET", "/nowhere")).await;
-    let broken = world.get("/panic", 2).await;
+    let answer = fixture.ask(request).await;
+    fixture.ask(bare("GET", "/nowhere")).await;
+    let broken = fixture.get("/panic", 2).await;
     let lines = log.lines();
     assert_eq!(lines.len(), 3, "{lines:?}");
     let fields = &lines[0]["fields"];
@@ -600,11 +600,11 @@ async fn a_request_is_one_line_without_a_secret() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_is_in_the_log_too() {
-    let world = World::new(Rates::default()).await;
+async fn disconnects_are_logged() {
+    let fixture = Fixture::new(Rates::default()).await;
     let log = Log::default();
     let _logging = log.begin();
-    let mut asking = Box::pin(world.ask(with_key("GET", "/never", 1)));
+    let mut asking = Box::pin(fixture.ask(with_key("GET", "/never", 1)));
     assert!(asking.as_mut().now_or_never().is_none());
     assert!(log.lines().is_empty());
     drop(asking);
@@ -615,17 +615,17 @@ async fn a_client_that_goes_away_is_in_the_log_too() {
 
 #[tokio::test]
 async fn a_request_reads_nothing_from_the_store() {
-    let world = World::new(Rates::default()).await;
-    world.store.close().await;
-    assert_eq!(world.get(BOX, 1).await.status, 200);
-    assert_eq!(world.post(RUN, 1).await.status, 200);
-    assert_eq!(world.get(BOX, 9).await.status, 401);
+    let fixture = Fixture::new(Rates::default()).await;
+    fixture.store.close().await;
+    assert_eq!(fixture.get(BOX, 1).await.status, 200);
+    assert_eq!(fixture.post(RUN, 1).await.status, 200);
+    assert_eq!(fixture.get(BOX, 9).await.status, 401);
 }
 
 #[tokio::test]
-async fn what_never_comes_to_the_router_is_answered_like_the_rest() {
-    let world = World::new(Rates::default()).await;
-    let unrouted = Unrouted(Arc::clone(&world.service));
+async fn unrouted_responses_have_the_common_form() {
+    let fixture = Fixture::new(Rates::default()).await;
+    let unrouted = Unrouted(Arc::clone(&fixture.service));
     for (fault, status) in [
         (Fault::Malformed("no version"), 400),
         (Fault::TargetTooLong { limit: 8 }, 414),

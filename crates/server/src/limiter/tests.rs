@@ -53,7 +53,7 @@ fn four_keys_at_once_get_exactly_their_limits() {
 }
 
 #[test]
-fn executions_count_against_their_sandbox_whichever_key_asks() {
+fn executions_count_per_sandbox_for_all_keys() {
     let limiter = Limiter::new(Rates::default());
     let granted = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn executions_count_against_their_sandbox_whichever_key_asks() {
 }
 
 #[test]
-fn waiting_as_long_as_is_said_works_and_a_refusal_counts_nowhere() {
+fn retry_after_is_sufficient_and_refusals_do_not_count() {
     let limiter = Limiter::new(Rates { create: 2, ..Rates::default() });
     let key = caller("one", "key_1");
     assert!(limiter.count_at(&key, CREATE, None, at(1_000)).is_ok());
@@ -92,7 +92,7 @@ fn waiting_as_long_as_is_said_works_and_a_refusal_counts_nowhere() {
 }
 
 #[test]
-fn windows_of_the_quiet_are_dropped() {
+fn idle_rate_windows_are_dropped() {
     let limiter = Limiter::new(Rates::default());
     let key = caller("one", "key_1");
     limiter.count_at(&key, READ, None, at(0)).unwrap();
@@ -107,7 +107,7 @@ fn windows_of_the_quiet_are_dropped() {
 }
 
 #[test]
-fn made_up_ids_take_no_more_than_their_share_of_memory() {
+fn unknown_ids_use_bounded_memory() {
     let limiter = Limiter::new(Rates::default());
     let key = caller("one", "key_1");
     for n in 0..SANDBOXES_OF_AN_ACCOUNT + 100 {
@@ -140,7 +140,7 @@ fn no_limit_is_shown_as_the_largest_number() {
 }
 
 #[test]
-fn what_counted_against_nothing_shows_the_reading_limit_and_the_present() {
+fn uncounted_responses_show_the_read_limit() {
     let limiter = Limiter::new(Rates::default());
     let unix = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let before = unix();

@@ -11,10 +11,10 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use sha2::{Digest, Sha256};
 
 /// Longer bodies are compared byte for byte; parsed as JSON they may take many times their size.
-const TAKEN_APART_BYTES: usize = 1024 * 1024;
+const PARSED_BYTES_MAX: usize = 1024 * 1024;
 
 pub fn of(body: &[u8]) -> [u8; 32] {
-    let parsed = if body.len() <= TAKEN_APART_BYTES { serde_json::from_slice(body).ok() } else { None };
+    let parsed = if body.len() <= PARSED_BYTES_MAX { serde_json::from_slice(body).ok() } else { None };
     let mut hash = Sha256::new();
     match parsed {
         Some(value) => add(&mut hash, &value),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn long_and_deep_bodies_are_compared_as_they_are() {
-        let long = |space: &str| format!("{{{space}\"a\":\"{}\"}}", "x".repeat(TAKEN_APART_BYTES));
+        let long = |space: &str| format!("{{{space}\"a\":\"{}\"}}", "x".repeat(PARSED_BYTES_MAX));
         assert_ne!(of(long("").as_bytes()), of(long(" ").as_bytes()));
         let deep = |n: usize| "[".repeat(n);
         assert_ne!(of(deep(100_000).as_bytes()), of(deep(100_001).as_bytes()));

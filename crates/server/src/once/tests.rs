@@ -14,13 +14,13 @@ use super::*;
 const CREATE: &str = "POST /v1/sandboxes";
 const BODY: Bytes = Bytes::from_static(br#"{"image":"node:22"}"#);
 
-struct World {
+struct Fixture {
     store: MemoryStore,
     once: Once,
     worked: Arc<AtomicUsize>,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self::over(MemoryStore::new())
     }
@@ -89,85 +89,85 @@ fn made_first(replayed: bool) -> (u16, String, bool) {
 
 #[tokio::test]
 async fn ten_at_once_make_one() {
-    let world = World::new();
+    let fixture = Fixture::new();
     // All ten are polled before the first flight gets its turn.
-    let answers = join_all((0..10).map(|_| world.run("k"))).await;
+    let answers = join_all((0..10).map(|_| fixture.run("k"))).await;
     let mut replays = 0;
     for response in answers {
         let (status, body, replayed) = seen(response.unwrap()).await;
         assert_eq!((status, body.as_str()), (201, "{\"n\":0}"));
         replays += usize::from(replayed);
     }
-    assert_eq!((world.worked(), replays, world.store.commits()), (1, 9, 1));
-    assert!(lock(&world.once.in_flight).is_empty());
-    assert_eq!(seen(world.run("k").await.unwrap()).await, made_first(true));
+    assert_eq!((fixture.worked(), replays, fixture.store.commits()), (1, 9, 1));
+    assert!(lock(&fixture.once.in_flight).is_empty());
+    assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn hundreds_at_once_on_several_threads_make_one_each() {
-    let world = Arc::new(World::new());
+    let fixture = Arc::new(Fixture::new());
     let tasks = (0..400).map(|n| {
-        let world = Arc::clone(&world);
-        tokio::spawn(async move { seen(world.run(&format!("k{}", n % 4)).await.unwrap()).await })
+        let fixture = Arc::clone(&fixture);
+        tokio::spawn(async move { seen(fixture.run(&format!("k{}", n % 4)).await.unwrap()).await })
     });
     let answers: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(answers.iter().filter(|(_, _, replayed)| !replayed).count(), 4);
-    assert_eq!(world.worked(), 4);
+    assert_eq!(fixture.worked(), 4);
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_changes_nothing() {
-    let world = World::new();
+async fn a_disconnect_during_an_upload_changes_nothing() {
+    let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    let mut first = Box::pin(world.run_with(Some("k"), BODY, Arc::clone(&gate), made));
+    let mut first = Box::pin(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), made));
     assert!(first.as_mut().now_or_never().is_none());
     drop(first);
-    let second = world.run("k");
+    let second = fixture.run("k");
     gate.add_permits(1);
     assert_eq!(seen(second.await.unwrap()).await, made_first(true));
-    assert_eq!(world.worked(), 1);
+    assert_eq!(fixture.worked(), 1);
 }
 
 #[tokio::test]
 async fn the_end_waits_for_flights_without_a_client() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    assert!(world.run_with(Some("k"), BODY, Arc::clone(&gate), made).now_or_never().is_none());
-    let mut settled = Box::pin(world.once.settle());
+    assert!(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), made).now_or_never().is_none());
+    let mut settled = Box::pin(fixture.once.settle());
     assert!(settled.as_mut().now_or_never().is_none());
     gate.add_permits(1);
     settled.await;
-    assert!(world.store.remembered("one", CREATE, "k").await.unwrap().is_some());
+    assert!(fixture.store.remembered("one", CREATE, "k").await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_does_not_wait_for_ever() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    assert!(world.run_with(Some("k"), BODY, gate, made).now_or_never().is_none());
+    assert!(fixture.run_with(Some("k"), BODY, gate, made).now_or_never().is_none());
     let begun = tokio::time::Instant::now();
-    world.once.settle().await;
+    fixture.once.settle().await;
     assert_eq!(begun.elapsed().as_secs(), SETTLE_TIMEOUT.as_secs());
-    assert_eq!(world.worked(), 1);
+    assert_eq!(fixture.worked(), 1);
 }
 
 #[tokio::test]
-async fn without_a_key_every_request_works_and_nothing_is_kept() {
-    let world = World::new();
+async fn without_a_key_nothing_is_stored() {
+    let fixture = Fixture::new();
     for n in 0..2 {
-        let response = world.run_with(None, BODY, open(), made).await.unwrap();
+        let response = fixture.run_with(None, BODY, open(), made).await.unwrap();
         assert_eq!(seen(response).await, (201, format!("{{\"n\":{n}}}"), false));
     }
-    assert_eq!(world.store.commits(), 0);
+    assert_eq!(fixture.store.commits(), 0);
 }
 
 #[tokio::test]
-async fn those_who_wait_try_themselves_when_nothing_was_kept() {
-    let world = World::new();
+async fn followers_run_the_request_if_nothing_was_stored() {
+    let fixture = Fixture::new();
     let result = |time| if time < 3 { full(time) } else { made(time) };
-    let answers = join_all((0..10).map(|_| world.run_with(Some("k"), BODY, open(), result).boxed())).await;
+    let answers = join_all((0..10).map(|_| fixture.run_with(Some("k"), BODY, open(), result).boxed())).await;
     let (good, bad): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
-    assert_eq!((good.len(), bad.len(), world.worked()), (7, 3, 4));
+    assert_eq!((good.len(), bad.len(), fixture.worked()), (7, 3, 4));
     for error in bad {
         assert_eq!(error.unwrap_err().retry_after_s, Some(5));
     }
@@ -182,46 +182,46 @@ async fn those_who_wait_try_themselves_when_nothing_was_kept() {
 
 #[tokio::test]
 async fn a_panic_is_its_own_requests_alone() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let result = |time| if time == 0 { panic!("on purpose") } else { made(time) };
     let runs = (0..3).map(|_| {
-        std::panic::AssertUnwindSafe(world.run_with(Some("k"), BODY, open(), result)).catch_unwind().boxed()
+        std::panic::AssertUnwindSafe(fixture.run_with(Some("k"), BODY, open(), result)).catch_unwind().boxed()
     });
     let mut answers = join_all(runs).await.into_iter();
     assert!(answers.next().unwrap().is_err());
     for response in answers {
         assert_eq!(seen(response.unwrap().unwrap()).await.0, 201);
     }
-    assert_eq!(world.worked(), 2);
-    assert!(lock(&world.once.in_flight).is_empty());
+    assert_eq!(fixture.worked(), 2);
+    assert!(lock(&fixture.once.in_flight).is_empty());
 }
 
 #[tokio::test]
 async fn another_body_is_refused_also_while_the_first_is_under_way() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    let mut first = Box::pin(world.run_with(Some("k"), BODY, Arc::clone(&gate), made));
+    let mut first = Box::pin(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), made));
     assert!(first.as_mut().now_or_never().is_none());
     let other = Bytes::from_static(b"{\"image\":\"python:3.12\"}");
-    let error = world.run_with(Some("k"), other.clone(), Arc::clone(&gate), made).await.unwrap_err();
+    let error = fixture.run_with(Some("k"), other.clone(), Arc::clone(&gate), made).await.unwrap_err();
     assert_eq!((error.code, error.status().as_u16()), (ErrorCode::InvalidRequest, 400));
     gate.add_permits(1);
     assert_eq!(seen(first.await.unwrap()).await, made_first(false));
     assert_eq!(
-        world.run_with(Some("k"), other.clone(), Arc::clone(&gate), made).await.unwrap_err().code,
+        fixture.run_with(Some("k"), other.clone(), Arc::clone(&gate), made).await.unwrap_err().code,
         ErrorCode::InvalidRequest
     );
     let spaced = Bytes::from_static(b"{ \"image\": \"node:22\" }");
-    let same = world.run_with(Some("k"), spaced, Arc::clone(&gate), made).await.unwrap();
+    let same = fixture.run_with(Some("k"), spaced, Arc::clone(&gate), made).await.unwrap();
     assert_eq!(seen(same).await, made_first(true));
-    assert_eq!(world.worked(), 1);
+    assert_eq!(fixture.worked(), 1);
 }
 
 #[tokio::test]
-async fn an_error_of_the_clients_is_kept_with_its_details() {
-    let world = World::new();
-    let answers = join_all((0..3).map(|_| world.run_with(Some("k"), BODY, open(), missing).boxed())).await;
-    let later = world.run("k").await;
+async fn client_errors_are_stored_with_details() {
+    let fixture = Fixture::new();
+    let answers = join_all((0..3).map(|_| fixture.run_with(Some("k"), BODY, open(), missing).boxed())).await;
+    let later = fixture.run("k").await;
     for (n, response) in answers.into_iter().chain([later]).enumerate() {
         let error = match response {
             Err(error) if n == 0 => error,
@@ -235,30 +235,30 @@ async fn an_error_of_the_clients_is_kept_with_its_details() {
         assert_eq!((error.code, error.message.as_str()), (ErrorCode::SandboxNotFound, "gone"));
         assert_eq!(error.details["sandboxId"], "sb_aaaaaaaa");
     }
-    assert_eq!(world.worked(), 1);
+    assert_eq!(fixture.worked(), 1);
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_kept_is_not_given() {
-    let world = World::new();
-    world.store.fail_next_commit(StoreError::Failed { step: "commit", reason: "disk full".to_owned() });
-    assert_eq!(world.run("k").await.unwrap_err().code, ErrorCode::InternalError);
-    assert_eq!(seen(world.run("k").await.unwrap()).await, (201, "{\"n\":1}".to_owned(), false));
+async fn a_response_that_cannot_be_stored_is_an_error() {
+    let fixture = Fixture::new();
+    fixture.store.fail_next_commit(StoreError::Failed { step: "commit", reason: "disk full".to_owned() });
+    assert_eq!(fixture.run("k").await.unwrap_err().code, ErrorCode::InternalError);
+    assert_eq!(seen(fixture.run("k").await.unwrap()).await, (201, "{\"n\":1}".to_owned(), false));
 }
 
 #[tokio::test]
 async fn another_daemon_answers_the_same() {
-    let world = World::new();
-    world.run("k").await.unwrap();
-    let next = World::over(world.store.clone());
+    let fixture = Fixture::new();
+    fixture.run("k").await.unwrap();
+    let next = Fixture::over(fixture.store.clone());
     assert_eq!(seen(next.run("k").await.unwrap()).await, made_first(true));
     assert_eq!(next.worked(), 0);
 }
 
 #[tokio::test]
-async fn an_answer_that_the_work_committed_is_not_kept_twice() {
-    let world = World::new();
-    let store = world.store.clone();
+async fn a_committed_record_is_not_stored_twice() {
+    let fixture = Fixture::new();
+    let store = fixture.store.clone();
     let work = move |header: Option<RecordHeader>| async move {
         let header = header.unwrap();
         let record = row(&header.scope.key, header.request_hash, now(), header.expires_at);
@@ -266,16 +266,16 @@ async fn an_answer_that_the_work_committed_is_not_kept_twice() {
         Ok(ReplayableResponse::committed(StatusCode::CREATED, Bytes::from_static(b"{\"n\":0}")))
     };
     let key = Some(Key("k".to_owned()));
-    let first = world.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
+    let first = fixture.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
     assert_eq!(seen(first).await, made_first(false));
-    assert_eq!(world.store.commits(), 1);
-    assert_eq!(seen(world.run("k").await.unwrap()).await, made_first(true));
+    assert_eq!(fixture.store.commits(), 1);
+    assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(true));
 }
 
 #[tokio::test]
-async fn whoever_was_first_in_the_store_is_the_one() {
-    let world = World::new();
-    let store = world.store.clone();
+async fn the_first_stored_record_wins() {
+    let fixture = Fixture::new();
+    let store = fixture.store.clone();
     // As another daemon on the same store would.
     let work = move |header: Option<RecordHeader>| async move {
         let header = header.unwrap();
@@ -284,24 +284,24 @@ async fn whoever_was_first_in_the_store_is_the_one() {
         Err(ApiError::internal("the response is recorded already"))
     };
     let key = Some(Key("k".to_owned()));
-    let first = world.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
+    let first = fixture.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
     assert_eq!(seen(first).await, made_first(true));
 }
 
 #[tokio::test]
 async fn a_key_is_free_again_after_a_day() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let (begun, over) = (now().before(IDEMPOTENCY_VALID_MS + 1), now().before(1));
-    world.store.commit(Batch::new().remember(row("k", [7; 32], begun, over))).await.unwrap();
-    assert_eq!(seen(world.run("k").await.unwrap()).await, made_first(false));
-    let kept = world.store.remembered("one", CREATE, "k").await.unwrap().unwrap();
+    fixture.store.commit(Batch::new().remember(row("k", [7; 32], begun, over))).await.unwrap();
+    assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(false));
+    let kept = fixture.store.remembered("one", CREATE, "k").await.unwrap().unwrap();
     let left = kept.expires_at.since(now());
     assert!((IDEMPOTENCY_VALID_MS - 60_000..=IDEMPOTENCY_VALID_MS).contains(&left), "{left}");
 }
 
 #[tokio::test]
 async fn a_key_belongs_to_an_account_and_an_endpoint() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for (n, (account, endpoint)) in
         [("one", CREATE), ("two", CREATE), ("one", "POST /v1/sandboxes/sb_aaaaaaaa/execute")]
             .into_iter()
@@ -309,13 +309,13 @@ async fn a_key_belongs_to_an_account_and_an_endpoint() {
     {
         let work = move |_| async move { made(n) };
         let key = Some(Key("k".to_owned()));
-        let response = world.once.run(&caller(account), endpoint, key, BODY, work).await.unwrap();
+        let response = fixture.once.run(&caller(account), endpoint, key, BODY, work).await.unwrap();
         assert_eq!(seen(response).await, (201, format!("{{\"n\":{n}}}"), false));
     }
 }
 
 #[test]
-fn one_key_of_visible_characters_is_taken() {
+fn one_key_of_visible_characters_is_accepted() {
     let of = |values: &[&[u8]]| {
         let mut headers = HeaderMap::new();
         for value in values {

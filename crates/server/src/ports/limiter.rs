@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted_and_come_back() {
+    fn permits_are_counted_and_released() {
         let (one, two) = (id("sb_aaaaaaaa"), id("sb_bbbbbbbb"));
         let limiter = PortLimiter::new(PortLimits { of_sandbox: 2, of_account: 9, of_all: 3 });
         let mut held = vec![limiter.take("a", &one).unwrap(), limiter.take("a", &one).unwrap()];

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_made_once_and_is_its_owners() {
+    fn the_secret_is_created_once_with_mode_0600() {
         let dir = tempfile::tempdir().unwrap();
         let id: SandboxId = "sb_aaaaaaaa".parse().unwrap();
         let text = Secret::open(dir.path()).unwrap().sign(&id, &exposed(80, 1), TimeMs(9)).text();

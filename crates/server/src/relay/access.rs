@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lets_somebody_in_is_taken_out() {
+    fn credentials_are_removed() {
         let (parts, credentials) = taken(
             "/a?x=1&sandbox_token=spt_q&y=2&sandbox_token=again",
             &[
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_any_form_is_taken_out() {
+    fn keys_are_removed_in_any_form() {
         use super::super::secrets::tests::{KEY, base64, percent};
         let (basic_user, basic_password) =
             (base64(format!("{KEY}:").as_bytes()), base64(format!("user:{KEY}").as_bytes()));

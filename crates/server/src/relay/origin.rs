@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn another_page_may_not() {
+    fn another_origin_may_not_use_the_cookie() {
         for origin in
             ["https://8080-sb-b.test:8443", "http://8080-sb-a.test:8443", "https://8080-sb-a.test", "null"]
         {

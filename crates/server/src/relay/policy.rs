@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_header_with_a_key_is_kept() {
+    fn headers_with_a_key_are_removed() {
         for value in [KEY.to_owned(), percent(KEY), base64(KEY.as_bytes()), format!("Token token=\"{KEY}\"")]
         {
             for name in ["X-Api-Key", "Api-Key", "X-Auth-Token", "Private-Token", "User-Agent", "Referer"] {

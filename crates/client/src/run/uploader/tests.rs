@@ -63,7 +63,7 @@ async fn sent(queue: &mpsc::Sender<Message>) -> Option<Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_bit_by_bit_goes_in_few_posts() {
+async fn single_events_are_batched() {
     let (sink, queue) = begun();
     say(&queue, 1).await;
     sleep(Duration::from_millis(30)).await;
@@ -95,7 +95,7 @@ async fn a_full_batch_and_the_last_one_do_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_its_rate_goes_again() {
+async fn batches_are_retried_after_429() {
     let (sink, queue) = begun();
     [Some(50), Some(0), None].iter().for_each(|wait| sink.refuse(429, "RATE_LIMITED", *wait));
     say(&queue, 3).await;
@@ -106,7 +106,7 @@ async fn what_is_refused_for_its_rate_goes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_not_waited_for_without_end() {
+async fn retries_after_refusals_are_bounded() {
     let (sink, queue) = begun();
     (0..10).for_each(|_| sink.refuse(429, "RATE_LIMITED", Some(60)));
     say(&queue, 1).await;

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_daemon_left_behind_is_waited_for() {
+    fn a_start_waits_for_the_lock_of_a_dead_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let mut dead = std::process::Command::new("true").spawn().unwrap();
         let left = lock(dir.path()).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_open_what_is_locked() {
+    fn a_locked_directory_cannot_be_opened_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_shown_at_the_first_start_and_to_who_asks() {
+    fn the_key_is_shown_at_the_first_start_and_on_request() {
         let (text, file) = key();
         let shown = text.as_str().to_owned();
         let new = LocalKey::New { text: text.clone(), file: file.clone() };

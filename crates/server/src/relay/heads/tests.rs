@@ -19,7 +19,7 @@ fn names(headers: &HeaderMap) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_of_one_connection_stays_on_it() {
+fn hop_by_hop_headers_are_not_forwarded() {
     let asked = parts(
         "POST",
         &[

@@ -10,13 +10,13 @@ use proptest::prelude::{Strategy, any, prop};
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 
-use super::world::{Answer, World, json_request, request};
+use super::fixture::{Answer, Fixture, json_request, request};
 
 const ALL: &str = "/v1/sandboxes";
 
 #[tokio::test]
 async fn paths_that_name_nothing_are_not_found() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     for path in [
         "/",
         "/v1",
@@ -42,7 +42,7 @@ async fn paths_that_name_nothing_are_not_found() {
         "/v1/%ff",
         "/metrics",
     ] {
-        let answer = world.call("GET", path).await;
+        let answer = fixture.call("GET", path).await;
         assert_eq!((answer.status, answer.code()), (StatusCode::NOT_FOUND, "NOT_FOUND"), "{path}");
         assert!(answer.message().contains(path), "{}", answer.message());
     }
@@ -50,7 +50,7 @@ async fn paths_that_name_nothing_are_not_found() {
 
 #[tokio::test]
 async fn ids_that_are_none_name_no_sandbox() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let long = format!("sb_{}", "a".repeat(5000));
     for (id, shown) in [
         ("..", ".."),
@@ -72,7 +72,7 @@ async fn ids_that_are_none_name_no_sandbox() {
             ("POST", format!("/v1/sandboxes/{id}/pause")),
             ("POST", format!("/v1/sandboxes/{id}/resume")),
         ] {
-            let answer = world.call(method, &path).await;
+            let answer = fixture.call(method, &path).await;
             assert_eq!(
                 (answer.status, answer.code()),
                 (StatusCode::NOT_FOUND, "SANDBOX_NOT_FOUND"),
@@ -81,29 +81,29 @@ async fn ids_that_are_none_name_no_sandbox() {
             assert_eq!(answer.json["error"]["details"], json!({ "sandboxId": shown }));
             assert!(answer.message().len() < 400 && !answer.message().contains(char::is_control));
         }
-        let answer = world.execute(id, json!({"command": "true"})).await;
+        let answer = fixture.execute(id, json!({"command": "true"})).await;
         assert_eq!((answer.status, answer.detail("sandboxId")), (StatusCode::NOT_FOUND, shown));
     }
 }
 
 #[tokio::test]
 async fn an_id_that_is_encoded_is_the_same_id() {
-    let world = World::new().await;
-    let id = world.create().await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let encoded = format!("%73{}%{:02X}", &id[1..id.len() - 1], id.as_bytes()[id.len() - 1]);
     let path = format!("/v1/sandboxes/{encoded}");
-    assert_eq!(world.call("GET", &path).await.json["id"], id.as_str());
-    assert_eq!(world.execute(&encoded, json!({"command": "true"})).await.json["exitCode"], 0);
+    assert_eq!(fixture.call("GET", &path).await.json["id"], id.as_str());
+    assert_eq!(fixture.execute(&encoded, json!({"command": "true"})).await.json["exitCode"], 0);
     for verb in ["pause", "resume"] {
-        assert_eq!(world.call("POST", &format!("{path}/{verb}")).await.status, StatusCode::OK);
+        assert_eq!(fixture.call("POST", &format!("{path}/{verb}")).await.status, StatusCode::OK);
     }
-    assert_eq!(world.call("DELETE", &path).await.json["id"], id.as_str());
+    assert_eq!(fixture.call("DELETE", &path).await.json["id"], id.as_str());
 }
 
 #[tokio::test]
 async fn bad_bodies_and_queries_say_what_is_wrong() {
-    let world = World::new().await;
-    let id = world.create().await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let execute = format!("/v1/sandboxes/{id}/execute");
     for (path, body, code, field, message) in [
         (ALL, "", "INVALID_REQUEST", "", "the body is empty"),
@@ -140,7 +140,7 @@ async fn bad_bodies_and_queries_say_what_is_wrong() {
             "command is 65537 bytes long",
         ),
     ] {
-        let answer = world.ask(json_request(path, body.to_owned())).await;
+        let answer = fixture.ask(json_request(path, body.to_owned())).await;
         assert_eq!(
             (answer.status, answer.code(), answer.detail("field")),
             (StatusCode::BAD_REQUEST, code, field),
@@ -155,23 +155,23 @@ async fn bad_bodies_and_queries_say_what_is_wrong() {
         ("image=%ff", "image"),
         ("metadata.k=1&metadata.k=2", "metadata.k"),
     ] {
-        let answer = world.call("GET", &format!("{ALL}?{query}")).await;
+        let answer = fixture.call("GET", &format!("{ALL}?{query}")).await;
         assert_eq!((answer.code(), answer.detail("field")), ("INVALID_REQUEST", field), "{query}");
     }
     let asked = request("POST", ALL).body(json!({"image": "test:1"}).to_string().into()).unwrap();
-    assert!(world.ask(asked).await.message().starts_with("header Content-Type is missing"));
+    assert!(fixture.ask(asked).await.message().starts_with("header Content-Type is missing"));
     for kind in ["text/plain", "application/json; charset=utf-16", "multipart/form-data; boundary=x"] {
         let asked = request("POST", &execute)
             .header("content-type", kind)
             .body(json!({"command": "true"}).to_string().into());
-        let answer = world.ask(asked.unwrap()).await;
+        let answer = fixture.ask(asked.unwrap()).await;
         assert_eq!((answer.status, answer.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"), "{kind}");
         assert!(answer.message().starts_with("header Content-Type is '"), "{}", answer.message());
     }
     // Between two slashes the router takes nothing for an id.
-    assert_eq!(world.call("POST", "/v1/sandboxes//pause").await.code(), "SANDBOX_NOT_FOUND");
+    assert_eq!(fixture.call("POST", "/v1/sandboxes//pause").await.code(), "SANDBOX_NOT_FOUND");
     let nested = json_request(ALL, "[".repeat(1_000_000));
-    assert_eq!(world.ask(nested).await.message(), "the body is nested too deep; allowed is at most 64");
+    assert_eq!(fixture.ask(nested).await.message(), "the body is nested too deep; allowed is at most 64");
 }
 
 /// A body of this many bytes, in pieces.
@@ -182,9 +182,9 @@ fn endless(bytes: usize) -> Body {
 }
 
 #[tokio::test]
-async fn bodies_that_are_too_large_are_refused_and_not_kept() {
-    let world = World::new().await;
-    let id = world.create().await;
+async fn too_large_bodies_are_refused_and_not_buffered() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let execute = format!("/v1/sandboxes/{id}/execute");
     for (path, most) in [(ALL, 1 << 20), (execute.as_str(), 16 << 20)] {
         let check = |answer: Answer| {
@@ -195,30 +195,30 @@ async fn bodies_that_are_too_large_are_refused_and_not_kept() {
                 answer.message()
             );
         };
-        check(world.ask(json_request(path, endless(100 << 20))).await);
+        check(fixture.ask(json_request(path, endless(100 << 20))).await);
         let mut asked = json_request(path, endless(100 << 20));
         asked.headers_mut().insert("content-length", (100_u64 << 20).into());
-        check(world.ask(asked).await);
+        check(fixture.ask(asked).await);
         // An announced length above the limit: the body is not read.
         let mut asked = json_request(path, Body::from_stream(stream::pending::<Result<Bytes, Infallible>>()));
         asked.headers_mut().insert("content-length", u64::MAX.into());
-        check(world.ask(asked).await);
+        check(fixture.ask(asked).await);
         // Spaces up to the limit are a body, if an empty one.
         assert_eq!(
-            world.ask(json_request(path, endless(most))).await.message(),
+            fixture.ask(json_request(path, endless(most))).await.message(),
             "the body is empty; it has to be a JSON object"
         );
     }
     let broken = stream::iter([Ok(Bytes::from_static(b"{")), Err("gone")]);
-    let answer = world.ask(json_request(ALL, Body::from_stream(broken))).await;
+    let answer = fixture.ask(json_request(ALL, Body::from_stream(broken))).await;
     assert_eq!((answer.status, answer.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"));
 }
 
 #[test]
-fn no_bytes_make_a_fault_of_ours() {
+fn no_input_causes_an_internal_error() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let world = runtime.block_on(World::new());
-    let id = runtime.block_on(world.create());
+    let fixture = runtime.block_on(Fixture::new());
+    let id = runtime.block_on(fixture.create());
     let execute = format!("/v1/sandboxes/{id}/execute");
     let text = prop::collection::vec(any::<u8>(), 0..60);
     let near = "\\{\"(image|command)\":(\"[a-z:0-9\\\\]{0,8}\"|[0-9.e-]{0,6}|null|\\[\\]),?(\"(timeoutMs|env|resources)\":[{}0-9\"a:]{0,6})?\\}";
@@ -236,10 +236,12 @@ fn no_bytes_make_a_fault_of_ours() {
         ] {
             let Ok(asked) = path.parse::<axum::http::Uri>() else { continue };
             let accept = if is_stream { "text/event-stream" } else { "*/*" };
-            let asked =
-                Request::builder().method(method).uri(asked).header("authorization", super::world::bearer(1));
+            let asked = Request::builder()
+                .method(method)
+                .uri(asked)
+                .header("authorization", super::fixture::bearer(1));
             let asked = asked.header("content-type", "application/json").header("accept", accept);
-            let answer = runtime.block_on(world.ask(asked.body(body.clone().into()).unwrap()));
+            let answer = runtime.block_on(fixture.ask(asked.body(body.clone().into()).unwrap()));
             // 503 is allowed too, in case it creates too many sandboxes.
             assert!(
                 answer.status.as_u16() < 500 || answer.status == StatusCode::SERVICE_UNAVAILABLE,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
-use super::world::{World, json_request};
+use super::fixture::{Fixture, json_request};
 
 const NOBODY: &str = "/v1/sandboxes/sb_aaaaaaaaaaaaaaaaaaaaaaaaaa/execute";
 
@@ -22,11 +22,11 @@ fn unfinished(bytes: usize) -> Body {
 }
 
 #[tokio::test]
-async fn nothing_is_read_for_a_sandbox_that_is_not_there() {
-    let world = World::new().await;
-    let id = world.create().await;
+async fn no_body_is_read_for_an_unknown_sandbox() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let ended = format!("/v1/sandboxes/{id}/execute");
-    assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
+    assert_eq!(fixture.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
     // Also with an unused idempotency key.
     for (path, state, key) in
         [(NOBODY, "", ""), (NOBODY, "", "k"), (&ended, "terminated", ""), (&ended, "terminated", "k")]
@@ -35,60 +35,60 @@ async fn nothing_is_read_for_a_sandbox_that_is_not_there() {
         if !key.is_empty() {
             asked.headers_mut().insert("idempotency-key", key.parse().unwrap());
         }
-        let answer = world.ask(asked).await;
+        let answer = fixture.ask(asked).await;
         assert_eq!((answer.code(), answer.detail("state")), ("SANDBOX_NOT_FOUND", state), "{path} {key}");
     }
 }
 
 #[tokio::test]
 async fn the_answer_under_a_key_outlives_its_sandbox() {
-    let world = World::new().await;
-    let id = world.create().await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let ask = || {
         let body = json!({"command": "echo once"}).to_string();
         let mut asked = json_request(&format!("/v1/sandboxes/{id}/execute"), body);
         asked.headers_mut().insert("idempotency-key", "k".parse().unwrap());
-        world.ask(asked)
+        fixture.ask(asked)
     };
     let first = ask().await;
-    assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
+    assert_eq!(fixture.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
     let again = ask().await;
     assert_eq!((&again.text, again.header("idempotency-replayed")), (&first.text, "true"));
 }
 
 #[tokio::test]
-async fn events_under_a_key_are_told_kept_when_their_sandbox_is_over_too() {
-    let world = World::new().await;
-    let id = world.create().await;
+async fn replays_of_posted_events_survive_termination() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let ask = || {
         let body = json!({"type": "agent.thinking", "runId": "r", "data": {}}).to_string();
         let mut asked = json_request(&format!("/v1/sandboxes/{id}/events"), body);
         asked.headers_mut().insert("idempotency-key", "k".parse().unwrap());
-        world.ask(asked)
+        fixture.ask(asked)
     };
     assert_eq!(ask().await.status, StatusCode::CREATED);
-    assert_eq!(world.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
+    assert_eq!(fixture.call("DELETE", &format!("/v1/sandboxes/{id}")).await.status, StatusCode::OK);
     let again = ask().await;
     assert_eq!((again.status, again.header("idempotency-replayed")), (StatusCode::CREATED, "true"));
 }
 
 #[tokio::test]
 async fn a_body_that_comes_too_slowly_is_a_request_that_does() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let slow = || listen::BodyError::TooSlow { bytes_per_second: 1, limit_ms: 1 };
     let body = Body::from_stream(stream::iter([Ok(Bytes::from_static(b"{")), Err(slow())]));
-    let answer = world.ask(json_request("/v1/sandboxes", body)).await;
+    let answer = fixture.ask(json_request("/v1/sandboxes", body)).await;
     assert_eq!(answer.status, StatusCode::REQUEST_TIMEOUT);
     assert_eq!(answer.json["error"]["code"], "INVALID_REQUEST");
 }
 
 #[tokio::test]
 async fn a_name_given_twice_is_not_the_same_body() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let ask = |body: &'static str| {
         let mut asked = json_request("/v1/sandboxes", body);
         asked.headers_mut().insert("idempotency-key", "k".parse().unwrap());
-        world.ask(asked)
+        fixture.ask(asked)
     };
     assert_eq!(ask(r#"{"image":"test:1","timeoutMs":600000}"#).await.status, StatusCode::CREATED);
     let twice = ask(r#"{"timeoutMs":5,"timeoutMs":600000,"image":"test:1"}"#).await;
@@ -97,19 +97,20 @@ async fn a_name_given_twice_is_not_the_same_body() {
 
 #[tokio::test(start_paused = true)]
 async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
-    let world = World::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
-    let id = world.create().await;
+    let fixture = Fixture::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
+    let id = fixture.create().await;
     let path = format!("/v1/sandboxes/{id}/execute");
-    let all = world.service.request_memory.reserved_bytes();
-    let flood =
-        futures_util::future::join_all((0..40).map(|_| world.ask(json_request(&path, unfinished(15 << 20)))));
+    let all = fixture.service.request_memory.reserved_bytes();
+    let flood = futures_util::future::join_all(
+        (0..40).map(|_| fixture.ask(json_request(&path, unfinished(15 << 20)))),
+    );
     let others = async {
         // By then, refused bodies have got their response.
         tokio::time::sleep(Duration::from_secs(20)).await;
-        assert!(world.service.request_memory.reserved_bytes() <= 48 << 20, "one account takes all");
-        assert_eq!(world.execute(&id, json!({"command": "true"})).await.json["exitCode"], 0);
+        assert!(fixture.service.request_memory.reserved_bytes() <= 48 << 20, "one account takes all");
+        assert_eq!(fixture.execute(&id, json!({"command": "true"})).await.json["exitCode"], 0);
         let large = json!({"command": "cat >/dev/null", "stdin": "x".repeat(1 << 20)}).to_string();
-        let refused = world.ask(json_request(&path, large)).await;
+        let refused = fixture.ask(json_request(&path, large)).await;
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!((refused.code(), refused.header("retry-after")), ("RESOURCE_EXHAUSTED", "5"));
     };
@@ -117,8 +118,8 @@ async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
         _ = flood => panic!("their bodies have no end"),
         () = others => {}
     }
-    assert_eq!(world.service.request_memory.reserved_bytes(), all);
+    assert_eq!(fixture.service.request_memory.reserved_bytes(), all);
     let large = json!({"command": "true", "stdin": "x".repeat(1 << 20)}).to_string();
-    assert_eq!(world.ask(json_request(&path, large)).await.status, StatusCode::OK);
-    assert_eq!(world.service.request_memory.reserved_bytes(), all);
+    assert_eq!(fixture.ask(json_request(&path, large)).await.status, StatusCode::OK);
+    assert_eq!(fixture.service.request_memory.reserved_bytes(), all);
 }

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::world::{Answer, HANGING, IMAGE, World};
+use super::fixture::{Answer, Fixture, HANGING, IMAGE};
 
 const ALL: &str = "/v1/images";
 
@@ -17,8 +17,8 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 /// A create that gets 503 because its image is being pulled.
-async fn begin_to_fetch(world: &World, image: &str) {
-    let answer = world.post("/v1/sandboxes", json!({ "image": image })).await;
+async fn begin_to_fetch(fixture: &Fixture, image: &str) {
+    let answer = fixture.post("/v1/sandboxes", json!({ "image": image })).await;
     assert_eq!(
         (answer.status, answer.detail("field")),
         (StatusCode::SERVICE_UNAVAILABLE, "image"),
@@ -29,16 +29,16 @@ async fn begin_to_fetch(world: &World, image: &str) {
 
 #[tokio::test]
 async fn what_is_here_and_what_is_fetched_is_listed() {
-    let world = World::new().await;
-    let before = world.call("GET", ALL).await;
+    let fixture = Fixture::new().await;
+    let before = fixture.call("GET", ALL).await;
     assert_eq!(names(&before), [IMAGE]);
     let ready = &before.json["data"][0];
     assert_eq!(keys(ready), ["createdAt", "digest", "name", "sizeBytes", "status"]);
     assert_eq!(ready["status"], "ready");
     assert!(ready["digest"].as_str().unwrap().starts_with("sha256:"), "{ready}");
 
-    begin_to_fetch(&world, HANGING).await;
-    let now = world.call("GET", ALL).await;
+    begin_to_fetch(&fixture, HANGING).await;
+    let now = fixture.call("GET", ALL).await;
     assert_eq!(names(&now), [HANGING, IMAGE]);
     let pulling = &now.json["data"][0];
     assert_eq!(
@@ -46,9 +46,9 @@ async fn what_is_here_and_what_is_fetched_is_listed() {
         json!({ "name": HANGING, "status": "pulling", "progress": { "stage": "resolving", "doneBytes": 0, "totalBytes": 0 } })
     );
     assert_eq!(now.json["pagination"], json!({ "total": 2, "limit": 20, "offset": 0, "hasMore": false }));
-    assert_eq!(names(&world.call("GET", "/v1/images?name=hanging%3A1").await), [HANGING]);
-    assert!(names(&world.call("GET", "/v1/images?name=custom").await).is_empty());
-    let page = world.call("GET", "/v1/images?limit=1&offset=1").await;
+    assert_eq!(names(&fixture.call("GET", "/v1/images?name=hanging%3A1").await), [HANGING]);
+    assert!(names(&fixture.call("GET", "/v1/images?name=custom").await).is_empty());
+    let page = fixture.call("GET", "/v1/images?limit=1&offset=1").await;
     assert_eq!(names(&page), [IMAGE]);
     assert_eq!(page.json["pagination"]["total"], 2);
 }
@@ -56,33 +56,33 @@ async fn what_is_here_and_what_is_fetched_is_listed() {
 /// As another process of the same host puts it there.
 #[tokio::test]
 async fn what_another_process_fetched_is_listed() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(root.path().join("usr")).unwrap();
-    let beside = world.images_beside();
+    let beside = fixture.images_beside();
     let source = format!("rootfs:{}", root.path().display()).parse().unwrap();
     beside.import("beside:1", source, std::sync::Arc::new(|_| {})).await.unwrap();
-    assert_eq!(names(&world.call("GET", "/v1/images?name=beside:1").await), ["beside:1"]);
-    assert_eq!(names(&world.call("GET", ALL).await), ["beside:1", IMAGE]);
+    assert_eq!(names(&fixture.call("GET", "/v1/images?name=beside:1").await), ["beside:1"]);
+    assert_eq!(names(&fixture.call("GET", ALL).await), ["beside:1", IMAGE]);
 }
 
 #[tokio::test]
-async fn an_image_that_somebody_named_is_shown_to_who_names_it() {
-    let world = World::with_any_image().await;
-    let theirs = world.hanging_reference("their/secret:1");
-    begin_to_fetch(&world, &theirs).await;
-    assert_eq!(names(&world.call("GET", ALL).await), [IMAGE]);
-    let named = world.call("GET", &format!("/v1/images?name={theirs}")).await;
+async fn an_image_is_listed_for_accounts_that_name_it() {
+    let fixture = Fixture::with_any_image().await;
+    let theirs = fixture.hanging_reference("their/secret:1");
+    begin_to_fetch(&fixture, &theirs).await;
+    assert_eq!(names(&fixture.call("GET", ALL).await), [IMAGE]);
+    let named = fixture.call("GET", &format!("/v1/images?name={theirs}")).await;
     assert_eq!(names(&named), [theirs.as_str()]);
     assert_eq!(named.json["data"][0]["status"], "pulling");
 }
 
 #[tokio::test]
 async fn parameters_are_read_strictly() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     for query in ["limit=0", "limit=x", "offset=-1", "name=a&name=b", "name=%ff"] {
-        let answer = world.call("GET", &format!("{ALL}?{query}")).await;
+        let answer = fixture.call("GET", &format!("{ALL}?{query}")).await;
         assert_eq!((answer.status, answer.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"), "{query}");
     }
-    assert_eq!(names(&world.call("GET", "/v1/images?unknown=1").await), [IMAGE]);
+    assert_eq!(names(&fixture.call("GET", "/v1/images?unknown=1").await), [IMAGE]);
 }

@@ -4,23 +4,23 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use serde_json::json;
 
-use super::world::{IMAGE, World, bearer, request};
+use super::fixture::{Fixture, IMAGE, bearer, request};
 
 const MADE: &str = r#"{"egress":{"allow":["example.com"],"default":"deny"},"ingress":{"allowPorts":[3000]}}"#;
 
-async fn made(world: &World) -> (String, String) {
+async fn made(fixture: &Fixture) -> (String, String) {
     let network: serde_json::Value = serde_json::from_str(MADE).unwrap();
-    let made = world.post("/v1/sandboxes", json!({"image": IMAGE, "network": network})).await;
+    let made = fixture.post("/v1/sandboxes", json!({"image": IMAGE, "network": network})).await;
     let id = made.json["id"].as_str().unwrap().to_owned();
     (format!("/v1/sandboxes/{id}"), format!("/v1/sandboxes/{id}/network"))
 }
 
 #[tokio::test]
-async fn it_is_seen_and_what_is_given_is_changed() {
-    let world = World::new().await;
-    let (sandbox, network) = made(&world).await;
+async fn network_policies_are_read_and_changed() {
+    let fixture = Fixture::new().await;
+    let (sandbox, network) = made(&fixture).await;
     let usage = json!({"bytesOut": 0, "bytesIn": 0, "connections": 0});
-    let seen = world.call("GET", &network).await;
+    let seen = fixture.call("GET", &network).await;
     assert_eq!(seen.status, StatusCode::OK);
     assert_eq!(
         seen.json,
@@ -43,7 +43,7 @@ async fn it_is_seen_and_what_is_given_is_changed() {
         (r#"{"ingress":{"allowPorts":[]}}"#, json!(["a.example", "*.b.example"]), "allow", json!([])),
         (r#"{"egress":{"allow":[],"default":"deny"}}"#, json!([]), "deny", json!([])),
     ] {
-        let changed = world.patch(&network, change).await;
+        let changed = fixture.patch(&network, change).await;
         assert_eq!(changed.status, StatusCode::OK, "{}", changed.text);
         assert_eq!(
             changed.json["network"]["egress"],
@@ -51,17 +51,17 @@ async fn it_is_seen_and_what_is_given_is_changed() {
             "{change}"
         );
         assert_eq!(changed.json["network"]["ingress"], json!({"allowPorts": ports}), "{change}");
-        assert_eq!(world.call("GET", &sandbox).await.json, changed.json);
+        assert_eq!(fixture.call("GET", &sandbox).await.json, changed.json);
     }
-    let open = world.create().await;
-    let seen = world.call("GET", &format!("/v1/sandboxes/{open}/network")).await;
+    let open = fixture.create().await;
+    let seen = fixture.call("GET", &format!("/v1/sandboxes/{open}/network")).await;
     assert_eq!(seen.json, json!({"egress": {"allow": [], "default": "allow"}, "usage": usage}));
 }
 
 #[tokio::test]
 async fn a_bad_change_changes_nothing() {
-    let world = World::new().await;
-    let (_, network) = made(&world).await;
+    let fixture = Fixture::new().await;
+    let (_, network) = made(&fixture).await;
     for (body, code, field) in [
         ("", "INVALID_REQUEST", ""),
         ("[]", "INVALID_REQUEST", "body"),
@@ -74,26 +74,26 @@ async fn a_bad_change_changes_nothing() {
             "ingress.allowPorts[0]",
         ),
     ] {
-        let refused = world.patch(&network, body).await;
+        let refused = fixture.patch(&network, body).await;
         assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, code), "{body}");
         assert_eq!(refused.detail("field"), field, "{body}");
     }
     assert_eq!(
-        world.call("GET", &network).await.json["egress"],
+        fixture.call("GET", &network).await.json["egress"],
         json!({"allow": ["example.com"], "default": "deny"})
     );
     let untyped = request("PATCH", &network).body(Body::from("{}")).unwrap();
-    assert_eq!(world.ask(untyped).await.code(), "INVALID_REQUEST");
-    let large = world.patch(&network, " ".repeat((1 << 20) + 1)).await;
+    assert_eq!(fixture.ask(untyped).await.code(), "INVALID_REQUEST");
+    let large = fixture.patch(&network, " ".repeat((1 << 20) + 1)).await;
     assert_eq!(large.status, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test]
-async fn a_paused_one_stays_paused_and_one_that_is_over_is_not_there() {
-    let world = World::new().await;
-    let (sandbox, network) = made(&world).await;
-    world.call("POST", &format!("{sandbox}/pause")).await;
-    let changed = world.patch(&network, r#"{"egress":{"allow":["b.example"]}}"#).await;
+async fn network_changes_of_paused_and_terminated_sandboxes() {
+    let fixture = Fixture::new().await;
+    let (sandbox, network) = made(&fixture).await;
+    fixture.call("POST", &format!("{sandbox}/pause")).await;
+    let changed = fixture.patch(&network, r#"{"egress":{"allow":["b.example"]}}"#).await;
     assert_eq!((changed.status, &changed.json["state"]), (StatusCode::OK, &json!("paused")));
     assert!(changed.json["pausedAt"].is_string());
 
@@ -101,29 +101,29 @@ async fn a_paused_one_stays_paused_and_one_that_is_over_is_not_there() {
     for method in ["GET", "PATCH"] {
         let mut asked = stranger(method).body(Body::from("{}")).unwrap();
         asked.headers_mut().insert("authorization", bearer(2).parse().unwrap());
-        assert_eq!(world.ask(asked).await.code(), "SANDBOX_NOT_FOUND");
+        assert_eq!(fixture.ask(asked).await.code(), "SANDBOX_NOT_FOUND");
     }
-    world.call("DELETE", &sandbox).await;
-    for answer in [world.call("GET", &network).await, world.patch(&network, "{}").await] {
+    fixture.call("DELETE", &sandbox).await;
+    for answer in [fixture.call("GET", &network).await, fixture.patch(&network, "{}").await] {
         assert_eq!((answer.status, answer.code()), (StatusCode::NOT_FOUND, "SANDBOX_NOT_FOUND"));
         assert_eq!(answer.detail("state"), "terminated");
     }
-    assert_eq!(world.call("GET", "/v1/sandboxes/x/network").await.code(), "SANDBOX_NOT_FOUND");
+    assert_eq!(fixture.call("GET", "/v1/sandboxes/x/network").await.code(), "SANDBOX_NOT_FOUND");
 }
 
 #[tokio::test]
 async fn a_change_under_a_key_is_made_once() {
-    let world = World::new().await;
-    let (sandbox, network) = made(&world).await;
+    let fixture = Fixture::new().await;
+    let (sandbox, network) = made(&fixture).await;
     let send = async |body: &'static str| {
         let request = request("PATCH", &network).header("content-type", "application/json");
-        world.ask(request.header("idempotency-key", "k").body(Body::from(body)).unwrap()).await
+        fixture.ask(request.header("idempotency-key", "k").body(Body::from(body)).unwrap()).await
     };
     let first = send(r#"{"egress":{"allow":["b.example"]}}"#).await;
-    world.patch(&network, r#"{"egress":{"allow":["c.example"]}}"#).await;
+    fixture.patch(&network, r#"{"egress":{"allow":["c.example"]}}"#).await;
     let again = send(r#"{"egress":{"allow":["b.example"]}}"#).await;
     assert_eq!((again.header("idempotency-replayed"), &again.text), ("true", &first.text));
     assert_eq!(send("{}").await.code(), "INVALID_REQUEST");
-    let now = world.call("GET", &sandbox).await;
+    let now = fixture.call("GET", &sandbox).await;
     assert_eq!(now.json["network"]["egress"]["allow"], json!(["c.example"]));
 }

@@ -6,7 +6,7 @@ use driver::fake::{DriverOp, Fault};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::world::{Answer, FIT, HANGING, IMAGE, World, bearer, json_request, request};
+use super::fixture::{Answer, FIT, Fixture, HANGING, IMAGE, bearer, json_request, request};
 
 const ALL: &str = "/v1/sandboxes";
 
@@ -20,10 +20,10 @@ fn path(id: &str) -> String {
 
 #[tokio::test]
 async fn a_created_sandbox_is_shown_by_get_and_list() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let body = json!({"image": IMAGE, "metadata": {"userId": "7"}, "env": {"A": "1"},
         "network": {"egress": {"allow": ["example.com"], "default": "deny"}, "ingress": {"allowPorts": [3000]}}});
-    let made = world.post(ALL, body).await;
+    let made = fixture.post(ALL, body).await;
     assert_eq!(made.status, StatusCode::CREATED);
     let id = made.json["id"].as_str().unwrap();
     assert_eq!(made.header("location"), path(id));
@@ -49,16 +49,17 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
             "workdir"
         ]
     );
-    let got = world.call("GET", &path(id)).await;
+    let got = fixture.call("GET", &path(id)).await;
     assert_eq!((got.status, &got.json), (StatusCode::OK, &made.json));
-    let head = world.call("HEAD", &path(id)).await;
+    let head = fixture.call("HEAD", &path(id)).await;
     assert_eq!((head.status, head.text.as_str()), (StatusCode::OK, ""));
-    let listed = world.call("GET", "/v1/sandboxes?metadata.userId=7&state=running&image=test%3A1&x=1").await;
+    let listed =
+        fixture.call("GET", "/v1/sandboxes?metadata.userId=7&state=running&image=test%3A1&x=1").await;
     assert_eq!(listed.json["pagination"], json!({"total": 1, "limit": 20, "offset": 0, "hasMore": false}));
     let item = &listed.json["data"][0];
     assert_eq!(keys(item), ["createdAt", "id", "image", "resources", "startedAt", "state"]);
     assert_eq!((&item["id"], &item["startedAt"]), (&made.json["id"], &made.json["startedAt"]));
-    let other = world.call("GET", "/v1/sandboxes?metadata.userId=8&limit=1&offset=5").await;
+    let other = fixture.call("GET", "/v1/sandboxes?metadata.userId=8&limit=1&offset=5").await;
     assert_eq!(
         other.json,
         json!({"data": [], "pagination": {"total": 0, "limit": 1, "offset": 5, "hasMore": false}})
@@ -67,34 +68,34 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
 
 #[tokio::test]
 async fn a_life_from_create_to_terminate() {
-    let world = World::new().await;
-    let id = world.create().await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let verb = |verb: &str| format!("/v1/sandboxes/{id}/{verb}");
 
-    let refused = world.call("POST", &verb("resume")).await;
+    let refused = fixture.call("POST", &verb("resume")).await;
     assert_eq!((refused.status, refused.code()), (StatusCode::CONFLICT, "INVALID_STATE"));
     assert_eq!((refused.detail("sandboxId"), refused.detail("state")), (id.as_str(), "running"));
 
-    let paused = world.call("POST", &verb("pause")).await;
+    let paused = fixture.call("POST", &verb("pause")).await;
     assert_eq!(keys(&paused.json), ["id", "pausedAt", "runtimeDurationMs", "state"]);
     assert_eq!((paused.status, &paused.json["state"]), (StatusCode::OK, &json!("paused")));
-    let shown = world.call("GET", &path(&id)).await;
+    let shown = fixture.call("GET", &path(&id)).await;
     assert_eq!((&shown.json["state"], &shown.json["pausedAt"]), (&json!("paused"), &paused.json["pausedAt"]));
-    let item = &world.call("GET", "/v1/sandboxes?state=paused").await.json["data"][0];
+    let item = &fixture.call("GET", "/v1/sandboxes?state=paused").await.json["data"][0];
     assert_eq!(keys(item), ["createdAt", "id", "image", "pausedAt", "resources", "state"]);
-    assert_eq!(world.call("POST", &verb("pause")).await.code(), "INVALID_STATE");
+    assert_eq!(fixture.call("POST", &verb("pause")).await.code(), "INVALID_STATE");
 
-    let resumed = world.call("POST", &verb("resume")).await;
+    let resumed = fixture.call("POST", &verb("resume")).await;
     assert_eq!(keys(&resumed.json), ["id", "pausedDurationMs", "resumedAt", "state"]);
     assert_eq!((resumed.status, &resumed.json["state"]), (StatusCode::OK, &json!("running")));
 
-    let ended = world.call("DELETE", &path(&id)).await;
+    let ended = fixture.call("DELETE", &path(&id)).await;
     assert_eq!(keys(&ended.json), ["id", "state", "terminatedAt", "totalRuntimeMs"]);
     assert_eq!((ended.status, &ended.json["state"]), (StatusCode::OK, &json!("terminated")));
     for (method, path) in
         [("GET", path(&id)), ("DELETE", path(&id)), ("POST", verb("pause")), ("POST", verb("resume"))]
     {
-        let gone = world.call(method, &path).await;
+        let gone = fixture.call(method, &path).await;
         assert_eq!(
             (gone.status, gone.code()),
             (StatusCode::NOT_FOUND, "SANDBOX_NOT_FOUND"),
@@ -106,20 +107,20 @@ async fn a_life_from_create_to_terminate() {
             ("deleted", &ended.json["terminatedAt"])
         );
     }
-    let executed = world.execute(&id, json!({"command": "true"})).await;
+    let executed = fixture.execute(&id, json!({"command": "true"})).await;
     assert_eq!((executed.code(), executed.detail("state")), ("SANDBOX_NOT_FOUND", "terminated"));
-    let listed = world.call("GET", "/v1/sandboxes?state=terminated").await;
+    let listed = fixture.call("GET", "/v1/sandboxes?state=terminated").await;
     assert_eq!(
         keys(&listed.json["data"][0]),
         ["createdAt", "id", "image", "resources", "state", "terminatedAt"]
     );
-    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 1);
+    assert_eq!(fixture.call("GET", ALL).await.json["pagination"]["total"], 1);
 }
 
 #[tokio::test]
-async fn another_accounts_sandbox_is_not_there() {
-    let world = World::new().await;
-    let id = world.create().await;
+async fn sandboxes_of_other_accounts_are_not_found() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     for (method, path) in [
         ("GET", path(&id)),
         ("POST", format!("/v1/sandboxes/{id}/pause")),
@@ -127,27 +128,27 @@ async fn another_accounts_sandbox_is_not_there() {
         ("DELETE", path(&id)),
     ] {
         let asked = Request::builder().method(method).uri(&path).header("authorization", bearer(2));
-        let answer = world.ask(asked.body(Body::empty()).unwrap()).await;
+        let answer = fixture.ask(asked.body(Body::empty()).unwrap()).await;
         assert_eq!(answer.json["error"]["details"], json!({"sandboxId": id}), "{method} {path}");
     }
     let listed = Request::builder().uri(ALL).header("authorization", bearer(2)).body(Body::empty()).unwrap();
-    assert_eq!(world.ask(listed).await.json["pagination"]["total"], 0);
-    assert_eq!(world.call("GET", &path(&id)).await.status, StatusCode::OK);
+    assert_eq!(fixture.ask(listed).await.json["pagination"]["total"], 0);
+    assert_eq!(fixture.call("GET", &path(&id)).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
 async fn pages_are_cut_where_the_query_says() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let mut ids = Vec::new();
     for _ in 0..5 {
-        ids.insert(0, world.create().await);
+        ids.insert(0, fixture.create().await);
     }
-    let page = world.call("GET", "/v1/sandboxes?limit=2&offset=1").await;
+    let page = fixture.call("GET", "/v1/sandboxes?limit=2&offset=1").await;
     assert_eq!(page.json["pagination"], json!({"total": 5, "limit": 2, "offset": 1, "hasMore": true}));
     let shown: Vec<&str> =
         page.json["data"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap()).collect();
     assert_eq!(shown, ids[1..3]);
-    let last = world.call("GET", "/v1/sandboxes?limit=3&offset=2").await;
+    let last = fixture.call("GET", "/v1/sandboxes?limit=3&offset=2").await;
     assert_eq!(
         (&last.json["pagination"]["hasMore"], last.json["data"].as_array().unwrap().len()),
         (&json!(false), 3)
@@ -162,112 +163,112 @@ fn keyed(body: &Value, key: &str) -> Request<Body> {
 
 #[tokio::test]
 async fn one_key_makes_one_sandbox_however_often_and_at_once() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let body = json!({"image": IMAGE});
-    let answers = join_all((0..10).map(|_| world.ask(keyed(&body, "k")))).await;
-    let again = world.ask(keyed(&json!({ "image": IMAGE }), "k")).await;
+    let answers = join_all((0..10).map(|_| fixture.ask(keyed(&body, "k")))).await;
+    let again = fixture.ask(keyed(&json!({ "image": IMAGE }), "k")).await;
     assert_eq!(again.header("idempotency-replayed"), "true");
     for answer in answers.iter().chain([&again]) {
         assert_eq!((answer.status, &answer.text), (StatusCode::CREATED, &again.text));
         assert_eq!(answer.header("location"), path(again.json["id"].as_str().unwrap()));
     }
     assert_eq!(answers.iter().filter(|answer| answer.header("idempotency-replayed").is_empty()).count(), 1);
-    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 1);
-    let other = world.ask(keyed(&json!({"image": IMAGE, "timeoutMs": 5}), "k")).await;
+    assert_eq!(fixture.call("GET", ALL).await.json["pagination"]["total"], 1);
+    let other = fixture.ask(keyed(&json!({"image": IMAGE, "timeoutMs": 5}), "k")).await;
     assert_eq!((other.status, other.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"));
-    let bad = world.ask(keyed(&body, "a b")).await;
+    let bad = fixture.ask(keyed(&body, "a b")).await;
     assert!(bad.message().starts_with("header Idempotency-Key is 'a b'"), "{}", bad.message());
     // A refusal is recorded too, for the same body.
     let wrong = json!({"image": IMAGE, "resources": {"cpu": 3}});
-    assert_eq!(world.ask(keyed(&wrong, "wrong")).await.header("idempotency-replayed"), "");
-    let replayed = world.ask(keyed(&wrong, "wrong")).await;
+    assert_eq!(fixture.ask(keyed(&wrong, "wrong")).await.header("idempotency-replayed"), "");
+    let replayed = fixture.ask(keyed(&wrong, "wrong")).await;
     assert_eq!((replayed.code(), replayed.header("idempotency-replayed")), ("INVALID_CONFIG", "true"));
-    assert_eq!(world.ask(keyed(&body, "wrong")).await.code(), "INVALID_REQUEST");
-    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 1);
+    assert_eq!(fixture.ask(keyed(&body, "wrong")).await.code(), "INVALID_REQUEST");
+    assert_eq!(fixture.call("GET", ALL).await.json["pagination"]["total"], 1);
 }
 
-async fn with_image(world: &World, image: &str) -> Answer {
-    world.post(ALL, json!({ "image": image })).await
+async fn with_image(fixture: &Fixture, image: &str) -> Answer {
+    fixture.post(ALL, json!({ "image": image })).await
 }
 
 #[tokio::test]
-async fn an_image_that_cannot_be_had_is_told_apart() {
-    let world = World::new().await;
-    let unknown = with_image(&world, "ubnutu").await;
+async fn unavailable_images_have_distinct_errors() {
+    let fixture = Fixture::new().await;
+    let unknown = with_image(&fixture, "ubnutu").await;
     assert_eq!((unknown.status, unknown.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
     assert_eq!(
         unknown.message(),
         "image is 'ubnutu'; allowed is one of 'custom', 'gone:1', 'hanging:1', 'test:1'"
     );
     assert_eq!(unknown.detail("field"), "image");
-    let custom = with_image(&world, "custom").await;
+    let custom = with_image(&fixture, "custom").await;
     assert_eq!(custom.code(), "INVALID_CONFIG");
     assert!(custom.message().contains("which has no source on this server"), "{}", custom.message());
-    let slow = with_image(&world, HANGING).await;
+    let slow = with_image(&fixture, HANGING).await;
     assert_eq!((slow.status, slow.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
     assert_eq!(
         (slow.header("retry-after"), slow.message()),
         ("10", "image 'hanging:1' is being pulled; try again later")
     );
     // A reference is pulled only if the operator allows it, and never a file of this host.
-    let reference = with_image(&world, "rootfs:/etc").await;
+    let reference = with_image(&fixture, "rootfs:/etc").await;
     assert!(
         reference.message().starts_with("image is 'rootfs:/etc'; allowed is one of"),
         "{}",
         reference.message()
     );
-    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 0);
+    assert_eq!(fixture.call("GET", ALL).await.json["pagination"]["total"], 0);
 }
 
 #[tokio::test]
 async fn with_the_operators_leave_references_are_fetched_and_files_are_not() {
-    let world = World::with_any_image().await;
+    let fixture = Fixture::with_any_image().await;
     for name in ["rootfs:/etc", "oci-layout:/srv", "debian:bookworm+curl"] {
-        let refused = with_image(&world, name).await;
+        let refused = with_image(&fixture, name).await;
         assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"), "{name}");
         assert!(refused.message().contains("allowed are names in the catalogue"), "{}", refused.message());
     }
     // Nothing listens on that port: a retry may succeed.
-    let away = with_image(&world, "127.0.0.1:1/away:1").await;
+    let away = with_image(&fixture, "127.0.0.1:1/away:1").await;
     assert_eq!((away.status, away.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
-    assert_eq!(world.post(ALL, json!({"image": IMAGE})).await.status, StatusCode::CREATED);
+    assert_eq!(fixture.post(ALL, json!({"image": IMAGE})).await.status, StatusCode::CREATED);
 }
 
 #[tokio::test]
-async fn a_host_that_is_full_says_when_to_come_back() {
-    let world = World::new().await;
+async fn a_capacity_error_has_retry_after() {
+    let fixture = Fixture::new().await;
     for _ in 0..FIT {
-        world.create().await;
+        fixture.create().await;
     }
-    let refused = world.post(ALL, json!({"image": IMAGE})).await;
+    let refused = fixture.post(ALL, json!({"image": IMAGE})).await;
     assert_eq!((refused.status, refused.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
     assert_eq!(refused.header("retry-after"), "10");
     // Not recorded: the same key works when there is capacity.
     let body = json!({"image": IMAGE});
-    assert_eq!(world.ask(keyed(&body, "k")).await.status, StatusCode::SERVICE_UNAVAILABLE);
-    let id = world.call("GET", ALL).await.json["data"][0]["id"].as_str().unwrap().to_owned();
-    assert_eq!(world.call("DELETE", &path(&id)).await.status, StatusCode::OK);
-    assert_eq!(world.ask(keyed(&body, "k")).await.status, StatusCode::CREATED);
+    assert_eq!(fixture.ask(keyed(&body, "k")).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    let id = fixture.call("GET", ALL).await.json["data"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(fixture.call("DELETE", &path(&id)).await.status, StatusCode::OK);
+    assert_eq!(fixture.ask(keyed(&body, "k")).await.status, StatusCode::CREATED);
 }
 
 #[tokio::test]
-async fn a_failed_start_is_our_fault_and_leaves_nothing() {
-    let world = World::new().await;
-    world.driver.fail_next(DriverOp::Start, Fault::Before);
-    let failed = world.post(ALL, json!({"image": IMAGE})).await;
+async fn a_failed_start_is_an_internal_error_and_leaves_nothing() {
+    let fixture = Fixture::new().await;
+    fixture.driver.fail_next(DriverOp::Start, Fault::Before);
+    let failed = fixture.post(ALL, json!({"image": IMAGE})).await;
     assert_eq!((failed.status, failed.code()), (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL_ERROR"));
     assert_eq!(
         failed.message(),
         "an internal error of the server; the operator finds the cause in the log under the id of this request"
     );
     assert_eq!(failed.json["error"]["details"], json!({}));
-    assert_eq!(world.call("GET", ALL).await.json["pagination"]["total"], 0);
+    assert_eq!(fixture.call("GET", ALL).await.json["pagination"]["total"], 0);
 }
 
 #[tokio::test]
-async fn bodies_where_none_is_wanted_are_ignored() {
-    let world = World::new().await;
-    let id = world.create().await;
+async fn undeclared_bodies_are_ignored() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     for (method, path) in [
         ("GET", ALL.to_owned()),
         ("GET", path(&id)),
@@ -277,6 +278,6 @@ async fn bodies_where_none_is_wanted_are_ignored() {
     ] {
         let asked =
             request(method, &path).header("content-type", "text/plain").body("{\0 no json".into()).unwrap();
-        assert_eq!(world.ask(asked).await.status, StatusCode::OK, "{method} {path}");
+        assert_eq!(fixture.ask(asked).await.status, StatusCode::OK, "{method} {path}");
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::world::{Answer, World, json_request};
+use super::fixture::{Answer, Fixture, json_request};
 
 fn streamed(id: &str, body: &Value) -> Request<Body> {
     let mut asked = json_request(&format!("/v1/sandboxes/{id}/execute"), body.to_string());
@@ -14,8 +14,8 @@ fn streamed(id: &str, body: &Value) -> Request<Body> {
     asked
 }
 
-async fn stream(world: &World, id: &str, body: Value) -> Answer {
-    world.ask(streamed(id, &body)).await
+async fn stream(fixture: &Fixture, id: &str, body: Value) -> Answer {
+    fixture.ask(streamed(id, &body)).await
 }
 
 /// Events by name and data, read as a client reads them.
@@ -38,9 +38,9 @@ fn events(text: &str) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn every_line_is_an_event_and_done_is_the_last() {
-    let world = World::new().await;
-    let id = world.create().await;
-    let answer = stream(&world, &id, json!({"command": "echo hello"})).await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
+    let answer = stream(&fixture, &id, json!({"command": "echo hello"})).await;
     assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, "text/event-stream"));
     let (lines, done) = answer.text.split_once("event: done\n").unwrap();
     assert_eq!(lines, "event: stdout\ndata: hello\n\n");
@@ -49,20 +49,20 @@ async fn every_line_is_an_event_and_done_is_the_last() {
         (&done["exitCode"], &done["signal"], done.as_object().unwrap().len()),
         (&json!(0), &Value::Null, 3)
     );
-    let error = stream(&world, &id, json!({"command": "echo oh >&2"})).await;
+    let error = stream(&fixture, &id, json!({"command": "echo oh >&2"})).await;
     assert!(error.text.starts_with("event: stderr\ndata: oh\n\nevent: done\n"), "{}", error.text);
-    let silent = stream(&world, &id, json!({"command": "exit 3"})).await;
+    let silent = stream(&fixture, &id, json!({"command": "exit 3"})).await;
     assert!(silent.text.starts_with("event: done\ndata: {\"exitCode\":3,"), "{}", silent.text);
-    let killed = stream(&world, &id, json!({"command": "sleep 1000", "timeoutMs": 20})).await;
+    let killed = stream(&fixture, &id, json!({"command": "sleep 1000", "timeoutMs": 20})).await;
     assert!(killed.text.contains("\"exitCode\":null") && killed.text.contains("\"signal\":\"SIGKILL\""));
 }
 
 #[tokio::test]
 async fn lines_cannot_break_out_of_their_event() {
-    let world = World::new().await;
-    let id = world.create().await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let stdin = "a\r\n\n  data: x\nevent: done\n: c\nb\rc\n\u{0}é\u{feff}\nlast";
-    let answer = stream(&world, &id, json!({"command": "cat", "stdin": stdin})).await;
+    let answer = stream(&fixture, &id, json!({"command": "cat", "stdin": stdin})).await;
     let got = events(&answer.text);
     let lines: Vec<&str> =
         got.iter().filter(|(name, _)| name == "stdout").map(|(_, data)| data.as_str()).collect();
@@ -74,10 +74,10 @@ async fn lines_cannot_break_out_of_their_event() {
 
 #[tokio::test]
 async fn many_lines_come_in_few_chunks_and_whole() {
-    let world = World::new().await;
-    let id = world.create().await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let stdin: String = (0..50_000).map(|n| format!("line {n} {}\n", "x".repeat(80))).collect();
-    let response = world.send(streamed(&id, &json!({"command": "cat", "stdin": stdin}))).await;
+    let response = fixture.send(streamed(&id, &json!({"command": "cat", "stdin": stdin}))).await;
     let mut body = response.into_body();
     let (mut text, mut chunks) = (String::new(), 0);
     while let Some(frame) = body.frame().await {
@@ -97,69 +97,69 @@ async fn many_lines_come_in_few_chunks_and_whole() {
 
 #[tokio::test]
 async fn a_long_line_comes_in_pieces() {
-    let world = World::new().await;
-    let id = world.create().await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let got =
-        events(&stream(&world, &id, json!({"command": "cat", "stdin": "é".repeat(100_000)})).await.text);
+        events(&stream(&fixture, &id, json!({"command": "cat", "stdin": "é".repeat(100_000)})).await.text);
     assert_eq!(got.len(), 5);
     assert!(got[..4].iter().all(|(name, line)| name == "stdout" && line.len() <= 65_536));
     assert_eq!(got[..4].iter().map(|(_, line)| line.as_str()).collect::<String>(), "é".repeat(100_000));
 }
 
 #[tokio::test]
-async fn what_fails_before_the_start_is_plain_json() {
-    let world = World::new().await;
-    let id = world.create().await;
-    let bad = stream(&world, &id, json!({})).await;
+async fn errors_before_a_stream_are_json() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
+    let bad = stream(&fixture, &id, json!({})).await;
     assert_eq!((bad.status, bad.code()), (StatusCode::BAD_REQUEST, "INVALID_REQUEST"));
-    let unknown = stream(&world, "sb_unknown0", json!({"command": "true"})).await;
+    let unknown = stream(&fixture, "sb_unknown0", json!({"command": "true"})).await;
     assert_eq!((unknown.status, unknown.detail("sandboxId")), (StatusCode::NOT_FOUND, "sb_unknown0"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_stream_is_kept_alive() {
-    let world = World::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
-    let id = world.create().await;
-    let answer = stream(&world, &id, json!({"command": "sleep 40"})).await;
+async fn an_idle_stream_sends_keep_alives() {
+    let fixture = Fixture::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
+    let id = fixture.create().await;
+    let answer = stream(&fixture, &id, json!({"command": "sleep 40"})).await;
     assert_eq!(answer.text.matches(": still running\n\n").count(), 2, "{}", answer.text);
     assert!(events(&answer.text).last().unwrap().1.starts_with("{\"exitCode\":0,"));
 }
 
 #[tokio::test]
 async fn a_daemon_that_stops_says_so_and_ends_the_command() {
-    let world = World::new().await;
-    let id = world.create().await;
-    let response = world.send(streamed(&id, &json!({"command": "sleep 1000"}))).await;
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
+    let response = fixture.send(streamed(&id, &json!({"command": "sleep 1000"}))).await;
     let request_id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
-    world.service.stopping.cancel();
+    fixture.service.stopping.cancel();
     let got = events(&Answer::of(response).await.text);
     let (name, data) = &got[0];
     let object: Value = serde_json::from_str(data).unwrap();
     assert_eq!((got.len(), name.as_str(), &object["code"]), (1, "error", &json!("RESOURCE_EXHAUSTED")));
     assert_eq!((&object["requestId"], object["details"].is_object()), (&json!(request_id), true));
-    while world.service.engine.metrics().executions_running > 0 {
+    while fixture.service.engine.metrics().executions_running > 0 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_its_command() {
-    let world = World::new().await;
-    let id = world.create().await;
-    let response = world.send(streamed(&id, &json!({"command": "sleep 1000"}))).await;
-    assert_eq!(world.service.engine.metrics().executions_running, 1);
+async fn a_disconnect_ends_the_command() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
+    let response = fixture.send(streamed(&id, &json!({"command": "sleep 1000"}))).await;
+    assert_eq!(fixture.service.engine.metrics().executions_running, 1);
     drop(response);
-    while world.service.engine.metrics().executions_running > 0 {
+    while fixture.service.engine.metrics().executions_running > 0 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
 async fn a_sandbox_that_dies_under_a_command_is_an_error_event() {
-    let world = World::new().await;
-    let id = world.create().await;
-    let response = world.send(streamed(&id, &json!({"command": "sleep 1000"}))).await;
-    world.driver.crash(&id.parse().unwrap());
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
+    let response = fixture.send(streamed(&id, &json!({"command": "sleep 1000"}))).await;
+    fixture.driver.crash(&id.parse().unwrap());
     let got = events(&Answer::of(response).await.text);
     let (name, data) = got.last().unwrap();
     let object: Value = serde_json::from_str(data).unwrap();
@@ -167,14 +167,14 @@ async fn a_sandbox_that_dies_under_a_command_is_an_error_event() {
 }
 
 #[tokio::test]
-async fn ends_of_lines_are_told_to_who_asks() {
-    let world = World::new().await;
-    let id = world.create().await;
+async fn line_endings_are_sent_on_request() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
     let body = json!({"command": "cat", "stdin": "a\r\nb\nc"}).to_string();
     let asked = async |query: &str| {
         let mut asked = json_request(&format!("/v1/sandboxes/{id}/execute{query}"), body.clone());
         asked.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
-        world.ask(asked).await
+        fixture.ask(asked).await
     };
     let answer = asked("?lineEnds=true").await;
     let (lines, _) = answer.text.split_once("event: done\n").unwrap();

@@ -9,7 +9,7 @@ use reader::RequestBody as _;
 use rules::{Charge, KeyCharge, Scope};
 use serde_json::{Value, json};
 
-use super::world::{World, request};
+use super::fixture::{Fixture, request};
 use crate::endpoint::{Access, Table};
 use crate::routes::{document, endpoints};
 
@@ -116,7 +116,7 @@ fn the_table_of_rules() {
 
 #[tokio::test]
 async fn a_path_takes_the_declared_methods_and_no_other() {
-    let (world, table) = (World::new().await, table());
+    let (fixture, table) = (Fixture::new().await, table());
     let document = openapi();
     let mut paths: BTreeSet<String> = operations(&document).into_iter().map(|(_, path, _)| path).collect();
     paths.extend(OPEN.map(str::to_owned));
@@ -125,7 +125,7 @@ async fn a_path_takes_the_declared_methods_and_no_other() {
         let mut taken = BTreeSet::new();
         let mut allowed = BTreeSet::new();
         for method in METHODS {
-            let answer = world.call(method, &path).await;
+            let answer = fixture.call(method, &path).await;
             if answer.status == StatusCode::METHOD_NOT_ALLOWED {
                 assert!(
                     matches!(access(&table, method, &path), None | Some(Access::Open)),
@@ -149,11 +149,11 @@ async fn a_path_takes_the_declared_methods_and_no_other() {
 
 #[tokio::test]
 async fn what_needs_a_key_is_refused_without() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     for (method, path, operation) in operations(&openapi()) {
         let path = path.replace("{id}", "sb_aaaaaaaa");
         let asked = Request::builder().method(method.as_str()).uri(&path).body(Body::empty()).unwrap();
-        let answer = world.ask(asked).await;
+        let answer = fixture.ask(asked).await;
         if operation["security"] == json!([]) {
             assert_eq!((answer.status, path.as_str()), (StatusCode::OK, "/v1/health"));
         } else {
@@ -169,7 +169,7 @@ async fn what_needs_a_key_is_refused_without() {
 
 #[tokio::test]
 async fn health_and_the_page_need_no_key() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     for (path, kind, part) in [
         ("/v1/health", "application/json; charset=utf-8", "\"status\":\"ok\",\"version\":\"v1\""),
         ("/docs", "text/html; charset=utf-8", "<!doctype html>"),
@@ -178,7 +178,7 @@ async fn health_and_the_page_need_no_key() {
         ("/docs/docs.js", "text/javascript; charset=utf-8", "/docs/openapi.json"),
         ("/docs/openapi.json", "application/json; charset=utf-8", "\"openapi\""),
     ] {
-        let answer = world.ask(Request::builder().uri(path).body(Body::empty()).unwrap()).await;
+        let answer = fixture.ask(Request::builder().uri(path).body(Body::empty()).unwrap()).await;
         assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, kind), "{path}");
         assert!(answer.text.contains(part), "{path}");
         if path.starts_with("/docs") {
@@ -190,7 +190,7 @@ async fn health_and_the_page_need_no_key() {
             assert_eq!(answer.header("x-content-type-options"), "nosniff");
         }
     }
-    let keyed = world.ask(request("GET", "/v1/openapi.json").body(Body::empty()).unwrap()).await;
+    let keyed = fixture.ask(request("GET", "/v1/openapi.json").body(Body::empty()).unwrap()).await;
     assert_eq!((keyed.status, keyed.text), (StatusCode::OK, document()));
 }
 

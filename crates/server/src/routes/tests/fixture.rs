@@ -21,7 +21,7 @@ pub const HANGING: &str = "hanging:1";
 /// Sandboxes of the default size that fit.
 pub const FIT: usize = 12;
 
-pub struct World {
+pub struct Fixture {
     pub driver: FakeDriver,
     pub service: Arc<Service>,
     pub guarded: Guarded,
@@ -33,7 +33,7 @@ pub fn bearer(n: u8) -> String {
     format!("Bearer {}", key(n).as_str())
 }
 
-impl World {
+impl Fixture {
     pub async fn new() -> Self {
         Self::made(Clock::System, false).await
     }
