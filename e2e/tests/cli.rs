@@ -64,6 +64,12 @@ impl Drop for RunDirGuard {
 }
 
 #[test]
+fn sandboxd_is_at_most_30_mb() {
+    let bytes = std::fs::metadata(root().join("target/bin/sandboxd")).unwrap().len();
+    assert!(bytes <= 30_000_000, "{bytes} bytes");
+}
+
+#[test]
 fn output_and_exit_code_are_passed_on() {
     let _guard = RunDirGuard::new();
     let output = run(&["ubuntu:24.04", "--", "echo out; echo err >&2; exit 3"]);

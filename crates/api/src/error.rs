@@ -1,4 +1,4 @@
-//! Error bodies (section 7). The server maps its errors to these codes.
+//! Error bodies (docs/errors.md). The server maps its errors to these codes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -143,22 +143,6 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-impl ErrorBody {
-    /// An error without details.
-    pub fn new(code: ErrorCode, message: impl Into<String>, request_id: impl Into<String>) -> Self {
-        let error =
-            ErrorObject { code, message: message.into(), details: Map::new(), request_id: request_id.into() };
-        Self { error }
-    }
-
-    /// Adds a detail.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.error.details.insert(name.to_owned(), value.into());
-        self
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,12 +194,19 @@ mod tests {
 
     #[test]
     fn error_details_are_always_present() {
-        let body = ErrorBody::new(ErrorCode::NotFound, "nothing is at '/x'", "req_1");
+        let mut body = ErrorBody {
+            error: ErrorObject {
+                code: ErrorCode::NotFound,
+                message: "nothing is at '/x'".to_owned(),
+                details: Map::new(),
+                request_id: "req_1".to_owned(),
+            },
+        };
         assert_eq!(
             serde_json::to_string(&body).unwrap(),
             r#"{"error":{"code":"NOT_FOUND","message":"nothing is at '/x'","details":{},"requestId":"req_1"}}"#
         );
-        let body = body.with("sandboxId", "sb_abcdefgh").with("state", "terminated");
+        body.error.details.insert("sandboxId".to_owned(), "sb_abcdefgh".into());
         let json = serde_json::to_value(&body).unwrap();
         assert_eq!(json["error"]["details"]["sandboxId"], "sb_abcdefgh");
         assert_eq!(serde_json::from_value::<ErrorBody>(json).unwrap(), body);

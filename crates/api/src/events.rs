@@ -67,8 +67,8 @@ pub struct UnknownEventKind;
 
 impl EventKind {
     /// The types that clients can post. The service records the others.
-    pub const POSTED: &[Self] =
-        &[Self::AgentThinking, Self::AgentToolCall, Self::AgentToolResult, Self::AgentError, Self::CostLlm];
+    pub const POSTED: [Self; 5] =
+        [Self::AgentThinking, Self::AgentToolCall, Self::AgentToolResult, Self::AgentError, Self::CostLlm];
 
     fn deserialize_posted<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = String::deserialize(from)?;

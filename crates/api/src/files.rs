@@ -1,4 +1,4 @@
-//! Responses about files (section 2.10, with additional fields).
+//! Responses about files (docs/api.md).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The response of the health endpoint (section 2.9).
+//! The response of the health endpoint (docs/api.md).
 
 use serde::{Deserialize, Serialize};
 

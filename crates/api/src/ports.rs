@@ -1,4 +1,4 @@
-//! Exposed ports (section 2.10, with additional fields).
+//! Exposed ports (docs/ports.md).
 
 use std::fmt;
 use std::str::FromStr;

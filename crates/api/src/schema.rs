@@ -6,6 +6,8 @@
 use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, RefOr};
 
+use crate::EventKind;
+
 const NO_NUL: &str = r"^[^\x00]*$";
 const ABSOLUTE_PATH: &str = r"^(/[^/\x00]{0,255})+$";
 /// A name, or `*.` and a name. The last label is not a number: that would be an address.
@@ -138,7 +140,7 @@ pub(crate) fn kind(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
     text()
         .enum_values(Some(kinds))
         .description(Some("Type of the event."))
-        .examples(["exec.completed"])
+        .examples([EventKind::ExecCompleted.as_str()])
         .into()
 }
 
@@ -150,15 +152,9 @@ pub(crate) fn kinds(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> 
 
 pub(crate) fn posted_kind() -> RefOr<Schema> {
     text()
-        .enum_values(Some([
-            "agent.thinking",
-            "agent.tool_call",
-            "agent.tool_result",
-            "agent.error",
-            "cost.llm",
-        ]))
+        .enum_values(Some(EventKind::POSTED.map(EventKind::as_str)))
         .description(Some("Type of the event. Clients can post only these types."))
-        .examples(["agent.tool_call"])
+        .examples([EventKind::AgentToolCall.as_str()])
         .into()
 }
 

@@ -320,7 +320,10 @@ mod tests {
     fn every_code_of_the_service_has_a_variant_of_its_own() {
         let mut seen = std::collections::HashSet::new();
         for code in api::ErrorCode::ALL {
-            let body = serde_json::to_string(&api::ErrorBody::new(*code, "why", "req_1")).unwrap();
+            let body = serde_json::json!({
+                "error": { "code": code, "message": "why", "details": {}, "requestId": "req_1" }
+            })
+            .to_string();
             let error = answer(code.status(), &body);
             assert_eq!((error.code(), error.code_name()), (Code::from(*code), code.as_str()));
             assert_eq!((error.status(), error.request_id()), (Some(code.status()), Some("req_1")));

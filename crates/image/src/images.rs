@@ -92,8 +92,8 @@ impl Images {
         self.inner.names()
     }
 
-    /// The image, fetched if it is not here. Who asks for a name that is being fetched waits for that fetch; it goes on
-    /// when a caller gives up.
+    /// The image, pulled if it is not on this host. Concurrent calls for one name wait for the same pull, which continues if a
+    /// caller gives up.
     pub async fn ensure(&self, name: &str, progress: ProgressFn) -> Result<Arc<Image>, ImageError> {
         if let Some(image) = self.inner.cached(name)
             && image.layers.iter().all(|layer| layer.is_dir())

@@ -24,15 +24,15 @@ pub struct Usage {
 
 /// A step that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{step}: {reason}")]
+#[error("{step}: {source}")]
 pub struct NetError {
     pub step: &'static str,
-    pub reason: String,
+    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl NetError {
-    pub fn new(step: &'static str, reason: impl std::fmt::Display) -> Self {
-        Self { step, reason: reason.to_string() }
+    pub fn new(step: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { step, source: source.into() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Quotas: what one account may have, whatever the host has left (`QUOTA_EXCEEDED`).
+//! Quotas: upper bounds per account, independent of the host's capacity (`QUOTA_EXCEEDED`).
 //!
 //! Used by the engine's ledger for sandboxes, by the server for requests and streams, by the store for stored bytes. Quotas of
 //! resources in use refuse requests; quotas of stored records evict the oldest. `None` is unlimited.
@@ -10,7 +10,7 @@ use api::Resources;
 
 use crate::{Hold, Usage};
 
-/// What an account may have.
+/// The quotas of an account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quotas {
     /// Sandboxes that are not terminated, paused ones included.
@@ -90,7 +90,7 @@ impl Quota {
         }
     }
 
-    /// Whether the quota is free again in moments, without anybody's doing.
+    /// Whether usage falls by itself within seconds.
     pub const fn is_momentary(self) -> bool {
         matches!(self, Self::Connections)
     }
@@ -110,7 +110,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// The account has what it may have.
+/// The quota would be exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the account's quota of {quota} is exceeded: {used} used, {asked} requested, {allowed} allowed; {}, or have the operator \

@@ -24,6 +24,11 @@ pub use executions::{no_execution, not_a_terminal};
 pub use operations::{OperationKind, not_found, of_engine, of_quota};
 pub use ports::{gateway_timeout, port_not_found, too_many_connections, unknown_host};
 
+/// A JSON document that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidJson(pub &'static str, #[source] pub serde_json::Error);
+
 type Cause = Arc<dyn Error + Send + Sync>;
 
 /// An error response.

@@ -31,7 +31,7 @@ use store::{SandboxRecord, Store};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, InvalidJson};
 use crate::keyring::Caller;
 use crate::output::{Content, OutputMemory};
 use flight::{Completion, Outcome};
@@ -304,7 +304,7 @@ fn replay(response: &ReplayableResponse) -> Result<Response, ApiError> {
         return Err(ApiError::internal("a recorded error whose content is command output"));
     };
     let object: ErrorObject = serde_json::from_slice(content)
-        .map_err(|error| ApiError::internal(format!("a recorded response cannot be parsed: {error}")))?;
+        .map_err(|error| ApiError::internal(InvalidJson("a recorded response cannot be parsed", error)))?;
     let mut error = ApiError::new(object.code, object.message).with_status(*status);
     error.details = object.details;
     Ok(replayed(error.into_response()))

@@ -44,7 +44,8 @@ const INLINE_BYTES: usize = 1 << 10;
 const LARGE_BYTES: usize = 256 << 10;
 /// Responses of other endpoints from this size on count towards the budget.
 const COUNTED_RESPONSE_BYTES: usize = 64 << 10;
-/// How long a response waits for memory in all; the less, the more responses compete, so that they do not all give up at once.
+/// The total time that a response waits for memory. It is shorter if more responses wait, so that they do not all fail at the
+/// same time.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_STEP: Duration = Duration::from_millis(250);
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);

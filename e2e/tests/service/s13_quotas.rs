@@ -47,6 +47,9 @@ async fn concurrent_creates_get_exactly_what_the_quota_allows() {
     assert_eq!(ids.len(), 2);
     client.post_empty(&action_path(&ids[0], "pause")).await.unwrap().is(200).unwrap();
     let third = client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap();
+    let usage = client.get("/v1/usage").await.unwrap().is(200).unwrap();
+    assert_eq!(usage["sandboxes"], json!({ "used": 3, "allowed": 3 }), "{usage}");
+    assert_eq!(usage["vcpus"], json!({ "used": 4, "allowed": 4 }), "{usage}");
     let resume = client
         .post_empty(&action_path(&ids[0], "resume"))
         .await
@@ -175,20 +178,17 @@ async fn streams_and_requests_in_flight_are_counted_until_they_end() {
 #[tokio::test]
 async fn an_account_can_have_its_own_quotas() {
     let options = ServiceOptions::default().with("quotas", "sandboxes", "1").with(
-        "quotas.accounts.\"account-0\"",
+        "quotas.accounts.\"large\"",
         "sandboxes",
         "2",
     );
     let service = Service::start(&options).await.unwrap();
-    let clients = [service.account().await.unwrap(), service.account().await.unwrap()];
-    let mut allowed = Vec::new();
-    for client in &clients {
+    for (account, allowed) in [("small", 1), ("large", 2)] {
+        let client = service.client_with_new_key(account, "read,execute,write").await.unwrap();
         let mut count = 0;
         while client.post(SANDBOXES, &small()).await.unwrap().status == 201 {
             count += 1;
         }
-        allowed.push(count);
+        assert_eq!(count, allowed, "{account}");
     }
-    allowed.sort_unstable();
-    assert!(allowed == [1, 2] || allowed == [1, 1], "account-0 is whoever has its key: {allowed:?}");
 }

@@ -70,7 +70,7 @@ impl Write for Writer {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE)).freeze();
-        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "nobody takes it any more");
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the request has ended");
         self.pieces.blocking_send(Ok(piece)).map_err(gone)
     }
 }

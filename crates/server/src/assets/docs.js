@@ -106,7 +106,7 @@ function sample(api, given, depth = 0) {
   if (schema.allOf) return Object.assign({}, ...schema.allOf.map((one) => sample(api, one, depth + 1)));
   const type = typesOf(schema)[0] || (schema.properties ? "object" : "");
   if (type === "object") {
-    // Fields that need not be there seldom are there all at once.
+    // Optional fields rarely occur together.
     const wanted = ([name]) => !schema.required || schema.required.includes(name);
     const pairs = Object.entries(schema.properties || {}).filter(wanted);
     return Object.fromEntries(pairs.map(([name, one]) => [name, sample(api, one, depth + 1)]));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use reader::{Refusal, RequestBody};
 use serde::Serialize;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, InvalidJson};
 
 /// The body of a request, as its handler gets it.
 pub trait Payload: Send + 'static {
@@ -93,7 +93,7 @@ impl<T: Serialize> Json<T> {
 
     fn with_status(status: StatusCode, document: &T) -> Result<Self, ApiError> {
         let text = serde_json::to_vec(document)
-            .map_err(|error| ApiError::internal(format!("a response cannot be written: {error}")))?;
+            .map_err(|error| ApiError::internal(InvalidJson("a response cannot be serialized", error)))?;
         let kind = HeaderValue::from_static("application/json; charset=utf-8");
         Ok(Self::written((status, [(header::CONTENT_TYPE, kind)], Bytes::from(text)).into_response()))
     }

@@ -1,4 +1,4 @@
-//! The output of a command as Server-Sent Events (section 6.1).
+//! The output of a command as Server-Sent Events (docs/api.md).
 //!
 //! hyper requests the next chunk when the last one is on its way, and only then output is read from the engine. So a slow client
 //! slows the command and costs no more memory than a chunk. A chunk has all output that is available, without waiting for more.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use store::{Event, SandboxRecord, SandboxSummary};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, InvalidJson};
 
 /// A sandbox for create and get.
 pub fn sandbox(record: &SandboxRecord) -> SandboxView {
@@ -58,7 +58,8 @@ pub fn event(event: Event) -> Result<RuntimeEvent, ApiError> {
 
 /// A body as JSON.
 pub fn json(body: &impl Serialize) -> Result<Bytes, ApiError> {
-    let text = serde_json::to_vec(body).map_err(|error| ApiError::internal(format!("an answer: {error}")))?;
+    let text = serde_json::to_vec(body)
+        .map_err(|error| ApiError::internal(InvalidJson("a response cannot be serialized", error)))?;
     Ok(text.into())
 }
 
