@@ -262,7 +262,7 @@ pub struct EventList {
 pub struct EventBody {
     /// Type of the event. Clients can post only these.
     #[serde(rename = "type", deserialize_with = "EventKind::deserialize_posted")]
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::posted_kind))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = posted_kind))]
     pub kind: EventKind,
     pub run_id: RunId,
     /// Fields that depend on the type. At most 16 KiB as JSON.
@@ -282,6 +282,12 @@ fn object_or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, V
         Some(Value::Object(object)) => Ok(object),
         Some(_) => Err(D::Error::invalid_type(Unexpected::Other("another value"), &"an object")),
     }
+}
+
+#[cfg(feature = "openapi")]
+fn posted_kind() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+    let kinds = EventKind::POSTED.into_iter().map(EventKind::as_str);
+    crate::schema::posted_kind(kinds, EventKind::AgentToolCall.as_str())
 }
 
 /// The body of a request that posts events: one, or an array of 1 to 100.
@@ -333,7 +339,7 @@ impl utoipa::ToSchema for Moment {}
 #[cfg(feature = "openapi")]
 impl utoipa::PartialSchema for EventKind {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        crate::schema::kind(Self::ALL.iter().map(|kind| kind.as_str()))
+        crate::schema::kind(Self::ALL.iter().map(|kind| kind.as_str()), Self::ExecCompleted.as_str())
     }
 }
 

@@ -6,8 +6,6 @@
 use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, RefOr};
 
-use crate::EventKind;
-
 const NO_NUL: &str = r"^[^\x00]*$";
 const ABSOLUTE_PATH: &str = r"^(/[^/\x00]{0,255})+$";
 /// A name, or `*.` and a name. The last label is not a number: that would be an address.
@@ -136,12 +134,8 @@ pub(crate) fn moment() -> RefOr<Schema> {
         .into()
 }
 
-pub(crate) fn kind(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
-    text()
-        .enum_values(Some(kinds))
-        .description(Some("Type of the event."))
-        .examples([EventKind::ExecCompleted.as_str()])
-        .into()
+pub(crate) fn kind(kinds: impl Iterator<Item = &'static str>, example: &str) -> RefOr<Schema> {
+    text().enum_values(Some(kinds)).description(Some("Type of the event.")).examples([example]).into()
 }
 
 /// An event type, or a group such as `exec.*`.
@@ -150,11 +144,11 @@ pub(crate) fn kinds(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> 
     text().enum_values(Some(kinds.chain(groups))).examples(["exec.*"]).into()
 }
 
-pub(crate) fn posted_kind() -> RefOr<Schema> {
+pub(crate) fn posted_kind(kinds: impl Iterator<Item = &'static str>, example: &str) -> RefOr<Schema> {
     text()
-        .enum_values(Some(EventKind::POSTED.map(EventKind::as_str)))
+        .enum_values(Some(kinds))
         .description(Some("Type of the event. Clients can post only these types."))
-        .examples([EventKind::AgentToolCall.as_str()])
+        .examples([example])
         .into()
 }
 
