@@ -37,6 +37,17 @@ fn serve(fixture: &Fixture) {
     });
 }
 
+/// The number of bytes so far, and the time at which it was read: again if this thread was preempted in between.
+fn sample(bytes: &AtomicU64) -> (u64, Instant) {
+    loop {
+        let before = Instant::now();
+        let count = bytes.load(Ordering::Relaxed);
+        if before.elapsed() < Duration::from_millis(5) {
+            return (count, before);
+        }
+    }
+}
+
 /// The rate in one direction that a connection of a sandbox gets, in Mbit/s.
 async fn measure(one: &TestSandbox, port: u16) -> f64 {
     let mut stream = one.namespace.run_inside(|| TcpStream::connect((SERVER, port)).unwrap());
@@ -58,9 +69,10 @@ async fn measure(one: &TestSandbox, port: u16) -> f64 {
         }
     });
     tokio::time::sleep(MEASURED).await;
-    let (before, since) = (bytes.load(Ordering::Relaxed), Instant::now());
+    let (before, since) = sample(&bytes);
     tokio::time::sleep(MEASURED).await;
-    let rate = (bytes.load(Ordering::Relaxed) - before) as f64 / since.elapsed().as_secs_f64() / MBIT;
+    let (after, until) = sample(&bytes);
+    let rate = (after - before) as f64 / (until - since).as_secs_f64() / MBIT;
     connection.shutdown(std::net::Shutdown::Both).unwrap();
     moving.join().unwrap();
     rate
