@@ -97,13 +97,19 @@ async fn the_rate_limit_holds_per_sandbox_and_direction_also_after_a_restart() {
         let beside = plug(&network, 1);
         network.apply(&beside.guest, &allow_all()).await.unwrap();
         for port in [UPLOAD_PORT, DOWNLOAD_PORT] {
-            let (first, second) = tokio::join!(measure(&one, port), measure(&beside, port));
-            eprintln!(
-                "rate_mbit {rate_mbit}, port {port}: {first:.1} and {second:.1} Mbit/s ({unlimited:.0} without)"
-            );
-            for rate in [first, second] {
-                let ratio = rate / f64::from(rate_mbit);
-                assert!((0.8..=1.2).contains(&ratio), "{ratio}");
+            let mut missed = Vec::new();
+            loop {
+                let (first, second) = tokio::join!(measure(&one, port), measure(&beside, port));
+                eprintln!(
+                    "rate_mbit {rate_mbit}, port {port}: {first:.1} and {second:.1} Mbit/s ({unlimited:.0} without)"
+                );
+                let limit = f64::from(rate_mbit);
+                if [first, second].iter().all(|rate| (0.8..=1.2).contains(&(rate / limit))) {
+                    break;
+                }
+                // On a busy machine TCP does not use its rate up, or a stall lets it catch up.
+                missed.push((first, second));
+                assert!(missed.len() < 3, "{missed:?}");
             }
         }
         network.unplug(&beside.guest).await.unwrap();
