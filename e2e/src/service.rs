@@ -4,6 +4,7 @@
 //! the log before it is removed.
 
 mod answer;
+mod bodies;
 mod client;
 mod disk;
 mod events;
@@ -28,6 +29,7 @@ use crate::options::{RigOptions, agent, workspace};
 use crate::rig::IMAGE;
 
 pub use answer::HttpResponse;
+pub use bodies::{small, with};
 pub use client::{Call, Client, Protocol};
 pub use events::{Event, Events};
 pub use options::ServiceOptions;

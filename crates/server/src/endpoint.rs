@@ -28,7 +28,7 @@ use crate::keyring::Caller;
 use crate::request_id::RequestId;
 use crate::service::Service;
 
-pub use body::{Json, JsonBody, NoBody, Payload, RawBody, Received};
+pub use body::{Json, JsonBody, NoBody, Payload, RawBody, Received, serialize};
 pub use document::{Content, DocumentedError, Operation, Tag};
 pub use parameter::Parameter;
 pub use table::{Conflict, Matched, Table};

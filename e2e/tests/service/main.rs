@@ -49,7 +49,7 @@ mod walk;
 
 use std::sync::{Arc, Weak};
 
-use e2e::service::{Client, Events, Service, ServiceOptions};
+use e2e::service::{Client, Events, Service, ServiceOptions, small, with};
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -75,21 +75,6 @@ async fn user() -> (Arc<Service>, Client) {
     let service = shared_service().await;
     let client = service.account().await.unwrap();
     (service, client)
-}
-
-/// The body of a create for a small sandbox without idle pause.
-fn small() -> Value {
-    json!({
-        "image": Service::image(),
-        "resources": { "memoryMb": 2048, "diskMb": 5120 },
-        "timeoutMs": 3_600_000,
-        "idleTimeoutMs": 0,
-    })
-}
-
-fn with(mut body: Value, field: &str, value: Value) -> Value {
-    body[field] = value;
-    body
 }
 
 /// A new sandbox's id.

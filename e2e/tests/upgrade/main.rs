@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use e2e::internet::{Internet, RESOLVER, Site};
-use e2e::service::{Client, Service, ServiceOptions};
+use e2e::service::{Client, Service, ServiceOptions, small, with};
 use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -226,21 +226,6 @@ async fn assert_no_leftovers(installation: &Installation, ids: &[String]) {
         strays.is_empty()
     })
     .await;
-}
-
-/// The create request of a small sandbox that is not paused automatically.
-fn small() -> Value {
-    json!({
-        "image": Service::image(),
-        "resources": { "memoryMb": 2048, "diskMb": 5120 },
-        "timeoutMs": 3_600_000,
-        "idleTimeoutMs": 0,
-    })
-}
-
-fn with(mut body: Value, field: &str, value: Value) -> Value {
-    body[field] = value;
-    body
 }
 
 async fn create_sandbox(client: &Client, body: &Value) -> String {

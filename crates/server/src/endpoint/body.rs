@@ -74,6 +74,12 @@ impl<T: 'static> Payload for JsonBody<T> {
     }
 }
 
+/// A document of a response as JSON.
+pub fn serialize(document: &impl Serialize) -> Result<Bytes, ApiError> {
+    let fault = |error| ApiError::internal(InvalidJson("a response cannot be serialized", error));
+    serde_json::to_vec(document).map(Bytes::from).map_err(fault)
+}
+
 /// A response whose body is a JSON document of type `T`.
 pub struct Json<T> {
     response: Response,
@@ -92,10 +98,9 @@ impl<T: Serialize> Json<T> {
     }
 
     fn with_status(status: StatusCode, document: &T) -> Result<Self, ApiError> {
-        let text = serde_json::to_vec(document)
-            .map_err(|error| ApiError::internal(InvalidJson("a response cannot be serialized", error)))?;
+        let text = serialize(document)?;
         let kind = HeaderValue::from_static("application/json; charset=utf-8");
-        Ok(Self::written((status, [(header::CONTENT_TYPE, kind)], Bytes::from(text)).into_response()))
+        Ok(Self::written((status, [(header::CONTENT_TYPE, kind)], text).into_response()))
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{read, view};
 use crate::app;
-use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag};
+use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::once::{self, RecordHeader, ReplayableResponse};
@@ -89,13 +89,13 @@ async fn create_sandbox(
     let pending = header.map(|header| {
         header.into_pending(|record| {
             // Serializing a view cannot fail: it is text and numbers.
-            let content = view::json(&view::sandbox(record)).unwrap_or_default();
+            let content = serialize(&view::sandbox(record)).unwrap_or_default();
             (StatusCode::CREATED.as_u16(), content.to_vec())
         })
     });
     let created = service.engine.create(account, config, template, pending).await;
     let status = created.map_err(|error| of_engine(error, None, OperationKind::Other))?;
-    Ok(to_response(StatusCode::CREATED, view::json(&view::sandbox(&status.record))?))
+    Ok(to_response(StatusCode::CREATED, serialize(&view::sandbox(&status.record))?))
 }
 
 async fn find_image(service: &Service, name: &str) -> Result<Template, ApiError> {

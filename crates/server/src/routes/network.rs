@@ -10,7 +10,9 @@ use serde_json::json;
 
 use super::sandbox_request::SandboxRequest;
 use super::{read, view};
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, READ, Received, Tag, WRITE};
+use crate::endpoint::{
+    Call, Content, Endpoint, Json, JsonBody, Parameter, READ, Received, Tag, WRITE, serialize,
+};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::once::ReplayableResponse;
@@ -98,5 +100,5 @@ async fn carry_out(
     let change = body.read(&service.config_rules).inspect_err(|_| engine.sandbox(account, id).touch())?;
     let changed = engine.sandbox(account, id).change_network(change).await;
     let status = changed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
-    Ok(ReplayableResponse::new(StatusCode::OK, view::json(&view::sandbox(&status.record))?))
+    Ok(ReplayableResponse::new(StatusCode::OK, serialize(&view::sandbox(&status.record))?))
 }

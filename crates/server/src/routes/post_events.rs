@@ -13,8 +13,7 @@ use serde_json::json;
 use store::{Batch, NewEvent, Write};
 
 use super::sandbox_request::SandboxRequest;
-use super::view;
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
+use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE, serialize};
 use crate::error::{ApiError, OperationKind};
 use crate::keyring::Caller;
 use crate::once::{self, ReplayableResponse};
@@ -67,7 +66,7 @@ async fn post(call: Call<Caller, JsonBody<EventsBody>>) -> Result<Json<EventsRec
     let work = move |header: Option<once::RecordHeader>| async move {
         let events = received.read(&())?;
         let recorded = EventsRecorded { recorded: u32::try_from(events.len()).unwrap_or(u32::MAX) };
-        let content = view::json(&recorded)?;
+        let content = serialize(&recorded)?;
         let mut batch = Batch::new();
         for event in events {
             batch = batch.event(new_event(event, &account, &id));

@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 use store::{Event, SandboxRecord, SandboxSummary};
 
-use crate::error::{ApiError, InvalidJson};
+use crate::endpoint::serialize;
+use crate::error::ApiError;
 
 /// A sandbox for create and get.
 pub fn sandbox(record: &SandboxRecord) -> SandboxView {
@@ -56,16 +57,9 @@ pub fn event(event: Event) -> Result<RuntimeEvent, ApiError> {
     })
 }
 
-/// A body as JSON.
-pub fn json(body: &impl Serialize) -> Result<Bytes, ApiError> {
-    let text = serde_json::to_vec(body)
-        .map_err(|error| ApiError::internal(InvalidJson("a response cannot be serialized", error)))?;
-    Ok(text.into())
-}
-
 /// `200 OK` with a body.
 pub fn ok(body: &impl Serialize) -> Result<Response, ApiError> {
-    Ok(typed("application/json; charset=utf-8", json(body)?))
+    Ok(typed("application/json; charset=utf-8", serialize(body)?))
 }
 
 /// `200 OK` with content of any type.

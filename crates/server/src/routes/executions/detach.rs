@@ -12,9 +12,9 @@ use serde::Deserialize;
 
 use super::fault;
 use super::view::execution_view;
+use crate::endpoint::serialize;
 use crate::error::ApiError;
 use crate::once::ReplayableResponse;
-use crate::routes::view;
 use crate::service::Service;
 
 /// Starts an execution and returns its view.
@@ -39,7 +39,7 @@ pub async fn start(
     };
     let started = service.engine.sandbox(account, id).start_detached(request).await;
     let status = started.map_err(|error| fault(error, id))?;
-    Ok(ReplayableResponse::new(StatusCode::CREATED, view::json(&execution_view(id, status))?))
+    Ok(ReplayableResponse::new(StatusCode::CREATED, serialize(&execution_view(id, status))?))
 }
 
 /// Sets `Location` from the body, so that a replayed response has it too.

@@ -6,12 +6,11 @@ use api::{ErrorCode, ExposeBody, Port, RunId};
 use axum::http::StatusCode;
 use serde_json::json;
 
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, WRITE};
+use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, WRITE, serialize};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::once::ReplayableResponse;
 use crate::routes::sandbox_request::SandboxRequest;
-use crate::routes::view;
 use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
@@ -69,5 +68,5 @@ async fn carry_out(
     let order = body.read(&()).inspect_err(|_| engine.sandbox(account, id).touch())?;
     let exposed = engine.sandbox(account, id).expose(order, run).await;
     let exposed = exposed.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
-    Ok(ReplayableResponse::new(StatusCode::CREATED, view::json(&service.ports.view(id, &exposed))?))
+    Ok(ReplayableResponse::new(StatusCode::CREATED, serialize(&service.ports.view(id, &exposed))?))
 }
