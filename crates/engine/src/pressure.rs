@@ -1,7 +1,7 @@
 //! The host watcher: samples the free disk and memory of the host.
 //!
-//! Below the low watermark of the disk it pauses the sandboxes that are writing, and the ledger refuses creates,
-//! resumes and uploads until the high watermark is reached. The records, the event journal and the execution logs
+//! If the disk will soon be below the low watermark, it pauses the sandboxes that are writing. Below that watermark, the
+//! ledger refuses creates, resumes and uploads until the high watermark is reached. The records, the event journal and the execution logs
 //! share the file system with the sandboxes' disks; the reserve leaves space for their commits. The watcher also sets
 //! how much disk may be promised.
 //!
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use api::{SandboxId, SandboxState};
 use futures_util::StreamExt;
-use rules::{Pressure, Shortage, Watermarks, free_after_writeback, promisable_disk_mb};
+use rules::{FreeTrend, Pressure, Shortage, Watermarks, free_after_writeback, promisable_disk_mb};
 use tokio::time::Instant;
 
 use crate::actor::DISK_PRESSURE;
@@ -25,8 +25,10 @@ use crate::services::Services;
 const MB: u64 = 1 << 20;
 /// The interval between two censuses of what the sandboxes have written, without pressure.
 const CENSUS_INTERVAL: Duration = Duration::from_secs(5);
-/// The same while the disk is almost full or may soon be.
-const PRESSURE_CENSUS_INTERVAL: Duration = Duration::from_millis(200);
+/// The interval between two samples while the disk is almost full.
+const PRESSURE_INTERVAL: Duration = Duration::from_millis(200);
+/// A census may use one part in so many of the time of a processor.
+const CENSUS_SHARE: u32 = 10;
 /// A sandbox is a writer if it wrote at least this much since the baseline. More than an empty disk occupies.
 const WRITER_BYTES: u64 = 4 * MB;
 const CONCURRENCY: usize = 32;
@@ -44,6 +46,10 @@ pub async fn start(services: &Arc<Services>, watch: HostWatch) {
         pressure: Pressure::Low,
         occupied: 0,
         dirty: 0,
+        begin: Instant::now(),
+        host_trend: FreeTrend::default(),
+        trend: FreeTrend::default(),
+        census_duration: Duration::ZERO,
         last_census: None,
         last_baseline: None,
         written: HashMap::new(),
@@ -68,6 +74,12 @@ struct Watcher {
     occupied: u64,
     /// Dirty bytes of all sandboxes that are not written back yet.
     dirty: u64,
+    begin: Instant,
+    /// Of the free space less all dirty pages of the host: known without a census, but often too low.
+    host_trend: FreeTrend,
+    /// Of the free space less the dirty pages of sandboxes, at the censuses.
+    trend: FreeTrend,
+    census_duration: Duration,
     last_census: Option<Instant>,
     last_baseline: Option<Instant>,
     /// Bytes that each sandbox had written at the last census, and at the baseline: a census at least
@@ -93,13 +105,14 @@ impl Watcher {
         self.is_failing = false;
         let is_first = self.last_census.is_none();
         let before = self.pressure;
-        let is_close = self.marks.is_close(sample.disk_free_bytes, sample.unwritten_bytes);
-        let every =
-            if is_close || before == Pressure::Low { PRESSURE_CENSUS_INTERVAL } else { CENSUS_INTERVAL };
-        if self.last_census.is_none_or(|last| last.elapsed() >= every) {
+        let least = sample.disk_free_bytes.saturating_sub(sample.unwritten_bytes);
+        let is_close = self.marks.is_below(self.host_trend.expect(self.now_ms(), least));
+        let is_census_due = is_close || before == Pressure::Low;
+        if is_census_due || self.last_census.is_none_or(|last| last.elapsed() >= CENSUS_INTERVAL) {
             self.census(before).await;
         }
         let free = free_after_writeback(sample.disk_free_bytes, sample.unwritten_bytes, self.dirty);
+        let expected = if is_census_due { self.trend.expect(self.now_ms(), free) } else { free };
         self.pressure = self.marks.next(before, free);
         let is_low = self.pressure == Pressure::Low;
         let changed = before != self.pressure;
@@ -108,14 +121,19 @@ impl Watcher {
         if changed != is_first {
             self.report(free);
         }
-        if is_low {
-            // Between the watermarks running sandboxes may continue.
-            if free < self.marks.low {
-                self.pause_writers().await;
-            }
-            return PRESSURE_CENSUS_INTERVAL;
+        // Between the watermarks running sandboxes may continue.
+        if self.marks.is_below(expected) {
+            self.pause_writers().await;
         }
-        Duration::from_millis(self.marks.sample_again_ms(free))
+        let wait = match self.pressure {
+            Pressure::Low => PRESSURE_INTERVAL,
+            Pressure::None => Duration::from_millis(self.marks.sample_again_ms(least)),
+        };
+        wait.max(self.census_duration * CENSUS_SHARE)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn sample_failed(&mut self, error: &dyn fmt::Display) -> Duration {
@@ -154,7 +172,8 @@ impl Watcher {
     /// Measures what every sandbox has written. Under pressure the baseline stays, so that slow writers are found
     /// too.
     async fn census(&mut self, pressure: Pressure) {
-        self.last_census = Some(Instant::now());
+        let begin = Instant::now();
+        self.last_census = Some(begin);
         let services = &self.services;
         let ids: Vec<SandboxId> =
             services.registry.records().iter().map(|record| record.id.clone()).collect();
@@ -163,6 +182,7 @@ impl Watcher {
             (id, used)
         });
         let found: Vec<_> = disk_uses.buffer_unordered(CONCURRENCY).collect().await;
+        self.census_duration = begin.elapsed();
         self.occupied = found.iter().map(|(_, used)| used.allocated).sum();
         self.dirty = found.iter().map(|(_, used)| used.dirty).sum();
         let written = found.into_iter().map(|(id, used)| (id, used.allocated + used.dirty)).collect();
@@ -198,7 +218,7 @@ impl Watcher {
                 let pausing = handle.request(|reply| ActorRequest::Pause { reason: DISK_PRESSURE, reply });
                 match tokio::time::timeout(PAUSE_TIMEOUT, pausing).await {
                     Ok(Ok(_)) => {
-                        tracing::warn!(%id, written_mb = more / MB, "paused a sandbox that wrote while the disk is almost full");
+                        tracing::warn!(%id, written_mb = more / MB, "paused a sandbox that is filling the disk");
                     }
                     Ok(Err(error)) => tracing::error!(%id, %error, "could not pause a sandbox that is filling the disk"),
                     Err(_) => tracing::error!(%id, "pausing a sandbox that is filling the disk timed out"),

@@ -65,7 +65,7 @@ pub use ports::{
 };
 pub use position::{BadOutputPosition, OutputPosition};
 pub use pressure::{
-    Pressure, Shortage, Watermarks, disk_reserve_mb, free_after_writeback, memory_reserve_mb,
+    FreeTrend, Pressure, Shortage, Watermarks, disk_reserve_mb, free_after_writeback, memory_reserve_mb,
     promisable_disk_mb,
 };
 pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
