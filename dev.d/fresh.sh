@@ -52,7 +52,7 @@ fresh_root() {
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' | grep -v security | head -n 1)
   say "fresh: building a minimal $suite in ${root#"$ROOT/"}"
   mkdir -p "$(dirname "$root")"
-  mmdebstrap --quiet --variant=minbase "$suite" "$root" "${mirror:-http://deb.debian.org/debian}" ||
+  mmdebstrap --quiet --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} ||
     die "fresh: mmdebstrap could not build $suite"
   apt-config dump | grep -E '^Acquire::(http|https)' >"$root/etc/apt/apt.conf.d/99host" || true
   # The root is removed afterwards, so dpkg need not sync every file.
