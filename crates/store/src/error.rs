@@ -1,8 +1,45 @@
 //! Errors of a store. All stores use one enum, so that callers do not depend on the implementation.
 
+use std::error::Error;
+use std::fmt;
+use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use api::SandboxId;
+
+/// The cause of an error, which clones of the error share. Two causes are equal if their texts are.
+#[derive(Debug, Clone)]
+pub struct Cause(Arc<dyn Error + Send + Sync>);
+
+impl Cause {
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(Arc::from(cause.into()))
+    }
+}
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for Cause {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// `#[source]` of an error is the cause itself, so this type must not be an error.
+impl Deref for Cause {
+    type Target = dyn Error + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -29,17 +66,17 @@ pub enum StoreError {
     #[error("the store is closed")]
     Closed,
     /// A step failed. If it was a commit, none of its writes is visible.
-    #[error("{step}: {reason}")]
-    Failed { step: &'static str, reason: String },
+    #[error("{step}: {source}")]
+    Failed { step: &'static str, source: Cause },
     /// The file cannot be read.
     #[error(
-        "the database {} is damaged: {reason}; restore it from a backup, or move it away to start with an empty one",
+        "the database {} is damaged: {source}; restore it from a backup, or move it away to start with an empty one",
         path.display()
     )]
-    Damaged { path: PathBuf, reason: String },
+    Damaged { path: PathBuf, source: Cause },
     /// Another program made the file.
-    #[error("{} is not a database of this service: {reason}; choose another path", path.display())]
-    Foreign { path: PathBuf, reason: String },
+    #[error("{} is not a database of this service: {source}; choose another path", path.display())]
+    Foreign { path: PathBuf, source: Cause },
     /// A newer version of the service wrote it.
     #[error(
         "the database {} has version {found} and this program knows up to {known}; run the newer program again, or restore the backup made before its upgrade",
@@ -49,7 +86,22 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(crate) fn failed(step: &'static str, reason: impl std::fmt::Display) -> Self {
-        Self::Failed { step, reason: reason.to_string() }
+    pub fn failed(step: &'static str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Failed { step, source: Cause::new(cause) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_step_has_the_cause_as_source() {
+        let error =
+            StoreError::failed("cannot commit", std::io::Error::from(std::io::ErrorKind::StorageFull));
+        let source = error.source().unwrap().downcast_ref::<std::io::Error>().unwrap();
+        assert_eq!(error.to_string(), format!("cannot commit: {source}"));
+        assert_eq!(error.clone(), error);
+        assert_ne!(error, StoreError::failed("cannot commit", "another cause"));
     }
 }

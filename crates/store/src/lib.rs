@@ -24,7 +24,7 @@ mod memory;
 
 pub use batch::{Batch, Committed, MAX_WRITES, NewEvent, Write};
 pub use contract::Store;
-pub use error::StoreError;
+pub use error::{Cause, StoreError};
 pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};
 pub use keys::KeyRecord;
 pub use record::{Event, ExposedPort, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};

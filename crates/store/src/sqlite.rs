@@ -71,10 +71,10 @@ impl SqliteStore {
     /// As [`SqliteStore::open`], with quotas of stored bytes per account.
     pub fn open_with_quotas(path: impl Into<PathBuf>, quotas: QuotaTable) -> Result<Self, StoreError> {
         Self::open_with(path.into(), quotas, |connection, path| {
-            let trouble = |reason| StoreError::Failed { step: "cannot open the event journal", reason };
             let applied = apply::last_applied_line(connection)
                 .map_err(|trouble| trouble.explain(path, "cannot read the database"))?;
-            let journal = Journal::open(path, applied).map_err(|error| trouble(error.to_string()))?;
+            let journal = Journal::open(path, applied)
+                .map_err(|error| StoreError::failed("cannot open the event journal", error))?;
             Ok(Some(Arc::new(journal)))
         })
     }

@@ -212,7 +212,7 @@ proptest! {
 #[tokio::test]
 async fn injected_faults_of_the_memory_store_occur_once() {
     let store = MemoryStore::new();
-    let fault = StoreError::Failed { step: "cannot commit", reason: "disk full".to_owned() };
+    let fault = StoreError::failed("cannot commit", "disk full");
     store.fail_next_commit(fault.clone());
     assert_eq!(store.put(record(1)).await, Err(fault));
     assert_eq!((store.get(&id(1)).await, store.commits()), (Ok(None), 0));

@@ -178,10 +178,7 @@ impl Harness {
     }
 
     pub fn fail_next_commit(&self) {
-        self.store.fail_next_commit(StoreError::Failed {
-            step: "commit",
-            reason: "made to fail by a test".to_owned(),
-        });
+        self.store.fail_next_commit(StoreError::failed("commit", "made to fail by a test"));
     }
 
     pub fn used(&self) -> (u64, u64, u64) {

@@ -241,7 +241,7 @@ async fn client_errors_are_stored_with_details() {
 #[tokio::test]
 async fn a_response_that_cannot_be_stored_is_an_error() {
     let fixture = Fixture::new();
-    fixture.store.fail_next_commit(StoreError::Failed { step: "commit", reason: "disk full".to_owned() });
+    fixture.store.fail_next_commit(StoreError::failed("commit", "disk full"));
     assert_eq!(fixture.run("k").await.unwrap_err().code, ErrorCode::InternalError);
     assert_eq!(seen(fixture.run("k").await.unwrap()).await, (201, "{\"n\":1}".to_owned(), false));
 }

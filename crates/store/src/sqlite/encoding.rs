@@ -75,7 +75,7 @@ pub(super) fn decode(content: Vec<u8>, encoding: i64) -> Outcome<Vec<u8>> {
             read.map_err(|error| Trouble::content("a stored response", error))?;
             Ok(decompressed)
         }
-        other => Err(Trouble::Content(format!("a stored response has the unknown encoding {other}"))),
+        other => Err(Trouble::content("encoding of a stored response", format!("{other} is unknown"))),
     }
 }
 

@@ -7,13 +7,13 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::trouble::{Outcome, Trouble};
-use crate::StoreError;
+use crate::{Cause, StoreError};
 
 /// In order; the number of a migration is its index. Released migrations must not change. A migration only adds,
 /// because a newer command line may migrate the file while an older daemon has it open.
@@ -38,10 +38,17 @@ const CACHED_STATEMENTS: usize = 64;
 const WAL_PAGES: i64 = 4096;
 const OWNER_ONLY: u32 = 0o600;
 
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+struct CannotCreate {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
 /// The connection that writes.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
-    create(path).map_err(|error| {
-        StoreError::failed("cannot open the database", format_args!("{}: {error}", path.display()))
+    create(path).map_err(|source| {
+        StoreError::failed("cannot open the database", CannotCreate { path: path.to_owned(), source })
     })?;
     let explain = |trouble: Trouble| trouble.explain(path, "cannot open the database");
     let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(explain)?;
@@ -97,7 +104,8 @@ fn wait_for_lock(polls: i32) -> bool {
 
 fn identify(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let explain = |error: rusqlite::Error| Trouble::from(error).explain(path, "cannot open the database");
-    let foreign = |reason: String| Err(StoreError::Foreign { path: path.to_owned(), reason });
+    let foreign =
+        |reason: String| Err(StoreError::Foreign { path: path.to_owned(), source: Cause::new(reason) });
     let id = pragma(connection, "application_id").map_err(explain)?;
     let objects = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))

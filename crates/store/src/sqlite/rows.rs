@@ -151,9 +151,8 @@ pub(super) fn ports_column(ports: &[ExposedPort]) -> String {
 }
 
 fn parse_ports(text: &str) -> Outcome<Vec<ExposedPort>> {
-    let damage = |error: &dyn std::fmt::Display| Trouble::content("ports of a sandbox", error);
     let rows: Vec<(u16, PortVisibility, bool, u64, [u8; 16])> =
-        serde_json::from_str(text).map_err(|error| damage(&error))?;
+        serde_json::from_str(text).map_err(|error| Trouble::content("ports of a sandbox", error))?;
     let port = |(port, visibility, auto_resume, exposed_at, seal)| {
         let exposed_at = TimeMs(exposed_at);
         ExposedPort { port, visibility, auto_resume, exposed_at, seal }

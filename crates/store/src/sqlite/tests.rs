@@ -79,7 +79,8 @@ async fn a_full_disk_fails_only_commits() {
         }
     };
     assert!(
-        kept > 0 && matches!(&failure, StoreError::Failed { reason, .. } if reason.contains("full")),
+        kept > 0
+            && matches!(&failure, StoreError::Failed { source, .. } if source.to_string().contains("full")),
         "{failure}"
     );
     assert_eq!(store.living().await.unwrap().len(), kept as usize);

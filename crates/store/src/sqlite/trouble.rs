@@ -1,10 +1,11 @@
 //! Internal errors of the SQLite store, and their conversion to [`StoreError`].
 
+use std::error::Error;
 use std::path::Path;
 
 use rusqlite::ErrorCode;
 
-use crate::StoreError;
+use crate::{Cause, StoreError};
 
 pub(super) type Outcome<T> = Result<T, Trouble>;
 
@@ -12,9 +13,16 @@ pub(super) type Outcome<T> = Result<T, Trouble>;
 pub(super) enum Trouble {
     Sql(rusqlite::Error),
     /// A row has content that this program does not write.
-    Content(String),
+    Content(InvalidContent),
     /// The write is not allowed; the database is intact.
     Refused(StoreError),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub(super) struct InvalidContent {
+    what: &'static str,
+    source: Box<dyn Error + Send + Sync>,
 }
 
 impl From<rusqlite::Error> for Trouble {
@@ -24,16 +32,17 @@ impl From<rusqlite::Error> for Trouble {
 }
 
 impl Trouble {
-    pub(super) fn content(what: &str, error: impl std::fmt::Display) -> Self {
-        Self::Content(format!("{what}: {error}"))
+    pub(super) fn content(what: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Content(InvalidContent { what, source: source.into() })
     }
 
     pub(super) fn explain(self, path: &Path, step: &'static str) -> StoreError {
         match self {
             Self::Refused(error) => error,
-            Self::Content(reason) => StoreError::Damaged { path: path.to_owned(), reason },
+            Self::Content(content) => {
+                StoreError::Damaged { path: path.to_owned(), source: Cause::new(content) }
+            }
             Self::Sql(error) => {
-                let reason = error.to_string();
                 let damaged = match &error {
                     rusqlite::Error::FromSqlConversionFailure(..)
                     | rusqlite::Error::IntegralValueOutOfRange(..)
@@ -44,9 +53,9 @@ impl Trouble {
                     ),
                 };
                 if damaged {
-                    StoreError::Damaged { path: path.to_owned(), reason }
+                    StoreError::Damaged { path: path.to_owned(), source: Cause::new(error) }
                 } else {
-                    StoreError::Failed { step, reason }
+                    StoreError::failed(step, error)
                 }
             }
         }
