@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use api::Timestamp;
+use api::{EventKind, Timestamp};
 use hyper::Method;
 use rules::TimeMs;
 use store::{Batch, MAX_WRITES, NewEvent, SqliteStore, Store as _, conformance};
@@ -116,7 +116,7 @@ async fn fill(store: Arc<SqliteStore>, events: u32, now: u64) -> Result<()> {
 }
 
 fn event(number: u32, events: u32, now: u64) -> NewEvent {
-    let kind = ["exec.started", "exec.completed"][(number % 2) as usize];
+    let kind = [EventKind::ExecStarted, EventKind::ExecCompleted][(number % 2) as usize];
     let at = TimeMs(now - DAY_MS + DAY_MS * u64::from(number) / u64::from(events));
     NewEvent {
         sandbox: conformance::id(number / EVENTS_PER_SANDBOX),

@@ -116,7 +116,7 @@ pub fn event(record: &SandboxRecord, kind: EventKind, data: Value) -> NewEvent {
         account: record.account.clone(),
         run: String::new(),
         at,
-        kind: kind.to_string(),
+        kind,
         data,
         once: None,
     }

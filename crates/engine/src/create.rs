@@ -240,7 +240,7 @@ async fn record_failure(services: &Services, account: String, error: &EngineErro
         account,
         run: String::new(),
         at: services.journal.now(),
-        kind: EventKind::SandboxError.to_string(),
+        kind: EventKind::SandboxError,
         data: json!({ "message": failure_message(error) }),
         once: None,
     };

@@ -95,7 +95,7 @@ impl ExecEvents {
             account: self.record.account.clone(),
             run: self.run.as_ref().map(RunId::as_str).unwrap_or_default().to_owned(),
             at: self.journal.now(),
-            kind: kind.to_string(),
+            kind,
             data,
             once: None,
         });

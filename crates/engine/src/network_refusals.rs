@@ -113,7 +113,7 @@ impl Recorder {
             account,
             at: self.journal.now(),
             run: String::new(),
-            kind: EventKind::NetworkRefused.to_string(),
+            kind: EventKind::NetworkRefused,
             data,
             once: None,
         }

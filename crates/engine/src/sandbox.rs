@@ -122,7 +122,7 @@ impl<'a> SandboxHandle<'a> {
             account: self.account.to_owned(),
             run: run.map(RunId::as_str).unwrap_or_default().to_owned(),
             at: self.services.journal.now(),
-            kind: kind.to_string(),
+            kind,
             data,
             once: None,
         });

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::SandboxState;
+use api::{EventKind, SandboxState};
 use rules::TimeMs;
 use store::conformance::{event, id, record, terminated};
 use store::{Batch, Filter, MAX_WRITES, Page, SandboxRecord, SqliteStore, Store};
@@ -92,7 +92,7 @@ async fn puts(store: &Arc<SqliteStore>) -> Outcome<()> {
 
 /// The latency of one append or commit without load.
 async fn notes(store: &Arc<SqliteStore>) -> Outcome<()> {
-    let event = || event(u32::MAX, "exec.completed", TimeMs(1));
+    let event = || event(u32::MAX, EventKind::ExecCompleted, TimeMs(1));
     for noted in [true, false] {
         let mut times = Vec::new();
         for _ in 0..1000 {

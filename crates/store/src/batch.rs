@@ -1,6 +1,6 @@
 //! Batches of writes, committed atomically. A new kind of row is a new [`Write`] and an arm in each store.
 
-use api::SandboxId;
+use api::{EventKind, SandboxId};
 use rules::TimeMs;
 
 use crate::{KeyRecord, Remembered, SandboxRecord, StoreError};
@@ -40,7 +40,7 @@ pub struct NewEvent {
     /// The run it belongs to; empty if none.
     pub run: String,
     pub at: TimeMs,
-    pub kind: String,
+    pub kind: EventKind,
     pub data: serde_json::Value,
     /// Deduplicates: if an event with this text exists, from any daemon, this one is dropped.
     pub once: Option<String>,

@@ -11,7 +11,7 @@ mod purges;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState};
+use api::{EventKind, NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Accounting, TimeMs};
 use serde_json::json;
 
@@ -113,10 +113,17 @@ pub fn terminated(record: &SandboxRecord, at: TimeMs) -> SandboxRecord {
     next
 }
 
-pub fn event(number: u32, kind: &str, at: TimeMs) -> NewEvent {
+pub fn event(number: u32, kind: EventKind, at: TimeMs) -> NewEvent {
     let data = json!({ "text": "a\"b\\c\n\u{0}€", "number": number, "list": [1, null, true] });
-    let (account, kind) = ("acme".to_owned(), kind.to_owned());
-    NewEvent { sandbox: id(number), account, run: String::new(), at, kind, data, once: None }
+    NewEvent {
+        sandbox: id(number),
+        account: "acme".to_owned(),
+        run: String::new(),
+        at,
+        kind,
+        data,
+        once: None,
+    }
 }
 
 /// A key, different for each number.

@@ -352,6 +352,7 @@ impl Tables {
         self.last_sequence += 1;
         let sequence = self.last_sequence;
         self.once.add(once, sequence);
+        let kind = kind.as_str().to_owned();
         self.events.push(Event { sequence, sandbox, account, run, at, kind, data });
         sequence
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use api::EventKind;
 use rules::TimeMs;
 use store::conformance::{answer, event, id, record, terminated};
 use store::{Batch, Filter, MAX_PAGE, Page, Remembered, SandboxRecord, SqliteStore, Store};
@@ -67,7 +68,7 @@ fn step(number: u32, revision: u64) -> Batch {
         next = terminated(&next, TimeMs(revision));
     }
     let answered = Remembered { key: format!("{number} {revision}"), ..answer(number) };
-    let event = event(number, "sandbox.paused", TimeMs(revision));
+    let event = event(number, EventKind::SandboxPaused, TimeMs(revision));
     Batch::new().put(SandboxRecord { revision, ..next }).event(event).remember(answered)
 }
 

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use api::EventKind;
 use rules::TimeMs;
 use store::conformance::{event, id, key, record};
 use store::{Batch, SandboxRecord, SqliteStore, Store, Write};
@@ -101,7 +102,7 @@ async fn write(store: Arc<SqliteStore>, number: u32, stop: Arc<AtomicBool>, comm
         revision += 1;
         let batch = Batch::new().put(SandboxRecord { revision, ..record(number) }).event(event(
             number,
-            "sandbox.paused",
+            EventKind::SandboxPaused,
             TimeMs(revision),
         ));
         store.commit(batch).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::SandboxState;
+use api::{EventKind, SandboxState};
 use proptest::prelude::{ProptestConfig, Strategy, prop, proptest};
 use rules::TimeMs;
 use store::conformance::{self, answer, event, id, key, record, terminated};
@@ -87,12 +87,12 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 fn batch(changes: &[Change]) -> Batch {
     changes.iter().fold(Batch::new(), |batch, change| match change.clone() {
         Change::Delete { number } => batch.delete(id(number)),
-        Change::Event { number, at } => batch.event(event(number, "sandbox.paused", TimeMs(at))),
+        Change::Event { number, at } => batch.event(event(number, EventKind::SandboxPaused, TimeMs(at))),
         Change::InRun { number, at, run } => {
             // Times differ by hours.
             let event = event(
                 number,
-                ["exec.started", "exec.completed"][usize::from(run % 2)],
+                [EventKind::ExecStarted, EventKind::ExecCompleted][usize::from(run % 2)],
                 TimeMs(at * 1_300_000),
             );
             batch.event(NewEvent { run: format!("run-{run}"), ..event })

@@ -104,7 +104,7 @@ fn event(sandbox: &SandboxRecord, record: &Record, kind: EventKind, at: TimeMs, 
         account: sandbox.account.clone(),
         run: record.run_id.as_ref().map(RunId::as_str).unwrap_or_default().to_owned(),
         at,
-        kind: kind.to_string(),
+        kind,
         data,
         once: Some(format!("{} {part}", record.id)),
     }

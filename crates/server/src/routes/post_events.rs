@@ -93,7 +93,7 @@ fn new_event(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {
         account: account.to_owned(),
         run: event.run_id.to_string(),
         at: event.timestamp.map_or_else(now, |at| TimeMs(at.0)),
-        kind: event.kind.to_string(),
+        kind: event.kind,
         data: Value::Object(event.data),
         once: None,
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::{EgressDefault, IngressPolicy, PortVisibility, SandboxState};
+use api::{EgressDefault, EventKind, IngressPolicy, PortVisibility, SandboxState};
 use rules::TimeMs;
 use tokio::task::JoinSet;
 
@@ -106,7 +106,7 @@ pub(super) async fn a_batch_is_all_or_nothing(store: Fresh) {
     store.put(record(1)).await.unwrap();
     let batch = Batch::new()
         .put(SandboxRecord { revision: 2, ..record(1) })
-        .event(event(1, "sandbox.paused", TimeMs(1)))
+        .event(event(1, EventKind::SandboxPaused, TimeMs(1)))
         .put(record(2))
         .delete(id(1))
         .put(SandboxRecord { slot: 2, ..record(3) });
@@ -120,13 +120,13 @@ pub(super) async fn a_batch_is_all_or_nothing(store: Fresh) {
 pub(super) async fn writes_of_a_batch_take_effect_in_order(store: Fresh) {
     let batch = Batch::new()
         .put(record(1))
-        .event(event(1, "sandbox.created", TimeMs(1)))
+        .event(event(1, EventKind::SandboxCreated, TimeMs(1)))
         .put(terminated(&record(1), TimeMs(9)))
         .put(SandboxRecord { slot: 1, ..record(2) })
         .delete(id(2))
         .delete(id(2))
         .put(SandboxRecord { slot: 7, ..record(2) })
-        .event(event(1, "sandbox.terminated", TimeMs(9)));
+        .event(event(1, EventKind::SandboxTerminated, TimeMs(9)));
     let committed = store.commit(batch).await.unwrap();
     assert_eq!(store.get(&id(1)).await.unwrap(), Some(terminated(&record(1), TimeMs(9))));
     assert_eq!(store.living().await.unwrap(), [SandboxRecord { slot: 7, ..record(2) }]);
@@ -150,7 +150,7 @@ pub(super) async fn bad_records_and_batches_are_refused(store: Fresh) {
         let refused = store.commit(Batch::new().put(record(2)).put(bad)).await;
         assert!(matches!(refused, Err(StoreError::BadRecord { .. })), "{refused:?}");
     }
-    let late = store.commit(Batch::new().event(event(1, "sandbox.error", TimeMs(u64::MAX)))).await;
+    let late = store.commit(Batch::new().event(event(1, EventKind::SandboxError, TimeMs(u64::MAX)))).await;
     assert!(matches!(late, Err(StoreError::BadRecord { .. })), "{late:?}");
     let writes = |count| (0..count).fold(Batch::new(), |batch, _| batch.with(Write::DeleteSandbox(id(1))));
     assert!(store.commit(writes(MAX_WRITES)).await.is_ok());
@@ -188,7 +188,7 @@ pub(super) async fn concurrent_commits_are_all_stored(store: Fresh) {
             for revision in 1..=10 {
                 let batch = Batch::new().put(SandboxRecord { revision, ..record(number) }).event(event(
                     number,
-                    "sandbox.paused",
+                    EventKind::SandboxPaused,
                     TimeMs(revision),
                 ));
                 store.commit(batch).await.unwrap();
@@ -215,7 +215,7 @@ pub(super) async fn events_are_numbered_in_order(store: Fresh) {
     for at in 0..5 {
         for number in [1, 2] {
             store
-                .commit(Batch::new().event(event(number, "sandbox.resumed", TimeMs(100 - at))))
+                .commit(Batch::new().event(event(number, EventKind::SandboxResumed, TimeMs(100 - at))))
                 .await
                 .unwrap();
         }
@@ -224,9 +224,9 @@ pub(super) async fn events_are_numbered_in_order(store: Fresh) {
     assert_eq!(events.len(), 5);
     assert!(events.is_sorted_by(|one, next| one.sequence < next.sequence && one.at > next.at));
     let first = &events[0];
-    let given = event(1, "sandbox.resumed", TimeMs(100));
+    let given = event(1, EventKind::SandboxResumed, TimeMs(100));
     assert_eq!((&first.sandbox, &first.account, first.at), (&given.sandbox, &given.account, given.at));
-    assert_eq!((&first.kind, &first.data), (&given.kind, &given.data));
+    assert_eq!((first.kind.as_str(), &first.data), (given.kind.as_str(), &given.data));
     assert_eq!(store.events(&id(1), events[1].sequence, 2).await.unwrap(), events[2..4]);
     assert_eq!(store.events(&id(1), events[4].sequence, 2).await.unwrap(), []);
     assert_eq!(store.events(&id(1), u64::MAX, 2).await.unwrap(), []);

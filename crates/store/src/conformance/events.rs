@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use api::EventKind;
 use rules::TimeMs;
 
 use super::{event, id, record};
@@ -29,18 +30,18 @@ fn in_run(event: NewEvent, run: &str) -> NewEvent {
 /// Adds events, numbered from 1: sandbox, kind, run and hour.
 async fn fill(store: &Fresh) {
     for (number, kind, run, hour) in [
-        (1, "sandbox.created", "", 0),
-        (1, "exec.started", "run-a", 1),
-        (1, "exec.completed", "run-a", 1),
-        (2, "sandbox.created", "", 2),
-        (2, "exec.completed", "run-b", 9),
-        (1, "exec.completed", "run-b", 3),
-        (1, "sandbox.terminated", "", 3),
+        (1, EventKind::SandboxCreated, "", 0),
+        (1, EventKind::ExecStarted, "run-a", 1),
+        (1, EventKind::ExecCompleted, "run-a", 1),
+        (2, EventKind::SandboxCreated, "", 2),
+        (2, EventKind::ExecCompleted, "run-b", 9),
+        (1, EventKind::ExecCompleted, "run-b", 3),
+        (1, EventKind::SandboxTerminated, "", 3),
     ] {
         let event = in_run(event(number, kind, TimeMs(hour * HOUR + 10)), run);
         store.commit(Batch::new().event(event)).await.unwrap();
     }
-    let other = NewEvent { account: "umbrella".to_owned(), ..event(3, "sandbox.created", TimeMs(5)) };
+    let other = NewEvent { account: "umbrella".to_owned(), ..event(3, EventKind::SandboxCreated, TimeMs(5)) };
     store.commit(Batch::new().event(in_run(other, "run-a"))).await.unwrap();
 }
 
@@ -145,7 +146,7 @@ pub(super) async fn totals_follow_removals(store: Fresh) {
     // More than one part of a purge removes.
     for _ in 0..11 {
         let batch = (0..100).fold(Batch::new(), |batch, _| {
-            batch.event(in_run(event(1, "exec.completed", TimeMs(2)), "run-a"))
+            batch.event(in_run(event(1, EventKind::ExecCompleted, TimeMs(2)), "run-a"))
         });
         store.commit(batch).await.unwrap();
     }
@@ -162,11 +163,13 @@ pub(super) async fn appended_events_keep_their_order(store: Fresh) {
     let mut number = 0;
     for round in 0..20 {
         for _ in 0..round {
-            store.append(in_run(event(1, "exec.completed", TimeMs(number)), "run-a")).unwrap();
+            store.append(in_run(event(1, EventKind::ExecCompleted, TimeMs(number)), "run-a")).unwrap();
             number += 1;
         }
-        let sequences =
-            store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(number)))).await.unwrap();
+        let sequences = store
+            .commit(Batch::new().event(event(2, EventKind::SandboxPaused, TimeMs(number))))
+            .await
+            .unwrap();
         number += 1;
         assert_eq!(sequences.event_sequences, [number], "round {round}");
     }
@@ -174,12 +177,12 @@ pub(super) async fn appended_events_keep_their_order(store: Fresh) {
     let times: Vec<u64> = listing.items.iter().map(|event| event.at.0).collect();
     assert_eq!(times, (0..number).collect::<Vec<_>>());
     let appended = listing.items.iter().find(|event| event.kind == "exec.completed").unwrap();
-    let expected = event(1, "exec.completed", TimeMs(0));
+    let expected = event(1, EventKind::ExecCompleted, TimeMs(0));
     assert_eq!((&appended.data, appended.run.as_str(), &appended.sandbox), (&expected.data, "run-a", &id(1)));
-    let late = event(1, "exec.completed", TimeMs(u64::MAX));
+    let late = event(1, EventKind::ExecCompleted, TimeMs(u64::MAX));
     assert!(matches!(store.append(late), Err(StoreError::BadRecord { .. })));
     store.close().await;
-    assert_eq!(store.append(event(1, "exec.completed", TimeMs(1))), Err(StoreError::Closed));
+    assert_eq!(store.append(event(1, EventKind::ExecCompleted, TimeMs(1))), Err(StoreError::Closed));
 }
 
 /// Followers are woken by events of their topic, appended ones included, and can read them.
@@ -187,12 +190,12 @@ pub(super) async fn followers_are_woken(store: Fresh) {
     let mut account = store.follow(Topic::Account("acme".to_owned()));
     let mut one = store.follow(Topic::Sandbox(id(1)));
     let two = store.follow(Topic::Sandbox(id(2)));
-    store.append(event(1, "exec.completed", TimeMs(1))).unwrap();
+    store.append(event(1, EventKind::ExecCompleted, TimeMs(1))).unwrap();
     account.changed().await.unwrap();
     one.changed().await.unwrap();
     assert_eq!(store.events_after(&of("acme"), 0, 10).await.unwrap().1, 1);
     assert!(!two.has_changed().unwrap());
-    store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(1)))).await.unwrap();
+    store.commit(Batch::new().event(event(2, EventKind::SandboxPaused, TimeMs(1)))).await.unwrap();
     assert!(account.has_changed().unwrap() && two.has_changed().unwrap() && !one.has_changed().unwrap());
 }
 
@@ -200,16 +203,16 @@ pub(super) async fn followers_are_woken(store: Fresh) {
 pub(super) async fn events_with_the_same_once_are_deduplicated(store: Fresh) {
     let once = |number: u64, once: &str| NewEvent {
         once: Some(once.to_owned()),
-        ..event(1, "exec.completed", TimeMs(number))
+        ..event(1, EventKind::ExecCompleted, TimeMs(number))
     };
     store.append(once(1, "a")).unwrap();
     store.append(once(2, "a")).unwrap();
     store.append(once(3, "b")).unwrap();
-    let batch = Batch::new().event(once(4, "b")).event(event(1, "sandbox.paused", TimeMs(5)));
+    let batch = Batch::new().event(once(4, "b")).event(event(1, EventKind::SandboxPaused, TimeMs(5)));
     let numbers = store.commit(batch.event(once(6, "c")).event(once(7, "c"))).await.unwrap().event_sequences;
     assert!(numbers[0] < numbers[1] && numbers[1] < numbers[2] && numbers[2] == numbers[3], "{numbers:?}");
     store.append(once(8, "c")).unwrap();
-    store.append(event(1, "sandbox.resumed", TimeMs(9))).unwrap();
+    store.append(event(1, EventKind::SandboxResumed, TimeMs(9))).unwrap();
     // Moves the appended lines.
     store.commit(Batch::new()).await.unwrap();
     let times = async || {
@@ -228,7 +231,7 @@ pub(super) async fn events_with_the_same_once_are_deduplicated(store: Fresh) {
 
 /// Only posted events of the account above its quota are evicted.
 pub(super) async fn the_oldest_posted_events_are_evicted(store: Fresh) {
-    let sized = |account: &str, kind: &str, at: u64| NewEvent {
+    let sized = |account: &str, kind: EventKind, at: u64| NewEvent {
         account: account.to_owned(),
         data: serde_json::Value::String("x".repeat(486)),
         ..event(1, kind, TimeMs(at))
@@ -241,14 +244,15 @@ pub(super) async fn the_oldest_posted_events_are_evicted(store: Fresh) {
         assert_eq!(listing.total, listing.items.len() as u64);
         listing.items.iter().map(|event| event.at.0).collect::<Vec<_>>()
     };
-    let kinds = ["agent.thinking", "cost.llm", "exec.completed", "agent.error"];
+    let kinds =
+        [EventKind::AgentThinking, EventKind::CostLlm, EventKind::ExecCompleted, EventKind::AgentError];
     let batch = (0..8).fold(Batch::new(), |batch, n| batch.event(sized("acme", kinds[n as usize % 4], n)));
-    let batch = batch.event(sized("other", "agent.thinking", 100));
+    let batch = batch.event(sized("other", EventKind::AgentThinking, 100));
     store.commit(keep(batch, 6000)).await.unwrap();
     assert_eq!(times("acme").await, [0, 1, 2, 3, 4, 5, 6, 7]);
-    store.commit(keep(Batch::new().event(sized("acme", "agent.tool_call", 8)), 6000)).await.unwrap();
+    store.commit(keep(Batch::new().event(sized("acme", EventKind::AgentToolCall, 8)), 6000)).await.unwrap();
     assert_eq!(times("acme").await, [1, 2, 3, 4, 5, 6, 7, 8]);
-    store.commit(keep(Batch::new().event(sized("acme", "agent.tool_result", 9)), 4999)).await.unwrap();
+    store.commit(keep(Batch::new().event(sized("acme", EventKind::AgentToolResult, 9)), 4999)).await.unwrap();
     assert_eq!(times("acme").await, [2, 5, 6, 7, 8, 9]);
     // A reverted batch evicts nothing.
     store.put(record(1)).await.unwrap();
@@ -258,7 +262,7 @@ pub(super) async fn the_oldest_posted_events_are_evicted(store: Fresh) {
     store.put(super::terminated(&record(1), TimeMs(1))).await.unwrap();
     store.purge(TimeMs(2)).await.unwrap();
     assert!(times("acme").await.is_empty() && times("other").await.is_empty());
-    let batch = (0..5).fold(Batch::new(), |batch, n| batch.event(sized("acme", "cost.llm", n)));
+    let batch = (0..5).fold(Batch::new(), |batch, n| batch.event(sized("acme", EventKind::CostLlm, n)));
     store.commit(keep(batch, 5000)).await.unwrap();
     assert_eq!(times("acme").await, [0, 1, 2, 3, 4]);
     store.commit(keep(Batch::new(), 0)).await.unwrap();

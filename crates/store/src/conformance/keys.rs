@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use api::EventKind;
 use rules::TimeMs;
 use tokio::task::JoinSet;
 
@@ -82,7 +83,10 @@ pub(super) async fn the_version_grows_with_changes_of_keys_only(store: Fresh) {
         assert!(version > last, "{version} after {last}");
         last = version;
     }
-    store.commit(Batch::new().put(record(1)).event(event(1, "a", TimeMs(1)))).await.unwrap();
+    store
+        .commit(Batch::new().put(record(1)).event(event(1, EventKind::SandboxCreated, TimeMs(1))))
+        .await
+        .unwrap();
     store.commit(Batch::new().remember(answer(1))).await.unwrap();
     store.purge(TimeMs(u64::MAX)).await.unwrap();
     store.purge_remembered(TimeMs(u64::MAX)).await.unwrap();
@@ -115,7 +119,8 @@ pub(super) async fn an_idempotency_record_is_stored_once_with_its_batch(store: F
     store.commit(Batch::new().put(record(1)).remember(answer(1))).await.unwrap();
     let second = Remembered { status: 500, created_at: answer(1).expires_at.before(1), ..answer(1) };
     let second = Remembered { expires_at: second.created_at.after(100), ..second };
-    let batch = Batch::new().put(record(2)).event(event(2, "sandbox.created", TimeMs(1))).remember(second);
+    let batch =
+        Batch::new().put(record(2)).event(event(2, EventKind::SandboxCreated, TimeMs(1))).remember(second);
     let Remembered { endpoint, key, .. } = answer(1);
     assert_eq!(store.commit(batch).await, Err(StoreError::AlreadyRemembered { endpoint, key }));
     assert_eq!(store.living().await.unwrap(), [record(1)]);

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use api::EventKind;
 use rules::TimeMs;
 
 use super::{PAGE, all_of, event, id, listed, pairs, record, terminated};
@@ -12,7 +13,8 @@ type Fresh = Arc<dyn Store>;
 
 pub(super) async fn only_sandboxes_terminated_before_are_purged(store: Fresh) {
     for number in 0..4 {
-        let batch = Batch::new().put(record(number)).event(event(number, "sandbox.created", TimeMs(1)));
+        let batch =
+            Batch::new().put(record(number)).event(event(number, EventKind::SandboxCreated, TimeMs(1)));
         store.commit(batch).await.unwrap();
     }
     for (number, at) in [(1, 100), (2, 200), (3, 201)] {
@@ -34,7 +36,7 @@ pub(super) async fn one_call_purges_many(store: Fresh) {
         let batch = (part * 50..part * 50 + 50).fold(Batch::new(), |batch, number| {
             let mut record = SandboxRecord { revision: 1, ..terminated(&record(number), TimeMs(7)) };
             record.config.metadata = pairs(&[("team", "red")]);
-            batch.put(record).event(event(number, "sandbox.terminated", TimeMs(7)))
+            batch.put(record).event(event(number, EventKind::SandboxTerminated, TimeMs(7)))
         });
         store.commit(batch).await.unwrap();
     }
@@ -46,17 +48,23 @@ pub(super) async fn one_call_purges_many(store: Fresh) {
 }
 
 pub(super) async fn events_without_a_sandbox_are_purged_by_their_time(store: Fresh) {
-    let failed_start = Batch::new().put(record(1)).event(event(1, "sandbox.created", TimeMs(10)));
+    let failed_start = Batch::new().put(record(1)).event(event(1, EventKind::SandboxCreated, TimeMs(10)));
     store.commit(failed_start).await.unwrap();
-    store.commit(Batch::new().delete(id(1)).event(event(1, "sandbox.error", TimeMs(20)))).await.unwrap();
-    store.commit(Batch::new().put(record(2)).event(event(2, "sandbox.created", TimeMs(5)))).await.unwrap();
+    store
+        .commit(Batch::new().delete(id(1)).event(event(1, EventKind::SandboxError, TimeMs(20))))
+        .await
+        .unwrap();
+    store
+        .commit(Batch::new().put(record(2)).event(event(2, EventKind::SandboxCreated, TimeMs(5))))
+        .await
+        .unwrap();
     assert_eq!(store.events(&id(1), 0, 10).await.unwrap().len(), 2);
     assert_eq!(store.purge(TimeMs(20)).await.unwrap(), 0);
     let left = store.events(&id(1), 0, 10).await.unwrap();
     assert_eq!(left.iter().map(|event| event.at).collect::<Vec<_>>(), [TimeMs(20)]);
     // Numbers of removed events are not reused.
     store.purge(TimeMs(21)).await.unwrap();
-    let next = store.commit(Batch::new().event(event(3, "sandbox.error", TimeMs(1)))).await.unwrap();
+    let next = store.commit(Batch::new().event(event(3, EventKind::SandboxError, TimeMs(1)))).await.unwrap();
     assert!(next.event_sequences[0] > left[0].sequence);
     assert_eq!(store.events(&id(2), 0, 10).await.unwrap().len(), 1);
 }

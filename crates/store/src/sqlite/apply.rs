@@ -8,10 +8,11 @@ use rules::QuotaTable;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::encoding::Encoded;
+use super::rows::EventRow;
 use super::trouble::{Outcome, Trouble};
 use super::{keys, posted, quota, rows};
 use crate::followers::VisibleEvent;
-use crate::{Committed, NewEvent, SandboxRecord, StoreError, Write};
+use crate::{Committed, SandboxRecord, StoreError, Write};
 
 pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable) -> Outcome<Committed> {
     let mut committed = Committed::default();
@@ -22,6 +23,7 @@ pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable
             Write::PutSandbox(record) => put(connection, &record)?,
             Write::DeleteSandbox(id) => delete(connection, &id)?,
             Write::AppendEvent(event) => {
+                let event = EventRow::from(event);
                 let sequence = match existing_event(connection, &event)? {
                     Some(sequence) => sequence,
                     None => append(connection, &event)?,
@@ -188,7 +190,7 @@ pub(super) fn remove(connection: &Connection, stored: &Stored) -> Outcome<()> {
     Ok(())
 }
 
-fn append(connection: &Connection, event: &NewEvent) -> Outcome<u64> {
+fn append(connection: &Connection, event: &EventRow) -> Outcome<u64> {
     let sql = "INSERT INTO events (sandbox, account, at, kind, data, run, once) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let (at, data) = (rows::integer(event.at.0)?, event.data.to_string());
     let values = params![event.sandbox.as_str(), event.account, at, event.kind, data, event.run, event.once];
@@ -197,7 +199,7 @@ fn append(connection: &Connection, event: &NewEvent) -> Outcome<u64> {
 }
 
 /// The number of an existing event with the same `once`.
-fn existing_event(connection: &Connection, event: &NewEvent) -> Outcome<Option<u64>> {
+fn existing_event(connection: &Connection, event: &EventRow) -> Outcome<Option<u64>> {
     let Some(once) = &event.once else { return Ok(None) };
     let mut statement = connection.prepare_cached("SELECT sequence FROM events WHERE once = ?1")?;
     statement.query_row([once], |row| row.get(0)).optional()?.map(rows::unsigned).transpose()
@@ -206,7 +208,7 @@ fn existing_event(connection: &Connection, event: &NewEvent) -> Outcome<Option<u
 /// Appends lines of the journal as events. Skips lines that became events before, by their numbers.
 pub(super) fn journal_lines(
     connection: &Connection,
-    journal_lines: &[(u64, NewEvent)],
+    journal_lines: &[(u64, EventRow)],
     quotas: &QuotaTable,
 ) -> Outcome<Vec<VisibleEvent>> {
     let last_applied_line = last_applied_line(connection)?;

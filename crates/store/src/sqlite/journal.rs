@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rules::TimeMs;
 use serde_json::{Value, json};
 
+use super::rows::EventRow;
 use crate::{NewEvent, StoreError};
 
 /// Limit of the journal while lines cannot become events; then appends are refused.
@@ -45,7 +46,7 @@ type Line = (String, String, String, u64, String, Value, Option<String>);
 
 /// A part of the pending lines, in order.
 pub(super) struct Part {
-    pub(super) lines: Vec<(u64, NewEvent)>,
+    pub(super) lines: Vec<(u64, EventRow)>,
     to: u64,
 }
 
@@ -73,7 +74,7 @@ impl Journal {
 
     pub(super) fn append(&self, event: &NewEvent) -> Result<(), StoreError> {
         let NewEvent { sandbox, account, run, at, kind, data, once } = event;
-        let text = json!([sandbox.as_str(), account, run, at.0, kind, data, once]).to_string();
+        let text = json!([sandbox.as_str(), account, run, at.0, kind.as_str(), data, once]).to_string();
         let mut state = self.state();
         if state.end >= MAX_BYTES {
             let reason = "the database accepts no events, and the event journal is full";
@@ -120,12 +121,12 @@ impl Journal {
     }
 }
 
-fn parse_line(line: &[u8]) -> Option<(u64, NewEvent)> {
+fn parse_line(line: &[u8]) -> Option<(u64, EventRow)> {
     let text = std::str::from_utf8(line).ok()?;
     let (number, json) = text.split_once(' ')?;
     let (sandbox, account, run, at, kind, data, once): Line =
         serde_json::from_str(json).or_else(|_| parse_older(json)).ok()?;
-    let event = NewEvent { sandbox: sandbox.parse().ok()?, account, run, at: TimeMs(at), kind, data, once };
+    let event = EventRow { sandbox: sandbox.parse().ok()?, account, run, at: TimeMs(at), kind, data, once };
     Some((number.parse().ok()?, event))
 }
 

@@ -6,13 +6,33 @@ use rusqlite::Row;
 use serde_json::{Value, json};
 
 use super::trouble::{Outcome, Trouble};
-use crate::{Event, ExposedPort, SandboxRecord, SandboxSummary};
+use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
     paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports";
 pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23";
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at";
+
+/// The columns of an event before it has a number. The kind is text, because a newer daemon may have appended kinds to
+/// the journal that this one does not know.
+#[derive(Debug)]
+pub(super) struct EventRow {
+    pub(super) sandbox: SandboxId,
+    pub(super) account: String,
+    pub(super) run: String,
+    pub(super) at: TimeMs,
+    pub(super) kind: String,
+    pub(super) data: Value,
+    pub(super) once: Option<String>,
+}
+
+impl From<NewEvent> for EventRow {
+    fn from(event: NewEvent) -> Self {
+        let NewEvent { sandbox, account, run, at, kind, data, once } = event;
+        Self { sandbox, account, run, at, kind: kind.as_str().to_owned(), data, once }
+    }
+}
 
 pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
     let layers: String = row.get(19)?;

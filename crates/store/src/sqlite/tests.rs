@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use api::EventKind;
 use rusqlite::Connection;
 use tokio::task::JoinSet;
 
@@ -29,7 +30,7 @@ fn check(path: &PathBuf) -> String {
 async fn a_reopened_store_has_all_data() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
-    let batch = Batch::new().put(record(1)).event(event(1, "sandbox.created", TimeMs(1)));
+    let batch = Batch::new().put(record(1)).event(event(1, EventKind::SandboxCreated, TimeMs(1)));
     store.commit(batch).await.unwrap();
     let events = store.events(&record(1).id, 0, 9).await.unwrap();
     store.close().await;
@@ -129,7 +130,7 @@ async fn a_second_open_does_not_wait_or_disturb() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = std::time::Instant::now();
     let second = SqliteStore::open_beside(&*path).unwrap();
-    assert!(second.append(event(1, "exec.completed", TimeMs(1))).is_err());
+    assert!(second.append(event(1, EventKind::ExecCompleted, TimeMs(1))).is_err());
     assert_eq!((second.living().await.unwrap(), second.keys().await.unwrap()), (vec![record(1)], vec![]));
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     other.execute_batch("ROLLBACK").unwrap();
@@ -230,7 +231,7 @@ async fn lists_use_indexes() {
 async fn event_lists_use_indexes() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
-    store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(1)))).await.unwrap();
+    store.commit(Batch::new().event(event(1, EventKind::SandboxPaused, TimeMs(1)))).await.unwrap();
     let connection = Connection::open(&*path).unwrap();
     let of = |kinds: &[&str]| EventFilter {
         account: "acme".to_owned(),
@@ -283,19 +284,19 @@ async fn times(store: &SqliteStore) -> Vec<u64> {
 async fn journal_lines_of_a_dead_process_become_events_once() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
-    store.append(event(1, "exec.completed", TimeMs(1))).unwrap();
+    store.append(event(1, EventKind::ExecCompleted, TimeMs(1))).unwrap();
     store.close().await;
     let moved = std::fs::read(journal_path(&path)).unwrap();
     // Written and not moved; the last line is truncated.
     let journal = Journal::open(&path, 1).unwrap();
-    journal.append(&event(1, "exec.completed", TimeMs(2))).unwrap();
-    journal.append(&event(1, "exec.completed", TimeMs(3))).unwrap();
+    journal.append(&event(1, EventKind::ExecCompleted, TimeMs(2))).unwrap();
+    journal.append(&event(1, EventKind::ExecCompleted, TimeMs(3))).unwrap();
     drop(journal);
     let written = std::fs::read(journal_path(&path)).unwrap();
     assert!(written.starts_with(&moved));
     std::fs::write(journal_path(&path), &written[..written.len() - 5]).unwrap();
     let store = SqliteStore::open(&*path).unwrap();
-    store.append(event(1, "exec.completed", TimeMs(4))).unwrap();
+    store.append(event(1, EventKind::ExecCompleted, TimeMs(4))).unwrap();
     let mut heard = store.follow(Topic::Sandbox(record(1).id));
     while times(&store).await.len() < 3 {
         heard.changed().await.unwrap();
@@ -304,7 +305,7 @@ async fn journal_lines_of_a_dead_process_become_events_once() {
     store.close().await;
     // Moved, and the journal not truncated.
     let store = SqliteStore::open(&*path).unwrap();
-    store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(5)))).await.unwrap();
+    store.commit(Batch::new().event(event(1, EventKind::SandboxPaused, TimeMs(5)))).await.unwrap();
     assert_eq!(times(&store).await, [1, 2, 4, 5]);
     store.close().await;
     // After a power loss the journal has fewer bytes or other ones.
@@ -312,11 +313,23 @@ async fn journal_lines_of_a_dead_process_become_events_once() {
         std::fs::write(journal_path(&path), content).unwrap();
         let store = SqliteStore::open(&*path).unwrap();
         let before = times(&store).await.len();
-        store.append(event(1, "exec.completed", TimeMs(9))).unwrap();
-        store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(9)))).await.unwrap();
+        store.append(event(1, EventKind::ExecCompleted, TimeMs(9))).unwrap();
+        store.commit(Batch::new().event(event(2, EventKind::SandboxPaused, TimeMs(9)))).await.unwrap();
         assert_eq!(times(&store).await.len(), before + 1, "{content:?}");
         store.close().await;
     }
+}
+
+/// A newer daemon may have appended kinds of events that this one does not know.
+#[tokio::test]
+async fn journal_lines_of_an_unknown_kind_become_events() {
+    let (_directory, path) = database();
+    let sandbox = record(1).id;
+    let line = format!("1 [\"{sandbox}\",\"acme\",\"\",1,\"sandbox.unknown\",{{}},null]\n");
+    std::fs::write(journal_path(&path), line).unwrap();
+    let store = SqliteStore::open(&*path).unwrap();
+    store.commit(Batch::new()).await.unwrap();
+    assert_eq!(store.events(&sandbox, 0, 10).await.unwrap()[0].kind, "sandbox.unknown");
 }
 
 #[tokio::test]
@@ -324,12 +337,12 @@ async fn the_journal_stays_short_under_load() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     for number in 0..20_000 {
-        store.append(event(1, "exec.completed", TimeMs(number))).unwrap();
+        store.append(event(1, EventKind::ExecCompleted, TimeMs(number))).unwrap();
         if number % 1000 == 999 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-    store.commit(Batch::new().event(event(1, "sandbox.paused", TimeMs(20_000)))).await.unwrap();
+    store.commit(Batch::new().event(event(1, EventKind::SandboxPaused, TimeMs(20_000)))).await.unwrap();
     let length = std::fs::metadata(journal_path(&path)).unwrap().len();
     assert!(length < 1 << 20, "{length} bytes");
     let page = EventPage { limit: 1, ..EventPage::default() };
@@ -444,21 +457,21 @@ async fn a_response_above_the_quota_evicts_the_others_of_its_account() {
 async fn events_of_the_service_stay_within_their_quota() {
     let (_directory, path) = database();
     let store = SqliteStore::open_with_quotas(&*path, quotas(u64::MAX, 100_000)).unwrap();
-    let named = |account: &str, kind: &str, at: u64| NewEvent {
+    let named = |account: &str, kind: EventKind, at: u64| NewEvent {
         account: account.to_owned(),
         ..event(1, kind, TimeMs(at))
     };
-    store.commit(Batch::new().event(named("other", "exec.completed", 0))).await.unwrap();
-    store.commit(Batch::new().event(named("acme", "agent.thinking", 0))).await.unwrap();
+    store.commit(Batch::new().event(named("other", EventKind::ExecCompleted, 0))).await.unwrap();
+    store.commit(Batch::new().event(named("acme", EventKind::AgentThinking, 0))).await.unwrap();
     for at in 1..=1000 {
         // Committed with other writes, and appended to the journal.
         if at % 2 == 0 {
-            store.commit(Batch::new().event(named("acme", "sandbox.paused", at))).await.unwrap();
+            store.commit(Batch::new().event(named("acme", EventKind::SandboxPaused, at))).await.unwrap();
         } else {
-            store.append(named("acme", "exec.completed", at)).unwrap();
+            store.append(named("acme", EventKind::ExecCompleted, at)).unwrap();
         }
     }
-    store.commit(Batch::new().event(named("acme", "sandbox.paused", 1001))).await.unwrap();
+    store.commit(Batch::new().event(named("acme", EventKind::SandboxPaused, 1001))).await.unwrap();
     let used = store.stored_bytes("acme").await.unwrap();
     assert!((80_000..=100_000).contains(&used.events) && used.posted_events > 512, "{used:?}");
     let all = EventFilter { account: "acme".to_owned(), ..EventFilter::default() };
@@ -490,13 +503,13 @@ async fn appended_events_wait_for_a_full_disk() {
     )
     .unwrap();
     for number in 0..2000 {
-        writer.append(&event(1, "exec.completed", TimeMs(number))).unwrap();
+        writer.append(&event(1, EventKind::ExecCompleted, TimeMs(number))).unwrap();
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!journal.is_empty());
     drop(writer);
     let store = SqliteStore::open(&*path).unwrap();
-    store.commit(Batch::new().event(event(2, "sandbox.paused", TimeMs(1)))).await.unwrap();
+    store.commit(Batch::new().event(event(2, EventKind::SandboxPaused, TimeMs(1)))).await.unwrap();
     let filter = EventFilter { account: "acme".to_owned(), ..EventFilter::default() };
     let page = EventPage { limit: 1, ..EventPage::default() };
     assert_eq!(store.list_events(&filter, page).await.unwrap().total, 2001);
