@@ -64,7 +64,7 @@ counters! {
     processes_lost,
     /// Expired rows that were deleted: terminated sandboxes, and idempotency records.
     purged_sandboxes,
-    purged_answers,
+    purged_idempotency_records,
     /// Events that could not be appended to the event journal.
     events_lost,
 }

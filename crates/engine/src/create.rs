@@ -14,7 +14,7 @@ use api::{EventKind, SandboxConfig, SandboxState};
 use driver::Limits;
 use rules::{Accounting, TimeMs};
 use serde_json::json;
-use store::{Batch, NewEvent, Remembered, SandboxRecord, StoreError};
+use store::{Batch, IdempotencyRecord, NewEvent, SandboxRecord, StoreError};
 
 use crate::actor::{self, ActorInit};
 use crate::error::EngineError;
@@ -46,9 +46,9 @@ pub struct PendingIdempotencyRecord {
 }
 
 impl PendingIdempotencyRecord {
-    fn complete(self, record: &SandboxRecord) -> Remembered {
+    fn complete(self, record: &SandboxRecord) -> IdempotencyRecord {
         let (status, content) = (self.respond)(record);
-        Remembered {
+        IdempotencyRecord {
             account: record.account.clone(),
             endpoint: self.endpoint,
             key: self.key,
@@ -179,7 +179,7 @@ async fn record(
     let started = actor::event(&record, EventKind::SandboxStarted, json!({}));
     let mut batch = Batch::new().put(record.clone()).event(created).event(started);
     if let Some(idempotency) = idempotency {
-        batch = batch.remember(idempotency.complete(&record));
+        batch = batch.idempotency_record(idempotency.complete(&record));
     }
     if let Err(error) = services.journal.commit(batch).await {
         services.provisioner.discard(sandbox).await;
@@ -228,7 +228,7 @@ async fn record_failure(services: &Services, account: String, error: &EngineErro
             | EngineError::Shortage(_)
             | EngineError::Quota(_)
             | EngineError::Stopping
-            | EngineError::Store(StoreError::AlreadyRemembered { .. })
+            | EngineError::Store(StoreError::AlreadyRecorded { .. })
     );
     if is_refusal {
         error.count_refusal(&services.counters);

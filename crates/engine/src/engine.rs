@@ -53,7 +53,7 @@ impl Engine {
     /// Creates a sandbox. If the caller stops waiting, the create completes and the sandbox is listed as any other.
     ///
     /// With `idempotency` the response is stored in the same commit as the sandbox's record. If the key already has a
-    /// response, no sandbox is created and the error is [`store::StoreError::AlreadyRemembered`].
+    /// response, no sandbox is created and the error is [`store::StoreError::AlreadyRecorded`].
     pub async fn create(
         &self,
         account: &str,

@@ -31,7 +31,7 @@ async fn purge(
     terminated_retention_ms: u64,
 ) -> Result<(), StoreError> {
     let now = journal.now();
-    counters.purged_answers.add(journal.store().purge_remembered(now).await?);
+    counters.purged_idempotency_records.add(journal.store().purge_idempotency_records(now).await?);
     if terminated_retention_ms > 0 {
         let deleted = journal.store().purge(now.before(terminated_retention_ms)).await?;
         counters.purged_sandboxes.add(deleted);

@@ -29,7 +29,7 @@ pub fn idempotency_key(value: &[u8]) -> Result<&str, BadIdempotencyKey> {
 
 /// The part of an idempotency record that determines the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remembered {
+pub struct StoredRequest {
     /// Of the exact bytes of the body.
     pub request_hash: [u8; 32],
     pub expires_at: TimeMs,
@@ -47,10 +47,10 @@ pub enum Repeat {
 }
 
 /// Decides by the record of the key.
-pub fn repeat(kept: Option<&Remembered>, request_hash: &[u8; 32], now: TimeMs) -> Repeat {
-    match kept {
-        Some(kept) if now < kept.expires_at => {
-            if kept.request_hash == *request_hash {
+pub fn repeat(stored: Option<&StoredRequest>, request_hash: &[u8; 32], now: TimeMs) -> Repeat {
+    match stored {
+        Some(stored) if now < stored.expires_at => {
+            if stored.request_hash == *request_hash {
                 Repeat::Replay
             } else {
                 Repeat::OtherBody
@@ -61,7 +61,7 @@ pub fn repeat(kept: Option<&Remembered>, request_hash: &[u8; 32], now: TimeMs) -
 }
 
 /// Whether a response with this status is recorded. 429 and server faults are not, because a retry may succeed.
-pub fn keeps_answer(status: u16) -> bool {
+pub fn should_record(status: u16) -> bool {
     status != 429 && status < 500
 }
 
@@ -93,23 +93,23 @@ mod tests {
 
     #[test]
     fn a_key_answers_the_same_until_its_time_is_over() {
-        let kept = Remembered { request_hash: [1; 32], expires_at: TimeMs(IDEMPOTENCY_VALID_MS) };
+        let stored = StoredRequest { request_hash: [1; 32], expires_at: TimeMs(IDEMPOTENCY_VALID_MS) };
         let last = TimeMs(86_399_999);
         assert_eq!(repeat(None, &[1; 32], TimeMs(0)), Repeat::New);
-        assert_eq!(repeat(Some(&kept), &[1; 32], TimeMs(0)), Repeat::Replay);
-        assert_eq!(repeat(Some(&kept), &[1; 32], last), Repeat::Replay);
-        assert_eq!(repeat(Some(&kept), &[2; 32], last), Repeat::OtherBody);
-        assert_eq!(repeat(Some(&kept), &[1; 32], last.after(1)), Repeat::New);
-        assert_eq!(repeat(Some(&kept), &[2; 32], last.after(1)), Repeat::New);
+        assert_eq!(repeat(Some(&stored), &[1; 32], TimeMs(0)), Repeat::Replay);
+        assert_eq!(repeat(Some(&stored), &[1; 32], last), Repeat::Replay);
+        assert_eq!(repeat(Some(&stored), &[2; 32], last), Repeat::OtherBody);
+        assert_eq!(repeat(Some(&stored), &[1; 32], last.after(1)), Repeat::New);
+        assert_eq!(repeat(Some(&stored), &[2; 32], last.after(1)), Repeat::New);
     }
 
     #[test]
     fn rate_limited_and_internal_errors_are_not_stored() {
         for status in [200, 201, 400, 404, 408, 409] {
-            assert!(keeps_answer(status), "{status}");
+            assert!(should_record(status), "{status}");
         }
         for status in [429, 500, 502, 503, 599] {
-            assert!(!keeps_answer(status), "{status}");
+            assert!(!should_record(status), "{status}");
         }
     }
 }

@@ -50,7 +50,7 @@ pub use events::{
 pub use execution::{ExecuteRefusal, ExecuteRules, execute_request};
 pub use executions::executions_to_drop;
 pub use idempotency::{
-    BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Remembered, Repeat, idempotency_key, keeps_answer, repeat,
+    BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Repeat, StoredRequest, idempotency_key, repeat, should_record,
 };
 pub use images::{ImageListing, image_is_listed};
 pub use keys::{BadKey, BadScopes, KeyText, Scope, Scopes};

@@ -97,9 +97,9 @@ pub struct RecordHeader {
 
 impl RecordHeader {
     /// A record for the work's own commit.
-    pub fn into_record(self, status: StatusCode, content: impl Into<Vec<u8>>) -> store::Remembered {
+    pub fn into_record(self, status: StatusCode, content: impl Into<Vec<u8>>) -> store::IdempotencyRecord {
         let Self { scope: KeyScope { account, endpoint, key }, request_hash, expires_at } = self;
-        store::Remembered {
+        store::IdempotencyRecord {
             account: account.as_ref().to_owned(),
             endpoint,
             key,

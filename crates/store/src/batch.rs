@@ -3,7 +3,7 @@
 use api::{EventKind, SandboxId};
 use rules::TimeMs;
 
-use crate::{KeyRecord, Remembered, SandboxRecord, StoreError};
+use crate::{IdempotencyRecord, KeyRecord, SandboxRecord, StoreError};
 
 /// The maximum number of writes in one batch.
 pub const MAX_WRITES: usize = 256;
@@ -28,8 +28,8 @@ pub enum Write {
         id: String,
         at: TimeMs,
     },
-    /// Adds an idempotency record. [`StoreError::AlreadyRemembered`] if one exists that had not expired when this one was made.
-    Remember(Box<Remembered>),
+    /// Adds an idempotency record. [`StoreError::AlreadyRecorded`] if one exists that had not expired when this one was made.
+    PutIdempotencyRecord(Box<IdempotencyRecord>),
 }
 
 /// An event without a number yet. The sandbox need not have a record.
@@ -77,8 +77,8 @@ impl Batch {
         self.with(Write::AppendEvent(event))
     }
 
-    pub fn remember(self, answer: Remembered) -> Self {
-        self.with(Write::Remember(Box::new(answer)))
+    pub fn idempotency_record(self, record: IdempotencyRecord) -> Self {
+        self.with(Write::PutIdempotencyRecord(Box::new(record)))
     }
 
     pub fn with(mut self, write: Write) -> Self {
@@ -109,8 +109,8 @@ impl Batch {
                 Write::PutKey(key) => {
                     key.check().map_err(|reason| StoreError::BadRow { what: "a key", reason })?;
                 }
-                Write::Remember(answer) => {
-                    answer
+                Write::PutIdempotencyRecord(record) => {
+                    record
                         .check()
                         .map_err(|reason| StoreError::BadRow { what: "an idempotency record", reason })?;
                 }

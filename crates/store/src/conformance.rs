@@ -15,7 +15,7 @@ use api::{EventKind, NetworkPolicy, Resources, SandboxConfig, SandboxId, Sandbox
 use rules::{Accounting, TimeMs};
 use serde_json::json;
 
-use crate::{Filter, KeyRecord, NewEvent, Page, Remembered, SandboxRecord, Store};
+use crate::{Filter, IdempotencyRecord, KeyRecord, NewEvent, Page, SandboxRecord, Store};
 
 /// Runs every case.
 pub async fn all<S: Store>(fresh: impl Fn() -> S) {
@@ -143,9 +143,9 @@ pub fn key(number: u32) -> KeyRecord {
 }
 
 /// An idempotency record, different for each number.
-pub fn answer(number: u32) -> Remembered {
+pub fn idempotency_record(number: u32) -> IdempotencyRecord {
     let created_at = TimeMs(1_700_000_000_000);
-    Remembered {
+    IdempotencyRecord {
         account: "acme".to_owned(),
         endpoint: "POST /v1/sandboxes".to_owned(),
         key: format!("request-{number}"),

@@ -6,8 +6,8 @@ use rules::TimeMs;
 use tokio::sync::watch;
 
 use crate::{
-    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, NewEvent,
-    Page, Remembered, SandboxRecord, StoreError, StoredBytes, Topic,
+    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
+    Listing, NewEvent, Page, SandboxRecord, StoreError, StoredBytes, Topic,
 };
 
 /// Durable storage. Calls may be concurrent. A future that is dropped early may or may not have written.
@@ -62,13 +62,13 @@ pub trait Store: Send + Sync + 'static {
     /// again when it has changed, misses none.
     async fn keys_version(&self) -> Result<u64, StoreError>;
 
-    /// The record of an idempotency key. It may have expired: see [`Remembered::is_expired`].
-    async fn remembered(
+    /// The record of an idempotency key. It may have expired: see [`IdempotencyRecord::is_expired`].
+    async fn idempotency_record(
         &self,
         account: &str,
         endpoint: &str,
         key: &str,
-    ) -> Result<Option<Remembered>, StoreError>;
+    ) -> Result<Option<IdempotencyRecord>, StoreError>;
 
     /// The stored bytes of an account.
     async fn stored_bytes(&self, account: &str) -> Result<StoredBytes, StoreError>;
@@ -79,7 +79,7 @@ pub trait Store: Send + Sync + 'static {
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError>;
 
     /// Removes expired idempotency records and returns their number; otherwise as [`Store::purge`].
-    async fn purge_remembered(&self, now: TimeMs) -> Result<u64, StoreError>;
+    async fn purge_idempotency_records(&self, now: TimeMs) -> Result<u64, StoreError>;
 
     /// Finishes pending work and closes the files; afterwards every call fails with [`StoreError::Closed`].
     async fn close(&self);

@@ -59,7 +59,7 @@ pub enum StoreError {
     NoSuchKey { id: String },
     /// A record with this idempotency key exists; nothing of the batch was applied.
     #[error("{endpoint} already has a record for the idempotency key {key:?}")]
-    AlreadyRemembered { endpoint: String, key: String },
+    AlreadyRecorded { endpoint: String, key: String },
     #[error("a batch has {writes} writes; at most {most} are allowed")]
     BatchTooLarge { writes: usize, most: usize },
     /// The store was closed, or its writer thread ended.

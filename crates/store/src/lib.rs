@@ -12,9 +12,9 @@ mod contract;
 mod error;
 mod events;
 mod followers;
+mod idempotency_record;
 mod keys;
 mod record;
-mod remembered;
 mod sqlite;
 
 #[cfg(feature = "testing")]
@@ -26,9 +26,9 @@ pub use batch::{Batch, Committed, MAX_WRITES, NewEvent, Write};
 pub use contract::Store;
 pub use error::{Cause, StoreError};
 pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};
+pub use idempotency_record::{IdempotencyRecord, MAX_RESPONSE, StoredBytes};
 pub use keys::KeyRecord;
 pub use record::{Event, ExposedPort, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
-pub use remembered::{MAX_RESPONSE, Remembered, StoredBytes};
 pub use sqlite::SqliteStore;
 
 #[cfg(feature = "testing")]

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use crate::followers::{Followers, VisibleEvent};
 use crate::{
-    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, MAX_PAGE,
-    NewEvent, Page, Remembered, SandboxRecord, Store, StoreError, StoredBytes, Topic, Write,
+    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
+    Listing, MAX_PAGE, NewEvent, Page, SandboxRecord, Store, StoreError, StoredBytes, Topic, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ struct Tables {
     last_sequence: u64,
     keys: BTreeMap<String, KeyRecord>,
     key_changes: u64,
-    remembered: BTreeMap<KeyScope, Remembered>,
+    idempotency_records: BTreeMap<KeyScope, IdempotencyRecord>,
 }
 
 /// Account, endpoint and key of an idempotency record.
@@ -212,19 +212,19 @@ impl Store for MemoryStore {
         Ok(self.read()?.tables.key_changes)
     }
 
-    async fn remembered(
+    async fn idempotency_record(
         &self,
         account: &str,
         endpoint: &str,
         key: &str,
-    ) -> Result<Option<Remembered>, StoreError> {
+    ) -> Result<Option<IdempotencyRecord>, StoreError> {
         let key_scope = (account.to_owned(), endpoint.to_owned(), key.to_owned());
-        Ok(self.read()?.tables.remembered.get(&key_scope).cloned())
+        Ok(self.read()?.tables.idempotency_records.get(&key_scope).cloned())
     }
 
     async fn stored_bytes(&self, account: &str) -> Result<StoredBytes, StoreError> {
         let state = self.read()?;
-        Ok(events::stored_bytes(&state.tables.events, state.tables.remembered.values(), account))
+        Ok(events::stored_bytes(&state.tables.events, state.tables.idempotency_records.values(), account))
     }
 
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
@@ -247,11 +247,11 @@ impl Store for MemoryStore {
         Ok((count - sandboxes.len()) as u64)
     }
 
-    async fn purge_remembered(&self, now: TimeMs) -> Result<u64, StoreError> {
+    async fn purge_idempotency_records(&self, now: TimeMs) -> Result<u64, StoreError> {
         let mut state = self.read()?;
-        let previous = state.tables.remembered.len();
-        state.tables.remembered.retain(|_, answer| !answer.is_expired(now));
-        Ok((previous - state.tables.remembered.len()) as u64)
+        let previous = state.tables.idempotency_records.len();
+        state.tables.idempotency_records.retain(|_, record| !record.is_expired(now));
+        Ok((previous - state.tables.idempotency_records.len()) as u64)
     }
 
     async fn close(&self) {
@@ -263,13 +263,13 @@ impl Store for MemoryStore {
 enum Undo {
     Sandbox(SandboxId, Option<Box<(u64, SandboxRecord)>>),
     Key(String, Option<KeyRecord>),
-    Answer(KeyScope, Option<Remembered>),
+    IdempotencyRecord(KeyScope, Option<IdempotencyRecord>),
     Events(Vec<Event>),
     Nothing,
 }
 
-fn key_scope(answer: &Remembered) -> KeyScope {
-    (answer.account.clone(), answer.endpoint.clone(), answer.key.clone())
+fn key_scope(record: &IdempotencyRecord) -> KeyScope {
+    (record.account.clone(), record.endpoint.clone(), record.key.clone())
 }
 
 fn restore<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, previous: Option<V>) {
@@ -292,8 +292,8 @@ impl Tables {
                             restore(&mut self.sandboxes, id, previous.map(|row| *row));
                         }
                         Undo::Key(id, previous) => restore(&mut self.keys, id, previous),
-                        Undo::Answer(key_scope, previous) => {
-                            restore(&mut self.remembered, key_scope, previous);
+                        Undo::IdempotencyRecord(key_scope, previous) => {
+                            restore(&mut self.idempotency_records, key_scope, previous);
                         }
                         Undo::Events(previous) => self.events = previous,
                         Undo::Nothing => {}
@@ -317,9 +317,9 @@ impl Tables {
             Write::DeleteSandbox(id) => sandbox(id),
             Write::PutKey(record) => key(&record.id),
             Write::RevokeKey { id, .. } => key(id),
-            Write::Remember(answer) => {
-                let key_scope = key_scope(answer);
-                Undo::Answer(key_scope.clone(), self.remembered.get(&key_scope).cloned())
+            Write::PutIdempotencyRecord(record) => {
+                let key_scope = key_scope(record);
+                Undo::IdempotencyRecord(key_scope.clone(), self.idempotency_records.get(&key_scope).cloned())
             }
             Write::KeepPosted { .. } => Undo::Events(self.events.clone()),
             Write::AppendEvent(_) => Undo::Nothing,
@@ -331,7 +331,7 @@ impl Tables {
             Write::PutSandbox(record) => return self.put(*record),
             Write::PutKey(key) => return self.put_key(*key),
             Write::RevokeKey { id, at } => return self.revoke_key(id, at),
-            Write::Remember(answer) => return self.remember(*answer),
+            Write::PutIdempotencyRecord(record) => return self.put_idempotency_record(*record),
             Write::DeleteSandbox(id) => {
                 self.sandboxes.remove(&id);
             }
@@ -375,12 +375,16 @@ impl Tables {
         Ok(())
     }
 
-    fn remember(&mut self, answer: Remembered) -> Result<(), StoreError> {
-        let key_scope = key_scope(&answer);
-        if self.remembered.get(&key_scope).is_some_and(|kept| !kept.is_expired(answer.created_at)) {
-            return Err(StoreError::AlreadyRemembered { endpoint: answer.endpoint, key: answer.key });
+    fn put_idempotency_record(&mut self, record: IdempotencyRecord) -> Result<(), StoreError> {
+        let key_scope = key_scope(&record);
+        if self
+            .idempotency_records
+            .get(&key_scope)
+            .is_some_and(|stored| !stored.is_expired(record.created_at))
+        {
+            return Err(StoreError::AlreadyRecorded { endpoint: record.endpoint, key: record.key });
         }
-        self.remembered.insert(key_scope, answer);
+        self.idempotency_records.insert(key_scope, record);
         Ok(())
     }
 

@@ -41,8 +41,8 @@ use tokio::sync::watch;
 
 use crate::followers::Followers;
 use crate::{
-    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, KeyRecord, Listing, NewEvent,
-    Page, Remembered, SandboxRecord, Store, StoreError, StoredBytes, Topic,
+    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
+    Listing, NewEvent, Page, SandboxRecord, Store, StoreError, StoredBytes, Topic,
 };
 use journal::Journal;
 use purge::{Purged, Target};
@@ -201,14 +201,14 @@ impl Store for SqliteStore {
         self.readers.read("cannot read the version of the keys", keys::version).await
     }
 
-    async fn remembered(
+    async fn idempotency_record(
         &self,
         account: &str,
         endpoint: &str,
         key: &str,
-    ) -> Result<Option<Remembered>, StoreError> {
+    ) -> Result<Option<IdempotencyRecord>, StoreError> {
         let (account, endpoint, key) = (account.to_owned(), endpoint.to_owned(), key.to_owned());
-        let read = move |connection: &mut _| keys::remembered(connection, account, endpoint, key);
+        let read = move |connection: &mut _| keys::idempotency_record(connection, account, endpoint, key);
         self.readers.read("cannot read an idempotency record", read).await
     }
 
@@ -224,8 +224,8 @@ impl Store for SqliteStore {
         Ok(count)
     }
 
-    async fn purge_remembered(&self, now: TimeMs) -> Result<u64, StoreError> {
-        self.purge_all(now, Target::Remembered).await
+    async fn purge_idempotency_records(&self, now: TimeMs) -> Result<u64, StoreError> {
+        self.purge_all(now, Target::IdempotencyRecords).await
     }
 
     async fn close(&self) {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use api::EventKind;
 use rules::TimeMs;
-use store::conformance::{answer, event, id, record, terminated};
-use store::{Batch, Filter, MAX_PAGE, Page, Remembered, SandboxRecord, SqliteStore, Store};
+use store::conformance::{event, id, idempotency_record, record, terminated};
+use store::{Batch, Filter, IdempotencyRecord, MAX_PAGE, Page, SandboxRecord, SqliteStore, Store};
 
 const ROUNDS: u32 = 25;
 const WRITERS: u32 = 12;
@@ -67,9 +67,10 @@ fn step(number: u32, revision: u64) -> Batch {
     if revision.is_multiple_of(5) {
         next = terminated(&next, TimeMs(revision));
     }
-    let answered = Remembered { key: format!("{number} {revision}"), ..answer(number) };
+    let stored_response =
+        IdempotencyRecord { key: format!("{number} {revision}"), ..idempotency_record(number) };
     let event = event(number, EventKind::SandboxPaused, TimeMs(revision));
-    Batch::new().put(SandboxRecord { revision, ..next }).event(event).remember(answered)
+    Batch::new().put(SandboxRecord { revision, ..next }).event(event).idempotency_record(stored_response)
 }
 
 /// Returns the number of acknowledged batches.
@@ -110,10 +111,10 @@ async fn compare(path: &Path, safe: &HashMap<u32, u64>) {
             "sandbox {number} lost an acknowledged write"
         );
         for (revision, kept) in [(revision, revision > 0), (revision + 1, false)] {
-            let Remembered { account, endpoint, .. } = answer(number);
-            let answer =
-                store.remembered(&account, &endpoint, &format!("{number} {revision}")).await.unwrap();
-            assert_eq!(answer.is_some(), kept, "sandbox {number} and its answer {revision}");
+            let IdempotencyRecord { account, endpoint, .. } = idempotency_record(number);
+            let stored =
+                store.idempotency_record(&account, &endpoint, &format!("{number} {revision}")).await.unwrap();
+            assert_eq!(stored.is_some(), kept, "sandbox {number} and its record of revision {revision}");
         }
         // Record, event and side tables are of one revision.
         let mut last = 0;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use api::{EventKind, SandboxState};
 use proptest::prelude::{ProptestConfig, Strategy, prop, proptest};
 use rules::TimeMs;
-use store::conformance::{self, answer, event, id, key, record, terminated};
+use store::conformance::{self, event, id, idempotency_record, key, record, terminated};
 use store::{
-    Batch, EventFilter, EventOrder, EventPage, Filter, KeyRecord, MemoryStore, NewEvent, Page, Remembered,
-    SandboxRecord, SqliteStore, Store, StoreError, Write,
+    Batch, EventFilter, EventOrder, EventPage, Filter, IdempotencyRecord, KeyRecord, MemoryStore, NewEvent,
+    Page, SandboxRecord, SqliteStore, Store, StoreError, Write,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -32,7 +32,7 @@ async fn the_sqlite_store_conforms() {
 enum Call {
     Commit(Vec<Change>),
     Purge(u64),
-    PurgeRemembered(u64),
+    PurgeIdempotencyRecords(u64),
 }
 
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ enum Change {
     InRun { number: u32, at: u64, run: u8 },
     PutKey { number: u32, text: u8 },
     RevokeKey { number: u32, at: u64 },
-    Remember { number: u32, created_at: u64, lasts: u64 },
+    IdempotencyRecord { number: u32, created_at: u64, lasts: u64 },
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
@@ -57,11 +57,8 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
             created_at,
         },
     );
-    let answer = (0u32..3, 0u64..20, 1u64..9).prop_map(|(number, created_at, lasts)| Change::Remember {
-        number,
-        created_at,
-        lasts,
-    });
+    let put_record = (0u32..3, 0u64..20, 1u64..9)
+        .prop_map(|(number, created_at, lasts)| Change::IdempotencyRecord { number, created_at, lasts });
     let change = prop::strategy::Union::new_weighted(vec![
         (6, put.boxed()),
         (1, (0u32..8).prop_map(|number| Change::Delete { number }).boxed()),
@@ -74,12 +71,12 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
         ),
         (1, (0u32..4, 0u8..4).prop_map(|(number, text)| Change::PutKey { number, text }).boxed()),
         (1, (0u32..4, 0u64..20).prop_map(|(number, at)| Change::RevokeKey { number, at }).boxed()),
-        (2, answer.boxed()),
+        (2, put_record.boxed()),
     ]);
     let call = prop::strategy::Union::new_weighted(vec![
         (9, prop::collection::vec(change, 1..4).prop_map(Call::Commit).boxed()),
         (1, (0u64..20).prop_map(Call::Purge).boxed()),
-        (1, (0u64..30).prop_map(Call::PurgeRemembered).boxed()),
+        (1, (0u64..30).prop_map(Call::PurgeIdempotencyRecords).boxed()),
     ]);
     prop::collection::vec(call, 1..40)
 }
@@ -103,12 +100,14 @@ fn batch(changes: &[Change]) -> Batch {
         Change::RevokeKey { number, at } => {
             batch.with(Write::RevokeKey { id: key(number).id, at: TimeMs(at) })
         }
-        Change::Remember { number, created_at, lasts } => batch.remember(Remembered {
-            created_at: TimeMs(created_at),
-            expires_at: TimeMs(created_at + lasts),
-            content: vec![created_at as u8],
-            ..answer(number)
-        }),
+        Change::IdempotencyRecord { number, created_at, lasts } => {
+            batch.idempotency_record(IdempotencyRecord {
+                created_at: TimeMs(created_at),
+                expires_at: TimeMs(created_at + lasts),
+                content: vec![created_at as u8],
+                ..idempotency_record(number)
+            })
+        }
         Change::Put { number, revision, slot, state, tag, created_at } => {
             let mut record = SandboxRecord { slot, created_at: TimeMs(created_at), ..record(number) };
             record.config.metadata.insert("tag".to_owned(), tag.to_string());
@@ -129,9 +128,9 @@ async fn agree(one: &dyn Store, other: &dyn Store) {
     assert_eq!(one.keys().await, other.keys().await);
     assert_eq!(one.keys_version().await, other.keys_version().await);
     for number in 0..3 {
-        let Remembered { account, endpoint, key, .. } = answer(number);
-        let kept = one.remembered(&account, &endpoint, &key).await;
-        assert_eq!(kept, other.remembered(&account, &endpoint, &key).await);
+        let IdempotencyRecord { account, endpoint, key, .. } = idempotency_record(number);
+        let kept = one.idempotency_record(&account, &endpoint, &key).await;
+        assert_eq!(kept, other.idempotency_record(&account, &endpoint, &key).await);
     }
     for number in 0..8 {
         assert_eq!(one.get(&id(number)).await, other.get(&id(number)).await);
@@ -195,9 +194,9 @@ proptest! {
                     Call::Commit(changes) => {
                         assert_eq!(memory.commit(batch(&changes)).await, sqlite.commit(batch(&changes)).await);
                     }
-                    Call::PurgeRemembered(now) => {
-                        let purged = memory.purge_remembered(TimeMs(now)).await;
-                        assert_eq!(purged, sqlite.purge_remembered(TimeMs(now)).await);
+                    Call::PurgeIdempotencyRecords(now) => {
+                        let purged = memory.purge_idempotency_records(TimeMs(now)).await;
+                        assert_eq!(purged, sqlite.purge_idempotency_records(TimeMs(now)).await);
                     }
                     Call::Purge(before) => {
                         assert_eq!(memory.purge(TimeMs(before)).await, sqlite.purge(TimeMs(before)).await);

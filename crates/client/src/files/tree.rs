@@ -25,15 +25,15 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
     let mut archive = Archive::new(Bounded::new(archive, &allowance));
     archive.set_preserve_mtime(true);
     // Read-only directories get their mode last.
-    let (mut directories, mut remembered, mut faults) = (Vec::new(), 0, Faults::default());
+    let (mut directories, mut closed_bytes, mut faults) = (Vec::new(), 0, Faults::default());
     let mut entries = archive.entries()?;
     let mut before = 0;
     while let (Some(entry), length) = allowance.head(before, || entries.next()) {
         let mut entry = entry?;
         let kind = entry.header().entry_type();
         if kind == EntryType::Directory && entry.header().mode()? & OWN_ALL != OWN_ALL {
-            remembered += length;
-            if directories.len() == MOST_CLOSED || remembered > MOST_CLOSED_BYTES {
+            closed_bytes += length;
+            if directories.len() == MOST_CLOSED || closed_bytes > MOST_CLOSED_BYTES {
                 let message =
                     format!("more than {} directories are closed to their owner", directories.len());
                 return Err(io::Error::other(message));

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use driver::fake::{DriverOp, FakeDriver, Fault};
 use engine::{EngineError, PendingIdempotencyRecord};
 use rules::TimeMs;
-use store::{MemoryStore, Remembered, SandboxRecord, Store, StoreError};
+use store::{IdempotencyRecord, MemoryStore, SandboxRecord, Store, StoreError};
 
 use crate::harness::{DAY, Harness, START, config, pass, settings, settle, template, with_pool};
 
 const ENDPOINT: &str = "POST /v1/sandboxes";
 
-fn remember(key: &str) -> Option<PendingIdempotencyRecord> {
+fn pending_record(key: &str) -> Option<PendingIdempotencyRecord> {
     Some(PendingIdempotencyRecord {
         endpoint: ENDPOINT.to_owned(),
         key: key.to_owned(),
@@ -25,16 +25,16 @@ fn respond(record: &SandboxRecord) -> (u16, Vec<u8>) {
     (201, format!("{} {} {:?}", record.id, record.state, record.started_at).into_bytes())
 }
 
-async fn stored_response(harness: &Harness, key: &str) -> Option<Remembered> {
-    harness.store.remembered("test", ENDPOINT, key).await.unwrap()
+async fn stored_response(harness: &Harness, key: &str) -> Option<IdempotencyRecord> {
+    harness.store.idempotency_record("test", ENDPOINT, key).await.unwrap()
 }
 
 async fn create(harness: &Harness, key: &str) -> Result<engine::Status, EngineError> {
-    harness.engine.create("test", config(), template(), remember(key)).await
+    harness.engine.create("test", config(), template(), pending_record(key)).await
 }
 
-fn is_already_remembered(result: &Result<engine::Status, EngineError>) -> bool {
-    matches!(result, Err(EngineError::Store(StoreError::AlreadyRemembered { .. })))
+fn is_already_recorded(result: &Result<engine::Status, EngineError>) -> bool {
+    matches!(result, Err(EngineError::Store(StoreError::AlreadyRecorded { .. })))
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn record_events_and_idempotency_record_are_one_commit() {
         let record = create(&harness, "a").await.unwrap().record;
         assert_eq!(harness.store.commits(), before + 1);
         let (status, content) = respond(&record);
-        let answer = Remembered {
+        let answer = IdempotencyRecord {
             account: "test".to_owned(),
             endpoint: ENDPOINT.to_owned(),
             key: "a".to_owned(),
@@ -88,16 +88,16 @@ async fn a_second_create_with_the_same_key_leaves_nothing() {
     let first = create(&harness, "a").await.unwrap().record.id.clone();
     let commits = harness.store.commits();
     let second = create(&harness, "a").await;
-    assert!(is_already_remembered(&second), "{second:?}");
+    assert!(is_already_recorded(&second), "{second:?}");
     assert_eq!(harness.driver.traces().into_keys().collect::<Vec<_>>(), [first]);
     assert_eq!((harness.used(), harness.engine.living()), ((2, 2048, 5120), 1));
     // It is not counted as a failed start and has no event.
     assert_eq!((harness.store.commits(), harness.engine.metrics().counts.create_failed), (commits, 0));
     // Another key, endpoint or account is another request.
     create(&harness, "b").await.unwrap();
-    harness.engine.create("other", config(), template(), remember("a")).await.unwrap();
+    harness.engine.create("other", config(), template(), pending_record("a")).await.unwrap();
     let elsewhere =
-        PendingIdempotencyRecord { endpoint: "POST /v1/other".to_owned(), ..remember("a").unwrap() };
+        PendingIdempotencyRecord { endpoint: "POST /v1/other".to_owned(), ..pending_record("a").unwrap() };
     harness.engine.create("test", config(), template(), Some(elsewhere)).await.unwrap();
     harness.assert_clean().await;
 }
@@ -110,7 +110,7 @@ async fn ten_concurrent_creates_with_one_key_create_one_sandbox() {
         let results = futures_util::future::join_all((0..10).map(|_| create(&harness, "a"))).await;
         let made: Vec<_> = results.iter().flatten().collect();
         assert_eq!(made.len(), 1);
-        assert_eq!(results.iter().filter(|result| is_already_remembered(result)).count(), 9);
+        assert_eq!(results.iter().filter(|result| is_already_recorded(result)).count(), 9);
         let living = harness.store.living().await.unwrap();
         assert_eq!(living.len(), 1);
         assert_eq!(stored_response(&harness, "a").await.unwrap().content, respond(&living[0]).1);
@@ -125,9 +125,9 @@ async fn an_expired_key_creates_another_sandbox() {
     let harness = Harness::new(settings()).await;
     let first = create(&harness, "a").await.unwrap().record.id.clone();
     pass(DAY - 1000).await;
-    assert!(is_already_remembered(&create(&harness, "a").await));
+    assert!(is_already_recorded(&create(&harness, "a").await));
     pass(1000).await;
-    let again = PendingIdempotencyRecord { expires_at: START.after(3 * DAY), ..remember("a").unwrap() };
+    let again = PendingIdempotencyRecord { expires_at: START.after(3 * DAY), ..pending_record("a").unwrap() };
     let second = harness.engine.create("test", config(), template(), Some(again)).await.unwrap();
     assert_ne!(second.record.id, first);
     assert_eq!(stored_response(&harness, "a").await.unwrap().content, respond(&second.record).1);
@@ -145,7 +145,7 @@ async fn a_create_with_a_cancelled_caller_stores_its_response() {
     settle().await;
     let [record] = harness.store.living().await.unwrap().try_into().unwrap();
     assert_eq!(stored_response(&harness, "a").await.unwrap().content, respond(&record).1);
-    assert!(is_already_remembered(&create(&harness, "a").await));
+    assert!(is_already_recorded(&create(&harness, "a").await));
     harness.assert_clean().await;
 }
 
@@ -189,7 +189,7 @@ fn crash_during_create(steps: usize, fault: Fault, in_commit: bool) -> AfterCras
             (records, answer) => panic!("after {steps} steps: {records:?} and {answer:?}"),
         };
         let again = create(&harness, "a").await;
-        assert_eq!(is_already_remembered(&again), left == AfterCrash::Both, "{again:?} after {steps} steps");
+        assert_eq!(is_already_recorded(&again), left == AfterCrash::Both, "{again:?} after {steps} steps");
         assert_eq!(harness.store.living().await.unwrap().len(), 1);
         harness.assert_clean().await;
         left
@@ -232,10 +232,10 @@ async fn a_list_after_a_create_shows_the_sandbox() {
         assert_eq!(sqlite.get(id).await.unwrap().unwrap().state, state);
     };
     let client = async |key: &str| {
-        let made = engine.create("test", config(), template(), remember(key)).await.unwrap();
+        let made = engine.create("test", config(), template(), pending_record(key)).await.unwrap();
         let id = made.record.id.clone();
         shows(&id, api::SandboxState::Running).await;
-        let answer = sqlite.remembered("test", ENDPOINT, key).await.unwrap().unwrap();
+        let answer = sqlite.idempotency_record("test", ENDPOINT, key).await.unwrap().unwrap();
         assert_eq!(answer.content, respond(&made.record).1);
         for _ in 0..10 {
             engine.sandbox("test", &id).pause().await.unwrap();
@@ -252,5 +252,5 @@ async fn a_list_after_a_create_shows_the_sandbox() {
     };
     tokio::join!(client("a"), client("b"), client("c"));
     engine.shutdown().await;
-    assert_eq!(sqlite.purge_remembered(TimeMs(0)).await, Err(StoreError::Closed));
+    assert_eq!(sqlite.purge_idempotency_records(TimeMs(0)).await, Err(StoreError::Closed));
 }

@@ -54,19 +54,20 @@ async fn a_retention_of_zero_keeps_them_and_a_start_purges() {
 #[tokio::test(start_paused = true)]
 async fn expired_idempotency_records_are_deleted() {
     let harness = Harness::new(settings()).await;
-    let answer = store::Remembered {
+    let answer = store::IdempotencyRecord {
         created_at: harness.clock.now(),
         expires_at: harness.clock.now().after(DAY),
-        ..store::conformance::answer(1)
+        ..store::conformance::idempotency_record(1)
     };
-    harness.store.commit(store::Batch::new().remember(answer.clone())).await.unwrap();
-    let kept =
-        async || harness.store.remembered("acme", &answer.endpoint, &answer.key).await.unwrap().is_some();
+    harness.store.commit(store::Batch::new().idempotency_record(answer.clone())).await.unwrap();
+    let kept = async || {
+        harness.store.idempotency_record("acme", &answer.endpoint, &answer.key).await.unwrap().is_some()
+    };
     pass(DAY - MINUTE).await;
     assert!(kept().await);
     pass(15 * MINUTE).await;
     assert!(!kept().await);
-    assert_eq!(harness.engine.metrics().counts.purged_answers, 1);
+    assert_eq!(harness.engine.metrics().counts.purged_idempotency_records, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,7 +86,7 @@ where
         }
         Ok(Err(error)) => {
             let status = error.status();
-            if !rules::keeps_answer(status.as_u16()) {
+            if !rules::should_record(status.as_u16()) {
                 return not_recorded(store, output, &header, error).await;
             }
             match error_content(&error) {
@@ -101,7 +101,7 @@ where
 /// Whether the key has a record.
 pub async fn is_recorded(store: &dyn Store, scope: &KeyScope) -> Result<bool, StoreError> {
     let KeyScope { account, endpoint, key } = scope;
-    let stored = store.remembered(account, endpoint, key).await?;
+    let stored = store.idempotency_record(account, endpoint, key).await?;
     Ok(stored.is_some_and(|stored| stored.expires_at > now()))
 }
 
@@ -113,8 +113,8 @@ async fn earlier(
 ) -> Result<Option<Outcome>, ApiError> {
     let KeyScope { account, endpoint, key } = &header.scope;
     let _reading = output.record_reader().await;
-    let Some(stored) = store.remembered(account, endpoint, key).await? else { return Ok(None) };
-    let deciding = rules::Remembered { request_hash: stored.request_hash, expires_at: stored.expires_at };
+    let Some(stored) = store.idempotency_record(account, endpoint, key).await? else { return Ok(None) };
+    let deciding = rules::StoredRequest { request_hash: stored.request_hash, expires_at: stored.expires_at };
     Ok(match rules::repeat(Some(&deciding), &header.request_hash, now()) {
         Repeat::New => None,
         Repeat::OtherBody => Some(Outcome::OtherRequest),
@@ -140,7 +140,7 @@ async fn record(
     outcome: Outcome,
 ) -> Outcome {
     let stored = header.clone().into_record(status, content);
-    match store.commit(Batch::new().remember(stored)).await {
+    match store.commit(Batch::new().idempotency_record(stored)).await {
         Ok(_) => outcome,
         Err(error) => not_recorded(store, output, header, error.into()).await,
     }

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use rules::Scopes;
-use store::{Batch, MemoryStore, Remembered, StoreError};
+use store::{Batch, IdempotencyRecord, MemoryStore, StoreError};
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -137,7 +137,7 @@ async fn the_end_waits_for_flights_without_a_client() {
     assert!(settled.as_mut().now_or_never().is_none());
     gate.add_permits(1);
     settled.await;
-    assert!(fixture.store.remembered("one", CREATE, "k").await.unwrap().is_some());
+    assert!(fixture.store.idempotency_record("one", CREATE, "k").await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,7 +262,7 @@ async fn a_committed_record_is_not_stored_twice() {
     let work = move |header: Option<RecordHeader>| async move {
         let header = header.unwrap();
         let record = row(&header.scope.key, header.request_hash, now(), header.expires_at);
-        store.commit(Batch::new().remember(record)).await.unwrap();
+        store.commit(Batch::new().idempotency_record(record)).await.unwrap();
         Ok(ReplayableResponse::committed(StatusCode::CREATED, Bytes::from_static(b"{\"n\":0}")))
     };
     let key = Some(Key("k".to_owned()));
@@ -280,7 +280,7 @@ async fn the_first_stored_record_wins() {
     let work = move |header: Option<RecordHeader>| async move {
         let header = header.unwrap();
         let record = row(&header.scope.key, header.request_hash, now(), header.expires_at);
-        store.commit(Batch::new().remember(record)).await.unwrap();
+        store.commit(Batch::new().idempotency_record(record)).await.unwrap();
         Err(ApiError::internal("the response is recorded already"))
     };
     let key = Some(Key("k".to_owned()));
@@ -292,9 +292,9 @@ async fn the_first_stored_record_wins() {
 async fn a_key_is_free_again_after_a_day() {
     let fixture = Fixture::new();
     let (begun, over) = (now().before(IDEMPOTENCY_VALID_MS + 1), now().before(1));
-    fixture.store.commit(Batch::new().remember(row("k", [7; 32], begun, over))).await.unwrap();
+    fixture.store.commit(Batch::new().idempotency_record(row("k", [7; 32], begun, over))).await.unwrap();
     assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(false));
-    let kept = fixture.store.remembered("one", CREATE, "k").await.unwrap().unwrap();
+    let kept = fixture.store.idempotency_record("one", CREATE, "k").await.unwrap().unwrap();
     let left = kept.expires_at.since(now());
     assert!((IDEMPOTENCY_VALID_MS - 60_000..=IDEMPOTENCY_VALID_MS).contains(&left), "{left}");
 }
@@ -332,8 +332,8 @@ fn one_key_of_visible_characters_is_accepted() {
     }
 }
 
-fn row(key: &str, request_hash: [u8; 32], created_at: TimeMs, expires_at: TimeMs) -> Remembered {
-    Remembered {
+fn row(key: &str, request_hash: [u8; 32], created_at: TimeMs, expires_at: TimeMs) -> IdempotencyRecord {
+    IdempotencyRecord {
         account: "one".to_owned(),
         endpoint: CREATE.to_owned(),
         key: key.to_owned(),

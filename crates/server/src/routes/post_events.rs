@@ -76,7 +76,7 @@ async fn post(call: Call<Caller, JsonBody<EventsBody>>) -> Result<Json<EventsRec
         }
         let to_response = match header {
             Some(header) => {
-                batch = batch.remember(header.into_record(StatusCode::CREATED, content.to_vec()));
+                batch = batch.idempotency_record(header.into_record(StatusCode::CREATED, content.to_vec()));
                 ReplayableResponse::committed
             }
             None => ReplayableResponse::new,

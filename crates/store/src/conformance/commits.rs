@@ -246,6 +246,6 @@ pub(super) async fn calls_of_a_closed_store_fail(store: Fresh) {
     assert_eq!(store.purge(TimeMs(1)).await, Err(StoreError::Closed));
     assert_eq!(store.keys().await, Err(StoreError::Closed));
     assert_eq!(store.keys_version().await, Err(StoreError::Closed));
-    assert_eq!(store.remembered("", "", "").await, Err(StoreError::Closed));
-    assert_eq!(store.purge_remembered(TimeMs(1)).await, Err(StoreError::Closed));
+    assert_eq!(store.idempotency_record("", "", "").await, Err(StoreError::Closed));
+    assert_eq!(store.purge_idempotency_records(TimeMs(1)).await, Err(StoreError::Closed));
 }

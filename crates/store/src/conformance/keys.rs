@@ -7,8 +7,8 @@ use api::EventKind;
 use rules::TimeMs;
 use tokio::task::JoinSet;
 
-use super::{answer, event, id, key, record};
-use crate::{Batch, KeyRecord, Remembered, SandboxRecord, Store, StoreError, Write};
+use super::{event, id, idempotency_record, key, record};
+use crate::{Batch, IdempotencyRecord, KeyRecord, SandboxRecord, Store, StoreError, Write};
 
 type Fresh = Arc<dyn Store>;
 
@@ -20,9 +20,9 @@ fn revoke(number: u32, at: u64) -> Batch {
     Batch::new().with(Write::RevokeKey { id: key(number).id, at: TimeMs(at) })
 }
 
-async fn stored_record(store: &Fresh, number: u32) -> Option<Remembered> {
-    let answer = answer(number);
-    store.remembered(&answer.account, &answer.endpoint, &answer.key).await.unwrap()
+async fn stored_record(store: &Fresh, number: u32) -> Option<IdempotencyRecord> {
+    let record = idempotency_record(number);
+    store.idempotency_record(&record.account, &record.endpoint, &record.key).await.unwrap()
 }
 
 pub(super) async fn keys_are_listed_oldest_first(store: Fresh) {
@@ -87,23 +87,31 @@ pub(super) async fn the_version_grows_with_changes_of_keys_only(store: Fresh) {
         .commit(Batch::new().put(record(1)).event(event(1, EventKind::SandboxCreated, TimeMs(1))))
         .await
         .unwrap();
-    store.commit(Batch::new().remember(answer(1))).await.unwrap();
+    store.commit(Batch::new().idempotency_record(idempotency_record(1))).await.unwrap();
     store.purge(TimeMs(u64::MAX)).await.unwrap();
-    store.purge_remembered(TimeMs(u64::MAX)).await.unwrap();
+    store.purge_idempotency_records(TimeMs(u64::MAX)).await.unwrap();
     assert_eq!(store.keys_version().await.unwrap(), last);
     assert_eq!(store.keys().await.unwrap().len(), 3);
 }
 
 pub(super) async fn an_idempotency_record_reads_back(store: Fresh) {
     let all_bytes: Vec<u8> = (0..=255).collect();
-    let large = Remembered { content: all_bytes.repeat(20_000), status: 599, ..answer(1) };
-    let empty = Remembered { content: Vec::new(), status: 100, request_hash: [0; 32], ..answer(2) };
-    store.commit(Batch::new().remember(large.clone()).remember(empty.clone())).await.unwrap();
+    let large = IdempotencyRecord { content: all_bytes.repeat(20_000), status: 599, ..idempotency_record(1) };
+    let empty = IdempotencyRecord {
+        content: Vec::new(),
+        status: 100,
+        request_hash: [0; 32],
+        ..idempotency_record(2)
+    };
+    store
+        .commit(Batch::new().idempotency_record(large.clone()).idempotency_record(empty.clone()))
+        .await
+        .unwrap();
     assert!(stored_record(&store, 1).await.as_ref() == Some(&large), "5 MB are not printed");
     assert_eq!(stored_record(&store, 2).await, Some(empty));
     assert_eq!(stored_record(&store, 3).await, None);
     // All three are part of the key scope, and compared exactly.
-    let Remembered { account, endpoint, key, .. } = answer(1);
+    let IdempotencyRecord { account, endpoint, key, .. } = idempotency_record(1);
     for (account, endpoint, key) in [
         ("other", &*endpoint, &*key),
         (&*account, "POST /v1/other", &*key),
@@ -111,24 +119,30 @@ pub(super) async fn an_idempotency_record_reads_back(store: Fresh) {
         (&*account, &*endpoint, ""),
         (&*key, &*endpoint, &*account),
     ] {
-        assert_eq!(store.remembered(account, endpoint, key).await.unwrap(), None);
+        assert_eq!(store.idempotency_record(account, endpoint, key).await.unwrap(), None);
     }
 }
 
 pub(super) async fn an_idempotency_record_is_stored_once_with_its_batch(store: Fresh) {
-    store.commit(Batch::new().put(record(1)).remember(answer(1))).await.unwrap();
-    let second = Remembered { status: 500, created_at: answer(1).expires_at.before(1), ..answer(1) };
-    let second = Remembered { expires_at: second.created_at.after(100), ..second };
-    let batch =
-        Batch::new().put(record(2)).event(event(2, EventKind::SandboxCreated, TimeMs(1))).remember(second);
-    let Remembered { endpoint, key, .. } = answer(1);
-    assert_eq!(store.commit(batch).await, Err(StoreError::AlreadyRemembered { endpoint, key }));
+    store.commit(Batch::new().put(record(1)).idempotency_record(idempotency_record(1))).await.unwrap();
+    let second = IdempotencyRecord {
+        status: 500,
+        created_at: idempotency_record(1).expires_at.before(1),
+        ..idempotency_record(1)
+    };
+    let second = IdempotencyRecord { expires_at: second.created_at.after(100), ..second };
+    let batch = Batch::new()
+        .put(record(2))
+        .event(event(2, EventKind::SandboxCreated, TimeMs(1)))
+        .idempotency_record(second);
+    let IdempotencyRecord { endpoint, key, .. } = idempotency_record(1);
+    assert_eq!(store.commit(batch).await, Err(StoreError::AlreadyRecorded { endpoint, key }));
     assert_eq!(store.living().await.unwrap(), [record(1)]);
     assert_eq!(store.events(&id(2), 0, 9).await.unwrap(), []);
-    assert_eq!(stored_record(&store, 1).await, Some(answer(1)));
+    assert_eq!(stored_record(&store, 1).await, Some(idempotency_record(1)));
     // A refused sandbox record reverts the idempotency record of its batch.
     let taken = SandboxRecord { slot: 1, ..record(3) };
-    let refused = store.commit(Batch::new().remember(answer(3)).put(taken)).await;
+    let refused = store.commit(Batch::new().idempotency_record(idempotency_record(3)).put(taken)).await;
     assert!(matches!(refused, Err(StoreError::SlotTaken { .. })), "{refused:?}");
     assert_eq!(stored_record(&store, 3).await, None);
 }
@@ -138,8 +152,12 @@ pub(super) async fn one_of_ten_concurrent_records_is_stored(store: Fresh) {
     for number in 0..10 {
         let store = Arc::clone(&store);
         tasks.spawn(async move {
-            let own = Remembered { content: vec![number as u8], ..answer(1) };
-            store.commit(Batch::new().put(record(number)).remember(own)).await.is_ok().then_some(number)
+            let own = IdempotencyRecord { content: vec![number as u8], ..idempotency_record(1) };
+            store
+                .commit(Batch::new().put(record(number)).idempotency_record(own))
+                .await
+                .is_ok()
+                .then_some(number)
         });
     }
     let kept_by: Vec<u32> = tasks.join_all().await.into_iter().flatten().collect();
@@ -149,44 +167,48 @@ pub(super) async fn one_of_ten_concurrent_records_is_stored(store: Fresh) {
 }
 
 pub(super) async fn an_expired_record_is_replaced(store: Fresh) {
-    store.commit(Batch::new().remember(answer(1))).await.unwrap();
-    let over = answer(1).expires_at;
-    assert!(answer(1).is_expired(over) && !answer(1).is_expired(over.before(1)));
-    let next = Remembered {
+    store.commit(Batch::new().idempotency_record(idempotency_record(1))).await.unwrap();
+    let over = idempotency_record(1).expires_at;
+    assert!(idempotency_record(1).is_expired(over) && !idempotency_record(1).is_expired(over.before(1)));
+    let next = IdempotencyRecord {
         created_at: over,
         expires_at: over.after(5),
         request_hash: [9; 32],
         content: b"next".to_vec(),
-        ..answer(1)
+        ..idempotency_record(1)
     };
-    store.commit(Batch::new().remember(next.clone())).await.unwrap();
+    store.commit(Batch::new().idempotency_record(next.clone())).await.unwrap();
     assert_eq!(stored_record(&store, 1).await, Some(next));
 }
 
 pub(super) async fn expired_records_are_purged(store: Fresh) {
     for part in 0..6u32 {
         let batch = (part * 200..part * 200 + 200).fold(Batch::new(), |batch, number| {
-            batch.remember(Remembered { expires_at: TimeMs(100 + u64::from(number)), ..early(number) })
+            batch.idempotency_record(IdempotencyRecord {
+                expires_at: TimeMs(100 + u64::from(number)),
+                ..early(number)
+            })
         });
         store.commit(batch).await.unwrap();
     }
     for number in 2000..2004 {
-        let large = Remembered { content: vec![7; 5_000_000], expires_at: TimeMs(50), ..early(number) };
-        store.commit(Batch::new().remember(large)).await.unwrap();
+        let large =
+            IdempotencyRecord { content: vec![7; 5_000_000], expires_at: TimeMs(50), ..early(number) };
+        store.commit(Batch::new().idempotency_record(large)).await.unwrap();
     }
     store.commit(Batch::new().put(record(1)).with(Write::PutKey(Box::new(key(1))))).await.unwrap();
-    assert_eq!(store.purge_remembered(TimeMs(49)).await.unwrap(), 0);
-    assert_eq!(store.purge_remembered(TimeMs(1200)).await.unwrap(), 4 + 1101);
+    assert_eq!(store.purge_idempotency_records(TimeMs(49)).await.unwrap(), 0);
+    assert_eq!(store.purge_idempotency_records(TimeMs(1200)).await.unwrap(), 4 + 1101);
     for (number, there) in [(0, false), (1100, false), (1101, true), (1199, true), (2003, false)] {
         assert_eq!(stored_record(&store, number).await.is_some(), there, "{number}");
     }
-    assert_eq!(store.purge_remembered(TimeMs(u64::MAX)).await.unwrap(), 99);
+    assert_eq!(store.purge_idempotency_records(TimeMs(u64::MAX)).await.unwrap(), 99);
     assert_eq!(store.living().await.unwrap(), [record(1)]);
     assert_eq!(store.keys().await.unwrap(), [key(1)]);
 }
 
-fn early(number: u32) -> Remembered {
-    Remembered { created_at: TimeMs(1), ..answer(number) }
+fn early(number: u32) -> IdempotencyRecord {
+    IdempotencyRecord { created_at: TimeMs(1), ..idempotency_record(number) }
 }
 
 pub(super) async fn invalid_keys_and_records_are_refused(store: Fresh) {
@@ -202,20 +224,20 @@ pub(super) async fn invalid_keys_and_records_are_refused(store: Fresh) {
         KeyRecord { created_at: TimeMs(u64::MAX), ..key(1) },
         KeyRecord { revoked_at: Some(TimeMs(u64::MAX)), ..key(1) },
     ];
-    let answers = [
-        Remembered { account: long.clone(), ..answer(1) },
-        Remembered { endpoint: long.clone(), ..answer(1) },
-        Remembered { key: long, ..answer(1) },
-        Remembered { status: 99, ..answer(1) },
-        Remembered { status: 600, ..answer(1) },
-        Remembered { expires_at: answer(1).created_at, ..answer(1) },
-        Remembered { expires_at: TimeMs(u64::MAX), ..answer(1) },
-        Remembered { content: too_large, ..answer(1) },
+    let records = [
+        IdempotencyRecord { account: long.clone(), ..idempotency_record(1) },
+        IdempotencyRecord { endpoint: long.clone(), ..idempotency_record(1) },
+        IdempotencyRecord { key: long, ..idempotency_record(1) },
+        IdempotencyRecord { status: 99, ..idempotency_record(1) },
+        IdempotencyRecord { status: 600, ..idempotency_record(1) },
+        IdempotencyRecord { expires_at: idempotency_record(1).created_at, ..idempotency_record(1) },
+        IdempotencyRecord { expires_at: TimeMs(u64::MAX), ..idempotency_record(1) },
+        IdempotencyRecord { content: too_large, ..idempotency_record(1) },
     ];
     let keys = keys.map(|key| Write::PutKey(Box::new(key)));
-    let answers = answers.map(|answer| Write::Remember(Box::new(answer)));
+    let records = records.map(|record| Write::PutIdempotencyRecord(Box::new(record)));
     let late = Write::RevokeKey { id: key(1).id, at: TimeMs(u64::MAX) };
-    for (number, write) in keys.into_iter().chain(answers).chain([late]).enumerate() {
+    for (number, write) in keys.into_iter().chain(records).chain([late]).enumerate() {
         let refused = store.commit(Batch::new().put(record(1)).with(write)).await;
         assert!(matches!(refused, Err(StoreError::BadRow { .. })), "{number}: {refused:?}");
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
-use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE, Remembered, StoredBytes};
+use crate::{
+    Event, EventFilter, EventListing, EventOrder, EventPage, IdempotencyRecord, MAX_PAGE, StoredBytes,
+};
 
 /// Sequences of events by their `once`, for deduplication.
 #[derive(Debug, Default)]
@@ -40,7 +42,7 @@ pub(super) fn evict_posted(events: &mut Vec<Event>, account: &str, most_bytes: u
 /// Bytes of an account's records and events.
 pub(super) fn stored_bytes<'a>(
     events: &[Event],
-    records: impl Iterator<Item = &'a Remembered>,
+    records: impl Iterator<Item = &'a IdempotencyRecord>,
     account: &str,
 ) -> StoredBytes {
     let mut bytes = StoredBytes::default();

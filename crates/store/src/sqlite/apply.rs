@@ -34,12 +34,12 @@ pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable
             Write::KeepPosted { account, most_bytes } => posted::evict(connection, &account, most_bytes)?,
             Write::PutKey(key) => keys::put(connection, &key)?,
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
-            Write::Remember(answer) => {
-                keys::remember(connection, &answer, encoding)?;
+            Write::PutIdempotencyRecord(record) => {
+                keys::put_idempotency_record(connection, &record, encoding)?;
                 quota::evict_idempotency_records(
                     connection,
-                    &answer.account,
-                    &quotas.of(&answer.account).stored,
+                    &record.account,
+                    &quotas.of(&record.account).stored,
                 )?;
             }
         }

@@ -34,7 +34,7 @@ impl Encoded {
 /// The size of the largest idempotency record.
 pub(super) fn largest_record(batch: &Batch) -> usize {
     let size = |write: &Write| match write {
-        Write::Remember(record) => record.content.len(),
+        Write::PutIdempotencyRecord(record) => record.content.len(),
         _ => 0,
     };
     batch.writes().iter().map(size).max().unwrap_or(0)
@@ -47,9 +47,9 @@ pub(super) fn encode(batch: Batch) -> Encoded {
     let mut encoded = Batch::new();
     for write in batch.into_writes() {
         encoded = encoded.with(match write {
-            Write::Remember(mut record) => {
+            Write::PutIdempotencyRecord(mut record) => {
                 record.content = compress(&record.content);
-                Write::Remember(record)
+                Write::PutIdempotencyRecord(record)
             }
             write => write,
         });

@@ -7,7 +7,7 @@ use super::encoding;
 use super::read::all;
 use super::rows::{integer, nullable_time, optional_time, time, unsigned};
 use super::trouble::{Outcome, Trouble};
-use crate::{KeyRecord, Remembered, StoreError};
+use crate::{IdempotencyRecord, KeyRecord, StoreError};
 
 pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
     let exists = connection
@@ -67,7 +67,11 @@ pub(super) fn version(connection: &mut Connection) -> Outcome<u64> {
 }
 
 /// Replaces an expired record.
-pub(super) fn remember(connection: &Connection, answer: &Remembered, encoding: i64) -> Outcome<()> {
+pub(super) fn put_idempotency_record(
+    connection: &Connection,
+    record: &IdempotencyRecord,
+    encoding: i64,
+) -> Outcome<()> {
     let sql = "INSERT INTO remembered (account, endpoint, key, request_hash, status, created_at, expires_at, content, encoding)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
                ON CONFLICT (account, endpoint, key) DO UPDATE SET request_hash = excluded.request_hash,
@@ -75,29 +79,29 @@ pub(super) fn remember(connection: &Connection, answer: &Remembered, encoding: i
                    content = excluded.content, encoding = excluded.encoding
                WHERE remembered.expires_at <= excluded.created_at";
     let inserted = connection.prepare_cached(sql)?.execute(params![
-        answer.account,
-        answer.endpoint,
-        answer.key,
-        answer.request_hash,
-        answer.status,
-        integer(answer.created_at.0)?,
-        integer(answer.expires_at.0)?,
-        answer.content,
+        record.account,
+        record.endpoint,
+        record.key,
+        record.request_hash,
+        record.status,
+        integer(record.created_at.0)?,
+        integer(record.expires_at.0)?,
+        record.content,
         encoding,
     ])?;
     if inserted == 0 {
-        let (endpoint, key) = (answer.endpoint.clone(), answer.key.clone());
-        return Err(Trouble::Refused(StoreError::AlreadyRemembered { endpoint, key }));
+        let (endpoint, key) = (record.endpoint.clone(), record.key.clone());
+        return Err(Trouble::Refused(StoreError::AlreadyRecorded { endpoint, key }));
     }
     Ok(())
 }
 
-pub(super) fn remembered(
+pub(super) fn idempotency_record(
     connection: &mut Connection,
     account: String,
     endpoint: String,
     key: String,
-) -> Outcome<Option<Remembered>> {
+) -> Outcome<Option<IdempotencyRecord>> {
     let sql = "SELECT request_hash, status, created_at, expires_at, encoding, content FROM remembered
                WHERE account = ?1 AND endpoint = ?2 AND key = ?3";
     let mut statement = connection.prepare_cached(sql)?;
@@ -112,5 +116,14 @@ pub(super) fn remembered(
     let time = |ms| Ok::<_, Trouble>(TimeMs(unsigned(ms)?));
     let (created_at, expires_at) = (time(created_at)?, time(expires_at)?);
     let content = encoding::decode(content, encoding)?;
-    Ok(Some(Remembered { account, endpoint, key, request_hash, status, content, created_at, expires_at }))
+    Ok(Some(IdempotencyRecord {
+        account,
+        endpoint,
+        key,
+        request_hash,
+        status,
+        content,
+        created_at,
+        expires_at,
+    }))
 }

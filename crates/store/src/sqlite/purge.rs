@@ -20,7 +20,7 @@ pub(super) enum Target {
     Sandboxes,
     OrphanedEvents,
     /// Expired idempotency records.
-    Remembered,
+    IdempotencyRecords,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) fn purge_part(connection: &Connection, before: TimeMs, target: Target
     match target {
         Target::Sandboxes => sandboxes(connection, before),
         Target::OrphanedEvents => orphaned_events(connection, before),
-        Target::Remembered => remembered(connection, before),
+        Target::IdempotencyRecords => idempotency_records(connection, before),
     }
 }
 
@@ -79,7 +79,7 @@ fn orphaned_events(connection: &Connection, before: i64) -> Outcome<Purged> {
     Ok(Purged { removed, more: removed == EVENTS_PER_PART })
 }
 
-fn remembered(connection: &Connection, now: i64) -> Outcome<Purged> {
+fn idempotency_records(connection: &Connection, now: i64) -> Outcome<Purged> {
     let mut statement = connection.prepare_cached(
         "SELECT row, length(content) FROM remembered INDEXED BY remembered_to_purge
          WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::conformance::{answer, event, key, record, terminated};
+use crate::conformance::{event, idempotency_record, key, record, terminated};
 
 fn database() -> (tempfile::TempDir, Arc<PathBuf>) {
     let directory = tempfile::tempdir().unwrap();
@@ -165,14 +165,21 @@ async fn invalid_rows_are_reported_as_damage() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     store
-        .commit(Batch::new().with(crate::Write::PutKey(Box::new(key(1)))).remember(answer(1)))
+        .commit(
+            Batch::new()
+                .with(crate::Write::PutKey(Box::new(key(1))))
+                .idempotency_record(idempotency_record(1)),
+        )
         .await
         .unwrap();
     let other = Connection::open(&*path).unwrap();
     other.execute_batch("UPDATE keys SET created_at = -1; UPDATE remembered SET expires_at = -1").unwrap();
     assert!(matches!(store.keys().await, Err(StoreError::Damaged { .. })));
-    let crate::Remembered { account, endpoint, key, .. } = answer(1);
-    assert!(matches!(store.remembered(&account, &endpoint, &key).await, Err(StoreError::Damaged { .. })));
+    let crate::IdempotencyRecord { account, endpoint, key, .. } = idempotency_record(1);
+    assert!(matches!(
+        store.idempotency_record(&account, &endpoint, &key).await,
+        Err(StoreError::Damaged { .. })
+    ));
 }
 
 #[tokio::test]
@@ -382,16 +389,16 @@ async fn large_responses_stay_within_their_quota_and_the_file_reuses_its_pages()
     const SIZE: usize = 4 << 20;
     let (_directory, path) = database();
     let store = SqliteStore::open_with_quotas(&*path, quotas(4 * (SIZE as u64 + 512), u64::MAX)).unwrap();
-    let record = |number: u32| Remembered {
+    let record = |number: u32| IdempotencyRecord {
         key: format!("key-{number}"),
         content: noise(number.into(), SIZE),
         created_at: TimeMs(1000 + u64::from(number)),
         expires_at: TimeMs(1_000_000),
-        ..answer(1)
+        ..idempotency_record(1)
     };
     let mut sizes = Vec::new();
     for number in 0..30 {
-        store.commit(Batch::new().remember(record(number))).await.unwrap();
+        store.commit(Batch::new().idempotency_record(record(number))).await.unwrap();
         sizes.push(file_bytes(&path));
     }
     let used = store.stored_bytes(&record(0).account).await.unwrap().idempotency;
@@ -399,9 +406,9 @@ async fn large_responses_stay_within_their_quota_and_the_file_reuses_its_pages()
     // The database, and a WAL of one transaction and the rest of its checkpoint.
     assert!(sizes.iter().all(|bytes| *bytes < 64 << 20), "{sizes:?}");
     let kept = |number: u32| {
-        let Remembered { account, endpoint, key, .. } = record(number);
+        let IdempotencyRecord { account, endpoint, key, .. } = record(number);
         let store = &store;
-        async move { store.remembered(&account, &endpoint, &key).await.unwrap() }
+        async move { store.idempotency_record(&account, &endpoint, &key).await.unwrap() }
     };
     assert_eq!(kept(29).await, Some(record(29)));
     assert_eq!(kept(20).await, None);
@@ -415,10 +422,10 @@ async fn escaped_output_is_compressed_and_reads_back() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     let content = b"\\u0001".repeat(8 << 20);
-    let record = Remembered { content, ..answer(1) };
-    store.commit(Batch::new().remember(record.clone())).await.unwrap();
-    let Remembered { account, endpoint, key, .. } = &record;
-    assert_eq!(store.remembered(account, endpoint, key).await.unwrap(), Some(record.clone()));
+    let record = IdempotencyRecord { content, ..idempotency_record(1) };
+    store.commit(Batch::new().idempotency_record(record.clone())).await.unwrap();
+    let IdempotencyRecord { account, endpoint, key, .. } = &record;
+    assert_eq!(store.idempotency_record(account, endpoint, key).await.unwrap(), Some(record.clone()));
     let used = store.stored_bytes(account).await.unwrap().idempotency;
     assert!(used < 1 << 20 && file_bytes(&path) < 2 << 20, "{used} bytes");
 }
@@ -427,28 +434,28 @@ async fn escaped_output_is_compressed_and_reads_back() {
 async fn a_response_above_the_quota_evicts_the_others_of_its_account() {
     let (_directory, path) = database();
     let store = SqliteStore::open_with_quotas(&*path, quotas(10_000, u64::MAX)).unwrap();
-    let record = |account: &str, key: &str, at: u64, length: usize| Remembered {
+    let record = |account: &str, key: &str, at: u64, length: usize| IdempotencyRecord {
         account: account.to_owned(),
         key: key.to_owned(),
         content: noise(at, length),
         created_at: TimeMs(at),
         expires_at: TimeMs(1_000_000),
-        ..answer(1)
+        ..idempotency_record(1)
     };
-    let kept = async |record: &Remembered| {
-        store.remembered(&record.account, &record.endpoint, &record.key).await.unwrap().is_some()
+    let kept = async |record: &IdempotencyRecord| {
+        store.idempotency_record(&record.account, &record.endpoint, &record.key).await.unwrap().is_some()
     };
     let (first, other) = (record("acme", "a", 1, 5_000), record("other", "a", 1, 9_000));
     let large = record("acme", "b", 2, 50_000);
     for record in [&first, &other, &large] {
-        store.commit(Batch::new().remember(record.clone())).await.unwrap();
+        store.commit(Batch::new().idempotency_record(record.clone())).await.unwrap();
     }
     assert!(!kept(&first).await && kept(&other).await && kept(&large).await);
     let last = record("acme", "c", 3, 100);
-    store.commit(Batch::new().remember(last.clone())).await.unwrap();
+    store.commit(Batch::new().idempotency_record(last.clone())).await.unwrap();
     assert!(!kept(&large).await && kept(&last).await);
     assert_eq!(store.stored_bytes("acme").await.unwrap().idempotency, 612);
-    store.purge_remembered(TimeMs(u64::MAX)).await.unwrap();
+    store.purge_idempotency_records(TimeMs(u64::MAX)).await.unwrap();
     assert_eq!(store.stored_bytes("acme").await.unwrap(), StoredBytes::default());
 }
 

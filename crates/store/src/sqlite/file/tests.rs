@@ -105,7 +105,7 @@ const OF_VERSION_1: &str = r#"
 
 #[tokio::test]
 async fn a_database_of_version_1_is_migrated() {
-    use crate::conformance::{answer, key};
+    use crate::conformance::{idempotency_record, key};
     use crate::{Batch, EventFilter, EventPage, Filter, Page, SqliteStore, Store, Write};
 
     let (_directory, path) = database();
@@ -148,7 +148,7 @@ async fn a_database_of_version_1_is_migrated() {
         (3, "sandbox.paused", "")
     );
     // The new tables work.
-    let batch = Batch::new().with(Write::PutKey(Box::new(key(1)))).remember(answer(1));
+    let batch = Batch::new().with(Write::PutKey(Box::new(key(1)))).idempotency_record(idempotency_record(1));
     store.commit(batch).await.unwrap();
     store.close().await;
     let connection = open(&path).unwrap();
@@ -197,8 +197,8 @@ fn a_damaged_schema_is_found_at_once() {
 async fn a_database_of_version_6_gets_its_bytes_counted() {
     use rules::{QuotaTable, Quotas, StoredQuotas, TimeMs};
 
-    use crate::conformance::answer;
-    use crate::{Batch, Remembered, SqliteStore, Store};
+    use crate::conformance::idempotency_record;
+    use crate::{Batch, IdempotencyRecord, SqliteStore, Store};
 
     let (_directory, path) = database();
     create(&path).unwrap();
@@ -215,19 +215,19 @@ async fn a_database_of_version_6_gets_its_bytes_counted() {
     let store = SqliteStore::open_with_quotas(&path, quotas).unwrap();
     let bytes = store.stored_bytes("acme").await.unwrap();
     assert_eq!((bytes.idempotency, bytes.events, bytes.posted_events), (1512, 514, 514));
-    let old = store.remembered("acme", "POST /x", "old").await.unwrap().unwrap();
+    let old = store.idempotency_record("acme", "POST /x", "old").await.unwrap().unwrap();
     assert_eq!(old.content, [0; 1000]);
     // A daemon of that version still writes.
     connection.execute_batch(&rows.replace("'old'", "'later'")).unwrap();
     assert_eq!(store.stored_bytes("acme").await.unwrap().idempotency, 3024);
-    let new = Remembered {
+    let new = IdempotencyRecord {
         account: "acme".to_owned(),
         created_at: TimeMs(50),
         expires_at: TimeMs(60),
-        ..answer(1)
+        ..idempotency_record(1)
     };
-    store.commit(Batch::new().remember(new)).await.unwrap();
+    store.commit(Batch::new().idempotency_record(new)).await.unwrap();
     assert!(store.stored_bytes("acme").await.unwrap().idempotency <= 3000);
-    assert_eq!(store.remembered("acme", "POST /x", "old").await.unwrap(), None);
+    assert_eq!(store.idempotency_record("acme", "POST /x", "old").await.unwrap(), None);
     store.close().await;
 }

@@ -1,4 +1,4 @@
-//! Idempotency records. Plain data, with [`Remembered::check`].
+//! Idempotency records. Plain data, with [`IdempotencyRecord::check`].
 
 use rules::TimeMs;
 
@@ -21,7 +21,7 @@ pub struct StoredBytes {
 
 /// The response to a request with an idempotency key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Remembered {
+pub struct IdempotencyRecord {
     pub account: String,
     /// The scope of the key: one endpoint, such as `POST /v1/sandboxes`.
     pub endpoint: String,
@@ -35,7 +35,7 @@ pub struct Remembered {
     pub expires_at: TimeMs,
 }
 
-impl Remembered {
+impl IdempotencyRecord {
     pub fn is_expired(&self, now: TimeMs) -> bool {
         self.expires_at <= now
     }
@@ -61,11 +61,11 @@ impl Remembered {
     }
 }
 
-impl std::fmt::Debug for Remembered {
+impl std::fmt::Debug for IdempotencyRecord {
     /// Without the content, which contains its owner's environment.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { account, endpoint, key, status, content, created_at, expires_at, .. } = self;
-        f.debug_struct("Remembered")
+        f.debug_struct("IdempotencyRecord")
             .field("account", account)
             .field("endpoint", endpoint)
             .field("key", key)
