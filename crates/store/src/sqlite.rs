@@ -13,6 +13,7 @@
 mod apply;
 mod checkpoint;
 mod encoding;
+mod error;
 mod events;
 mod file;
 mod journal;
@@ -27,7 +28,6 @@ mod readers;
 mod rows;
 #[cfg(test)]
 mod tests;
-mod trouble;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ impl SqliteStore {
     pub fn open_with_quotas(path: impl Into<PathBuf>, quotas: QuotaTable) -> Result<Self, StoreError> {
         Self::open_with(path.into(), quotas, |connection, path| {
             let applied = apply::last_applied_line(connection)
-                .map_err(|trouble| trouble.explain(path, "cannot read the database"))?;
+                .map_err(|error| error.into_store_error(path, "cannot read the database"))?;
             let journal = Journal::open(path, applied)
                 .map_err(|error| StoreError::failed("cannot open the event journal", error))?;
             Ok(Some(Arc::new(journal)))

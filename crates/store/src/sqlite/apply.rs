@@ -8,8 +8,8 @@ use rules::QuotaTable;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::encoding::Encoded;
+use super::error::{Outcome, SqliteError};
 use super::rows::EventRow;
-use super::trouble::{Outcome, Trouble};
 use super::{keys, posted, quota, rows};
 use crate::followers::VisibleEvent;
 use crate::{Committed, SandboxRecord, StoreError, Write};
@@ -70,7 +70,11 @@ fn put(connection: &Connection, record: &SandboxRecord) -> Outcome<()> {
     };
     if revision >= record.revision {
         let id = record.id.clone();
-        return Err(Trouble::Refused(StoreError::Stale { id, stored: revision, offered: record.revision }));
+        return Err(SqliteError::Refused(StoreError::Stale {
+            id,
+            stored: revision,
+            offered: record.revision,
+        }));
     }
     update(connection, record, &config)?;
     let same = stored.config == config
@@ -143,7 +147,7 @@ fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config:
         Ok(_) => Ok(()),
         // The id was checked before, so only the slot can violate uniqueness.
         Err(error) if is_unique_violation(&error) => {
-            Err(Trouble::Refused(StoreError::SlotTaken { id: record.id.clone(), slot: record.slot }))
+            Err(SqliteError::Refused(StoreError::SlotTaken { id: record.id.clone(), slot: record.slot }))
         }
         Err(error) => Err(error.into()),
     }

@@ -26,7 +26,7 @@ pub(super) struct Checkpointer {
 impl Checkpointer {
     pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
         let connection = file::open_checkpointer(path)
-            .map_err(|trouble| trouble.explain(path, "cannot open the database for checkpoints"))?;
+            .map_err(|error| error.into_store_error(path, "cannot open the database for checkpoints"))?;
         let (signal, signals) = sync_channel(1);
         let thread = Builder::new()
             .name("store-checkpoint".to_owned())

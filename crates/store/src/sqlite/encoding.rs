@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-use super::trouble::{Outcome, Trouble};
+use super::error::{Outcome, SqliteError};
 use crate::{Batch, MAX_RESPONSE, Write};
 
 /// Smaller contents are stored uncompressed.
@@ -72,10 +72,10 @@ pub(super) fn decode(content: Vec<u8>, encoding: i64) -> Outcome<Vec<u8>> {
             let mut decompressed = Vec::new();
             let limit = MAX_RESPONSE as u64 + 1;
             let read = DeflateDecoder::new(content.as_slice()).take(limit).read_to_end(&mut decompressed);
-            read.map_err(|error| Trouble::content("a stored response", error))?;
+            read.map_err(|error| SqliteError::content("a stored response", error))?;
             Ok(decompressed)
         }
-        other => Err(Trouble::content("encoding of a stored response", format!("{other} is unknown"))),
+        other => Err(SqliteError::content("encoding of a stored response", format!("{other} is unknown"))),
     }
 }
 

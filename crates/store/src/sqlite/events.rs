@@ -8,9 +8,9 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
+use super::error::Outcome;
 use super::read::all;
 use super::rows;
-use super::trouble::Outcome;
 use crate::{Event, EventFilter, EventListing, EventOrder, EventPage, MAX_PAGE};
 
 /// As in the schema's triggers.

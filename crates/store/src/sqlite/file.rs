@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::trouble::{Outcome, Trouble};
+use super::error::{Outcome, SqliteError};
 use crate::{Cause, StoreError};
 
 /// In order; the number of a migration is its index. Released migrations must not change. A migration only adds,
@@ -50,10 +50,10 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     create(path).map_err(|source| {
         StoreError::failed("cannot open the database", CannotCreate { path: path.to_owned(), source })
     })?;
-    let explain = |trouble: Trouble| trouble.explain(path, "cannot open the database");
-    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(explain)?;
+    let convert = |error: SqliteError| error.into_store_error(path, "cannot open the database");
+    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(convert)?;
     identify(&connection, path)?;
-    set_up(&connection).map_err(explain)?;
+    set_up(&connection).map_err(convert)?;
     migrate(&mut connection, path, &MIGRATIONS)?;
     Ok(connection)
 }
@@ -103,13 +103,14 @@ fn wait_for_lock(polls: i32) -> bool {
 }
 
 fn identify(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let explain = |error: rusqlite::Error| Trouble::from(error).explain(path, "cannot open the database");
+    let convert =
+        |error: rusqlite::Error| SqliteError::from(error).into_store_error(path, "cannot open the database");
     let foreign =
         |reason: String| Err(StoreError::Foreign { path: path.to_owned(), source: Cause::new(reason) });
-    let id = pragma(connection, "application_id").map_err(explain)?;
+    let id = pragma(connection, "application_id").map_err(convert)?;
     let objects = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
-        .map_err(explain)?;
+        .map_err(convert)?;
     match (id, objects) {
         (APPLICATION_ID, _) | (0, 0) => Ok(()),
         (0, tables) => foreign(format!("it holds {tables} tables or indexes of another program")),
@@ -122,7 +123,7 @@ fn set_up(connection: &Connection) -> Outcome<()> {
     if mode != "wal" {
         let reason =
             format!("the file system supports only journal mode '{mode}'; the database requires 'wal'");
-        return Err(Trouble::Refused(StoreError::failed("cannot open the database", reason)));
+        return Err(SqliteError::Refused(StoreError::failed("cannot open the database", reason)));
     }
     // FULL: an acknowledged commit is on disk, not only in the page cache.
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -134,26 +135,27 @@ fn set_up(connection: &Connection) -> Outcome<()> {
 }
 
 fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
-    let explain = |error: rusqlite::Error| {
-        Trouble::from(error).explain(path, "cannot migrate the database to the version of this program")
+    let convert = |error: rusqlite::Error| {
+        SqliteError::from(error)
+            .into_store_error(path, "cannot migrate the database to the version of this program")
     };
     // A current database needs no lock, which a daemon may hold.
-    if pragma(connection, "user_version").map_err(explain)? == migrations.len() as i64 {
+    if pragma(connection, "user_version").map_err(convert)? == migrations.len() as i64 {
         return Ok(());
     }
     loop {
-        let step = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
-        let found = pragma(&step, "user_version").map_err(explain)?;
+        let step = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(convert)?;
+        let found = pragma(&step, "user_version").map_err(convert)?;
         let known = migrations.len() as i64;
         if found > known {
             return Err(StoreError::TooNew { path: path.to_owned(), found, known });
         }
         let next = usize::try_from(found).ok().and_then(|found| migrations.get(found));
         let Some(migration) = next else { return Ok(()) };
-        step.execute_batch(migration).map_err(explain)?;
-        step.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
-        step.pragma_update(None, "user_version", found + 1).map_err(explain)?;
-        step.commit().map_err(explain)?;
+        step.execute_batch(migration).map_err(convert)?;
+        step.pragma_update(None, "application_id", APPLICATION_ID).map_err(convert)?;
+        step.pragma_update(None, "user_version", found + 1).map_err(convert)?;
+        step.commit().map_err(convert)?;
     }
 }
 

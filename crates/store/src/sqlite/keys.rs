@@ -4,9 +4,9 @@ use rules::TimeMs;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::encoding;
+use super::error::{Outcome, SqliteError};
 use super::read::all;
 use super::rows::{integer, nullable_time, optional_time, time, unsigned};
-use super::trouble::{Outcome, Trouble};
 use crate::{IdempotencyRecord, KeyRecord, StoreError};
 
 pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
@@ -14,7 +14,7 @@ pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
         .prepare_cached("SELECT 1 FROM keys WHERE id = ?1 OR hash = ?2")?
         .exists(params![key.id, key.hash])?;
     if exists {
-        return Err(Trouble::Refused(StoreError::KeyTaken { id: key.id.clone() }));
+        return Err(SqliteError::Refused(StoreError::KeyTaken { id: key.id.clone() }));
     }
     let sql = "INSERT INTO keys (id, hash, account, scopes, name, prefix_hint, created_at, revoked_at)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
@@ -37,7 +37,7 @@ pub(super) fn revoke(connection: &Connection, id: &str, at: TimeMs) -> Outcome<(
         .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL")?
         .execute(params![id, integer(at.0)?])?;
     if changed == 0 && !connection.prepare_cached("SELECT 1 FROM keys WHERE id = ?1")?.exists([id])? {
-        return Err(Trouble::Refused(StoreError::NoSuchKey { id: id.to_owned() }));
+        return Err(SqliteError::Refused(StoreError::NoSuchKey { id: id.to_owned() }));
     }
     Ok(())
 }
@@ -91,7 +91,7 @@ pub(super) fn put_idempotency_record(
     ])?;
     if inserted == 0 {
         let (endpoint, key) = (record.endpoint.clone(), record.key.clone());
-        return Err(Trouble::Refused(StoreError::AlreadyRecorded { endpoint, key }));
+        return Err(SqliteError::Refused(StoreError::AlreadyRecorded { endpoint, key }));
     }
     Ok(())
 }
@@ -113,7 +113,7 @@ pub(super) fn idempotency_record(
     let Some((request_hash, status, created_at, expires_at, encoding, content)) = found else {
         return Ok(None);
     };
-    let time = |ms| Ok::<_, Trouble>(TimeMs(unsigned(ms)?));
+    let time = |ms| Ok::<_, SqliteError>(TimeMs(unsigned(ms)?));
     let (created_at, expires_at) = (time(created_at)?, time(expires_at)?);
     let content = encoding::decode(content, encoding)?;
     Ok(Some(IdempotencyRecord {

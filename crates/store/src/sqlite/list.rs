@@ -8,9 +8,9 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
+use super::error::Outcome;
 use super::read::all;
 use super::rows;
-use super::trouble::Outcome;
 use crate::{Filter, Listing, MAX_PAGE, Page, SandboxSummary};
 
 /// Limit of the count of a pair's sandboxes for this comparison.

@@ -4,8 +4,8 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::error::Outcome;
 use super::rows;
-use super::trouble::Outcome;
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 
 /// Rows per statement, and statements per commit. The next commit evicts the rest.

@@ -4,8 +4,8 @@ use rules::TimeMs;
 use rusqlite::{Connection, params};
 
 use super::apply::{self, Stored};
+use super::error::Outcome;
 use super::rows;
-use super::trouble::Outcome;
 
 /// Sandboxes or events per part, which takes the writer a few milliseconds.
 const SANDBOXES_PER_PART: u64 = 100;

@@ -6,8 +6,8 @@
 use rules::StoredQuotas;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::error::Outcome;
 use super::rows;
-use super::trouble::Outcome;
 use crate::StoredBytes;
 use crate::events::{POSTED_KINDS, POSTED_ROW_BYTES};
 

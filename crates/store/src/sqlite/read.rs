@@ -3,8 +3,8 @@
 use api::SandboxId;
 use rusqlite::{Connection, Params, Row, params};
 
+use super::error::Outcome;
 use super::rows;
-use super::trouble::Outcome;
 use crate::{Event, MAX_PAGE, SandboxRecord};
 
 pub(super) fn get(connection: &mut Connection, id: &SandboxId) -> Outcome<Option<SandboxRecord>> {

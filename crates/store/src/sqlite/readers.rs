@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
+use super::error::Outcome;
 use super::file;
-use super::trouble::Outcome;
 use crate::StoreError;
 
 /// Limit of concurrent reads. Most reads take microseconds and are bound by the CPU, so more connections do not help.
@@ -43,7 +43,7 @@ impl Readers {
                 result
             });
             drop(permit);
-            result.map_err(|trouble| trouble.explain(&path, step))
+            result.map_err(|error| error.into_store_error(&path, step))
         });
         task.await.map_err(|error| StoreError::failed(step, error))?
     }

@@ -5,7 +5,7 @@ use rules::{Accounting, Phase, TimeMs};
 use rusqlite::Row;
 use serde_json::{Value, json};
 
-use super::trouble::{Outcome, Trouble};
+use super::error::{Outcome, SqliteError};
 use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
@@ -79,18 +79,18 @@ pub(super) fn event(row: &Row<'_>) -> Outcome<Event> {
     let data: String = row.get(5)?;
     Ok(Event {
         sequence: unsigned(row.get(0)?)?,
-        sandbox: sandbox.parse().map_err(|error| Trouble::content("sandbox of an event", error))?,
+        sandbox: sandbox.parse().map_err(|error| SqliteError::content("sandbox of an event", error))?,
         account: row.get(2)?,
         at: time(row, 3)?,
         kind: row.get(4)?,
         run: row.get(6)?,
-        data: serde_json::from_str(&data).map_err(|error| Trouble::content("data of an event", error))?,
+        data: serde_json::from_str(&data).map_err(|error| SqliteError::content("data of an event", error))?,
     })
 }
 
 fn id(row: &Row<'_>) -> Outcome<SandboxId> {
     let text: String = row.get(0)?;
-    text.parse().map_err(|error| Trouble::content("id of a sandbox", error))
+    text.parse().map_err(|error| SqliteError::content("id of a sandbox", error))
 }
 
 fn state(row: &Row<'_>) -> Outcome<SandboxState> {
@@ -98,7 +98,7 @@ fn state(row: &Row<'_>) -> Outcome<SandboxState> {
     let states =
         [SandboxState::Creating, SandboxState::Running, SandboxState::Paused, SandboxState::Terminated];
     let known = states.into_iter().find(|state| state.to_string() == text);
-    known.ok_or_else(|| Trouble::content("state of a sandbox", text))
+    known.ok_or_else(|| SqliteError::content("state of a sandbox", text))
 }
 
 fn accounting(row: &Row<'_>) -> Outcome<Accounting> {
@@ -110,7 +110,7 @@ fn accounting(row: &Row<'_>) -> Outcome<Accounting> {
         ("paused", Some(since)) => Phase::Paused { since },
         ("ended", None) => Phase::Ended,
         (other, since) => {
-            return Err(Trouble::content("phase of a sandbox", format!("{other} since {since:?}")));
+            return Err(SqliteError::content("phase of a sandbox", format!("{other} since {since:?}")));
         }
     };
     Ok(Accounting::restore(unsigned(row.get(13)?)?, phase))
@@ -140,27 +140,27 @@ pub(super) fn optional_time(time: Option<TimeMs>) -> Outcome<Option<i64>> {
 
 /// Converts a number, which was checked to fit.
 pub(super) fn integer(number: u64) -> Outcome<i64> {
-    i64::try_from(number).map_err(|error| Trouble::content("a number to be stored", error))
+    i64::try_from(number).map_err(|error| SqliteError::content("a number to be stored", error))
 }
 
 pub(super) fn unsigned(number: i64) -> Outcome<u64> {
-    u64::try_from(number).map_err(|error| Trouble::content("a stored number", error))
+    u64::try_from(number).map_err(|error| SqliteError::content("a stored number", error))
 }
 
 pub(super) fn config_text(config: &SandboxConfig) -> Outcome<String> {
-    serde_json::to_string(config).map_err(|error| Trouble::content("config to be stored", error))
+    serde_json::to_string(config).map_err(|error| SqliteError::content("config to be stored", error))
 }
 
 fn texts(column: &str) -> Outcome<Vec<String>> {
-    serde_json::from_str(column).map_err(|error| Trouble::content("list of texts of a sandbox", error))
+    serde_json::from_str(column).map_err(|error| SqliteError::content("list of texts of a sandbox", error))
 }
 
 pub(super) fn texts_column(texts: &[String]) -> Outcome<String> {
-    serde_json::to_string(texts).map_err(|error| Trouble::content("list of texts to be stored", error))
+    serde_json::to_string(texts).map_err(|error| SqliteError::content("list of texts to be stored", error))
 }
 
 pub(super) fn parse_config(text: &str) -> Outcome<SandboxConfig> {
-    serde_json::from_str(text).map_err(|error| Trouble::content("config of a sandbox", error))
+    serde_json::from_str(text).map_err(|error| SqliteError::content("config of a sandbox", error))
 }
 
 pub(super) fn ports_column(ports: &[ExposedPort]) -> String {
@@ -172,7 +172,7 @@ pub(super) fn ports_column(ports: &[ExposedPort]) -> String {
 
 fn parse_ports(text: &str) -> Outcome<Vec<ExposedPort>> {
     let rows: Vec<(u16, PortVisibility, bool, u64, [u8; 16])> =
-        serde_json::from_str(text).map_err(|error| Trouble::content("ports of a sandbox", error))?;
+        serde_json::from_str(text).map_err(|error| SqliteError::content("ports of a sandbox", error))?;
     let port = |(port, visibility, auto_resume, exposed_at, seal)| {
         let exposed_at = TimeMs(exposed_at);
         ExposedPort { port, visibility, auto_resume, exposed_at, seal }

@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::Checkpointer;
 use super::encoding::Encoded;
+use super::error::{Outcome, SqliteError};
 use super::journal::{Journal, Part};
 use super::journal_flusher::{JournalFlusher, Moved};
 use super::purge::{Purged, Target};
-use super::trouble::{Outcome, Trouble};
 use super::{apply, purge};
 use crate::followers::{Followers, VisibleEvent};
 use crate::{Batch, Committed, NewEvent, StoreError, Write};
@@ -143,7 +143,7 @@ impl Thread {
     fn write(&mut self, group: Vec<Job>) {
         let count = group.len();
         if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
-            let error = Trouble::from(error).explain(&self.path, "cannot begin to write");
+            let error = SqliteError::from(error).into_store_error(&self.path, "cannot begin to write");
             group.into_iter().for_each(|job| job.refuse(error.clone()));
             return;
         }
@@ -153,7 +153,7 @@ impl Thread {
         let failure = self.connection.execute_batch("COMMIT").err().map(|error| {
             // If SQLite has already rolled back, this fails and changes nothing.
             let _ = self.connection.execute_batch("ROLLBACK");
-            Trouble::from(error).explain(&self.path, "cannot commit")
+            SqliteError::from(error).into_store_error(&self.path, "cannot commit")
         });
         if failure.is_none() {
             if let (Some(journal), Some(part)) = (&self.journal, &moved) {
@@ -218,15 +218,15 @@ impl Thread {
     /// After some errors (such as a full disk) SQLite rolls back the whole transaction. Then there is no savepoint to
     /// roll back to, and all jobs of the group fail.
     fn in_savepoint<T>(&self, work: impl FnOnce(&Connection) -> Outcome<T>) -> Result<T, StoreError> {
-        let explain = |trouble: Trouble| trouble.explain(&self.path, "cannot write");
+        let convert = |error: SqliteError| error.into_store_error(&self.path, "cannot write");
         if self.connection.is_autocommit() {
             return Err(StoreError::failed("cannot write", "the transaction it was part of was rolled back"));
         }
-        self.connection.execute_batch("SAVEPOINT job").map_err(|error| explain(error.into()))?;
-        let result = work(&self.connection).map_err(explain);
+        self.connection.execute_batch("SAVEPOINT job").map_err(|error| convert(error.into()))?;
+        let result = work(&self.connection).map_err(convert);
         let end = if result.is_ok() { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" };
         match self.connection.execute_batch(end) {
-            Err(error) if result.is_ok() => Err(explain(error.into())),
+            Err(error) if result.is_ok() => Err(convert(error.into())),
             _ => result,
         }
     }

@@ -7,10 +7,10 @@ use rusqlite::ErrorCode;
 
 use crate::{Cause, StoreError};
 
-pub(super) type Outcome<T> = Result<T, Trouble>;
+pub(super) type Outcome<T> = Result<T, SqliteError>;
 
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum SqliteError {
     Sql(rusqlite::Error),
     /// A row has content that this program does not write.
     Content(InvalidContent),
@@ -25,18 +25,18 @@ pub(super) struct InvalidContent {
     source: Box<dyn Error + Send + Sync>,
 }
 
-impl From<rusqlite::Error> for Trouble {
+impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl Trouble {
+impl SqliteError {
     pub(super) fn content(what: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Content(InvalidContent { what, source: source.into() })
     }
 
-    pub(super) fn explain(self, path: &Path, step: &'static str) -> StoreError {
+    pub(super) fn into_store_error(self, path: &Path, step: &'static str) -> StoreError {
         match self {
             Self::Refused(error) => error,
             Self::Content(content) => {
