@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use hyper::Method;
 
-use crate::proxy::{Proxy, Seen, Trouble};
+use crate::proxy::{Fault, Proxy, Seen};
 use sandboxd_client::{Code, EventKind, FileBody, Run, Sandbox};
 
 async fn sandbox(proxy: &Proxy) -> Sandbox {
@@ -17,7 +17,7 @@ fn puts(proxy: &Proxy) -> Vec<Seen> {
     proxy.seen().into_iter().filter(|seen| seen.method == Method::PUT).collect()
 }
 
-const BUSY: Trouble = Trouble::Status { status: 503, code: "RESOURCE_EXHAUSTED", retry_after_s: 0 };
+const BUSY: Fault = Fault::Status { status: 503, code: "RESOURCE_EXHAUSTED", retry_after_s: 0 };
 
 #[tokio::test]
 async fn a_repeatable_body_is_retried_from_its_start() {
@@ -26,8 +26,8 @@ async fn a_repeatable_body_is_retried_from_its_start() {
     let local = tempfile::NamedTempFile::new().unwrap();
     let content: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
     std::fs::write(local.path(), &content).unwrap();
-    proxy.trouble(Trouble::LostAnswer);
-    proxy.trouble(BUSY);
+    proxy.inject(Fault::LostAnswer);
+    proxy.inject(BUSY);
     files.write("a", FileBody::file(local.path())).await.unwrap();
     let seen = puts(&proxy);
     assert!(seen.len() == 3 && seen.iter().all(|seen| seen.body == content));
@@ -39,7 +39,7 @@ async fn a_repeatable_body_is_retried_from_its_start() {
 async fn a_consumed_body_is_not_retried() {
     let proxy = Proxy::start();
     let files = sandbox(&proxy).await.files();
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(Fault::LostAnswer);
     let once = futures_util::stream::iter([Ok(Bytes::from_static(b"once"))]);
     let error = files.write("a", FileBody::stream(once)).await.unwrap_err();
     assert_eq!((error.code(), error.repeats(), puts(&proxy).len()), (Code::NetworkError, 0, 1));
@@ -61,7 +61,7 @@ async fn a_slow_upload_source_does_not_time_out() {
     });
     files.write("a", FileBody::stream(slow)).await.unwrap();
     assert_eq!(files.read("a").text().await.unwrap(), "0123");
-    proxy.trouble(Trouble::Silence(Duration::from_secs(20)));
+    proxy.inject(Fault::Silence(Duration::from_secs(20)));
     let error = files.write("b", FileBody::stream(futures_util::stream::empty())).await.unwrap_err();
     assert!(error.message().contains("300 ms"), "{error}");
 }
@@ -120,7 +120,7 @@ async fn run_events_are_posted_once() {
     let proxy = Proxy::start();
     let sandbox = sandbox(&proxy).await;
     let run = Run::with_id("r").to_service(&sandbox);
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(Fault::LostAnswer);
     for n in 0..250 {
         run.thinking(&n.to_string());
     }
@@ -144,7 +144,7 @@ async fn run_events_are_retried_after_429() {
     let client = proxy.builder().patience(Duration::ZERO).build().unwrap();
     let sandbox = client.create("ubuntu:24.04").await.unwrap();
     let run = Run::with_id("r").to_service(&sandbox);
-    proxy.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
+    proxy.inject(Fault::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
     run.thinking("first");
     run.delivered().await.unwrap();
     assert_eq!(sandbox.events().run("r").page(0).await.unwrap().pagination.total, 1);
@@ -162,7 +162,7 @@ async fn a_followed_stream_survives_connection_faults() {
     assert_eq!(paused.kind, EventKind::SandboxPaused);
     proxy.cut_answers();
     // Five that fail: more than a call by itself is repeated.
-    (0..5).for_each(|_| proxy.trouble(BUSY));
+    (0..5).for_each(|_| proxy.inject(BUSY));
     elsewhere.resume().await.unwrap();
     assert_eq!(events.next().await.unwrap().unwrap().kind, EventKind::SandboxResumed);
     let ids: Vec<_> =
@@ -183,7 +183,7 @@ async fn an_answer_that_is_cut_is_an_error_and_never_short() {
     let files = sandbox.files();
     let content = vec![b'x'; 1_000_000];
     files.write("a", content.clone()).await.unwrap();
-    proxy.trouble(Trouble::CutAfter(1000));
+    proxy.inject(Fault::CutAfter(1000));
     let mut pieces = files.read("a").stream().await.unwrap();
     let error = loop {
         match pieces.try_next().await {
@@ -194,10 +194,10 @@ async fn an_answer_that_is_cut_is_an_error_and_never_short() {
     };
     assert_eq!(error.code(), Code::NetworkError);
     let local = tempfile::tempdir().unwrap();
-    proxy.trouble(Trouble::CutAfter(1000));
+    proxy.inject(Fault::CutAfter(1000));
     files.read("a").to_file(local.path().join("a")).await.unwrap_err();
     assert!(!local.path().join("a").exists(), "half a file was left");
-    proxy.trouble(Trouble::CutAfter(10));
+    proxy.inject(Fault::CutAfter(10));
     let mut output = sandbox.execute("echo one; sleep 10").stream().await.unwrap();
     let error = loop {
         match output.try_next().await {
@@ -208,7 +208,7 @@ async fn an_answer_that_is_cut_is_an_error_and_never_short() {
     };
     assert_eq!(error.code(), Code::NetworkError);
     // A call whose answer is read whole is repeated.
-    proxy.trouble(Trouble::CutAfter(10));
+    proxy.inject(Fault::CutAfter(10));
     assert_eq!(sandbox.refresh().await.unwrap().image, "ubuntu:24.04");
 }
 
@@ -216,10 +216,10 @@ async fn an_answer_that_is_cut_is_an_error_and_never_short() {
 async fn a_stream_that_is_refused_ends() {
     let proxy = Proxy::start();
     let client = proxy.client();
-    proxy.trouble(Trouble::Status { status: 403, code: "FORBIDDEN", retry_after_s: 0 });
+    proxy.inject(Fault::Status { status: 403, code: "FORBIDDEN", retry_after_s: 0 });
     assert_eq!(client.events().follow().await.err().unwrap().code(), Code::Forbidden);
     let mut events = client.events().follow().await.unwrap();
-    proxy.trouble(Trouble::Status { status: 401, code: "UNAUTHORIZED", retry_after_s: 0 });
+    proxy.inject(Fault::Status { status: 401, code: "UNAUTHORIZED", retry_after_s: 0 });
     proxy.cut_answers();
     assert_eq!(events.next().await.unwrap().unwrap_err().code(), Code::Unauthorized);
     assert!(events.next().await.is_none());

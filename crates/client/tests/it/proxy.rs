@@ -32,7 +32,7 @@ pub struct Seen {
 
 /// What happens to the next request.
 #[derive(Debug, Clone, Copy)]
-pub enum Trouble {
+pub enum Fault {
     /// It is refused and not forwarded; 0 for no `Retry-After`.
     Status { status: u16, code: &'static str, retry_after_s: u64 },
     /// The service carries it out, and the connection is closed instead of answering.
@@ -54,7 +54,7 @@ pub struct Proxy {
 struct Shared {
     upstream: SocketAddr,
     seen: Mutex<Vec<Seen>>,
-    troubles: Mutex<VecDeque<Trouble>>,
+    faults: Mutex<VecDeque<Fault>>,
     /// Changes when every answer that is under way is to be cut.
     cuts: watch::Sender<u64>,
 }
@@ -68,7 +68,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             upstream: service.address(),
             seen: Mutex::default(),
-            troubles: Mutex::default(),
+            faults: Mutex::default(),
             cuts: watch::Sender::new(0),
         });
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -102,8 +102,8 @@ impl Proxy {
     }
 
     /// For the next request; several are for several requests.
-    pub fn trouble(&self, trouble: Trouble) {
-        lock(&self.shared.troubles).push_back(trouble);
+    pub fn inject(&self, fault: Fault) {
+        lock(&self.shared.faults).push_back(fault);
     }
 
     /// Closes the connections of all answers that are under way.
@@ -149,23 +149,23 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
     let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
     let seen = Seen { method: head.method.clone(), headers: head.headers.clone(), body: body.clone() };
     lock(&shared.seen).push(seen);
-    let trouble = lock(&shared.troubles).pop_front();
-    match trouble {
-        Some(Trouble::Status { status, code, retry_after_s }) => {
+    let fault = lock(&shared.faults).pop_front();
+    match fault {
+        Some(Fault::Status { status, code, retry_after_s }) => {
             return Ok(refusal(status, code, retry_after_s));
         }
-        Some(Trouble::Silence(time)) => tokio::time::sleep(time).await,
+        Some(Fault::Silence(time)) => tokio::time::sleep(time).await,
         _ => {}
     }
     let cuts = shared.cuts.subscribe();
     let response = forward(shared.upstream, Request::from_parts(head, Full::new(body))).await?;
-    match trouble {
-        Some(Trouble::LostAnswer) => {
+    match fault {
+        Some(Fault::LostAnswer) => {
             // Read to its end: then the service has done all of it.
             let _ = response.into_body().collect().await;
             Err(Cut)
         }
-        Some(Trouble::CutAfter(bytes)) => Ok(response.map(|body| cut_after(body, bytes))),
+        Some(Fault::CutAfter(bytes)) => Ok(response.map(|body| cut_after(body, bytes))),
         _ => Ok(response.map(|body| {
             let pieces = stream::unfold((body, cuts), async |(mut body, mut cuts)| {
                 let frame = tokio::select! {

@@ -3,7 +3,7 @@
 use futures_util::TryStreamExt;
 use sandboxd_client::{Code, Output};
 
-use crate::proxy::{Proxy, Trouble};
+use crate::proxy::{Fault, Proxy};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_reattached_after_the_last_line() {
@@ -12,12 +12,12 @@ async fn output_is_reattached_after_the_last_line() {
     let command =
         client.create("ubuntu:24.04").await.unwrap().start("echo one; echo two; exit 4").await.unwrap();
     let mut output = command.follow();
-    proxy.trouble(Trouble::LostAnswer);
-    proxy.trouble(Trouble::Status { status: 503, code: "RESOURCE_EXHAUSTED", retry_after_s: 0 });
+    proxy.inject(Fault::LostAnswer);
+    proxy.inject(Fault::Status { status: 503, code: "RESOURCE_EXHAUSTED", retry_after_s: 0 });
     assert_eq!(output.try_next().await.unwrap(), Some(Output::Stdout("one".into())));
     let offset = output.offset().unwrap();
     let mut rest = command.follow_from(offset.as_str());
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(Fault::LostAnswer);
     assert_eq!(rest.try_next().await.unwrap(), Some(Output::Stdout("two".into())));
     let last = proxy.seen().pop().unwrap();
     assert_eq!(last.headers["last-event-id"], offset.as_str());

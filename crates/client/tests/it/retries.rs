@@ -1,11 +1,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::proxy::{Proxy, Seen, Trouble};
+use crate::proxy::{Fault, Proxy, Seen};
 use sandboxd_client::{Code, EventKind, Failed, Resumed, Run, SandboxState, Terminated};
 
-fn refusal(status: u16, code: &'static str) -> Trouble {
-    Trouble::Status { status, code, retry_after_s: 0 }
+fn refusal(status: u16, code: &'static str) -> Fault {
+    Fault::Status { status, code, retry_after_s: 0 }
 }
 
 fn keys(seen: &[Seen]) -> Vec<Option<String>> {
@@ -16,8 +16,8 @@ fn keys(seen: &[Seen]) -> Vec<Option<String>> {
 #[tokio::test]
 async fn a_create_with_a_lost_response_creates_one_sandbox() {
     let proxy = Proxy::start();
-    proxy.trouble(Trouble::LostAnswer);
-    proxy.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
+    proxy.inject(Fault::LostAnswer);
+    proxy.inject(refusal(503, "RESOURCE_EXHAUSTED"));
     let client = proxy.client();
     let sandbox = client.create("ubuntu:24.04").await.unwrap();
     let seen = proxy.seen();
@@ -32,12 +32,12 @@ async fn a_create_with_a_lost_response_creates_one_sandbox() {
 async fn without_waiting_a_capacity_error_is_returned_at_once() {
     let proxy = Proxy::start();
     let client = proxy.client();
-    proxy.trouble(refusal(503, "RESOURCE_EXHAUSTED"));
+    proxy.inject(refusal(503, "RESOURCE_EXHAUSTED"));
     let error = client.create("ubuntu:24.04").without_waiting().await.unwrap_err();
     assert_eq!((error.code(), error.repeats(), proxy.seen().len()), (Code::ResourceExhausted, 0, 1));
     // Other faults are none that anybody could wait for better.
-    proxy.trouble(refusal(429, "RATE_LIMITED"));
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(refusal(429, "RATE_LIMITED"));
+    proxy.inject(Fault::LostAnswer);
     client.create("ubuntu:24.04").without_waiting().await.unwrap();
     assert_eq!(proxy.seen().len(), 4);
 }
@@ -55,11 +55,11 @@ async fn two_creates_never_share_a_key() {
 #[tokio::test]
 async fn after_two_retries_the_error_is_returned() {
     let proxy = Proxy::start();
-    (0..3).for_each(|_| proxy.trouble(refusal(500, "INTERNAL_ERROR")));
+    (0..3).for_each(|_| proxy.inject(refusal(500, "INTERNAL_ERROR")));
     let error = proxy.client().list().page(0).await.unwrap_err();
     assert_eq!((error.code(), error.repeats(), proxy.seen().len()), (Code::InternalError, 2, 3));
     let none = proxy.builder().retries(0).build().unwrap();
-    proxy.trouble(refusal(500, "INTERNAL_ERROR"));
+    proxy.inject(refusal(500, "INTERNAL_ERROR"));
     assert_eq!(none.health().await.unwrap_err().repeats(), 0);
 }
 
@@ -67,17 +67,17 @@ async fn after_two_retries_the_error_is_returned() {
 async fn a_command_runs_once_however_often_it_is_sent() {
     let proxy = Proxy::start();
     let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(Fault::LostAnswer);
     assert_eq!(sandbox.execute("echo a").await.unwrap().stdout, "a\n");
     executed(&proxy, 1).await;
     assert_eq!(proxy.seen().len(), 3);
     // Whether it ran is not known: the caller decides.
-    proxy.trouble(refusal(502, "EXECUTION_ERROR"));
+    proxy.inject(refusal(502, "EXECUTION_ERROR"));
     assert_eq!(sandbox.execute("echo a").await.unwrap_err().code(), Code::ExecutionError);
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(Fault::LostAnswer);
     let error = sandbox.execute("echo a").killed_on_drop().await.unwrap_err();
     assert_eq!((error.code(), error.repeats()), (Code::NetworkError, 0));
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(Fault::LostAnswer);
     let error = sandbox.execute("echo a").stream().await.err().unwrap();
     assert_eq!((error.code(), error.repeats()), (Code::NetworkError, 0));
     executed(&proxy, 3).await;
@@ -86,11 +86,11 @@ async fn a_command_runs_once_however_often_it_is_sent() {
 #[tokio::test]
 async fn retry_after_is_respected() {
     let proxy = Proxy::start();
-    proxy.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
+    proxy.inject(Fault::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });
     let begin = Instant::now();
     proxy.client().health().await.unwrap();
     assert!(begin.elapsed() >= Duration::from_secs(1));
-    proxy.trouble(Trouble::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 50 });
+    proxy.inject(Fault::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 50 });
     let error = proxy.client().health().await.unwrap_err();
     assert_eq!((error.code(), error.retry_after()), (Code::RateLimited, Some(Duration::from_secs(50))));
     assert!(error.retryable() && begin.elapsed() < Duration::from_secs(20));
@@ -100,7 +100,7 @@ async fn retry_after_is_respected() {
 async fn the_command_timeout_is_added_to_the_request_timeout() {
     let proxy = Proxy::start();
     let client = proxy.builder().timeout(Duration::from_millis(200)).retries(0).build().unwrap();
-    proxy.trouble(Trouble::Silence(Duration::from_secs(20)));
+    proxy.inject(Fault::Silence(Duration::from_secs(20)));
     let error = client.health().await.unwrap_err();
     assert_eq!((error.code(), error.status()), (Code::NetworkError, None));
     assert!(error.message().contains("200 ms"), "{error}");
@@ -114,7 +114,7 @@ async fn the_command_timeout_is_added_to_the_request_timeout() {
 async fn a_terminate_with_a_lost_response_succeeds() {
     let proxy = Proxy::start();
     let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(Fault::LostAnswer);
     let end = sandbox.terminate().await.unwrap();
     assert_eq!(end, Terminated { reason: "deleted".into(), total_runtime_ms: None, terminated_at: None });
     // A first answer that says so is none of our doing.
@@ -125,9 +125,9 @@ async fn a_terminate_with_a_lost_response_succeeds() {
 async fn a_pause_with_a_lost_response_is_an_error() {
     let proxy = Proxy::start();
     let sandbox = proxy.client().create("ubuntu:24.04").await.unwrap();
-    proxy.trouble(Trouble::LostAnswer);
+    proxy.inject(Fault::LostAnswer);
     assert_eq!(sandbox.pause().await.unwrap_err().code(), Code::NetworkError);
-    proxy.trouble(refusal(500, "INTERNAL_ERROR"));
+    proxy.inject(refusal(500, "INTERNAL_ERROR"));
     sandbox.resume().await.unwrap();
     assert_eq!(sandbox.refresh().await.unwrap().state, SandboxState::Running);
 }
@@ -180,7 +180,7 @@ async fn a_run_records_calls_and_their_errors() {
 #[tokio::test]
 async fn invalid_responses_are_errors() {
     let proxy = Proxy::start();
-    proxy.trouble(refusal(418, "TEAPOT"));
+    proxy.inject(refusal(418, "TEAPOT"));
     let error = proxy.client().health().await.unwrap_err();
     assert_eq!((error.code(), error.code_name(), error.status()), (Code::Unknown, "TEAPOT", Some(418)));
     let nobody =
