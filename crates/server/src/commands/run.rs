@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::progress;
 
 /// The most concurrent runs on this host.
-const PLACES: u32 = 64;
+const MAX_RUNS: u32 = 64;
 /// A run has one sandbox; an unused range of ids separates it from the next run.
 const SLOTS_PER_RUN: u32 = 2;
 /// The files of a run's store, present while it runs and after it was killed. The first one is removed last.
@@ -34,10 +34,10 @@ const STORE: [&str; 4] = ["store.db", "store.db-wal", "store.db-shm", "store.db-
 const ACCOUNT: &str = "local";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Exit codes of shells after SIGINT, SIGTERM and SIGPIPE.
-const INTERRUPTED: u8 = 130;
+const EXIT_CODE_SIGINT: u8 = 130;
 const EXIT_CODE_SIGTERM: u8 = 143;
-const NO_READER: u8 = 141;
-const NOT_STARTED: u8 = 127;
+const EXIT_CODE_SIGPIPE: u8 = 141;
+const EXIT_CODE_NOT_STARTED: u8 = 127;
 
 pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
     let sandbox = sandbox(&arguments)?;
@@ -141,11 +141,11 @@ fn command_line(words: &[String]) -> String {
 
 /// The first directory that no other run uses. Directories of killed runs come first, so that the next run cleans them up.
 fn lock_run_directory(config: &Config) -> Result<(File, Scope)> {
-    let data_dir = |place: u32| config.data_dir.join(format!("once/{place}"));
+    let data_dir = |number: u32| config.data_dir.join(format!("once/{number}"));
     let (left, clean): (Vec<_>, Vec<_>) =
-        (0..PLACES).partition(|place| data_dir(*place).join(STORE[0]).exists());
-    for place in left.into_iter().chain(clean) {
-        let data_dir = data_dir(place);
+        (0..MAX_RUNS).partition(|number| data_dir(*number).join(STORE[0]).exists());
+    for number in left.into_iter().chain(clean) {
+        let data_dir = data_dir(number);
         fs::create_dir_all(&data_dir)?;
         let lock = lock_file(&data_dir.join("lock"))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -154,19 +154,19 @@ fn lock_run_directory(config: &Config) -> Result<(File, Scope)> {
         // Without records everything of a killed run is an orphan, which the engine removes at its start.
         remove_store(&data_dir)?;
         let runtime = &config.runtime;
-        let first_slot = runtime.uid_slots + place * SLOTS_PER_RUN;
+        let first_slot = runtime.uid_slots + number * SLOTS_PER_RUN;
         let uid_base = first_slot.checked_mul(65_536).and_then(|offset| offset.checked_add(runtime.uid_base));
         let scope = Scope {
             data_dir,
-            run_dir: config.run_dir.join(format!("once/{place}")),
-            cgroup_parent: format!("{}-once-{place}", runtime.cgroup_parent),
+            run_dir: config.run_dir.join(format!("once/{number}")),
+            cgroup_parent: format!("{}-once-{number}", runtime.cgroup_parent),
             uid_base: uid_base.context("runtime.uid_base and uid_slots leave no user ids for single runs")?,
             slots: SLOTS_PER_RUN,
             lxcfs: LxcfsUse::HostOnly,
         };
         return Ok((lock, scope));
     }
-    bail!("{PLACES} runs are active on this host; try again when one has ended")
+    bail!("{MAX_RUNS} runs are active on this host; try again when one has ended")
 }
 
 fn remove_store(data_dir: &Path) -> std::io::Result<()> {
@@ -183,7 +183,7 @@ fn remove_if_there(path: &Path) -> std::io::Result<()> {
 async fn execute(engine: &Engine, id: &SandboxId, request: ExecuteRequest) -> Result<ExitCode> {
     let mut execution = engine.sandbox(ACCOUNT, id).execute(request).await?;
     let finished = match pass_on_output(&mut execution).await {
-        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::from(NO_READER)),
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::from(EXIT_CODE_SIGPIPE)),
         finished => finished?,
     };
     if let Some(note) = &finished.outcome.stderr_note {
@@ -196,7 +196,7 @@ async fn execute(engine: &Engine, id: &SandboxId, request: ExecuteRequest) -> Re
 async fn wait_for_stop_signal() -> Result<u8> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| INTERRUPTED).map_err(Into::into),
+        interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| EXIT_CODE_SIGINT).map_err(Into::into),
         _ = terminated.recv() => Ok(EXIT_CODE_SIGTERM),
     }
 }
@@ -231,7 +231,7 @@ fn exit_code(finished: &Finished) -> u8 {
         (None, Some("SIGTERM")) => 128 + 15,
         (None, Some("SIGINT")) => 128 + 2,
         (None, Some(_)) => 128 + 9,
-        (None, None) => NOT_STARTED,
+        (None, None) => EXIT_CODE_NOT_STARTED,
     }
 }
 
