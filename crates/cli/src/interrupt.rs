@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// 128 and the number of SIGINT.
-pub const INTERRUPTED: u8 = 130;
+pub const EXIT_CODE_SIGINT: u8 = 130;
 /// 128 and the number of SIGTERM.
 const TERMINATED: u8 = 143;
 
@@ -35,7 +35,7 @@ impl Interrupt {
         tokio::spawn(async move {
             for time in 0.. {
                 let code = tokio::select! {
-                    _ = interrupt.recv() => INTERRUPTED,
+                    _ = interrupt.recv() => EXIT_CODE_SIGINT,
                     _ = terminate.recv() => TERMINATED,
                 };
                 if time > usize::from(handled.load(Ordering::Relaxed)) {
@@ -72,6 +72,6 @@ impl Interrupt {
         let mut received = self.received.clone();
         let codes = received.wait_for(|received| received.len() > index).await;
         // The sender lives as long as the program.
-        codes.ok().and_then(|codes| codes.get(index).copied()).unwrap_or(INTERRUPTED)
+        codes.ok().and_then(|codes| codes.get(index).copied()).unwrap_or(EXIT_CODE_SIGINT)
     }
 }

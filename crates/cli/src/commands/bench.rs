@@ -35,7 +35,7 @@ pub async fn bench(client: &Client, as_json: bool, arguments: &BenchArguments) -
         _ = interrupt.first() => None,
     };
     sandbox.terminate().await?;
-    let Some(rows) = measured else { return Ok(ExitCode::from(crate::interrupt::INTERRUPTED)) };
+    let Some(rows) = measured else { return Ok(ExitCode::from(crate::interrupt::EXIT_CODE_SIGINT)) };
     let rows = rows?;
     if as_json {
         for row in &rows {

@@ -14,7 +14,7 @@ use sandboxd_client::{Detached, Execute};
 
 use super::follow::{OutputFormat, follow_detached, print_stream};
 use super::input::Raw;
-use crate::interrupt::{INTERRUPTED, Interrupt};
+use crate::interrupt::{EXIT_CODE_SIGINT, Interrupt};
 use crate::output;
 
 /// The service's default time limit of a command.
@@ -65,7 +65,7 @@ pub async fn cancel(command: &Detached) {
 
 /// Sends the first signal to the command; returns at the second.
 async fn forward_interrupt(command: &Detached, interrupt: &Interrupt) -> u8 {
-    let name = if interrupt.first().await == INTERRUPTED { "SIGINT" } else { "SIGTERM" };
+    let name = if interrupt.first().await == EXIT_CODE_SIGINT { "SIGINT" } else { "SIGTERM" };
     tokio::select! {
         biased;
         code = interrupt.second() => code,

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use super::command_line;
 use super::follow::code;
 use crate::cli::ShellArguments;
-use crate::interrupt::INTERRUPTED;
+use crate::interrupt::EXIT_CODE_SIGINT;
 use crate::output::note;
 use crate::tty::{self, Raw};
 
@@ -93,7 +93,7 @@ async fn attach_terminal(mut terminal: Terminal, resized: &mut Signal) -> Result
             }
             _ = hangup.recv() => return Ok(SessionEnd::Detached(129)),
             _ = terminate.recv() => return Ok(SessionEnd::Detached(143)),
-            Some(()) = left.recv() => return Ok(SessionEnd::Detached(INTERRUPTED)),
+            Some(()) = left.recv() => return Ok(SessionEnd::Detached(EXIT_CODE_SIGINT)),
         };
         match shown {
             Some(TerminalEvent::Bytes(bytes)) => {
