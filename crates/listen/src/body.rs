@@ -166,7 +166,7 @@ impl ResponseBody {
             in_flight.set_waits_for(waits_for);
         }
         unread::with_stream(|progress| match waits_for {
-            WaitsFor::Ours => progress.taken(),
+            WaitsFor::Ours => progress.frame_requested(),
             WaitsFor::Clients => progress.wait_for_client(),
         });
     }

@@ -37,5 +37,5 @@ pub use serve::{Listener, Server, Stopped, serve};
 pub use service::{Answer, Application, PeerAddr};
 pub use settings::Limits;
 pub use sockets::{BindError, bind, raise_file_limit};
-pub use takeover::{Taken, Takeover};
+pub use takeover::{Takeover, UpgradedStream};
 pub use tls::{Certificate, SelfSigned, Tls, TlsConfig, TlsError};

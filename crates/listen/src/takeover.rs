@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::activity::InFlight;
 use crate::wire::Wire;
 
-type Then = Box<dyn FnOnce(Taken) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+type Then = Box<dyn FnOnce(UpgradedStream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// Runs once, with the connection, after the response is sent. Clones share it.
 #[derive(Clone)]
@@ -22,18 +22,18 @@ pub struct Takeover(Arc<Mutex<Option<Then>>>);
 
 impl Takeover {
     pub fn new<F: Future<Output = ()> + Send + 'static>(
-        then: impl FnOnce(Taken) -> F + Send + 'static,
+        then: impl FnOnce(UpgradedStream) -> F + Send + 'static,
     ) -> Self {
-        Self(Arc::new(Mutex::new(Some(Box::new(move |taken| Box::pin(then(taken)))))))
+        Self(Arc::new(Mutex::new(Some(Box::new(move |stream| Box::pin(then(stream)))))))
     }
 
     /// Holds a guard until the takeover has ended, or is dropped unused.
     pub fn hold(&self, guard: impl Send + 'static) {
         let mut then = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(held) = then.take() else { return };
-        *then = Some(Box::new(move |taken| {
+        *then = Some(Box::new(move |stream| {
             Box::pin(async move {
-                held(taken).await;
+                held(stream).await;
                 drop(guard);
             })
         }));
@@ -45,9 +45,9 @@ impl Takeover {
 }
 
 /// The byte stream of an upgraded connection. Dropping it closes the connection.
-pub struct Taken(Wire);
+pub struct UpgradedStream(Wire);
 
-impl AsyncRead for Taken {
+impl AsyncRead for UpgradedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -57,7 +57,7 @@ impl AsyncRead for Taken {
     }
 }
 
-impl AsyncWrite for Taken {
+impl AsyncWrite for UpgradedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, bytes)
     }
@@ -90,7 +90,7 @@ impl TakeoverSlot {
     pub async fn run(&self, wire: Wire) {
         let waiting = self.lock().take();
         if let Some(then) = waiting.and_then(|waiting| waiting.takeover.take()) {
-            then(Taken(wire)).await;
+            then(UpgradedStream(wire)).await;
         }
     }
 

@@ -40,7 +40,7 @@ impl ResponseProgress {
     }
 
     /// The body is polled: the client has read the previous bytes.
-    pub fn taken(&self) {
+    pub fn frame_requested(&self) {
         self.client_since.store(0, Ordering::Relaxed);
     }
 
@@ -106,7 +106,7 @@ mod tests {
             for _ in 0..10 {
                 with_stream(ResponseProgress::wait_for_client).unwrap();
                 tokio::time::sleep(limit / 2).await;
-                with_stream(ResponseProgress::taken).unwrap();
+                with_stream(ResponseProgress::frame_requested).unwrap();
             }
         };
         assert!(read_in_time(slow, limit).await, "a slow reader stays");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use hyper_util::rt::TokioIo;
-use listen::{Taken, Takeover};
+use listen::{Takeover, UpgradedStream};
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
 
 use super::exchange::{ProgramResponse, invalid_response};
@@ -36,7 +36,7 @@ pub async fn switch(answer: ProgramResponse) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-async fn carry(mut client: Taken, mut connection: ProgramConnection) {
+async fn carry(mut client: UpgradedStream, mut connection: ProgramConnection) {
     let carried =
         copy_bidirectional_with_sizes(&mut client, &mut connection, BUFFER_BYTES, BUFFER_BYTES).await;
     if let Err(error) = carried {

@@ -100,7 +100,7 @@ async fn attach(call: Call) -> Result<Response, ApiError> {
     let (service, sandbox) = (request.service, request.id);
     let (auto_resume, key_id) = (query.auto_resume, caller.key_id);
     let session = Session { service, sandbox, source, from, auto_resume, key_id, request_id };
-    response.extensions_mut().insert(Takeover::new(move |taken| serve_websocket(taken, session)));
+    response.extensions_mut().insert(Takeover::new(move |stream| serve_websocket(stream, session)));
     Ok(response)
 }
 

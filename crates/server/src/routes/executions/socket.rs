@@ -17,7 +17,7 @@ use api::{ErrorCode, SandboxId, TerminalControl, TerminalNote};
 use engine::{Attachment, EngineError, ExecutionStatus, Input, OutputEvent, OutputReader, TerminalSize};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use listen::Taken;
+use listen::UpgradedStream;
 use rules::OutputPosition;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
@@ -37,7 +37,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time for the client's close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-type Socket = WebSocketStream<Taken>;
+type Socket = WebSocketStream<UpgradedStream>;
 
 /// The parameters of a session.
 pub struct Session {
@@ -70,12 +70,12 @@ enum End {
 type LastHeard = Mutex<Option<Instant>>;
 
 /// Serves the websocket until it ends.
-pub async fn serve_websocket(taken: Taken, session: Session) {
+pub async fn serve_websocket(connection: UpgradedStream, session: Session) {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES))
         .max_frame_size(Some(MESSAGE_BYTES))
         .write_buffer_size(0);
-    let socket = WebSocketStream::from_raw_socket(taken, Role::Server, Some(config)).await;
+    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
     let (mut sink, mut stream) = socket.split();
     let Session { service, sandbox, mut source, from, auto_resume, key_id, request_id } = session;
     let input = match &source {
@@ -122,19 +122,19 @@ async fn receive_input(
         if message.is_binary() || message.is_text() {
             resume();
         }
-        let taken = match message {
+        let written = match message {
             Message::Binary(bytes) => match input {
                 Some(input) => input.write(&bytes).await,
                 None => Ok(()),
             },
             Message::Text(text) => match control(input, &text).await {
-                Ok(taken) => taken,
+                Ok(written) => written,
                 Err(error) => return End::Failed(error),
             },
             Message::Close(_) => return End::Disconnected,
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(()),
         };
-        match taken {
+        match written {
             // Input after the end is ignored; `send_output` reports the result.
             Ok(()) | Err(EngineError::ExecutionEnded { .. } | EngineError::NoStdin { .. }) => {}
             Err(error) => return End::Failed(of_engine(error, None, OperationKind::Execute)),
