@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// 128 and the number of SIGINT.
 pub const EXIT_CODE_SIGINT: u8 = 130;
 /// 128 and the number of SIGTERM.
-const TERMINATED: u8 = 143;
+const EXIT_CODE_SIGTERM: u8 = 143;
 
 /// Limit for cleaning up after the second signal, because the service may not respond.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -36,7 +36,7 @@ impl Interrupt {
             for time in 0.. {
                 let code = tokio::select! {
                     _ = interrupt.recv() => EXIT_CODE_SIGINT,
-                    _ = terminate.recv() => TERMINATED,
+                    _ = terminate.recv() => EXIT_CODE_SIGTERM,
                 };
                 if time > usize::from(handled.load(Ordering::Relaxed)) {
                     std::process::exit(code.into());
