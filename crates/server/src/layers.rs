@@ -59,7 +59,7 @@ impl Guarded {
         let id = RequestId::of(request.headers());
         let mut admitted = admit(&service, rule, &request);
         // The key may be newer than the keyring's last refresh.
-        if let Some(key) = admitted.strange_key(request.headers())
+        if let Some(key) = admitted.unknown_key(request.headers())
             && service.keyring.look_again(&key, service.store.as_ref()).await
         {
             admitted = admit(&service, rule, &request);

@@ -31,7 +31,7 @@ impl Admitted {
     }
 
     /// The key of the request, if it is not in the keyring.
-    pub fn strange_key(&self, headers: &HeaderMap) -> Option<String> {
+    pub fn unknown_key(&self, headers: &HeaderMap) -> Option<String> {
         if self.is_unauthorized() { bearer(headers).ok().map(str::to_owned) } else { None }
     }
 }
