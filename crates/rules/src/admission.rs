@@ -85,12 +85,12 @@ impl fmt::Display for Resource {
 /// The host has no capacity for the sandbox now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the host has no capacity: {asked} {resource} requested, {free} of {total} free; try again when other sandboxes \
+    "the host has no capacity: {requested} {resource} requested, {free} of {total} free; try again when other sandboxes \
      are paused or terminated, or have the operator raise {}", resource.key()
 )]
 pub struct Exhausted {
     pub resource: Resource,
-    pub asked: u64,
+    pub requested: u64,
     pub free: u64,
     pub total: u64,
 }
@@ -129,9 +129,10 @@ impl Capacity {
             (Resource::Memory, more.memory_mb, used.memory_mb, self.memory_mb),
             (Resource::Disk, more.disk_mb, used.disk_mb, self.disk_mb),
         ];
-        match checks.into_iter().find(|(_, asked, used, total)| *asked > total.saturating_sub(*used)) {
-            Some((resource, asked, used, total)) => {
-                Err(Exhausted { resource, asked, free: total.saturating_sub(used), total })
+        match checks.into_iter().find(|(_, requested, used, total)| *requested > total.saturating_sub(*used))
+        {
+            Some((resource, requested, used, total)) => {
+                Err(Exhausted { resource, requested, free: total.saturating_sub(used), total })
             }
             None => Ok(used.plus(more)),
         }

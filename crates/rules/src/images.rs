@@ -14,7 +14,7 @@ pub enum ImageListing<'a> {
 pub fn image_is_listed(listing: ImageListing<'_>, name: &str, in_catalogue: bool, any_image: bool) -> bool {
     match listing {
         ImageListing::All => in_catalogue || !any_image,
-        ImageListing::Named(asked) => name == asked,
+        ImageListing::Named(requested) => name == requested,
     }
 }
 

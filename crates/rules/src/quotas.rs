@@ -113,13 +113,13 @@ impl fmt::Display for Quota {
 /// The quota would be exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the account's quota of {quota} is exceeded: {used} used, {asked} requested, {allowed} allowed; {}, or have the operator \
+    "the account's quota of {quota} is exceeded: {used} used, {requested} requested, {allowed} allowed; {}, or have the operator \
      raise {}", quota.remedy(), quota.key()
 )]
 pub struct QuotaExceeded {
     pub quota: Quota,
     pub used: u64,
-    pub asked: u64,
+    pub requested: u64,
     pub allowed: u64,
 }
 
@@ -173,10 +173,10 @@ impl Quotas {
 
 /// Nothing requested is never refused: an account that is over a quota (after a change of the configuration) may still do what
 /// does not need it.
-fn check(quota: Quota, used: u64, asked: u64, allowed: Option<u64>) -> Result<(), QuotaExceeded> {
+fn check(quota: Quota, used: u64, requested: u64, allowed: Option<u64>) -> Result<(), QuotaExceeded> {
     match allowed {
-        Some(allowed) if asked > allowed.saturating_sub(used) && asked > 0 => {
-            Err(QuotaExceeded { quota, used, asked, allowed })
+        Some(allowed) if requested > allowed.saturating_sub(used) && requested > 0 => {
+            Err(QuotaExceeded { quota, used, requested, allowed })
         }
         _ => Ok(()),
     }
@@ -232,7 +232,7 @@ mod tests {
             (Quotas { disk_mb: Some(30_720), ..none }, Quota::Disk, (30_720, 10_240, 30_720)),
         ] {
             let refused = quotas.admit(used, SIZE).unwrap_err();
-            assert_eq!((refused.quota, (refused.used, refused.asked, refused.allowed)), (quota, numbers));
+            assert_eq!((refused.quota, (refused.used, refused.requested, refused.allowed)), (quota, numbers));
             assert!(refused.to_string().contains(quota.key()), "{refused}");
         }
         let one_more = Quotas {

@@ -25,7 +25,7 @@ fn exactly_what_is_free_fits_and_one_more_does_not() {
     assert_eq!(two, Usage { cpu: 4, memory_mb: 4096, disk_mb: 10_240 });
     assert_eq!(
         capacity.admit(two, SMALL),
-        Err(Exhausted { resource: Resource::Cpu, asked: 2, free: 0, total: 4 })
+        Err(Exhausted { resource: Resource::Cpu, requested: 2, free: 0, total: 4 })
     );
     assert_eq!(two.release(SMALL, Hold::Running), one);
 }
@@ -35,7 +35,7 @@ fn the_refusal_names_what_is_missing() {
     let missing = |capacity: Capacity| capacity.admit(Usage::default(), SMALL).unwrap_err();
     assert_eq!(
         missing(capacity(9, 2047, 9999)),
-        Exhausted { resource: Resource::Memory, asked: 2048, free: 2047, total: 2047 }
+        Exhausted { resource: Resource::Memory, requested: 2048, free: 2047, total: 2047 }
     );
     assert_eq!(missing(capacity(9, 9999, 5119)).resource, Resource::Disk);
     assert_eq!(
@@ -54,7 +54,7 @@ fn a_paused_sandbox_holds_only_its_disk() {
     let other = capacity.admit(paused, SMALL).unwrap();
     assert_eq!(
         capacity.resume(other, SMALL, Hold::Paused),
-        Err(Exhausted { resource: Resource::Cpu, asked: 2, free: 0, total: 2 })
+        Err(Exhausted { resource: Resource::Cpu, requested: 2, free: 0, total: 2 })
     );
     let alone = other.release(SMALL, Hold::Running);
     assert_eq!(capacity.resume(alone, SMALL, Hold::Paused), Ok(running));
@@ -111,7 +111,7 @@ fn resources() -> impl Strategy<Value = Resources> {
 }
 
 proptest! {
-    /// Whatever is asked in whatever order: the books say exactly what the living hold, and never more than there is.
+    /// For any sequence of requests, the ledger equals the sum of what living sandboxes hold, and never exceeds the capacity.
     #[test]
     fn the_ledger_matches_the_model_and_never_exceeds_capacity(
         total in (2u64..64, 2048u64..200_000, 5120u64..400_000),
@@ -119,12 +119,12 @@ proptest! {
     ) {
         let capacity = capacity(total.0, total.1, total.2);
         let (mut used, mut living) = (Usage::default(), Vec::<(Resources, Hold)>::new());
-        for (call, asked, which) in calls {
+        for (call, requested, which) in calls {
             let which = which % living.len().max(1);
             match (call, living.get(which).copied()) {
-                (0 | 1, _) => if let Ok(more) = capacity.admit(used, asked) {
+                (0 | 1, _) => if let Ok(more) = capacity.admit(used, requested) {
                     used = more;
-                    living.push((asked, Hold::Running));
+                    living.push((requested, Hold::Running));
                 },
                 (2, Some((held, Hold::Running))) => {
                     used = used.pause(held);

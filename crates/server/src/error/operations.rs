@@ -111,7 +111,7 @@ pub fn of_quota(error: &QuotaExceeded) -> ApiError {
     ApiError::new(ErrorCode::QuotaExceeded, error.to_string())
         .with_detail("quota", error.quota.key())
         .with_detail("used", error.used)
-        .with_detail("requested", error.asked)
+        .with_detail("requested", error.requested)
         .with_detail("allowed", error.allowed)
         .retry_after(if error.quota.is_momentary() { SLOT_RETRY_S } else { CAPACITY_RETRY_S })
 }
