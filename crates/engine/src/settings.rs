@@ -40,14 +40,14 @@ pub struct DetachedSettings {
     /// The maximum size of the log of one execution. Beyond it the oldest output is dropped.
     pub log_bytes: u64,
     /// The maximum number and total size of the finished executions of one sandbox. The oldest are dropped first.
-    pub kept: u32,
+    pub max_ended: u32,
     pub total_bytes: u64,
 }
 
 impl DetachedSettings {
     /// The defaults.
     pub fn in_dir(dir: PathBuf) -> Self {
-        Self { dir, log_bytes: 16 << 20, kept: 100, total_bytes: 64 << 20 }
+        Self { dir, log_bytes: 16 << 20, max_ended: 100, total_bytes: 64 << 20 }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Retention of finished executions of a sandbox.
 
-/// How many of the oldest to remove, so that at most `kept` stay and together take at most `total_bytes`. `sizes` are those of all
-/// finished executions, oldest first. The newest stays even if it is larger, unless `kept` is 0.
-pub fn executions_to_drop(sizes: &[u64], kept: u32, total_bytes: u64) -> usize {
+/// How many of the oldest to remove, so that at most `max_ended` remain and together take at most `total_bytes`. `sizes` are those of all
+/// finished executions, oldest first. The newest stays even if it is larger, unless `max_ended` is 0.
+pub fn executions_to_drop(sizes: &[u64], max_ended: u32, total_bytes: u64) -> usize {
     let mut held = 0_u64;
     let fits = |(n, size): (usize, &u64)| {
         held = held.saturating_add(*size);
-        (n == 0 || held <= total_bytes) && n < kept as usize
+        (n == 0 || held <= total_bytes) && n < max_ended as usize
     };
     let staying = sizes.iter().rev().enumerate().map(fits).take_while(|fits| *fits).count();
     sizes.len() - staying
@@ -32,9 +32,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_stays_is_within_the_bounds(sizes in prop::collection::vec(0..1000u64, 0..30), kept in 0..20u32, total in 0..5000u64) {
-            let staying = &sizes[executions_to_drop(&sizes, kept, total)..];
-            prop_assert!(staying.len() <= kept as usize);
+        fn what_stays_is_within_the_bounds(sizes in prop::collection::vec(0..1000u64, 0..30), max_ended in 0..20u32, total in 0..5000u64) {
+            let staying = &sizes[executions_to_drop(&sizes, max_ended, total)..];
+            prop_assert!(staying.len() <= max_ended as usize);
             prop_assert!(staying.len() <= 1 || staying.iter().sum::<u64>() <= total);
         }
     }

@@ -262,7 +262,7 @@ impl SandboxExecutions {
         finished.sort_unstable();
         let sizes: Vec<u64> = finished.iter().map(|(.., size)| *size).collect();
         let settings = &self.context.settings;
-        let excess = rules::executions_to_drop(&sizes, settings.kept, settings.total_bytes);
+        let excess = rules::executions_to_drop(&sizes, settings.max_ended, settings.total_bytes);
         let dropped = finished.into_iter().take(excess);
         dropped.filter_map(|(_, id, _)| list.remove(&id)).map(|execution| execution.dir.clone()).collect()
     }

@@ -530,7 +530,7 @@ fn lost_output_is_a_gap_before_the_end() {
 fn finished_executions_are_kept_up_to_a_number() {
     runtime().block_on(async {
         let host = Host::new();
-        let few = DetachedSettings { kept: 3, ..with_dir(&host.dir).detached };
+        let few = DetachedSettings { max_ended: 3, ..with_dir(&host.dir).detached };
         let settings = EngineSettings { detached: few, ..settings() };
         let harness = Harness::over(host.driver.clone(), host.store.clone(), settings, START).await;
         let id = harness.create().await;
