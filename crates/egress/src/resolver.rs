@@ -117,7 +117,7 @@ pub enum Upstreams {
 pub struct Resolver {
     upstream: Upstream,
     cache: Cache,
-    asked: Semaphore,
+    questions: Semaphore,
     ranges: Ranges,
     gate: Arc<dyn Gate>,
 }
@@ -127,7 +127,7 @@ impl Resolver {
         Ok(Self {
             upstream: Upstream::new(upstreams)?,
             cache: Cache::default(),
-            asked: Semaphore::new(QUESTIONS_MAX),
+            questions: Semaphore::new(QUESTIONS_MAX),
             ranges,
             gate,
         })
@@ -140,7 +140,7 @@ impl Resolver {
         }
         let asking = async {
             // The semaphore is not closed.
-            let _place = self.asked.acquire().await;
+            let _permit = self.questions.acquire().await;
             self.upstream.ask(dns_name(name)?, kind).await
         };
         let answer = timeout(RESOLVE_TIMEOUT, asking)

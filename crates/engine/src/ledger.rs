@@ -28,7 +28,7 @@ struct LedgerState {
     accounts: HashMap<Arc<str>, AccountUsage>,
     disk_shortage: Option<Shortage>,
     memory_shortage: Option<Shortage>,
-    taken: BTreeSet<u32>,
+    leased_slots: BTreeSet<u32>,
     /// Where the search for a free slot begins, so that a range of ids is reused as late as possible.
     next: u32,
 }
@@ -65,7 +65,7 @@ impl Ledger {
             accounts: HashMap::new(),
             disk_shortage: None,
             memory_shortage: None,
-            taken: BTreeSet::new(),
+            leased_slots: BTreeSet::new(),
             next: 0,
         };
         Self { slots, quotas, state: Mutex::new(state) }
@@ -159,17 +159,18 @@ impl Ledger {
     pub fn lease_slot(self: &Arc<Self>) -> Result<SlotLease, EngineError> {
         let mut state = self.state();
         let start = state.next;
-        let free =
-            (start..self.slots).chain(0..start.min(self.slots)).find(|number| !state.taken.contains(number));
+        let free = (start..self.slots)
+            .chain(0..start.min(self.slots))
+            .find(|number| !state.leased_slots.contains(number));
         let number = free.ok_or(EngineError::NoSlot(self.slots))?;
-        state.taken.insert(number);
+        state.leased_slots.insert(number);
         state.next = number + 1;
         Ok(SlotLease { ledger: Arc::clone(self), number })
     }
 
     /// Leases the range that a recovered sandbox already uses.
     pub fn adopt_slot(self: &Arc<Self>, number: u32) -> SlotLease {
-        self.state().taken.insert(number);
+        self.state().leased_slots.insert(number);
         SlotLease { ledger: Arc::clone(self), number }
     }
 }
@@ -288,7 +289,7 @@ impl SlotLease {
 
 impl Drop for SlotLease {
     fn drop(&mut self) {
-        self.ledger.state().taken.remove(&self.number);
+        self.ledger.state().leased_slots.remove(&self.number);
     }
 }
 
@@ -348,8 +349,8 @@ mod tests {
         let ledger = ledger();
         let first = ledger.lease_slot().unwrap();
         drop(first);
-        let taken: Vec<_> = (0..3).map(|_| ledger.lease_slot().unwrap()).collect();
-        assert_eq!(taken.iter().map(|lease| lease.number).collect::<Vec<_>>(), [1, 2, 0]);
+        let leases: Vec<_> = (0..3).map(|_| ledger.lease_slot().unwrap()).collect();
+        assert_eq!(leases.iter().map(|lease| lease.number).collect::<Vec<_>>(), [1, 2, 0]);
         assert!(matches!(ledger.lease_slot(), Err(EngineError::NoSlot(3))));
     }
 

@@ -126,7 +126,7 @@ type Key = (SandboxId, Reason);
 #[derive(Default)]
 struct EventQuotas {
     since: Option<Instant>,
-    taken: HashMap<Key, u32>,
+    recorded: HashMap<Key, u32>,
     suppressed: HashMap<Key, Suppressed>,
 }
 
@@ -143,9 +143,9 @@ impl EventQuotas {
     fn take(&mut self, refusal: &Refusal, account: &str, now: Instant) -> bool {
         self.since.get_or_insert(now);
         let key = (refusal.sandbox.clone(), refusal.reason);
-        let taken = self.taken.entry(key.clone()).or_default();
-        if *taken < PER_MINUTE {
-            *taken += 1;
+        let count = self.recorded.entry(key.clone()).or_default();
+        if *count < PER_MINUTE {
+            *count += 1;
             return true;
         }
         let suppressed = self.suppressed.entry(key).or_insert_with(|| Suppressed {

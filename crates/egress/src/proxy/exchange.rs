@@ -43,7 +43,7 @@ pub struct Exchange {
     /// The server has closed its connection.
     pub server_gone: CancellationToken,
     busy: Busy,
-    asked: AtomicBool,
+    has_sent_request: AtomicBool,
     /// Both sides have agreed on an upgrade.
     left: AtomicBool,
 }
@@ -75,7 +75,7 @@ impl Exchange {
             ended: CancellationToken::new(),
             server_gone: CancellationToken::new(),
             busy: Busy::default(),
-            asked: AtomicBool::new(false),
+            has_sent_request: AtomicBool::new(false),
             left: AtomicBool::new(false),
         }
     }
@@ -83,7 +83,7 @@ impl Exchange {
     /// Forwards a request and returns the server's answer.
     pub async fn answer(&self, request: Request<Incoming>) -> Result<Response<ForwardedBody>, NotForwarded> {
         let busy = Arc::clone(&self.busy);
-        self.asked.store(true, Ordering::Release);
+        self.has_sent_request.store(true, Ordering::Release);
         let forwarded = tokio::select! {
             biased;
             // HTTP/2 streams are tasks of their own and must end with the connection.
@@ -114,13 +114,13 @@ impl Exchange {
 
     /// Whether there was a request since the last rest, and all answers are complete.
     pub fn is_done(&self) -> bool {
-        self.asked.load(Ordering::Acquire) && Arc::strong_count(&self.busy) == 1
+        self.has_sent_request.load(Ordering::Acquire) && Arc::strong_count(&self.busy) == 1
     }
 
     /// Drops everything but the server's socket, and waits for it to become readable. Only when nothing is in progress. For
     /// HTTP/1.
     pub async fn rest(&self) {
-        self.asked.store(false, Ordering::Release);
+        self.has_sent_request.store(false, Ordering::Release);
         let mut route = self.route.lock().await;
         if let Route::Known { name, upstream } = std::mem::replace(&mut *route, Route::Ended)
             && let Some(wire) = upstream.rest().await

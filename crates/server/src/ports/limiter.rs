@@ -27,7 +27,7 @@ pub struct PortLimits {
 #[derive(Debug)]
 pub struct PortLimiter {
     most: PortLimits,
-    taken: Arc<Mutex<InUse>>,
+    in_use: Arc<Mutex<InUse>>,
 }
 
 #[derive(Debug, Default)]
@@ -42,40 +42,40 @@ struct InUse {
 pub struct PortPermit {
     account: String,
     id: SandboxId,
-    taken: Arc<Mutex<InUse>>,
+    in_use: Arc<Mutex<InUse>>,
 }
 
 impl PortLimiter {
     pub fn new(most: PortLimits) -> Self {
-        Self { most, taken: Arc::default() }
+        Self { most, in_use: Arc::default() }
     }
 
     pub fn take(&self, account: &str, id: &SandboxId) -> Result<PortPermit, PortsFull> {
         let PortLimits { of_sandbox, of_account, of_all } = self.most;
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.by_sandbox.get(id).is_some_and(|count| *count >= of_sandbox) {
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        if in_use.by_sandbox.get(id).is_some_and(|count| *count >= of_sandbox) {
             return Err(PortsFull::Sandbox { most: of_sandbox });
         }
-        if taken.by_account.get(account).is_some_and(|count| *count >= of_account) {
+        if in_use.by_account.get(account).is_some_and(|count| *count >= of_account) {
             return Err(PortsFull::Account { most: of_account });
         }
-        if taken.all >= of_all {
+        if in_use.all >= of_all {
             return Err(PortsFull::Service);
         }
         let account = account.to_owned();
-        *taken.by_sandbox.entry(id.clone()).or_default() += 1;
-        *taken.by_account.entry(account.clone()).or_default() += 1;
-        taken.all += 1;
-        Ok(PortPermit { account, id: id.clone(), taken: Arc::clone(&self.taken) })
+        *in_use.by_sandbox.entry(id.clone()).or_default() += 1;
+        *in_use.by_account.entry(account.clone()).or_default() += 1;
+        in_use.all += 1;
+        Ok(PortPermit { account, id: id.clone(), in_use: Arc::clone(&self.in_use) })
     }
 }
 
 impl Drop for PortPermit {
     fn drop(&mut self) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.all -= 1;
-        give_back(&mut taken.by_sandbox, &self.id);
-        give_back(&mut taken.by_account, &self.account);
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.all -= 1;
+        give_back(&mut in_use.by_sandbox, &self.id);
+        give_back(&mut in_use.by_account, &self.account);
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
         held.remove(0);
         held.push(limiter.take("a", &two).unwrap());
         drop(held);
-        let taken = limiter.taken.lock().unwrap();
-        assert!(taken.all == 0 && taken.by_sandbox.is_empty() && taken.by_account.is_empty());
+        let in_use = limiter.in_use.lock().unwrap();
+        assert!(in_use.all == 0 && in_use.by_sandbox.is_empty() && in_use.by_account.is_empty());
     }
 
     #[test]
