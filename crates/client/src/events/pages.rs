@@ -13,7 +13,7 @@ use crate::Result;
 
 /// All recorded events, fetched on demand.
 pub fn pages(events: Events) -> impl Stream<Item = Result<RuntimeEvent>> + Send + 'static {
-    let begin = Pages { place: events.after, events, more: true, page: VecDeque::new() };
+    let begin = Pages { last_fetched: events.after, events, more: true, page: VecDeque::new() };
     try_unfold(begin, |mut pages| async move {
         loop {
             if let Some(event) = pages.page.pop_front() {
@@ -30,7 +30,7 @@ pub fn pages(events: Events) -> impl Stream<Item = Result<RuntimeEvent>> + Send 
 struct Pages {
     events: Events,
     /// The last fetched event. With the oldest first, pages continue after it.
-    place: Option<EventId>,
+    last_fetched: Option<EventId>,
     more: bool,
     page: VecDeque<RuntimeEvent>,
 }
@@ -38,21 +38,21 @@ struct Pages {
 impl Pages {
     async fn turn(&mut self) -> Result<()> {
         let (after, before) = if self.events.newest_first {
-            (self.events.after, self.place.filter(|_| !self.is_first()))
+            (self.events.after, self.last_fetched.filter(|_| !self.is_first()))
         } else {
-            (self.place, None)
+            (self.last_fetched, None)
         };
         let page = self.events.fetch(after, before, 0).await?;
         let last = page.data.last().and_then(|event| event["id"].as_str()?.parse().ok());
         // An empty page that announces more would cause an endless loop.
         self.more = page.pagination.has_more && last.is_some();
-        self.place = last.or(self.place);
+        self.last_fetched = last.or(self.last_fetched);
         self.page = page.data.into_iter().filter_map(known).collect();
         Ok(())
     }
 
     fn is_first(&self) -> bool {
-        self.place == self.events.after
+        self.last_fetched == self.events.after
     }
 }
 

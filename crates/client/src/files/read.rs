@@ -269,10 +269,10 @@ impl FileStream {
     /// # Ok(()) });
     /// ```
     pub fn on_progress(self, mut report: impl FnMut(u64) + Send + 'static) -> Self {
-        let mut came = 0;
+        let mut received = 0;
         let count = move |piece: &Bytes| {
-            came += piece.len() as u64;
-            report(came);
+            received += piece.len() as u64;
+            report(received);
         };
         Self { pieces: self.pieces.inspect_ok(count).boxed(), ..self }
     }
@@ -293,15 +293,15 @@ impl FileStream {
     pub async fn to_file(mut self, local: impl AsRef<Path>) -> Result<u64> {
         let local = local.as_ref();
         let fault = |error: io::Error| Error::local(local, &error);
-        let place = Destination::find(local).map_err(fault)?;
-        let mut file = tokio::fs::File::from_std(place.open().map_err(fault)?);
+        let destination = Destination::find(local).map_err(fault)?;
+        let mut file = tokio::fs::File::from_std(destination.open().map_err(fault)?);
         let mut bytes = 0;
         while let Some(piece) = self.try_next().await? {
             bytes += piece.len() as u64;
             file.write_all(&piece).await.map_err(fault)?;
         }
         file.flush().await.map_err(fault)?;
-        place.keep().map_err(fault)?;
+        destination.persist().map_err(fault)?;
         Ok(bytes)
     }
 
@@ -322,13 +322,13 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>> {
     loop {
         let mut frame = body.frame();
         // Avoids the timer if a chunk is ready.
-        let came = match (&mut frame).now_or_never() {
-            Some(came) => came,
+        let received = match (&mut frame).now_or_never() {
+            Some(received) => received,
             None => tokio::time::timeout(LONGEST_SILENCE, frame)
                 .await
                 .map_err(|_| Error::network(format!("no data for {} s", LONGEST_SILENCE.as_secs())))?,
         };
-        let Some(frame) = came else { return Ok(None) };
+        let Some(frame) = received else { return Ok(None) };
         let frame = frame.map_err(|error| Error::network(format!("the transfer broke off: {error}")))?;
         if let Ok(piece) = frame.into_data() {
             return Ok(Some(piece));
@@ -346,7 +346,7 @@ enum Destination {
 
 impl Destination {
     fn find(local: &Path) -> io::Result<Self> {
-        let (place, mode) = match std::fs::metadata(local) {
+        let (path, mode) = match std::fs::metadata(local) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
             Ok(found) if !found.is_file() => return Ok(Self::Through(local.into())),
             // A symbolic link is followed, not replaced.
@@ -354,10 +354,10 @@ impl Destination {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (local.into(), None),
             Err(error) => return Err(error),
         };
-        let dir = place.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mode = mode.unwrap_or_else(|| std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = tempfile::Builder::new().prefix(".sandbox-").permissions(mode).tempfile_in(dir)?;
-        Ok(Self::Beside(file, place))
+        Ok(Self::Beside(file, path))
     }
 
     fn open(&self) -> io::Result<std::fs::File> {
@@ -367,9 +367,9 @@ impl Destination {
         }
     }
 
-    fn keep(self) -> io::Result<()> {
+    fn persist(self) -> io::Result<()> {
         match self {
-            Self::Beside(file, place) => file.persist(place).map(drop).map_err(|error| error.error),
+            Self::Beside(file, path) => file.persist(path).map(drop).map_err(|error| error.error),
             Self::Through(_) => Ok(()),
         }
     }
