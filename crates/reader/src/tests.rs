@@ -716,7 +716,7 @@ mod events {
     fn invalid_event_bodies_name_the_field() {
         let event = r#"{"type":"cost.llm","runId":"r"}"#;
         let large = format!(r#"{{"type":"cost.llm","runId":"r","data":{{"a":"{}"}}}}"#, "x".repeat(16 << 10));
-        for (body, is_config, said) in [
+        for (body, is_config, expected) in [
             ("", false, "the body is empty"),
             ("7", false, "body is the number 7; allowed is an object or an array of them"),
             ("[]", true, "body is an array of 0 entries; allowed is 1 to 100 of them"),
@@ -747,7 +747,7 @@ mod events {
             (&large, true, "data is 16392 bytes of JSON; allowed is at most 16384 bytes"),
         ] {
             let (was_config, message) = refusal(body);
-            assert!(message.contains(said), "{message}");
+            assert!(message.contains(expected), "{message}");
             assert_eq!(was_config, is_config, "{message}");
         }
     }

@@ -84,10 +84,10 @@ impl ApiError {
         let mut error: &dyn Error = self.cause.as_deref()?;
         let mut text = error.to_string();
         while let Some(source) = error.source() {
-            let said = source.to_string();
+            let message = source.to_string();
             // Many messages include that of their source.
-            if !text.contains(&said) {
-                text = format!("{text}: {said}");
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
             }
             error = source;
         }

@@ -185,19 +185,19 @@ fn all_errors(operation: &Operation, access: Access) -> Vec<DocumentedError> {
 fn errors(operation: &Operation, access: Access) -> BTreeMap<u16, String> {
     let mut sentences: BTreeMap<u16, Vec<String>> = BTreeMap::new();
     for error in all_errors(operation, access) {
-        let said = sentences.entry(error.status()).or_default();
-        said.push(format!("{}: `{}`.", error.when, error.code));
+        let descriptions = sentences.entry(error.status()).or_default();
+        descriptions.push(format!("{}: `{}`.", error.when, error.code));
     }
     if let Some(size) = operation.body.as_ref().and_then(|body| body.most).map(size) {
-        let said = sentences.entry(StatusCode::PAYLOAD_TOO_LARGE.as_u16()).or_default();
-        said.push(format!("The body is larger than {size}: `INVALID_REQUEST`."));
+        let descriptions = sentences.entry(StatusCode::PAYLOAD_TOO_LARGE.as_u16()).or_default();
+        descriptions.push(format!("The body is larger than {size}: `INVALID_REQUEST`."));
     }
     for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
-        if let Some(said) = sentences.get_mut(&status.as_u16()) {
-            said.push("`Retry-After` is the number of seconds to wait.".to_owned());
+        if let Some(descriptions) = sentences.get_mut(&status.as_u16()) {
+            descriptions.push("`Retry-After` is the number of seconds to wait.".to_owned());
         }
     }
-    sentences.into_iter().map(|(status, said)| (status, said.join(" "))).collect()
+    sentences.into_iter().map(|(status, descriptions)| (status, descriptions.join(" "))).collect()
 }
 
 /// Whether the document says that the endpoint may answer with this error.

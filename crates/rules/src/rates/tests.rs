@@ -124,7 +124,7 @@ fn the_shown_limit_is_the_one_with_the_least_share_left() {
     assert_eq!(ask_all(&mut none, &mut [&mut some], 0).unwrap().of, Limit::Create);
 }
 
-/// What the window has to be, said in the plainest way: a list of times.
+/// A model of the window: a list of times.
 struct Model {
     limit: u32,
     counted: Vec<u64>,

@@ -74,22 +74,22 @@ function typeName(schema) {
 
 /// Default, range and set of a schema.
 function limitsOf(schema) {
-  const said = [];
+  const limits = [];
   const show = (value) => make("code", {}, JSON.stringify(value));
-  if (schema.enum) said.push(["one of ", ...schema.enum.flatMap((value, at) => (at ? [", ", show(value)] : [show(value)]))]);
-  if (schema.const !== undefined) said.push(["always ", show(schema.const)]);
+  if (schema.enum) limits.push(["one of ", ...schema.enum.flatMap((value, at) => (at ? [", ", show(value)] : [show(value)]))]);
+  if (schema.const !== undefined) limits.push(["always ", show(schema.const)]);
   const range = (low, high, unit) => {
-    if (low !== undefined && high !== undefined) said.push([`${low} to ${high}${unit}`]);
-    else if (low !== undefined) said.push([`at least ${low}${unit}`]);
-    else if (high !== undefined) said.push([`at most ${high}${unit}`]);
+    if (low !== undefined && high !== undefined) limits.push([`${low} to ${high}${unit}`]);
+    else if (low !== undefined) limits.push([`at least ${low}${unit}`]);
+    else if (high !== undefined) limits.push([`at most ${high}${unit}`]);
   };
   range(schema.minimum, schema.maximum, "");
   range(schema.minLength, schema.maxLength, " characters");
   range(schema.minItems, schema.maxItems, " items");
   range(schema.minProperties, schema.maxProperties, " keys");
-  if (schema.pattern) said.push(["matches ", make("code", {}, schema.pattern)]);
-  if (schema.default !== undefined) said.push(["default ", show(schema.default)]);
-  return said.length ? make("p", { class: "limits" }, said.flatMap((one, at) => (at ? ["; ", ...one] : one))) : "";
+  if (schema.pattern) limits.push(["matches ", make("code", {}, schema.pattern)]);
+  if (schema.default !== undefined) limits.push(["default ", show(schema.default)]);
+  return limits.length ? make("p", { class: "limits" }, limits.flatMap((one, at) => (at ? ["; ", ...one] : one))) : "";
 }
 
 /// A value of the schema's shape, for where the document has no example.
@@ -226,7 +226,7 @@ function responseParts(api, operation) {
   return errors.length ? [...parts, make("h4", {}, "Errors"), table("Errors", ["Status", "When"], errors)] : parts;
 }
 
-/// What many answers have in common is said once.
+/// Responses that many endpoints share are described once.
 function headersArticle(api) {
   const rows = headerRows(api, (api.components || {}).headers, () => true);
   if (rows.length === 0) return [];

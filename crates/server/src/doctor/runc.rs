@@ -37,17 +37,21 @@ struct Version {
     candidate: Option<u32>,
 }
 
-/// The finding about the runtime at `path`, if it is a runc. `said` is the first line of its `--version`.
-pub fn finding(path: &Path, said: &str) -> Option<Finding> {
+/// The finding about the runtime at `path`, if it is a runc. `version_line` is the first line of its `--version`.
+pub fn finding(path: &Path, version_line: &str) -> Option<Finding> {
     path.file_name().filter(|name| name.to_string_lossy().starts_with("runc"))?;
     let status = fs::read_to_string(DPKG_STATUS).unwrap_or_default();
     let is_packaged = path.starts_with("/usr/bin") || path.starts_with("/usr/sbin");
-    Some(judge(said, package_version(&status).filter(|_| is_packaged)))
+    Some(assess(version_line, package_version(&status).filter(|_| is_packaged)))
 }
 
-fn judge(said: &str, package: Option<&str>) -> Finding {
-    let Some(version) = Version::parse(said) else {
-        return Finding::fair(WHAT, format!("unknown: '{said}'"), "check that it has no published escape");
+fn assess(version_line: &str, package: Option<&str>) -> Finding {
+    let Some(version) = Version::parse(version_line) else {
+        return Finding::fair(
+            WHAT,
+            format!("unknown: '{version_line}'"),
+            "check that it has no published escape",
+        );
     };
     let open: Vec<&str> = escapes(version)
         .into_iter()
@@ -156,17 +160,17 @@ mod tests {
 
     #[test]
     fn a_fix_that_a_distribution_added_counts() {
-        let said = "runc version 1.1.5+ds1";
-        let found = judge(said, Some("1.1.5+ds1-1+deb12u1"));
+        let version_line = "runc version 1.1.5+ds1";
+        let found = assess(version_line, Some("1.1.5+ds1-1+deb12u1"));
         assert_eq!(found.verdict, Verdict::Fair);
         assert!(
             !found.found.contains("CVE-2024-21626") && found.found.contains("CVE-2025-31133"),
             "{found:?}"
         );
-        assert!(judge(said, Some("1.1.5+ds1-1")).found.contains("CVE-2024-21626"));
-        assert!(judge(said, None).found.contains("CVE-2024-21626"));
-        assert_eq!(judge("runc version 1.3.3", None).verdict, Verdict::Good);
-        assert_eq!(judge("what", None).verdict, Verdict::Fair);
+        assert!(assess(version_line, Some("1.1.5+ds1-1")).found.contains("CVE-2024-21626"));
+        assert!(assess(version_line, None).found.contains("CVE-2024-21626"));
+        assert_eq!(assess("runc version 1.3.3", None).verdict, Verdict::Good);
+        assert_eq!(assess("what", None).verdict, Verdict::Fair);
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Forwarded {
         let trusted = peer.is_some_and(|peer| service.trusted_proxies.holds(peer));
         let text = |name: &HeaderName| request.headers().get(name)?.to_str().ok();
         let peer = peer.map(|peer| peer.to_canonical().to_string()).unwrap_or_default();
-        let scheme = text(&FORWARDED_PROTO).filter(|said| trusted && matches!(*said, "http" | "https"));
+        let scheme = text(&FORWARDED_PROTO).filter(|scheme| trusted && matches!(*scheme, "http" | "https"));
         let authority = request.uri().authority().map(|authority| authority.as_str());
         Self {
             client: forwarded_for(trusted.then_some(request.headers()), &peer),
@@ -68,14 +68,14 @@ impl Forwarded {
 /// addresses before a line that is not text do not count.
 fn forwarded_for(trusted: Option<&HeaderMap>, peer: &str) -> String {
     let lines = trusted.into_iter().flat_map(|headers| headers.get_all(FORWARDED_FOR).iter().rev());
-    let mut said: Vec<&str> = std::iter::once(Some(peer))
+    let mut addresses: Vec<&str> = std::iter::once(Some(peer))
         .chain(lines.map(|line| line.to_str().ok()))
         .map_while(|line| line)
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect();
-    said.reverse();
-    said.join(", ")
+    addresses.reverse();
+    addresses.join(", ")
 }
 
 /// Whether a request asks for a websocket. No other upgrade is forwarded: `h2c` would let the client talk to the program without the
@@ -98,13 +98,13 @@ pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bo
     let mut headers = parts.headers;
     strip(&mut headers);
     policy::apply(&mut headers);
-    let said = [
+    let replaced = [
         (HOST, &forwarded.host),
         (FORWARDED_FOR, &forwarded.client),
         (FORWARDED_PROTO, &forwarded.scheme),
         (FORWARDED_HOST, &forwarded.host),
     ];
-    for (name, value) in said {
+    for (name, value) in replaced {
         // Made from header values and addresses, so it is a valid value.
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(name, value);
@@ -134,10 +134,10 @@ pub fn to_client(head: response::Parts, to_head: bool) -> Response<()> {
     let mut headers = head.headers;
     let bodiless = to_head || head.status == StatusCode::NOT_MODIFIED;
     // Without a body the program's length stays, otherwise hyper writes the actual one.
-    let said = headers.get(CONTENT_LENGTH).cloned().filter(|_| bodiless);
+    let length = headers.get(CONTENT_LENGTH).cloned().filter(|_| bodiless);
     strip(&mut headers);
     let one_number = |value: &HeaderValue| value.as_bytes().iter().all(u8::is_ascii_digit);
-    if let Some(length) = said.filter(one_number) {
+    if let Some(length) = length.filter(one_number) {
         headers.insert(CONTENT_LENGTH, length);
     }
     keep_cookies(&mut headers);
@@ -173,10 +173,10 @@ fn keep_cookies(headers: &mut HeaderMap) {
     if !headers.contains_key(SET_COOKIE) {
         return;
     }
-    let kept: Vec<HeaderValue> =
+    let own: Vec<HeaderValue> =
         headers.get_all(SET_COOKIE).iter().filter(|value| is_own(value)).cloned().collect();
     headers.remove(SET_COOKIE);
-    for value in kept {
+    for value in own {
         headers.append(SET_COOKIE, value);
     }
 }

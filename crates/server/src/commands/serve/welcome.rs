@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn a_path_is_one_word_of_the_command() {
         let (text, file) = key();
-        let said = welcome(&LocalKey::Existing { text, file }, true);
-        assert!(said.contains("--cacert '/var/lib/my data/tls/tls-cert.pem' -H"), "{said}");
+        let text = welcome(&LocalKey::Existing { text, file }, true);
+        assert!(text.contains("--cacert '/var/lib/my data/tls/tls-cert.pem' -H"), "{text}");
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }
