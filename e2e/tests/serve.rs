@@ -348,7 +348,7 @@ async fn metrics_count_requests_and_refusals() {
     let text = metrics(&service).await;
     for wanted in [
         "sandboxd_sandboxes{state=\"running\"} 1",
-        "sandboxd_created_total{from=\"nothing\"} 1",
+        "sandboxd_created_total{source=\"cold\"} 1",
         "sandboxd_executions_started_total 1",
         "sandboxd_http_refusals_total{reason=\"rate_limited\"} 1",
         "sandboxd_http_refusals_total{reason=\"unauthorized\"} 1",

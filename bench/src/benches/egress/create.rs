@@ -17,7 +17,7 @@ const WARM_UP: usize = 3;
 /// A pause in which terminated sandboxes are removed and the pools are filled.
 const PAUSE_BETWEEN_ROUNDS: Duration = Duration::from_millis(150);
 /// The metric of creates from the pool.
-const FROM_POOL: &str = "sandboxd_created_total{from=\"pool\"}";
+const FROM_POOL: &str = "sandboxd_created_total{source=\"pool\"}";
 
 pub async fn run(bench: &'static str, pool: u32) -> Result<Vec<Row>> {
     let mut sides = Vec::new();

@@ -148,18 +148,18 @@ fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
     encoder.counters(
         "created",
         "Sandboxes created, from the warm pool or without it",
-        &[("from", "pool", counts.created_warm), ("from", "nothing", counts.created_cold)],
+        &[("source", "pool", counts.created_warm), ("source", "cold", counts.created_cold)],
     )?;
     encoder.counter("create_failures", "Creates that failed with an internal error", counts.create_failed)?;
     encoder.counters(
         "engine_refusals",
         "Requests that the engine refused, by the missing resource",
         &[
-            ("lack", "capacity", counts.refused_capacity),
-            ("lack", "user_ids", counts.refused_slots),
-            ("lack", "executions", counts.refused_executions),
-            ("lack", "host_resources", counts.refused_shortage),
-            ("lack", "quota", counts.refused_quota),
+            ("resource", "capacity", counts.refused_capacity),
+            ("resource", "user_ids", counts.refused_slots),
+            ("resource", "executions", counts.refused_executions),
+            ("resource", "host_resources", counts.refused_shortage),
+            ("resource", "quota", counts.refused_quota),
         ],
     )?;
     encoder.counter("executions_started", "Commands started", counts.executions_started)?;
