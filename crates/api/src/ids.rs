@@ -9,7 +9,7 @@ const PREFIX: &str = "sb_";
 const OPAQUE_MIN: usize = 8;
 const OPAQUE_MAX: usize = 40;
 /// Random characters of a generated id: 20 of base 32 are 100 bits.
-const OPAQUE_MADE: usize = 20;
+const OPAQUE_RANDOM_BYTES: usize = 20;
 
 /// The 32 characters of generated ids, without letters that resemble digits.
 pub const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -29,7 +29,7 @@ pub struct BadSandboxId;
 
 impl SandboxId {
     /// An id from random bytes that the caller passes.
-    pub fn from_random(bytes: [u8; OPAQUE_MADE]) -> Self {
+    pub fn from_random(bytes: [u8; OPAQUE_RANDOM_BYTES]) -> Self {
         let opaque = bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
         Self(PREFIX.chars().chain(opaque).collect())
     }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_generated_id_parses() {
-        let id = SandboxId::from_random([7; OPAQUE_MADE]);
+        let id = SandboxId::from_random([7; OPAQUE_RANDOM_BYTES]);
         assert_eq!(id.as_str().parse::<SandboxId>(), Ok(id.clone()));
         assert!(id.as_str().starts_with(PREFIX));
         assert_eq!(SandboxId::from_host_name(&id.host_name()), Some(id));

@@ -74,7 +74,7 @@ pub use rates::{
     Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
     wall_seconds,
 };
-pub use request_id::{made_request_id, well_formed_request_id};
+pub use request_id::{generated_request_id, well_formed_request_id};
 pub use signals::signal_name;
 pub use text::{cut_before, lossy};
 pub use time::TimeMs;

@@ -4,7 +4,7 @@ use crate::base32;
 
 const CHARS_MAX: usize = 128;
 /// Random bytes in a generated id: 20 characters.
-const MADE_BYTES: usize = 12;
+const RANDOM_BYTES: usize = 12;
 
 /// A client's `X-Request-Id`, if it is safe in headers, bodies and logs: 1 to 128 letters, digits and `.`, `_`, `:`, `-`. Anything
 /// else is replaced by a generated id and is not an error.
@@ -15,7 +15,7 @@ pub fn well_formed_request_id(value: &[u8]) -> Option<&str> {
 }
 
 /// A generated id from random bytes that the caller passes.
-pub fn made_request_id(random: [u8; MADE_BYTES]) -> String {
+pub fn generated_request_id(random: [u8; RANDOM_BYTES]) -> String {
     format!("req_{}", base32::encode(&random))
 }
 
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn ours_are_well_formed_and_as_random_as_their_bytes() {
-        let (a, b) = (made_request_id([0; 12]), made_request_id([255; 12]));
+        let (a, b) = (generated_request_id([0; 12]), generated_request_id([255; 12]));
         assert_eq!(a, "req_00000000000000000000");
         assert_ne!(a, b);
         for id in [&a, &b] {

@@ -23,7 +23,7 @@ impl RequestId {
     pub fn generate() -> Self {
         let mut random = [0; 12];
         rand::rng().fill_bytes(&mut random);
-        Self(rules::made_request_id(random).into())
+        Self(rules::generated_request_id(random).into())
     }
 
     pub fn header_value(&self) -> HeaderValue {

@@ -6,10 +6,11 @@ use serde_json::json;
 
 use super::fixture::{Fixture, IMAGE, bearer, request};
 
-const MADE: &str = r#"{"egress":{"allow":["example.com"],"default":"deny"},"ingress":{"allowPorts":[3000]}}"#;
+const NETWORK_POLICY: &str =
+    r#"{"egress":{"allow":["example.com"],"default":"deny"},"ingress":{"allowPorts":[3000]}}"#;
 
 async fn made(fixture: &Fixture) -> (String, String) {
-    let network: serde_json::Value = serde_json::from_str(MADE).unwrap();
+    let network: serde_json::Value = serde_json::from_str(NETWORK_POLICY).unwrap();
     let made = fixture.post("/v1/sandboxes", json!({"image": IMAGE, "network": network})).await;
     let id = made.json["id"].as_str().unwrap().to_owned();
     (format!("/v1/sandboxes/{id}"), format!("/v1/sandboxes/{id}/network"))
