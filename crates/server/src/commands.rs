@@ -9,4 +9,4 @@ pub mod run;
 pub mod serve;
 
 /// Exit code when sandboxd itself fails, not the command, as with other container tools.
-pub const OUR_FAULT: u8 = 125;
+pub const EXIT_CODE_SANDBOXD_FAILED: u8 = 125;

@@ -41,7 +41,7 @@ use cli::{ConfigVerb, Verb};
 use config::Config;
 
 pub use cli::Cli;
-pub use commands::OUR_FAULT;
+pub use commands::EXIT_CODE_SANDBOXD_FAILED;
 
 /// Runs the command of a command line and returns its exit code.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {

@@ -9,7 +9,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("sandboxd: {error:#}");
-            ExitCode::from(sandboxd::OUR_FAULT)
+            ExitCode::from(sandboxd::EXIT_CODE_SANDBOXD_FAILED)
         }
     }
 }

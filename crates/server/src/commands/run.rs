@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::OUR_FAULT;
+use super::EXIT_CODE_SANDBOXD_FAILED;
 use crate::app::{LxcfsUse, Opened, Pool, Scope, images_lock, lock_file, open_engine, open_images, template};
 use crate::cli::RunArguments;
 use crate::config::Config;
@@ -227,7 +227,7 @@ async fn write_now(out: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<
 /// 128 plus the number of the signal, as in shells.
 fn exit_code(finished: &Finished) -> u8 {
     match (finished.outcome.exit_code, finished.outcome.signal.as_deref()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(OUR_FAULT),
+        (Some(code), _) => u8::try_from(code).unwrap_or(EXIT_CODE_SANDBOXD_FAILED),
         (None, Some("SIGTERM")) => 128 + 15,
         (None, Some("SIGINT")) => 128 + 2,
         (None, Some(_)) => 128 + 9,
