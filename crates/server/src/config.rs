@@ -33,14 +33,14 @@ pub fn load(global: &Global) -> Result<Config> {
         None if Path::new(DEFAULT_FILE).exists() => read(Path::new(DEFAULT_FILE))?,
         None => Config::default(),
     };
-    let flag = |flag: &Option<PathBuf>, place: &mut PathBuf| {
+    let flag = |flag: &Option<PathBuf>, value: &mut PathBuf| {
         if let Some(path) = flag {
-            place.clone_from(path);
+            value.clone_from(path);
         }
     };
     flag(&global.data_dir, &mut config.data_dir);
     flag(&global.run_dir, &mut config.run_dir);
-    config.keep_apart();
+    config.isolate_instance();
     config.check()?;
     Ok(config)
 }
@@ -48,31 +48,31 @@ pub fn load(global: &Global) -> Result<Config> {
 impl Config {
     /// Two services on one host share nothing: one with another data directory also has another run directory and cgroup, because
     /// each would remove the other's sandboxes as orphans.
-    fn keep_apart(&mut self) {
-        let usual = Self::default();
-        if self.data_dir == usual.data_dir {
+    fn isolate_instance(&mut self) {
+        let defaults = Self::default();
+        if self.data_dir == defaults.data_dir {
             return;
         }
         let dir = self.data_dir.canonicalize().unwrap_or_else(|_| self.data_dir.clone());
         let digest = Sha256::digest(dir.as_os_str().as_bytes());
         let tag: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-        if self.run_dir == usual.run_dir {
-            self.run_dir = format!("{}-{tag}", usual.run_dir.display()).into();
+        if self.run_dir == defaults.run_dir {
+            self.run_dir = format!("{}-{tag}", defaults.run_dir.display()).into();
         }
-        if self.runtime.cgroup_parent == usual.runtime.cgroup_parent {
-            self.runtime.cgroup_parent = format!("{}-{tag}", usual.runtime.cgroup_parent);
+        if self.runtime.cgroup_parent == defaults.runtime.cgroup_parent {
+            self.runtime.cgroup_parent = format!("{}-{tag}", defaults.runtime.cgroup_parent);
         }
     }
 
     /// Overrides values with the flags of `serve`.
     pub fn with_flags(mut self, flags: &ServeArguments) -> Result<Self> {
-        for (flag, place) in [
+        for (flag, value) in [
             (&flags.listen, &mut self.http.listen),
             (&flags.redirect_listen, &mut self.http.redirect_listen),
             (&flags.metrics_listen, &mut self.metrics.listen),
         ] {
             if let Some(address) = flag {
-                place.clone_from(address);
+                value.clone_from(address);
             }
         }
         self.check()?;

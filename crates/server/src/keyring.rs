@@ -2,7 +2,7 @@
 //!
 //! The layers call [`Keyring::find`]; `layers::maintain` calls [`Keyring::refresh`] several times a second, so that the running server
 //! picks up keys that the command line created or revoked. A failed refresh keeps the known keys. An unknown key with a valid checksum may
-//! have been created a moment ago: [`Keyring::look_again`].
+//! have been created a moment ago: [`Keyring::refresh_and_find`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// The shortest time between two reads of the store because of unknown keys.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(20);
 /// Longer texts are not keys and are not hashed.
 const LONGEST: usize = 128;
 
@@ -33,7 +33,7 @@ pub struct Caller {
 pub struct Keyring {
     keys: RwLock<Keys>,
     /// When the last read because of an unknown key began.
-    looked: Mutex<Option<Instant>>,
+    last_refresh: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub fn hash_of(key: &KeyText) -> [u8; 32] {
 impl Keyring {
     pub async fn load(store: &dyn Store) -> Result<Self, StoreError> {
         let keys = Keys::read(store, store.keys_version().await?).await?;
-        Ok(Self { keys: RwLock::new(keys), looked: Mutex::default() })
+        Ok(Self { keys: RwLock::new(keys), last_refresh: Mutex::default() })
     }
 
     /// Reads the keys again if any was created or revoked since. Returns whether it did.
@@ -73,22 +73,22 @@ impl Keyring {
     }
 
     /// For a text that was not found: whether it may be found now. Concurrent callers share one read and wait for it.
-    pub async fn look_again(&self, text: &str, store: &dyn Store) -> bool {
+    pub async fn refresh_and_find(&self, text: &str, store: &dyn Store) -> bool {
         if KeyText::parse(text).is_err() {
             return false;
         }
-        let asked = Instant::now();
-        let mut looked = self.looked.lock().await;
-        if looked.is_none_or(|last| last < asked) {
-            if let Some(last) = *looked {
-                tokio::time::sleep_until(last + BETWEEN_LOOKS).await;
+        let called_at = Instant::now();
+        let mut last_refresh = self.last_refresh.lock().await;
+        if last_refresh.is_none_or(|last| last < called_at) {
+            if let Some(last) = *last_refresh {
+                tokio::time::sleep_until(last + REFRESH_INTERVAL_MIN).await;
             }
-            *looked = Some(Instant::now());
+            *last_refresh = Some(Instant::now());
             if let Err(error) = self.refresh(store).await {
                 tracing::error!(%error, "the API keys cannot be read to look up an unknown key");
             }
         }
-        drop(looked);
+        drop(last_refresh);
         self.find(text).is_some()
     }
 

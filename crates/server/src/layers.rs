@@ -60,7 +60,7 @@ impl Guarded {
         let mut admitted = admit(&service, rule, &request);
         // The key may be newer than the keyring's last refresh.
         if let Some(key) = admitted.unknown_key(request.headers())
-            && service.keyring.look_again(&key, service.store.as_ref()).await
+            && service.keyring.refresh_and_find(&key, service.store.as_ref()).await
         {
             admitted = admit(&service, rule, &request);
         }

@@ -144,7 +144,7 @@ fn flags_go_over_the_file() {
 fn a_service_elsewhere_keeps_apart() {
     let moved = |to: &str| {
         let mut config = Config { data_dir: to.into(), ..Config::default() };
-        config.keep_apart();
+        config.isolate_instance();
         (config.run_dir, config.runtime.cgroup_parent)
     };
     let usual = Config::default();
@@ -153,7 +153,7 @@ fn a_service_elsewhere_keeps_apart() {
     assert!(one.0 != two.0 && one.1 != two.1 && one.0 != usual.run_dir);
     assert_eq!(moved("/srv/one"), one);
     let mut own = Config { data_dir: "/srv/one".into(), run_dir: "/run/own".into(), ..Config::default() };
-    own.keep_apart();
+    own.isolate_instance();
     assert_eq!(own.run_dir, std::path::Path::new("/run/own"));
 }
 

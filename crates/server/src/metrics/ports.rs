@@ -85,11 +85,11 @@ impl PortMetrics {
 }
 
 impl OpenPort {
-    pub fn went_in(&self, bytes: usize) {
+    pub fn count_to_program(&self, bytes: usize) {
         self.to_program.inc_by(bytes as u64);
     }
 
-    pub fn came_out(&self, bytes: usize) {
+    pub fn count_from_program(&self, bytes: usize) {
         self.from_program.inc_by(bytes as u64);
     }
 }
@@ -109,27 +109,27 @@ mod tests {
         let figures = PortMetrics::default();
         let mut registry = Registry::default();
         figures.register(&mut registry);
-        let says = |line: &str| {
+        let assert_line = |line: &str| {
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
             assert!(text.lines().any(|given| given == line), "no {line} in:\n{text}");
         };
         let (one, two) = (figures.opened(), figures.opened());
-        one.went_in(3);
-        two.went_in(4);
-        two.came_out(5);
-        says("port_connections 2");
+        one.count_to_program(3);
+        two.count_to_program(4);
+        two.count_from_program(5);
+        assert_line("port_connections 2");
         drop((one, two));
-        says("port_connections 0");
-        says("port_bytes_total{direction=\"in\"} 7");
-        says("port_bytes_total{direction=\"out\"} 5");
+        assert_line("port_connections 0");
+        assert_line("port_bytes_total{direction=\"in\"} 7");
+        assert_line("port_bytes_total{direction=\"out\"} 5");
         for status in [101, 200, 204, 999] {
             figures.answered(status);
         }
         figures.refused("RATE_LIMITED");
-        says("port_requests_total{class=\"1xx\"} 1");
-        says("port_requests_total{class=\"2xx\"} 2");
-        says("port_requests_total{class=\"other\"} 1");
-        says("port_refusals_total{reason=\"RATE_LIMITED\"} 1");
+        assert_line("port_requests_total{class=\"1xx\"} 1");
+        assert_line("port_requests_total{class=\"2xx\"} 2");
+        assert_line("port_requests_total{class=\"other\"} 1");
+        assert_line("port_refusals_total{reason=\"RATE_LIMITED\"} 1");
     }
 }

@@ -103,7 +103,7 @@ pub async fn authorize(
 async fn by_key(service: &Service, exposure: &Exposure, key: &str) -> Result<(), ApiError> {
     let mut caller = service.keyring.find(key);
     // The key may be newer than the cache.
-    if caller.is_none() && service.keyring.look_again(key, service.store.as_ref()).await {
+    if caller.is_none() && service.keyring.refresh_and_find(key, service.store.as_ref()).await {
         caller = service.keyring.find(key);
     }
     let caller = caller.ok_or_else(|| unauthorized("the API key is not valid"))?;

@@ -169,9 +169,9 @@ impl ProgramConnection {
         }
     }
 
-    fn came(&mut self, bytes: Bytes) -> io::Result<()> {
+    fn received(&mut self, bytes: Bytes) -> io::Result<()> {
         self.moved = Instant::now();
-        self.counted.came_out(bytes.len());
+        self.counted.count_from_program(bytes.len());
         if !self.state.has_head.load(Ordering::Relaxed) {
             self.before_head += bytes.len();
             if self.before_head > HEAD_BYTES {
@@ -204,7 +204,7 @@ impl AsyncRead for ProgramConnection {
             };
             this.reading = None;
             match read.map_err(io::Error::other)? {
-                Some(bytes) => this.came(bytes)?,
+                Some(bytes) => this.received(bytes)?,
                 None => this.ended = true,
             }
         }
@@ -220,7 +220,7 @@ impl AsyncWrite for ProgramConnection {
         ready!(self.poll_written(cx))?;
         let some = Bytes::copy_from_slice(&bytes[..bytes.len().min(WRITE_BYTES)]);
         let (count, tunnel) = (some.len(), Arc::clone(&self.tunnel));
-        self.counted.went_in(count);
+        self.counted.count_to_program(count);
         if let Some((engine, id)) = &self.rouse {
             engine.wake_if_paused(id);
         }

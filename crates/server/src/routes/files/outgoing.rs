@@ -43,9 +43,9 @@ impl Outgoing {
             bytes = self.work.bytes() => bytes.map_err(io::Error::other)?,
         };
         let Some(left) = self.left else { return Ok(bytes) };
-        let came = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        match left.checked_sub(came) {
-            Some(rest) if came > 0 || rest == 0 => self.left = Some(rest),
+        let length = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        match left.checked_sub(length) {
+            Some(rest) if length > 0 || rest == 0 => self.left = Some(rest),
             _ => {
                 return Err(io::Error::other(
                     "the sandbox sent another number of bytes than it had promised",

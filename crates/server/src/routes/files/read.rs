@@ -91,7 +91,7 @@ async fn read(call: Call) -> Result<Response, ApiError> {
         is_part = false;
     }
     if is_part && found.length == Some(0) {
-        return Err(nothing_of(&found.info));
+        return Err(range_not_satisfiable(&found.info));
     }
     if parts.method == Method::GET {
         request.record_read(&found.work.paths[0], &found.info);
@@ -120,7 +120,7 @@ async fn open(request: &FileRequest, path: &[u8], range: Option<ByteRange>) -> R
     }
 }
 
-fn nothing_of(info: &FileInfo) -> ApiError {
+fn range_not_satisfiable(info: &FileInfo) -> ApiError {
     let message = format!("the file has {} bytes; nothing of them is in the range", info.size);
     ApiError::new(api::ErrorCode::InvalidRequest, message).with_status(StatusCode::RANGE_NOT_SATISFIABLE)
 }
