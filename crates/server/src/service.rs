@@ -9,12 +9,12 @@ use rules::{ConfigRules, ExecuteRules};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
+use crate::idempotency::Idempotency;
 use crate::in_flight::InFlight;
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
 use crate::memory::RequestMemory;
 use crate::metrics::Metrics;
-use crate::once::Once;
 use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::proxies::TrustedProxies;
@@ -28,7 +28,7 @@ pub struct Service {
     pub allow_any_image: bool,
     pub keyring: Keyring,
     pub limiter: Limiter,
-    pub once: Once,
+    pub idempotency: Idempotency,
     /// Requests and streams of each account.
     pub in_flight: InFlight,
     pub ports: Ports,

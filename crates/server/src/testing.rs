@@ -21,11 +21,11 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::idempotency::Idempotency;
 use crate::keyring::{Keyring, hash_of};
 use crate::layers::{Guarded, Unrouted};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::once::Once;
 use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::relay::Relay;
@@ -103,7 +103,7 @@ impl Harness {
             allow_any_image: settings.allow_any_image,
             keyring: Keyring::load(&store).await?,
             limiter: Limiter::new(Rates { read: 0, write: 0, create: 0, execute: 0 }),
-            once: Once::new(Arc::clone(&kept), Arc::clone(&output)),
+            idempotency: Idempotency::new(Arc::clone(&kept), Arc::clone(&output)),
             in_flight: Default::default(),
             request_memory: Default::default(),
             output_memory: Arc::clone(&output),

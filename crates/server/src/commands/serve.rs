@@ -88,7 +88,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     service.stopping.cancel();
     let orderly = async {
         serving.closed().await;
-        service.once.settle().await;
+        service.idempotency.settle().await;
         // The keyring is refreshed until here, so that a key that is revoked during shutdown is refused.
         served.cancel();
         service.images.close().await;

@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::endpoint::{CREATE, Call, EXECUTE, Endpoint, Open, READ, WRITE};
+use crate::idempotency::Idempotency;
 use crate::keyring::{Keyring, hash_of};
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::once::Once;
 use crate::output::OutputMemory;
 
 const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
@@ -117,7 +117,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         images: Images::open(dir, Catalogue::default_set(), image::Options::default()).unwrap(),
         keyring: Keyring::load(store).await.unwrap(),
         limiter: Limiter::new(rates),
-        once: Once::new(Arc::clone(&kept), Arc::clone(&output)),
+        idempotency: Idempotency::new(Arc::clone(&kept), Arc::clone(&output)),
         in_flight: Default::default(),
         request_memory: Default::default(),
         output_memory: Arc::clone(&output),

@@ -18,8 +18,8 @@ use super::{read, view};
 use crate::app;
 use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
 use crate::error::{ApiError, OperationKind, of_engine};
+use crate::idempotency::{self, RecordHeader, ReplayableResponse};
 use crate::keyring::Caller;
-use crate::once::{self, RecordHeader, ReplayableResponse};
 use crate::service::Service;
 
 const ENDPOINT: &str = "POST /v1/sandboxes";
@@ -65,11 +65,11 @@ pub fn endpoint() -> Endpoint {
 
 async fn create(call: Call<Caller, JsonBody<CreateBody>>) -> Result<Json<SandboxView>, ApiError> {
     let Call { service, caller, parts, body, .. } = call;
-    let key = once::key_of(&parts.headers)?;
+    let key = idempotency::key_of(&parts.headers)?;
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
     let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |header| async move { create_sandbox(&shared, &account, received, header).await };
-    let response = service.once.run(&caller, ENDPOINT, key, body.bytes, work).await?;
+    let response = service.idempotency.run(&caller, ENDPOINT, key, body.bytes, work).await?;
     with_location(response).await.map(Json::written)
 }
 

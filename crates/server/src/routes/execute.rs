@@ -17,8 +17,8 @@ use super::sandbox_request::SandboxRequest;
 use super::{read, stream};
 use crate::endpoint::{Call, Content, EXECUTE, Endpoint, JsonBody, Parameter, Received, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
+use crate::idempotency::ReplayableResponse;
 use crate::keyring::Caller;
-use crate::once::ReplayableResponse;
 use crate::output::{self, CollectError};
 use crate::service::Service;
 
@@ -122,7 +122,8 @@ async fn execute(call: Call<Caller, JsonBody<CommandBody>>) -> Result<Response, 
     let key = request.key()?;
     let received = body.clone();
     let work = move |_| async move { context.run(received).await };
-    detach::with_location(service.once.run(&caller, &request.endpoint, key, body.bytes, work).await?).await
+    detach::with_location(service.idempotency.run(&caller, &request.endpoint, key, body.bytes, work).await?)
+        .await
 }
 
 struct CommandContext {

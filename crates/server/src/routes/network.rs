@@ -14,8 +14,8 @@ use crate::endpoint::{
     Call, Content, Endpoint, Json, JsonBody, Parameter, READ, Received, Tag, WRITE, serialize,
 };
 use crate::error::{ApiError, OperationKind, of_engine};
+use crate::idempotency::ReplayableResponse;
 use crate::keyring::Caller;
-use crate::once::ReplayableResponse;
 use crate::service::Service;
 
 pub fn get_endpoint() -> Endpoint {
@@ -87,7 +87,7 @@ async fn change(call: Call<Caller, JsonBody<CreateNetwork>>) -> Result<Json<Sand
     let (id, endpoint) = (request.id, request.endpoint);
     let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move { carry_out(&shared, &account, &id, &received).await };
-    service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
 async fn carry_out(

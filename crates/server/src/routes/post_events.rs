@@ -15,8 +15,8 @@ use store::{Batch, NewEvent, Write};
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE, serialize};
 use crate::error::{ApiError, OperationKind};
+use crate::idempotency::{self, ReplayableResponse};
 use crate::keyring::Caller;
-use crate::once::{self, ReplayableResponse};
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/events", WRITE)
@@ -63,7 +63,7 @@ async fn post(call: Call<Caller, JsonBody<EventsBody>>) -> Result<Json<EventsRec
     let body = request.body(body).await?;
     let (id, endpoint) = (request.id, request.endpoint);
     let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |header: Option<once::RecordHeader>| async move {
+    let work = move |header: Option<idempotency::RecordHeader>| async move {
         let events = received.read(&())?;
         let recorded = EventsRecorded { recorded: u32::try_from(events.len()).unwrap_or(u32::MAX) };
         let content = serialize(&recorded)?;
@@ -84,7 +84,7 @@ async fn post(call: Call<Caller, JsonBody<EventsBody>>) -> Result<Json<EventsRec
         shared.store.commit(batch).await?;
         Ok(to_response(StatusCode::CREATED, content))
     };
-    service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
 fn new_event(event: EventBody, account: &str, sandbox: &SandboxId) -> NewEvent {

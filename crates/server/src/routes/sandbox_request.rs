@@ -11,8 +11,8 @@ use engine::EngineError;
 use super::read;
 use crate::endpoint::{JsonBody, Received};
 use crate::error::{ApiError, OperationKind, of_engine};
+use crate::idempotency::{self, Key};
 use crate::keyring::Caller;
-use crate::once::{self, Key};
 use crate::service::Service;
 
 /// While a body arrives, activity is counted this often: less than the shortest idle timeout.
@@ -50,13 +50,13 @@ impl<'a> SandboxRequest<'a> {
     }
 
     async fn was_answered(&self) -> Result<bool, ApiError> {
-        let Ok(Some(key)) = once::key_of(&self.parts.headers) else { return Ok(false) };
-        self.service.once.knows(self.caller, &self.endpoint, &key).await
+        let Ok(Some(key)) = idempotency::key_of(&self.parts.headers) else { return Ok(false) };
+        self.service.idempotency.knows(self.caller, &self.endpoint, &key).await
     }
 
     /// The idempotency key, if any.
     pub fn key(&self) -> Result<Option<Key>, ApiError> {
-        self.touched(once::key_of(&self.parts.headers))
+        self.touched(idempotency::key_of(&self.parts.headers))
     }
 
     /// The run in the request header, if any.

@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::welcome;
 use crate::config::{Config, Http, Tls};
+use crate::idempotency::Idempotency;
 use crate::in_flight::InFlight;
 use crate::keyring::Keyring;
 use crate::layers::Unrouted;
 use crate::limiter::Limiter;
 use crate::metrics::{self, Metrics};
-use crate::once::Once;
 use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::relay::Relay;
@@ -55,7 +55,7 @@ pub async fn service(
             create: limits.create_per_minute,
             execute: limits.execute_per_minute,
         }),
-        once: Once::new(Arc::clone(&store) as _, Arc::clone(&output_memory)),
+        idempotency: Idempotency::new(Arc::clone(&store) as _, Arc::clone(&output_memory)),
         in_flight: InFlight::new(config.quotas.table()),
         ports: Ports::open(config, listens)?,
         request_memory: Default::default(),

@@ -14,7 +14,7 @@ use super::fault;
 use super::view::execution_view;
 use crate::endpoint::serialize;
 use crate::error::ApiError;
-use crate::once::ReplayableResponse;
+use crate::idempotency::ReplayableResponse;
 use crate::service::Service;
 
 /// Starts an execution and returns its view.

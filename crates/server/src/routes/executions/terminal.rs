@@ -64,6 +64,6 @@ async fn open(call: Call<Caller, JsonBody<TerminalBody>>) -> Result<Json<api::Ex
             .inspect_err(|_| shared.engine.sandbox(&account, &id).touch())?;
         detach::start(&shared, &account, &id, command, run_id).await
     };
-    let response = service.once.run(&caller, &endpoint, key, body.bytes, work).await?;
+    let response = service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await?;
     detach::with_location(response).await.map(Json::written)
 }

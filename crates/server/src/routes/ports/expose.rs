@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, WRITE, serialize};
 use crate::error::{ApiError, OperationKind, of_engine};
+use crate::idempotency::ReplayableResponse;
 use crate::keyring::Caller;
-use crate::once::ReplayableResponse;
 use crate::routes::sandbox_request::SandboxRequest;
 use crate::service::Service;
 
@@ -54,7 +54,7 @@ async fn expose(call: Call<Caller, JsonBody<ExposeBody>>) -> Result<Json<Port>, 
     let (id, endpoint) = (request.id, request.endpoint);
     let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |_| async move { carry_out(&shared, &account, &id, &received, run).await };
-    service.once.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
 
 async fn carry_out(

@@ -1,6 +1,6 @@
 //! Idempotency: one response per key.
 //!
-//! Handlers that create or execute pass their work to [`Once::run`]. Without a key it just runs. With a key it runs as an *in-flight
+//! Handlers that create or execute pass their work to [`Idempotency::run`]. Without a key it just runs. With a key it runs as an *in-flight
 //! request* in a task of its own, so that the work completes when its client goes away. The first request leads; concurrent requests with
 //! the same key follow it:
 //!
@@ -144,7 +144,7 @@ struct Waiting {
 type InFlightByKey = Arc<Mutex<HashMap<KeyScope, Waiting>>>;
 
 /// All in-flight requests.
-pub struct Once {
+pub struct Idempotency {
     store: Arc<dyn Store>,
     output: Arc<OutputMemory>,
     in_flight: InFlightByKey,
@@ -157,7 +157,7 @@ enum Role {
     Follower(Waiting),
 }
 
-impl Once {
+impl Idempotency {
     pub fn new(store: Arc<dyn Store>, output: Arc<OutputMemory>) -> Self {
         Self { store, output, in_flight: InFlightByKey::default(), tasks: TaskTracker::new() }
     }

@@ -16,7 +16,7 @@ const BODY: Bytes = Bytes::from_static(br#"{"image":"node:22"}"#);
 
 struct Fixture {
     store: MemoryStore,
-    once: Once,
+    idempotency: Idempotency,
     worked: Arc<AtomicUsize>,
 }
 
@@ -26,7 +26,11 @@ impl Fixture {
     }
 
     fn over(store: MemoryStore) -> Self {
-        Self { once: Once::new(Arc::new(store.clone()), Arc::default()), store, worked: Arc::default() }
+        Self {
+            idempotency: Idempotency::new(Arc::new(store.clone()), Arc::default()),
+            store,
+            worked: Arc::default(),
+        }
     }
 
     fn worked(&self) -> usize {
@@ -48,7 +52,7 @@ impl Fixture {
             drop(gate.acquire().await);
             result(time)
         };
-        self.once.run(&caller("one"), CREATE, key, body, work).await
+        self.idempotency.run(&caller("one"), CREATE, key, body, work).await
     }
 
     async fn run(&self, key: &str) -> Result<Response, ApiError> {
@@ -99,7 +103,7 @@ async fn ten_at_once_make_one() {
         replays += usize::from(replayed);
     }
     assert_eq!((fixture.worked(), replays, fixture.store.commits()), (1, 9, 1));
-    assert!(lock(&fixture.once.in_flight).is_empty());
+    assert!(lock(&fixture.idempotency.in_flight).is_empty());
     assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(true));
 }
 
@@ -133,7 +137,7 @@ async fn the_end_waits_for_flights_without_a_client() {
     let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
     assert!(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), made).now_or_never().is_none());
-    let mut settled = Box::pin(fixture.once.settle());
+    let mut settled = Box::pin(fixture.idempotency.settle());
     assert!(settled.as_mut().now_or_never().is_none());
     gate.add_permits(1);
     settled.await;
@@ -146,7 +150,7 @@ async fn the_end_does_not_wait_for_ever() {
     let gate = Arc::new(Semaphore::new(0));
     assert!(fixture.run_with(Some("k"), BODY, gate, made).now_or_never().is_none());
     let begun = tokio::time::Instant::now();
-    fixture.once.settle().await;
+    fixture.idempotency.settle().await;
     assert_eq!(begun.elapsed().as_secs(), SETTLE_TIMEOUT.as_secs());
     assert_eq!(fixture.worked(), 1);
 }
@@ -193,7 +197,7 @@ async fn a_panic_is_its_own_requests_alone() {
         assert_eq!(seen(response.unwrap().unwrap()).await.0, 201);
     }
     assert_eq!(fixture.worked(), 2);
-    assert!(lock(&fixture.once.in_flight).is_empty());
+    assert!(lock(&fixture.idempotency.in_flight).is_empty());
 }
 
 #[tokio::test]
@@ -266,7 +270,7 @@ async fn a_committed_record_is_not_stored_twice() {
         Ok(ReplayableResponse::committed(StatusCode::CREATED, Bytes::from_static(b"{\"n\":0}")))
     };
     let key = Some(Key("k".to_owned()));
-    let first = fixture.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
+    let first = fixture.idempotency.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
     assert_eq!(seen(first).await, made_first(false));
     assert_eq!(fixture.store.commits(), 1);
     assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(true));
@@ -284,7 +288,7 @@ async fn the_first_stored_record_wins() {
         Err(ApiError::internal("the response is recorded already"))
     };
     let key = Some(Key("k".to_owned()));
-    let first = fixture.once.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
+    let first = fixture.idempotency.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
     assert_eq!(seen(first).await, made_first(true));
 }
 
@@ -309,7 +313,7 @@ async fn a_key_belongs_to_an_account_and_an_endpoint() {
     {
         let work = move |_| async move { made(n) };
         let key = Some(Key("k".to_owned()));
-        let response = fixture.once.run(&caller(account), endpoint, key, BODY, work).await.unwrap();
+        let response = fixture.idempotency.run(&caller(account), endpoint, key, BODY, work).await.unwrap();
         assert_eq!(seen(response).await, (201, format!("{{\"n\":{n}}}"), false));
     }
 }

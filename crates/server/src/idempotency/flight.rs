@@ -1,5 +1,5 @@
 //! One in-flight request with an idempotency key, from the lookup of its record to its outcome. Runs in its own task;
-//! `Once::settle` waits for these tasks.
+//! `Idempotency::settle` waits for these tasks.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
