@@ -77,7 +77,7 @@ impl Agent {
 
     /// Runs the loop until it fails.
     pub fn run(mut self) -> Result<Never, BootError> {
-        let mut events = [Poll::nothing(); BATCH];
+        let mut events = [Poll::no_event(); BATCH];
         loop {
             let timeout = self.timeout();
             let n = self.poll.wait(&mut events, timeout).map_err(BootError::step("wait for events"))?;
@@ -121,7 +121,7 @@ impl Agent {
     /// Handles the result of a step of a dialled connection.
     pub(crate) fn follow(&mut self, serial: u64, next: Next) {
         match next {
-            Next::Stay => {}
+            Next::Wait => {}
             Next::Run => self.enqueue(Token { serial, role: Role::Socket }),
             Next::Remove => self.ops.remove(serial),
         }
@@ -173,7 +173,7 @@ impl Agent {
     }
 
     /// Collects ended children in the next turn, without waiting for the signal.
-    pub(crate) fn reap_soon(&mut self) {
+    pub(crate) fn schedule_reap(&mut self) {
         self.to_reap = true;
     }
 
@@ -243,7 +243,7 @@ impl Agent {
             let own = exec.pid.as_raw_nonzero().get();
             let others = |pid: i32| pid != own && roots.contains(&pid);
             if let Some(hunt) = &mut exec.hunt
-                && hunt.round(&self.proc, others, Instant::now()) == Round::Over
+                && hunt.round(&self.proc, others, Instant::now()) == Round::Done
             {
                 exec.hunt = None;
                 self.settle(serial);

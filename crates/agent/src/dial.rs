@@ -23,7 +23,7 @@ const WINDOW: u32 = 256 * 1024;
 /// What the loop has to do after a step of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    Stay,
+    Wait,
     /// Add it to the queue of ready sources.
     Run,
     Remove,
@@ -64,7 +64,7 @@ impl Dial {
     ) -> Next {
         match &mut self.state {
             State::Connecting { .. } if writable || hangup => self.connected(hangup, out, poll),
-            State::Connecting { .. } => Next::Stay,
+            State::Connecting { .. } => Next::Wait,
             State::Open { source, sink } => {
                 if writable {
                     sink.on_event();
@@ -87,10 +87,10 @@ impl Dial {
 
     /// Reads the socket once.
     pub fn turn(&mut self, out: &mut OutBuf) -> Next {
-        let State::Open { source: slot, .. } = &mut self.state else { return Next::Stay };
-        let Some(source) = slot else { return Next::Stay };
+        let State::Open { source: slot, .. } = &mut self.state else { return Next::Wait };
+        let Some(source) = slot else { return Next::Wait };
         match source.turn(self.op, out, None) {
-            Turn::Idle => Next::Stay,
+            Turn::Idle => Next::Wait,
             Turn::More => Next::Run,
             Turn::Eof | Turn::Cut => {
                 *slot = None;
@@ -107,20 +107,20 @@ impl Dial {
 
     /// Grants what was written to the socket; returns whether both directions have ended.
     pub fn settle(&mut self, out: &mut OutBuf) -> Next {
-        let State::Open { source, sink } = &mut self.state else { return Next::Stay };
+        let State::Open { source, sink } = &mut self.state else { return Next::Wait };
         if let Some(bytes) = sink.due() {
             out.message(&ToHost::Credit { op: self.op, bytes });
         }
         match source {
             None if sink.is_done() => Next::Remove,
             Some(source) if source.runnable() => Next::Run,
-            _ => Next::Stay,
+            _ => Next::Wait,
         }
     }
 
     /// Handles the result of an attempt to connect.
     fn connected(&mut self, hangup: bool, out: &mut OutBuf, poll: &Poll) -> Next {
-        let State::Connecting { fd, to } = &mut self.state else { return Next::Stay };
+        let State::Connecting { fd, to } = &mut self.state else { return Next::Wait };
         let errno = match rustix::net::sockopt::socket_error(&**fd) {
             Ok(Ok(())) => return self.open(hangup, out),
             Ok(Err(errno)) | Err(errno) => errno,
@@ -129,7 +129,7 @@ impl Dial {
             let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
             if let Ok(fd) = connect(v6, self.port, self.serial, poll) {
                 self.state = State::Connecting { fd, to: v6 };
-                return Next::Stay;
+                return Next::Wait;
             }
         }
         let message = format!("port {} does not answer: {errno}", self.port);
@@ -138,7 +138,7 @@ impl Dial {
     }
 
     fn open(&mut self, hangup: bool, out: &mut OutBuf) -> Next {
-        let State::Connecting { fd, .. } = &self.state else { return Next::Stay };
+        let State::Connecting { fd, .. } = &self.state else { return Next::Wait };
         // For speed only: a failure does not matter.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&**fd, true);
         let mut source = Source::new(Rc::clone(fd), Channel::Stdout, self.window);

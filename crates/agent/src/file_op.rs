@@ -74,9 +74,9 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout: c_int) -> c_int {
     // The agent's own stderr is a log file on the host. In the child a file operation could open it as
     // `/proc/self/fd/2`, so the ends of a new pipe take its place.
-    let Ok((nothing, nobody)) = pipe() else { return 1 };
-    let stdin = stdin.unwrap_or_else(|| nothing.as_raw_fd());
-    for (from, to) in [(stdin, 0), (stdout, 1), (nobody.as_raw_fd(), 2)] {
+    let Ok((empty_pipe, unread_pipe)) = pipe() else { return 1 };
+    let stdin = stdin.unwrap_or_else(|| empty_pipe.as_raw_fd());
+    for (from, to) in [(stdin, 0), (stdout, 1), (unread_pipe.as_raw_fd(), 2)] {
         // SAFETY: plain numbers of open descriptors; this process's table is its own.
         #[expect(unsafe_code, reason = "puts descriptors on given numbers")]
         let done = from == to || unsafe { libc::dup2(from, to) } >= 0;

@@ -80,7 +80,7 @@ impl Poll {
     }
 
     /// Moves a watched descriptor to another owner, which gets an event at once if it is ready.
-    pub fn hand_over(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+    pub fn reassign(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
         epoll::modify(&self.epoll, fd, data(token), flags(interest))
     }
 
@@ -110,7 +110,7 @@ impl Poll {
     }
 
     /// An empty event, for arrays.
-    pub fn nothing() -> Ready {
+    pub fn no_event() -> Ready {
         Ready { token: token(0), readable: false, writable: false, hangup: false }
     }
 }

@@ -203,7 +203,7 @@ impl Agent {
 
     fn kill(&mut self, op: u64) {
         // A command may just have ended. Then its background processes are not killed.
-        self.reap_soon();
+        self.schedule_reap();
         self.reap();
         let Some(exec) = self.ops.exec_of(op) else {
             return self.refuse(op, RefusalKind::UnknownOp, "there is no such command");

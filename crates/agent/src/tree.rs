@@ -44,8 +44,8 @@ enum Stage {
 /// Result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
-    Again,
-    Over,
+    Repeat,
+    Done,
 }
 
 /// The termination of one command.
@@ -106,10 +106,10 @@ impl Hunt {
         }
         let given_up = self.rounds >= MAX_ROUNDS || now.duration_since(self.started) >= MAX_DURATION;
         if self.empty_rounds >= 2 || given_up {
-            return Round::Over;
+            return Round::Done;
         }
         self.next = now + self.pause();
-        Round::Again
+        Round::Repeat
     }
 
     fn kill(&self, alive: &[i32]) {

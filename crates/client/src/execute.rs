@@ -59,7 +59,7 @@ pub struct Execute {
 }
 
 enum Key {
-    Made,
+    Generated,
     Given(String),
     None,
 }
@@ -67,14 +67,14 @@ enum Key {
 impl Execute {
     fn new(sandbox: Sandbox, command: String) -> Self {
         let body = ExecuteBody { command, ..ExecuteBody::default() };
-        Self { sandbox, body, open_stdin: false, line_ends: false, key: Key::Made }
+        Self { sandbox, body, open_stdin: false, line_ends: false, key: Key::Generated }
     }
 
     /// The sandbox, the request body and the idempotency key, for the other ways to run it.
     pub(crate) fn into_parts(self) -> (Sandbox, ExecuteBody, String) {
         let key = match self.key {
             Key::Given(key) => key,
-            Key::Made | Key::None => ids::random_id("key_"),
+            Key::Generated | Key::None => ids::random_id("key_"),
         };
         (self.sandbox, self.body, key)
     }
@@ -238,7 +238,7 @@ impl Execute {
         );
         let transport = self.sandbox.client().transport();
         let call = match &self.key {
-            Key::Made => self.call("/execute", Safety::Command)?.key(&ids::random_id("key_"))?,
+            Key::Generated => self.call("/execute", Safety::Command)?.key(&ids::random_id("key_"))?,
             Key::Given(key) => self.call("/execute", Safety::Command)?.key(key)?,
             Key::None => self.call("/execute", Safety::OnlyUnstarted)?,
         };

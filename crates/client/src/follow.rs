@@ -72,8 +72,8 @@ enum Stage {
     Connected(Box<Connection>),
     Broken,
     /// The sandbox is terminated.
-    Rest(EventStream),
-    Over,
+    Recorded(EventStream),
+    Ended,
 }
 
 struct Connection {
@@ -108,15 +108,15 @@ impl Following {
                 }
             }
             match &mut self.stage {
-                Stage::Over => return Ok(None),
-                Stage::Rest(rest) => {
-                    let next = rest.next().await.transpose()?;
+                Stage::Ended => return Ok(None),
+                Stage::Recorded(events) => {
+                    let next = events.next().await.transpose()?;
                     if next.is_none() {
-                        self.stage = Stage::Over;
+                        self.stage = Stage::Ended;
                     }
                     return Ok(next);
                 }
-                Stage::Broken => self.come_back().await?,
+                Stage::Broken => self.reconnect().await?,
                 Stage::Connected(_) => match self.read().await {
                     Ok(true) => {}
                     Ok(false) => self.stage = Stage::Broken,
@@ -167,7 +167,7 @@ impl Following {
         Ok(true)
     }
 
-    async fn come_back(&mut self) -> Result<()> {
+    async fn reconnect(&mut self) -> Result<()> {
         let begin = Instant::now();
         let policy = Policy { retries: u32::MAX, patience: GIVE_UP_AFTER };
         self.short = if self.connected_at.elapsed() < SHORT { self.short.saturating_add(1) } else { 0 };
@@ -184,13 +184,13 @@ impl Following {
                 }
                 Err(error) if error.code() == Code::SandboxNotFound && error.terminated().is_some() => {
                     let last_event = self.last_event.unwrap_or(EventId(0));
-                    self.stage = Stage::Rest(self.events.rest(last_event));
+                    self.stage = Stage::Recorded(self.events.recorded_after(last_event));
                     return Ok(());
                 }
                 Err(error) => {
                     let pause = wait(policy, attempt, error.retry_after(), rand::random());
-                    let over = pause.is_none_or(|pause| begin.elapsed() + pause > GIVE_UP_AFTER);
-                    if over || !is_passing(&error) {
+                    let gives_up = pause.is_none_or(|pause| begin.elapsed() + pause > GIVE_UP_AFTER);
+                    if gives_up || !is_passing(&error) {
                         return Err(self.end(error));
                     }
                     sleep(pause.unwrap_or_default()).await;
@@ -201,7 +201,7 @@ impl Following {
     }
 
     fn end(&mut self, error: Error) -> Error {
-        self.stage = Stage::Over;
+        self.stage = Stage::Ended;
         error
     }
 }

@@ -1,8 +1,8 @@
 //! Idempotency: one response per key.
 //!
-//! Handlers that create or execute pass their work to [`Idempotency::run`]. Without a key it just runs. With a key it runs as an *in-flight
-//! request* in a task of its own, so that the work completes when its client goes away. The first request leads; concurrent requests with
-//! the same key follow it:
+//! Handlers that create or execute pass their work to [`Idempotency::run`]. Without a key the work runs in the request's task. With a
+//! key it runs as an *in-flight request* in a task of its own, so that it completes when its client goes away. The first request leads;
+//! concurrent requests with the same key follow it:
 //!
 //! ```text
 //! leader --> looks for a record --found--> replay

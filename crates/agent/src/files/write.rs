@@ -32,9 +32,9 @@ pub fn write(path: &[u8], mode: Option<u32>, parents: bool, upload: &mut Upload)
     let old = old_file(&dir, name, &path)?;
     let mut temporary = Temporary::new(&dir, name).map_err(FileFailure::with(&path))?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let made = rustix::fs::openat(&dir, temporary.name.as_slice(), flags, Mode::from_raw_mode(0o600));
+    let opened = rustix::fs::openat(&dir, temporary.name.as_slice(), flags, Mode::from_raw_mode(0o600));
     // The directory exists but refuses new files, like those of `/proc`.
-    let file = made.map_err(|errno| if errno == Errno::NOENT { Errno::PERM } else { errno });
+    let file = opened.map_err(|errno| if errno == Errno::NOENT { Errno::PERM } else { errno });
     let file = file.map_err(FileFailure::with(&path))?;
     loop {
         let bytes = upload.next()?;

@@ -26,7 +26,7 @@ pub struct Drains {
 impl Drains {
     /// Adds a pipe. It gets an event at once if there is something to read.
     pub fn take(&mut self, fd: Rc<OwnedFd>, serial: u64, poll: &Poll) {
-        if poll.hand_over(&*fd, Token { serial, role: Role::Drain }, Interest::Read).is_err() {
+        if poll.reassign(&*fd, Token { serial, role: Role::Drain }, Interest::Read).is_err() {
             return;
         }
         if self.open.len() == MAX_OPEN {
