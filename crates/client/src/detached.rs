@@ -101,9 +101,9 @@ impl Sandbox {
         loop {
             let path = format!("/v1/sandboxes/{}/executions?limit={PAGE}&offset={}", self.id(), all.len());
             let page: ExecutionList = request(self, Call::get(path)).await?;
-            let (came, more) = (page.data.len(), page.pagination.has_more);
+            let (received, more) = (page.data.len(), page.pagination.has_more);
             all.extend(page.data);
-            if came == 0 || !more {
+            if received == 0 || !more {
                 return Ok(all);
             }
         }

@@ -261,10 +261,10 @@ impl Events {
     }
 
     /// The recorded events after `last_event`, for a sandbox that is terminated.
-    pub(crate) fn rest(&self, last_event: EventId) -> EventStream {
-        let mut rest = self.clone();
-        (rest.after, rest.newest_first) = (Some(last_event), false);
-        rest.stream()
+    pub(crate) fn recorded_after(&self, last_event: EventId) -> EventStream {
+        let mut events = self.clone();
+        (events.after, events.newest_first) = (Some(last_event), false);
+        events.stream()
     }
 
     fn path(&self, of_sandbox: bool) -> String {

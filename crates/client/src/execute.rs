@@ -232,7 +232,7 @@ impl Execute {
         }
     }
 
-    async fn whole(self) -> Result<ExecutionResult> {
+    async fn run_buffered(self) -> Result<ExecutionResult> {
         let limit = Duration::from_millis(
             self.body.timeout_ms.map_or(TIMEOUT_MS, |ms| u64::try_from(ms).unwrap_or(TIMEOUT_MS)),
         );
@@ -264,6 +264,6 @@ impl IntoFuture for Execute {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.whole())
+        Box::pin(self.run_buffered())
     }
 }

@@ -280,8 +280,8 @@ impl MakeDirectory {
         more.push_str(&mode(self.mode));
         let safety = if self.recursive { Safety::Repeatable } else { Safety::AfterAnswer };
         let url = self.files.url("/mkdir", &[("path", &self.path)], &more);
-        let made = self.files.sandbox.json::<FileEntry>(Call::new(Method::POST, url, safety)).await;
-        let entry = made.map_err(|error| self.files.failed("mkdir", &self.path, error))?;
+        let created = self.files.sandbox.json::<FileEntry>(Call::new(Method::POST, url, safety)).await;
+        let entry = created.map_err(|error| self.files.failed("mkdir", &self.path, error))?;
         self.files.record_entry(&entry);
         Ok(entry)
     }
@@ -377,10 +377,10 @@ impl Delete {
     async fn send(self) -> Result<u64> {
         let more = if self.recursive { "&recursive=true" } else { "" };
         let url = self.files.url("", &[("path", &self.path)], more);
-        let gone =
+        let deleted =
             self.files.sandbox.json::<FileDeleted>(Call::new(Method::DELETE, url, Safety::AfterAnswer)).await;
-        let gone = gone.map_err(|error| self.files.failed("delete", &self.path, error))?;
-        self.files.record_event(EventKind::FileDeleted, &gone.path, &[]);
-        Ok(gone.deleted)
+        let deleted = deleted.map_err(|error| self.files.failed("delete", &self.path, error))?;
+        self.files.record_event(EventKind::FileDeleted, &deleted.path, &[]);
+        Ok(deleted.deleted)
     }
 }

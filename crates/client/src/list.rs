@@ -149,7 +149,7 @@ impl List {
                     return Ok(Some((item, pages)));
                 }
                 let Some(offset) = pages.offset else { return Ok(None) };
-                pages.turn(offset).await?;
+                pages.fetch_page(offset).await?;
             }
         });
         Listing { items: items.boxed() }
@@ -180,7 +180,7 @@ struct Pages {
 }
 
 impl Pages {
-    async fn turn(&mut self, offset: u64) -> Result<()> {
+    async fn fetch_page(&mut self, offset: u64) -> Result<()> {
         let page = self.list.page(offset).await?;
         let seen = page.data.len();
         // An empty page that announces more would cause an endless loop.

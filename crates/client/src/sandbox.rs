@@ -77,7 +77,7 @@ struct Inner {
     known: Mutex<Option<SandboxView>>,
     handlers: Handlers,
     run: Mutex<Option<Run>>,
-    gone: AtomicBool,
+    terminated: AtomicBool,
 }
 
 impl Sandbox {
@@ -92,8 +92,8 @@ impl Sandbox {
         handlers: Handlers,
         run: Option<Run>,
     ) -> Self {
-        let (known, run, gone) = (Mutex::new(known), Mutex::new(run), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { client, id, known, handlers, run, gone }) }
+        let (known, run, terminated) = (Mutex::new(known), Mutex::new(run), AtomicBool::new(false));
+        Self { inner: Arc::new(Inner { client, id, known, handlers, run, terminated }) }
     }
 
     /// The identifier.
@@ -274,7 +274,7 @@ impl Sandbox {
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.inner.gone.load(Ordering::Relaxed)
+        self.inner.terminated.load(Ordering::Relaxed)
     }
 
     pub(crate) fn notify<E: LifecycleEvent>(&self, event: &E) {
@@ -312,7 +312,7 @@ impl Sandbox {
 
     /// Reported once.
     fn ended(&self, end: &Terminated) {
-        if !self.inner.gone.swap(true, Ordering::Relaxed) {
+        if !self.inner.terminated.swap(true, Ordering::Relaxed) {
             let data =
                 [("reason", end.reason.as_str().into()), ("totalRuntimeMs", end.total_runtime_ms.into())];
             self.record_event(EventKind::SandboxTerminated, &data);

@@ -177,7 +177,7 @@ impl Transport {
         let (head, body) = self
             .repeated(&call, async |response: Response<Incoming>| {
                 let (head, body) = response.into_parts();
-                Ok((head, whole(body).await?))
+                Ok((head, collect_body(body).await?))
             })
             .await?;
         serde_json::from_slice(&body).map_err(|error| {
@@ -256,7 +256,7 @@ impl Transport {
             return read(response).await.map_err(|error| Failure { fault: Fault::Lost, error });
         }
         let (head, body) = response.into_parts();
-        let body = whole(body).await.map_err(|error| Failure { fault: Fault::Lost, error })?;
+        let body = collect_body(body).await.map_err(|error| Failure { fault: Fault::Lost, error })?;
         let status = head.status.as_u16();
         let wait = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let id = request_id(&head.headers);
@@ -300,7 +300,7 @@ impl Transport {
     }
 }
 
-pub async fn whole(body: Incoming) -> std::result::Result<Bytes, Error> {
+pub async fn collect_body(body: Incoming) -> std::result::Result<Bytes, Error> {
     let body = Limited::new(body, LONGEST_ANSWER).collect().await;
     Ok(body.map_err(|error| Error::network(format!("the response broke off: {error}")))?.to_bytes())
 }

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use crate::transport::{Transport, request_id, whole};
+use crate::transport::{Transport, collect_body, request_id};
 use crate::{Error, Result};
 
 /// Far above the messages of the service.
@@ -47,7 +47,7 @@ impl Transport {
             let retry = head.headers.get(header::RETRY_AFTER);
             let retry = retry.and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
             let id = request_id(&head.headers);
-            return Err(Error::of_answer(status.as_u16(), &whole(body).await?, id, retry));
+            return Err(Error::of_answer(status.as_u16(), &collect_body(body).await?, id, retry));
         }
         let accept = derive_accept_key(key.as_bytes());
         if response.headers().get(header::SEC_WEBSOCKET_ACCEPT).is_none_or(|value| value != accept.as_str()) {

@@ -22,7 +22,7 @@ pub fn pages(events: Events) -> impl Stream<Item = Result<RuntimeEvent>> + Send 
             if !pages.more {
                 return Ok(None);
             }
-            pages.turn().await?;
+            pages.fetch_page().await?;
         }
     })
 }
@@ -36,7 +36,7 @@ struct Pages {
 }
 
 impl Pages {
-    async fn turn(&mut self) -> Result<()> {
+    async fn fetch_page(&mut self) -> Result<()> {
         let (after, before) = if self.events.newest_first {
             (self.events.after, self.last_fetched.filter(|_| !self.is_first()))
         } else {

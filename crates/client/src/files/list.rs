@@ -110,11 +110,11 @@ impl ListFiles {
                     return Ok(Some((entry, (list, next, page))));
                 }
                 let Some(offset) = next else { return Ok(None) };
-                let came = list.page(offset).await?;
+                let received = list.page(offset).await?;
                 // An empty page that announces more would cause an endless loop.
-                let more = came.pagination.has_more && !came.data.is_empty();
-                next = more.then(|| offset + u64::try_from(came.data.len()).unwrap_or(u64::MAX));
-                page = came.data.into();
+                let more = received.pagination.has_more && !received.data.is_empty();
+                next = more.then(|| offset + u64::try_from(received.data.len()).unwrap_or(u64::MAX));
+                page = received.data.into();
             }
         });
         FileListing { entries: entries.boxed() }

@@ -38,7 +38,7 @@ pub fn read_by(reader: impl AsyncRead + Send + 'static) -> Pieces {
 
 /// The chunks that `write` writes in a thread. After the stream is dropped, the next write fails.
 pub fn written_by(write: impl FnOnce(&mut Writer) -> io::Result<()> + Send + 'static) -> Pieces {
-    let (pieces, mut came) = mpsc::channel(WAITING);
+    let (pieces, mut received) = mpsc::channel(WAITING);
     tokio::task::spawn_blocking(move || {
         let mut writer = Writer { piece: BytesMut::with_capacity(PIECE), pieces };
         if let Err(error) = write(&mut writer).and_then(|()| writer.flush()) {
@@ -46,7 +46,7 @@ pub fn written_by(write: impl FnOnce(&mut Writer) -> io::Result<()> + Send + 'st
             let _ = writer.pieces.blocking_send(Err(error));
         }
     });
-    futures_util::stream::poll_fn(move |cx| came.poll_recv(cx)).boxed()
+    futures_util::stream::poll_fn(move |cx| received.poll_recv(cx)).boxed()
 }
 
 /// Sends what is written as chunks.
@@ -70,8 +70,8 @@ impl Write for Writer {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE)).freeze();
-        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the request has ended");
-        self.pieces.blocking_send(Ok(piece)).map_err(gone)
+        let ended = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the request has ended");
+        self.pieces.blocking_send(Ok(piece)).map_err(ended)
     }
 }
 
@@ -80,8 +80,8 @@ pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
     mut pieces: BoxStream<'static, Result<Bytes, E>>,
     read: impl FnOnce(&mut Reader) -> io::Result<T> + Send + 'static,
 ) -> Result<io::Result<T>, E> {
-    let (to, came) = mpsc::channel(WAITING);
-    let working = tokio::task::spawn_blocking(move || read(&mut Reader { piece: Bytes::new(), came }));
+    let (to, received) = mpsc::channel(WAITING);
+    let working = tokio::task::spawn_blocking(move || read(&mut Reader { piece: Bytes::new(), received }));
     let mut fault = None;
     while let Some(piece) = pieces.next().await {
         let sent = match piece {
@@ -105,13 +105,13 @@ pub async fn read_in_thread<T: Send + 'static, E: Send + 'static>(
 /// Reads the chunks of a channel.
 pub struct Reader {
     piece: Bytes,
-    came: mpsc::Receiver<Option<Bytes>>,
+    received: mpsc::Receiver<Option<Bytes>>,
 }
 
 impl Read for Reader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
-            match self.came.blocking_recv() {
+            match self.received.blocking_recv() {
                 Some(Some(piece)) => self.piece = piece,
                 Some(None) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it broke off")),
                 None => return Ok(0),

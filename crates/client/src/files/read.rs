@@ -147,7 +147,7 @@ impl Read {
     /// # Ok(()) });
     /// ```
     pub async fn text(self) -> Result<String> {
-        Ok(String::from_utf8_lossy(&self.whole().await?).into_owned())
+        Ok(String::from_utf8_lossy(&self.read_all().await?).into_owned())
     }
 
     /// Writes to a local file, which is replaced once the download is complete. Returns the size in bytes.
@@ -167,16 +167,16 @@ impl Read {
         self.stream().await?.to_file(local).await
     }
 
-    async fn whole(self) -> Result<Bytes> {
+    async fn read_all(self) -> Result<Bytes> {
         let mut pieces = self.stream().await?;
         let Some(first) = pieces.try_next().await? else { return Ok(Bytes::new()) };
         let Some(second) = pieces.try_next().await? else { return Ok(first) };
-        let mut whole = BytesMut::from(first);
-        whole.extend_from_slice(&second);
+        let mut content = BytesMut::from(first);
+        content.extend_from_slice(&second);
         while let Some(piece) = pieces.try_next().await? {
-            whole.extend_from_slice(&piece);
+            content.extend_from_slice(&piece);
         }
-        Ok(whole.freeze())
+        Ok(content.freeze())
     }
 }
 
@@ -185,7 +185,7 @@ impl IntoFuture for Read {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.whole())
+        Box::pin(self.read_all())
     }
 }
 

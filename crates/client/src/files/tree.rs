@@ -42,7 +42,7 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
             directories.push(entry);
             continue;
         }
-        if is_made(kind) {
+        if is_supported(kind) {
             unpack_entry(&mut entry, dir, &mut tally, &mut faults);
         } else {
             tally.skipped += 1;
@@ -120,7 +120,7 @@ fn with_causes(error: &io::Error) -> String {
     message
 }
 
-fn is_made(kind: EntryType) -> bool {
+fn is_supported(kind: EntryType) -> bool {
     use EntryType::{Continuous, Directory, Link, Regular, Symlink};
     matches!(kind, Regular | Continuous | Symlink | Link | Directory)
 }
