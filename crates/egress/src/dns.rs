@@ -5,7 +5,7 @@
 //! resolver. Upstreams see only names that the policy passes, in lower case: neither other names nor the spelling of
 //! a name carries data out. Under default deny an address is opened before it is answered.
 //!
-//! `udp` and `tcp` transport the messages within the limits of `share`, so that one sandbox does not slow down others.
+//! `udp` and `tcp` transport the messages within the limits of `limits`, so that one sandbox does not slow down others.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::refusals::{Reason, Target, Transport};
 use crate::registry::Guest;
 
 mod decision;
+mod limits;
 mod message;
 mod reply;
-mod share;
 mod tcp;
 mod udp;
 
 /// For fuzz targets.
 pub use message::{Envelope, ParsedMessage, Question, Reply, read};
 
-use share::{Share, Shares};
+use limits::{LimitsByAddress, SandboxLimits};
 
 const PORT: u16 = 53;
 /// Limit of a question. Usual questions are far smaller.
@@ -42,7 +42,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 struct Server {
     parts: Arc<Parts>,
-    shares: Shares,
+    limits: LimitsByAddress,
     all: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -52,8 +52,8 @@ struct Server {
 pub async fn serve(parts: Arc<Parts>, udp: UdpSocket, tcp: TcpListener, stop: CancellationToken) {
     let server = Arc::new(Server {
         parts,
-        shares: Shares::default(),
-        all: Arc::new(Semaphore::new(share::ANSWERING_MAX_OF_ALL)),
+        limits: LimitsByAddress::default(),
+        all: Arc::new(Semaphore::new(limits::ANSWERING_MAX_OF_ALL)),
         tasks: TaskTracker::new(),
         stop,
     });
@@ -64,9 +64,9 @@ pub async fn serve(parts: Arc<Parts>, udp: UdpSocket, tcp: TcpListener, stop: Ca
 
 impl Server {
     /// The sandbox at an address, and its limits.
-    fn sandbox_at(&self, source: SocketAddr) -> Option<(Arc<Guest>, Arc<Share>)> {
+    fn sandbox_at(&self, source: SocketAddr) -> Option<(Arc<Guest>, Arc<SandboxLimits>)> {
         let address = ipv4(source)?;
-        Some((self.parts.registry.find(address)?, self.shares.of(address)))
+        Some((self.parts.registry.find(address)?, self.limits.of(address)))
     }
 
     /// Spawns a task that ends with the server.

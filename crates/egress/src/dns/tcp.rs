@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 
-use super::share::{CONNECTIONS_MAX_OF_ALL, QuestionPermit, Share};
+use super::limits::{CONNECTIONS_MAX_OF_ALL, QuestionPermit, SandboxLimits};
 use super::{QUESTION_BYTES_MAX, Server, now};
 use crate::refusals::Transport;
 use crate::registry::Guest;
@@ -24,7 +24,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum lifetime of a connection: occasional questions must not hold a permit forever.
 const LIFETIME: Duration = Duration::from_secs(120);
 /// How often a quiet connection checks whether it may stay.
-const STAY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit for the client to read an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before another try to get a permit for a question, and the number of tries.
@@ -48,14 +48,14 @@ pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
                 continue;
             }
         };
-        let Some((guest, share)) = server.sandbox_at(source) else { continue };
-        let Some(connection_permit) = share.connection_permit(&connections) else {
+        let Some((guest, limits)) = server.sandbox_at(source) else { continue };
+        let Some(connection_permit) = limits.connection_permit(&connections) else {
             server.too_many(&guest, Transport::Tcp);
             continue;
         };
         let pipelined = Arc::new(Semaphore::new(PIPELINED_MAX));
         let all = Arc::clone(&connections);
-        let connection = Connection { server: Arc::clone(server), guest, share, all, pipelined };
+        let connection = Connection { server: Arc::clone(server), guest, limits, all, pipelined };
         server.spawn(async move {
             let _connection_permit = connection_permit;
             connection.run(stream).await;
@@ -66,7 +66,7 @@ pub async fn serve(server: &Arc<Server>, listener: TcpListener) {
 struct Connection {
     server: Arc<Server>,
     guest: Arc<Guest>,
-    share: Arc<Share>,
+    limits: Arc<SandboxLimits>,
     /// Permits for connections of all sandboxes.
     all: Arc<Semaphore>,
     pipelined: Arc<Semaphore>,
@@ -98,7 +98,7 @@ impl Connection {
             }
             match self.next(&mut reading, begin).await {
                 Ok(Some(bytes)) => {
-                    if !self.share.is_within_rate(now()) {
+                    if !self.limits.is_within_rate(now()) {
                         self.server.too_many(&self.guest, Transport::Tcp);
                         return io::Error::other("too many questions");
                     }
@@ -119,8 +119,8 @@ impl Connection {
         let quiet_since = Instant::now();
         let mut coming = pin!(message(reading));
         // Checked before each message too: a client that asks all the time is never quiet.
-        while may_stay(begin.elapsed(), quiet_since.elapsed(), self.share.must_close_idle(&self.all)) {
-            if let Ok(received) = timeout(STAY_CHECK_INTERVAL, &mut coming).await {
+        while may_stay_open(begin.elapsed(), quiet_since.elapsed(), self.limits.must_close_idle(&self.all)) {
+            if let Ok(received) = timeout(IDLE_CHECK_INTERVAL, &mut coming).await {
                 return received;
             }
         }
@@ -146,7 +146,7 @@ impl Connection {
 
     async fn question_permit(&self) -> io::Result<QuestionPermit> {
         for _ in 0..PERMIT_ATTEMPTS {
-            if let Some(question_permit) = self.share.question_permit(&self.server.all) {
+            if let Some(question_permit) = self.limits.question_permit(&self.server.all) {
                 return Ok(question_permit);
             }
             tokio::time::sleep(PERMIT_RETRY_DELAY).await;
@@ -157,7 +157,7 @@ impl Connection {
 }
 
 /// Whether to keep a connection that waits for a message.
-fn may_stay(age: Duration, quiet: Duration, must_close_idle: bool) -> bool {
+fn may_stay_open(age: Duration, quiet: Duration, must_close_idle: bool) -> bool {
     age < LIFETIME && quiet < IDLE_TIMEOUT && !must_close_idle
 }
 
@@ -192,10 +192,10 @@ mod tests {
     #[test]
     fn a_connection_with_few_questions_is_closed_eventually() {
         let [short, nearly, over] =
-            [Duration::from_secs(1), IDLE_TIMEOUT - STAY_CHECK_INTERVAL, IDLE_TIMEOUT];
-        assert!(may_stay(short, short, false) && may_stay(LIFETIME - short, nearly, false));
-        assert!(!may_stay(short, over, false), "quiet");
-        assert!(!may_stay(LIFETIME, short, false), "old");
-        assert!(!may_stay(short, short, true), "one of too many");
+            [Duration::from_secs(1), IDLE_TIMEOUT - IDLE_CHECK_INTERVAL, IDLE_TIMEOUT];
+        assert!(may_stay_open(short, short, false) && may_stay_open(LIFETIME - short, nearly, false));
+        assert!(!may_stay_open(short, over, false), "quiet");
+        assert!(!may_stay_open(LIFETIME, short, false), "old");
+        assert!(!may_stay_open(short, short, true), "one of too many");
     }
 }

@@ -35,8 +35,9 @@ pub async fn serve(server: &Arc<Server>, socket: UdpSocket) {
 }
 
 fn handle_datagram(server: &Arc<Server>, socket: &Arc<UdpSocket>, bytes: &[u8], source: SocketAddr) {
-    let Some((guest, share)) = server.sandbox_at(source) else { return };
-    let question_permit = if share.is_within_rate(now()) { share.question_permit(&server.all) } else { None };
+    let Some((guest, limits)) = server.sandbox_at(source) else { return };
+    let question_permit =
+        if limits.is_within_rate(now()) { limits.question_permit(&server.all) } else { None };
     let Some(question_permit) = question_permit else { return server.too_many(&guest, Transport::Udp) };
     let (answering, socket, bytes) = (Arc::clone(server), Arc::clone(socket), bytes.to_vec());
     server.spawn(async move {

@@ -25,7 +25,7 @@ const RATE: f64 = 500.0;
 const BURST: f64 = 2000.0;
 
 /// The use by one sandbox.
-pub struct Share {
+pub struct SandboxLimits {
     answering: Arc<Semaphore>,
     connections: Arc<Semaphore>,
     bucket: Mutex<Bucket>,
@@ -44,18 +44,18 @@ pub type ConnectionPermit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// By address; at most as many as the pool has addresses.
 #[derive(Default)]
-pub struct Shares {
-    by_address: Mutex<HashMap<Ipv4Addr, Arc<Share>>>,
+pub struct LimitsByAddress {
+    by_address: Mutex<HashMap<Ipv4Addr, Arc<SandboxLimits>>>,
 }
 
-impl Shares {
-    pub fn of(&self, address: Ipv4Addr) -> Arc<Share> {
-        let mut shares = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(shares.entry(address).or_insert_with(|| Arc::new(Share::new())))
+impl LimitsByAddress {
+    pub fn of(&self, address: Ipv4Addr) -> Arc<SandboxLimits> {
+        let mut limits = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(limits.entry(address).or_insert_with(|| Arc::new(SandboxLimits::new())))
     }
 }
 
-impl Share {
+impl SandboxLimits {
     fn new() -> Self {
         Self {
             answering: Arc::new(Semaphore::new(ANSWERING_MAX)),
@@ -67,9 +67,9 @@ impl Share {
     /// A permit for one more question, if there is one.
     pub fn question_permit(&self, all: &Arc<Semaphore>) -> Option<QuestionPermit> {
         let own = Arc::clone(&self.answering).try_acquire_owned().ok()?;
-        let taken = ANSWERING_MAX - self.answering.available_permits();
+        let in_use = ANSWERING_MAX - self.answering.available_permits();
         let is_crowded = all.available_permits() < ANSWERING_MAX_OF_ALL / 2;
-        if is_crowded && taken > ANSWERING_MAX_CROWDED {
+        if is_crowded && in_use > ANSWERING_MAX_CROWDED {
             return None;
         }
         Some((own, Arc::clone(all).try_acquire_owned().ok()?))
@@ -87,9 +87,9 @@ impl Share {
 
     /// Whether it has so many connections that idle ones must be closed.
     pub fn must_close_idle(&self, all: &Semaphore) -> bool {
-        let taken = CONNECTIONS_MAX - self.connections.available_permits();
+        let in_use = CONNECTIONS_MAX - self.connections.available_permits();
         let is_crowded = all.available_permits() < CONNECTIONS_MAX_OF_ALL / 2;
-        is_crowded && taken > CONNECTIONS_MAX_CROWDED
+        is_crowded && in_use > CONNECTIONS_MAX_CROWDED
     }
 
     /// Whether one more message is within the rate.
@@ -115,40 +115,42 @@ mod tests {
     #[test]
     fn questions_of_a_few_sandboxes_leave_permits_for_others() {
         let all = Arc::new(Semaphore::new(ANSWERING_MAX_OF_ALL));
-        let take_all = |share: &Share| std::iter::from_fn(|| share.question_permit(&all)).collect::<Vec<_>>();
-        let greedy: Vec<Share> = (0..20).map(|_| Share::new()).collect();
-        let taken: Vec<Vec<QuestionPermit>> = greedy.iter().map(take_all).collect();
-        assert!(taken[..4].iter().all(|places| places.len() == ANSWERING_MAX));
-        assert!(taken[5..].iter().all(|places| places.len() == ANSWERING_MAX_CROWDED));
-        let late = Share::new();
+        let take_all =
+            |limits: &SandboxLimits| std::iter::from_fn(|| limits.question_permit(&all)).collect::<Vec<_>>();
+        let greedy: Vec<SandboxLimits> = (0..20).map(|_| SandboxLimits::new()).collect();
+        let in_use: Vec<Vec<QuestionPermit>> = greedy.iter().map(take_all).collect();
+        assert!(in_use[..4].iter().all(|permits| permits.len() == ANSWERING_MAX));
+        assert!(in_use[5..].iter().all(|permits| permits.len() == ANSWERING_MAX_CROWDED));
+        let late = SandboxLimits::new();
         assert_eq!(take_all(&late).len(), ANSWERING_MAX_CROWDED);
-        drop(taken);
+        drop(in_use);
         assert_eq!(take_all(&late).len(), ANSWERING_MAX);
     }
 
     #[test]
     fn idle_connections_above_the_crowded_limit_must_close() {
         let all = Arc::new(Semaphore::new(CONNECTIONS_MAX_OF_ALL));
-        let take_all =
-            |share: &Share| std::iter::from_fn(|| share.connection_permit(&all)).collect::<Vec<_>>();
-        let greedy: Vec<Share> = (0..32).map(|_| Share::new()).collect();
-        let mut taken: Vec<Vec<ConnectionPermit>> = greedy.iter().map(take_all).collect();
-        assert!(taken[..16].iter().all(|seats| seats.len() == CONNECTIONS_MAX));
-        assert!(taken[17..].iter().all(|seats| seats.len() == CONNECTIONS_MAX_CROWDED));
+        let take_all = |limits: &SandboxLimits| {
+            std::iter::from_fn(|| limits.connection_permit(&all)).collect::<Vec<_>>()
+        };
+        let greedy: Vec<SandboxLimits> = (0..32).map(|_| SandboxLimits::new()).collect();
+        let mut in_use: Vec<Vec<ConnectionPermit>> = greedy.iter().map(take_all).collect();
+        assert!(in_use[..16].iter().all(|permits| permits.len() == CONNECTIONS_MAX));
+        assert!(in_use[17..].iter().all(|permits| permits.len() == CONNECTIONS_MAX_CROWDED));
         assert!(greedy[0].must_close_idle(&all) && !greedy[20].must_close_idle(&all));
-        let late = Share::new();
+        let late = SandboxLimits::new();
         assert_eq!(take_all(&late).len(), CONNECTIONS_MAX_CROWDED);
-        taken[0].truncate(CONNECTIONS_MAX_CROWDED);
+        in_use[0].truncate(CONNECTIONS_MAX_CROWDED);
         assert!(!greedy[0].must_close_idle(&all));
-        drop(taken);
+        drop(in_use);
         assert_eq!(take_all(&late).len(), CONNECTIONS_MAX);
         assert!(!late.must_close_idle(&all), "the total is no longer crowded");
     }
 
     #[test]
     fn a_burst_and_then_the_rate() {
-        let (share, start) = (Share::new(), Instant::now());
-        let accepted = |at| (0..10_000).filter(|_| share.is_within_rate(at)).count();
+        let (limits, start) = (SandboxLimits::new(), Instant::now());
+        let accepted = |at| (0..10_000).filter(|_| limits.is_within_rate(at)).count();
         assert_eq!(accepted(start), BURST as usize);
         assert_eq!(accepted(start + Duration::from_secs(1)), RATE as usize);
         assert_eq!(accepted(start + Duration::from_secs(3600)), BURST as usize);
