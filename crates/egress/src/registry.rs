@@ -99,14 +99,14 @@ impl PolicyRegistry {
         }
         let before = guests.insert(address, Arc::new(Guest::new(id.clone(), address, names)));
         drop(guests);
-        before.map(|guest| guest.leave()).unwrap_or_default()
+        before.map(|guest| guest.close_all()).unwrap_or_default()
     }
 
     /// Removes the sandbox at an address and cuts all its connections.
     pub fn remove(&self, address: Ipv4Addr) {
         let removed = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(guest) = removed {
-            guest.leave();
+            guest.close_all();
         }
     }
 }
@@ -208,7 +208,7 @@ impl Guest {
         forgotten
     }
 
-    fn leave(&self) -> Vec<Ipv4Addr> {
+    fn close_all(&self) -> Vec<Ipv4Addr> {
         let mut entries = lock(&self.open);
         entries.removed = true;
         entries.open.values().for_each(|open| open.cut.cancel());

@@ -21,19 +21,19 @@ pub struct ForwardedBody {
 }
 
 impl ForwardedBody {
-    pub fn at_once(body: Incoming, busy: Busy) -> Self {
+    pub fn unheld(body: Incoming, busy: Busy) -> Self {
         Self { body, wait: None, _busy: busy }
     }
 
     /// Is released when the token is cancelled, or after a time limit.
     pub fn held(body: Incoming, longest: Duration, busy: Busy) -> (CancellationToken, Self) {
-        let go = CancellationToken::new();
-        let gone = go.clone();
+        let release = CancellationToken::new();
+        let released = release.clone();
         let wait: Wait = Box::pin(async move {
             // The time limit releases it as well.
-            let _ = tokio::time::timeout(longest, gone.cancelled()).await;
+            let _ = tokio::time::timeout(longest, released.cancelled()).await;
         });
-        (go, Self { body, wait: Some(wait), _busy: busy })
+        (release, Self { body, wait: Some(wait), _busy: busy })
     }
 }
 

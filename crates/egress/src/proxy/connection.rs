@@ -49,17 +49,17 @@ async fn run(session: &Arc<Session>, client: Wire, permit: &mut Permit) -> Resul
         match head.read(&client, start + SILENCE).await? {
             Received::Closed => return closed_without_data(&client),
             Received::First(first) => return follow(session, client, head, &first, None, permit).await,
-            Received::Nothing if session.guest.may_reach(*session.original.ip(), Instant::now()) => {
+            Received::Silent if session.guest.may_reach(*session.original.ip(), Instant::now()) => {
                 return server_first(session, client, head, permit).await;
             }
-            Received::Nothing | Received::Late => {}
+            Received::Silent | Received::TimedOut => {}
         }
     }
     let first = match head.read(&client, start + PREAMBLE_TIME).await? {
         Received::Closed => return closed_without_data(&client),
         Received::First(first) => first,
-        Received::Nothing => First::NeedMore(1),
-        Received::Late => First::Malformed,
+        Received::Silent => First::NeedMore(1),
+        Received::TimedOut => First::Malformed,
     };
     follow(session, client, head, &first, None, permit).await
 }
@@ -98,7 +98,7 @@ async fn server_first(
             }
         };
         tokio::select! {
-            came = speech => came?,
+            received = speech => received?,
             error = listening => return Err(error.into()),
             () = entered.cut.cancelled() => return Ok(()),
         }
@@ -108,7 +108,7 @@ async fn server_first(
         // The client has closed its side; the server may still send.
         Received::Closed => return spliced(&client, &server, &entered).await,
         Received::First(first) => first,
-        Received::Nothing | Received::Late => First::Malformed,
+        Received::Silent | Received::TimedOut => First::Malformed,
     };
     follow(session, client, head, &first, Some(server), permit).await
 }

@@ -37,15 +37,15 @@ pub struct Exchange {
     route: AsyncMutex<Route>,
     entered: OnceLock<Connection>,
     /// The first request has passed.
-    pub judged: CancellationToken,
+    pub first_request_passed: CancellationToken,
     /// The connection is to be reset.
     pub ended: CancellationToken,
     /// The server has closed its connection.
-    pub server_gone: CancellationToken,
+    pub server_closed: CancellationToken,
     busy: Busy,
     has_sent_request: AtomicBool,
     /// Both sides have agreed on an upgrade.
-    left: AtomicBool,
+    is_upgraded: AtomicBool,
 }
 
 enum Route {
@@ -56,7 +56,7 @@ enum Route {
         upstream: Upstream,
     },
     /// The connection is idle and holds only the socket.
-    Resting {
+    Idle {
         name: String,
         wire: Wire,
     },
@@ -71,12 +71,12 @@ impl Exchange {
             client,
             route: AsyncMutex::new(Route::Unknown(connected)),
             entered: OnceLock::new(),
-            judged: CancellationToken::new(),
+            first_request_passed: CancellationToken::new(),
             ended: CancellationToken::new(),
-            server_gone: CancellationToken::new(),
+            server_closed: CancellationToken::new(),
             busy: Busy::default(),
             has_sent_request: AtomicBool::new(false),
-            left: AtomicBool::new(false),
+            is_upgraded: AtomicBool::new(false),
         }
     }
 
@@ -91,7 +91,7 @@ impl Exchange {
             forwarded = self.forward(request, &busy) => forwarded,
         };
         match forwarded {
-            Ok(answer) => Ok(answer.map(|body| ForwardedBody::at_once(body, busy))),
+            Ok(answer) => Ok(answer.map(|body| ForwardedBody::unheld(body, busy))),
             Err(stop) => {
                 // Several requests can fail at once; the first one reports its reason.
                 if !self.ended.is_cancelled() {
@@ -105,35 +105,35 @@ impl Exchange {
 
     /// Waits until the policy no longer allows the connection.
     pub async fn cut(&self) {
-        self.judged.cancelled().await;
+        self.first_request_passed.cancelled().await;
         match self.entered.get() {
             Some(entered) => entered.cut.cancelled().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Whether there was a request since the last rest, and all answers are complete.
+    /// Whether there was a request since the connection was last idle, and all answers are complete.
     pub fn is_done(&self) -> bool {
         self.has_sent_request.load(Ordering::Acquire) && Arc::strong_count(&self.busy) == 1
     }
 
     /// Drops everything but the server's socket, and waits for it to become readable. Only when nothing is in progress. For
     /// HTTP/1.
-    pub async fn rest(&self) {
+    pub async fn go_idle(&self) {
         self.has_sent_request.store(false, Ordering::Release);
         let mut route = self.route.lock().await;
         if let Route::Known { name, upstream } = std::mem::replace(&mut *route, Route::Ended)
-            && let Some(wire) = upstream.rest().await
-            && !self.server_gone.is_cancelled()
+            && let Some(wire) = upstream.into_idle().await
+            && !self.server_closed.is_cancelled()
         {
-            *route = Route::Resting { name, wire };
+            *route = Route::Idle { name, wire };
         }
     }
 
     /// Waits until an idle server closes the connection, or sends something unrequested.
     pub async fn wait_readable(&self) {
         let mut route = self.route.lock().await;
-        if let Route::Resting { wire, .. } = &*route
+        if let Route::Idle { wire, .. } = &*route
             && wire.wait_readable().await == Readable::Ended
         {
             wire.state().set_close_normally();
@@ -142,12 +142,12 @@ impl Exchange {
     }
 
     /// The server's socket after an upgrade.
-    pub async fn leave(&self) -> Option<Wire> {
-        if !self.left.load(Ordering::Acquire) {
+    pub async fn take_upgraded(&self) -> Option<Wire> {
+        if !self.is_upgraded.load(Ordering::Acquire) {
             return None;
         }
         match std::mem::replace(&mut *self.route.lock().await, Route::Ended) {
-            Route::Known { upstream, .. } => upstream.leave().await,
+            Route::Known { upstream, .. } => upstream.into_wire().await,
             _ => None,
         }
     }
@@ -171,7 +171,7 @@ impl Exchange {
             });
             body
         } else {
-            ForwardedBody::at_once(body, busy)
+            ForwardedBody::unheld(body, busy)
         };
         let answering = {
             let mut route = self.route.lock().await;
@@ -182,14 +182,14 @@ impl Exchange {
             false => std::io::Error::other(error).into(),
         })?;
         if wants_upgrade && answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.left.store(true, Ordering::Release);
+            self.is_upgraded.store(true, Ordering::Release);
         }
         Ok(answer)
     }
 
     /// The upstream connection of the first request, if this one is for the same name.
     async fn find_route<'a>(&self, route: &'a mut Route, name: String) -> Result<&'a mut Upstream, Stop> {
-        if let Route::Known { name: first, .. } | Route::Resting { name: first, .. } = route
+        if let Route::Known { name: first, .. } | Route::Idle { name: first, .. } = route
             && *first != name
         {
             return Err(Stop::Refused(Reason::NameChanged, Some(name)));
@@ -198,7 +198,7 @@ impl Exchange {
             Route::Unknown(connected) => {
                 Route::Known { upstream: self.open_route(&name, connected).await?, name }
             }
-            Route::Resting { wire, .. } => Route::Known { upstream: self.begin(wire).await?, name },
+            Route::Idle { wire, .. } => Route::Known { upstream: self.begin(wire).await?, name },
             known_or_ended => known_or_ended,
         };
         match route {
@@ -208,7 +208,7 @@ impl Exchange {
     }
 
     async fn begin(&self, wire: Wire) -> std::io::Result<Upstream> {
-        Upstream::begin(wire, self.is_two, self.server_gone.clone()).await
+        Upstream::begin(wire, self.is_two, self.server_closed.clone()).await
     }
 
     async fn open_route(&self, name: &str, connected: Option<Wire>) -> Result<Upstream, Stop> {
@@ -227,7 +227,7 @@ impl Exchange {
         };
         let upstream = self.begin(wire).await?;
         self.client.set_mute(false);
-        self.judged.cancel();
+        self.first_request_passed.cancel();
         Ok(upstream)
     }
 }

@@ -69,7 +69,7 @@ async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Pe
         // An idle connection does not count against the limits.
         permit.set_idle();
         if paused == Paused::Ended {
-            if let Some(server) = exchange.leave().await {
+            if let Some(server) = exchange.take_upgraded().await {
                 return upgraded(exchange, client, server).await;
             }
             client.close();
@@ -78,7 +78,7 @@ async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Pe
         let has_next = tokio::select! {
             biased;
             () = exchange.cut() => return Ok(()),
-            has_next = timeout(NEXT_HEAD_TIME, rest(exchange, &client)) => has_next.unwrap_or(false),
+            has_next = timeout(NEXT_HEAD_TIME, wait_for_next(exchange, &client)) => has_next.unwrap_or(false),
         };
         if !has_next {
             client.close();
@@ -93,8 +93,8 @@ fn take_permit(permit: &mut Permit, kind: Http) -> Result<(), Stop> {
 }
 
 /// Waits for the next request. `false` if there will be none.
-async fn rest(exchange: &Exchange, client: &Wire) -> bool {
-    exchange.rest().await;
+async fn wait_for_next(exchange: &Exchange, client: &Wire) -> bool {
+    exchange.go_idle().await;
     tokio::select! {
         biased;
         () = exchange.wait_readable() => false,
@@ -109,34 +109,34 @@ async fn serve_active(
     serving: &mut impl Serve,
 ) -> Result<Option<Paused>, Stop> {
     let deadline = Instant::now() + PREAMBLE_TIME;
-    let (mut judged, mut finishing) = (exchange.judged.is_cancelled(), false);
+    let (mut first_request_passed, mut finishing) = (exchange.first_request_passed.is_cancelled(), false);
     loop {
         tokio::select! {
             biased;
             () = exchange.ended.cancelled() => return Ok(None),
             () = exchange.cut() => return Ok(None),
             done = poll_fn(|context| serving.serve(context)) => {
-                if exchange.judged.is_cancelled() {
+                if exchange.first_request_passed.is_cancelled() {
                     permit.decided();
                 }
                 return match done {
                     Ok(paused) => Ok(Some(paused)),
-                    Err(error) if exchange.judged.is_cancelled() || exchange.ended.is_cancelled() => {
+                    Err(error) if exchange.first_request_passed.is_cancelled() || exchange.ended.is_cancelled() => {
                         Err(io::Error::other(error).into())
                     }
                     Err(error) if error.is_incomplete_message() => Err(io::Error::other(error).into()),
                     Err(_) => Err(Stop::Refused(Reason::Malformed, None)),
                 };
             }
-            () = exchange.judged.cancelled(), if !judged => {
-                judged = true;
+            () = exchange.first_request_passed.cancelled(), if !first_request_passed => {
+                first_request_passed = true;
                 permit.decided();
             }
-            () = exchange.server_gone.cancelled(), if !finishing => {
+            () = exchange.server_closed.cancelled(), if !finishing => {
                 finishing = true;
                 serving.finish();
             }
-            () = sleep_until(deadline), if !judged => {
+            () = sleep_until(deadline), if !first_request_passed => {
                 return Err(Stop::Refused(Reason::Malformed, None));
             }
         }

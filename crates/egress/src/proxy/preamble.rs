@@ -28,9 +28,9 @@ pub enum Received {
     /// The protocol is identified.
     First(First),
     /// The client has sent nothing, and the time is over.
-    Nothing,
+    Silent,
     /// The client has sent too little, and the time is over.
-    Late,
+    TimedOut,
     /// The client closed the connection without sending anything.
     Closed,
 }
@@ -40,11 +40,11 @@ impl Preamble {
     pub async fn read(&mut self, client: &TcpStream, until: Instant) -> io::Result<Received> {
         loop {
             match self.step(client)? {
-                Some(came) => return Ok(came),
+                Some(received) => return Ok(received),
                 None => {
                     tokio::select! {
                         ready = client.readable() => ready?,
-                        () = sleep_until(until) => return Ok(self.too_late()),
+                        () = sleep_until(until) => return Ok(self.on_timeout()),
                     }
                 }
             }
@@ -59,13 +59,13 @@ impl Preamble {
         Ok(())
     }
 
-    fn too_late(&mut self) -> Received {
+    fn on_timeout(&mut self) -> Received {
         if !self.bytes.is_empty() {
-            return Received::Late;
+            return Received::TimedOut;
         }
         // A silent connection holds no memory.
         self.bytes = Vec::new();
-        Received::Nothing
+        Received::Silent
     }
 
     /// Reads what is available. `None` if it does not identify the protocol.

@@ -38,10 +38,10 @@ pub enum Upstream {
 }
 
 impl Upstream {
-    /// Starts HTTP; `gone` is cancelled when the server closes the connection.
-    pub async fn begin(wire: Wire, is_two: bool, gone: CancellationToken) -> io::Result<Self> {
+    /// Starts HTTP; `closed` is cancelled when the server closes the connection.
+    pub async fn begin(wire: Wire, is_two: bool, closed: CancellationToken) -> io::Result<Self> {
         if is_two {
-            return Self::begin_two(wire, gone).await;
+            return Self::begin_two(wire, closed).await;
         }
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
@@ -54,11 +54,11 @@ impl Upstream {
             .await
             .map_err(io::Error::other)?;
         let recall = CancellationToken::new();
-        let driver = tokio::spawn(drive(connection, recall.clone(), gone));
+        let driver = tokio::spawn(drive(connection, recall.clone(), closed));
         Ok(Self::One { sender, recall, driver: AbortOnDropHandle::new(driver) })
     }
 
-    async fn begin_two(wire: Wire, gone: CancellationToken) -> io::Result<Self> {
+    async fn begin_two(wire: Wire, closed: CancellationToken) -> io::Result<Self> {
         let state = wire.state();
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_connection_window_size(WINDOW_BYTES)
@@ -67,12 +67,12 @@ impl Upstream {
             .handshake(TokioIo::new(wire))
             .await
             .map_err(io::Error::other)?;
-        let gone = gone.drop_guard();
+        let closed = closed.drop_guard();
         let driver = tokio::spawn(async move {
             if connection.await.is_ok() {
                 state.set_close_normally();
             }
-            drop(gone);
+            drop(closed);
         });
         Ok(Self::Two { sender, _driver: AbortOnDropHandle::new(driver) })
     }
@@ -92,7 +92,7 @@ impl Upstream {
     }
 
     /// The socket, when all requests are answered. `None` if the connection cannot be used again.
-    pub async fn rest(self) -> Option<Wire> {
+    pub async fn into_idle(self) -> Option<Wire> {
         let Self::One { mut sender, recall, driver } = self else { return None };
         sender.ready().await.ok()?;
         recall.cancel();
@@ -100,15 +100,15 @@ impl Upstream {
     }
 
     /// The socket after an upgrade, with data that was read ahead.
-    pub async fn leave(self) -> Option<Wire> {
+    pub async fn into_wire(self) -> Option<Wire> {
         let Self::One { driver, .. } = self else { return None };
         driver.await.ok().flatten()
     }
 }
 
 /// Drives a connection until it ends or is recalled. Returns its socket if it can be used again.
-async fn drive(mut connection: One, recall: CancellationToken, gone: CancellationToken) -> Option<Wire> {
-    let gone = gone.drop_guard();
+async fn drive(mut connection: One, recall: CancellationToken, closed: CancellationToken) -> Option<Wire> {
+    let closed = closed.drop_guard();
     let ended = {
         let mut recalled = std::pin::pin!(recall.cancelled());
         poll_fn(|context| match connection.poll_without_shutdown(context) {
@@ -129,7 +129,7 @@ async fn drive(mut connection: One, recall: CancellationToken, gone: Cancellatio
         // again.
         None if wire.state().is_stuck() || wire.has_ahead() => None,
         None => {
-            gone.disarm();
+            closed.disarm();
             Some(wire)
         }
     }
