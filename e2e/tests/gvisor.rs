@@ -272,7 +272,7 @@ async fn exhaustion_is_limited_to_the_sandbox() {
         // Processes that try to escape the time limit.
         let result = run("setsid sleep 1000 & (setsid sh -c 'sleep 1000' &) ; sleep 60", 500).await.unwrap();
         assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}");
-        // gVisor has no cgroup namespaces to mark commands. A process that also clears its environment escapes the hunt, and
+        // gVisor has no cgroup namespaces to mark commands. A process that also clears its environment escapes the tree kill, and
         // continues within the sandbox's limits.
         let names = rig.output(&id, "cat /proc/[0-9]*/comm").await.unwrap();
         assert!(!names.contains("sleep"), "a process escaped: {names}");

@@ -89,7 +89,7 @@ impl Agent {
             }
             self.take_link();
             self.reap();
-            self.hunt();
+            self.continue_tree_kills();
             self.end_file_ops();
             self.read_link();
             self.move_output();
@@ -226,12 +226,12 @@ impl Agent {
         }
     }
 
-    fn hunt(&mut self) {
+    fn continue_tree_kills(&mut self) {
         let now = Instant::now();
         let due: Vec<u64> = self
             .ops
             .execs()
-            .filter(|exec| exec.hunt.as_ref().is_some_and(|hunt| hunt.next <= now))
+            .filter(|exec| exec.tree_kill.as_ref().is_some_and(|tree_kill| tree_kill.next <= now))
             .map(|exec| exec.serial)
             .collect();
         if due.is_empty() {
@@ -242,10 +242,10 @@ impl Agent {
             let Some(exec) = self.ops.exec(serial) else { continue };
             let own = exec.pid.as_raw_nonzero().get();
             let others = |pid: i32| pid != own && roots.contains(&pid);
-            if let Some(hunt) = &mut exec.hunt
-                && hunt.round(&self.proc, others, Instant::now()) == Round::Done
+            if let Some(tree_kill) = &mut exec.tree_kill
+                && tree_kill.round(&self.proc, others, Instant::now()) == Round::Done
             {
-                exec.hunt = None;
+                exec.tree_kill = None;
                 self.settle(serial);
             }
             // Collects the killed processes without waiting for the signal.
@@ -357,11 +357,11 @@ impl Agent {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
-        let ends = |exec: &mut Exec| [exec.hunt.as_ref().map(|hunt| hunt.next), exec.deadline];
-        let hunts = self.ops.execs().flat_map(ends).flatten().min();
+        let ends = |exec: &mut Exec| [exec.tree_kill.as_ref().map(|tree_kill| tree_kill.next), exec.deadline];
+        let tree_kills = self.ops.execs().flat_map(ends).flatten().min();
         let connector = if self.link.phase == Phase::Down { self.connector.next() } else { None };
         let idle = self.holds_memory().then(|| self.busy_at + IDLE);
-        let next = [hunts, connector, idle].into_iter().flatten().min()?;
+        let next = [tree_kills, connector, idle].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
     }
 

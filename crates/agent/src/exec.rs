@@ -1,7 +1,7 @@
 //! A command from its start to the frame that reports its end. The event loop and `serve` drive it.
 //!
 //! ```text
-//! running ──(collected)──> ended ──(output delivered or dropped, hunt over)──> reported ──(sent)──> gone
+//! running ──(collected)──> ended ──(output delivered or dropped, tree kill over)──> reported ──(sent)──> gone
 //! ```
 //!
 //! A lost link moves `reported` back to `ended` and voids the command's credits. A detached command reports nothing until a link
@@ -20,7 +20,7 @@ use crate::poll::{Interest, Poll, Role, Token};
 use crate::replay::ReplayBuffer;
 use crate::spawn::{self, Spawned};
 use crate::stdio::{Drains, Kind, Sink, Source, Turn};
-use crate::tree::Hunt;
+use crate::tree::TreeKill;
 
 /// Bytes that the host may send to a command's stdin before the command reads them.
 pub const STDIN_WINDOW: u32 = 64 * 1024;
@@ -45,7 +45,7 @@ pub struct Exec {
     pub stdin: Option<Sink>,
     outs: [Option<Source>; 2],
     /// Set from `Kill` until no process of the command is alive.
-    pub hunt: Option<Hunt>,
+    pub tree_kill: Option<TreeKill>,
     kind: spawn::Kind,
     detached: Option<Detached>,
     /// When an abandoned file operation is killed, and when the agent stops reading a terminal whose command has
@@ -109,7 +109,7 @@ impl Exec {
             state,
             stdin,
             outs,
-            hunt: None,
+            tree_kill: None,
             kind,
             detached: None,
             deadline: None,
@@ -276,7 +276,7 @@ impl Exec {
     /// Reports the end to the host if nothing is pending. Returns the stream position of the report.
     pub fn report_end(&mut self, out: &mut OutBuf) -> Option<u64> {
         let State::Ended { exit, duration_us } = self.state else { return None };
-        if self.hunt.is_some()
+        if self.tree_kill.is_some()
             || self.outs.iter().any(Option::is_some)
             || self.detached.as_ref().is_some_and(|detached| !detached.is_attached)
         {

@@ -15,7 +15,7 @@ use crate::poll::{Role, Token};
 use crate::setup;
 use crate::spawn::{Refusal, Spawned};
 use crate::terminal;
-use crate::tree::Hunt;
+use crate::tree::TreeKill;
 
 impl Agent {
     /// Serves one frame.
@@ -211,8 +211,8 @@ impl Agent {
         exec.drop_uncredited();
         if exec.is_file_op() {
             exec.abandon(Instant::now());
-        } else if exec.is_running() && exec.hunt.is_none() {
-            exec.hunt = Some(Hunt::new(exec.pid, op, &self.proc, Instant::now()));
+        } else if exec.is_running() && exec.tree_kill.is_none() {
+            exec.tree_kill = Some(TreeKill::new(exec.pid, op, &self.proc, Instant::now()));
         }
         let serial = exec.serial;
         self.wake(serial);

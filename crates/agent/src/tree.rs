@@ -1,5 +1,5 @@
 //! Ends a command with all its descendants, also those in other sessions and orphans. `serve`
-//! starts a [`Hunt`]; the loop runs its rounds and serves other requests in between.
+//! starts a [`TreeKill`]; the loop runs its rounds and serves other requests in between.
 //!
 //! ```text
 //! Stop ──(a round finds no new process, or enough rounds)──> Kill ──(two rounds find none alive)──> over
@@ -12,7 +12,7 @@
 //! - without such namespaces, processes that descend from a member, share a session with one, were one in an earlier round, or
 //!   have the command's mark in their environment.
 //!
-//! Nothing here fails: a process may end by itself, and after [`MAX_DURATION`] the hunt gives up on processes that
+//! Nothing here fails: a process may end by itself, and after [`MAX_DURATION`] the tree kill gives up on processes that
 //! the kernel keeps alive.
 
 mod procfs;
@@ -30,7 +30,7 @@ use procfs::{Namespace, Process};
 const STOP_ROUNDS: u32 = 20;
 /// Limit of all rounds.
 const MAX_ROUNDS: u32 = 200;
-/// Limit of the duration of a hunt.
+/// Limit of the duration of a tree kill.
 const MAX_DURATION: Duration = Duration::from_secs(2);
 /// Longest pause between two rounds, while killed processes end.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
@@ -49,7 +49,7 @@ pub enum Round {
 }
 
 /// The termination of one command.
-pub struct Hunt {
+pub struct TreeKill {
     root: Pid,
     mark: Vec<u8>,
     /// The command's namespace, held open so that its inode number is not reused.
@@ -64,7 +64,7 @@ pub struct Hunt {
     pub next: Instant,
 }
 
-impl Hunt {
+impl TreeKill {
     /// Starts with `root`, an uncollected child of the command `op`.
     pub fn new(root: Pid, op: u64, proc: &Proc, now: Instant) -> Self {
         // One call stops the command's own process group, and with it most fork bombs.

@@ -1,6 +1,6 @@
-//! Reads `/proc` for the hunt: pids, cgroup namespaces, parents. Called by `tree`.
+//! Reads `/proc` for the tree kill: pids, cgroup namespaces, parents. Called by `tree`.
 //!
-//! A process that cannot be read counts as ended. Without `/proc` no process is found, and the hunt reaches only the
+//! A process that cannot be read counts as ended. Without `/proc` no process is found, and the tree kill reaches only the
 //! command's process group.
 
 use std::ffi::CStr;
