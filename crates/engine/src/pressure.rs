@@ -23,12 +23,12 @@ use crate::mailbox::{ActorHandle, ActorRequest};
 use crate::services::Services;
 
 const MB: u64 = 1 << 20;
-/// The interval between two censuses of what the sandboxes have written, without pressure.
-const CENSUS_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval between two samples of what the sandboxes have written, without pressure.
+const WRITE_SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval between two samples while the disk is almost full.
 const PRESSURE_INTERVAL: Duration = Duration::from_millis(200);
-/// A census may use one part in so many of the time of a processor.
-const CENSUS_SHARE: u32 = 10;
+/// A write sample may use one part in so many of the time of a processor.
+const WRITE_SAMPLE_SHARE: u32 = 10;
 /// A sandbox is a writer if it wrote at least this much since the baseline. More than an empty disk occupies.
 const WRITER_BYTES: u64 = 4 * MB;
 const CONCURRENCY: usize = 32;
@@ -49,8 +49,8 @@ pub async fn start(services: &Arc<Services>, watch: HostWatch) {
         begin: Instant::now(),
         host_trend: FreeTrend::default(),
         trend: FreeTrend::default(),
-        census_duration: Duration::ZERO,
-        last_census: None,
+        write_sample_duration: Duration::ZERO,
+        last_write_sample: None,
         last_baseline: None,
         written: HashMap::new(),
         baseline: HashMap::new(),
@@ -75,15 +75,15 @@ struct Watcher {
     /// Dirty bytes of all sandboxes that are not written back yet.
     dirty: u64,
     begin: Instant,
-    /// Of the free space less all dirty pages of the host: known without a census, but often too low.
+    /// Of the free space less all dirty pages of the host: known without a write sample, but often too low.
     host_trend: FreeTrend,
-    /// Of the free space less the dirty pages of sandboxes, at the censuses.
+    /// Of the free space less the dirty pages of sandboxes, at the write samples.
     trend: FreeTrend,
-    census_duration: Duration,
-    last_census: Option<Instant>,
+    write_sample_duration: Duration,
+    last_write_sample: Option<Instant>,
     last_baseline: Option<Instant>,
-    /// Bytes that each sandbox had written at the last census, and at the baseline: a census at least
-    /// [`CENSUS_INTERVAL`] before.
+    /// Bytes that each sandbox had written at the last write sample, and at the baseline: a write sample at least
+    /// [`WRITE_SAMPLE_INTERVAL`] before.
     written: HashMap<SandboxId, u64>,
     baseline: HashMap<SandboxId, u64>,
     is_failing: bool,
@@ -103,16 +103,18 @@ impl Watcher {
             Err(error) => return self.sample_failed(&error),
         };
         self.is_failing = false;
-        let is_first = self.last_census.is_none();
+        let is_first = self.last_write_sample.is_none();
         let before = self.pressure;
         let least = sample.disk_free_bytes.saturating_sub(sample.unwritten_bytes);
         let is_close = self.marks.is_below(self.host_trend.expect(self.now_ms(), least));
-        let is_census_due = is_close || before == Pressure::Low;
-        if is_census_due || self.last_census.is_none_or(|last| last.elapsed() >= CENSUS_INTERVAL) {
-            self.census(before).await;
+        let is_write_sample_due = is_close || before == Pressure::Low;
+        if is_write_sample_due
+            || self.last_write_sample.is_none_or(|last| last.elapsed() >= WRITE_SAMPLE_INTERVAL)
+        {
+            self.sample_writes(before).await;
         }
         let free = free_after_writeback(sample.disk_free_bytes, sample.unwritten_bytes, self.dirty);
-        let expected = if is_census_due { self.trend.expect(self.now_ms(), free) } else { free };
+        let expected = if is_write_sample_due { self.trend.expect(self.now_ms(), free) } else { free };
         self.pressure = self.marks.next(before, free);
         let is_low = self.pressure == Pressure::Low;
         let changed = before != self.pressure;
@@ -127,9 +129,9 @@ impl Watcher {
         }
         let wait = match self.pressure {
             Pressure::Low => PRESSURE_INTERVAL,
-            Pressure::None => Duration::from_millis(self.marks.sample_again_ms(least)),
+            Pressure::None => Duration::from_millis(self.marks.next_sample_ms(least)),
         };
-        wait.max(self.census_duration * CENSUS_SHARE)
+        wait.max(self.write_sample_duration * WRITE_SAMPLE_SHARE)
     }
 
     fn now_ms(&self) -> u64 {
@@ -140,7 +142,7 @@ impl Watcher {
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, "cannot sample the free disk and memory of the host; keeping the last decision");
         }
-        CENSUS_INTERVAL
+        WRITE_SAMPLE_INTERVAL
     }
 
     fn publish(&self, free: u64, memory_available_bytes: u64) {
@@ -171,9 +173,9 @@ impl Watcher {
 
     /// Measures what every sandbox has written. Under pressure the baseline stays, so that slow writers are found
     /// too.
-    async fn census(&mut self, pressure: Pressure) {
+    async fn sample_writes(&mut self, pressure: Pressure) {
         let begin = Instant::now();
-        self.last_census = Some(begin);
+        self.last_write_sample = Some(begin);
         let services = &self.services;
         let ids: Vec<SandboxId> =
             services.registry.records().iter().map(|record| record.id.clone()).collect();
@@ -182,15 +184,17 @@ impl Watcher {
             (id, used)
         });
         let found: Vec<_> = disk_uses.buffer_unordered(CONCURRENCY).collect().await;
-        self.census_duration = begin.elapsed();
+        self.write_sample_duration = begin.elapsed();
         self.occupied = found.iter().map(|(_, used)| used.allocated).sum();
         self.dirty = found.iter().map(|(_, used)| used.dirty).sum();
         let written = found.into_iter().map(|(id, used)| (id, used.allocated + used.dirty)).collect();
         let last = std::mem::replace(&mut self.written, written);
         match self.last_baseline {
-            // The first census is the baseline: a daemon that starts on a full disk finds writers at the second one.
+            // The first write sample is the baseline: a daemon that starts on a full disk finds writers at the second one.
             None => self.baseline = self.written.clone(),
-            Some(at) if pressure == Pressure::None && at.elapsed() >= CENSUS_INTERVAL => self.baseline = last,
+            Some(at) if pressure == Pressure::None && at.elapsed() >= WRITE_SAMPLE_INTERVAL => {
+                self.baseline = last
+            }
             Some(_) => return,
         }
         self.last_baseline = Some(Instant::now());

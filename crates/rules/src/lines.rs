@@ -80,7 +80,7 @@ impl LineSplitter {
     }
 
     /// What is left when the stream has ended, piece by piece: a last line without a line end.
-    pub fn next_rest(&mut self) -> Option<String> {
+    pub fn next_remainder(&mut self) -> Option<String> {
         if self.held.is_empty() {
             return None;
         }
@@ -141,7 +141,7 @@ mod tests {
             }
             assert!(chunk.is_empty());
         }
-        while let Some(piece) = splitter.next_rest() {
+        while let Some(piece) = splitter.next_remainder() {
             pieces.push(piece);
         }
         pieces
@@ -213,7 +213,7 @@ mod tests {
                 all.push_str(end(&splitter));
             }
         }
-        while let Some(piece) = splitter.next_rest() {
+        while let Some(piece) = splitter.next_remainder() {
             all.push_str(&piece);
             all.push_str(end(&splitter));
         }

@@ -79,7 +79,7 @@ impl Watermarks {
     }
 
     /// How long to wait until the next sample: short enough that a fast writer cannot use up the reserve in between.
-    pub fn sample_again_ms(self, free_bytes: u64) -> u64 {
+    pub fn next_sample_ms(self, free_bytes: u64) -> u64 {
         (free_bytes.saturating_sub(self.low) / WRITTEN_PER_MS).clamp(SOONEST_MS, LATEST_MS)
     }
 }
@@ -167,7 +167,7 @@ mod tests {
         // Another program of the host writes 900 MB to another disk.
         assert_eq!(free_after_writeback(900 * MB, 900 * MB, 0), 900 * MB);
         assert_eq!(free_after_writeback(900 * MB, 900 * MB, 850 * MB), 50 * MB);
-        // The census is older than the sample: what it counted is written since.
+        // The write sample is older than the sample: what it counted is written since.
         assert_eq!(free_after_writeback(900 * MB, 10 * MB, 850 * MB), 890 * MB);
     }
 
@@ -227,7 +227,7 @@ mod tests {
             let mut trend = FreeTrend::default();
             let (mut now_ms, mut free) = (0, (reserve + above) * MB);
             while !marks.is_below(trend.expect(now_ms, free)) {
-                let wait = marks.sample_again_ms(free);
+                let wait = marks.next_sample_ms(free);
                 now_ms += wait;
                 free = free.saturating_sub(wait * mb_per_ms * MB);
             }

@@ -123,7 +123,7 @@ impl Events {
 
     fn write_rests(&mut self, chunk: &mut Chunk) {
         for channel in [Channel::Stdout, Channel::Stderr] {
-            while let Some(piece) = self.splitter(channel).next_rest() {
+            while let Some(piece) = self.splitter(channel).next_remainder() {
                 self.write_line(chunk, channel, &piece);
             }
         }

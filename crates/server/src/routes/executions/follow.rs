@@ -170,7 +170,7 @@ impl OutputStream {
     /// Writes the rest of lines without an end.
     fn write_rests(&mut self, chunk: &mut Chunk) {
         for channel in [Channel::Stdout, Channel::Stderr] {
-            while let Some(piece) = self.line(channel).splitter.next_rest() {
+            while let Some(piece) = self.line(channel).splitter.next_remainder() {
                 self.write_line(chunk, channel, &piece);
             }
         }
