@@ -42,12 +42,12 @@ use crate::counters::Counters;
 use crate::detached::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
 use crate::events;
 use crate::host::Host;
-use crate::journal::Journal;
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
 use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, WorkKind};
 use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
+use crate::stamped_store::StampedStore;
 use crate::status::Status;
 use crate::tasks::Tasks;
 use crate::timer::Timer;
@@ -56,7 +56,7 @@ use crate::timer::Timer;
 pub struct ActorContext {
     pub host: Arc<Host>,
     pub provisioner: Arc<Provisioner>,
-    pub journal: Journal,
+    pub stamped_store: StampedStore,
     pub counters: Arc<Counters>,
     pub registry: Arc<SandboxRegistry>,
     pub detached: Arc<ExecutionRegistry>,
@@ -150,7 +150,7 @@ pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
         processes,
         workload: Workload::new(&context.limits, Arc::clone(&context.counters), released),
         executions: context.detached.of(&record.id),
-        timeouts: Timeouts::new(context.timer.clone(), record.id.clone(), context.journal.now()),
+        timeouts: Timeouts::new(context.timer.clone(), record.id.clone(), context.stamped_store.now()),
         status: publisher,
         context: Arc::clone(context),
         record,
@@ -238,7 +238,7 @@ impl Actor {
 
     /// Carries out a request. A caller that stopped waiting does not get the reply; the effect is published all the same.
     async fn serve(&mut self, request: ActorRequest) -> ControlFlow<()> {
-        self.timeouts.touch(self.context.journal.now());
+        self.timeouts.touch(self.context.stamped_store.now());
         match request {
             ActorRequest::Touch => {}
             ActorRequest::Enter { operation, reply } => {
@@ -305,7 +305,7 @@ impl Actor {
     ) -> Result<(), StoreError> {
         next.revision = self.record.revision + 1;
         let batch = batch_with_cost(&self.context.limits.prices, &self.record, &next, at);
-        self.context.journal.commit(events.into_iter().fold(batch, Batch::event)).await?;
+        self.context.stamped_store.commit(events.into_iter().fold(batch, Batch::event)).await?;
         let status = Status::new(next);
         self.record = Arc::clone(&status.record);
         self.status.send_replace(status);

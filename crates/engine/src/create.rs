@@ -173,7 +173,7 @@ async fn record(
     idempotency: Option<PendingIdempotencyRecord>,
 ) -> Result<Status, EngineError> {
     let sandbox = configured.0;
-    let record = new_record(services.journal.now(), &sandbox, account, config);
+    let record = new_record(services.stamped_store.now(), &sandbox, account, config);
     let image = json!({ "image": record.config.image });
     let created = actor::event(&record, EventKind::SandboxCreated, image);
     let started = actor::event(&record, EventKind::SandboxStarted, json!({}));
@@ -181,7 +181,7 @@ async fn record(
     if let Some(idempotency) = idempotency {
         batch = batch.idempotency_record(idempotency.complete(&record));
     }
-    if let Err(error) = services.journal.commit(batch).await {
+    if let Err(error) = services.stamped_store.commit(batch).await {
         services.provisioner.discard(sandbox).await;
         return Err(error.into());
     }
@@ -239,12 +239,12 @@ async fn record_failure(services: &Services, account: String, error: &EngineErro
         sandbox: new_sandbox_id(),
         account,
         run: String::new(),
-        at: services.journal.now(),
+        at: services.stamped_store.now(),
         kind: EventKind::SandboxError,
         data: json!({ "message": failure_message(error) }),
         once: None,
     };
-    if let Err(error) = services.journal.commit(Batch::new().event(event)).await {
+    if let Err(error) = services.stamped_store.commit(Batch::new().event(event)).await {
         tracing::error!(%error, "could not record that a sandbox failed to start");
     }
 }

@@ -33,16 +33,20 @@ impl Engine {
         let services = Arc::new(Services::new(parts, &settings));
         let recovered = recover(&services).await?;
         if let Some(refusals) = refusals {
-            let Services { journal, registry, counters, tasks, .. } = &*services;
-            network_refusals::Recorder::new(journal.clone(), Arc::clone(registry), Arc::clone(counters))
-                .start(refusals, tasks);
+            let Services { stamped_store, registry, counters, tasks, .. } = &*services;
+            network_refusals::Recorder::new(
+                stamped_store.clone(),
+                Arc::clone(registry),
+                Arc::clone(counters),
+            )
+            .start(refusals, tasks);
         }
         if let Some(watch) = services.host_watch.clone() {
             pressure::start(&services, watch).await;
         }
         services.refill().start();
         purge::start(
-            services.journal.clone(),
+            services.stamped_store.clone(),
             Arc::clone(&services.counters),
             settings.terminated_retention_ms,
             &services.tasks,
@@ -130,6 +134,6 @@ impl Engine {
         self.services.registry.clear();
         self.services.tasks.join().await;
         while self.services.provisioner.evict_one().await {}
-        self.services.journal.store().close().await;
+        self.services.stamped_store.store().close().await;
     }
 }

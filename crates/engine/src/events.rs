@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use store::{NewEvent, SandboxRecord};
 
 use crate::detached::new_execution_id;
-use crate::journal::Journal;
+use crate::stamped_store::StampedStore;
 
 /// The message of an execution whose client did not wait for the outcome.
 const OUTCOME_UNKNOWN: &str = "its client went away or the daemon stopped, which ended the command";
 
 /// The events of one command.
 pub struct ExecEvents {
-    journal: Journal,
+    stamped_store: StampedStore,
     record: Arc<SandboxRecord>,
     run: Option<RunId>,
     id: String,
@@ -32,10 +32,10 @@ pub struct ExecEvents {
 }
 
 impl ExecEvents {
-    pub fn new(journal: &Journal, record: &Arc<SandboxRecord>, request: &ExecuteRequest) -> Self {
+    pub fn new(stamped_store: &StampedStore, record: &Arc<SandboxRecord>, request: &ExecuteRequest) -> Self {
         let (command, is_cut) = rules::shown_command(&request.command);
         Self {
-            journal: journal.clone(),
+            stamped_store: stamped_store.clone(),
             record: Arc::clone(record),
             run: request.run_id.clone(),
             id: new_execution_id().to_string(),
@@ -90,11 +90,11 @@ impl ExecEvents {
     }
 
     fn append(&self, kind: EventKind, data: Value) {
-        self.journal.append(NewEvent {
+        self.stamped_store.append(NewEvent {
             sandbox: self.record.id.clone(),
             account: self.record.account.clone(),
             run: self.run.as_ref().map(RunId::as_str).unwrap_or_default().to_owned(),
-            at: self.journal.now(),
+            at: self.stamped_store.now(),
             kind,
             data,
             once: None,

@@ -19,9 +19,9 @@ use crate::clock::millis;
 use crate::deadline::Deadline;
 use crate::error::EngineError;
 use crate::events::ExecEvents;
-use crate::journal::Journal;
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
 use crate::mailbox::{ActorHandle, ActorRequest, Admission};
+use crate::stamped_store::StampedStore;
 use crate::status::Status;
 
 /// An event of an execution.
@@ -71,7 +71,7 @@ type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Waits for admission and starts the command.
 pub async fn start(
     handle: &ActorHandle,
-    journal: &Journal,
+    stamped_store: &StampedStore,
     request: ExecuteRequest,
 ) -> Result<Execution, EngineError> {
     let begun = Instant::now();
@@ -84,12 +84,12 @@ pub async fn start(
     if left.is_zero() {
         return Err(never().into());
     }
-    run(admission, journal, &request, left).await
+    run(admission, stamped_store, &request, left).await
 }
 
 async fn run(
     admission: Admission,
-    journal: &Journal,
+    stamped_store: &StampedStore,
     request: &ExecuteRequest,
     left: Duration,
 ) -> Result<Execution, EngineError> {
@@ -101,7 +101,7 @@ async fn run(
         cwd: request.cwd.as_deref().unwrap_or(&record.config.workdir),
         stdin: if request.stdin.is_some() { StdinMode::Pipe } else { StdinMode::Null },
     };
-    let mut events = ExecEvents::new(journal, &record, request);
+    let mut events = ExecEvents::new(stamped_store, &record, request);
     let started = Instant::now();
     let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
     let mut command = match agent.exec(spec, &mut timeout).await {
@@ -124,7 +124,7 @@ async fn run(
     // Recorded while bash starts, so that it costs no latency.
     events.started();
     let feeding = command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| feed(stdin, text));
-    let deadline = Deadline::start(&command, status.clone(), journal.clock(), left);
+    let deadline = Deadline::start(&command, status.clone(), stamped_store.clock(), left);
     // The slot is freed when the command ends, even if its output has not been read yet.
     command.release_at_end(permit);
     let running = Running { command, feeding, deadline, started, status };

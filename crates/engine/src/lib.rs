@@ -19,7 +19,7 @@ mod execution;
 mod files;
 mod host;
 mod host_watch;
-mod journal;
+mod stamped_store;
 mod ledger;
 mod link;
 mod link_error;

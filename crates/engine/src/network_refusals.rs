@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::counters::Counters;
-use crate::journal::Journal;
 use crate::registry::SandboxRegistry;
+use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
 
 /// Events of one sandbox and one reason per minute.
@@ -30,14 +30,14 @@ const GATHER: Duration = Duration::from_millis(100);
 
 /// Records refusals of sandboxes that have an owner.
 pub struct Recorder {
-    journal: Journal,
+    stamped_store: StampedStore,
     registry: Arc<SandboxRegistry>,
     counters: Arc<Counters>,
 }
 
 impl Recorder {
-    pub fn new(journal: Journal, registry: Arc<SandboxRegistry>, counters: Arc<Counters>) -> Self {
-        Self { journal, registry, counters }
+    pub fn new(stamped_store: StampedStore, registry: Arc<SandboxRegistry>, counters: Arc<Counters>) -> Self {
+        Self { stamped_store, registry, counters }
     }
 
     pub fn start(self, refusals: mpsc::Receiver<Refusal>, tasks: &Tasks) {
@@ -61,7 +61,7 @@ impl Recorder {
             events.extend(received.drain(..).filter_map(|refusal| self.event(&mut quotas, now, refusal)));
             if !events.is_empty() {
                 let batch = events.into_iter().fold(Batch::new(), Batch::event);
-                if let Err(error) = self.journal.commit(batch).await {
+                if let Err(error) = self.stamped_store.commit(batch).await {
                     tracing::error!(%error, "could not record refusals of the network");
                 }
             }
@@ -111,7 +111,7 @@ impl Recorder {
         NewEvent {
             sandbox,
             account,
-            at: self.journal.now(),
+            at: self.stamped_store.now(),
             run: String::new(),
             kind: EventKind::NetworkRefused,
             data,

@@ -9,15 +9,20 @@ use std::time::Duration;
 use store::StoreError;
 
 use crate::counters::Counters;
-use crate::journal::Journal;
+use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
 
 const INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-pub fn start(journal: Journal, counters: Arc<Counters>, terminated_retention_ms: u64, tasks: &Tasks) {
+pub fn start(
+    stamped_store: StampedStore,
+    counters: Arc<Counters>,
+    terminated_retention_ms: u64,
+    tasks: &Tasks,
+) {
     tasks.spawn_until_stopped(async move {
         loop {
-            if let Err(error) = purge(&journal, &counters, terminated_retention_ms).await {
+            if let Err(error) = purge(&stamped_store, &counters, terminated_retention_ms).await {
                 tracing::error!(%error, "could not delete expired rows from the store; trying again later");
             }
             tokio::time::sleep(INTERVAL).await;
@@ -26,14 +31,14 @@ pub fn start(journal: Journal, counters: Arc<Counters>, terminated_retention_ms:
 }
 
 async fn purge(
-    journal: &Journal,
+    stamped_store: &StampedStore,
     counters: &Counters,
     terminated_retention_ms: u64,
 ) -> Result<(), StoreError> {
-    let now = journal.now();
-    counters.purged_idempotency_records.add(journal.store().purge_idempotency_records(now).await?);
+    let now = stamped_store.now();
+    counters.purged_idempotency_records.add(stamped_store.store().purge_idempotency_records(now).await?);
     if terminated_retention_ms > 0 {
-        let deleted = journal.store().purge(now.before(terminated_retention_ms)).await?;
+        let deleted = stamped_store.store().purge(now.before(terminated_retention_ms)).await?;
         counters.purged_sandboxes.add(deleted);
     }
     Ok(())

@@ -42,7 +42,7 @@ pub struct Recovered {
 }
 
 pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
-    let records = services.journal.store().living().await?;
+    let records = services.stamped_store.store().living().await?;
     let known: HashSet<SandboxId> = records.iter().map(|record| record.id.clone()).collect();
     let found = services.host.driver().list().await?;
     let orphans: Vec<SandboxId> = found.into_iter().filter(|id| !known.contains(id)).collect();
@@ -129,7 +129,7 @@ async fn record_loss(services: &Services, before: SandboxRecord) -> Result<Sandb
     if before.state == SandboxState::Paused && before.note.is_some() {
         return Ok(before);
     }
-    let now = services.journal.now();
+    let now = services.stamped_store.now();
     let mut next = before.clone();
     if next.state != SandboxState::Paused {
         // The running time ends when the sandbox was last known to run, not when the daemon found it.
@@ -143,7 +143,7 @@ async fn record_loss(services: &Services, before: SandboxRecord) -> Result<Sandb
     let data = json!({ "message": PROCESSES_LOST });
     let event = NewEvent { at: now, ..actor::event(&next, EventKind::SandboxError, data) };
     let batch = actor::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
-    services.journal.commit(batch.event(event)).await?;
+    services.stamped_store.commit(batch.event(event)).await?;
     Ok(next)
 }
 

@@ -60,7 +60,7 @@ impl<'a> SandboxHandle<'a> {
     /// Runs a command and returns a stream of its output.
     pub async fn execute(self, request: ExecuteRequest) -> Result<Execution, EngineError> {
         let actor = self.actor().await?;
-        let started = execution::start(&actor, &self.services.journal, request).await;
+        let started = execution::start(&actor, &self.services.stamped_store, request).await;
         self.explain_not_found(started).await
     }
 
@@ -117,11 +117,11 @@ impl<'a> SandboxHandle<'a> {
     /// Appends an event to the event journal without waiting for the disk. It survives a crash of the daemon and becomes
     /// visible a moment later. The sandbox's existence is not checked.
     pub fn append_event(self, run: Option<&RunId>, kind: EventKind, data: Value) {
-        self.services.journal.append(NewEvent {
+        self.services.stamped_store.append(NewEvent {
             sandbox: self.id.clone(),
             account: self.account.to_owned(),
             run: run.map(RunId::as_str).unwrap_or_default().to_owned(),
-            at: self.services.journal.now(),
+            at: self.services.stamped_store.now(),
             kind,
             data,
             once: None,
@@ -164,7 +164,7 @@ impl<'a> SandboxHandle<'a> {
             // A stopping engine has emptied its registry although the sandboxes keep running.
             return EngineError::Stopping;
         }
-        let record = match self.services.journal.store().get(self.id).await {
+        let record = match self.services.stamped_store.store().get(self.id).await {
             Ok(record) => record,
             Err(error) => return error.into(),
         };

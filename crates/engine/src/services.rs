@@ -14,11 +14,11 @@ use crate::counters::Counters;
 use crate::detached::ExecutionRegistry;
 use crate::host::Host;
 use crate::host_watch::HostWatch;
-use crate::journal::Journal;
 use crate::ledger::Ledger;
 use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
 use crate::settings::{EngineSettings, FindImage};
+use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
 use crate::timer::Timer;
 use crate::warm_pool::WarmPool;
@@ -37,7 +37,7 @@ pub struct Parts {
 
 pub struct Services {
     pub host: Arc<Host>,
-    pub journal: Journal,
+    pub stamped_store: StampedStore,
     pub counters: Arc<Counters>,
     pub ledger: Arc<Ledger>,
     pub warm_pool: Arc<WarmPool>,
@@ -58,7 +58,7 @@ impl Services {
         let tasks = Tasks::default();
         let registry = Arc::new(SandboxRegistry::default());
         let host = Arc::new(Host::new(driver, network, clock));
-        let journal = Journal::new(store, clock, Arc::clone(&counters));
+        let stamped_store = StampedStore::new(store, clock, Arc::clone(&counters));
         let ledger = Arc::new(Ledger::new(settings.capacity, settings.quotas.clone(), settings.slots));
         let warm_pool = Arc::new(WarmPool::new(&settings.pool));
         let provisioner = Arc::new(Provisioner::new(
@@ -68,11 +68,11 @@ impl Services {
             tasks.clone(),
         ));
         let detached =
-            Arc::new(ExecutionRegistry::new(settings.detached.clone(), journal.clone(), tasks.clone()));
+            Arc::new(ExecutionRegistry::new(settings.detached.clone(), stamped_store.clone(), tasks.clone()));
         let actors = Arc::new(ActorContext {
             host: Arc::clone(&host),
             provisioner: Arc::clone(&provisioner),
-            journal: journal.clone(),
+            stamped_store: stamped_store.clone(),
             counters: Arc::clone(&counters),
             registry: Arc::clone(&registry),
             detached: Arc::clone(&detached),
@@ -87,7 +87,7 @@ impl Services {
         });
         Self {
             host,
-            journal,
+            stamped_store,
             counters,
             ledger,
             warm_pool,

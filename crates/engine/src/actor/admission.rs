@@ -209,7 +209,7 @@ impl Actor {
     /// Takes back a permit, and gives its slot to the next queued command whose caller still waits. If the sandbox was paused in
     /// the meantime, it is resumed for the command.
     pub(super) async fn release(&mut self, work: WorkKind) {
-        self.timeouts.touch(self.context.journal.now());
+        self.timeouts.touch(self.context.stamped_store.now());
         if !self.workload.release(work) {
             return;
         }

@@ -51,7 +51,7 @@ impl Actor {
             self.undo_pause().await;
             return Err(error.into());
         }
-        let now = self.context.journal.now();
+        let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
         next.state = SandboxState::Paused;
         next.paused_at = Some(now);
@@ -159,7 +159,7 @@ impl Actor {
     }
 
     async fn commit_resumed(&mut self, agent: Option<Agent>) -> Result<ResumeResult, EngineError> {
-        let now = self.context.journal.now();
+        let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
         next.state = SandboxState::Running;
         next.paused_at = None;
@@ -170,7 +170,7 @@ impl Actor {
         }
         self.commit(next, EventKind::SandboxResumed, data, now).await?;
         self.processes = ProcessState::Running(agent);
-        self.timeouts.touch(self.context.journal.now());
+        self.timeouts.touch(self.context.stamped_store.now());
         self.context.counters.resumed.add(1);
         Ok(ResumeResult { id: self.id().clone(), resumed_at: now, paused_duration_ms })
     }
@@ -194,7 +194,7 @@ impl Actor {
 
     pub(super) async fn terminate(&mut self, reason: &str) -> Result<TerminateResult, EngineError> {
         decide(self.record.state, Operation::Terminate)?;
-        let now = self.context.journal.now();
+        let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
         next.state = SandboxState::Terminated;
         next.terminated_at = Some(now);
@@ -300,7 +300,7 @@ impl Actor {
         if let Err(error) = self.context.host.stop(&guest(&self.record)).await {
             tracing::error!(id = %self.id(), %error, "could not stop a sandbox after the loss of its processes");
         }
-        let now = self.context.journal.now();
+        let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
         next.note = Some(PROCESSES_LOST.to_owned());
         if next.state == SandboxState::Running {

@@ -42,7 +42,7 @@ impl Actor {
         }
         let mut next = (*self.record).clone();
         next.config.network = policy;
-        let now = self.context.journal.now();
+        let now = self.context.stamped_store.now();
         let mut events = vec![NewEvent { at: now, ..event(&next, EventKind::NetworkChanged, data) }];
         events.extend(close_forbidden(&mut next, now));
         if let Err(error) = self.commit_events(next, events, now).await {

@@ -26,7 +26,7 @@ impl Actor {
         }
         let mut seal = [0; 16];
         rand::rng().fill_bytes(&mut seal);
-        let exposed_at = self.context.journal.now();
+        let exposed_at = self.context.stamped_store.now();
         let ExposeOrder { port, visibility, auto_resume } = order;
         let exposed = ExposedPort { port, visibility, auto_resume, exposed_at, seal };
         next.ports.push(exposed.clone());
@@ -44,7 +44,7 @@ impl Actor {
         if next.ports.len() == self.record.ports.len() {
             return Err(PortRefusal::NotExposed { port }.into());
         }
-        let now = self.context.journal.now();
+        let now = self.context.stamped_store.now();
         let event = closed_event(&next, port, "request", run, now);
         self.commit_events(next, vec![event], now).await?;
         Ok(now)

@@ -64,14 +64,14 @@ impl Timeouts {
 impl Actor {
     pub(super) fn arm_timeout(&mut self) {
         if let Some(deadline) = next_deadline(&self.watch()) {
-            self.timeouts.arm(deadline.at, self.context.journal.now());
+            self.timeouts.arm(deadline.at, self.context.stamped_store.now());
         }
     }
 
     /// Carries out the timeout that is due, if any.
     pub(super) async fn run_due_timeout(&mut self) -> ControlFlow<()> {
         self.timeouts.armed = None;
-        let now = self.context.journal.now();
+        let now = self.context.stamped_store.now();
         let Some(deadline) = next_deadline(&self.watch()).filter(|deadline| deadline.is_due(now)) else {
             return ControlFlow::Continue(());
         };

@@ -131,7 +131,7 @@ impl LogWriter {
     }
 
     fn now(&self) -> TimeMs {
-        self.executions.context.journal.now()
+        self.executions.context.stamped_store.now()
     }
 
     async fn until_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Stopped> {
@@ -151,7 +151,7 @@ impl LogWriter {
         if is_attached && !self.execution.has_started.swap(true, Ordering::Relaxed) {
             // The daemon that started the command may have crashed before it recorded the event.
             let event = events::started(&self.status.borrow().record, &self.execution.record);
-            self.executions.context.journal.append(event);
+            self.executions.context.stamped_store.append(event);
         }
         Ok(reattached)
     }
@@ -206,7 +206,7 @@ impl LogWriter {
     ) -> Result<bool, Stopped> {
         let input = command.input();
         self.execution.input.send_replace(Some(input.clone()));
-        let clock = self.executions.context.journal.clock();
+        let clock = self.executions.context.stamped_store.clock();
         let deadline = self
             .execution
             .record
@@ -335,7 +335,7 @@ impl LogWriter {
     fn append_end_event(&self, end: &End) {
         let log = self.execution.progress.borrow().log.clone();
         let event = events::ended(&self.status.borrow().record, &self.execution.record, &log, end);
-        self.executions.context.journal.append(event);
+        self.executions.context.stamped_store.append(event);
     }
 
     /// Writes entries to the log, however long that takes, and publishes the progress.

@@ -23,10 +23,10 @@ use super::log::Log;
 use super::record::Record;
 use crate::detached_status::{ExecutionId, ExecutionStatus};
 use crate::error::EngineError;
-use crate::journal::Journal;
 use crate::link::Agent;
 use crate::registry::SandboxRegistry;
 use crate::settings::DetachedSettings;
+use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
 
 /// Whether the agent of a sandbox can be reached.
@@ -55,7 +55,7 @@ impl AgentAvailability {
 /// What log writers and starts of executions share.
 pub(super) struct Context {
     pub settings: DetachedSettings,
-    pub journal: Journal,
+    pub stamped_store: StampedStore,
     pub tasks: Tasks,
 }
 
@@ -84,8 +84,8 @@ pub(super) struct RecoveredExecution {
 }
 
 impl ExecutionRegistry {
-    pub fn new(settings: DetachedSettings, journal: Journal, tasks: Tasks) -> Self {
-        let context = Arc::new(Context { settings, journal, tasks });
+    pub fn new(settings: DetachedSettings, stamped_store: StampedStore, tasks: Tasks) -> Self {
+        let context = Arc::new(Context { settings, stamped_store, tasks });
         Self { context, sandboxes: RwLock::default() }
     }
 

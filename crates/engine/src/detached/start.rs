@@ -81,7 +81,7 @@ impl ExecutionRegistry {
         let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
         match agent.start_detached(op, spec, request.terminal, &mut timeout).await {
             Ok(command) => {
-                executions.context.journal.append(events::started(&sandbox, &new.record));
+                executions.context.stamped_store.append(events::started(&sandbox, &new.record));
                 Ok(executions.register(new, status, permit, Some(command)))
             }
             Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
@@ -156,7 +156,7 @@ async fn write_record(
     dropped: Vec<PathBuf>,
 ) -> Result<NewExecution, EngineError> {
     let id = new_execution_id();
-    let now = executions.context.journal.now();
+    let now = executions.context.stamped_store.now();
     let running_ms = admission.record.accounting.running_ms(now);
     let is_terminal = request.terminal.is_some();
     let record = Record {
@@ -199,7 +199,7 @@ async fn write_refusal(
     message: String,
 ) -> Result<NewExecution, EngineError> {
     let outcome = rules::outcome(rules::Command::NotStarted { reason: message.clone() })?;
-    let at_ms = executions.context.journal.now().0;
+    let at_ms = executions.context.stamped_store.now().0;
     let end = End {
         is_lost: false,
         exit_code: outcome.exit_code,

@@ -10,13 +10,13 @@ use crate::counters::Counters;
 
 /// Clones write to the same store.
 #[derive(Clone)]
-pub struct Journal {
+pub struct StampedStore {
     store: Arc<dyn Store>,
     clock: Clock,
     counters: Arc<Counters>,
 }
 
-impl Journal {
+impl StampedStore {
     pub fn new(store: Arc<dyn Store>, clock: Clock, counters: Arc<Counters>) -> Self {
         Self { store, clock, counters }
     }
