@@ -265,8 +265,8 @@ impl Actor {
                 let result = self.change_network(change).await;
                 let _ = reply.send(result);
             }
-            ActorRequest::Expose { order, run, reply } => {
-                let result = self.expose_port(order, run).await;
+            ActorRequest::Expose { request, run, reply } => {
+                let result = self.expose_port(request, run).await;
                 let _ = reply.send(result);
             }
             ActorRequest::ClosePort { port, run, reply } => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::RunId;
-use rules::{AutoResume, ExposeOrder, NetworkChange, Operation, TimeMs};
+use rules::{AutoResume, ExposeRequest, NetworkChange, Operation, TimeMs};
 use store::{ExposedPort, SandboxRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -45,7 +45,7 @@ pub enum ActorRequest {
         reply: Reply<Status>,
     },
     Expose {
-        order: ExposeOrder,
+        request: ExposeRequest,
         run: Option<RunId>,
         reply: Reply<ExposedPort>,
     },

@@ -5,7 +5,7 @@ mod detached;
 use std::sync::Arc;
 
 use api::{EventKind, ExecuteRequest, NetworkPolicy, RunId, SandboxId, SandboxState};
-use rules::{AutoResume, ExposeOrder, NetworkChange, Operation, PortRefusal, TimeMs};
+use rules::{AutoResume, ExposeRequest, NetworkChange, Operation, PortRefusal, TimeMs};
 use serde_json::Value;
 use store::{ExposedPort, NewEvent};
 
@@ -94,8 +94,12 @@ impl<'a> SandboxHandle<'a> {
     }
 
     /// Exposes a port to the outside. Exposing a port again invalidates its earlier tokens and connections.
-    pub async fn expose(self, order: ExposeOrder, run: Option<RunId>) -> Result<ExposedPort, EngineError> {
-        self.request(|reply| ActorRequest::Expose { order, run, reply }).await
+    pub async fn expose(
+        self,
+        request: ExposeRequest,
+        run: Option<RunId>,
+    ) -> Result<ExposedPort, EngineError> {
+        self.request(|reply| ActorRequest::Expose { request, run, reply }).await
     }
 
     /// Closes an exposed port and its connections.

@@ -5,7 +5,7 @@ use api::{
     ExposeBody, SandboxConfig, SignalBody, TerminalBody, TokenBody,
 };
 use rules::{
-    ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeOrder, Integer,
+    ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeRequest, Integer,
     NetworkChange, POSTED_DATA_BYTES, quoted,
 };
 
@@ -15,15 +15,15 @@ use crate::{Refusal, strict};
 pub trait RequestBody: Sized {
     /// The rules for its values.
     type Rules;
-    /// The order: complete and checked.
-    type Order;
+    /// The checked content, with defaults filled in.
+    type Validated;
 
-    fn read(body: &[u8], rules: &Self::Rules) -> Result<Self::Order, Refusal>;
+    fn read(body: &[u8], rules: &Self::Rules) -> Result<Self::Validated, Refusal>;
 }
 
 impl RequestBody for CreateBody {
     type Rules = ConfigRules;
-    type Order = SandboxConfig;
+    type Validated = SandboxConfig;
 
     fn read(body: &[u8], rules: &ConfigRules) -> Result<SandboxConfig, Refusal> {
         rules::sandbox_config(strict::body(body)?, rules).map_err(|error| readable(error).into())
@@ -33,7 +33,7 @@ impl RequestBody for CreateBody {
 /// A change of a network policy: the type of the field `network` in a create request.
 impl RequestBody for CreateNetwork {
     type Rules = ConfigRules;
-    type Order = NetworkChange;
+    type Validated = NetworkChange;
 
     fn read(body: &[u8], rules: &ConfigRules) -> Result<NetworkChange, Refusal> {
         rules::network_change(strict::body(body)?, rules).map_err(|error| readable(error).into())
@@ -42,29 +42,29 @@ impl RequestBody for CreateNetwork {
 
 /// A checked command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommandOrder {
+pub enum ValidatedCommand {
     Attached(ExecuteRequest),
     Detached(DetachedCommand),
 }
 
 impl RequestBody for CommandBody {
     type Rules = ExecuteRules;
-    type Order = CommandOrder;
+    type Validated = ValidatedCommand;
 
     /// A detached command has fields that an attached one ignores, so the body is parsed again.
-    fn read(body: &[u8], rules: &ExecuteRules) -> Result<CommandOrder, Refusal> {
+    fn read(body: &[u8], rules: &ExecuteRules) -> Result<ValidatedCommand, Refusal> {
         let command: ExecuteBody = strict::body(body)?;
         if command.detached == Some(true) {
             let command: DetachedBody = strict::body(body)?;
-            return rules::detached_command(command, rules).map(CommandOrder::Detached).map_err(refused);
+            return rules::detached_command(command, rules).map(ValidatedCommand::Detached).map_err(refused);
         }
-        rules::execute_request(command, rules).map(CommandOrder::Attached).map_err(refused)
+        rules::execute_request(command, rules).map(ValidatedCommand::Attached).map_err(refused)
     }
 }
 
 impl RequestBody for TerminalBody {
     type Rules = ExecuteRules;
-    type Order = DetachedCommand;
+    type Validated = DetachedCommand;
 
     fn read(body: &[u8], rules: &ExecuteRules) -> Result<DetachedCommand, Refusal> {
         rules::terminal_command(strict::body(body)?, rules).map_err(refused)
@@ -74,7 +74,7 @@ impl RequestBody for TerminalBody {
 impl RequestBody for SignalBody {
     type Rules = ();
     /// The signal's number.
-    type Order = i32;
+    type Validated = i32;
 
     fn read(body: &[u8], (): &()) -> Result<i32, Refusal> {
         let Self { signal } = strict::body(body)?;
@@ -88,17 +88,17 @@ impl RequestBody for SignalBody {
 
 impl RequestBody for ExposeBody {
     type Rules = ();
-    type Order = ExposeOrder;
+    type Validated = ExposeRequest;
 
-    fn read(body: &[u8], (): &()) -> Result<ExposeOrder, Refusal> {
-        rules::expose_order(&strict::body(body)?).map_err(|error| readable(error).into())
+    fn read(body: &[u8], (): &()) -> Result<ExposeRequest, Refusal> {
+        rules::expose_request(&strict::body(body)?).map_err(|error| readable(error).into())
     }
 }
 
 impl RequestBody for TokenBody {
     type Rules = ();
     /// The lifetime in milliseconds.
-    type Order = u64;
+    type Validated = u64;
 
     fn read(body: &[u8], (): &()) -> Result<u64, Refusal> {
         rules::token_lifetime_ms(&strict::body(body)?).map_err(|error| readable(error).into())
@@ -107,7 +107,7 @@ impl RequestBody for TokenBody {
 
 impl RequestBody for EventsBody {
     type Rules = ();
-    type Order = Vec<EventBody>;
+    type Validated = Vec<EventBody>;
 
     fn read(body: &[u8], (): &()) -> Result<Vec<EventBody>, Refusal> {
         let (events, is_array) = strict::one_or_more::<EventBody>(body, Self::MAX)?;

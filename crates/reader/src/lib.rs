@@ -16,7 +16,7 @@ mod strict;
 
 use rules::{ConfigError, QueryError};
 
-pub use bodies::{CommandOrder, RequestBody, signal_number};
+pub use bodies::{RequestBody, ValidatedCommand, signal_number};
 pub use executions::{ExecutionQuery, OutputOffset, execution_query, line_ends, output_offset, page};
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};

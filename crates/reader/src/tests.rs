@@ -25,8 +25,8 @@ fn made(body: &[u8]) -> Result<api::SandboxConfig, Refusal> {
 
 fn ordered(body: &[u8]) -> Result<api::ExecuteRequest, Refusal> {
     match CommandBody::read(body, &ExecuteRules::default())? {
-        CommandOrder::Attached(request) => Ok(request),
-        CommandOrder::Detached(command) => Ok(command.request),
+        ValidatedCommand::Attached(request) => Ok(request),
+        ValidatedCommand::Detached(command) => Ok(command.request),
     }
 }
 
@@ -755,11 +755,11 @@ mod events {
 
 mod bodies {
     use api::{CommandBody, ExposeBody, PortVisibility, SignalBody, TerminalBody, TokenBody};
-    use rules::{ExecuteRules, ExposeOrder};
+    use rules::{ExecuteRules, ExposeRequest};
 
-    use crate::{CommandOrder, Refusal, RequestBody};
+    use crate::{Refusal, RequestBody, ValidatedCommand};
 
-    fn expose(body: &[u8]) -> Result<ExposeOrder, Refusal> {
+    fn expose(body: &[u8]) -> Result<ExposeRequest, Refusal> {
         ExposeBody::read(body, &())
     }
 
@@ -788,17 +788,17 @@ mod bodies {
         }
     }
 
-    fn detached(body: &str) -> Result<CommandOrder, Refusal> {
+    fn detached(body: &str) -> Result<ValidatedCommand, Refusal> {
         CommandBody::read(body.as_bytes(), &ExecuteRules::default())
     }
 
     #[test]
     fn a_command_is_detached_when_it_says_so() {
         let body = r#"{"command":"true","timeoutMs":400000,"detached":true,"openStdin":true}"#;
-        let Ok(CommandOrder::Detached(command)) = detached(body) else { panic!() };
+        let Ok(ValidatedCommand::Detached(command)) = detached(body) else { panic!() };
         assert_eq!((command.timeout_ms, command.open_stdin), (Some(400_000), true));
         for attached in [r#"{"command":"true"}"#, r#"{"command":"true","detached":false,"openStdin":7}"#] {
-            assert!(matches!(detached(attached), Ok(CommandOrder::Attached(_))), "{attached}");
+            assert!(matches!(detached(attached), Ok(ValidatedCommand::Attached(_))), "{attached}");
         }
         for wrong in [
             r#"{"detached":true}"#,
@@ -825,10 +825,17 @@ mod bodies {
 
     #[test]
     fn absent_fields_get_defaults() {
-        let order = expose(br#"{"port": 8080}"#).unwrap();
-        assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
-        let order = expose(br#"{"port": 1, "visibility": "public", "autoResume": false, "x": []}"#).unwrap();
-        assert_eq!(order, ExposeOrder { port: 1, visibility: PortVisibility::Public, auto_resume: false });
+        let request = expose(br#"{"port": 8080}"#).unwrap();
+        assert_eq!(
+            request,
+            ExposeRequest { port: 8080, visibility: PortVisibility::Private, auto_resume: true }
+        );
+        let request =
+            expose(br#"{"port": 1, "visibility": "public", "autoResume": false, "x": []}"#).unwrap();
+        assert_eq!(
+            request,
+            ExposeRequest { port: 1, visibility: PortVisibility::Public, auto_resume: false }
+        );
         assert_eq!(port_token(b"{}"), Ok(3_600_000));
         assert_eq!(port_token(br#"{"expiresInMs": 1000}"#), Ok(1000));
     }

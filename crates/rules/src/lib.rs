@@ -60,7 +60,7 @@ pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured, OUTPUT_BLOCK_BYTES};
 pub use ports::{
-    ExposeOrder, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_order, may_expose, port_label,
+    ExposeRequest, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_request, may_expose, port_label,
     token_lifetime_ms,
 };
 pub use position::{BadOutputPosition, OutputPosition};

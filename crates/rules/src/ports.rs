@@ -19,16 +19,16 @@ const TOKEN_BYTES: usize = 8 + MAC_BYTES;
 
 /// A checked request to expose a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExposeOrder {
+pub struct ExposeRequest {
     pub port: u16,
     pub visibility: PortVisibility,
     pub auto_resume: bool,
 }
 
-pub fn expose_order(body: &ExposeBody) -> Result<ExposeOrder, ConfigError> {
+pub fn expose_request(body: &ExposeBody) -> Result<ExposeRequest, ConfigError> {
     let port = integer("port", Some(body.port), PORTS)?;
     let visibility = body.visibility.unwrap_or_default();
-    Ok(ExposeOrder { port, visibility, auto_resume: body.auto_resume.unwrap_or(true) })
+    Ok(ExposeRequest { port, visibility, auto_resume: body.auto_resume.unwrap_or(true) })
 }
 
 /// The lifetime of a token.
@@ -143,13 +143,16 @@ mod tests {
     #[test]
     fn an_exposed_port_is_private_and_resumes_by_default() {
         let body = ExposeBody { port: 8080, visibility: None, auto_resume: None };
-        let order = expose_order(&body).unwrap();
-        assert_eq!(order, ExposeOrder { port: 8080, visibility: PortVisibility::Private, auto_resume: true });
+        let request = expose_request(&body).unwrap();
+        assert_eq!(
+            request,
+            ExposeRequest { port: 8080, visibility: PortVisibility::Private, auto_resume: true }
+        );
         let all = ExposeBody { visibility: Some(PortVisibility::Public), auto_resume: Some(false), ..body };
-        let order = expose_order(&all).unwrap();
+        let request = expose_request(&all).unwrap();
         assert_eq!((order.visibility, order.auto_resume), (PortVisibility::Public, false));
         for port in [0, -1, 65_536] {
-            let message = expose_order(&ExposeBody { port, ..body.clone() }).unwrap_err().to_string();
+            let message = expose_request(&ExposeBody { port, ..body.clone() }).unwrap_err().to_string();
             assert_eq!(message, format!("port is {port}; allowed is 1 to 65535"));
         }
     }

@@ -4,7 +4,7 @@
 
 use api::{EventKind, RunId};
 use rand::Rng;
-use rules::{ExposeOrder, MAX_PORTS, Operation, PortRefusal, TimeMs, decide, may_expose};
+use rules::{ExposeRequest, MAX_PORTS, Operation, PortRefusal, TimeMs, decide, may_expose};
 use serde_json::{Value, json};
 use store::{ExposedPort, NewEvent, SandboxRecord};
 
@@ -14,20 +14,20 @@ use crate::error::EngineError;
 impl Actor {
     pub(super) async fn expose_port(
         &mut self,
-        order: ExposeOrder,
+        request: ExposeRequest,
         run: Option<RunId>,
     ) -> Result<ExposedPort, EngineError> {
         decide(self.record.state, Operation::Network)?;
-        may_expose(&self.record.config.network, order.port)?;
+        may_expose(&self.record.config.network, request.port)?;
         let mut next = (*self.record).clone();
-        next.ports.retain(|port| port.port != order.port);
+        next.ports.retain(|port| port.port != request.port);
         if next.ports.len() >= MAX_PORTS {
             return Err(PortRefusal::TooMany { most: MAX_PORTS }.into());
         }
         let mut seal = [0; 16];
         rand::rng().fill_bytes(&mut seal);
         let exposed_at = self.context.stamped_store.now();
-        let ExposeOrder { port, visibility, auto_resume } = order;
+        let ExposeRequest { port, visibility, auto_resume } = request;
         let exposed = ExposedPort { port, visibility, auto_resume, exposed_at, seal };
         next.ports.push(exposed.clone());
         next.ports.sort_by_key(|port| port.port);

@@ -2,13 +2,13 @@
 
 use api::{CreateIngress, CreateNetwork, IngressPolicy, PortVisibility, SandboxConfig, SandboxState};
 use engine::EngineError;
-use rules::{ConfigRules, ExposeOrder, MAX_PORTS, PortRefusal, Refusal, network_change};
+use rules::{ConfigRules, ExposeRequest, MAX_PORTS, PortRefusal, Refusal, network_change};
 use store::Store;
 
 use crate::harness::{Harness, START, config, pass, settings, settle, two_daemons};
 
-fn order(port: u16) -> ExposeOrder {
-    ExposeOrder { port, visibility: PortVisibility::Private, auto_resume: true }
+fn request(port: u16) -> ExposeRequest {
+    ExposeRequest { port, visibility: PortVisibility::Private, auto_resume: true }
 }
 
 fn only(ports: &[u16]) -> rules::NetworkChange {
@@ -25,10 +25,10 @@ fn numbers(ports: &[store::ExposedPort]) -> Vec<u16> {
 async fn ports_are_sorted_and_each_exposure_is_distinct() {
     let harness = Harness::new(settings()).await;
     let id = harness.create().await;
-    let first = harness.engine.sandbox("test", &id).expose(order(8080), None).await.unwrap();
+    let first = harness.engine.sandbox("test", &id).expose(request(8080), None).await.unwrap();
     pass(5).await;
-    harness.engine.sandbox("test", &id).expose(order(80), None).await.unwrap();
-    let again = harness.engine.sandbox("test", &id).expose(order(8080), None).await.unwrap();
+    harness.engine.sandbox("test", &id).expose(request(80), None).await.unwrap();
+    let again = harness.engine.sandbox("test", &id).expose(request(8080), None).await.unwrap();
     assert!(again.seal != first.seal && again.exposed_at > first.exposed_at);
     assert_eq!(numbers(&harness.engine.sandbox("test", &id).ports().await.unwrap()), [80, 8080]);
     assert_eq!(harness.engine.sandbox("test", &id).port(8080).await.unwrap(), again);
@@ -48,17 +48,17 @@ async fn an_exposure_ends_with_a_close_a_new_exposure_or_the_sandbox() {
     let harness = Harness::new(settings()).await;
     for end in 0..4 {
         let id = harness.create().await;
-        harness.engine.sandbox("test", &id).expose(order(80), None).await.unwrap();
+        harness.engine.sandbox("test", &id).expose(request(80), None).await.unwrap();
         let exposure = harness.engine.exposure(&id, 80).unwrap();
         let over = tokio::spawn(exposure.over());
         // A change of another port does not end it.
-        harness.engine.sandbox("test", &id).expose(order(81), None).await.unwrap();
+        harness.engine.sandbox("test", &id).expose(request(81), None).await.unwrap();
         harness.engine.sandbox("test", &id).pause().await.unwrap();
         settle().await;
         assert!(!over.is_finished());
         match end {
             0 => drop(harness.engine.sandbox("test", &id).close_port(80, None).await.unwrap()),
-            1 => drop(harness.engine.sandbox("test", &id).expose(order(80), None).await.unwrap()),
+            1 => drop(harness.engine.sandbox("test", &id).expose(request(80), None).await.unwrap()),
             2 => drop(harness.engine.sandbox("test", &id).change_network(only(&[81])).await.unwrap()),
             _ => drop(harness.engine.sandbox("test", &id).terminate("request").await.unwrap()),
         }
@@ -74,13 +74,13 @@ async fn exposures_respect_the_policy_and_the_limit() {
     let mut limited = config();
     limited.network.ingress = Some(IngressPolicy { allow_ports: vec![80, 81] });
     let id = harness.create_with(SandboxConfig { ..limited }).await.unwrap();
-    let refused = harness.engine.sandbox("test", &id).expose(order(82), None).await;
+    let refused = harness.engine.sandbox("test", &id).expose(request(82), None).await;
     assert!(
         matches!(refused, Err(EngineError::Port(PortRefusal::NotAllowed { port: 82, .. }))),
         "{refused:?}"
     );
     for port in [80, 81] {
-        harness.engine.sandbox("test", &id).expose(order(port), None).await.unwrap();
+        harness.engine.sandbox("test", &id).expose(request(port), None).await.unwrap();
     }
     // If the commit fails, no port is closed.
     harness.fail_next_commit();
@@ -96,11 +96,11 @@ async fn exposures_respect_the_policy_and_the_limit() {
 
     let id = harness.create().await;
     for port in 1..=MAX_PORTS as u16 {
-        harness.engine.sandbox("test", &id).expose(order(port), None).await.unwrap();
+        harness.engine.sandbox("test", &id).expose(request(port), None).await.unwrap();
     }
-    let refused = harness.engine.sandbox("test", &id).expose(order(9999), None).await;
+    let refused = harness.engine.sandbox("test", &id).expose(request(9999), None).await;
     assert!(matches!(refused, Err(EngineError::Port(PortRefusal::TooMany { .. }))), "{refused:?}");
-    harness.engine.sandbox("test", &id).expose(order(1), None).await.unwrap();
+    harness.engine.sandbox("test", &id).expose(request(1), None).await.unwrap();
     harness.assert_clean().await;
 }
 
@@ -108,7 +108,7 @@ async fn exposures_respect_the_policy_and_the_limit() {
 async fn traffic_resumes_if_the_port_allows() {
     let harness = Harness::new(settings()).await;
     let id = harness.create_with(SandboxConfig { idle_timeout_ms: 1000, ..config() }).await.unwrap();
-    harness.engine.sandbox("test", &id).expose(order(80), None).await.unwrap();
+    harness.engine.sandbox("test", &id).expose(request(80), None).await.unwrap();
     harness.engine.sandbox("test", &id).pause().await.unwrap();
     let exposure = harness.engine.exposure(&id, 80).unwrap();
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
@@ -119,7 +119,7 @@ async fn traffic_resumes_if_the_port_allows() {
     pass(2000).await;
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
 
-    let asleep = ExposeOrder { auto_resume: false, ..order(81) };
+    let asleep = ExposeRequest { auto_resume: false, ..request(81) };
     harness.engine.sandbox("test", &id).expose(asleep, None).await.unwrap();
     let exposure = harness.engine.exposure(&id, 81).unwrap();
     let refused = harness.engine.connect_port(&exposure).await.err().unwrap();
@@ -133,7 +133,7 @@ fn ports_outlive_the_daemon_and_end_with_the_sandbox() {
     let first = async |harness: &Harness| {
         let (kept, gone) = (harness.create().await, harness.create().await);
         for id in [&kept, &gone] {
-            harness.engine.sandbox("test", id).expose(order(80), None).await.unwrap();
+            harness.engine.sandbox("test", id).expose(request(80), None).await.unwrap();
         }
         let port = harness.engine.sandbox("test", &kept).port(80).await.unwrap();
         harness.engine.sandbox("test", &gone).terminate("request").await.unwrap();

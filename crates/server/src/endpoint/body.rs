@@ -45,7 +45,7 @@ impl<T> Received<T> {
 
 impl<T: RequestBody> Received<T> {
     /// Parses and checks the document.
-    pub fn read(&self, rules: &T::Rules) -> Result<T::Order, Refusal> {
+    pub fn read(&self, rules: &T::Rules) -> Result<T::Validated, Refusal> {
         T::read(&self.bytes, rules)
     }
 }

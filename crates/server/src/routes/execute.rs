@@ -9,7 +9,7 @@ use api::{CommandBody, ErrorCode, ExecuteRequest, ExecutionResult, ExecutionView
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use engine::{EngineError, Execution};
-use reader::CommandOrder;
+use reader::ValidatedCommand;
 use serde_json::json;
 
 use super::executions::detach;
@@ -115,7 +115,7 @@ async fn execute(call: Call<Caller, JsonBody<CommandBody>>) -> Result<Response, 
     };
     let line_ends = reader::line_ends(parts.uri.query())?;
     // Streams are not recorded, so they ignore the idempotency key.
-    if wants_stream && let CommandOrder::Attached(request) = context.read(&body)? {
+    if wants_stream && let ValidatedCommand::Attached(request) = context.read(&body)? {
         let execution = context.start(request).await?;
         return Ok(stream::response(execution.streamed(), line_ends, request_id, service.stopping.clone()));
     }
@@ -134,7 +134,7 @@ struct CommandContext {
 }
 
 impl CommandContext {
-    fn read(&self, body: &Received<CommandBody>) -> Result<CommandOrder, ApiError> {
+    fn read(&self, body: &Received<CommandBody>) -> Result<ValidatedCommand, ApiError> {
         let read = body.read(&self.service.execute_rules);
         Ok(read.inspect_err(|_| self.service.engine.sandbox(&self.account, &self.id).touch())?)
     }
@@ -147,8 +147,8 @@ impl CommandContext {
 
     async fn run(self, body: Received<CommandBody>) -> Result<ReplayableResponse, ApiError> {
         let request = match self.read(&body)? {
-            CommandOrder::Attached(request) => request,
-            CommandOrder::Detached(command) => {
+            ValidatedCommand::Attached(request) => request,
+            ValidatedCommand::Detached(command) => {
                 let Self { service, account, id, run_id } = self;
                 return detach::start(&service, &account, &id, command, run_id).await;
             }
