@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
 use crate::answers::Answers;
-use crate::gate::{Gate, HostRule, Refusal};
+use crate::head_filter::{HeadFilter, HostRule, Refusal};
 use crate::limiter::ConnectionPermit;
 use crate::redirect::Destination;
 use crate::service::{Dispatch, PeerAddr, Target};
@@ -142,7 +142,7 @@ async fn sniff(
         let mut bytes = [0; PREFACE.len()];
         let limit = PREFACE.len() - read.len();
         let Ok(count) = timeout(time_left, wire.read(&mut bytes[..limit])).await else {
-            // The bytes may be a partial head, which the gate answers.
+            // The bytes may be a partial head, which the head filter answers.
             break;
         };
         let count = count?;
@@ -163,13 +163,16 @@ async fn sniff(
 async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), String> {
     let activity = Activity::new();
     let host = if matches!(target, Target::Redirect(_)) { HostRule::Any } else { HostRule::Required };
-    let gate = Gate::new(wire, activity.clone(), context.limits.clone(), host);
+    let filter = HeadFilter::new(wire, activity.clone(), context.limits.clone(), host);
     let slot = TakeoverSlot::default();
     let mut connection = http1::Builder::new()
-        // The gate has the timeout, because hyper would close without a response.
+        // The head filter has the timeout, because hyper would close without a response.
         .header_read_timeout(None)
         .max_buf_size(context.limits.max_head_bytes + HTTP1_SPARE_BYTES)
-        .serve_connection(TokioIo::new(gate), dispatch(context, target, peer, activity, Some(slot.clone())));
+        .serve_connection(
+            TokioIo::new(filter),
+            dispatch(context, target, peer, activity, Some(slot.clone())),
+        );
     let mut stopping = false;
     let ended = loop {
         tokio::select! {

@@ -7,7 +7,7 @@
 //! caused it.
 //!
 //! hyper responds to a malformed HTTP/1 head with a bare status line, but every response of the service has an error body. So each
-//! head is checked before hyper parses it (`gate`; docs/adr/0015-heads-are-checked-before-hyper.md), and every response comes from
+//! head is checked before hyper parses it (`head_filter`; docs/adr/0015-heads-are-checked-before-hyper.md), and every response comes from
 //! the application or from [`Answers`]. HTTP/2 streams that break the protocol are reset without a response, as RFC 9113 asks; the
 //! one bare response is h2's own 431 to headers of more than 256 KiB.
 
@@ -15,7 +15,7 @@ mod activity;
 mod answers;
 mod body;
 mod connection;
-mod gate;
+mod head_filter;
 mod limiter;
 mod redirect;
 mod serve;
@@ -31,7 +31,7 @@ mod wire;
 pub use answers::{Answers, Fault};
 pub use body::{BodyError, Pace};
 #[cfg(feature = "fuzzing")]
-pub use gate::differential;
+pub use head_filter::differential;
 pub use limiter::IsExempt;
 pub use serve::{Listener, Server, Stopped, serve};
 pub use service::{Answer, Application, PeerAddr};

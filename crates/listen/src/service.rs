@@ -1,4 +1,4 @@
-//! Passes one request to the application, or answers it with a redirect. `gate` has checked HTTP/1 heads; the size of
+//! Passes one request to the application, or answers it with a redirect. `head_filter` has checked HTTP/1 heads; the size of
 //! HTTP/2 heads is checked here, where a response is possible.
 
 use std::convert::Infallible;

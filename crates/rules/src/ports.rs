@@ -150,7 +150,7 @@ mod tests {
         );
         let all = ExposeBody { visibility: Some(PortVisibility::Public), auto_resume: Some(false), ..body };
         let request = expose_request(&all).unwrap();
-        assert_eq!((order.visibility, order.auto_resume), (PortVisibility::Public, false));
+        assert_eq!((request.visibility, request.auto_resume), (PortVisibility::Public, false));
         for port in [0, -1, 65_536] {
             let message = expose_request(&ExposeBody { port, ..body.clone() }).unwrap_err().to_string();
             assert_eq!(message, format!("port is {port}; allowed is 1 to 65535"));

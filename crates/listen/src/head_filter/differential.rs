@@ -1,5 +1,5 @@
-//! Compares how hyper handles a connection's bytes with and without the gate. Both parse heads and chunks, so they
-//! must agree where a request ends: a test lists the rules of the gate, and a fuzz target
+//! Compares how hyper handles a connection's bytes with and without the head filter. Both parse heads and chunks, so they
+//! must agree where a request ends: a test lists the rules of the head filter, and a fuzz target
 //! (`fuzz/fuzz_targets/http1.rs`) searches for disagreements. See docs/adr/0015-heads-are-checked-before-hyper.md.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use hyper::{Request, Response, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Gate, HostRule, Refusal};
+use super::{HeadFilter, HostRule, Refusal};
 use crate::activity::{Activity, InFlight};
 use crate::settings::Limits;
 
@@ -51,7 +51,7 @@ pub struct Outcome {
     pub requests: Vec<Seen>,
     /// The bytes that hyper wrote. Handlers respond only with `200`: other statuses are hyper's own.
     pub written: Vec<u8>,
-    /// The gate refused a head.
+    /// The head filter refused a head.
     pub refused: bool,
 }
 
@@ -66,7 +66,7 @@ impl Outcome {
 }
 
 /// Sends `bytes` in pieces of `piece` bytes, and keeps the connection open.
-pub fn run(bytes: &[u8], piece: usize, gated: bool) -> Outcome {
+pub fn run(bytes: &[u8], piece: usize, filtered: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     // Without a runtime there is nothing to compare.
     let Ok(runtime) = runtime else {
@@ -81,9 +81,9 @@ pub fn run(bytes: &[u8], piece: usize, gated: bool) -> Outcome {
     builder.header_read_timeout(None).max_buf_size(limits.max_head_bytes + SPARE_BYTES);
     let (seen, counted) = (Arc::clone(&requests), Arc::clone(&activity));
     let service = service_fn(move |request| Box::pin(answer(request, Arc::clone(&seen), counted.begin())));
-    let (written, refused) = if gated {
-        let gate = Gate::new(wire, activity, limits, HostRule::Required);
-        let mut connection = builder.serve_connection(TokioIo::new(gate), service);
+    let (written, refused) = if filtered {
+        let filter = HeadFilter::new(wire, activity, limits, HostRule::Required);
+        let mut connection = builder.serve_connection(TokioIo::new(filter), service);
         drive(|cx| connection.poll_without_shutdown(cx).is_ready());
         let rest = connection.into_parts().io.into_inner().into_rest();
         let refusal: Option<Refusal> = rest.refusal;
@@ -194,24 +194,24 @@ impl AsyncWrite for Script {
     }
 }
 
-/// Panics if the gate and hyper disagree about a request, or if hyper responds on its own behind the gate.
+/// Panics if the head filter and hyper disagree about a request, or if hyper responds on its own behind the head filter.
 pub fn compare(bytes: &[u8], piece: usize) {
-    let (alone, gated) = (run(bytes, bytes.len(), false), run(bytes, piece, true));
-    assert!(!gated.hyper_answered(), "hyper answered on its own: {}", gated.written.escape_ascii());
+    let (alone, filtered) = (run(bytes, bytes.len(), false), run(bytes, piece, true));
+    assert!(!filtered.hyper_answered(), "hyper answered on its own: {}", filtered.written.escape_ascii());
     assert!(
-        gated.requests.len() <= alone.requests.len(),
-        "a request that hyper does not see: {gated:?}, {alone:?}"
+        filtered.requests.len() <= alone.requests.len(),
+        "a request that hyper does not see: {filtered:?}, {alone:?}"
     );
-    let last = gated.requests.len().saturating_sub(1);
-    for (index, (gated, alone)) in gated.requests.iter().zip(&alone.requests).enumerate() {
+    let last = filtered.requests.len().saturating_sub(1);
+    for (index, (filtered, alone)) in filtered.requests.iter().zip(&alone.requests).enumerate() {
         let head = |seen: &Seen| Seen { body: Vec::new(), end: BodyEnd::Waiting, ..seen.clone() };
-        assert_eq!(head(gated), head(alone), "request {index} differs");
-        if gated.end == BodyEnd::Complete || index < last {
-            assert_eq!(gated, alone, "the body of request {index} differs");
+        assert_eq!(head(filtered), head(alone), "request {index} differs");
+        if filtered.end == BodyEnd::Complete || index < last {
+            assert_eq!(filtered, alone, "the body of request {index} differs");
         } else {
             assert!(
-                alone.body.starts_with(&gated.body),
-                "the body of request {index} differs: {gated:?}, {alone:?}"
+                alone.body.starts_with(&filtered.body),
+                "the body of request {index} differs: {filtered:?}, {alone:?}"
             );
         }
     }
@@ -243,9 +243,9 @@ mod tests {
         }
     }
 
-    /// Each rule of the gate: a head, what hyper does with it alone, and what happens behind the gate.
+    /// Each rule of the head filter: a head, what hyper does with it alone, and what happens behind the head filter.
     #[test]
-    fn what_the_gate_adds_to_hyper() {
+    fn what_the_filter_adds_to_hyper() {
         const BARE: &str = "bare status";
         const ERROR_BODY: &str = "refused with an error body";
         let head = |extra: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{extra}\r\n");
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_and_hyper_agree_where_requests_end() {
+    fn the_filter_and_hyper_agree_where_requests_end() {
         let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
         for body in [
             "Content-Length: 5\r\n\r\nhello",
@@ -440,7 +440,7 @@ mod tests {
             rounds += 1;
             requests += run(&bytes, piece, true).requests.len();
         }
-        println!("{rounds} connections, {requests} requests passed the gate");
+        println!("{rounds} connections, {requests} requests passed the head filter");
         assert!(rounds > 100 && requests > 20, "{rounds} connections, {requests} requests");
     }
 }

@@ -1,7 +1,7 @@
 //! Checks HTTP/1 heads before hyper parses them. hyper responds to a malformed head with a bare status line, does not
 //! respond to a slow head, and accepts some ambiguous framing (docs/adr/0015-heads-are-checked-before-hyper.md).
 //!
-//! The gate collects each head, checks it (`head`) and then lets hyper read it. It follows the body (`chunks`) to find the next head.
+//! The filter collects each head, checks it (`head`) and then lets hyper read it. It follows the body (`chunks`) to find the next head.
 //! hyper never sees a refused head: after the responses before it, hyper reads the end of the connection, returns the connection, and
 //! the caller answers the refusal.
 //!
@@ -52,7 +52,7 @@ enum State {
     Ended,
 }
 
-pub struct Gate<W> {
+pub struct HeadFilter<W> {
     wire: W,
     /// Bytes from the client that hyper has not read yet.
     buffered: BytesMut,
@@ -73,7 +73,7 @@ pub struct Rest<W> {
     pub unfinished: bool,
 }
 
-impl Gate<Wire> {
+impl HeadFilter<Wire> {
     /// The connection, with the bytes that hyper has not used: `after` is what hyper has read and not parsed.
     pub fn into_wire(self, after: &[u8]) -> Wire {
         let Self { mut wire, buffered, .. } = self;
@@ -82,7 +82,7 @@ impl Gate<Wire> {
     }
 }
 
-impl<W: AsyncRead + Unpin> Gate<W> {
+impl<W: AsyncRead + Unpin> HeadFilter<W> {
     pub fn new(wire: W, activity: Arc<Activity>, limits: Arc<Limits>, host: HostRule) -> Self {
         let alarm = Alarm::new(Instant::now() + limits.idle_timeout);
         let state = State::Head { examined: 0, until: None };
@@ -220,7 +220,7 @@ impl<W: AsyncRead + Unpin> Gate<W> {
     }
 }
 
-impl<W: AsyncRead + Unpin> AsyncRead for Gate<W> {
+impl<W: AsyncRead + Unpin> AsyncRead for HeadFilter<W> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -263,7 +263,7 @@ impl<W: AsyncRead + Unpin> AsyncRead for Gate<W> {
     }
 }
 
-impl<W: AsyncWrite + Unpin> AsyncWrite for Gate<W> {
+impl<W: AsyncWrite + Unpin> AsyncWrite for HeadFilter<W> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.wire).poll_write(cx, bytes)
     }
