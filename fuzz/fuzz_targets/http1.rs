@@ -1,6 +1,6 @@
-//! Sends arbitrary bytes as an HTTP/1 connection to hyper, once directly and once through the head filter of `listen`. Both must see the
-//! same requests with the same bodies until the head filter refuses one, and behind the head filter hyper must never send an error response. The
-//! first byte determines the size of the pieces.
+//! Sends arbitrary bytes as an HTTP/1 connection to hyper, once directly and once through the head filter of `listen`. Both must see
+//! the same requests with the same bodies until the filter refuses one, and behind the filter hyper must never send an error response.
+//! The first byte determines the size of the pieces.
 
 #![no_main]
 

@@ -1,10 +1,10 @@
 //! Egress by name: the policy registry, the sandboxes' DNS server, and the proxy for all TCP of sandboxes under default
 //! deny.
 //!
-//! User space only. [`Gate`] is the interface to the kernel; the crate `net` implements it.
+//! User space only. [`KernelNetwork`] is the interface to the kernel; the crate `net` implements it.
 
 pub mod dns;
-mod gate;
+mod kernel;
 mod parts;
 pub mod proxy;
 mod refusals;
@@ -12,7 +12,7 @@ mod registry;
 mod resolver;
 pub mod verdict;
 
-pub use gate::Gate;
+pub use kernel::KernelNetwork;
 pub use parts::Parts;
 pub use refusals::{Reason, Refusal, Refusals, Target, Transport};
 pub use registry::{Connection, Guest, Passing, PolicyRegistry};

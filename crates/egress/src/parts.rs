@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::gate::Gate;
+use crate::kernel::KernelNetwork;
 use crate::refusals::Refusals;
 use crate::registry::PolicyRegistry;
 use crate::resolver::Resolve;
@@ -11,7 +11,7 @@ use rules::Ranges;
 /// One instance for each daemon.
 pub struct Parts {
     pub registry: Arc<PolicyRegistry>,
-    pub gate: Arc<dyn Gate>,
+    pub kernel: Arc<dyn KernelNetwork>,
     pub resolver: Arc<dyn Resolve>,
     pub refusals: Refusals,
     pub ranges: Ranges,

@@ -15,7 +15,7 @@ use rules::{Closed, Ranges};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::gate::Gate;
+use crate::kernel::KernelNetwork;
 use crate::refusals::Reason;
 
 mod answer;
@@ -119,17 +119,17 @@ pub struct Resolver {
     cache: Cache,
     questions: Semaphore,
     ranges: Ranges,
-    gate: Arc<dyn Gate>,
+    kernel: Arc<dyn KernelNetwork>,
 }
 
 impl Resolver {
-    pub fn new(upstreams: Upstreams, ranges: Ranges, gate: Arc<dyn Gate>) -> io::Result<Self> {
+    pub fn new(upstreams: Upstreams, ranges: Ranges, kernel: Arc<dyn KernelNetwork>) -> io::Result<Self> {
         Ok(Self {
             upstream: Upstream::new(upstreams)?,
             cache: Cache::default(),
             questions: Semaphore::new(QUESTIONS_MAX),
             ranges,
-            gate,
+            kernel,
         })
     }
 
@@ -153,7 +153,7 @@ impl Resolver {
 
     async fn check_closed(&self, answer: &Answer) -> Result<(), Failure> {
         for address in answer.addresses() {
-            let is_host = self.gate.is_host(address).await.map_err(|error| {
+            let is_host = self.kernel.is_host(address).await.map_err(|error| {
                 Failure::Upstream(format!("the host's own addresses are not known: {error}"))
             })?;
             if let Some(why) = self.ranges.closed(address, is_host) {

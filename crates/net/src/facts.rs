@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use egress::{Gate, Resolve, Resolver};
+use egress::{KernelNetwork, Resolve, Resolver};
 use ipnet::Ipv4Net;
 use rules::Ranges;
 use serde_json::Value;
@@ -51,8 +51,9 @@ pub fn is_host(address: Ipv4Addr) -> io::Result<bool> {
 pub fn resolver(settings: &HostSettings) -> Result<Arc<dyn Resolve>, NetError> {
     let fault = |error: io::Error| NetError::new("set up the resolver", error);
     let lookups = RouteSocket::open().and_then(|socket| OwnerThread::spawn("net-lookups", socket));
-    let gate = Arc::new(ReadOnly(lookups.map_err(fault)?));
-    let resolver = Resolver::new(settings.resolver.clone(), ranges(settings), gate).map_err(fault)?;
+    let kernel_network = Arc::new(ReadOnly(lookups.map_err(fault)?));
+    let resolver =
+        Resolver::new(settings.resolver.clone(), ranges(settings), kernel_network).map_err(fault)?;
     Ok(Arc::new(resolver))
 }
 
@@ -60,7 +61,7 @@ pub fn resolver(settings: &HostSettings) -> Result<Arc<dyn Resolve>, NetError> {
 struct ReadOnly(OwnerThread<RouteSocket>);
 
 #[async_trait]
-impl Gate for ReadOnly {
+impl KernelNetwork for ReadOnly {
     async fn open(&self, _: Ipv4Addr, _: &[Ipv4Addr], _: std::time::Duration) -> io::Result<()> {
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use api::{EgressDefault, EgressPolicy};
 use async_trait::async_trait;
-use egress::{Gate, Parts, PolicyRegistry, Refusal, Refusals, Resolver};
+use egress::{KernelNetwork, Parts, PolicyRegistry, Refusal, Refusals, Resolver};
 use ipnet::Ipv4Net;
 use tokio::sync::mpsc;
 
@@ -64,12 +64,18 @@ impl HostNetwork {
         firewall.establish().map_err(fault("load the firewall table"))?;
         let watched = Watched { table: claim.scope.table(), ours: firewall.port_number() };
         let kernel = Arc::new(Kernel::start(firewall, links).map_err(fault("start the network's threads"))?);
-        let gate: Arc<dyn Gate> = Arc::clone(&kernel) as Arc<dyn Gate>;
-        let resolver = Resolver::new(settings.resolver.clone(), ranges.clone(), Arc::clone(&gate))
+        let kernel_network: Arc<dyn KernelNetwork> = Arc::clone(&kernel) as Arc<dyn KernelNetwork>;
+        let resolver = Resolver::new(settings.resolver.clone(), ranges.clone(), Arc::clone(&kernel_network))
             .map_err(fault("set up the resolver"))?;
         let (refusals, refusals_receiver) = Refusals::new();
         let registry = Arc::new(PolicyRegistry::default());
-        let parts = Arc::new(Parts { registry, gate, resolver: Arc::new(resolver), refusals, ranges });
+        let parts = Arc::new(Parts {
+            registry,
+            kernel: kernel_network,
+            resolver: Arc::new(resolver),
+            refusals,
+            ranges,
+        });
         let dns = SocketAddrV4::new(gateway, DNS_PORT);
         let proxy = SocketAddrV4::new(gateway, PROXY_PORT);
         let serving = Serving::listen(dns, proxy, claim.scope, watched)?;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use egress::Gate;
+use egress::KernelNetwork;
 
 use crate::firewall::Firewall;
 use crate::netlink::RouteSocket;
@@ -34,7 +34,7 @@ impl Kernel {
 }
 
 #[async_trait]
-impl Gate for Kernel {
+impl KernelNetwork for Kernel {
     async fn open(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr], lasting: Duration) -> io::Result<()> {
         let (opened, closed) = (addresses.to_vec(), addresses.to_vec());
         let undo = move |firewall: &mut Firewall| {

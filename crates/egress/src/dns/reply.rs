@@ -125,13 +125,13 @@ async fn open(
     let learnt: Vec<Ipv4Addr> =
         addresses.into_iter().filter(|address| guest.has_learnt(name, *address, now)).collect();
     if !learnt.is_empty() {
-        parts.gate.open(guest.address, &learnt, lasting).await?;
+        parts.kernel.open(guest.address, &learnt, lasting).await?;
     }
     if !is_still_allowed(parts, guest, name) {
         let closed: Vec<Ipv4Addr> =
             learnt.into_iter().filter(|address| !may_reach(parts, guest, *address)).collect();
         if !closed.is_empty() {
-            parts.gate.close(guest.address, &closed).await?;
+            parts.kernel.close(guest.address, &closed).await?;
         }
         return Ok(None);
     }

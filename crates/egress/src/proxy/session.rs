@@ -78,7 +78,7 @@ impl Session {
     }
 
     async fn is_closed(&self, address: Ipv4Addr) -> io::Result<bool> {
-        let is_host = self.parts.gate.is_host(address).await?;
+        let is_host = self.parts.kernel.is_host(address).await?;
         Ok(self.parts.ranges.closed(address, is_host).is_some())
     }
 

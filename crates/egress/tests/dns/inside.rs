@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::{EgressDefault, EgressPolicy, SandboxId};
 use async_trait::async_trait;
-use egress::{Gate, Guest, Parts, PolicyRegistry, Refusal, Refusals, Resolver, Upstreams};
+use egress::{Guest, KernelNetwork, Parts, PolicyRegistry, Refusal, Refusals, Resolver, Upstreams};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
 use hickory_proto::rr::{RData, RecordType};
 use rules::Ranges;
@@ -24,7 +24,7 @@ pub const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 
 /// A kernel that records its calls.
 #[derive(Default)]
-pub struct FakeGate {
+pub struct FakeKernel {
     pub opened: Mutex<Vec<(Ipv4Addr, Vec<Ipv4Addr>, Duration)>>,
     pub closed: Mutex<Vec<(Ipv4Addr, Vec<Ipv4Addr>)>>,
     pub of_host: Mutex<Vec<Ipv4Addr>>,
@@ -33,7 +33,7 @@ pub struct FakeGate {
 }
 
 #[async_trait]
-impl Gate for FakeGate {
+impl KernelNetwork for FakeKernel {
     async fn open(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr], lasting: Duration) -> io::Result<()> {
         let slow = *self.slow.lock().unwrap();
         if !slow.is_zero() {
@@ -58,7 +58,7 @@ impl Gate for FakeGate {
 
 pub struct TestDns {
     pub upstream: Upstream,
-    pub gate: Arc<FakeGate>,
+    pub kernel: Arc<FakeKernel>,
     pub parts: Arc<Parts>,
     pub refused: mpsc::Receiver<Refusal>,
     pub server: SocketAddr,
@@ -78,19 +78,24 @@ impl TestDns {
     }
 
     pub async fn before(upstream: Upstream, servers: Vec<SocketAddr>) -> Self {
-        let gate = Arc::new(FakeGate::default());
+        let kernel = Arc::new(FakeKernel::default());
         let ranges =
             Ranges::new(Some("10.64.0.0/18".parse().unwrap()), vec!["192.168.7.0/24".parse().unwrap()]);
-        let resolver = Resolver::new(Upstreams::Listed(servers), ranges.clone(), gate.clone()).unwrap();
+        let resolver = Resolver::new(Upstreams::Listed(servers), ranges.clone(), kernel.clone()).unwrap();
         let (refusals, refused) = Refusals::new();
         let registry = Arc::new(PolicyRegistry::default());
-        let parts =
-            Arc::new(Parts { registry, gate: gate.clone(), resolver: Arc::new(resolver), refusals, ranges });
+        let parts = Arc::new(Parts {
+            registry,
+            kernel: kernel.clone(),
+            resolver: Arc::new(resolver),
+            refusals,
+            ranges,
+        });
         let (udp, tcp) = both().await;
         let server = udp.local_addr().unwrap();
         let stop = CancellationToken::new();
         let serving = tokio::spawn(egress::dns::serve(Arc::clone(&parts), udp, tcp, stop.clone()));
-        let inside = Self { upstream, gate, parts, refused, server, stop, serving };
+        let inside = Self { upstream, kernel, parts, refused, server, stop, serving };
         inside.strict(ONE, &["*.ok.example", "ok.example"]);
         inside
     }
@@ -114,7 +119,7 @@ impl TestDns {
     }
 
     pub fn opened(&self) -> Vec<(Ipv4Addr, Vec<Ipv4Addr>, Duration)> {
-        self.gate.opened.lock().unwrap().clone()
+        self.kernel.opened.lock().unwrap().clone()
     }
 
     /// Asks over UDP and waits for the answer.

@@ -20,7 +20,7 @@ async fn with_a_name() -> TestDns {
 #[tokio::test]
 async fn an_address_is_opened_before_it_is_answered() {
     let inside = with_a_name().await;
-    *inside.gate.slow.lock().unwrap() = Duration::from_millis(150);
+    *inside.kernel.slow.lock().unwrap() = Duration::from_millis(150);
     let start = Instant::now();
     let answer = inside.ask(ONE, "a.ok.example", RecordType::A).await;
     assert!(start.elapsed() >= Duration::from_millis(150));
@@ -62,7 +62,7 @@ async fn times_to_live_do_not_exceed_the_learnt_time() {
 #[tokio::test]
 async fn a_failure_of_the_kernel_is_answered_with_an_error() {
     let inside = with_a_name().await;
-    *inside.gate.broken.lock().unwrap() = true;
+    *inside.kernel.broken.lock().unwrap() = true;
     let answer = inside.ask(ONE, "a.ok.example", RecordType::A).await;
     assert_eq!((answer.response_code, answer.answers.len()), (ResponseCode::ServFail, 0));
 }
@@ -98,20 +98,20 @@ async fn a_policy_change_during_the_resolution_applies() {
 #[tokio::test]
 async fn a_policy_change_during_the_opening_closes_again() {
     let inside = with_a_name().await;
-    *inside.gate.slow.lock().unwrap() = Duration::from_millis(300);
+    *inside.kernel.slow.lock().unwrap() = Duration::from_millis(300);
     let changing = async {
         tokio::time::sleep(Duration::from_millis(150)).await;
         inside.strict(ONE, &[]);
     };
     let (answer, ()) = tokio::join!(inside.ask(ONE, "a.ok.example", RecordType::A), changing);
     assert_eq!(answer.answers.len(), 0);
-    assert_eq!(*inside.gate.closed.lock().unwrap(), [(ONE, vec![THERE])]);
+    assert_eq!(*inside.kernel.closed.lock().unwrap(), [(ONE, vec![THERE])]);
 }
 
 #[tokio::test]
 async fn a_removed_sandbox_opens_nothing_for_its_successor() {
     let inside = with_a_name().await;
-    *inside.gate.slow.lock().unwrap() = Duration::from_millis(300);
+    *inside.kernel.slow.lock().unwrap() = Duration::from_millis(300);
     let changing = async {
         tokio::time::sleep(Duration::from_millis(150)).await;
         inside.parts.registry.remove(ONE);
@@ -121,5 +121,5 @@ async fn a_removed_sandbox_opens_nothing_for_its_successor() {
     };
     let (answer, ()) = tokio::join!(inside.ask(ONE, "a.ok.example", RecordType::A), changing);
     assert_eq!(answer.answers.len(), 0);
-    assert_eq!(*inside.gate.closed.lock().unwrap(), [(ONE, vec![THERE])]);
+    assert_eq!(*inside.kernel.closed.lock().unwrap(), [(ONE, vec![THERE])]);
 }

@@ -79,7 +79,7 @@ async fn cached_answers_are_checked_again() {
     let inside = TestDns::start().await;
     inside.upstream.answer("h.ok.example", &[a("h.ok.example", [198, 51, 100, 4])]);
     assert_eq!(inside.ask(ONE, "h.ok.example", RecordType::A).await.answers.len(), 1);
-    inside.gate.of_host.lock().unwrap().push([198, 51, 100, 4].into());
+    inside.kernel.of_host.lock().unwrap().push([198, 51, 100, 4].into());
     assert_eq!(inside.ask(ONE, "h.ok.example", RecordType::A).await.response_code, ResponseCode::NXDomain);
     assert_eq!(inside.upstream.questions().len(), 1);
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use api::{EgressDefault, EgressPolicy, SandboxId};
 use async_trait::async_trait;
 use egress::proxy::Original;
-use egress::{Addresses, Failure, Gate, Guest, Parts, PolicyRegistry, Reason, Refusal, Refusals, Resolve};
+use egress::{
+    Addresses, Failure, Guest, KernelNetwork, Parts, PolicyRegistry, Reason, Refusal, Refusals, Resolve,
+};
 use rules::Ranges;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -37,7 +39,7 @@ pub fn server_address() -> Ipv4Addr {
 struct NoKernel;
 
 #[async_trait]
-impl Gate for NoKernel {
+impl KernelNetwork for NoKernel {
     async fn open(&self, _: Ipv4Addr, _: &[Ipv4Addr], _: Duration) -> io::Result<()> {
         Ok(())
     }
@@ -94,7 +96,7 @@ impl Fixture {
         let zone = Arc::new(Zone::default());
         let parts = Arc::new(Parts {
             registry: Arc::new(PolicyRegistry::default()),
-            gate: Arc::new(NoKernel),
+            kernel: Arc::new(NoKernel),
             resolver: zone.clone(),
             refusals,
             ranges: Ranges::new(None, vec!["127.67.0.0/16".parse().unwrap()]),

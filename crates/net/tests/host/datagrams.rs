@@ -25,7 +25,7 @@ async fn datagrams_of_every_size_pass_in_both_directions() {
     let (open, list) = (plug(&network, 0), plug(&network, 1));
     network.apply(&open.guest, &allow_all()).await.unwrap();
     network.apply(&list.guest, &only(&["example.com"])).await.unwrap();
-    network.parts().gate.open(list.address, &[SERVER], LASTING).await.unwrap();
+    network.parts().kernel.open(list.address, &[SERVER], LASTING).await.unwrap();
     let to = SocketAddrV4::new(SERVER, PORT);
     for guest in [&open, &list] {
         guest.namespace.run_inside(|| {

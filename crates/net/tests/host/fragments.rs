@@ -108,7 +108,7 @@ async fn with_a_link_of_a_smaller_mtu_large_datagrams_are_dropped_and_large_answ
     let (open, list) = (plug(&network, 0), plug(&network, 1));
     network.apply(&open.guest, &allow_all()).await.unwrap();
     network.apply(&list.guest, &only(&["example.com"])).await.unwrap();
-    network.parts().gate.open(list.address, &[SERVER], Duration::from_secs(60)).await.unwrap();
+    network.parts().kernel.open(list.address, &[SERVER], Duration::from_secs(60)).await.unwrap();
     fixture.outside.run_inside(|| {
         let server = UdpSocket::bind((SERVER, LARGE_PORT)).unwrap();
         thread::spawn(move || {

@@ -17,7 +17,7 @@ async fn a_restart_changes_no_rule() {
     network.apply(&open.guest, &allow_all()).await.unwrap();
     network.apply(&strict.guest, &only(&["example.com"])).await.unwrap();
     network.apply(&dead.guest, &allow_all()).await.unwrap();
-    network.parts().gate.open(strict.address, &[SERVER], LASTING).await.unwrap();
+    network.parts().kernel.open(strict.address, &[SERVER], LASTING).await.unwrap();
     let mut stream = open.connects_to(SERVER, PORT).unwrap();
     network.close().await;
     drop(network);
@@ -45,7 +45,7 @@ async fn flushed_rules_are_restored() {
     let (open, strict) = (plug(&network, 0), plug(&network, 1));
     network.apply(&open.guest, &allow_all()).await.unwrap();
     network.apply(&strict.guest, &only(&["example.com"])).await.unwrap();
-    network.parts().gate.open(strict.address, &[SERVER], LASTING).await.unwrap();
+    network.parts().kernel.open(strict.address, &[SERVER], LASTING).await.unwrap();
     let before = rules();
     for harm in ["flush ruleset", "delete table inet TABLE", "flush chain inet TABLE forward"] {
         let table = before.lines().find_map(|line| line.strip_prefix("table inet ")).unwrap();
@@ -75,7 +75,7 @@ async fn changed_elements_are_restored() {
     let (open, strict) = (plug(&network, 0), plug(&network, 1));
     network.apply(&open.guest, &allow_all()).await.unwrap();
     network.apply(&strict.guest, &only(&["example.com"])).await.unwrap();
-    network.parts().gate.open(strict.address, &[SERVER], LASTING).await.unwrap();
+    network.parts().kernel.open(strict.address, &[SERVER], LASTING).await.unwrap();
     let rules = rules();
     let table =
         rules.lines().find_map(|line| line.strip_prefix("table inet ")).unwrap().trim_end_matches(" {");

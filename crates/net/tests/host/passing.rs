@@ -53,7 +53,7 @@ async fn learnt_addresses_expire() {
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
     // The firewall adds fifteen seconds.
-    network.parts().gate.open(one.address, &[SERVER], Duration::ZERO).await.unwrap();
+    network.parts().kernel.open(one.address, &[SERVER], Duration::ZERO).await.unwrap();
     assert!(one.echoes_datagram(SERVER));
     let left = crate::fixture::run("nft", &["list", "ruleset"]);
     assert!(left.contains("timeout 15s"), "{left}");
@@ -107,7 +107,7 @@ async fn removing_a_name_closes_its_addresses() {
     let guest = network.parts().registry.find(one.address).unwrap();
     for (name, address) in [("a.example", SERVER), ("b.example", OTHER)] {
         guest.learn(name, &[address], LASTING, Instant::now());
-        network.parts().gate.open(one.address, &[address], LASTING).await.unwrap();
+        network.parts().kernel.open(one.address, &[address], LASTING).await.unwrap();
     }
     assert!(one.echoes_datagram(SERVER) && one.echoes_datagram(OTHER));
     network.apply(&one.guest, &only(&["b.example"])).await.unwrap();
@@ -124,12 +124,12 @@ async fn too_many_addresses_are_not_learnt() {
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
     let many = |from: u32| (from..from + 1024).map(|n| Ipv4Addr::from(0x0800_0000 + n)).collect::<Vec<_>>();
     for part in 0..4 {
-        network.parts().gate.open(one.address, &many(part * 1024), LASTING).await.unwrap();
+        network.parts().kernel.open(one.address, &many(part * 1024), LASTING).await.unwrap();
     }
-    let refused = network.parts().gate.open(one.address, &[SERVER], LASTING).await;
+    let refused = network.parts().kernel.open(one.address, &[SERVER], LASTING).await;
     assert!(refused.is_err());
     assert!(!one.echoes_datagram(SERVER));
-    network.parts().gate.close(one.address, &many(0)).await.unwrap();
-    network.parts().gate.open(one.address, &[SERVER], LASTING).await.unwrap();
+    network.parts().kernel.close(one.address, &many(0)).await.unwrap();
+    network.parts().kernel.open(one.address, &[SERVER], LASTING).await.unwrap();
     assert!(one.echoes_datagram(SERVER));
 }

@@ -45,7 +45,7 @@ async fn default_deny_does_not_open_closed_addresses() {
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
     // As after a forged DNS answer.
     let all = [PRIVATE, METADATA, HOST, BROADCAST, network.gateway()];
-    network.parts().gate.open(one.address, &all, Duration::from_secs(60)).await.unwrap();
+    network.parts().kernel.open(one.address, &all, Duration::from_secs(60)).await.unwrap();
     for address in all {
         assert!(!one.echoes_datagram(address) && !one.connects(address) && !one.pings(address), "{address}");
     }
@@ -62,7 +62,7 @@ async fn ports_of_other_resolvers_are_closed_under_default_deny() {
     let (strict, open) = (plug(&network, 0), plug(&network, 1));
     network.apply(&strict.guest, &only(&["example.com"])).await.unwrap();
     network.apply(&open.guest, &allow_all()).await.unwrap();
-    network.parts().gate.open(strict.address, &[SERVER], Duration::from_secs(60)).await.unwrap();
+    network.parts().kernel.open(strict.address, &[SERVER], Duration::from_secs(60)).await.unwrap();
     for port in [53, 443, 853] {
         assert!(!strict.echoes_datagram_from(strict.address, SERVER, port, 10), "{port}");
         assert!(open.echoes_datagram_from(open.address, SERVER, port, 10), "{port}");

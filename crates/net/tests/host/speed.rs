@@ -53,11 +53,11 @@ async fn latency_does_not_depend_on_the_number_of_sandboxes() {
         let address = network.address(&guest(slot));
         let learnt: Vec<Ipv4Addr> = (0..4).map(|n| Ipv4Addr::from(0x0808_0000 + slot * 4 + n)).collect();
         let since = Instant::now();
-        network.parts().gate.open(address, &learnt, Duration::from_secs(60)).await.unwrap();
+        network.parts().kernel.open(address, &learnt, Duration::from_secs(60)).await.unwrap();
         timed(&mut opens, since);
     }
     let since = Instant::now();
-    network.parts().gate.is_host(SERVER).await.unwrap();
+    network.parts().kernel.is_host(SERVER).await.unwrap();
     eprintln!("is_host: {:?}", since.elapsed());
     let one = plug(&network, MANY);
     network.apply(&one.guest, &allow_all()).await.unwrap();

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 /// The requests of the DNS server and the proxy to the kernel.
 #[async_trait]
-pub trait Gate: Send + Sync + 'static {
+pub trait KernelNetwork: Send + Sync + 'static {
     /// Opens addresses to a sandbox's datagrams for a time. In force when this returns. If the caller stops waiting,
     /// the addresses are closed again.
     async fn open(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr], lasting: Duration) -> io::Result<()>;
