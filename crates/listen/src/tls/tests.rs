@@ -108,7 +108,7 @@ fn an_unusable_certificate_of_the_operator_is_an_error() {
     let (one, two) = (own(&dir.path().join("1"), &["localhost"]), own(&dir.path().join("2"), &["localhost"]));
     load(&one, then).unwrap();
     load(&two, then).unwrap();
-    let ((certificate, key), (_, strange_key)) = (self_signed::paths(&one), self_signed::paths(&two));
+    let ((certificate, key), (_, other_key)) = (self_signed::paths(&one), self_signed::paths(&two));
     let (missing, garbage) = (dir.path().join("missing"), dir.path().join("garbage"));
     fs::write(&garbage, "garbage").unwrap();
     let (half, wrong) = (dir.path().join("half"), dir.path().join("wrong"));
@@ -128,7 +128,7 @@ fn an_unusable_certificate_of_the_operator_is_an_error() {
         (&key, &key, "has no certificate in PEM"),
         (&half, &key, "is not valid PEM"),
         (&wrong, &key, "is not a valid X.509 certificate"),
-        (&certificate, &strange_key, "do not work together"),
+        (&certificate, &other_key, "do not work together"),
     ] {
         let error = try_pair(certificate, key);
         assert!(error.contains(expected), "{error}");

@@ -34,14 +34,14 @@ async fn default_deny_passes_datagrams_to_learnt_addresses() {
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 3);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
-    let gate = &network.parts().gate;
+    let kernel = &network.parts().kernel;
     assert!(!one.echoes_datagram(SERVER) && !one.pings(SERVER));
-    gate.open(one.address, &[SERVER, SERVER], LASTING).await.unwrap();
+    kernel.open(one.address, &[SERVER, SERVER], LASTING).await.unwrap();
     assert!(one.echoes_datagram(SERVER) && one.pings(SERVER));
     assert!(one.echoes_datagram_from(one.address, SERVER, PORT, 1400), "one packet");
     assert!(!one.echoes_datagram(OTHER));
     assert!(!one.connects(SERVER), "TCP goes to the proxy, also to learnt addresses");
-    gate.close(one.address, &[SERVER, OTHER]).await.unwrap();
+    kernel.close(one.address, &[SERVER, OTHER]).await.unwrap();
     assert!(!one.echoes_datagram(SERVER) && !one.pings(SERVER));
 }
 
@@ -66,14 +66,14 @@ async fn closing_an_address_cuts_its_flows() {
     network.recover(&[]).await.unwrap();
     let one = plug(&network, 0);
     network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
-    let gate = &network.parts().gate;
-    gate.open(one.address, &[SERVER], LASTING).await.unwrap();
+    let kernel = &network.parts().kernel;
+    kernel.open(one.address, &[SERVER], LASTING).await.unwrap();
     let socket = one.namespace.run_inside(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
     let to = SocketAddrV4::new(SERVER, PORT);
     exchange(&socket, to, 10).unwrap();
-    gate.close(one.address, &[SERVER]).await.unwrap();
+    kernel.close(one.address, &[SERVER]).await.unwrap();
     assert!(exchange(&socket, to, 10).is_err(), "the same flow");
-    gate.open(one.address, &[SERVER], LASTING).await.unwrap();
+    kernel.open(one.address, &[SERVER], LASTING).await.unwrap();
     exchange(&socket, to, 10).unwrap();
 }
 
