@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, note};
 
 /// Exit code of a command that could not start, as in shells.
-const NOT_STARTED: u8 = 126;
+const EXIT_CODE_NOT_STARTED: u8 = 126;
 const BY_SIGNAL: u8 = 128;
 const BUFFER: usize = 64 << 10;
 
@@ -166,7 +166,7 @@ pub fn code(exit_code: Option<i32>, signal: Option<&str>) -> u8 {
     match (exit_code, signal) {
         (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
         (None, Some(signal)) => BY_SIGNAL + number(signal),
-        (None, None) => NOT_STARTED,
+        (None, None) => EXIT_CODE_NOT_STARTED,
     }
 }
 

@@ -10,14 +10,14 @@ use super::*;
 struct RecordingSink {
     begin: Instant,
     /// Seconds since the start, number of events, and key.
-    came: Arc<Mutex<Vec<(f64, usize, String)>>>,
+    received: Arc<Mutex<Vec<(f64, usize, String)>>>,
     refusals: Arc<Mutex<VecDeque<Error>>>,
 }
 
 impl EventSink for RecordingSink {
     async fn send(&self, batch: &Batch) -> Result<()> {
         let at_s = self.begin.elapsed().as_secs_f64();
-        self.came.lock().unwrap().push((at_s, batch.events.len(), batch.key.clone()));
+        self.received.lock().unwrap().push((at_s, batch.events.len(), batch.key.clone()));
         self.refusals.lock().unwrap().pop_front().map_or(Ok(()), Err)
     }
 }
@@ -26,7 +26,7 @@ impl RecordingSink {
     /// Time, rounded to tenths of a second, and number of events.
     fn posts(&self) -> Vec<(f64, usize)> {
         let tenths = |at_s: f64| (at_s * 10.0).round() / 10.0;
-        self.came.lock().unwrap().iter().map(|(at_s, count, _)| (tenths(*at_s), *count)).collect()
+        self.received.lock().unwrap().iter().map(|(at_s, count, _)| (tenths(*at_s), *count)).collect()
     }
 
     fn refuse(&self, status: u16, code: &str, retry_after_s: Option<u64>) {
@@ -37,8 +37,8 @@ impl RecordingSink {
 }
 
 fn begun() -> (RecordingSink, mpsc::Sender<Message>) {
-    let (came, refusals) = (Arc::default(), Arc::default());
-    let sink = RecordingSink { begin: Instant::now(), came, refusals };
+    let (received, refusals) = (Arc::default(), Arc::default());
+    let sink = RecordingSink { begin: Instant::now(), received, refusals };
     let (queue, messages) = mpsc::channel(4096);
     tokio::spawn(upload(sink.clone(), messages));
     (sink, queue)
@@ -101,7 +101,7 @@ async fn batches_are_retried_after_429() {
     say(&queue, 3).await;
     assert!(sent(&queue).await.is_none());
     assert_eq!(sink.posts(), [(0.0, 3), (50.0, 3), (51.0, 3), (56.0, 3)]);
-    let keys: Vec<String> = sink.came.lock().unwrap().iter().map(|(_, _, key)| key.clone()).collect();
+    let keys: Vec<String> = sink.received.lock().unwrap().iter().map(|(_, _, key)| key.clone()).collect();
     assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
 }
 
