@@ -211,7 +211,7 @@ impl Running {
             tokio::select! {
                 biased;
                 event = self.command.next() => return self.report(event),
-                () = fed(&mut self.feeding) => self.feeding = None,
+                () = input_written(&mut self.feeding) => self.feeding = None,
                 () = self.deadline.agent_is_late() => {
                     return ExecutionEvent::Failed(LinkError::Silent(AGENT_TIMEOUT).into());
                 }
@@ -246,7 +246,7 @@ impl Running {
     }
 }
 
-async fn fed(feeding: &mut Option<Feeding>) {
+async fn input_written(feeding: &mut Option<Feeding>) {
     match feeding {
         Some(feeding) => feeding.await,
         None => std::future::pending().await,

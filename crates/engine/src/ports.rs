@@ -17,7 +17,7 @@ pub struct Exposure {
 
 impl Exposure {
     /// Resolves when this exposure ends: the port was closed or exposed again, or the sandbox was terminated.
-    pub async fn over(mut self) {
+    pub async fn ended(mut self) {
         let (number, seal) = (self.port.port, self.port.seal);
         let is_over =
             |status: &Status| find_port(&status.record, number).is_none_or(|port| port.seal != seal);

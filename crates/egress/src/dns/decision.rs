@@ -16,7 +16,7 @@ pub enum Decision {
     /// The loopback address.
     Localhost,
     NoSuchName,
-    NothingOfThatType,
+    NoData,
     /// A minimal answer to ANY (RFC 8482).
     Something,
     /// The addresses of this name, which are then learnt.
@@ -44,7 +44,7 @@ pub fn decide(question: &Question, policy: &Names, own: &str) -> Decision {
     }
     let Some(name) = plain(&question.name) else {
         return match question.name.is_root() {
-            true => Decision::NothingOfThatType,
+            true => Decision::NoData,
             false if policy.is_strict() => Decision::NotAllowed,
             // The labels are not those of a host name.
             false => Decision::NoSuchName,
@@ -53,7 +53,7 @@ pub fn decide(question: &Question, policy: &Names, own: &str) -> Decision {
     if is_at_or_below(&name, "localhost") || name == own {
         return match question.kind {
             RecordType::A => Decision::Localhost,
-            _ => Decision::NothingOfThatType,
+            _ => Decision::NoData,
         };
     }
     // Reverse lookups would reveal names of the operator's network.

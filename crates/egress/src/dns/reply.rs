@@ -39,7 +39,7 @@ pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transpor
             Reply { answers: vec![own], ..Reply::of(ResponseCode::NoError) }
         }
         Decision::NoSuchName => negative_reply(question, ResponseCode::NXDomain),
-        Decision::NothingOfThatType => negative_reply(question, ResponseCode::NoError),
+        Decision::NoData => negative_reply(question, ResponseCode::NoError),
         Decision::Something => {
             let own = own_record(question, RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new())));
             Reply { answers: vec![own], ..Reply::of(ResponseCode::NoError) }

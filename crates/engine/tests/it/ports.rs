@@ -50,12 +50,12 @@ async fn an_exposure_ends_with_a_close_a_new_exposure_or_the_sandbox() {
         let id = harness.create().await;
         harness.engine.sandbox("test", &id).expose(request(80), None).await.unwrap();
         let exposure = harness.engine.exposure(&id, 80).unwrap();
-        let over = tokio::spawn(exposure.over());
+        let ended = tokio::spawn(exposure.ended());
         // A change of another port does not end it.
         harness.engine.sandbox("test", &id).expose(request(81), None).await.unwrap();
         harness.engine.sandbox("test", &id).pause().await.unwrap();
         settle().await;
-        assert!(!over.is_finished());
+        assert!(!ended.is_finished());
         match end {
             0 => drop(harness.engine.sandbox("test", &id).close_port(80, None).await.unwrap()),
             1 => drop(harness.engine.sandbox("test", &id).expose(request(80), None).await.unwrap()),
@@ -63,7 +63,7 @@ async fn an_exposure_ends_with_a_close_a_new_exposure_or_the_sandbox() {
             _ => drop(harness.engine.sandbox("test", &id).terminate("request").await.unwrap()),
         }
         settle().await;
-        assert!(over.is_finished(), "{end}");
+        assert!(ended.is_finished(), "{end}");
     }
     harness.assert_clean().await;
 }

@@ -298,13 +298,13 @@ impl Own {
     fn end(&self) -> Result<()> {
         self.unmount()?;
         for name in [PID_FILE, LOG, "lxcfs.lock"] {
-            gone(fs::remove_file(self.path(name)))?;
+            ignore_not_found(fs::remove_file(self.path(name)))?;
         }
-        Ok(gone(fs::remove_dir(self.dir()))?)
+        Ok(ignore_not_found(fs::remove_dir(self.dir()))?)
     }
 }
 
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),

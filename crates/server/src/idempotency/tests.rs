@@ -56,7 +56,7 @@ impl Fixture {
     }
 
     async fn run(&self, key: &str) -> Result<Response, ApiError> {
-        self.run_with(Some(key), BODY, open(), made).await
+        self.run_with(Some(key), BODY, open(), created).await
     }
 }
 
@@ -68,7 +68,7 @@ fn open() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(1000))
 }
 
-fn made(time: usize) -> Result<ReplayableResponse, ApiError> {
+fn created(time: usize) -> Result<ReplayableResponse, ApiError> {
     Ok(ReplayableResponse::new(StatusCode::CREATED, Bytes::from(format!("{{\"n\":{time}}}"))))
 }
 
@@ -87,7 +87,7 @@ async fn seen(response: Response) -> (u16, String, bool) {
     (status, String::from_utf8(body.to_vec()).unwrap(), replayed)
 }
 
-fn made_first(replayed: bool) -> (u16, String, bool) {
+fn first_response(replayed: bool) -> (u16, String, bool) {
     (201, "{\"n\":0}".to_owned(), replayed)
 }
 
@@ -104,7 +104,7 @@ async fn ten_at_once_make_one() {
     }
     assert_eq!((fixture.worked(), replays, fixture.store.commits()), (1, 9, 1));
     assert!(lock(&fixture.idempotency.in_flight).is_empty());
-    assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(true));
+    assert_eq!(seen(fixture.run("k").await.unwrap()).await, first_response(true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -123,12 +123,12 @@ async fn hundreds_at_once_on_several_threads_make_one_each() {
 async fn a_disconnect_during_an_upload_changes_nothing() {
     let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    let mut first = Box::pin(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), made));
+    let mut first = Box::pin(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), created));
     assert!(first.as_mut().now_or_never().is_none());
     drop(first);
     let second = fixture.run("k");
     gate.add_permits(1);
-    assert_eq!(seen(second.await.unwrap()).await, made_first(true));
+    assert_eq!(seen(second.await.unwrap()).await, first_response(true));
     assert_eq!(fixture.worked(), 1);
 }
 
@@ -136,7 +136,7 @@ async fn a_disconnect_during_an_upload_changes_nothing() {
 async fn the_end_waits_for_flights_without_a_client() {
     let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    assert!(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), made).now_or_never().is_none());
+    assert!(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), created).now_or_never().is_none());
     let mut settled = Box::pin(fixture.idempotency.settle());
     assert!(settled.as_mut().now_or_never().is_none());
     gate.add_permits(1);
@@ -148,7 +148,7 @@ async fn the_end_waits_for_flights_without_a_client() {
 async fn the_end_does_not_wait_for_ever() {
     let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    assert!(fixture.run_with(Some("k"), BODY, gate, made).now_or_never().is_none());
+    assert!(fixture.run_with(Some("k"), BODY, gate, created).now_or_never().is_none());
     let begun = tokio::time::Instant::now();
     fixture.idempotency.settle().await;
     assert_eq!(begun.elapsed().as_secs(), SETTLE_TIMEOUT.as_secs());
@@ -159,7 +159,7 @@ async fn the_end_does_not_wait_for_ever() {
 async fn without_a_key_nothing_is_stored() {
     let fixture = Fixture::new();
     for n in 0..2 {
-        let response = fixture.run_with(None, BODY, open(), made).await.unwrap();
+        let response = fixture.run_with(None, BODY, open(), created).await.unwrap();
         assert_eq!(seen(response).await, (201, format!("{{\"n\":{n}}}"), false));
     }
     assert_eq!(fixture.store.commits(), 0);
@@ -168,7 +168,7 @@ async fn without_a_key_nothing_is_stored() {
 #[tokio::test]
 async fn followers_run_the_request_if_nothing_was_stored() {
     let fixture = Fixture::new();
-    let result = |time| if time < 3 { full(time) } else { made(time) };
+    let result = |time| if time < 3 { full(time) } else { created(time) };
     let answers = join_all((0..10).map(|_| fixture.run_with(Some("k"), BODY, open(), result).boxed())).await;
     let (good, bad): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert_eq!((good.len(), bad.len(), fixture.worked()), (7, 3, 4));
@@ -187,7 +187,7 @@ async fn followers_run_the_request_if_nothing_was_stored() {
 #[tokio::test]
 async fn a_panic_is_its_own_requests_alone() {
     let fixture = Fixture::new();
-    let result = |time| if time == 0 { panic!("on purpose") } else { made(time) };
+    let result = |time| if time == 0 { panic!("on purpose") } else { created(time) };
     let runs = (0..3).map(|_| {
         std::panic::AssertUnwindSafe(fixture.run_with(Some("k"), BODY, open(), result)).catch_unwind().boxed()
     });
@@ -204,20 +204,20 @@ async fn a_panic_is_its_own_requests_alone() {
 async fn another_body_is_refused_also_while_the_first_is_under_way() {
     let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
-    let mut first = Box::pin(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), made));
+    let mut first = Box::pin(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), created));
     assert!(first.as_mut().now_or_never().is_none());
     let other = Bytes::from_static(b"{\"image\":\"python:3.12\"}");
-    let error = fixture.run_with(Some("k"), other.clone(), Arc::clone(&gate), made).await.unwrap_err();
+    let error = fixture.run_with(Some("k"), other.clone(), Arc::clone(&gate), created).await.unwrap_err();
     assert_eq!((error.code, error.status().as_u16()), (ErrorCode::InvalidRequest, 400));
     gate.add_permits(1);
-    assert_eq!(seen(first.await.unwrap()).await, made_first(false));
+    assert_eq!(seen(first.await.unwrap()).await, first_response(false));
     assert_eq!(
-        fixture.run_with(Some("k"), other.clone(), Arc::clone(&gate), made).await.unwrap_err().code,
+        fixture.run_with(Some("k"), other.clone(), Arc::clone(&gate), created).await.unwrap_err().code,
         ErrorCode::InvalidRequest
     );
     let spaced = Bytes::from_static(b"{ \"image\": \"node:22\" }");
-    let same = fixture.run_with(Some("k"), spaced, Arc::clone(&gate), made).await.unwrap();
-    assert_eq!(seen(same).await, made_first(true));
+    let same = fixture.run_with(Some("k"), spaced, Arc::clone(&gate), created).await.unwrap();
+    assert_eq!(seen(same).await, first_response(true));
     assert_eq!(fixture.worked(), 1);
 }
 
@@ -255,7 +255,7 @@ async fn another_daemon_answers_the_same() {
     let fixture = Fixture::new();
     fixture.run("k").await.unwrap();
     let next = Fixture::over(fixture.store.clone());
-    assert_eq!(seen(next.run("k").await.unwrap()).await, made_first(true));
+    assert_eq!(seen(next.run("k").await.unwrap()).await, first_response(true));
     assert_eq!(next.worked(), 0);
 }
 
@@ -271,9 +271,9 @@ async fn a_committed_record_is_not_stored_twice() {
     };
     let key = Some(Key("k".to_owned()));
     let first = fixture.idempotency.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
-    assert_eq!(seen(first).await, made_first(false));
+    assert_eq!(seen(first).await, first_response(false));
     assert_eq!(fixture.store.commits(), 1);
-    assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(true));
+    assert_eq!(seen(fixture.run("k").await.unwrap()).await, first_response(true));
 }
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn the_first_stored_record_wins() {
     };
     let key = Some(Key("k".to_owned()));
     let first = fixture.idempotency.run(&caller("one"), CREATE, key, BODY, work).await.unwrap();
-    assert_eq!(seen(first).await, made_first(true));
+    assert_eq!(seen(first).await, first_response(true));
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn a_key_is_free_again_after_a_day() {
     let fixture = Fixture::new();
     let (begun, over) = (now().before(IDEMPOTENCY_VALID_MS + 1), now().before(1));
     fixture.store.commit(Batch::new().idempotency_record(row("k", [7; 32], begun, over))).await.unwrap();
-    assert_eq!(seen(fixture.run("k").await.unwrap()).await, made_first(false));
+    assert_eq!(seen(fixture.run("k").await.unwrap()).await, first_response(false));
     let kept = fixture.store.idempotency_record("one", CREATE, "k").await.unwrap().unwrap();
     let left = kept.expires_at.since(now());
     assert!((IDEMPOTENCY_VALID_MS - 60_000..=IDEMPOTENCY_VALID_MS).contains(&left), "{left}");
@@ -311,7 +311,7 @@ async fn a_key_belongs_to_an_account_and_an_endpoint() {
             .into_iter()
             .enumerate()
     {
-        let work = move |_| async move { made(n) };
+        let work = move |_| async move { created(n) };
         let key = Some(Key("k".to_owned()));
         let response = fixture.idempotency.run(&caller(account), endpoint, key, BODY, work).await.unwrap();
         assert_eq!(seen(response).await, (201, format!("{{\"n\":{n}}}"), false));

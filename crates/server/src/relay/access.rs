@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    fn taken(uri: &str, headers: &[(&str, &str)]) -> (Parts, Credentials) {
+    fn take_from(uri: &str, headers: &[(&str, &str)]) -> (Parts, Credentials) {
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn credentials_are_removed() {
-        let (parts, credentials) = taken(
+        let (parts, credentials) = take_from(
             "/a?x=1&sandbox_token=spt_q&y=2&sandbox_token=again",
             &[
                 ("authorization", "Bearer sbk_key"),
@@ -314,7 +314,7 @@ mod tests {
         let (basic_user, basic_password) =
             (base64(format!("{KEY}:").as_bytes()), base64(format!("user:{KEY}").as_bytes()));
         let uri = format!("/a?x=1&key={KEY}&k={}&b={basic_user}&sandbox%5Ftoken=spt_q&y=2", percent(KEY));
-        let (parts, credentials) = taken(
+        let (parts, credentials) = take_from(
             &uri,
             &[
                 ("authorization", &format!("Basic {basic_user}")),
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn what_is_the_programs_own_stays() {
-        let (parts, credentials) = taken(
+        let (parts, credentials) = take_from(
             "/a?token=1&sandbox_tokens=2",
             &[("authorization", "Basic dTpw"), ("cookie", "session=1"), ("referer", "https://h/")],
         );
@@ -356,10 +356,10 @@ mod tests {
         );
         assert_eq!(parts.headers.len(), 3);
         let (parts, credentials) =
-            taken("/", &[("authorization", "Token sbk_x"), ("authorization", "Basic dTpw")]);
+            take_from("/", &[("authorization", "Token sbk_x"), ("authorization", "Basic dTpw")]);
         assert!(credentials.key.is_none());
         assert_eq!(parts.headers.get_all(AUTHORIZATION).iter().collect::<Vec<_>>(), ["Basic dTpw"]);
-        let (parts, _) = taken("/?sandbox_token=spt_q", &[]);
+        let (parts, _) = take_from("/?sandbox_token=spt_q", &[]);
         assert_eq!(parts.uri, "/");
     }
 }

@@ -29,7 +29,7 @@ pub fn may_use_cookies(method: &Method, headers: &HeaderMap, scheme: &str, host:
 mod tests {
     use super::*;
 
-    fn asked(method: &Method, headers: &[(&str, &str)]) -> bool {
+    fn is_allowed(method: &Method, headers: &[(&str, &str)]) -> bool {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         may_use_cookies(method, &headers.collect(), "https", "8080-sb-a.test:8443")
     }
@@ -37,17 +37,17 @@ mod tests {
     #[test]
     fn the_ports_own_page_and_a_person_may() {
         let own = ("origin", "https://8080-sb-a.test:8443");
-        assert!(asked(&Method::GET, &[]));
-        assert!(asked(&Method::POST, &[own]));
-        assert!(asked(&Method::POST, &[own, ("sec-fetch-site", "same-origin")]));
-        assert!(asked(&Method::GET, &[("sec-fetch-site", "none")]));
+        assert!(is_allowed(&Method::GET, &[]));
+        assert!(is_allowed(&Method::POST, &[own]));
+        assert!(is_allowed(&Method::POST, &[own, ("sec-fetch-site", "same-origin")]));
+        assert!(is_allowed(&Method::GET, &[("sec-fetch-site", "none")]));
         let link = [
             ("sec-fetch-site", "cross-site"),
             ("sec-fetch-mode", "navigate"),
             ("sec-fetch-dest", "document"),
         ];
-        assert!(asked(&Method::GET, &link));
-        assert!(!asked(&Method::POST, &link));
+        assert!(is_allowed(&Method::GET, &link));
+        assert!(!is_allowed(&Method::POST, &link));
     }
 
     #[test]
@@ -55,15 +55,15 @@ mod tests {
         for origin in
             ["https://8080-sb-b.test:8443", "http://8080-sb-a.test:8443", "https://8080-sb-a.test", "null"]
         {
-            assert!(!asked(&Method::GET, &[("origin", origin)]), "{origin}");
+            assert!(!is_allowed(&Method::GET, &[("origin", origin)]), "{origin}");
         }
         for site in ["same-site", "cross-site", "else"] {
-            assert!(!asked(&Method::GET, &[("sec-fetch-site", site)]), "{site}");
+            assert!(!is_allowed(&Method::GET, &[("sec-fetch-site", site)]), "{site}");
             let framed =
                 [("sec-fetch-site", site), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
-            assert!(!asked(&Method::GET, &framed), "{site}");
+            assert!(!is_allowed(&Method::GET, &framed), "{site}");
         }
         let own = ("origin", "https://8080-sb-a.test:8443");
-        assert!(!asked(&Method::GET, &[own, ("origin", "https://8080-sb-b.test:8443")]));
+        assert!(!is_allowed(&Method::GET, &[own, ("origin", "https://8080-sb-b.test:8443")]));
     }
 }

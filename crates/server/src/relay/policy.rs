@@ -102,7 +102,7 @@ mod tests {
     use super::super::secrets::tests::{KEY, base64, percent};
     use super::*;
 
-    fn kept(name: &str, value: &str) -> bool {
+    fn is_forwarded(name: &str, value: &str) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert("x-own", HeaderValue::from_static("1"));
         headers
@@ -121,14 +121,14 @@ mod tests {
             X-Envoy-External-Address X-ARR-SSL Front-End-Https X-Scheme X-Azure-ClientIP Client-Cert X-SSL-Client-Verify";
         for name in names.split_whitespace() {
             for name in [name.to_owned(), name.replace('-', "_"), name.replacen('-', "_", 1)] {
-                assert!(!kept(&name, "192.0.2.66"), "{name}");
+                assert!(!is_forwarded(&name, "192.0.2.66"), "{name}");
             }
         }
         for name in ["transfer_encoding", "content_length", "x_sandbox_token", "cookie_", "HOST"] {
-            assert_eq!(kept(name, "1"), matches!(name, "cookie_" | "HOST"), "{name}");
+            assert_eq!(is_forwarded(name, "1"), matches!(name, "cookie_" | "HOST"), "{name}");
         }
         for own in ["X-Api-Key", "x_own_header", "Via", "X-Requested-With", "Accept", "X-Forward"] {
-            assert!(kept(own, "1"), "{own}");
+            assert!(is_forwarded(own, "1"), "{own}");
         }
     }
 
@@ -137,10 +137,10 @@ mod tests {
         for value in [KEY.to_owned(), percent(KEY), base64(KEY.as_bytes()), format!("Token token=\"{KEY}\"")]
         {
             for name in ["X-Api-Key", "Api-Key", "X-Auth-Token", "Private-Token", "User-Agent", "Referer"] {
-                assert!(!kept(name, &value), "{name}: {value}");
+                assert!(!is_forwarded(name, &value), "{name}: {value}");
             }
         }
-        assert!(!kept(KEY, "1"), "a key for a name");
-        assert!(kept("X-Api-Key", "a key of the program's own"));
+        assert!(!is_forwarded(KEY, "1"), "a key for a name");
+        assert!(is_forwarded("X-Api-Key", "a key of the program's own"));
     }
 }

@@ -83,7 +83,7 @@ pub struct ProgramConnection {
     idle: Duration,
     moved: Instant,
     timer: Pin<Box<Sleep>>,
-    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    port_closed: Pin<Box<dyn Future<Output = ()> + Send>>,
     stopping: CancellationToken,
     stop: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     pub state: Arc<ConnectionState>,
@@ -111,7 +111,7 @@ impl ProgramConnection {
             idle,
             moved,
             timer: Box::pin(sleep_until(moved + idle)),
-            over: Box::pin(exposure.over()),
+            port_closed: Box::pin(exposure.ended()),
             stopping,
             stop: None,
             state: Arc::default(),
@@ -133,9 +133,9 @@ impl ProgramConnection {
 
     /// Ready when the connection has to end. Otherwise registers the task for the next check.
     fn guard(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        if self.over.as_mut().poll(cx).is_ready() {
+        if self.port_closed.as_mut().poll(cx).is_ready() {
             // A finished future must not be polled again.
-            self.over = Box::pin(std::future::pending());
+            self.port_closed = Box::pin(std::future::pending());
             return Poll::Ready(self.broken(EndReason::Closed));
         }
         if self.state.ends_at_stop.load(Ordering::Relaxed) {

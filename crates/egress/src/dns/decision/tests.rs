@@ -53,7 +53,7 @@ fn a_closed_policy_passes_listed_names() {
         (r"a\.b.wide.example.", RecordType::A, NotAllowed),
         (r"\*.wide.example.", RecordType::A, NotAllowed),
         ("192.0.2.1.", RecordType::A, NotAllowed),
-        (".", RecordType::NS, NothingOfThatType),
+        (".", RecordType::NS, NoData),
     ] {
         assert_eq!(decide(&question(name, kind), &strict(), OWN), decision, "{name} {kind}");
     }
@@ -82,8 +82,8 @@ fn special_names_have_local_answers_under_any_policy() {
             ("localhost.", RecordType::A, Localhost),
             ("LOCALHOST.", RecordType::A, Localhost),
             ("db.localhost.", RecordType::A, Localhost),
-            ("localhost.", RecordType::AAAA, NothingOfThatType),
-            ("localhost.", RecordType::TXT, NothingOfThatType),
+            ("localhost.", RecordType::AAAA, NoData),
+            ("localhost.", RecordType::TXT, NoData),
             ("1.0.0.10.in-addr.arpa.", RecordType::PTR, NoSuchName),
             ("8.8.8.8.in-addr.arpa.", RecordType::PTR, NoSuchName),
             ("8.8.8.8.in-addr.arpa.", RecordType::TXT, NoSuchName),
@@ -131,6 +131,6 @@ fn public_resolvers_pass_only_if_listed() {
 fn the_own_host_name_is_answered() {
     let question = |kind| question("SB-1.", kind);
     assert_eq!(decide(&question(RecordType::A), &strict(), OWN), Decision::Localhost);
-    assert_eq!(decide(&question(RecordType::AAAA), &strict(), OWN), Decision::NothingOfThatType);
+    assert_eq!(decide(&question(RecordType::AAAA), &strict(), OWN), Decision::NoData);
     assert_eq!(decide(&question(RecordType::A), &strict(), "sb-2"), Decision::NotAllowed);
 }

@@ -110,8 +110,8 @@ async fn a_key_gives_the_answer_of_the_first_run() {
 async fn a_refused_request_for_the_sandbox_counts_as_activity() {
     let fixture = Fixture::with_clock(engine::Clock::runtime(rules::TimeMs(1_700_000_000_000))).await;
     let body = json!({"image": IMAGE, "timeoutMs": 86_400_000, "idleTimeoutMs": 120_000});
-    let made = fixture.post("/v1/sandboxes", body).await;
-    let id = made.json["id"].as_str().unwrap();
+    let created = fixture.post("/v1/sandboxes", body).await;
+    let id = created.json["id"].as_str().unwrap();
     let state = || async { fixture.call("GET", &format!("/v1/sandboxes/{id}")).await.json["state"].clone() };
     for refused in [json!({"command": 5}), json!({"command": "x".repeat(65_537)}), json!([])] {
         tokio::time::sleep(Duration::from_secs(100)).await;

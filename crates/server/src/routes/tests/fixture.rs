@@ -35,19 +35,19 @@ pub fn bearer(n: u8) -> String {
 
 impl Fixture {
     pub async fn new() -> Self {
-        Self::made(Clock::System, false).await
+        Self::build(Clock::System, false).await
     }
 
     /// With `images.allow_any`.
     pub async fn with_any_image() -> Self {
-        Self::made(Clock::System, true).await
+        Self::build(Clock::System, true).await
     }
 
     pub async fn with_clock(clock: Clock) -> Self {
-        Self::made(clock, false).await
+        Self::build(clock, false).await
     }
 
-    async fn made(clock: Clock, allow_any_image: bool) -> Self {
+    async fn build(clock: Clock, allow_any_image: bool) -> Self {
         let settings = Settings {
             clock,
             allow_any_image,
@@ -100,9 +100,9 @@ impl Fixture {
     }
 
     pub async fn create(&self) -> String {
-        let made = self.post("/v1/sandboxes", serde_json::json!({ "image": IMAGE })).await;
-        assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
-        made.json["id"].as_str().unwrap().to_owned()
+        let created = self.post("/v1/sandboxes", serde_json::json!({ "image": IMAGE })).await;
+        assert_eq!(created.status, StatusCode::CREATED, "{}", created.text);
+        created.json["id"].as_str().unwrap().to_owned()
     }
 
     pub async fn execute(&self, id: &str, body: Value) -> Answer {

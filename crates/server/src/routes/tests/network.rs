@@ -9,17 +9,17 @@ use super::fixture::{Fixture, IMAGE, bearer, request};
 const NETWORK_POLICY: &str =
     r#"{"egress":{"allow":["example.com"],"default":"deny"},"ingress":{"allowPorts":[3000]}}"#;
 
-async fn made(fixture: &Fixture) -> (String, String) {
+async fn create_with_policy(fixture: &Fixture) -> (String, String) {
     let network: serde_json::Value = serde_json::from_str(NETWORK_POLICY).unwrap();
-    let made = fixture.post("/v1/sandboxes", json!({"image": IMAGE, "network": network})).await;
-    let id = made.json["id"].as_str().unwrap().to_owned();
+    let created = fixture.post("/v1/sandboxes", json!({"image": IMAGE, "network": network})).await;
+    let id = created.json["id"].as_str().unwrap().to_owned();
     (format!("/v1/sandboxes/{id}"), format!("/v1/sandboxes/{id}/network"))
 }
 
 #[tokio::test]
 async fn network_policies_are_read_and_changed() {
     let fixture = Fixture::new().await;
-    let (sandbox, network) = made(&fixture).await;
+    let (sandbox, network) = create_with_policy(&fixture).await;
     let usage = json!({"bytesOut": 0, "bytesIn": 0, "connections": 0});
     let seen = fixture.call("GET", &network).await;
     assert_eq!(seen.status, StatusCode::OK);
@@ -62,7 +62,7 @@ async fn network_policies_are_read_and_changed() {
 #[tokio::test]
 async fn a_bad_change_changes_nothing() {
     let fixture = Fixture::new().await;
-    let (_, network) = made(&fixture).await;
+    let (_, network) = create_with_policy(&fixture).await;
     for (body, code, field) in [
         ("", "INVALID_REQUEST", ""),
         ("[]", "INVALID_REQUEST", "body"),
@@ -92,7 +92,7 @@ async fn a_bad_change_changes_nothing() {
 #[tokio::test]
 async fn network_changes_of_paused_and_terminated_sandboxes() {
     let fixture = Fixture::new().await;
-    let (sandbox, network) = made(&fixture).await;
+    let (sandbox, network) = create_with_policy(&fixture).await;
     fixture.call("POST", &format!("{sandbox}/pause")).await;
     let changed = fixture.patch(&network, r#"{"egress":{"allow":["b.example"]}}"#).await;
     assert_eq!((changed.status, &changed.json["state"]), (StatusCode::OK, &json!("paused")));
@@ -115,7 +115,7 @@ async fn network_changes_of_paused_and_terminated_sandboxes() {
 #[tokio::test]
 async fn a_change_under_a_key_is_made_once() {
     let fixture = Fixture::new().await;
-    let (sandbox, network) = made(&fixture).await;
+    let (sandbox, network) = create_with_policy(&fixture).await;
     let send = async |body: &'static str| {
         let request = request("PATCH", &network).header("content-type", "application/json");
         fixture.ask(request.header("idempotency-key", "k").body(Body::from(body)).unwrap()).await

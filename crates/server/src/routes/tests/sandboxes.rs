@@ -23,17 +23,17 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
     let fixture = Fixture::new().await;
     let body = json!({"image": IMAGE, "metadata": {"userId": "7"}, "env": {"A": "1"},
         "network": {"egress": {"allow": ["example.com"], "default": "deny"}, "ingress": {"allowPorts": [3000]}}});
-    let made = fixture.post(ALL, body).await;
-    assert_eq!(made.status, StatusCode::CREATED);
-    let id = made.json["id"].as_str().unwrap();
-    assert_eq!(made.header("location"), path(id));
-    assert_eq!(made.header("content-type"), "application/json; charset=utf-8");
-    assert_eq!(made.json["state"], "running");
-    assert_eq!(made.json["resources"], json!({"cpu": 2, "memoryMb": 4096, "diskMb": 10_240}));
-    assert_eq!(made.json["network"]["ingress"], json!({"allowPorts": [3000]}));
-    assert!(made.json["startedAt"].is_string() && made.json["createdAt"].is_string());
+    let created = fixture.post(ALL, body).await;
+    assert_eq!(created.status, StatusCode::CREATED);
+    let id = created.json["id"].as_str().unwrap();
+    assert_eq!(created.header("location"), path(id));
+    assert_eq!(created.header("content-type"), "application/json; charset=utf-8");
+    assert_eq!(created.json["state"], "running");
+    assert_eq!(created.json["resources"], json!({"cpu": 2, "memoryMb": 4096, "diskMb": 10_240}));
+    assert_eq!(created.json["network"]["ingress"], json!({"allowPorts": [3000]}));
+    assert!(created.json["startedAt"].is_string() && created.json["createdAt"].is_string());
     assert_eq!(
-        keys(&made.json),
+        keys(&created.json),
         [
             "createdAt",
             "env",
@@ -50,7 +50,7 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
         ]
     );
     let got = fixture.call("GET", &path(id)).await;
-    assert_eq!((got.status, &got.json), (StatusCode::OK, &made.json));
+    assert_eq!((got.status, &got.json), (StatusCode::OK, &created.json));
     let head = fixture.call("HEAD", &path(id)).await;
     assert_eq!((head.status, head.text.as_str()), (StatusCode::OK, ""));
     let listed =
@@ -58,7 +58,7 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
     assert_eq!(listed.json["pagination"], json!({"total": 1, "limit": 20, "offset": 0, "hasMore": false}));
     let item = &listed.json["data"][0];
     assert_eq!(keys(item), ["createdAt", "id", "image", "resources", "startedAt", "state"]);
-    assert_eq!((&item["id"], &item["startedAt"]), (&made.json["id"], &made.json["startedAt"]));
+    assert_eq!((&item["id"], &item["startedAt"]), (&created.json["id"], &created.json["startedAt"]));
     let other = fixture.call("GET", "/v1/sandboxes?metadata.userId=8&limit=1&offset=5").await;
     assert_eq!(
         other.json,
