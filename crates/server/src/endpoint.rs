@@ -31,7 +31,7 @@ use crate::service::Service;
 pub use body::{Json, JsonBody, NoBody, Payload, RawBody, Received, serialize};
 pub use document::{Content, DocumentedError, Operation, Tag};
 pub use parameter::Parameter;
-pub use table::{Conflict, Matched, Table};
+pub use table::{Conflict, Found, Matched, Table};
 
 /// What a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use listen::{Answer, Application};
 
-use crate::endpoint::{Authorized, Matched, Table};
+use crate::endpoint::{Authorized, Found, Matched, Table};
 use crate::error::{ApiError, of_quota};
 use crate::in_flight;
 use crate::request_id::RequestId;
@@ -53,22 +53,24 @@ impl Application for Guarded {
 impl Guarded {
     pub async fn pass(self, request: Request) -> Response {
         let Self { table, service } = self;
-        let matched = table.find(request.method(), request.uri().path());
+        let Found { matched, sandbox } = table.find(request.method(), request.uri().path());
         let rule = matched.rule();
         let head_only = request.method() == Method::HEAD;
         let id = RequestId::of(request.headers());
-        let mut admitted = admit(&service, rule, &request);
+        let mut admitted = admit(&service, rule, sandbox.as_deref(), &request);
         // The key may be newer than the keyring's last refresh.
         if let Some(key) = admitted.unknown_key(request.headers())
             && service.keyring.refresh_and_find(&key, service.store.as_ref()).await
         {
-            admitted = admit(&service, rule, &request);
+            admitted = admit(&service, rule, sandbox.as_deref(), &request);
         }
         if admitted.is_unauthorized() {
             service.metrics.refused("unauthorized");
         }
         // Dropped without a response, it records that the client disconnected.
-        let mut record = Record::begin(&service, &id, rule, &request);
+        let mut record = Record::begin(&service, &id, rule, sandbox.as_deref(), &request);
+        // Borrows from the request, which moves to the handler.
+        drop(sandbox);
         record.caller.clone_from(&admitted.caller);
         let (mut response, permit) = match admitted.refusal {
             Some(error) => (error.into_response(), None),

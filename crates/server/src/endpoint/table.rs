@@ -1,8 +1,13 @@
 //! Finds the declared endpoint for a method and a path. The only way from a request to a handler.
 
+use std::borrow::Cow;
+
 use axum::http::{HeaderValue, Method};
 
 use super::{Access, Endpoint, Rule};
+
+/// The parameter of path templates that is a sandbox id. No other id has this name.
+const SANDBOX: &str = "id";
 
 /// All endpoints, by path and method.
 pub struct Table {
@@ -39,6 +44,13 @@ pub enum Matched<'a> {
     Nothing,
 }
 
+/// The result of routing a request.
+pub struct Found<'a, 'p> {
+    pub matched: Matched<'a>,
+    /// The sandbox id in the path. Decoded once, so that another spelling of an id does not get another rate limit.
+    pub sandbox: Option<Cow<'p, str>>,
+}
+
 impl Table {
     /// Fails if two declarations contradict each other.
     pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, Conflict> {
@@ -60,15 +72,27 @@ impl Table {
     }
 
     /// `HEAD` names the endpoint of `GET`.
-    pub fn find(&self, method: &Method, path: &str) -> Matched<'_> {
-        let found = self.paths.at(path).ok().and_then(|found| self.resources.get(*found.value));
-        let Some(resource) = found else { return Matched::Nothing };
-        let asked = if *method == Method::HEAD { &Method::GET } else { method };
-        match resource.endpoints.iter().find(|endpoint| endpoint.method == *asked) {
+    pub fn find<'p>(&self, method: &Method, path: &'p str) -> Found<'_, 'p> {
+        let Ok(found) = self.paths.at(path) else {
+            return Found { matched: Matched::Nothing, sandbox: sandbox_of_unknown(path) };
+        };
+        let sandbox = found.params.get(SANDBOX).and_then(reader::path_segment);
+        let Some(resource) = self.resources.get(*found.value) else {
+            return Found { matched: Matched::Nothing, sandbox };
+        };
+        let requested = if *method == Method::HEAD { &Method::GET } else { method };
+        let matched = match resource.endpoints.iter().find(|endpoint| endpoint.method == *requested) {
             Some(endpoint) => Matched::Endpoint(endpoint),
             None => Matched::OtherMethod(resource),
-        }
+        };
+        Found { matched, sandbox }
     }
+}
+
+/// The sandbox id in a path that no endpoint has: the refused request counts as activity of the sandbox.
+fn sandbox_of_unknown(path: &str) -> Option<Cow<'_, str>> {
+    let rest = path.strip_prefix("/v1/sandboxes/")?;
+    reader::path_segment(rest.split('/').next()?)
 }
 
 impl Resource {
@@ -143,14 +167,42 @@ mod tests {
             endpoint(Endpoint::get("/open", Open)),
         ]);
         let table = table.unwrap();
-        let rule = |method: Method, path: &str| table.find(&method, path).rule().map(|rule| rule.access);
+        let rule =
+            |method: Method, path: &str| table.find(&method, path).matched.rule().map(|rule| rule.access);
         let read = Access::Key { scope: READ.scope, charge: READ.charge };
         assert_eq!(rule(Method::GET, "/a"), Some(read));
         assert_eq!(rule(Method::HEAD, "/a"), Some(read));
         assert_eq!(rule(Method::POST, "/a"), None);
         assert_eq!(rule(Method::TRACE, "/open"), Some(Access::Open));
         assert_eq!(rule(Method::GET, "/b"), None);
-        let Matched::OtherMethod(resource) = table.find(&Method::PUT, "/a") else { panic!("no resource") };
+        let Matched::OtherMethod(resource) = table.find(&Method::PUT, "/a").matched else {
+            panic!("no resource")
+        };
         assert_eq!(resource.allow, "GET,HEAD,DELETE");
+    }
+
+    #[test]
+    fn the_sandbox_of_a_path_is_the_one_that_the_router_sees() {
+        let table = Table::new(vec![
+            endpoint(Endpoint::get("/v1/health", Open)),
+            endpoint(Endpoint::get("/v1/sandboxes", READ)),
+            endpoint(Endpoint::get("/v1/sandboxes/{id}", READ)),
+            endpoint(Endpoint::post("/v1/sandboxes/{id}/execute", WRITE)),
+        ]);
+        let table = table.unwrap();
+        for (path, id) in [
+            ("/v1/sandboxes/sb_aaaaaaaa/execute", Some("sb_aaaaaaaa")),
+            ("/v1/sandboxes/sb_aaaaaaaa", Some("sb_aaaaaaaa")),
+            ("/v1/sandboxes/sb_aaaaaaaa/unknown/path", Some("sb_aaaaaaaa")),
+            ("/v1/sandboxes/sb%5faaaaaaa%61/execute", Some("sb_aaaaaaaa")),
+            ("/v1/sandboxes/sb%5faaaaaaa%61/unknown", Some("sb_aaaaaaaa")),
+            ("/v1/sandboxes/sb%/execute", None),
+            ("/v1/sandboxes/sb%zz/execute", None),
+            ("/v1/sandboxes/%ff/execute", None),
+            ("/v1/sandboxes", None),
+            ("/v1/health", None),
+        ] {
+            assert_eq!(table.find(&Method::GET, path).sandbox.as_deref(), id, "{path}");
+        }
     }
 }

@@ -1,7 +1,5 @@
 //! Checks a request's key, the scopes of the key, and the rate limits, in this order. No I/O.
 
-use std::borrow::Cow;
-
 use api::{ErrorCode, SandboxId};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
@@ -36,7 +34,8 @@ impl Admitted {
     }
 }
 
-pub fn admit(service: &Service, rule: Option<Rule>, request: &Request) -> Admitted {
+/// `sandbox` is the text in place of the sandbox id in the path, if any.
+pub fn admit(service: &Service, rule: Option<Rule>, sandbox: Option<&str>, request: &Request) -> Admitted {
     let uncounted = |caller, refusal| Admitted { caller, rate_headers: service.limiter.uncounted(), refusal };
     if matches!(rule, Some(Rule { access: Access::Open, .. })) {
         return uncounted(None, None);
@@ -52,25 +51,24 @@ pub fn admit(service: &Service, rule: Option<Rule>, request: &Request) -> Admitt
         Some(Rule { access: Access::Key { scope, charge }, .. }) => (Some(scope), charge),
         _ => (None, Charge::without_endpoint(request.method().as_str())),
     };
-    let sandbox = sandbox_in(request.uri().path());
     if let Some(scope) = scope.filter(|scope| !caller.scopes.allows(*scope)) {
         service.metrics.refused("forbidden");
-        touch(service, &caller, request.method(), sandbox.as_deref());
+        touch(service, &caller, request.method(), sandbox);
         let message = format!("the key has the scopes {}; this request needs '{scope}'", caller.scopes);
         let error = ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", scope.as_str());
         return uncounted(Some(caller), Some(error));
     }
-    match service.limiter.count(&caller, charge, sandbox.as_deref()) {
+    match service.limiter.count(&caller, charge, sandbox) {
         Ok(rate_headers) => {
             if rule.is_none() {
                 // Refused later, with 404 or 405.
-                touch(service, &caller, request.method(), sandbox.as_deref());
+                touch(service, &caller, request.method(), sandbox);
             }
             Admitted { caller: Some(caller), rate_headers, refusal: None }
         }
         Err(refused) => {
             service.metrics.refused("rate_limited");
-            touch(service, &caller, request.method(), sandbox.as_deref());
+            touch(service, &caller, request.method(), sandbox);
             let error = ApiError::new(ErrorCode::RateLimited, refused.why.to_string())
                 .retry_after(refused.why.retry_after_s);
             Admitted { caller: Some(caller), rate_headers: refused.headers, refusal: Some(error) }
@@ -116,33 +114,5 @@ fn touch(service: &Service, caller: &Caller, method: &Method, sandbox: Option<&s
     }
     if let Some(id) = sandbox.and_then(|id| id.parse::<SandboxId>().ok()) {
         service.engine.sandbox(&caller.account, &id).touch();
-    }
-}
-
-/// The sandbox id in a path, decoded as the router decodes it: another spelling of an id must not get another rate limit.
-pub fn sandbox_in(path: &str) -> Option<Cow<'_, str>> {
-    let rest = path.strip_prefix("/v1/sandboxes/")?;
-    let segment = rest.split('/').next()?;
-    reader::path_segment(segment)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sandbox_of_a_path_is_the_one_that_the_router_sees() {
-        for (path, id) in [
-            ("/v1/sandboxes/sb_aaaaaaaa/execute", Some("sb_aaaaaaaa")),
-            ("/v1/sandboxes/sb_aaaaaaaa", Some("sb_aaaaaaaa")),
-            ("/v1/sandboxes/sb%5faaaaaaa%61/execute", Some("sb_aaaaaaaa")),
-            ("/v1/sandboxes/sb%/execute", None),
-            ("/v1/sandboxes/sb%zz/execute", None),
-            ("/v1/sandboxes/%ff/execute", None),
-            ("/v1/sandboxes", None),
-            ("/v1/health", None),
-        ] {
-            assert_eq!(sandbox_in(path).as_deref(), id, "{path}");
-        }
     }
 }

@@ -9,10 +9,9 @@ use std::time::Instant;
 
 use api::SandboxId;
 use axum::extract::Request;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode};
 use listen::PeerAddr;
 
-use super::admission::sandbox_in;
 use super::envelope::ErrorSummary;
 use crate::endpoint::Rule;
 use crate::keyring::Caller;
@@ -33,22 +32,27 @@ pub struct Record {
     route: &'static str,
     id: RequestId,
     client: Option<IpAddr>,
-    /// Has the sandbox id, which is parsed only for a log line that is written.
-    uri: Uri,
+    sandbox: Option<SandboxId>,
     pub caller: Option<Caller>,
     status: u16,
     error: Option<ErrorSummary>,
 }
 
 impl Record {
-    pub fn begin(service: &Arc<Service>, id: &RequestId, rule: Option<Rule>, request: &Request) -> Self {
+    pub fn begin(
+        service: &Arc<Service>,
+        id: &RequestId,
+        rule: Option<Rule>,
+        sandbox: Option<&str>,
+        request: &Request,
+    ) -> Self {
         let client = request
             .extensions()
             .get::<PeerAddr>()
             .map(|PeerAddr(peer)| service.trusted_proxies.client(peer.ip(), request.headers()));
         let route = rule.map_or(NO_ROUTE, |rule| rule.route);
         let mut record = Self::of(service, id, route, name_of(request.method()));
-        (record.uri, record.client) = (request.uri().clone(), client);
+        (record.sandbox, record.client) = (sandbox.and_then(|id| id.parse().ok()), client);
         record
     }
 
@@ -65,15 +69,11 @@ impl Record {
             route,
             id: id.clone(),
             client: None,
-            uri: Uri::default(),
+            sandbox: None,
             caller: None,
             status: CLIENT_WENT_AWAY,
             error: None,
         }
-    }
-
-    fn sandbox(&self) -> Option<SandboxId> {
-        sandbox_in(self.uri.path())?.parse().ok()
     }
 
     /// The response head is complete.
@@ -94,7 +94,7 @@ macro_rules! line {
             ms = $took.as_micros() as f64 / 1000.0,
             request_id = &*$record.id.0,
             account = $record.caller.as_ref().map(|caller| &*caller.account),
-            sandbox = $record.sandbox().map(tracing::field::display),
+            sandbox = $record.sandbox.as_ref().map(tracing::field::display),
             key_id = $record.caller.as_ref().map(|caller| &*caller.key_id),
             client = $record.client.map(tracing::field::display),
             code = $record.error.as_ref().map(|error| error.code.as_str()),

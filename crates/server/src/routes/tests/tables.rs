@@ -38,7 +38,7 @@ fn table() -> Table {
 
 fn access(table: &Table, method: &str, path: &str) -> Option<Access> {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
-    table.find(&method, path).rule().map(|rule| rule.access)
+    table.find(&method, path).matched.rule().map(|rule| rule.access)
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_table_of_rules() {
     ] {
         assert_eq!(access(&table, method, &path), expected, "{method} {path}");
     }
-    let template = table.find(&Method::POST, &format!("{one}/execute")).rule().unwrap().route;
+    let template = table.find(&Method::POST, &format!("{one}/execute")).matched.rule().unwrap().route;
     assert_eq!(template, "/v1/sandboxes/{id}/execute");
 }
 
