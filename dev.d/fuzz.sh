@@ -13,7 +13,7 @@ cmd_fuzz() {
   export RUSTC_BOOTSTRAP=1
   targets=$(cargo fuzz list)
   if [ -n "$target" ]; then
-    grep -qxF -- "$target" <<<"$targets" || die "fuzz: unknown target $target; known are: $(tr '\n' ' ' <<<"$targets")"
+    grep -qxF -- "$target" <<<"$targets" || die "fuzz: unknown target $target; known targets: $(tr '\n' ' ' <<<"$targets")"
     targets=$target
   fi
   for target in $targets; do

@@ -7,7 +7,7 @@ PREVIOUS_PROGRAMS=target/previous
 
 cmd_upgrade() {
   need_root upgrade
-  [ $# -le 1 ] || die "upgrade: it takes one commit"
+  [ $# -le 1 ] || die "upgrade: expected at most one COMMIT"
   setup build run test
   local commit programs
   commit=$(previous_commit "${1:-}")

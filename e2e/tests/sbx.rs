@@ -280,7 +280,7 @@ async fn errors_name_the_remedy() {
     wrong(&["exec", "--timeout", "0", "sb_00000000", "--", "true"], &["above 0 and up to 24h"]);
     wrong(&["exec", "--timeout", "6m", "--buffered", "sb_00000000", "--", "true"], &["at most 5m"]);
     wrong(&["--url", "https://127.0.0.1:9", "ls"], &["127.0.0.1:9", "check that the service runs"]);
-    wrong(&["--url", "http://a.example", "ls"], &["in the clear"]);
+    wrong(&["--url", "http://a.example", "ls"], &["unencrypted"]);
     wrong(&["--profile", "nowhere", "ls"], &["nowhere", "sbx login"]);
     wrong(&["frobnicate"], &["frobnicate"]);
     let output = user.sbx().env("SANDBOXD_API_KEY", "sk_wrong").arg("ls").output().unwrap();

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use sandboxd_client::sse::{Event, Parser, TooLong};
 use libfuzzer_sys::fuzz_target;
+use sandboxd_client::sse::{Event, Parser, TooLong};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };

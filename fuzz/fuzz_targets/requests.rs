@@ -3,8 +3,10 @@
 
 #![no_main]
 
+use api::{
+    CommandBody, CreateBody, CreateNetwork, EventsBody, ExposeBody, SignalBody, TerminalBody, TokenBody,
+};
 use libfuzzer_sys::fuzz_target;
-use api::{CommandBody, CreateBody, CreateNetwork, EventsBody, ExposeBody, SignalBody, TerminalBody, TokenBody};
 use reader::{Refusal, RequestBody};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -64,7 +64,7 @@ fn link_source(args: Vec<OsString>) -> Result<LinkSource, BootError> {
     match flag.to_str() {
         Some("--listen-fd") => match value.to_str().and_then(|n| n.parse().ok()) {
             Some(fd @ 3..) => Ok(LinkSource::ListenFd(fd)),
-            _ => Err(BootError::Usage(format!("descriptor {value:?}; allowed are 3 and above"))),
+            _ => Err(BootError::Usage(format!("descriptor {value:?}; allowed: 3 and above"))),
         },
         Some("--connect") => {
             let path = PathBuf::from(OsString::from_vec(value.into_vec()));

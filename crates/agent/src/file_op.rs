@@ -33,8 +33,9 @@ const PIPE: usize = 1024 * 1024;
 /// Starts a file operation.
 pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refusal> {
     let failed = |step: &'static str| move |errno| (RefusalKind::Failed, format!("cannot {step}: {errno}"));
-    let output = pipe().map_err(failed("make a pipe"))?;
-    let input = if files::has_upload(request) { Some(pipe().map_err(failed("make a pipe"))?) } else { None };
+    let output = pipe().map_err(failed("create a pipe"))?;
+    let input =
+        if files::has_upload(request) { Some(pipe().map_err(failed("create a pipe"))?) } else { None };
     let nonblocking = |fd: &OwnedFd| rustix::io::ioctl_fionbio(fd, true).map_err(failed("set up a pipe"));
     nonblocking(&output.0)?;
     if let Some((_, writer)) = &input {
@@ -58,7 +59,7 @@ pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refus
                 let stdin = input.map(|(_, writer)| writer);
                 Ok(Spawned { pid, stdin, stdout: output.0, stderr: None, kind: Kind::FileOp })
             }
-            None => Err((RefusalKind::Failed, format!("cannot make a process: {}", last_error()))),
+            None => Err((RefusalKind::Failed, format!("cannot create a process: {}", last_error()))),
         },
     }
 }

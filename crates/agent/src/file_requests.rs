@@ -13,7 +13,7 @@ impl Agent {
     pub(crate) fn start_file_op(&mut self, op: u64, request: &FileRequest<'_>, window: u32) {
         let max = file_op::MAX_FILE_OPS;
         if self.ops.file_ops() >= max || !self.ops.exec_room() {
-            let message = format!("{max} file operations are running, which is the limit");
+            let message = format!("the sandbox has {max} file operations in progress, the maximum");
             return self.refuse(op, RefusalKind::TooMany, &message);
         }
         let started = Instant::now();

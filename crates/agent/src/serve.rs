@@ -98,7 +98,7 @@ impl Agent {
         let has_room = self.ops.exec_room();
         if !has_room {
             let max = crate::ops::MAX_EXECS;
-            let message = format!("{max} commands are running, which is the limit");
+            let message = format!("the sandbox has {max} running commands, the maximum");
             self.refuse(op, RefusalKind::TooMany, &message);
         }
         has_room
@@ -144,7 +144,7 @@ impl Agent {
             return self.refuse(
                 op,
                 RefusalKind::TooMany,
-                &format!("{max} connections are open, which is the limit"),
+                &format!("the sandbox has {max} open connections, the maximum"),
             );
         }
         let serial = self.serial();

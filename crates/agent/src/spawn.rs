@@ -140,7 +140,7 @@ impl Spawner {
                     // The kernel lacks cgroup namespaces, or the agent may not create them; neither changes later.
                     self.marking = Marking::Environment;
                 }
-                Err(errno) => return Err(failed("make a process", errno)),
+                Err(errno) => return Err(failed("create a process", errno)),
             }
         }
     }

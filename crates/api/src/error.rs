@@ -20,7 +20,7 @@ pub struct ErrorBody {
 pub struct ErrorObject {
     pub code: ErrorCode,
     /// Message for people. It names the field, the value received and the allowed values; its wording may change.
-    #[cfg_attr(feature = "openapi", schema(example = "resources.cpu is 3; allowed is one of 2, 4, 8"))]
+    #[cfg_attr(feature = "openapi", schema(example = "resources.cpu is 3; allowed: 2, 4 or 8"))]
     pub message: String,
     /// Details for programs; an empty object if there are none. `field` for an invalid field, `sandboxId` if the error is about
     /// a sandbox.
@@ -96,7 +96,7 @@ codes! {
     InvalidState "INVALID_STATE" 409,
     /// The path exists already.
     FileExists "FILE_EXISTS" 409,
-    /// A file is required, but the path is a directory, device, fifo or socket.
+    /// A file is required, but the path is a directory, device, FIFO or socket.
     NotAFile "NOT_A_FILE" 409,
     /// A directory is required, but the path is something else.
     NotADirectory "NOT_A_DIRECTORY" 409,
@@ -112,13 +112,13 @@ codes! {
     RateLimited "RATE_LIMITED" 429,
     /// The request exceeds a quota of the account; `details` has the quota and the numbers.
     QuotaExceeded "QUOTA_EXCEEDED" 429,
-    /// An internal error of the server.
+    /// An internal error of the service.
     InternalError "INTERNAL_ERROR" 500,
     /// The sandbox failed during a command or a file operation.
     ExecutionError "EXECUTION_ERROR" 502,
     /// Nothing listens on the port, or the program's response is invalid or late.
     PortUnreachable "PORT_UNREACHABLE" 502,
-    /// The server lacks capacity at the moment; retry later.
+    /// The service lacks capacity at the moment; retry later.
     ResourceExhausted "RESOURCE_EXHAUSTED" 503,
     /// The disk of the sandbox is full.
     DiskFull "DISK_FULL" 507,

@@ -9,6 +9,7 @@ use serde::de::{Error as _, Expected, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use crate::bounds::RUN_ID_CHARS;
 use crate::{Pagination, SandboxId, Timestamp};
 
 /// Declares each event type once, with its variant and its name.
@@ -83,7 +84,7 @@ struct PostedKind;
 impl Expected for PostedKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = EventKind::POSTED.iter().map(|kind| kind.as_str()).collect();
-        write!(f, "one of {}; the service records the others itself", names.join(", "))
+        write!(f, "{}; the service records the other types itself", names.join(", "))
     }
 }
 
@@ -114,7 +115,7 @@ pub struct EventId(pub u64);
 pub struct BadEventId;
 
 const ID_PREFIX: &str = "ev_";
-const ID_DIGITS: usize = 16;
+pub(crate) const ID_DIGITS: usize = 16;
 
 impl FromStr for EventId {
     type Err = BadEventId;
@@ -157,7 +158,7 @@ pub struct RunId(String);
 
 /// The text is not a run id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a run's id is 1 to 128 visible ASCII characters")]
+#[error("a run's id is 1 to {RUN_ID_CHARS} visible ASCII characters")]
 pub struct BadRunId;
 
 impl RunId {
@@ -170,7 +171,8 @@ impl FromStr for RunId {
     type Err = BadRunId;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let fits = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let fits =
+            (1..=RUN_ID_CHARS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
         if fits { Ok(Self(text.to_owned())) } else { Err(BadRunId) }
     }
 }

@@ -32,7 +32,7 @@ pub struct ExecuteBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub stdin: Option<String>,
-    /// Whether to resume a paused sandbox for the command. If `false`, a paused sandbox is the error `INVALID_STATE`.
+    /// Whether to resume a paused sandbox for the command. If `false`, the request fails with `INVALID_STATE` while the sandbox is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,
@@ -75,13 +75,13 @@ pub struct DetachedBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = false))]
     pub open_stdin: Option<bool>,
-    /// Whether to resume a paused sandbox for the command. If `false`, a paused sandbox is the error `INVALID_STATE`.
+    /// Whether to resume a paused sandbox for the command. If `false`, the request fails with `INVALID_STATE` while the sandbox is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,
 }
 
-/// The body of an execute request: a command whose end the response waits for, or a detached command.
+/// The body of an execute request: a command whose result is the response, or a detached command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]

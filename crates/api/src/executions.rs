@@ -11,7 +11,7 @@ use crate::{ErrorObject, Integer, Pagination, SandboxId, Timestamp};
 
 const PREFIX: &str = "ex_";
 /// Random characters: 20 of base 32 are 100 bits.
-const OPAQUE: usize = 20;
+pub(crate) const OPAQUE: usize = 20;
 
 /// Id of an execution: `ex_` and 20 lower-case letters and digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -179,7 +179,7 @@ pub struct ExecutionOutput {
     pub next: String,
     /// Whether more output is available than fits into one response.
     pub more: bool,
-    /// Whether output after the requested offset was dropped.
+    /// Whether requested output was dropped because it is no longer stored.
     pub dropped: bool,
     pub state: ExecutionState,
 }
@@ -247,7 +247,7 @@ pub struct TerminalBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000))]
     pub timeout_ms: Option<Integer>,
-    /// Whether to resume a paused sandbox. If `false`, a paused sandbox is the error `INVALID_STATE`.
+    /// Whether to resume a paused sandbox. If `false`, the request fails with `INVALID_STATE` while the sandbox is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,

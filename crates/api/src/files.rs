@@ -32,7 +32,7 @@ pub struct FileEntry {
     pub raw_path: Option<String>,
 }
 
-/// Type of a directory entry. `other` is a device, a fifo or a socket.
+/// Type of a directory entry. `other` is a device, a FIFO or a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -40,7 +40,7 @@ pub enum FileType {
     File,
     Directory,
     Symlink,
-    /// A device, a fifo or a socket.
+    /// A device, a FIFO or a socket.
     Other,
 }
 
@@ -76,7 +76,7 @@ pub struct Unpacked {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
-    /// Number of devices, fifos and sockets, which are skipped.
+    /// Number of devices, FIFOs and sockets, which are skipped.
     pub skipped: u64,
     /// Total size of the files, in bytes.
     pub bytes: u64,

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 const PREFIX: &str = "sb_";
-const OPAQUE_MIN: usize = 8;
-const OPAQUE_MAX: usize = 40;
+pub(crate) const OPAQUE_MIN: usize = 8;
+pub(crate) const OPAQUE_MAX: usize = 40;
 /// Random characters of a generated id: 20 of base 32 are 100 bits.
 const OPAQUE_RANDOM_BYTES: usize = 20;
 

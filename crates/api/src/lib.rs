@@ -3,6 +3,7 @@
 //! Used by server, client and engine. No decisions, no clock, no I/O. With the feature `openapi` every type of a body has a
 //! schema.
 
+pub mod bounds;
 mod create;
 mod error;
 mod events;

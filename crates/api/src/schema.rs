@@ -6,13 +6,21 @@
 use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, RefOr};
 
+use crate::bounds::{
+    CPU, CPU_DEFAULT, DOMAIN_BYTES, EGRESS_ENTRIES, ENV_BYTES, ENV_VARIABLES, EVENT_DATA_BYTES,
+    INGRESS_PORTS, LABEL_BYTES, METADATA_KEY_CHARS, METADATA_KEYS, METADATA_VALUE_CHARS, PATH_BYTES,
+    PATH_PART_BYTES, PORT, WORKDIR_DEFAULT,
+};
+
 const NO_NUL: &str = r"^[^\x00]*$";
-const ABSOLUTE_PATH: &str = r"^(/[^/\x00]{0,255})+$";
+
 /// A name, or `*.` and a name. The last label is not a number: that would be an address.
-const DOMAIN: &str = concat!(
-    r"^(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*",
-    r"(?![0-9]+$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$"
-);
+fn domain_pattern() -> String {
+    // Its first and last characters are in other sets.
+    let inner = LABEL_BYTES - 2;
+    let label = format!("[A-Za-z0-9_]([A-Za-z0-9_-]{{0,{inner}}}[A-Za-z0-9_])?");
+    format!(r"^(\*\.)?({label}\.)*(?![0-9]+$){label}$")
+}
 
 fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(SchemaType::Type(Type::String))
@@ -31,7 +39,7 @@ fn map(keys: ObjectBuilder, values: ObjectBuilder) -> ObjectBuilder {
 }
 
 fn cpu_schema() -> ObjectBuilder {
-    integer().enum_values(Some([2, 4, 8])).description(Some("Number of vCPUs."))
+    integer().enum_values(Some(CPU)).description(Some("Number of vCPUs."))
 }
 
 pub(crate) fn cpu() -> RefOr<Schema> {
@@ -39,39 +47,42 @@ pub(crate) fn cpu() -> RefOr<Schema> {
 }
 
 pub(crate) fn requested_cpu() -> RefOr<Schema> {
-    cpu_schema().default(Some(2.into())).into()
+    cpu_schema().default(Some(CPU_DEFAULT.into())).into()
 }
 
 pub(crate) fn env() -> RefOr<Schema> {
-    environment("Environment variables. Names and values together have at most 256 KiB.")
+    environment("Environment variables.")
 }
 
 /// The variables of one command.
 pub(crate) fn command_env() -> RefOr<Schema> {
     environment(
-        "Environment variables, added to those of the sandbox. They override variables of the same name. Names and values \
-         together have at most 256 KiB.",
+        "Environment variables, added to those of the sandbox. They override variables of the same name.",
     )
 }
 
 fn environment(description: &str) -> RefOr<Schema> {
+    let description =
+        format!("{description} Names and values together have at most {} KiB.", ENV_BYTES >> 10);
     map(text().min_length(Some(1)).pattern(Some(r"^[^=\x00]+$")), text().pattern(Some(NO_NUL)))
-        .max_properties(Some(1000))
+        .max_properties(Some(ENV_VARIABLES))
         .description(Some(description))
         .examples([serde_json::json!({"NODE_ENV": "production"})])
         .into()
 }
 
 pub(crate) fn metadata() -> RefOr<Schema> {
-    map(text().min_length(Some(1)).max_length(Some(256)), text().max_length(Some(256)))
-        .max_properties(Some(20))
+    let keys = text().min_length(Some(1)).max_length(Some(METADATA_KEY_CHARS));
+    map(keys, text().max_length(Some(METADATA_VALUE_CHARS)))
+        .max_properties(Some(METADATA_KEYS))
         .description(Some("Your own tags. Lists can be filtered by them."))
         .examples([serde_json::json!({"userId": "user_123"})])
         .into()
 }
 
 fn absolute_path() -> ObjectBuilder {
-    text().pattern(Some(ABSOLUTE_PATH)).max_length(Some(4095)).examples(["/workspace"])
+    let pattern = format!(r"^(/[^/\x00]{{0,{PATH_PART_BYTES}}})+$");
+    text().pattern(Some(pattern)).max_length(Some(PATH_BYTES)).examples(["/workspace"])
 }
 
 pub(crate) fn path() -> RefOr<Schema> {
@@ -80,15 +91,15 @@ pub(crate) fn path() -> RefOr<Schema> {
 
 pub(crate) fn workdir() -> RefOr<Schema> {
     absolute_path()
-        .default(Some("/workspace".into()))
+        .default(Some(WORKDIR_DEFAULT.into()))
         .description(Some("Default working directory of commands. Created if it does not exist."))
         .into()
 }
 
 pub(crate) fn domains() -> RefOr<Schema> {
     ArrayBuilder::new()
-        .items(text().pattern(Some(DOMAIN)).max_length(Some(253)))
-        .max_items(Some(1000))
+        .items(text().pattern(Some(domain_pattern())).max_length(Some(DOMAIN_BYTES)))
+        .max_items(Some(EGRESS_ENTRIES))
         .description(Some(
             "Allowed domains. `example.com` matches only that name; `*.example.com` matches every name below it, but not `example.com`.",
         ))
@@ -98,8 +109,8 @@ pub(crate) fn domains() -> RefOr<Schema> {
 
 pub(crate) fn ports() -> RefOr<Schema> {
     ArrayBuilder::new()
-        .items(integer().minimum(Some(1)).maximum(Some(65_535)))
-        .max_items(Some(100))
+        .items(integer().minimum(Some(PORT.min)).maximum(Some(PORT.max)))
+        .max_items(Some(INGRESS_PORTS))
         .description(Some("Ports that may be exposed. If absent, all ports may be exposed; if empty, none."))
         .examples([serde_json::json!([3000])])
         .into()
@@ -117,9 +128,10 @@ pub(crate) fn details() -> RefOr<Schema> {
 }
 
 pub(crate) fn event_data() -> RefOr<Schema> {
+    let posted = format!("Posted events: at most {} KiB as JSON.", EVENT_DATA_BYTES >> 10);
     ObjectBuilder::new()
         .additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(true)))
-        .description(Some("Fields that depend on the type. Posted events: at most 16 KiB as JSON."))
+        .description(Some(format!("Fields that depend on the type. {posted}")))
         .examples([serde_json::json!({"tool": "search"})])
         .into()
 }
@@ -193,7 +205,7 @@ pub(crate) fn always() -> RefOr<Schema> {
 }
 
 pub(crate) fn never() -> RefOr<Schema> {
-    boolean(false, "`true` has other fields: see `DetachedBody`.")
+    boolean(false, "With `true` the body has the fields of `DetachedBody`.")
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub struct SandboxView {
     pub metadata: BTreeMap<String, String>,
     pub network: NetworkPolicy,
     pub created_at: Timestamp,
-    /// Time of the first start. Absent before it.
+    /// Time of the first start. Absent before the first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub started_at: Option<Timestamp>,

@@ -20,9 +20,9 @@ use copy::volume;
 
 /// Manage isolated Linux sandboxes from a terminal.
 ///
-/// sbx takes the URL, the API key and the certificate from the first of these that sets them: flags; the environment variables
-/// SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE; the profile written by 'sbx login'; the daemon of this machine, if you may
-/// read its key.
+/// sbx takes the URL, the API key and the certificate from the first of these that sets them: --url and a profile named with
+/// --profile; the environment variables SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE; the profile 'default', written by
+/// 'sbx login'; the daemon of this machine, if you may read its key.
 #[derive(Debug, Parser)]
 #[command(name = "sbx", version, max_term_width = 100)]
 pub struct Cli {
@@ -34,6 +34,7 @@ pub struct Cli {
 
 /// Flags of every command.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Print JSON
     #[arg(long, global = true)]
@@ -62,7 +63,7 @@ pub enum Verb {
     Ls(LsArguments),
     /// List images, with the progress of pulls
     Images,
-    /// Show what the account uses of its quotas
+    /// Show the account's usage and quotas
     Usage,
     /// Print all details of sandboxes as JSON
     Inspect(Ids),
@@ -103,6 +104,7 @@ pub enum Verb {
     /// Write manual pages to a directory
     #[command(hide = true)]
     Man {
+        /// Directory to write the pages to
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
@@ -297,7 +299,7 @@ pub struct ExposeArguments {
     /// Ports that programs in the sandbox listen on
     #[arg(value_name = "PORT", required = true, value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
-    /// Allow anybody who has the URL; otherwise a key or a token is required
+    /// Allow access without a key to anyone who has the URL; by default a key or a token is required
     #[arg(long)]
     pub public: bool,
     /// Refuse traffic while the sandbox is paused instead of resuming it
@@ -333,12 +335,12 @@ pub struct TopArguments {
     /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Refresh after this time
+    /// Refresh at this interval
     #[arg(long, short, value_name = "TIME", default_value = "2s", value_parser = time)]
     pub every: Duration,
     /// Stop after N refreshes [default: 1 if the output is not a terminal]
-    #[arg(long, short = 'n', value_name = "N")]
-    pub looks: Option<u32>,
+    #[arg(long = "looks", short = 'n', value_name = "N")]
+    pub refreshes: Option<u32>,
 }
 
 #[derive(Debug, Args)]

@@ -69,7 +69,7 @@ impl Configuration {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(Self::default());
             }
-            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
         let mode = std::fs::metadata(path)?.permissions().mode();
         if mode & 0o077 != 0 {
@@ -94,7 +94,7 @@ impl Configuration {
         self.profiles.get(name).with_context(|| {
             let names: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            format!("there is no profile {name:?}; existing profiles: {known}; 'sbx login --profile {name}' creates it")
+            format!("there is no profile '{name}'; existing profiles: {known}; 'sbx login --profile {name}' creates it")
         })
     }
 }
@@ -128,6 +128,6 @@ mod tests {
     #[test]
     fn the_error_of_a_missing_profile_lists_the_known_ones() {
         let error = example().profile("home").unwrap_err().to_string();
-        assert!(error.contains("\"home\"") && error.contains("work"), "{error}");
+        assert!(error.contains("'home'") && error.contains("work"), "{error}");
     }
 }

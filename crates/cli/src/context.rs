@@ -123,7 +123,7 @@ impl Failure<'_> {
     pub fn print(&self) {
         let paint = Paint::of(&io::stderr());
         let name = paint.text(Tone::Bad, "sbx:");
-        note(&format!("{name} {}", printable(&format!("{:#}", self.0))));
+        note(&format!("{name} {}", printable(&chain_text(self.0))));
         let hint = match self.0.downcast_ref::<Error>() {
             Some(error) => hint(error),
             None => self.0.downcast_ref::<NoDirectory>().map(|_| MAKE_DIRECTORY.to_owned()),
@@ -132,6 +132,18 @@ impl Failure<'_> {
             note(&paint.text(Tone::Faint, &format!("     {hint}")));
         }
     }
+}
+
+/// The messages of an error and its sources. That of an [`Error`] contains those of its sources.
+fn chain_text(error: &anyhow::Error) -> String {
+    let mut messages = Vec::new();
+    for source in error.chain() {
+        messages.push(source.to_string());
+        if source.is::<Error>() {
+            break;
+        }
+    }
+    messages.join(": ")
 }
 
 /// Replaces control characters: a message may quote a sandbox, which may send terminal control sequences.
@@ -193,5 +205,14 @@ mod tests {
             choose(None, None, None, false),
             Chosen { url: None, profile: None, overrides_environment: false }
         );
+    }
+
+    #[test]
+    fn sources_of_an_error_are_printed_once() {
+        let error = anyhow::Error::new(io::Error::other("inner")).context("outer");
+        assert_eq!(chain_text(&error), "outer: inner");
+        let error = Client::builder().url("ftp://x").key("any").build().err().unwrap();
+        let message = error.to_string();
+        assert_eq!(chain_text(&anyhow::Error::new(error).context("outer")), format!("outer: {message}"));
     }
 }

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             result
         }
-        Err(error) => Err(anyhow::anyhow!("starting: {error}")),
+        Err(error) => Err(anyhow::Error::new(error).context("starting")),
     };
     match result {
         Ok(code) => code,

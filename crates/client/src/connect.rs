@@ -44,10 +44,11 @@ impl ServiceUrl {
     pub fn parse(url: &str) -> Result<Self> {
         let fault = |why: &str| {
             Error::configuration(format!(
-                "the URL {url:?} {why}; it looks like https://sandboxes.example.com"
+                "the URL '{}' {why}; expected a URL such as https://sandboxes.example.com",
+                url.escape_debug()
             ))
         };
-        let uri: Uri = url.trim().parse().map_err(|_| fault("is no URL"))?;
+        let uri: Uri = url.trim().parse().map_err(|_| fault("is not a URL"))?;
         let scheme = match uri.scheme_str() {
             Some("https") => Scheme::Https,
             Some("http") => Scheme::Http,
@@ -57,13 +58,13 @@ impl ServiceUrl {
             return Err(fault("has a query"));
         }
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(fault("has a user in it, and the service knows only keys"));
+            return Err(fault("contains a user name, but the service accepts only API keys"));
         }
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = uri.port_u16().unwrap_or(if scheme == Scheme::Https { 443 } else { 80 });
         let service_url = Self { scheme, host, port, prefix: uri.path().trim_end_matches('/').to_owned() };
         if scheme == Scheme::Http && !service_url.is_local() {
-            return Err(fault("would send the key in the clear; plain HTTP is for this machine alone"));
+            return Err(fault("would send the key unencrypted; plain HTTP is allowed only for this machine"));
         }
         Ok(service_url)
     }

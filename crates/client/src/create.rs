@@ -49,7 +49,7 @@ impl Client {
 /// assert_eq!(sandbox.execute("echo $GREETING").await?.stdout, "hello\n");
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await"]
+#[must_use = "a request does nothing unless awaited"]
 pub struct Create {
     client: Client,
     body: CreateBody,
@@ -234,8 +234,8 @@ impl Create {
         self
     }
 
-    /// Returns the error at once, without retries, if the service has no capacity or the image is still being pulled. For callers that
-    /// wait themselves, for example by polling [`Client::image`].
+    /// Returns the error at once, without retries, if the service has no capacity or the image is still being pulled. Use this
+    /// to implement your own waiting, for example by polling [`Client::image`].
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

@@ -72,7 +72,7 @@ impl Execute {
 }
 
 impl Sandbox {
-    /// Starts a detached command: short for `execute(command).detached()`.
+    /// Starts a detached command; the same as `execute(command).detached()`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -121,7 +121,10 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub fn execution(&self, id: &str) -> Result<Detached> {
-        let not_an_id = |why| Error::argument("executionId", format!("{id:?} is not an execution id: {why}"));
+        let not_an_id = |why| {
+            let message = format!("'{}' is not an execution id", id.escape_debug());
+            Error::argument("executionId", message).caused_by(why)
+        };
         let id = id.parse().map_err(not_an_id)?;
         Ok(Detached { sandbox: self.clone(), id })
     }
@@ -140,7 +143,7 @@ async fn request<T: serde::de::DeserializeOwned>(sandbox: &Sandbox, call: Call) 
 /// use sandboxd_client::Output;
 /// use futures_util::TryStreamExt;
 /// let tests = sandbox.execute("echo one; echo two").detached().await?;
-/// // Here, later, or in another process: a lost connection is made again, and nothing is missed or comes twice.
+/// // Follow the output here, later or in another process. Lost connections are re-established; no line is missed or repeated.
 /// let lines: Vec<Output> = tests.follow().try_collect().await?;
 /// assert_eq!(lines[1], Output::Stdout("two".into()));
 /// # Ok(()) });
@@ -270,7 +273,7 @@ impl Detached {
         self.written("/stdin", bytes.into(), None).await
     }
 
-    /// Like [`write`](Self::write), but waits for as long as the command runs if it does not read its input.
+    /// Like [`write`](Self::write), but without a timeout: waits until the command has read the input or ended.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

@@ -21,7 +21,7 @@ pub use code::Code;
 /// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed. Clones are cheap.
+/// Why a call failed. Clones are cheap. The message contains the text of the cause, which `source` returns.
 ///
 /// ```
 /// use sandboxd_client::Code;
@@ -51,6 +51,7 @@ struct Inner {
     retry_after: Option<Duration>,
     /// Attempts before the one that failed with this error.
     repeats: u32,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// An error body. A newer service may use codes that this version does not know.
@@ -73,8 +74,17 @@ struct Object {
 impl Error {
     fn new(code: Code, message: String) -> Self {
         let name = code.as_str().to_owned();
-        let (details, status, request_id, retry_after) = (Map::new(), None, None, None);
-        Self(Arc::new(Inner { code, name, message, status, details, request_id, retry_after, repeats: 0 }))
+        Self(Arc::new(Inner {
+            code,
+            name,
+            message,
+            status: None,
+            details: Map::new(),
+            request_id: None,
+            retry_after: None,
+            repeats: 0,
+            source: None,
+        }))
     }
 
     /// The service was not reached, or its response did not arrive.
@@ -97,9 +107,23 @@ impl Error {
         self
     }
 
+    /// Appends the text of the cause to the message.
+    pub(crate) fn caused_by(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let cause = cause.into();
+        let text = with_sources(&*cause);
+        self.change(|inner| inner.message = format!("{}: {text}", inner.message));
+        self.with_source(cause)
+    }
+
+    /// Sets a cause whose text is in the message already, or would not help the user.
+    pub(crate) fn with_source(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.change(|inner| inner.source = Some(Arc::from(cause.into())));
+        self
+    }
+
     /// A file of this machine caused the error, not the service.
-    pub(crate) fn local(path: &std::path::Path, error: &std::io::Error) -> Self {
-        Self::new(Code::LocalFile, format!("{}: {error}", path.display()))
+    pub(crate) fn local(path: &std::path::Path, error: std::io::Error) -> Self {
+        Self::new(Code::LocalFile, path.display().to_string()).caused_by(error)
     }
 
     pub(crate) fn local_content(message: impl Into<String>) -> Self {
@@ -306,7 +330,27 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let source: &(dyn std::error::Error + 'static) = self.0.source.as_deref()?;
+        Some(source)
+    }
+}
+
+/// The text of an error, and of those of its sources that it does not contain.
+pub(crate) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(behind) = cause {
+        let why = behind.to_string();
+        if !message.contains(&why) {
+            message.push_str(": ");
+            message.push_str(&why);
+        }
+        cause = behind.source();
+    }
+    message
+}
 
 #[cfg(test)]
 mod tests {
@@ -356,6 +400,18 @@ mod tests {
         let error = error.unwrap();
         assert_eq!((error.code(), error.status()), (Code::ExecutionError, Some(502)));
         assert!(Error::of_event("gone").is_none());
+    }
+
+    #[test]
+    fn a_cause_is_in_the_message_once_and_is_the_source() {
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let error = Error::local(std::path::Path::new("/x"), denied);
+        let source = std::error::Error::source(&error).unwrap();
+        assert!(source.is::<std::io::Error>());
+        assert_eq!(error.message(), format!("/x: {source}"));
+        let outer = Error::network("lost").caused_by(error.clone());
+        assert_eq!(outer.message(), format!("lost: {error}"));
+        assert!(std::error::Error::source(&Error::network("lost")).is_none());
     }
 
     #[test]

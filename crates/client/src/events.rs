@@ -36,7 +36,7 @@ impl Client {
 }
 
 impl Sandbox {
-    /// Queries the events of this sandbox, also after its termination while the service keeps them.
+    /// Queries the events of this sandbox, also after its termination, until the end of the retention time.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -230,8 +230,8 @@ impl Events {
         Ok(EventList { data, pagination: page.pagination })
     }
 
-    /// Streams all recorded events, fetching pages on demand. Events recorded meanwhile are included with the oldest first, and not
-    /// with the newest first. No event is missed or repeated.
+    /// Streams all recorded events, fetching pages on demand. Events that are recorded meanwhile are included only if the
+    /// oldest come first. No event is missed or repeated.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

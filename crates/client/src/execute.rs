@@ -49,7 +49,7 @@ impl Sandbox {
 ///
 /// The request carries an `Idempotency-Key` and is retried if its response is lost; the service then returns the result of the first
 /// attempt. Therefore the command keeps running if the future is dropped, unless [`killed_on_drop`](Self::killed_on_drop) is set.
-#[must_use = "it is sent by .await or .stream()"]
+#[must_use = "a command does nothing unless awaited, or started with .stream()"]
 pub struct Execute {
     sandbox: Sandbox,
     body: ExecuteBody,

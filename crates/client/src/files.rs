@@ -137,7 +137,7 @@ impl Files {
         MakeDirectory { files: self.clone(), path: path.as_ref().into(), mode: None, recursive: false }
     }
 
-    /// Moves a file or directory to the path `to`, which is not its new parent directory.
+    /// Moves a file or directory. `to` is the new path of the entry, not a directory to move it into.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -237,7 +237,7 @@ awaited! {
 /// assert_eq!(entry.mode, "0700");
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await"]
+#[must_use = "a request does nothing unless awaited"]
 pub struct MakeDirectory {
     files: Files,
     path: Box<Path>,
@@ -305,7 +305,7 @@ fn mode(mode: Option<u32>) -> String {
 /// files.rename("a", "b").overwrite().await?;
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await"]
+#[must_use = "a request does nothing unless awaited"]
 pub struct Move {
     files: Files,
     from: Box<Path>,
@@ -351,7 +351,7 @@ impl Move {
 /// assert_eq!(sandbox.files().delete("a.txt").await?, 1);
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await"]
+#[must_use = "a request does nothing unless awaited"]
 pub struct Delete {
     files: Files,
     path: Box<Path>,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! connected ──(bytes)──> events ──> connected
-//!     │ broken off, or told to come back
+//!     │ interrupted, or ended by the service with a request to reconnect
 //!     └──> waiting ──> connected | given up | the sandbox is gone: the rest from the list, then the end
 //! ```
 
@@ -151,13 +151,13 @@ impl Following {
         let Stage::Connected(connection) = &mut self.stage else { return Ok(false) };
         let frame = timeout(LONGEST_SILENCE, connection.body.frame()).await;
         let frame = frame.map_err(|_| {
-            Error::network(format!("nothing came for {} s, not even a comment", LONGEST_SILENCE.as_secs()))
+            Error::network(format!("no data for {} s, not even a comment", LONGEST_SILENCE.as_secs()))
         })?;
         let Some(frame) = frame else { return Ok(false) };
-        let frame = frame.map_err(|error| Error::network(format!("the stream broke off: {error}")))?;
+        let frame = frame.map_err(|error| Error::network("the stream was interrupted").caused_by(error))?;
         if let Some(data) = frame.data_ref() {
             let parsed = connection.parser.push(data, &mut self.waiting);
-            parsed.map_err(|error| Error::unknown(200, error.to_string(), None))?;
+            parsed.map_err(|error| Error::unknown(200, error.to_string(), None).with_source(error))?;
             // Queued events are returned first, and advance the position.
             if self.waiting.is_empty() {
                 let last_id = connection.parser.last_id().and_then(|id| id.parse().ok());

@@ -9,8 +9,8 @@ use crate::transport::{Call, encoded};
 const LARGEST_PAGE: u64 = 100;
 
 impl Client {
-    /// Lists the images on the server and those that it is pulling, sorted by name. If creates may name any image of a registry, images
-    /// outside the operator's catalogue are not listed; see [`image`](Self::image).
+    /// Lists the images on the service's host and the pulls in progress, sorted by name. If creates may name any image of a
+    /// registry, images outside the operator's catalogue are not listed; see [`image`](Self::image).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -35,7 +35,7 @@ impl Client {
         }
     }
 
-    /// Returns one image, if it is on the server or being pulled.
+    /// Returns one image, if it is on the service's host or being pulled.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

@@ -11,7 +11,8 @@
 //! # Ok(()) });
 //! ```
 //!
-//! - [`Client`] talks to a service with an API key; [`Client::from_env`] takes both from the environment or from the local daemon.
+//! - [`Client`] sends requests to a service with an API key; [`Client::from_env`] takes both from the environment or from the
+//!   local daemon.
 //! - [`Sandbox`] is a handle: [`execute`](Sandbox::execute) commands, buffered or as a [stream](Execute::stream);
 //!   [`pause`](Sandbox::pause), [`resume`](Sandbox::resume), [`terminate`](Sandbox::terminate).
 //! - [`detached`](Execute::detached) commands and [`terminal`](Sandbox::terminal)s run without a connection. Attach to them at
@@ -19,7 +20,7 @@
 //! - [`expose`](Sandbox::expose) makes a port of a sandbox reachable at a URL.
 //! - Every call returns [`Error`] on failure; its [`Code`] has one variant per error of the service.
 //! - Requests that are safe to repeat are retried twice with exponential backoff. Creates and buffered commands carry an
-//!   `Idempotency-Key`, so a retry after a lost response has no second effect.
+//!   `Idempotency-Key`, so a retry after a lost response does not repeat them, unless the daemon was killed during the command.
 //! - [`Sandbox::files`] reads, writes and moves files of any size, and directories.
 //! - [`Client::images`] lists images, with the progress of pulls.
 //! - [`Client::events`] and [`Sandbox::events`] list events or follow them without gaps.

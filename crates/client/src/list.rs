@@ -129,8 +129,8 @@ impl List {
         self.client.transport().json(Call::get(self.path(offset))).await
     }
 
-    /// Streams all sandboxes, fetching pages on demand. Sandboxes that shift to a later page because others are created are returned
-    /// once.
+    /// Streams all sandboxes, fetching pages on demand. A sandbox that moves to a later page because others are created is returned
+    /// only once.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

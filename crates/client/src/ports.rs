@@ -103,7 +103,7 @@ impl Sandbox {
 /// assert!(!port.auto_resume);
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await"]
+#[must_use = "a request does nothing unless awaited"]
 pub struct Expose {
     sandbox: Sandbox,
     body: ExposeBody,
@@ -111,7 +111,7 @@ pub struct Expose {
 }
 
 impl Expose {
-    /// Allows access to anybody who has the URL.
+    /// Allows access without a key to anyone who has the URL.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -189,7 +189,7 @@ impl IntoFuture for Expose {
 /// assert!(token.token.starts_with("spt_"));
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await"]
+#[must_use = "a request does nothing unless awaited"]
 pub struct TokenFor {
     sandbox: Sandbox,
     port: u16,

@@ -163,8 +163,9 @@ impl Run {
     /// Adds the run id to a call.
     pub(crate) fn with_run_id(&self, call: Call) -> Result<Call> {
         let id: std::result::Result<RunId, _> = self.inner.id.parse();
-        let id =
-            id.map_err(|why| Error::configuration(format!("invalid run id {:?}: {why}", self.inner.id)))?;
+        let id = id.map_err(|why| {
+            Error::configuration(format!("invalid run id '{}'", self.inner.id.escape_debug())).caused_by(why)
+        })?;
         call.header("x-run-id", id.as_str())
     }
 

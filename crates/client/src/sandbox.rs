@@ -46,9 +46,10 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub fn sandbox(&self, id: &str) -> Result<Sandbox> {
-        let id: SandboxId = id
-            .parse()
-            .map_err(|why| Error::argument("sandboxId", format!("{id:?} is not a sandbox id: {why}")))?;
+        let id: SandboxId = id.parse().map_err(|why| {
+            let message = format!("'{}' is not a sandbox id", id.escape_debug());
+            Error::argument("sandboxId", message).caused_by(why)
+        })?;
         Ok(Sandbox::new(self.clone(), id, None))
     }
 }
@@ -194,7 +195,7 @@ impl Sandbox {
     /// # let sandbox = client.create("ubuntu:24.04").await?;
     /// sandbox.pause().await?;
     /// let resumed = sandbox.resume().await?;
-    /// println!("it stood for {} ms", resumed.paused_duration_ms);
+    /// println!("it was paused for {} ms", resumed.paused_duration_ms);
     /// # Ok(()) });
     /// ```
     pub async fn resume(&self) -> Result<ResumeResult> {
@@ -289,7 +290,7 @@ impl Sandbox {
         }
     }
 
-    /// Reports a failed call, and the termination of the sandbox if the error reveals it.
+    /// Reports a failed call, and the termination of the sandbox if the error reports it.
     pub(crate) fn failed(&self, error: Error) -> Error {
         if let Some(reason) = error.terminated() {
             self.ended(&Terminated {

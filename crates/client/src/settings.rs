@@ -20,7 +20,7 @@ const RETRIES: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// A client with the settings of the environment, or of the local daemon; see [`ClientBuilder::from_env`].
+    /// Creates a client with the settings of the environment or of the local daemon; see [`ClientBuilder::from_env`].
     ///
     /// ```no_run
     /// let client = sandboxd_client::Client::from_env()?;
@@ -157,8 +157,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Trusts only the certificate with this fingerprint, whatever names it has. A service renews its self-signed certificate once a
-    /// year.
+    /// Trusts only the certificate with this fingerprint, and does not check its names. A service renews its self-signed
+    /// certificate once a year.
     ///
     /// ```
     /// let fingerprint = "ab".repeat(32).parse()?;
@@ -227,7 +227,7 @@ impl ClientBuilder {
     /// ```
     /// let client = sandboxd_client::Client::builder().url("https://a.example").key("k").system_certificates().build()?;
     /// let error = sandboxd_client::Client::builder().url("http://a.example").key("k").build().unwrap_err();
-    /// assert!(error.message().contains("in the clear"));
+    /// assert!(error.message().contains("unencrypted"));
     /// # Ok::<(), sandboxd_client::Error>(())
     /// ```
     pub fn build(self) -> Result<Client> {
@@ -276,20 +276,21 @@ impl ClientBuilder {
     /// The key of the local daemon is sent to this machine only.
     fn local_key(&self, service_url: &ServiceUrl) -> Result<String> {
         let file = self.data_dir.join(LOCAL_KEY);
-        let how = "set SANDBOXD_API_KEY, or pass a key";
+        let how = "set SANDBOXD_API_KEY or ClientBuilder::key";
         if !service_url.is_local() {
             return Err(Error::configuration(format!("no API key for {}; {how}", service_url.url(""))));
         }
         std::fs::read_to_string(&file).map_err(|error| {
             let file = file.display();
-            Error::configuration(format!("no API key; {how}. The local daemon's, {file}: {error}"))
+            let message = format!("no API key; {how}. The key of the local daemon cannot be read: {file}");
+            Error::configuration(message).caused_by(error)
         })
     }
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {
     std::fs::read(file)
-        .map_err(|error| Error::configuration(format!("cannot read {}: {error}", file.display())))
+        .map_err(|error| Error::configuration(format!("cannot read {}", file.display())).caused_by(error))
 }
 
 #[cfg(test)]
@@ -324,7 +325,7 @@ mod tests {
     fn what_does_not_work_is_named() {
         let key = ("SANDBOXD_API_KEY", "k");
         assert!(refusal(&[key, ("SANDBOXD_CERTIFICATE", "/nowhere.pem")]).contains("/nowhere.pem"));
-        assert!(refusal(&[key, ("SANDBOXD_URL", "http://a.example")]).contains("in the clear"));
+        assert!(refusal(&[key, ("SANDBOXD_URL", "http://a.example")]).contains("unencrypted"));
         assert!(refusal(&[("SANDBOXD_API_KEY", "a\nb")]).contains("characters"));
         // An empty variable counts as unset.
         assert_eq!(built(&[key, ("SANDBOXD_URL", " ")]).unwrap().url(), LOCAL_URL);

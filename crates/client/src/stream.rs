@@ -181,16 +181,14 @@ impl Source {
         while self.events.is_empty() {
             let frame = tokio::time::timeout(LONGEST_SILENCE, self.body.frame()).await;
             let frame = frame.map_err(|_| {
-                Error::network(format!(
-                    "nothing came for {} s, not even a comment",
-                    LONGEST_SILENCE.as_secs()
-                ))
+                Error::network(format!("no data for {} s, not even a comment", LONGEST_SILENCE.as_secs()))
             })?;
             let Some(frame) = frame else { return Ok(None) };
-            let frame = frame.map_err(|error| Error::network(format!("the stream broke off: {error}")))?;
+            let frame =
+                frame.map_err(|error| Error::network("the stream was interrupted").caused_by(error))?;
             if let Some(data) = frame.data_ref() {
                 let parsed = self.parser.push(data, &mut self.events);
-                parsed.map_err(|error| Error::network(error.to_string()))?;
+                parsed.map_err(|error| Error::network(error.to_string()).with_source(error))?;
             }
         }
         Ok(self.events.pop_front())
@@ -209,7 +207,7 @@ pub fn parse_output(event: Event, line_ends: bool) -> Result<Option<Output>> {
         "done" => {
             let done = serde_json::from_str(&event.data);
             let done = done.map_err(|error| {
-                Error::unknown(200, format!("the result in the stream cannot be parsed: {error}"), None)
+                Error::unknown(200, "the result in the stream cannot be parsed", None).caused_by(error)
             })?;
             Ok(Some(Output::Done(done)))
         }

@@ -59,7 +59,7 @@ impl Sandbox {
 /// assert!(terminal.status().await?.terminal.is_some());
 /// # Ok(()) });
 /// ```
-#[must_use = "it is opened by .await or .open()"]
+#[must_use = "a terminal does nothing unless awaited, or opened with .open()"]
 pub struct OpenTerminal {
     sandbox: Sandbox,
     body: TerminalBody,

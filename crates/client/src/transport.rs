@@ -80,7 +80,8 @@ impl Call {
 
     pub fn json(mut self, body: &impl Serialize) -> Result<Self> {
         let body = serde_json::to_vec(body);
-        self.payload = Payload::Whole(body.map_err(|error| Error::configuration(error.to_string()))?.into());
+        let body = body.map_err(|error| Error::configuration(error.to_string()).with_source(error))?;
+        self.payload = Payload::Whole(body.into());
         Ok(self)
     }
 
@@ -96,8 +97,9 @@ impl Call {
     }
 
     pub fn header(mut self, name: &'static str, value: &str) -> Result<Self> {
-        let value = HeaderValue::from_str(value)
-            .map_err(|_| Error::configuration(format!("{value:?} cannot be the header {name}")))?;
+        let value = HeaderValue::from_str(value).map_err(|_| {
+            Error::configuration(format!("'{}' cannot be the header {name}", value.escape_debug()))
+        })?;
         self.headers.push((HeaderName::from_static(name), value));
         Ok(self)
     }
@@ -182,7 +184,7 @@ impl Transport {
             .await?;
         serde_json::from_slice(&body).map_err(|error| {
             let id = request_id(&head.headers);
-            Error::unknown(head.status.as_u16(), format!("the response cannot be parsed: {error}"), id)
+            Error::unknown(head.status.as_u16(), "the response cannot be parsed", id).caused_by(error)
         })
     }
 
@@ -247,10 +249,11 @@ impl Transport {
         let request = self.request(call, meter).map_err(unsent)?;
         let response = self.shared.pool.request(request).await.map_err(|error| {
             if let Some(message) = meter.fault() {
-                return Failure { fault: Fault::NoContent, error: Error::local_content(message) };
+                let error = Error::local_content(message).with_source(error);
+                return Failure { fault: Fault::NoContent, error };
             }
             let fault = if error.is_connect() { Fault::NotSent } else { Fault::Lost };
-            Failure { fault, error: self.network_error(&error) }
+            Failure { fault, error: self.network_error(error) }
         })?;
         if response.status().is_success() {
             return read(response).await.map_err(|error| Failure { fault: Fault::Lost, error });
@@ -266,7 +269,9 @@ impl Transport {
 
     fn request(&self, call: &Call, meter: &Arc<Meter>) -> Result<Request<Outgoing>> {
         let url = self.shared.service_url.url(&call.path);
-        let url: Uri = url.parse().map_err(|_| Error::configuration(format!("{url:?} is not a URL")))?;
+        let url: Uri = url
+            .parse()
+            .map_err(|_| Error::configuration(format!("'{}' is not a URL", url.escape_debug())))?;
         let mut request = Request::new(call.payload.body(meter));
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = url;
@@ -283,26 +288,27 @@ impl Transport {
     }
 
     /// An error with the innermost cause and the URL: the causes around it add nothing that a user can act on.
-    fn network_error(&self, error: &(dyn std::error::Error + 'static)) -> Error {
-        let mut innermost = error;
+    fn network_error(&self, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+        let mut innermost: &(dyn std::error::Error + 'static) = &error;
         while let Some(source) = innermost.source() {
             innermost = source;
         }
         let url = self.shared.service_url.url("");
         let message = format!("no response from {url}: {innermost}");
-        match innermost.downcast_ref::<rustls::Error>() {
+        let network_error = match innermost.downcast_ref::<rustls::Error>() {
             Some(rustls::Error::InvalidCertificate(_)) => Error::network(format!(
                 "{message}; this client does not trust the certificate: trust the service's certificate file or pin its fingerprint"
             ))
             .with_detail("reason", "certificate"),
             _ => Error::network(message),
-        }
+        };
+        network_error.with_source(error)
     }
 }
 
 pub async fn collect_body(body: Incoming) -> std::result::Result<Bytes, Error> {
     let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-    Ok(body.map_err(|error| Error::network(format!("the response broke off: {error}")))?.to_bytes())
+    Ok(body.map_err(|error| Error::network("the response was interrupted").caused_by(error))?.to_bytes())
 }
 
 pub fn request_id(headers: &HeaderMap) -> Option<String> {

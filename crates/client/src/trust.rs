@@ -29,7 +29,7 @@ pub enum Trust {
     System,
     /// Only these certificates: an authority's, or that of the service.
     Certificates(Vec<CertificateDer<'static>>),
-    /// The certificate with this digest, whatever names and dates it has.
+    /// Only the certificate with this digest; its names and dates are not checked.
     Pinned(Fingerprint),
 }
 
@@ -48,7 +48,7 @@ impl Trust {
             Self::Certificates(all) => {
                 for one in all {
                     roots.add(one.clone()).map_err(|error| {
-                        Error::configuration(format!("the certificate to trust is invalid: {error}"))
+                        Error::configuration("the certificate to trust is invalid").caused_by(error)
                     })?;
                 }
             }
@@ -59,7 +59,7 @@ impl Trust {
         }
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&error))?;
+            .map_err(unusable)?;
         Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }
 }
@@ -68,14 +68,14 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn unusable(error: &rustls::Error) -> Error {
-    Error::configuration(format!("cannot set up TLS: {error}"))
+fn unusable(error: rustls::Error) -> Error {
+    Error::configuration("cannot set up TLS").caused_by(error)
 }
 
 fn config_with(verifier: Arc<dyn ServerCertVerifier>) -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&error))?;
+        .map_err(unusable)?;
     Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
@@ -118,13 +118,13 @@ impl Fingerprint {
         let config = config_with(Arc::new(Look(Arc::clone(&seen))))?;
         let service_url = ServiceUrl::parse(url)?;
         if !service_url.is_tls() {
-            return Err(Error::configuration(format!("{url} is not HTTPS and has no certificate")));
+            return Err(Error::configuration(format!("{url} is not an HTTPS URL, so it has no certificate")));
         }
         let connected = Connector::new(Some(config)).open(&service_url).await;
         let seen = *seen.lock().unwrap_or_else(PoisonError::into_inner);
         match (seen, connected) {
             (Some(fingerprint), _) => Ok(fingerprint),
-            (None, Err(error)) => Err(Error::network(format!("cannot reach {url}: {error}"))),
+            (None, Err(error)) => Err(Error::network(format!("cannot reach {url}")).caused_by(error)),
             (None, Ok(_)) => Err(Error::network(format!("{url} sent no certificate"))),
         }
     }

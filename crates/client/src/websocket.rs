@@ -26,21 +26,26 @@ impl Transport {
     pub async fn websocket(&self, path: &str) -> Result<Socket> {
         let opened = tokio::time::timeout(self.timeout(), self.opened(path)).await;
         opened.unwrap_or_else(|_| {
-            Err(Error::network(format!("no websocket within {} ms", self.timeout().as_millis())))
+            Err(Error::network(format!(
+                "the websocket was not opened within {} ms",
+                self.timeout().as_millis()
+            )))
         })
     }
 
     async fn opened(&self, path: &str) -> Result<Socket> {
-        let lost = |error: &dyn std::fmt::Display| {
-            Error::network(format!("cannot open a websocket at {}: {error}", self.service_url().url("")))
+        let lost = |error: Box<dyn std::error::Error + Send + Sync>| {
+            Error::network(format!("cannot open a websocket at {}", self.service_url().url("")))
+                .caused_by(error)
         };
-        let stream = self.connector().open(self.service_url()).await.map_err(|error| lost(&error))?;
+        let stream = self.connector().open(self.service_url()).await.map_err(|error| lost(error.into()))?;
         let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(stream).await.map_err(|error| lost(&error))?;
+            hyper::client::conn::http1::handshake(stream).await.map_err(|error| lost(error.into()))?;
         // The task ends with the connection, or after the upgrade.
         tokio::spawn(connection.with_upgrades());
         let key = generate_key();
-        let response = sender.send_request(self.asking(path, &key)?).await.map_err(|error| lost(&error))?;
+        let response =
+            sender.send_request(self.asking(path, &key)?).await.map_err(|error| lost(error.into()))?;
         let status = response.status();
         if status != StatusCode::SWITCHING_PROTOCOLS {
             let (head, body) = response.into_parts();
@@ -51,9 +56,9 @@ impl Transport {
         }
         let accept = derive_accept_key(key.as_bytes());
         if response.headers().get(header::SEC_WEBSOCKET_ACCEPT).is_none_or(|value| value != accept.as_str()) {
-            return Err(lost(&"what answers is no websocket"));
+            return Err(lost("the response is not a websocket upgrade".into()));
         }
-        let upgraded = hyper::upgrade::on(response).await.map_err(|error| lost(&error))?;
+        let upgraded = hyper::upgrade::on(response).await.map_err(|error| lost(error.into()))?;
         let config = WebSocketConfig::default()
             .max_message_size(Some(LONGEST_MESSAGE))
             .max_frame_size(Some(LONGEST_MESSAGE))

@@ -90,7 +90,8 @@ pub fn write(
     cpus: &str,
 ) -> Result<(), DriverError> {
     let failed = |error: OciSpecError| DriverError::failed("compose the bundle", error);
-    let config = compose(settings, cgroups, spec, paths, cpus).map_err(failed)?;
+    let base = uid_base(settings, spec.slot)?;
+    let config = compose(settings, cgroups, spec, paths, cpus, base).map_err(failed)?;
     let text =
         serde_json::to_vec(&config).map_err(|error| DriverError::failed("encode the bundle", error))?;
     fs::write(paths.run.join("config.json"), text)
@@ -103,6 +104,7 @@ fn compose(
     spec: &SandboxSpec,
     paths: &Paths,
     cpus: &str,
+    uid_base: u32,
 ) -> Result<Spec, OciSpecError> {
     let mounts = mounts::all(settings, spec, paths)?;
     SpecBuilder::default()
@@ -110,7 +112,7 @@ fn compose(
         .root(RootBuilder::default().path(paths.rootfs()).readonly(false).build()?)
         .hostname(spec.id.host_name())
         .process(process(settings)?)
-        .linux(linux(settings, cgroups, spec, cpus, &mounts)?)
+        .linux(linux(settings, cgroups, spec, cpus, &mounts, uid_base)?)
         .mounts(mounts)
         .build()
 }
@@ -167,16 +169,16 @@ fn linux(
     spec: &SandboxSpec,
     cpus: &str,
     mounts: &[Mount],
+    uid_base: u32,
 ) -> Result<Linux, OciSpecError> {
-    let base = uid_base(settings, spec.slot).map_err(|error| OciSpecError::Other(error.to_string()))?;
     let mut seccomp: LinuxSeccomp = serde_json::from_str(include_str!("seccomp.json"))?;
     let mut syscalls = seccomp.syscalls().clone().unwrap_or_default();
     syscalls.extend(sockets::rules()?);
     seccomp.set_syscalls(Some(syscalls));
     LinuxBuilder::default()
         .namespaces(namespaces()?)
-        .uid_mappings(id_mapping(base)?)
-        .gid_mappings(id_mapping(base)?)
+        .uid_mappings(id_mapping(uid_base)?)
+        .gid_mappings(id_mapping(uid_base)?)
         .cgroups_path(cgroups.path_for_runtime(spec.id.as_str()))
         .resources(resources(settings, spec, cpus)?)
         .seccomp(seccomp)

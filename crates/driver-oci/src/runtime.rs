@@ -82,7 +82,7 @@ pub fn run(
 }
 
 /// Waits for a runtime, and kills it after the timeout: a file of the sandbox that it reads, such as an `/etc/passwd`
-/// that is a fifo, may block it forever. The caller kills the processes that it started.
+/// that is a FIFO, may block it forever. The caller kills the processes that it started.
 fn finish(mut child: Child) -> io::Result<Option<ExitStatus>> {
     let ended = pidfd_open(child_pid(&child)?, PidfdFlags::empty())?;
     let mut wait = [PollFd::new(&ended, PollFlags::IN)];

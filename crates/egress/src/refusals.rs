@@ -58,7 +58,7 @@ pub enum Reason {
     UnknownAddress,
     /// A port that would go around the sandbox's resolver or hide its names (DNS, DoT, QUIC).
     Port,
-    /// The data is invalid, or came too slowly.
+    /// The data is invalid, or arrived too slowly.
     Malformed,
     /// The server's answer cannot be parsed as HTTP.
     BadAnswer,
@@ -99,9 +99,9 @@ impl fmt::Display for Reason {
             Self::NoName => "the client named no host",
             Self::WrongAddress => "the address does not belong to the host that the client named",
             Self::NameChanged => "a request named another host than the first on its connection",
-            Self::UnknownAddress => "no allowed name is known to have this address",
+            Self::UnknownAddress => "the address is not in a DNS answer for a listed name",
             Self::Port => "the port is closed under this policy",
-            Self::Malformed => "the data is invalid or came too slowly",
+            Self::Malformed => "the data is invalid or arrived too slowly",
             Self::BadAnswer => "the host's answer could not be parsed",
             Self::Unresolved => "the name could not be resolved",
             Self::TooMany => "the sandbox exceeded a limit",

@@ -4,6 +4,7 @@
 //! questions. Answers are cached here, bounded by bytes, because the owner of a domain decides how large its answers are.
 //! Closed addresses are checked at every call, for cached answers too: the host's own addresses can change.
 
+use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub struct Records {
 }
 
 /// Why a name has no address for a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
     #[error("there is no such name")]
     NoSuchName,
@@ -60,10 +61,33 @@ pub enum Failure {
     #[error("the name points to {0}, {1}")]
     Closed(Ipv4Addr, Closed),
     #[error("the name could not be resolved: {0}")]
-    Upstream(String),
+    Upstream(#[source] Arc<dyn Error + Send + Sync>),
 }
 
+/// Causes are equal if their texts are.
+impl PartialEq for Failure {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Closed(address, why), Self::Closed(other_address, other_why)) => {
+                (address, why) == (other_address, other_why)
+            }
+            (Self::Upstream(cause), Self::Upstream(other)) => cause.to_string() == other.to_string(),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+impl Eq for Failure {}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the host's own addresses are not known: {0}")]
+struct HostAddressesUnknown(#[source] io::Error);
+
 impl Failure {
+    pub fn upstream(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Upstream(Arc::from(cause.into()))
+    }
+
     /// The reason of the refusal that this failure causes.
     pub fn reason(&self) -> Reason {
         match self {
@@ -145,7 +169,7 @@ impl Resolver {
         };
         let answer = timeout(RESOLVE_TIMEOUT, asking)
             .await
-            .map_err(|_| Failure::Upstream("the upstream did not answer in time".to_owned()))??;
+            .map_err(|_| Failure::upstream("the upstream did not answer in time"))??;
         let answer = Arc::new(answer);
         self.cache.insert(name, kind, &answer, Instant::now());
         Ok((answer, 0))
@@ -153,9 +177,8 @@ impl Resolver {
 
     async fn check_closed(&self, answer: &Answer) -> Result<(), Failure> {
         for address in answer.addresses() {
-            let is_host = self.kernel.is_host(address).await.map_err(|error| {
-                Failure::Upstream(format!("the host's own addresses are not known: {error}"))
-            })?;
+            let is_host = self.kernel.is_host(address).await;
+            let is_host = is_host.map_err(|error| Failure::upstream(HostAddressesUnknown(error)))?;
             if let Some(why) = self.ranges.closed(address, is_host) {
                 return Err(Failure::Closed(address, why));
             }

@@ -253,6 +253,6 @@ async fn record_failure(services: &Services, account: String, error: &EngineErro
 fn failure_message(error: &EngineError) -> String {
     match error {
         EngineError::Workdir { .. } => format!("could not be started: {error}"),
-        _ => "could not be started because of a failure of the server".to_owned(),
+        _ => "could not be started because of an internal error of the service".to_owned(),
     }
 }

@@ -34,7 +34,7 @@ pub enum EngineError {
     #[error("all {0} ranges of user ids of this host are in use; try again when other sandboxes have ended")]
     NoSlot(u32),
     /// The image has something other than a directory at the requested working directory or above it, or a read-only one.
-    #[error("workdir is '{path}', which this image cannot have: {reason}")]
+    #[error("workdir is '{path}', which cannot be created in this image: {reason}")]
     Workdir { path: String, reason: String },
     #[error("the daemon is stopping and accepts no new work")]
     Stopping,
@@ -60,7 +60,7 @@ pub enum EngineError {
     Port(#[from] rules::PortRefusal),
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("the sandbox has no execution '{id}'; finished executions are kept for a limited time")]
+    #[error("the sandbox has no execution '{id}'; ended executions are stored up to a limit")]
     NoSuchExecution { id: ExecutionId },
     #[error("the execution '{id}' has ended")]
     ExecutionEnded { id: ExecutionId, state: ExecutionState },
@@ -74,7 +74,7 @@ pub enum EngineError {
     Network(#[from] net::NetError),
     #[error("the store failed: {0}")]
     Store(#[from] StoreError),
-    #[error("an engine task ended without an answer")]
+    #[error("an engine task ended without a response")]
     TaskLost,
 }
 

@@ -137,7 +137,7 @@ pub enum FileKind {
     File,
     Directory,
     Link,
-    /// A device, a fifo, a socket.
+    /// A device, a FIFO or a socket.
     Other,
 }
 
@@ -147,7 +147,7 @@ pub struct Tally {
     pub files: u64,
     pub directories: u64,
     pub links: u64,
-    /// Devices, fifos and sockets, which are not created.
+    /// Devices, FIFOs and sockets, which are not created.
     pub skipped: u64,
     pub bytes: u64,
 }
@@ -157,7 +157,7 @@ pub struct Tally {
 pub enum FileErrorKind {
     NotFound,
     Exists,
-    /// A directory, device, fifo or socket where a file is expected.
+    /// A directory, device, FIFO or socket where a file is expected.
     NotAFile,
     NotADirectory,
     NotEmpty,

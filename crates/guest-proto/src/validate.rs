@@ -24,7 +24,7 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
         }
         ToGuest::Dial { port, window: size, .. } => {
             if *port == 0 {
-                return Err(invalid("the port", "is 0; allowed are 1 to 65535"));
+                return Err(invalid("the port", "is 0; allowed: 1 to 65535"));
             }
             window(*size)
         }

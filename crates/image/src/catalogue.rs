@@ -69,7 +69,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), ImageError> {
     } else if name.len() > NAME_CHARS {
         format!("it has {} characters; at most {NAME_CHARS} are allowed", name.len())
     } else if !name.bytes().all(|b| b.is_ascii_graphic()) {
-        "allowed are printable ASCII characters without spaces".to_owned()
+        "it has a space or another character that is not printable ASCII".to_owned()
     } else {
         return Ok(());
     };

@@ -1,18 +1,22 @@
 //! The internal error of this crate: a kind and a reason. [`crate::images`] converts it to a public
 //! [`crate::Failure`] with the source.
 
-use crate::error::FailureKind;
+use std::error::Error;
+use std::sync::Arc;
+
+use crate::error::{Cause, FailureKind, with_cause};
 
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{reason}")]
+#[error("{}", with_cause(.reason, .source.as_ref()))]
 pub(crate) struct Fault {
     pub(crate) kind: FailureKind,
     pub(crate) reason: String,
+    pub(crate) source: Option<Cause>,
 }
 
 impl Fault {
     pub(crate) fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
-        Self { kind, reason: reason.into() }
+        Self { kind, reason: reason.into(), source: None }
     }
 
     pub(crate) fn refused(reason: impl Into<String>) -> Self {
@@ -28,8 +32,12 @@ impl Fault {
     }
 
     /// For `map_err`: an I/O error with the step that failed.
-    pub(crate) fn io<E: std::fmt::Display>(step: impl Into<String>) -> impl FnOnce(E) -> Self {
+    pub(crate) fn io<E: Error + Send + Sync + 'static>(step: impl Into<String>) -> impl FnOnce(E) -> Self {
         let step = step.into();
-        move |e| Self::new(FailureKind::Io, format!("{step}: {e}"))
+        move |e| Self::new(FailureKind::Io, step).caused_by(e)
+    }
+
+    pub(crate) fn caused_by(self, cause: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Arc::new(cause)), ..self }
     }
 }

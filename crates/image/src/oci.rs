@@ -165,7 +165,7 @@ async fn layer(
         ] {
             if want != got {
                 return Err(Fault::refused(format!(
-                    "the {what} does not match its digest: want {want}, got {got}"
+                    "the {what} does not match its digest: expected {want}, received {got}"
                 )));
             }
         }

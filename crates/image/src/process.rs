@@ -86,9 +86,9 @@ pub(crate) async fn run(
         .map_err(Fault::io("start a thread"))?;
     let mut running = KillOnDrop(pid.await.ok());
     let ended = match tokio::time::timeout(limit, end).await {
-        Ok(ended) => {
-            ended.map_err(Fault::io(what))?.map_err(|e| Fault::tool(format!("{what} cannot be run: {e}")))?
-        }
+        Ok(ended) => ended
+            .map_err(Fault::io(what))?
+            .map_err(|e| Fault::tool(format!("{what} cannot be run")).caused_by(e))?,
         Err(_) => return Err(Fault::tool(format!("{what} took longer than {} s", limit.as_secs()))),
     };
     running.0 = None;

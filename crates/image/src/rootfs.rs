@@ -55,7 +55,7 @@ fn check_root(tree: &Path, path: &Path) -> Result<(), Fault> {
 
 /// Copies a directory through a tar that is not stored.
 pub(crate) fn copy_dir(dir: PathBuf, form: Form, tree: &Path, rules: &Rules) -> Result<Unpacked, Fault> {
-    let (reader, writer) = std::io::pipe().map_err(Fault::io("make a pipe"))?;
+    let (reader, writer) = std::io::pipe().map_err(Fault::io("create a pipe"))?;
     let name = dir.display().to_string();
     let thread = std::thread::Builder::new().name("image-walk".to_owned());
     let walker =
@@ -109,6 +109,6 @@ mod tests {
         // A layer has the form of an upper directory: a copy of it is identical.
         assert_eq!(copy(&first, Form::Upper, &second, Whiteouts::Honour).unwrap(), copied);
         let refused = copy(&upper, Form::Root, &dir.path().join("second"), Whiteouts::Refuse).unwrap_err();
-        assert!(refused.reason.contains("is a device"), "{refused}");
+        assert!(refused.to_string().contains("is a device"), "{refused}");
     }
 }

@@ -1,8 +1,10 @@
 //! Parses the image sources of the configuration.
 
+use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::error::ImageError;
 
@@ -37,10 +39,10 @@ impl FromStr for Source {
     type Err = ImageError;
 
     fn from_str(text: &str) -> Result<Self, ImageError> {
-        let parsed = if text.len() > SOURCE_CHARS {
-            Err(format!("it is longer than {SOURCE_CHARS} bytes"))
+        let parsed: Result<Source, Malformed> = if text.len() > SOURCE_CHARS {
+            Err(format!("it is longer than {SOURCE_CHARS} bytes").into())
         } else if text.contains(|c: char| c.is_control()) {
-            Err("it has a control character".to_owned())
+            Err("it has a control character".into())
         } else if let Some(rest) = text.strip_prefix("oci-layout:") {
             layout(rest)
         } else if let Some(rest) = text.strip_prefix("rootfs:") {
@@ -50,15 +52,23 @@ impl FromStr for Source {
         } else {
             registry(text)
         };
-        parsed.map_err(|reason| ImageError::BadSource { text: text.chars().take(200).collect(), reason })
+        parsed.map_err(|cause| ImageError::BadSource {
+            text: text.chars().take(200).collect(),
+            source: Arc::from(cause),
+        })
     }
 }
 
-fn layout(rest: &str) -> Result<Source, String> {
+/// Why a text is not a source.
+type Malformed = Box<dyn Error + Send + Sync>;
+
+fn layout(rest: &str) -> Result<Source, Malformed> {
     let (dir, select) = match rest.rsplit_once('@') {
         Some((dir, digest)) if is_sha256(digest) => (dir, LayoutSelect::Digest(digest.to_owned())),
         Some((_, digest)) if digest.starts_with("sha256:") => {
-            return Err(format!("{digest:?} is not sha256: and 64 hexadecimal digits"));
+            return Err(
+                format!("'{}' is not sha256: and 64 hexadecimal digits", digest.escape_debug()).into()
+            );
         }
         _ => match rest.rsplit_once(':') {
             Some((dir, tag)) if !tag.contains('/') && !tag.is_empty() => {
@@ -68,32 +78,34 @@ fn layout(rest: &str) -> Result<Source, String> {
         },
     };
     if dir.is_empty() {
-        return Err("oci-layout: needs a directory".to_owned());
+        return Err("oci-layout: needs a directory".into());
     }
     Ok(Source::OciLayout { dir: PathBuf::from(dir), select })
 }
 
-fn rootfs(rest: &str) -> Result<Source, String> {
+fn rootfs(rest: &str) -> Result<Source, Malformed> {
     if rest.is_empty() {
-        return Err("rootfs: needs the path of a tar or a directory".to_owned());
+        return Err("rootfs: needs the path of a tar or a directory".into());
     }
     Ok(Source::Rootfs { path: PathBuf::from(rest) })
 }
 
-fn debian(rest: &str) -> Result<Source, String> {
+fn debian(rest: &str) -> Result<Source, Malformed> {
     let mut parts = rest.split('+');
     let suite = parts.next().unwrap_or_default();
     if !is_word(suite, "-.") {
-        return Err(format!("{suite:?} is not a Debian suite such as bookworm"));
+        return Err(format!("'{}' is not a Debian suite such as bookworm", suite.escape_debug()).into());
     }
     let packages: Vec<String> = parts.map(str::to_owned).collect();
     if packages.len() > PACKAGES {
-        return Err(format!("it names {} packages; at most {PACKAGES} are allowed", packages.len()));
+        return Err(format!("it names {} packages; at most {PACKAGES} are allowed", packages.len()).into());
     }
     match packages.iter().find(|package| package.len() < 2 || !is_word(package, "-.")) {
         Some(bad) => Err(format!(
-            "{bad:?} is not a Debian package name (a name with a plus sign cannot be given: name a package that depends on it)"
-        )),
+            "'{}' is not a Debian package name (names with a plus sign are not supported: use a package that depends on it)",
+            bad.escape_debug()
+        )
+        .into()),
         None => Ok(Source::Debian { suite: suite.to_owned(), packages }),
     }
 }
@@ -105,17 +117,17 @@ fn is_word(text: &str, more: &str) -> bool {
     text.len() <= 100 && text.starts_with(is_plain) && text.chars().all(|c| is_plain(c) || more.contains(c))
 }
 
-fn registry(text: &str) -> Result<Source, String> {
+fn registry(text: &str) -> Result<Source, Malformed> {
     // With a default registry, a misspelt prefix would become a lookup in that registry.
     let host = text.split_once('/').map(|(host, _)| host);
     if !host.is_some_and(|host| host == "localhost" || host.contains(['.', ':'])) {
-        return Err("an image reference must begin with its registry".to_owned());
+        return Err("an image reference must begin with its registry".into());
     }
-    let reference: oci_client::Reference = text.parse().map_err(|e| format!("{e}"))?;
+    let reference: oci_client::Reference = text.parse()?;
     if let Some(digest) = reference.digest()
         && !is_sha256(digest)
     {
-        return Err(format!("{digest:?} is not sha256: and 64 hexadecimal digits"));
+        return Err(format!("'{}' is not sha256: and 64 hexadecimal digits", digest.escape_debug()).into());
     }
     Ok(Source::Registry { reference: text.to_owned() })
 }

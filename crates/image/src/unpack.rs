@@ -86,6 +86,6 @@ pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unp
 fn unreadable(e: std::io::Error) -> Fault {
     match e.downcast::<Fault>() {
         Ok(fault) => fault,
-        Err(e) => Fault::refused(format!("the archive cannot be read: {e}")),
+        Err(e) => Fault::refused("the archive cannot be read").caused_by(e),
     }
 }

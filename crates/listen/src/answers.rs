@@ -14,7 +14,7 @@ pub enum Fault {
     #[error("the request line is longer than {limit} bytes; shorten the path and the query")]
     TargetTooLong { limit: usize },
     #[error(
-        "the request's line and headers are longer than {limit} bytes together; send fewer or shorter headers"
+        "the request line and headers are longer than {limit} bytes in total; send fewer or shorter headers"
     )]
     HeadTooLong { limit: usize },
     #[error("the request has more than {limit} headers; send fewer")]

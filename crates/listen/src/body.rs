@@ -23,7 +23,7 @@ use crate::unread;
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error(
-        "the request body came too slowly: at least {bytes_per_second} bytes a second are expected after {limit_ms} ms"
+        "the request body arrived too slowly: at least {bytes_per_second} bytes per second are required after {limit_ms} ms"
     )]
     TooSlow { bytes_per_second: u32, limit_ms: u64 },
     #[error("the request body is truncated or has invalid framing: {0}")]

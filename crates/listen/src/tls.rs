@@ -38,16 +38,16 @@ pub enum TlsError {
     File { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{path} has no {what} in PEM; it has to begin with a line such as -----BEGIN {begin}-----")]
     Missing { path: PathBuf, what: &'static str, begin: &'static str },
-    #[error("{path} is not valid PEM: {reason}")]
-    NotPem { path: PathBuf, reason: String },
-    #[error("the certificate in {certificate} and the key in {key} do not work together: {reason}")]
-    Unusable { certificate: PathBuf, key: PathBuf, reason: String },
+    #[error("{path} is not valid PEM: {source}")]
+    NotPem { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the certificate in {certificate} and the key in {key} do not work together: {source}")]
+    Unusable { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     #[error("the certificate in {path} cannot be read: it is not a valid X.509 certificate")]
     NotX509 { path: PathBuf },
     #[error(
-        "cannot create a certificate for the names {names:?}: {reason}; they have to be DNS names or IP addresses"
+        "cannot create a certificate for the names {names:?}: {source}; they have to be DNS names or IP addresses"
     )]
-    BadNames { names: Vec<String>, reason: String },
+    BadNames { names: Vec<String>, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// The certificate in use.
@@ -141,10 +141,10 @@ fn read(certificate: &Path, key: &Path) -> Result<Loaded, TlsError> {
     let not_x509 = || TlsError::NotX509 { path: certificate.to_owned() };
     let first = chain.first().ok_or_else(not_x509)?;
     let not_after = der::not_after(first).ok_or_else(not_x509)?;
-    let unusable = |e: rustls::Error| TlsError::Unusable {
+    let unusable = |source: rustls::Error| TlsError::Unusable {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
-        reason: e.to_string(),
+        source,
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut server = ServerConfig::builder_with_provider(provider)

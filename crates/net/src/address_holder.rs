@@ -8,7 +8,7 @@ pub fn explain(wanted: SocketAddrV4) -> String {
     let Some((holder, at)) = holder(wanted) else { return String::new() };
     let all = if at.is_unspecified() { ", which is every address of this host" } else { "" };
     format!(
-        "; {holder} listens on {at}:{}{all}: let it listen on the addresses that it is for",
+        "; {holder} listens on {at}:{}{all}; configure it to listen only on the addresses that it serves",
         wanted.port()
     )
 }

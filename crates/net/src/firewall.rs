@@ -274,7 +274,7 @@ impl Firewall {
             if entry.learnt.len() + expected.len() > LEARNT_MAX {
                 return Err(io::Error::new(
                     io::ErrorKind::QuotaExceeded,
-                    format!("the sandbox has learnt {LEARNT_MAX} addresses, which is the maximum"),
+                    format!("the sandbox has {LEARNT_MAX} learnt addresses, the maximum"),
                 ));
             }
         }

@@ -196,7 +196,7 @@ impl Network for HostNetwork {
     async fn apply(&self, guest: &Guest, policy: &EgressPolicy) -> Result<(), NetError> {
         self.apply_policy(guest, policy)
             .await
-            .map_err(|error| NetError::new("put the sandbox's network policy in force", error))
+            .map_err(|error| NetError::new("apply the sandbox's network policy", error))
     }
 
     async fn unplug(&self, guest: &Guest) -> Result<(), NetError> {

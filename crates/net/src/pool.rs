@@ -59,7 +59,10 @@ pub fn claim(socket: &RouteSocket, settings: &HostSettings) -> Result<Claim, Net
     {
         return Err(NetError::new(
             "[egress] pool",
-            format!("sandboxes use addresses of {}; the pool can change only when there are none", current.0),
+            format!(
+                "sandboxes use addresses of {}; the pool can be changed only when there are no sandboxes",
+                current.0
+            ),
         ));
     }
     let others: Vec<Route> = match current {
@@ -146,7 +149,10 @@ fn automatic(
     }
     Err(NetError::new(
         "[egress] pool",
-        format!("no block of {}/{} is free of routes; set one that is", AUTO.0, AUTO.1),
+        format!(
+            "every block of {}/{} overlaps a route; set egress.pool to a network that no route leads to",
+            AUTO.0, AUTO.1
+        ),
     ))
 }
 
@@ -176,7 +182,7 @@ fn claim_scope(
     data_dir: &Path,
     stored_claim: Option<&StoredClaim>,
 ) -> Result<(Scope, u32), NetError> {
-    let fault = |error: io::Error| NetError::new("make the gateway's link", error);
+    let fault = |error: io::Error| NetError::new("create the gateway's link", error);
     let alias = alias(data_dir);
     let before = stored_claim.and_then(|known| Scope::parse(&known.scope));
     // Both halves of the hash, so that similar paths differ in more than one digit.
@@ -196,7 +202,7 @@ fn claim_scope(
             return Ok((scope, link.index));
         }
     }
-    Err(NetError::new("make the gateway's link", "all candidate link names are in use"))
+    Err(NetError::new("create the gateway's link", "all candidate link names are in use"))
 }
 
 /// The alias of the gateway's link, which names the daemon that it belongs to.

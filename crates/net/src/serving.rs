@@ -54,6 +54,15 @@ struct Sockets {
     proxy: TcpListener,
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {source}{holder}")]
+struct CannotBind {
+    address: SocketAddrV4,
+    source: io::Error,
+    /// Who uses the address, if it is in use.
+    holder: String,
+}
+
 impl Serving {
     /// Binds the ports. Connections wait until [`Serving::start`].
     pub fn listen(
@@ -65,14 +74,9 @@ impl Serving {
         let fault = |error: io::Error| NetError::new("listen on the gateway's address", error);
         let at = |address: SocketAddrV4| {
             move |error: io::Error| {
-                NetError::new("listen for sandboxes", {
-                    let who = if error.kind() == io::ErrorKind::AddrInUse {
-                        address_holder::explain(address)
-                    } else {
-                        String::new()
-                    };
-                    format!("{address}: {error}{who}")
-                })
+                let is_in_use = error.kind() == io::ErrorKind::AddrInUse;
+                let holder = if is_in_use { address_holder::explain(address) } else { String::new() };
+                NetError::new("listen for sandboxes", CannotBind { address, source: error, holder })
             }
         };
         let sockets = Sockets {

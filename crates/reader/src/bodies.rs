@@ -1,12 +1,13 @@
 //! Request bodies: the type of each, and the order that results from its check.
 
+use api::bounds::EVENT_DATA_BYTES;
 use api::{
     CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody, EventsBody, ExecuteBody, ExecuteRequest,
     ExposeBody, SandboxConfig, SignalBody, TerminalBody, TokenBody,
 };
 use rules::{
     ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeRequest, Integer,
-    NetworkChange, POSTED_DATA_BYTES, quoted,
+    NetworkChange, alternatives, quoted,
 };
 
 use crate::{Refusal, strict};
@@ -79,8 +80,8 @@ impl RequestBody for SignalBody {
     fn read(body: &[u8], (): &()) -> Result<i32, Refusal> {
         let Self { signal } = strict::body(body)?;
         signal_number(&signal).ok_or_else(|| {
-            let names: Vec<&str> = api::SIGNALS.iter().map(|(name, _)| *name).collect();
-            let allowed = format!("one of {}", names.join(", "));
+            let names: Vec<String> = api::SIGNALS.iter().map(|(name, _)| (*name).to_owned()).collect();
+            let allowed = alternatives(&names);
             ConfigError { field: "signal".to_owned(), got: quoted(&signal), allowed }.into()
         })
     }
@@ -113,10 +114,10 @@ impl RequestBody for EventsBody {
         let (events, is_array) = strict::one_or_more::<EventBody>(body, Self::MAX)?;
         for (index, event) in events.iter().enumerate() {
             let bytes = serde_json::to_string(&event.data).map_or(usize::MAX, |text| text.len());
-            if bytes > POSTED_DATA_BYTES {
+            if bytes > EVENT_DATA_BYTES {
                 let field = if is_array { format!("[{index}].data") } else { "data".to_owned() };
                 let got = format!("{bytes} bytes of JSON");
-                let allowed = format!("at most {POSTED_DATA_BYTES} bytes");
+                let allowed = format!("at most {EVENT_DATA_BYTES} bytes");
                 return Err(ConfigError { field, got, allowed }.into());
             }
         }

@@ -18,15 +18,15 @@ const ENTRIES_MAX: usize = 10_000;
 /// Parses the body as one JSON value.
 pub fn parse(body: &[u8]) -> Result<&RawValue, Refusal> {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Err(Refusal::malformed("the body is empty; it has to be a JSON object"));
+        return Err(Refusal::malformed("the body is empty; it must be a JSON object"));
     }
     let text = std::str::from_utf8(body).map_err(|error| {
         let at = error.valid_up_to();
-        Refusal::malformed(format!("the body is not UTF-8: its byte {at} begins no character"))
+        Refusal::malformed(format!("the body is not valid UTF-8 at byte {at}"))
     })?;
     if is_too_deep(body) {
         return Err(Refusal::malformed(format!(
-            "the body is nested too deep; allowed is at most {DEPTH_MAX}"
+            "the body is nested too deeply; allowed: at most {DEPTH_MAX} levels"
         )));
     }
     serde_json::from_str(text).map_err(|error| not_json(&error))

@@ -4,7 +4,7 @@ use rules::{OutputPosition, QueryError, quoted};
 
 use crate::{FileQuery, Refusal, file_query};
 
-const OUTPUT_OFFSET: &str = "the id of an event of the output, such as '512.0', or 'end'";
+const OUTPUT_OFFSET: &str = "an output offset such as '512.0', or 'end'";
 
 /// The offset and the limit of a page of executions.
 pub fn page(query: Option<&str>) -> Result<(u64, u32), Refusal> {

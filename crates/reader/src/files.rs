@@ -2,17 +2,11 @@
 //!
 //! A path is any bytes, percent-encoded: the kernel does not require UTF-8. Unknown parameters are ignored.
 
+use api::bounds::{MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, Range};
 use rules::quoted;
 
 use crate::query::{hex, plus_as_space};
 use crate::{FieldFault, Refusal};
-
-/// The longest path that the kernel accepts, in bytes.
-const PATH_MAX: usize = 4095;
-/// The largest integer that every JSON client can represent; the response repeats it.
-const OFFSET_MAX: u64 = (1 << 53) - 1;
-const LIMIT_DEFAULT: u64 = 20;
-const LIMIT_MAX: u32 = 100;
 
 /// The parameters, percent-decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +20,7 @@ pub fn file_query(query: Option<&str>) -> Result<FileQuery, Refusal> {
     let pairs = pairs.map(|text| {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let broken = |got| {
-            let allowed = "text in which '%' begins two hexadecimal digits and '%25' is a '%'";
+            let allowed = "percent-encoded text: '%' and two hexadecimal digits, '%25' for a percent sign";
             FieldFault::new("query", quoted(got), allowed)
         };
         let name = decode(&plus_as_space(name)).ok_or_else(|| broken(name))?;
@@ -75,9 +69,9 @@ impl FileQuery {
             let got = if path.is_empty() { "empty" } else { "a path with a NUL byte" };
             return Err(FieldFault::new(name, got, allowed).into());
         }
-        if path.len() > PATH_MAX {
+        if path.len() > PATH_BYTES {
             let got = format!("{} bytes long", path.len());
-            return Err(FieldFault::new(name, got, format!("at most {PATH_MAX} bytes")).into());
+            return Err(FieldFault::new(name, got, format!("at most {PATH_BYTES} bytes")).into());
         }
         Ok(path.to_vec())
     }
@@ -105,9 +99,11 @@ impl FileQuery {
 
     /// The offset and the limit of a page.
     pub fn page(&self) -> Result<(u64, u32), Refusal> {
-        let offset = self.number("offset", 0, 0, OFFSET_MAX)?;
-        let limit = self.number("limit", LIMIT_DEFAULT, 1, u64::from(LIMIT_MAX))?;
-        Ok((offset, u32::try_from(limit).unwrap_or(LIMIT_MAX)))
+        // The response repeats it.
+        let offset = self.number("offset", 0, 0, MAX_SAFE_INTEGER)?;
+        let Range { min, max, default } = PAGE_LIMIT;
+        let limit = self.number("limit", default.into(), min.into(), max.into())?;
+        Ok((offset, u32::try_from(limit).unwrap_or(max)))
     }
 
     fn number(&self, name: &str, default: u64, least: u64, most: u64) -> Result<u64, FieldFault> {
@@ -162,14 +158,22 @@ pub fn raw_content<'a>(
     for encoding in encodings {
         if !encoding.trim_ascii().eq_ignore_ascii_case(b"identity") {
             let got = quoted(&String::from_utf8_lossy(encoding));
-            return Err(
-                FieldFault::new("header Content-Encoding", got, "none: send the body as it is").into()
-            );
+            return Err(FieldFault::new(
+                "header Content-Encoding",
+                got,
+                "no such header; send the body without encoding",
+            )
+            .into());
         }
     }
     if let Some(range) = ranges.into_iter().next() {
         let got = quoted(&String::from_utf8_lossy(range));
-        return Err(FieldFault::new("header Content-Range", got, "none: a file is written as a whole").into());
+        return Err(FieldFault::new(
+            "header Content-Range",
+            got,
+            "no such header; a file is always written as a whole",
+        )
+        .into());
     }
     Ok(())
 }

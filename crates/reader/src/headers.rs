@@ -22,9 +22,12 @@ pub fn json_content<'a>(
     for encoding in encodings {
         if !encoding.trim_ascii().eq_ignore_ascii_case(b"identity") {
             let got = quoted(&String::from_utf8_lossy(encoding));
-            return Err(
-                FieldFault::new("header Content-Encoding", got, "none: send the body as it is").into()
-            );
+            return Err(FieldFault::new(
+                "header Content-Encoding",
+                got,
+                "no such header; send the body without encoding",
+            )
+            .into());
         }
     }
     Ok(())

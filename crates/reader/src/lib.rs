@@ -37,14 +37,14 @@ pub enum Refusal {
     Config(#[from] ConfigError),
     /// `COMMAND_TOO_LONG`
     #[error(
-        "command is {bytes} bytes long; allowed is at most {most} bytes; send a longer script on stdin: 'bash -s'"
+        "command is {bytes} bytes long; allowed: at most {most} bytes; send a longer script on stdin: 'bash -s'"
     )]
     CommandTooLong { bytes: usize, most: usize },
 }
 
 /// An invalid field, parameter or header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {got}; allowed is {allowed}")]
+#[error("{field} is {got}; allowed: {allowed}")]
 pub struct FieldFault {
     /// The path of the field, such as `resources.cpu`.
     pub field: String,

@@ -30,7 +30,7 @@ fn pair(text: &str) -> Result<(String, String), Refusal> {
 }
 
 fn broken(field: String, got: &str) -> Refusal {
-    let allowed = "text in UTF-8, in which '%' begins two hexadecimal digits and '%25' is a '%'";
+    let allowed = "percent-encoded UTF-8: '%' and two hexadecimal digits, '%25' for a percent sign";
     FieldFault::new(field, quoted(got), allowed).into()
 }
 

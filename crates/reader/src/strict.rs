@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::{self, Entry};
 use std::fmt;
 
-use rules::{ConfigError, Integer, escaped, quoted};
+use rules::{ConfigError, Integer, alternatives, escaped, quoted};
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -44,14 +44,14 @@ pub fn one_or_more<'de, T: Deserialize<'de>>(
     let value = document::parse(body)?;
     if Kind::of(value) != Kind::List {
         if Kind::of(value) != Kind::Object {
-            return Err(FieldFault::new("body", describe(value), "an object or an array of them").into());
+            return Err(FieldFault::new("body", describe(value), "an object, or an array of objects").into());
         }
         return Ok((vec![Value { path: &Path::Body, raw: Some(value) }.read()?], false));
     }
     let Entries::Read(elements) = document::elements(value)? else { return Err(too_many(&Path::Body)) };
     if elements.is_empty() || elements.len() > most {
         let got = format!("an array of {} entries", elements.len());
-        let allowed = format!("1 to {most} of them");
+        let allowed = format!("1 to {most} entries");
         return Err(ConfigError { field: "body".to_owned(), got, allowed }.into());
     }
     let read = |(index, raw)| Value { path: &Path::Element(&Path::Body, index), raw: Some(raw) }.read();
@@ -116,10 +116,7 @@ impl de::Error for Fault {
 
     fn unknown_variant(_: &str, variants: &'static [&'static str]) -> Self {
         let names: Vec<String> = variants.iter().map(|name| format!("'{name}'")).collect();
-        Self::Set(match names.split_last() {
-            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
-            _ => names.concat(),
-        })
+        Self::Set(alternatives(&names))
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -396,8 +393,8 @@ fn repeated(path: &Path<'_>, first: &RawValue, second: &RawValue) -> Refusal {
 }
 
 fn too_many(path: &Path<'_>) -> Refusal {
-    let got = format!("of more than {} entries", document::most_entries());
-    ConfigError { field: path.to_string(), got, allowed: "far fewer".to_owned() }.into()
+    let got = format!("longer than {} entries", document::most_entries());
+    ConfigError { field: path.to_string(), got, allowed: "fewer entries".to_owned() }.into()
 }
 
 fn allowed(kind: Kind) -> &'static str {
@@ -420,7 +417,7 @@ fn describe(value: &RawValue) -> String {
         Kind::Number => format!("the number {raw}"),
         Kind::Text => match document::text(value) {
             Ok(text) => format!("the string {}", quoted(&text)),
-            Err(_) => "a broken string".to_owned(),
+            Err(_) => "an invalid string".to_owned(),
         },
         Kind::List => "an array".to_owned(),
         Kind::Object => "an object".to_owned(),

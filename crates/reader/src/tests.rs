@@ -45,7 +45,7 @@ fn a_full_body_of_create_is_read() {
         br#" {"image": "node:22", "resources": {"cpu": 4.0, "memoryMb": 8.192e3, "diskMb": 20480},
               "env": {"A": "1", "": null, "B": "\u00e9\n"}, "workdir": "/srv"} "#,
     );
-    assert_eq!(config.unwrap_err().to_string(), "env. is null; allowed is a string");
+    assert_eq!(config.unwrap_err().to_string(), "env. is null; allowed: a string");
     let config = made(
         br#" {"image": "node:22", "resources": {"cpu": 4.0, "memoryMb": 8.192e3, "diskMb": 20480, "gpu": 1},
               "env": {"A": "1", "B": "\u00e9\n"}, "workdir": "/srv", "timeoutMs": 1e3, "idleTimeoutMs": 0,
@@ -87,8 +87,8 @@ fn an_image_or_a_command_is_enough() {
 
 /// A body of create, the code that it gets, and how its message begins or all of it.
 const BAD_CREATES: &[(&[u8], &str, &str)] = &[
-    (b"", "INVALID_REQUEST", "the body is empty; it has to be a JSON object"),
-    (b" \r\n\t", "INVALID_REQUEST", "the body is empty; it has to be a JSON object"),
+    (b"", "INVALID_REQUEST", "the body is empty; it must be a JSON object"),
+    (b" \r\n\t", "INVALID_REQUEST", "the body is empty; it must be a JSON object"),
     (b"{", "INVALID_REQUEST", "the body is not valid JSON: EOF while parsing an object at line 1 column 1"),
     (b"{\"image\":\"x\"", "INVALID_REQUEST", "the body is not valid JSON: EOF"),
     (
@@ -118,155 +118,143 @@ const BAD_CREATES: &[(&[u8], &str, &str)] = &[
         "INVALID_REQUEST",
         "the body is not valid JSON: expected value at line 1 column 1",
     ),
-    (b"{\"image\":\"\xff\"}", "INVALID_REQUEST", "the body is not UTF-8: its byte 10 begins no character"),
-    (b"{\"image\":\"\xc3\"}", "INVALID_REQUEST", "the body is not UTF-8: its byte 10 begins no character"),
-    (
-        b"{\"image\":\"\xed\xa0\x80\"}",
-        "INVALID_REQUEST",
-        "the body is not UTF-8: its byte 10 begins no character",
-    ),
-    (b"\xff\xfe{\0}\0", "INVALID_REQUEST", "the body is not UTF-8: its byte 0 begins no character"),
+    (b"{\"image\":\"\xff\"}", "INVALID_REQUEST", "the body is not valid UTF-8 at byte 10"),
+    (b"{\"image\":\"\xc3\"}", "INVALID_REQUEST", "the body is not valid UTF-8 at byte 10"),
+    (b"{\"image\":\"\xed\xa0\x80\"}", "INVALID_REQUEST", "the body is not valid UTF-8 at byte 10"),
+    (b"\xff\xfe{\0}\0", "INVALID_REQUEST", "the body is not valid UTF-8 at byte 0"),
     (b"\0", "INVALID_REQUEST", "the body is not valid JSON"),
     (b"image=x", "INVALID_REQUEST", "the body is not valid JSON"),
-    (b"[]", "INVALID_REQUEST", "body is an array; allowed is an object"),
-    (b"null", "INVALID_REQUEST", "body is null; allowed is an object"),
-    (b"7", "INVALID_REQUEST", "body is the number 7; allowed is an object"),
-    (b"\"{}\"", "INVALID_REQUEST", "body is the string '{}'; allowed is an object"),
-    (b"{}", "INVALID_REQUEST", "image is missing; allowed is a string"),
-    (b"{\"Image\":\"x\"}", "INVALID_REQUEST", "image is missing; allowed is a string"),
-    (b"{\"image\":null}", "INVALID_REQUEST", "image is null; allowed is a string"),
-    (b"{\"image\":1}", "INVALID_REQUEST", "image is the number 1; allowed is a string"),
-    (b"{\"image\":[\"x\"]}", "INVALID_REQUEST", "image is an array; allowed is a string"),
-    (b"{\"image\":true}", "INVALID_REQUEST", "image is true; allowed is a string"),
-    (b"{\"image\":\"\"}", "INVALID_CONFIG", "image is ''; allowed is a name"),
-    (b"{\"image\":\"a\\r\\nb\"}", "INVALID_CONFIG", r"image is 'a\r\nb'; allowed is a name"),
+    (b"[]", "INVALID_REQUEST", "body is an array; allowed: an object"),
+    (b"null", "INVALID_REQUEST", "body is null; allowed: an object"),
+    (b"7", "INVALID_REQUEST", "body is the number 7; allowed: an object"),
+    (b"\"{}\"", "INVALID_REQUEST", "body is the string '{}'; allowed: an object"),
+    (b"{}", "INVALID_REQUEST", "image is missing; allowed: a string"),
+    (b"{\"Image\":\"x\"}", "INVALID_REQUEST", "image is missing; allowed: a string"),
+    (b"{\"image\":null}", "INVALID_REQUEST", "image is null; allowed: a string"),
+    (b"{\"image\":1}", "INVALID_REQUEST", "image is the number 1; allowed: a string"),
+    (b"{\"image\":[\"x\"]}", "INVALID_REQUEST", "image is an array; allowed: a string"),
+    (b"{\"image\":true}", "INVALID_REQUEST", "image is true; allowed: a string"),
+    (b"{\"image\":\"\"}", "INVALID_CONFIG", "image is ''; allowed: a name"),
+    (b"{\"image\":\"a\\r\\nb\"}", "INVALID_CONFIG", r"image is 'a\r\nb'; allowed: a name"),
     (
         b"{\"image\":\"x\",\"image\":\"y\"}",
         "INVALID_REQUEST",
-        "image is given twice, as the string 'x' and as the string 'y'; allowed is one value",
+        "image is given twice, as the string 'x' and as the string 'y'; allowed: one value",
     ),
     (b"{\"image\":\"x\",\"im\\u0061ge\":\"x\"}", "INVALID_REQUEST", "image is given twice"),
-    (b"{\"image\":\"x\",\"resources\":null}", "INVALID_REQUEST", "resources is null; allowed is an object"),
+    (b"{\"image\":\"x\",\"resources\":null}", "INVALID_REQUEST", "resources is null; allowed: an object"),
     (
         b"{\"image\":\"x\",\"resources\":[2,4096,10240]}",
         "INVALID_REQUEST",
-        "resources is an array; allowed is an object",
+        "resources is an array; allowed: an object",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"cpu\":\"2\"}}",
         "INVALID_REQUEST",
-        "resources.cpu is the string '2'; allowed is an integer",
+        "resources.cpu is the string '2'; allowed: an integer",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"cpu\":null}}",
         "INVALID_REQUEST",
-        "resources.cpu is null; allowed is an integer",
+        "resources.cpu is null; allowed: an integer",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"cpu\":2.5}}",
         "INVALID_REQUEST",
-        "resources.cpu is the number 2.5; allowed is an integer",
+        "resources.cpu is the number 2.5; allowed: an integer",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"cpu\":2,\"cpu\":4}}",
         "INVALID_REQUEST",
-        "resources.cpu is given twice, as the number 2 and as the number 4; allowed is one value",
+        "resources.cpu is given twice, as the number 2 and as the number 4; allowed: one value",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"cpu\":3}}",
         "INVALID_CONFIG",
-        "resources.cpu is 3; allowed is one of 2, 4, 8",
+        "resources.cpu is 3; allowed: 2, 4 or 8",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"cpu\":-0}}",
         "INVALID_CONFIG",
-        "resources.cpu is 0; allowed is one of 2, 4, 8",
+        "resources.cpu is 0; allowed: 2, 4 or 8",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"cpu\":1e400}}",
         "INVALID_CONFIG",
-        "resources.cpu is above 10^38; allowed is one of 2, 4, 8",
+        "resources.cpu is above 10^38; allowed: 2, 4 or 8",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"memoryMb\":-1e999999999999999999999}}",
         "INVALID_CONFIG",
-        "resources.memoryMb is below -10^38; allowed is 2048 to 16384",
+        "resources.memoryMb is below -10^38; allowed: 2048 to 16384",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"memoryMb\":18446744073709551616}}",
         "INVALID_CONFIG",
-        "resources.memoryMb is 18446744073709551616; allowed is 2048 to 16384",
+        "resources.memoryMb is 18446744073709551616; allowed: 2048 to 16384",
     ),
     (
         b"{\"image\":\"x\",\"resources\":{\"diskMb\":1e-400}}",
         "INVALID_REQUEST",
-        "resources.diskMb is the number 1e-400; allowed is an integer",
+        "resources.diskMb is the number 1e-400; allowed: an integer",
     ),
     (
         b"{\"image\":\"x\",\"timeoutMs\":1234567890123456789012345678901234567890123456789.5}",
         "INVALID_REQUEST",
-        "timeoutMs is the number 1234567890123456789012345678901234567890...; allowed is an integer",
+        "timeoutMs is the number 1234567890123456789012345678901234567890...; allowed: an integer",
     ),
-    (b"{\"image\":\"x\",\"timeoutMs\":0}", "INVALID_CONFIG", "timeoutMs is 0; allowed is 1 to 86400000"),
-    (
-        b"{\"image\":\"x\",\"timeoutMs\":{}}",
-        "INVALID_REQUEST",
-        "timeoutMs is an object; allowed is an integer",
-    ),
+    (b"{\"image\":\"x\",\"timeoutMs\":0}", "INVALID_CONFIG", "timeoutMs is 0; allowed: 1 to 86400000"),
+    (b"{\"image\":\"x\",\"timeoutMs\":{}}", "INVALID_REQUEST", "timeoutMs is an object; allowed: an integer"),
     (
         b"{\"image\":\"x\",\"idleTimeoutMs\":false}",
         "INVALID_REQUEST",
-        "idleTimeoutMs is false; allowed is an integer",
+        "idleTimeoutMs is false; allowed: an integer",
     ),
-    (b"{\"image\":\"x\",\"env\":[]}", "INVALID_REQUEST", "env is an array; allowed is an object"),
-    (b"{\"image\":\"x\",\"env\":{\"A\":1}}", "INVALID_REQUEST", "env.A is the number 1; allowed is a string"),
-    (
-        b"{\"image\":\"x\",\"env\":{\"A\\n\":null}}",
-        "INVALID_REQUEST",
-        r"env.A\n is null; allowed is a string",
-    ),
+    (b"{\"image\":\"x\",\"env\":[]}", "INVALID_REQUEST", "env is an array; allowed: an object"),
+    (b"{\"image\":\"x\",\"env\":{\"A\":1}}", "INVALID_REQUEST", "env.A is the number 1; allowed: a string"),
+    (b"{\"image\":\"x\",\"env\":{\"A\\n\":null}}", "INVALID_REQUEST", r"env.A\n is null; allowed: a string"),
     (b"{\"image\":\"x\",\"env\":{\"A\":\"1\",\"A\":\"1\"}}", "INVALID_REQUEST", "env.A is given twice"),
     (b"{\"image\":\"x\",\"env\":{\"A=B\":\"1\"}}", "INVALID_CONFIG", "name of a variable in env is 'A=B'"),
     (
         b"{\"image\":\"x\",\"env\":{\"A\":\"\\u0000\"}}",
         "INVALID_CONFIG",
-        r"env.A is '\0'; allowed is text without NUL",
+        r"env.A is '\0'; allowed: text without NUL",
     ),
     (
         b"{\"image\":\"x\",\"metadata\":{\"k\":{\"a\":1}}}",
         "INVALID_REQUEST",
-        "metadata.k is an object; allowed is a string",
+        "metadata.k is an object; allowed: a string",
     ),
     (
         b"{\"image\":\"x\",\"metadata\":\"k\"}",
         "INVALID_REQUEST",
-        "metadata is the string 'k'; allowed is an object",
+        "metadata is the string 'k'; allowed: an object",
     ),
-    (b"{\"image\":\"x\",\"workdir\":7}", "INVALID_REQUEST", "workdir is the number 7; allowed is a string"),
+    (b"{\"image\":\"x\",\"workdir\":7}", "INVALID_REQUEST", "workdir is the number 7; allowed: a string"),
     (
         b"{\"image\":\"x\",\"workdir\":\"../x\"}",
         "INVALID_CONFIG",
-        "workdir is '../x'; allowed is an absolute path",
+        "workdir is '../x'; allowed: an absolute path",
     ),
     (
         b"{\"image\":\"x\",\"network\":\"deny\"}",
         "INVALID_REQUEST",
-        "network is the string 'deny'; allowed is an object",
+        "network is the string 'deny'; allowed: an object",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"egress\":null}}",
         "INVALID_REQUEST",
-        "network.egress is null; allowed is an object",
+        "network.egress is null; allowed: an object",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"egress\":{\"allow\":\"a.b\"}}}",
         "INVALID_REQUEST",
-        "network.egress.allow is the string 'a.b'; allowed is an array",
+        "network.egress.allow is the string 'a.b'; allowed: an array",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"egress\":{\"allow\":[\"a.b\",7]}}}",
         "INVALID_REQUEST",
-        "network.egress.allow[1] is the number 7; allowed is a string",
+        "network.egress.allow[1] is the number 7; allowed: a string",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"egress\":{\"allow\":[\"10.0.0.1\"]}}}",
@@ -276,27 +264,27 @@ const BAD_CREATES: &[(&[u8], &str, &str)] = &[
     (
         b"{\"image\":\"x\",\"network\":{\"egress\":{\"default\":\"ask\"}}}",
         "INVALID_CONFIG",
-        "network.egress.default is 'ask'; allowed is 'allow' or 'deny'",
+        "network.egress.default is 'ask'; allowed: 'allow' or 'deny'",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"egress\":{\"default\":\"Deny\"}}}",
         "INVALID_CONFIG",
-        "network.egress.default is 'Deny'; allowed is 'allow' or 'deny'",
+        "network.egress.default is 'Deny'; allowed: 'allow' or 'deny'",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"egress\":{\"default\":1}}}",
         "INVALID_REQUEST",
-        "network.egress.default is the number 1; allowed is a string",
+        "network.egress.default is the number 1; allowed: a string",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"ingress\":{\"allowPorts\":[80,\"443\"]}}}",
         "INVALID_REQUEST",
-        "network.ingress.allowPorts[1] is the string '443'; allowed is an integer",
+        "network.ingress.allowPorts[1] is the string '443'; allowed: an integer",
     ),
     (
         b"{\"image\":\"x\",\"network\":{\"ingress\":{\"allowPorts\":[80,0]}}}",
         "INVALID_CONFIG",
-        "network.ingress.allowPorts[1] is 0; allowed is 1 to 65535",
+        "network.ingress.allowPorts[1] is 0; allowed: 1 to 65535",
     ),
 ];
 
@@ -314,43 +302,43 @@ fn a_create_error_names_field_and_allowed_values() {
 fn an_execute_error_names_field_and_allowed_values() {
     let rows: &[(&[u8], &str, &str)] = &[
         (b"", "INVALID_REQUEST", "the body is empty"),
-        (b"{}", "INVALID_REQUEST", "command is missing; allowed is a string"),
-        (b"{\"command\":[\"ls\"]}", "INVALID_REQUEST", "command is an array; allowed is a string"),
-        (b"{\"command\":null}", "INVALID_REQUEST", "command is null; allowed is a string"),
+        (b"{}", "INVALID_REQUEST", "command is missing; allowed: a string"),
+        (b"{\"command\":[\"ls\"]}", "INVALID_REQUEST", "command is an array; allowed: a string"),
+        (b"{\"command\":null}", "INVALID_REQUEST", "command is null; allowed: a string"),
         (
             b"{\"command\":\"a\",\"command\":\"b\"}",
             "INVALID_REQUEST",
             "command is given twice, as the string 'a'",
         ),
-        (b"{\"command\":\"a\\u0000\"}", "INVALID_CONFIG", "command is 'a\\0'; allowed is text without NUL"),
+        (b"{\"command\":\"a\\u0000\"}", "INVALID_CONFIG", "command is 'a\\0'; allowed: text without NUL"),
         (
             b"{\"command\":\"a\",\"timeoutMs\":\"5\"}",
             "INVALID_REQUEST",
-            "timeoutMs is the string '5'; allowed is an integer",
+            "timeoutMs is the string '5'; allowed: an integer",
         ),
         (
             b"{\"command\":\"a\",\"timeoutMs\":300001}",
             "INVALID_CONFIG",
-            "timeoutMs is 300001; allowed is 1 to 300000",
+            "timeoutMs is 300001; allowed: 1 to 300000",
         ),
         (
             b"{\"command\":\"a\",\"timeoutMs\":3e5000}",
             "INVALID_CONFIG",
-            "timeoutMs is above 10^38; allowed is 1 to 300000",
+            "timeoutMs is above 10^38; allowed: 1 to 300000",
         ),
         (
             b"{\"command\":\"a\",\"autoResume\":\"no\"}",
             "INVALID_REQUEST",
-            "autoResume is the string 'no'; allowed is true or false",
+            "autoResume is the string 'no'; allowed: true or false",
         ),
         (
             b"{\"command\":\"a\",\"autoResume\":0}",
             "INVALID_REQUEST",
-            "autoResume is the number 0; allowed is true or false",
+            "autoResume is the number 0; allowed: true or false",
         ),
-        (b"{\"command\":\"a\",\"stdin\":{}}", "INVALID_REQUEST", "stdin is an object; allowed is a string"),
-        (b"{\"command\":\"a\",\"cwd\":null}", "INVALID_REQUEST", "cwd is null; allowed is a string"),
-        (b"{\"command\":\"a\",\"cwd\":\"x\"}", "INVALID_CONFIG", "cwd is 'x'; allowed is an absolute path"),
+        (b"{\"command\":\"a\",\"stdin\":{}}", "INVALID_REQUEST", "stdin is an object; allowed: a string"),
+        (b"{\"command\":\"a\",\"cwd\":null}", "INVALID_REQUEST", "cwd is null; allowed: a string"),
+        (b"{\"command\":\"a\",\"cwd\":\"x\"}", "INVALID_CONFIG", "cwd is 'x'; allowed: an absolute path"),
         (b"{\"command\":\"a\",\"env\":{\"\":\"x\"}}", "INVALID_CONFIG", "name of a variable in env is ''"),
     ];
     for (body, expected, message) in rows {
@@ -384,25 +372,25 @@ fn a_change_of_the_network_is_read_as_strictly_as_a_create() {
         assert_eq!(changed(nothing).unwrap(), rules::NetworkChange::default(), "{nothing}");
     }
     for (body, expected, message) in [
-        ("", "INVALID_REQUEST", "the body is empty; it has to be a JSON object"),
-        ("[]", "INVALID_REQUEST", "body is an array; allowed is an object"),
-        (r#"{"egress":null}"#, "INVALID_REQUEST", "egress is null; allowed is an object"),
+        ("", "INVALID_REQUEST", "the body is empty; it must be a JSON object"),
+        ("[]", "INVALID_REQUEST", "body is an array; allowed: an object"),
+        (r#"{"egress":null}"#, "INVALID_REQUEST", "egress is null; allowed: an object"),
         (
             r#"{"egress":{"allow":"x"}}"#,
             "INVALID_REQUEST",
-            "egress.allow is the string 'x'; allowed is an array",
+            "egress.allow is the string 'x'; allowed: an array",
         ),
         (
             r#"{"egress":{"allow":[1]}}"#,
             "INVALID_REQUEST",
-            "egress.allow[0] is the number 1; allowed is a string",
+            "egress.allow[0] is the number 1; allowed: a string",
         ),
-        (r#"{"egress":{"default":true}}"#, "INVALID_REQUEST", "egress.default is true; allowed is a string"),
+        (r#"{"egress":{"default":true}}"#, "INVALID_REQUEST", "egress.default is true; allowed: a string"),
         (r#"{"egress":{},"egress":{}}"#, "INVALID_REQUEST", "egress is given twice"),
         (
             r#"{"egress":{"allow":["1.2.3.4"]}}"#,
             "INVALID_CONFIG",
-            "egress.allow[0] is '1.2.3.4'; allowed is a domain",
+            "egress.allow[0] is '1.2.3.4'; allowed: a domain",
         ),
         (r#"{"ingress":{"allowPorts":[1e99]}}"#, "INVALID_CONFIG", "ingress.allowPorts[0] is above 10^38"),
     ] {
@@ -435,7 +423,7 @@ fn nesting_is_bounded_and_costs_no_stack() {
         };
         assert!(made(nested(63).as_bytes()).is_ok());
         let refusal = made(nested(64).as_bytes()).unwrap_err().to_string();
-        assert_eq!(refusal, "the body is nested too deep; allowed is at most 64");
+        assert_eq!(refusal, "the body is nested too deeply; allowed: at most 64 levels");
         assert_eq!(made(nested(1_000_000).as_bytes()).unwrap_err().to_string(), refusal);
         // Without an end it is no JSON either.
         assert!(made(open.repeat(1_000_000).as_bytes()).is_err());
@@ -448,7 +436,7 @@ fn nesting_is_bounded_and_costs_no_stack() {
 fn maps_and_lists_of_any_size_are_refused_by_their_count() {
     let map: BTreeMap<String, &str> = (0..20_000).map(|index| (index.to_string(), "")).collect();
     let refusal = made(json!({ "image": "x", "env": map }).to_string().as_bytes()).unwrap_err();
-    assert_eq!(refusal.to_string(), "env is of more than 10000 entries; allowed is far fewer");
+    assert_eq!(refusal.to_string(), "env is longer than 10000 entries; allowed: fewer entries");
     assert_eq!(code(&refusal), "INVALID_CONFIG");
     let body = json!({ "image": "x", "network": { "egress": { "allow": vec!["a.b"; 10_001] } } }).to_string();
     assert!(
@@ -481,23 +469,24 @@ fn a_query_is_read() {
 
 #[test]
 fn a_query_error_names_the_parameter() {
-    let encoded = "; allowed is text in UTF-8, in which '%' begins two hexadecimal digits and '%25' is a '%'";
+    let encoded =
+        "; allowed: percent-encoded UTF-8: '%' and two hexadecimal digits, '%25' for a percent sign";
     for (query, message) in [
-        ("limit=0", "limit is '0'; allowed is a whole number, 1 to 100"),
-        ("limit=101", "limit is '101'; allowed is a whole number, 1 to 100"),
-        ("limit", "limit is ''; allowed is a whole number, 1 to 100"),
-        ("limit=1e1", "limit is '1e1'; allowed is a whole number, 1 to 100"),
-        ("limit=5.0", "limit is '5.0'; allowed is a whole number, 1 to 100"),
-        ("limit=+5", "limit is ' 5'; allowed is a whole number, 1 to 100"),
-        ("limit=99999999999999999999999999", "limit is '99999999999999999999999999'; allowed is"),
-        ("limit=5&limit=5", "limit is given twice, '5' and '5'; allowed is one value"),
-        ("limit=5&%6cimit=6", "limit is given twice, '5' and '6'; allowed is one value"),
-        ("offset=-1", "offset is '-1'; allowed is a whole number, 0 to 9007199254740991"),
-        ("state=creating", "state is 'creating'; allowed is 'running', 'paused' or 'terminated'"),
-        ("state=Running", "state is 'Running'; allowed is"),
-        ("state=%0d%0aX:y", r"state is '\r\nX:y'; allowed is"),
-        ("metadata.=x", "name of a parameter is 'metadata.'; allowed is a key after the point"),
-        ("metadata.a=1&metadata.a=2", "metadata.a is given twice, '1' and '2'; allowed is one value"),
+        ("limit=0", "limit is '0'; allowed: a whole number from 1 to 100"),
+        ("limit=101", "limit is '101'; allowed: a whole number from 1 to 100"),
+        ("limit", "limit is ''; allowed: a whole number from 1 to 100"),
+        ("limit=1e1", "limit is '1e1'; allowed: a whole number from 1 to 100"),
+        ("limit=5.0", "limit is '5.0'; allowed: a whole number from 1 to 100"),
+        ("limit=+5", "limit is ' 5'; allowed: a whole number from 1 to 100"),
+        ("limit=99999999999999999999999999", "limit is '99999999999999999999999999'; allowed:"),
+        ("limit=5&limit=5", "limit is given twice, '5' and '5'; allowed: one value"),
+        ("limit=5&%6cimit=6", "limit is given twice, '5' and '6'; allowed: one value"),
+        ("offset=-1", "offset is '-1'; allowed: a whole number from 0 to 9007199254740991"),
+        ("state=creating", "state is 'creating'; allowed: 'running', 'paused' or 'terminated'"),
+        ("state=Running", "state is 'Running'; allowed:"),
+        ("state=%0d%0aX:y", r"state is '\r\nX:y'; allowed:"),
+        ("metadata.=x", "name of a parameter is 'metadata.'; allowed: a key after the dot"),
+        ("metadata.a=1&metadata.a=2", "metadata.a is given twice, '1' and '2'; allowed: one value"),
         ("image=%", &format!("image is '%'{encoded}")),
         ("image=%2", &format!("image is '%2'{encoded}")),
         ("image=%zz", &format!("image is '%zz'{encoded}")),
@@ -551,7 +540,7 @@ fn only_valid_json_is_parsed() {
         assert_eq!(
             refusal,
             format!(
-                "header Content-Type is {}; allowed is {}",
+                "header Content-Type is {}; allowed: {}",
                 rules::quoted(bad),
                 "'application/json', with 'charset=utf-8' or without"
             )
@@ -563,7 +552,10 @@ fn only_valid_json_is_parsed() {
     );
     assert!(json_content([&b"\xff"[..]], []).is_err());
     let packed = json_content([&b"application/json"[..]], [&b"gzip"[..]]).unwrap_err().to_string();
-    assert_eq!(packed, "header Content-Encoding is 'gzip'; allowed is none: send the body as it is");
+    assert_eq!(
+        packed,
+        "header Content-Encoding is 'gzip'; allowed: no such header; send the body without encoding"
+    );
     assert_eq!(json_content([&b"application/json"[..]], [&b"identity"[..]]), Ok(()));
 }
 
@@ -718,33 +710,25 @@ mod events {
         let large = format!(r#"{{"type":"cost.llm","runId":"r","data":{{"a":"{}"}}}}"#, "x".repeat(16 << 10));
         for (body, is_config, expected) in [
             ("", false, "the body is empty"),
-            ("7", false, "body is the number 7; allowed is an object or an array of them"),
-            ("[]", true, "body is an array of 0 entries; allowed is 1 to 100 of them"),
+            ("7", false, "body is the number 7; allowed: an object, or an array of objects"),
+            ("[]", true, "body is an array of 0 entries; allowed: 1 to 100 entries"),
             (
                 &format!("[{}{event}]", format!("{event},").repeat(100)),
                 true,
                 "body is an array of 101 entries",
             ),
-            ("[1]", false, "[0] is the number 1; allowed is an object"),
+            ("[1]", false, "[0] is the number 1; allowed: an object"),
             (r#"{"runId":"r"}"#, false, "type is missing"),
-            (
-                r#"{"type":"agent.dancing","runId":"r"}"#,
-                true,
-                "type is 'agent.dancing'; allowed is one of agent.",
-            ),
+            (r#"{"type":"agent.dancing","runId":"r"}"#, true, "type is 'agent.dancing'; allowed: agent."),
             (r#"{"type":7,"runId":"r"}"#, false, "type is the number 7"),
-            (
-                r#"{"type":"exec.completed","runId":"r"}"#,
-                true,
-                "type is 'exec.completed'; allowed is one of agent.",
-            ),
+            (r#"{"type":"exec.completed","runId":"r"}"#, true, "type is 'exec.completed'; allowed: agent."),
             (&format!(r#"[{event},{{"type":"cost.llm"}}]"#), false, "[1].runId is missing"),
             (r#"{"type":"cost.llm","runId":"a b"}"#, false, "runId is the string 'a b'"),
             (r#"{"type":"cost.llm","runId":null}"#, false, "runId is null"),
-            (r#"{"type":"cost.llm","runId":"r","data":[]}"#, false, "data is an array; allowed is an object"),
+            (r#"{"type":"cost.llm","runId":"r","data":[]}"#, false, "data is an array; allowed: an object"),
             (r#"{"type":"cost.llm","runId":"r","timestamp":"now"}"#, false, "timestamp is the string 'now'"),
             (r#"{"type":"cost.llm","runId":"r","runId":"s"}"#, false, "runId is given twice"),
-            (&large, true, "data is 16392 bytes of JSON; allowed is at most 16384 bytes"),
+            (&large, true, "data is 16392 bytes of JSON; allowed: at most 16384 bytes"),
         ] {
             let (was_config, message) = refusal(body);
             assert!(message.contains(expected), "{message}");
@@ -774,7 +758,7 @@ mod bodies {
         let message = expose(body.as_bytes()).unwrap_err().to_string();
         assert!(message.starts_with(r"visibility is '\u{1b}[31m\r\nxxx"), "{message}");
         assert!(
-            message.len() < 200 && message.contains("xxx...'; allowed is 'private' or 'public'"),
+            message.len() < 200 && message.contains("xxx...'; allowed: 'private' or 'public'"),
             "{message}"
         );
     }

@@ -85,8 +85,8 @@ impl fmt::Display for Resource {
 /// The host has no capacity for the sandbox now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the host has no capacity: {requested} {resource} requested, {free} of {total} free; try again when other sandboxes \
-     are paused or terminated, or have the operator raise {}", resource.key()
+    "the host lacks capacity: {requested} {resource} requested, {free} of {total} free; try again when other sandboxes \
+     are paused or terminated, or ask the operator to raise {}", resource.key()
 )]
 pub struct Exhausted {
     pub resource: Resource,
@@ -213,7 +213,7 @@ pub enum Next {
 /// The sandbox runs as many commands as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{running} commands are running in the sandbox and {queued} wait, of {limit} and {queue_limit} allowed; try again when one has ended"
+    "{running} of at most {limit} commands are running in the sandbox, and {queued} of at most {queue_limit} are queued; try again when one has ended"
 )]
 pub struct TooManyExecutions {
     pub running: u32,

@@ -6,30 +6,23 @@
 mod checks;
 mod network;
 
-use api::{CreateBody, Resources, SandboxConfig};
+use api::{CreateBody, Resources, SandboxConfig, bounds};
 
 pub use api::Integer;
+pub use api::bounds::Range;
 
 pub(crate) use checks::{absolute_path, env, integer};
 pub use network::{NetworkChange, network_change};
 
 /// A value out of its range or set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {got}; allowed is {allowed}")]
+#[error("{field} is {got}; allowed: {allowed}")]
 pub struct ConfigError {
     /// As the client wrote it: `resources.cpu`.
     pub field: String,
     /// The received value, shortened and printable.
     pub got: String,
     pub allowed: String,
-}
-
-/// The bounds of a value, and its default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range<T> {
-    pub min: T,
-    pub max: T,
-    pub default: T,
 }
 
 /// Ranges and defaults of create. [`ConfigRules::default`] is the documented API; an operator may narrow it.
@@ -49,24 +42,21 @@ pub struct ConfigRules {
     pub ingress_ports_max: usize,
 }
 
-/// The largest integer that every JSON client can represent: `idleTimeoutMs` has no other upper bound.
-const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
-
 impl Default for ConfigRules {
     fn default() -> Self {
         Self {
-            cpu_allowed: vec![2, 4, 8],
-            cpu_default: 2,
-            memory_mb: Range { min: 2048, max: 16_384, default: 4096 },
-            disk_mb: Range { min: 5120, max: 51_200, default: 10_240 },
-            timeout_ms: Range { min: 1, max: 86_400_000, default: 300_000 },
-            idle_timeout_ms: Range { min: 0, max: MAX_SAFE_INTEGER, default: 120_000 },
-            workdir_default: "/workspace".to_owned(),
-            metadata_keys_max: 20,
-            metadata_key_chars_max: 256,
-            metadata_value_chars_max: 256,
-            egress_entries_max: 1000,
-            ingress_ports_max: 100,
+            cpu_allowed: bounds::CPU.to_vec(),
+            cpu_default: bounds::CPU_DEFAULT,
+            memory_mb: bounds::MEMORY_MB,
+            disk_mb: bounds::DISK_MB,
+            timeout_ms: bounds::TIMEOUT_MS,
+            idle_timeout_ms: bounds::IDLE_TIMEOUT_MS,
+            workdir_default: bounds::WORKDIR_DEFAULT.to_owned(),
+            metadata_keys_max: bounds::METADATA_KEYS,
+            metadata_key_chars_max: bounds::METADATA_KEY_CHARS,
+            metadata_value_chars_max: bounds::METADATA_VALUE_CHARS,
+            egress_entries_max: bounds::EGRESS_ENTRIES,
+            ingress_ports_max: bounds::INGRESS_PORTS,
         }
     }
 }

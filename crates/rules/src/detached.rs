@@ -1,14 +1,10 @@
 //! Detached executions and terminals: their defaults and ranges, in addition to those of execute.
 
+use api::bounds::{COLS, DETACHED_TIMEOUT_MS_MAX, ROWS};
 use api::{DetachedBody, ExecuteBody, ExecuteRequest, TerminalBody, TerminalSize};
 
 use crate::config::{ConfigError, Integer, Range, integer};
 use crate::execution::{ExecuteRefusal, ExecuteRules, execute_request};
-
-/// A day: the maximum lifetime of a sandbox.
-const TIMEOUT_MS_MAX: u64 = 86_400_000;
-const COLS: Range<u16> = Range { min: 1, max: 1000, default: 80 };
-const ROWS: Range<u16> = Range { min: 1, max: 1000, default: 24 };
 
 /// A checked detached command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +43,7 @@ pub fn is_terminal_size(size: TerminalSize) -> bool {
 }
 
 fn timeout(given: Option<Integer>) -> Result<Option<u64>, ConfigError> {
-    let range = Range { min: 1, max: TIMEOUT_MS_MAX, default: TIMEOUT_MS_MAX };
+    let range = Range { min: 1, max: DETACHED_TIMEOUT_MS_MAX, default: DETACHED_TIMEOUT_MS_MAX };
     given.map(|given| integer("timeoutMs", Some(given), range)).transpose()
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use api::bounds::{DOMAIN_BYTES, LABEL_BYTES};
 use api::{EgressDefault, EgressPolicy};
 use ipnet::Ipv4Net;
 
@@ -14,10 +15,6 @@ pub const RESOLVER_PORTS: [u16; 2] = [53, 853];
 pub const WEB_PORTS: [u16; 2] = [80, 443];
 /// UDP ports that are closed under default deny: those of resolvers, and QUIC, which hides its names.
 pub const UDP_PORTS_CLOSED: [u16; 3] = [53, 443, 853];
-
-/// The maximum length of a DNS name, as text.
-const NAME_BYTES_MAX: usize = 253;
-const LABEL_BYTES_MAX: usize = 63;
 
 /// Ranges that no policy opens; the first match gives the reason. The documentation ranges (TEST-NET) are not among them:
 /// nothing private uses them.
@@ -64,15 +61,15 @@ pub enum Closed {
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ThisNetwork => "an address of no network",
+            Self::ThisNetwork => "an address of \"this network\" (0.0.0.0/8)",
             Self::Private => "a private address",
-            Self::Carrier => "an address inside a carrier's network",
+            Self::Carrier => "a carrier-grade NAT address (100.64.0.0/10)",
             Self::Loopback => "a loopback address",
-            Self::Metadata => "a cloud's metadata service",
+            Self::Metadata => "the address of a cloud metadata service",
             Self::LinkLocal => "a link-local address",
             Self::Reserved => "a reserved address",
             Self::Multicast => "a multicast address",
-            Self::Sandboxes => "an address of the sandboxes' own",
+            Self::Sandboxes => "an address of the sandbox network",
             Self::Host => "an address of the host itself",
             Self::Operator => "an address that the operator of this host closed",
         })
@@ -205,14 +202,14 @@ fn is_public_resolver(name: &str) -> bool {
 pub fn plain_name(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let last = name.rsplit('.').next().unwrap_or_default();
-    let good = name.len() <= NAME_BYTES_MAX
+    let good = name.len() <= DOMAIN_BYTES
         && name.split('.').all(is_label)
         && !last.bytes().all(|byte| byte.is_ascii_digit());
     good.then(|| name.to_ascii_lowercase())
 }
 
 fn is_label(label: &str) -> bool {
-    (1..=LABEL_BYTES_MAX).contains(&label.len())
+    (1..=LABEL_BYTES).contains(&label.len())
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 

@@ -1,19 +1,18 @@
-//! Events: queries, limits of posted events, and the part of a command that events contain.
+//! Events: queries, and the part of a command that events contain.
 //!
 //! A query is a list of percent-decoded pairs. Unknown parameters are ignored.
 
 use std::collections::BTreeSet;
 
+use api::bounds::{MAX_SAFE_INTEGER, PAGE_LIMIT, RUN_ID_CHARS};
 use api::{EventId, EventKind, RunId, SandboxId, Timestamp};
 
 use crate::TimeMs;
-use crate::listing::{LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, QueryError, repeated, whole_number};
+use crate::listing::{QueryError, repeated, whole_number};
 use crate::quoted::quoted;
 
 /// Bytes of a command that its events contain: a command may hold secrets, and readers of a log see its events.
 pub const SHOWN_COMMAND_BYTES: usize = 4096;
-/// Bytes of the JSON of the data of one event.
-pub const POSTED_DATA_BYTES: usize = 16 << 10;
 /// More than the number of types.
 const TYPES_MAX: usize = 50;
 
@@ -66,11 +65,11 @@ pub fn event_query(pairs: impl IntoIterator<Item = (String, String)>) -> Result<
             Some(other) => return Err(QueryError::new("order", other, "'asc' or 'desc'")),
         },
         limit: match parameters.find("limit") {
-            Some(text) => whole_number("limit", text, 1, LIMIT_MAX)?,
-            None => LIMIT_DEFAULT,
+            Some(text) => whole_number("limit", text, PAGE_LIMIT.min, PAGE_LIMIT.max)?,
+            None => PAGE_LIMIT.default,
         },
         offset: match parameters.find("offset") {
-            Some(text) => whole_number("offset", text, 0, OFFSET_MAX)?,
+            Some(text) => whole_number("offset", text, 0, MAX_SAFE_INTEGER)?,
             None => 0,
         },
     })
@@ -119,7 +118,7 @@ impl Parameters {
             };
             let mut found = EventKind::ALL.iter().copied().filter(fitting).peekable();
             if found.peek().is_none() {
-                let allowed = "a type of event such as 'exec.completed', or all of one sort such as 'exec.*'";
+                let allowed = "an event type such as 'exec.completed', or a group such as 'exec.*'";
                 return Err(QueryError::new("type", text, allowed));
             }
             kinds.extend(found);
@@ -137,7 +136,7 @@ pub fn shown_command(command: &str) -> (&str, bool) {
 
 /// The value of a header `X-Run-Id` is not a run id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("header X-Run-Id is {got}; allowed is one of 1 to 128 visible ASCII characters")]
+#[error("header X-Run-Id is {got}; allowed: 1 to {RUN_ID_CHARS} visible ASCII characters")]
 pub struct BadRunHeader {
     pub got: String,
 }
@@ -217,10 +216,10 @@ mod tests {
         ] {
             let error = query(&[(name, value)]).unwrap_err();
             assert_eq!(error.field, name, "{error}");
-            assert!(error.to_string().contains("allowed is"), "{error}");
+            assert!(error.to_string().contains("allowed:"), "{error}");
         }
         let error = query(&[("order", "asc"), ("order", "desc")]).unwrap_err();
-        assert_eq!(error.to_string(), "order is given twice, 'asc' and 'desc'; allowed is one value");
+        assert_eq!(error.to_string(), "order is given twice, 'asc' and 'desc'; allowed: one value");
         let many = vec![("type", "exec.*"); 51];
         assert_eq!(query(&many).unwrap_err().field, "type");
     }

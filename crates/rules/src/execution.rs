@@ -2,6 +2,7 @@
 //!
 //! As with create, the server checks types and this module checks values.
 
+use api::bounds::{COMMAND_BYTES, EXECUTE_TIMEOUT_MS};
 use api::{ExecuteBody, ExecuteRequest};
 
 use crate::config::{ConfigError, Range, absolute_path, env, integer};
@@ -15,7 +16,7 @@ pub struct ExecuteRules {
 
 impl Default for ExecuteRules {
     fn default() -> Self {
-        Self { command_bytes_max: 65_536, timeout_ms: Range { min: 1, max: 300_000, default: 60_000 } }
+        Self { command_bytes_max: COMMAND_BYTES, timeout_ms: EXECUTE_TIMEOUT_MS }
     }
 }
 
@@ -24,7 +25,7 @@ impl Default for ExecuteRules {
 pub enum ExecuteRefusal {
     /// `COMMAND_TOO_LONG`; counted in bytes of UTF-8.
     #[error(
-        "command is {bytes} bytes long; allowed is at most {most} bytes; send a longer script on stdin: 'bash -s'"
+        "command is {bytes} bytes long; allowed: at most {most} bytes; send a longer script on stdin: 'bash -s'"
     )]
     CommandTooLong { bytes: usize, most: usize },
     #[error(transparent)]
@@ -99,9 +100,7 @@ mod tests {
         assert!(given(|input| input.command = "x".repeat(65_536)).is_ok());
         let refusal = given(|input| input.command = "x".repeat(65_537)).unwrap_err();
         assert_eq!(refusal, ExecuteRefusal::CommandTooLong { bytes: 65_537, most: 65_536 });
-        assert!(
-            refusal.to_string().starts_with("command is 65537 bytes long; allowed is at most 65536 bytes")
-        );
+        assert!(refusal.to_string().starts_with("command is 65537 bytes long; allowed: at most 65536 bytes"));
         let characters = given(|input| input.command = "€".repeat(21_846)).unwrap_err();
         assert_eq!(characters, ExecuteRefusal::CommandTooLong { bytes: 65_538, most: 65_536 });
         assert!(given(|input| input.command = String::new()).is_ok());
@@ -111,7 +110,7 @@ mod tests {
     fn values_out_of_range_are_invalid() {
         for timeout_ms in [0, -1, 300_001, Integer::MAX] {
             let refusal = given(|input| input.timeout_ms = Some(timeout_ms)).unwrap_err().to_string();
-            assert_eq!(refusal, format!("timeoutMs is {timeout_ms}; allowed is 1 to 300000"));
+            assert_eq!(refusal, format!("timeoutMs is {timeout_ms}; allowed: 1 to 300000"));
         }
         assert!(given(|input| input.timeout_ms = Some(1)).is_ok());
         for refused in [

@@ -2,23 +2,24 @@
 //!
 //! The server calls these; the store keeps the records. Keys are scoped to an account and an endpoint, which is decided there.
 
+use api::bounds::IDEMPOTENCY_KEY_CHARS;
+
 use crate::TimeMs;
 use crate::quoted::quoted;
 
 /// How long a record is valid, from the first request with its key.
 pub const IDEMPOTENCY_VALID_MS: u64 = 24 * 60 * 60 * 1000;
-const CHARS_MAX: usize = 255;
 
 /// The value of a header `Idempotency-Key` is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("header Idempotency-Key is {got}; allowed is one of 1 to {CHARS_MAX} visible ASCII characters")]
+#[error("header Idempotency-Key is {got}; allowed: 1 to {IDEMPOTENCY_KEY_CHARS} visible ASCII characters")]
 pub struct BadIdempotencyKey {
     pub got: String,
 }
 
 /// Reads the header's value.
 pub fn idempotency_key(value: &[u8]) -> Result<&str, BadIdempotencyKey> {
-    if value.len() > CHARS_MAX {
+    if value.len() > IDEMPOTENCY_KEY_CHARS {
         return Err(BadIdempotencyKey { got: format!("{} bytes long", value.len()) });
     }
     match std::str::from_utf8(value) {
@@ -76,7 +77,7 @@ mod tests {
         for key in ["a", "8e03978e-40d5-43dd-bc93-6894a57f9324", &longest, &all] {
             assert_eq!(idempotency_key(key.as_bytes()), Ok(key));
         }
-        let allowed = "allowed is one of 1 to 255 visible ASCII characters";
+        let allowed = "allowed: 1 to 255 visible ASCII characters";
         for (key, got) in [
             (&b""[..], "''".to_owned()),
             (b"a b", "'a b'".to_owned()),

@@ -44,9 +44,7 @@ pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
 pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
 pub use egress::{Closed, Names, RESOLVER_PORTS, Ranges, UDP_PORTS_CLOSED, WEB_PORTS, plain_name};
 pub use environment::environment;
-pub use events::{
-    BadRunHeader, EventQuery, POSTED_DATA_BYTES, SHOWN_COMMAND_BYTES, event_query, run_header, shown_command,
-};
+pub use events::{BadRunHeader, EventQuery, SHOWN_COMMAND_BYTES, event_query, run_header, shown_command};
 pub use execution::{ExecuteRefusal, ExecuteRules, execute_request};
 pub use executions::executions_to_drop;
 pub use idempotency::{
@@ -69,7 +67,7 @@ pub use pressure::{
     promisable_disk_mb,
 };
 pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
-pub use quoted::{escaped, quoted};
+pub use quoted::{alternatives, escaped, quoted};
 pub use rates::{
     Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
     wall_seconds,

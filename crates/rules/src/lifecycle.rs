@@ -59,10 +59,10 @@ impl Operation {
     fn verb(self) -> &'static str {
         match self {
             Self::Get => "get",
-            Self::Execute { .. } => "execute in",
-            Self::Files { .. } => "use files of",
-            Self::Ports { .. } => "use ports of",
-            Self::Attach { .. } => "reach a command of",
+            Self::Execute { .. } => "run a command in",
+            Self::Files { .. } => "access files of",
+            Self::Ports { .. } => "access ports of",
+            Self::Attach { .. } => "access an execution of",
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::Terminate => "terminate",
@@ -165,15 +165,15 @@ fn one_of(states: &[SandboxState]) -> String {
 fn remedy(state: SandboxState, operation: Operation) -> &'static str {
     match (state, operation) {
         (SandboxState::Creating, _) => "; wait until it is running",
-        (SandboxState::Paused, Operation::Pause) => "; it is paused already",
-        (SandboxState::Running, Operation::Resume) => "; it is running already",
+        (SandboxState::Paused, Operation::Pause) => "; it is already paused",
+        (SandboxState::Running, Operation::Resume) => "; it is already running",
         (
             SandboxState::Paused,
             Operation::Execute { .. }
             | Operation::Files { .. }
             | Operation::Ports { .. }
             | Operation::Attach { .. },
-        ) => "; resume it first or leave 'autoResume' out",
+        ) => "; resume it first, or omit 'autoResume'",
         _ => "",
     }
 }
@@ -255,15 +255,15 @@ mod tests {
         let say = |state, operation| decide(state, operation).unwrap_err().to_string();
         assert_eq!(
             say(Paused, Operation::Pause),
-            "cannot pause a sandbox that is paused; it must be running; it is paused already"
+            "cannot pause a sandbox that is paused; it must be running; it is already paused"
         );
         assert_eq!(
             say(Paused, Operation::Execute { auto_resume: AutoResume::from(false) }),
-            "cannot execute in a sandbox that is paused; it must be running; resume it first or leave 'autoResume' out"
+            "cannot run a command in a sandbox that is paused; it must be running; resume it first, or omit 'autoResume'"
         );
         assert_eq!(
             say(Creating, Operation::Execute { auto_resume: AutoResume::from(true) }),
-            "cannot execute in a sandbox that is creating; it must be running or paused; wait until it is running"
+            "cannot run a command in a sandbox that is creating; it must be running or paused; wait until it is running"
         );
         assert_eq!(say(Terminated, Operation::Get), "the sandbox was terminated");
     }

@@ -7,15 +7,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use api::SandboxState;
+use api::bounds::{MAX_SAFE_INTEGER, METADATA_KEYS, PAGE_LIMIT};
 
 use crate::quoted::{escaped, quoted};
 
-pub(crate) const LIMIT_DEFAULT: u32 = 20;
-pub(crate) const LIMIT_MAX: u32 = 100;
-/// The largest integer that every JSON client can represent: the response repeats it.
-pub(crate) const OFFSET_MAX: u64 = (1 << 53) - 1;
-/// A sandbox has at most this many keys, so a longer filter matches none; this bounds the cost of a search.
-const METADATA_MAX: usize = 20;
 const METADATA_PREFIX: &str = "metadata.";
 
 /// A query of the list of sandboxes.
@@ -31,7 +26,7 @@ pub struct ListQuery {
 
 /// The value of a parameter is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {got}; allowed is {allowed}")]
+#[error("{field} is {got}; allowed: {allowed}")]
 pub struct QueryError {
     /// As the client wrote it: `metadata.userId`.
     pub field: String,
@@ -58,11 +53,12 @@ pub fn list_query(pairs: impl IntoIterator<Item = (String, String)>) -> Result<L
         image,
         metadata,
         limit: match limit {
-            Some(text) => whole_number("limit", &text, 1, LIMIT_MAX)?,
-            None => LIMIT_DEFAULT,
+            Some(text) => whole_number("limit", &text, PAGE_LIMIT.min, PAGE_LIMIT.max)?,
+            None => PAGE_LIMIT.default,
         },
         offset: match offset {
-            Some(text) => whole_number("offset", &text, 0, OFFSET_MAX)?,
+            // The response repeats it.
+            Some(text) => whole_number("offset", &text, 0, MAX_SAFE_INTEGER)?,
             None => 0,
         },
     })
@@ -103,12 +99,13 @@ impl Parameters {
 
     fn take_metadata(&mut self, key: &str, value: String) -> Result<(), QueryError> {
         if key.is_empty() {
-            let allowed = "a key after the point, such as 'metadata.userId'";
+            let allowed = "a key after the dot, such as 'metadata.userId'";
             return Err(QueryError::new("name of a parameter", METADATA_PREFIX, allowed));
         }
-        if self.metadata.len() >= METADATA_MAX && !self.metadata.contains_key(key) {
-            let got = format!("a filter of more than {METADATA_MAX} keys");
-            let allowed = format!("at most {METADATA_MAX} keys, as many as a sandbox has");
+        // A longer filter matches no sandbox; this bounds the cost of a search.
+        if self.metadata.len() >= METADATA_KEYS && !self.metadata.contains_key(key) {
+            let got = format!("a filter of more than {METADATA_KEYS} keys");
+            let allowed = format!("at most {METADATA_KEYS} keys, as many as a sandbox has");
             return Err(QueryError { field: "metadata".to_owned(), got, allowed });
         }
         match self.metadata.entry(key.to_owned()) {
@@ -146,7 +143,7 @@ where
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<T>() {
         Ok(number) if digits && min <= number && number <= max => Ok(number),
-        _ => Err(QueryError::new(field, text, format!("a whole number, {min} to {max}"))),
+        _ => Err(QueryError::new(field, text, format!("a whole number from {min} to {max}"))),
     }
 }
 

@@ -3,16 +3,15 @@
 //! A port's host is `PORT-NAME.DOMAIN`, where NAME is the host name inside the sandbox. The host decides whether a request is for a
 //! port ([`HostOf::read`]) before anything else of it is read.
 
+use api::bounds::{PORT, TOKEN_LIFETIME_MS};
 use api::{ExposeBody, NetworkPolicy, PortVisibility, SandboxId, TokenBody};
 
 use crate::base32;
-use crate::config::{ConfigError, Range, integer};
+use crate::config::{ConfigError, integer};
 
 /// The most exposed ports of one sandbox.
 pub const MAX_PORTS: usize = 64;
 
-const PORTS: Range<u16> = Range { min: 1, max: u16::MAX, default: 0 };
-const LIFETIME_MS: Range<u64> = Range { min: 1000, max: 7 * 24 * 3_600_000, default: 3_600_000 };
 const TOKEN_PREFIX: &str = "spt_";
 const MAC_BYTES: usize = 32;
 const TOKEN_BYTES: usize = 8 + MAC_BYTES;
@@ -26,25 +25,25 @@ pub struct ExposeRequest {
 }
 
 pub fn expose_request(body: &ExposeBody) -> Result<ExposeRequest, ConfigError> {
-    let port = integer("port", Some(body.port), PORTS)?;
+    let port = integer("port", Some(body.port), PORT)?;
     let visibility = body.visibility.unwrap_or_default();
     Ok(ExposeRequest { port, visibility, auto_resume: body.auto_resume.unwrap_or(true) })
 }
 
 /// The lifetime of a token.
 pub fn token_lifetime_ms(body: &TokenBody) -> Result<u64, ConfigError> {
-    integer("expiresInMs", body.expires_in_ms, LIFETIME_MS)
+    integer("expiresInMs", body.expires_in_ms, TOKEN_LIFETIME_MS)
 }
 
 /// Why a port is not exposed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortRefusal {
     #[error(
-        "port {port} may not be exposed: network.ingress.allowPorts {}; PATCH the sandbox's network to allow it",
+        "port {port} may not be exposed: network.ingress.allowPorts {}; to allow it, PATCH the sandbox's network",
         named(allowed)
     )]
     NotAllowed { port: u16, allowed: Vec<u16> },
-    #[error("{most} ports of this sandbox are exposed, the maximum; close one first")]
+    #[error("the sandbox has {most} exposed ports, the maximum; close one first")]
     TooMany { most: usize },
     #[error("port {port} is not exposed")]
     NotExposed { port: u16 },
@@ -153,7 +152,7 @@ mod tests {
         assert_eq!((request.visibility, request.auto_resume), (PortVisibility::Public, false));
         for port in [0, -1, 65_536] {
             let message = expose_request(&ExposeBody { port, ..body.clone() }).unwrap_err().to_string();
-            assert_eq!(message, format!("port is {port}; allowed is 1 to 65535"));
+            assert_eq!(message, format!("port is {port}; allowed: 1 to 65535"));
         }
     }
 

@@ -15,7 +15,7 @@ pub struct OutputPosition {
 
 /// The text is not a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a position in output is two byte counts separated by a dot, such as 120.33")]
+#[error("an output offset is two byte counts separated by a dot, such as 120.33")]
 pub struct BadOutputPosition;
 
 impl OutputPosition {

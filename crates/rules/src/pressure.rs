@@ -35,23 +35,23 @@ pub enum Pressure {
     Low,
 }
 
-/// The host really runs out of a resource; overcommit does not help.
+/// The free disk space or memory of the host is below its reserve, independent of allocated capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
     #[error(
-        "the disk of the host is almost full: {free_mb} MB free, and new work needs more than {needed_mb} MB; try again when \
-         space is free, terminate sandboxes, or have the operator lower capacity.reserve_disk_mb"
+        "the disk of the host is almost full: {free_mb} MB are free, and new work requires more than {needed_mb} MB; try again when \
+         space is free, terminate sandboxes, or ask the operator to lower capacity.reserve_disk_mb"
     )]
     Disk { free_mb: u64, needed_mb: u64 },
     #[error(
-        "the memory of the host is almost used up: {available_mb} MB available, and {reserve_mb} MB stay in reserve; try again \
-         later, terminate sandboxes, or have the operator lower capacity.reserve_memory_mb"
+        "the memory of the host is almost used up: {available_mb} MB are available, and {reserve_mb} MB are reserved; try again \
+         later, terminate sandboxes, or ask the operator to lower capacity.reserve_memory_mb"
     )]
     Memory { available_mb: u64, reserve_mb: u64 },
 }
 
 impl Shortage {
-    /// The configuration key that says how much stays in reserve.
+    /// The configuration key of the reserve.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Disk { .. } => "capacity.reserve_disk_mb",

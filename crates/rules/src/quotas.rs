@@ -113,7 +113,7 @@ impl fmt::Display for Quota {
 /// The quota would be exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the account's quota of {quota} is exceeded: {used} used, {requested} requested, {allowed} allowed; {}, or have the operator \
+    "the account's quota of {quota} is exceeded: {used} used, {requested} requested, {allowed} allowed; {}, or ask the operator to \
      raise {}", quota.remedy(), quota.key()
 )]
 pub struct QuotaExceeded {
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(one_more.admit(used, SIZE).unwrap().sandboxes, 4);
         assert_eq!(
             Quotas { streams: Some(2), ..none }.stream(2).unwrap_err().to_string(),
-            "the account's quota of streams is exceeded: 2 used, 1 requested, 2 allowed; close streams, or have the operator \
+            "the account's quota of streams is exceeded: 2 used, 1 requested, 2 allowed; close streams, or ask the operator to \
              raise quotas.streams"
         );
     }

@@ -15,6 +15,14 @@ pub fn escaped(text: &str) -> String {
     format!("{}{more}", start.escape_debug())
 }
 
+/// A list of alternatives, such as `2, 4 or 8`.
+pub fn alternatives(names: &[String]) -> String {
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,5 +34,15 @@ mod tests {
         assert_eq!(quoted("it's\r\n\x1b[31m\0"), r"'it\'s\r\n\u{1b}[31m\0'");
         assert_eq!(quoted(&"€".repeat(64)), format!("'{}'", "€".repeat(64)));
         assert_eq!(escaped(&"€".repeat(65)), format!("{}...", "€".repeat(64)));
+    }
+
+    #[test]
+    fn the_last_alternative_follows_or() {
+        let listed =
+            |names: &[&str]| alternatives(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(listed(&[]), "");
+        assert_eq!(listed(&["2"]), "2");
+        assert_eq!(listed(&["2", "4"]), "2 or 4");
+        assert_eq!(listed(&["2", "4", "8"]), "2, 4 or 8");
     }
 }

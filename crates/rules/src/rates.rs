@@ -24,8 +24,8 @@ impl Limit {
     /// What it counts, for messages.
     pub fn counts(self) -> &'static str {
         match self {
-            Self::Read => "reading requests with this key",
-            Self::Write => "writing requests with this key",
+            Self::Read => "read requests with this key",
+            Self::Write => "write requests with this key",
             Self::Create => "sandbox creations with this key",
             Self::Execute => "executions in this sandbox",
         }

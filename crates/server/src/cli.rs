@@ -20,14 +20,15 @@ pub struct Cli {
 
 /// Flags of every command. They override the environment, which overrides the file.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Read this configuration file [default: /etc/sandboxd/config.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE", env = "SANDBOXD_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Keep disks, images and records in this directory [default: /var/lib/sandboxd]
+    /// Store disks, images and records in this directory [default: /var/lib/sandboxd]
     #[arg(long, global = true, value_name = "DIR", env = "SANDBOXD_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Keep sockets and the state of running sandboxes in this directory [default: /run/sandboxd]
+    /// Store sockets and the state of running sandboxes in this directory [default: /run/sandboxd]
     #[arg(long, global = true, value_name = "DIR", env = "SANDBOXD_RUN_DIR")]
     pub run_dir: Option<PathBuf>,
 }
@@ -36,17 +37,17 @@ pub struct Global {
 pub enum Verb {
     /// Serve sandboxes over HTTPS, in the foreground
     Serve(ServeArguments),
-    /// Create, list and revoke API keys; works while the server runs
+    /// Create, list and revoke API keys; works while the daemon runs
     #[command(subcommand)]
     Key(KeyVerb),
-    /// Check whether this host meets the requirements, and how to fix what is missing
+    /// Check the requirements of this host, and print how to meet those that are missing
     Doctor,
-    /// Run one command in a new sandbox without a server, then remove the sandbox
+    /// Run one command in a new sandbox without the daemon, then remove the sandbox
     Run(RunArguments),
-    /// Explain what a sandbox may reach
+    /// Explain which hosts a sandbox may reach
     #[command(subcommand)]
     Egress(EgressVerb),
-    /// List, pull and remove images
+    /// List, pull, import and remove images
     #[command(subcommand)]
     Image(ImageVerb),
     /// Print the OpenAPI document of the API
@@ -68,7 +69,7 @@ pub struct ServeArguments {
     /// Serve metrics on this address and port; empty turns them off [default: 127.0.0.1:9464]
     #[arg(long, value_name = "ADDR", env = "SANDBOXD_METRICS_LISTEN")]
     pub metrics_listen: Option<String>,
-    /// Pull missing images of the catalogue: the example's before serving, the others while serving
+    /// Pull missing images of the catalogue: ubuntu:24.04 before serving, the others while serving
     #[arg(long)]
     pub fetch_images: bool,
     /// Print the local key and an example command at every start, not only the first
@@ -80,13 +81,13 @@ pub struct ServeArguments {
 pub enum KeyVerb {
     /// Create a key and print it; it cannot be shown again
     Create {
-        /// Account of the key, whose sandboxes it can access; created with its first key
+        /// Account whose sandboxes the key can use; a new name creates the account
         #[arg(long, value_name = "NAME")]
         account: String,
         /// Scopes of the key: read, execute, write, admin, separated by commas
         #[arg(long, value_name = "SCOPES")]
         scopes: Scopes,
-        /// Label for people, such as who uses the key
+        /// Add a note, such as who uses the key
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
     },
@@ -96,16 +97,16 @@ pub enum KeyVerb {
         #[arg(long)]
         json: bool,
     },
-    /// Revoke a key; a running server refuses it within a second
+    /// Revoke a key; a running daemon refuses it within a second
     Revoke {
-        /// Id of the key, as 'key list' shows it
+        /// Id of the key, as shown by 'sandboxd key list'
         id: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub enum EgressVerb {
-    /// Check whether a sandbox may reach a host, and why; exits with 0 if it may and 1 if not
+    /// Explain whether a sandbox may reach a host; exit with 0 if it may and 1 if not
     Check(EgressCheckArguments),
 }
 
@@ -131,25 +132,25 @@ pub enum ConfigVerb {
 pub struct RunArguments {
     /// Name of an image in the catalogue
     pub image: String,
-    /// One argument is a bash command line; several are a program and its arguments
+    /// Command to run: a bash command line, or a program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-    /// vCPUs: 2, 4 or 8
+    /// Set the number of vCPUs: 2, 4 or 8
     #[arg(long, value_name = "N")]
     pub cpu: Option<i64>,
-    /// Memory in MB, 2048 to 16384
+    /// Set the memory in MB: 2048 to 16384
     #[arg(long, value_name = "MB")]
     pub memory: Option<i64>,
-    /// Disk in MB, 5120 to 51200
+    /// Set the disk size in MB: 5120 to 51200
     #[arg(long, value_name = "MB")]
     pub disk: Option<i64>,
-    /// Environment variable, as NAME=VALUE; may be repeated
+    /// Set an environment variable; repeatable
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// Working directory
+    /// Set the working directory of the command
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Pass standard input to the command; it is read to its end first
+    /// Pass standard input to the command; all of it is read before the command starts
     #[arg(long, short = 'i')]
     pub stdin: bool,
     /// Kill the command after this many seconds
@@ -159,18 +160,18 @@ pub struct RunArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum ImageVerb {
-    /// List the images of the catalogue, and which of them are on this host
+    /// List the images of the catalogue, and show which are on this host
     List,
     /// Pull an image, even if it is already on this host
     Pull {
         /// Name in the catalogue
         name: String,
     },
-    /// Import an image: oci-layout:DIR, rootfs:TAR, rootfs:DIR, debian:SUITE+PACKAGE, or a reference in a registry
+    /// Import an image
     Import {
         /// Name of the new image
         name: String,
-        /// Where it comes from
+        /// Source of the image: oci-layout:DIR, rootfs:TAR, rootfs:DIR, debian:SUITE+PACKAGE, or REGISTRY/NAME:TAG
         source: String,
     },
     /// Remove an image and the layers that nothing else uses

@@ -29,6 +29,20 @@ pub use ports::{gateway_timeout, port_not_found, too_many_connections, unknown_h
 #[error("{0}")]
 pub struct InvalidJson(pub &'static str, #[source] pub serde_json::Error);
 
+/// The messages of an error and its sources, each once: many messages include that of their source.
+pub fn chain_text(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut error = error;
+    while let Some(source) = error.source() {
+        let message = source.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        error = source;
+    }
+    text
+}
+
 type Cause = Arc<dyn Error + Send + Sync>;
 
 /// An error response.
@@ -57,7 +71,7 @@ impl ApiError {
     }
 
     fn unexpected() -> Self {
-        let message = "an internal error of the server; the operator finds the cause in the log under the id of this request";
+        let message = "internal error of the service; the operator can find the cause in the log by the id of this request";
         Self::new(ErrorCode::InternalError, message)
     }
 
@@ -81,17 +95,7 @@ impl ApiError {
 
     /// The cause and its sources, for a log line.
     pub fn cause_text(&self) -> Option<String> {
-        let mut error: &dyn Error = self.cause.as_deref()?;
-        let mut text = error.to_string();
-        while let Some(source) = error.source() {
-            let message = source.to_string();
-            // Many messages include that of their source.
-            if !text.contains(&message) {
-                text = format!("{text}: {message}");
-            }
-            error = source;
-        }
-        Some(text)
+        self.cause.as_deref().map(|cause| chain_text(cause))
     }
 
     /// The error object in bodies, streams and websocket messages. `request_id` is empty if the error is stored, because a replay

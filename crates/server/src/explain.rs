@@ -34,7 +34,7 @@ pub enum Host {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{got} is not a target; allowed is a name or an address, with an optional port, such as example.com or 192.0.2.7:8080"
+    "{got} is not a target; allowed: a name or an address, with an optional port, such as example.com or 192.0.2.7:8080"
 )]
 pub struct BadTarget {
     got: String,
@@ -142,7 +142,7 @@ pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explana
         strict_lines(&mut lines, policy, target, refused);
     } else {
         let verb = if refused.is_none() { "passes" } else { "does not pass" };
-        lines.push(("traffic", format!("of every kind {verb}; the proxy does not read it")));
+        lines.push(("traffic", format!("every kind {verb}; it does not go through the proxy")));
     }
     Explanation { passes: refused.is_none(), reason: refused.map(Reason::code), lines }
 }
@@ -152,7 +152,9 @@ fn policy_line(policy: &EgressPolicy, host: &Host) -> String {
     let Host::Name(name) = host else {
         return match policy.default {
             EgressDefault::Allow => "default allow: every address that is not closed".to_owned(),
-            EgressDefault::Deny => "default deny: it lists names, and this is an address".to_owned(),
+            EgressDefault::Deny => {
+                "default deny: the policy lists names, and the target is an address".to_owned()
+            }
         };
     };
     if policy.default == EgressDefault::Allow {
@@ -168,7 +170,7 @@ fn policy_line(policy: &EgressPolicy, host: &Host) -> String {
     };
     match policy.allow.iter().find(covers) {
         Some(entry) => format!(
-            "default deny: the entry '{entry}' does not list {name}, which is a public resolver and has to be listed itself"
+            "default deny: the entry '{entry}' does not list {name}: a public DNS resolver must be listed by its exact name"
         ),
         None => format!("default deny: none of {} entries lists {name}", policy.allow.len()),
     }
@@ -202,7 +204,7 @@ fn strict_lines(
     if RESOLVER_PORTS.contains(&port) {
         lines.push((
             "port",
-            format!("{port} would go around the sandbox's resolver: closed under default deny"),
+            format!("{port} is closed under default deny: it would reach another DNS resolver"),
         ));
     }
     let (names, addresses) = match refused {
@@ -215,16 +217,18 @@ fn strict_lines(
             "refused, unless the sandbox got this address in a DNS answer for a listed name",
         ),
         Some(reason) => {
-            lines.push(("traffic", format!("of every kind is refused: {reason}")));
+            lines.push(("traffic", format!("every kind is refused: {reason}")));
             return;
         }
     };
     let tcp = match refusal(policy, Flow::OtherTcp, to(port)) {
-        Some(_) => format!("refused: {port} carries nothing but TLS and HTTP"),
+        Some(_) => format!("refused: on port {port} only TLS and HTTP are allowed"),
         None => addresses.to_owned(),
     };
     let udp = match refusal(policy, Flow::Udp, to(port)) {
-        Some(_) => format!("refused: {port} hides names (DNS, QUIC); clients fall back to TCP"),
+        Some(_) => format!(
+            "refused: on UDP port {port} the proxy cannot see names (DNS, QUIC); clients fall back to TCP"
+        ),
         None => addresses.to_owned(),
     };
     lines.extend([("TLS, HTTP", names.to_owned()), ("other TCP", tcp), ("UDP", udp)]);
@@ -273,27 +277,32 @@ mod tests {
         for (asked, known, reason, part) in [
             ("example.com", found(), None, "the entry 'example.com' lists example.com"),
             ("a.example.org:8080", found(), None, "passes after the sandbox has looked up"),
-            ("example.com", found(), None, "UDP: refused: 443 hides names"),
-            ("example.com", found(), None, "other TCP: refused: 443 carries nothing but"),
-            ("example.com:80", found(), None, "other TCP: refused: 80 carries nothing but"),
+            ("example.com", found(), None, "UDP: refused: on UDP port 443 the proxy cannot see names"),
+            ("example.com", found(), None, "other TCP: refused: on port 443 only TLS and HTTP"),
+            ("example.com:80", found(), None, "other TCP: refused: on port 80 only TLS and HTTP"),
             ("example.com:80", found(), None, "UDP: passes after the sandbox has looked up"),
-            ("192.0.2.7", Known::Address(None), Some("no-name"), "UDP: refused: 443 hides names"),
-            ("192.0.2.7", Known::Address(None), Some("no-name"), "other TCP: refused: 443 carries"),
+            (
+                "192.0.2.7",
+                Known::Address(None),
+                Some("no-name"),
+                "UDP: refused: on UDP port 443 the proxy cannot see names",
+            ),
+            ("192.0.2.7", Known::Address(None), Some("no-name"), "other TCP: refused: on port 443 only"),
             (
                 "192.0.2.7:22",
                 Known::Address(None),
                 Some("no-name"),
                 "UDP: refused, unless the sandbox got this address",
             ),
-            ("192.0.2.7:53", Known::Address(None), Some("port"), "traffic: of every kind is refused"),
-            ("example.com:853", found(), Some("port"), "853 would go around"),
+            ("192.0.2.7:53", Known::Address(None), Some("port"), "traffic: every kind is refused"),
+            ("example.com:853", found(), Some("port"), "853 is closed under default deny"),
             (
                 "www.example.com",
                 Known::Nothing,
                 Some("not-allowed"),
                 "none of 3 entries lists www.example.com",
             ),
-            ("dns.google", Known::Nothing, Some("not-allowed"), "has to be listed itself"),
+            ("dns.google", Known::Nothing, Some("not-allowed"), "must be listed by its exact name"),
             ("192.0.2.7", Known::Address(None), Some("no-name"), "unless the client names a host"),
             (
                 "10.0.0.1",

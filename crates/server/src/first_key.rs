@@ -17,7 +17,7 @@ use crate::new_key::{NewKey, new_text, register};
 
 const FILE: &str = "local.key";
 const ACCOUNT: &str = "default";
-const LABEL: &str = "made at the first start";
+const LABEL: &str = "created at the first start";
 
 /// The state of the local key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +36,9 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
     let keys = store.keys().await?;
     match std::fs::read_to_string(&file) {
         Ok(text) => {
-            let text = KeyText::parse(text.trim())
-                .with_context(|| format!("{} holds no key; remove it, or put one there", file.display()))?;
+            let text = KeyText::parse(text.trim()).with_context(|| {
+                format!("{} contains no key; remove the file, or write a key to it", file.display())
+            })?;
             let hash = keyring::hash_of(&text);
             match keys.iter().find(|key| key.hash == hash) {
                 Some(key) if key.revoked_at.is_some() => {

@@ -52,7 +52,7 @@ pub fn key_of(headers: &HeaderMap) -> Result<Option<Key>, ApiError> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        let message = "header Idempotency-Key was sent more than once; allowed is one";
+        let message = "header Idempotency-Key was sent more than once; send it once";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message));
     }
     match rules::idempotency_key(value.as_bytes()) {

@@ -42,6 +42,7 @@ use config::Config;
 
 pub use cli::Cli;
 pub use commands::EXIT_CODE_SANDBOXD_FAILED;
+pub use error::chain_text;
 
 /// Runs the command of a command line and returns its exit code.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {

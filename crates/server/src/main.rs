@@ -8,7 +8,7 @@ fn main() -> ExitCode {
     match sandboxd::run(sandboxd::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("sandboxd: {error:#}");
+            eprintln!("sandboxd: {}", sandboxd::chain_text(&*error));
             ExitCode::from(sandboxd::EXIT_CODE_SANDBOXD_FAILED)
         }
     }

@@ -207,7 +207,7 @@ impl<R> AsRef<[u8]> for Reserved<R> {
 
 fn too_many_bodies() -> ApiError {
     let message = format!(
-        "request bodies take all memory for them; try again in {RETRY_S} s, or send at most {FREE_BYTES} bytes"
+        "the memory for request bodies is full; try again in {RETRY_S} s, or send at most {FREE_BYTES} bytes"
     );
     ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_S)
 }

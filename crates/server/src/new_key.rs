@@ -26,12 +26,14 @@ impl NewKey {
         ensure!(
             (1..=ACCOUNT_CHARS).contains(&account.len())
                 && account.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@+".contains(&byte)),
-            "the account is {account:?}; it must be 1 to {ACCOUNT_CHARS} letters, digits or any of . _ - @ +"
+            "the account is {}; it must be 1 to {ACCOUNT_CHARS} letters, digits or any of . _ - @ +",
+            rules::quoted(account)
         );
         if let Some(label) = &self.label {
             ensure!(
                 label.len() <= LABEL_CHARS && !label.chars().any(char::is_control),
-                "the label is {label:?}; it must be at most {LABEL_CHARS} bytes without control characters"
+                "the label is {}; it must be at most {LABEL_CHARS} bytes without control characters",
+                rules::quoted(label)
             );
         }
         Ok(())

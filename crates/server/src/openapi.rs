@@ -25,8 +25,8 @@ const GENERAL: [DocumentedError; 4] = [
     DocumentedError::of(ErrorCode::InvalidRequest, "The request is malformed"),
     DocumentedError::of(ErrorCode::InvalidRequest, "The headers are too large or too many")
         .with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
-    DocumentedError::of(ErrorCode::InternalError, "An internal error of the server"),
-    DocumentedError::of(ErrorCode::ResourceExhausted, "The server lacks capacity at the moment"),
+    DocumentedError::of(ErrorCode::InternalError, "An internal error of the service"),
+    DocumentedError::of(ErrorCode::ResourceExhausted, "The service lacks capacity at the moment"),
 ];
 
 /// The error of every operation with a body.

@@ -334,21 +334,21 @@ fn refused(message: String, started: bool) -> ApiError {
 
 fn not_started() -> ApiError {
     let message = format!(
-        "the command was not started: unread responses take all memory for buffered output; read them, or try again in {RETRY_S} s"
+        "the command was not started: the memory for buffered output is full of unread responses; read them, or try again in {RETRY_S} s"
     );
     refused(message, false)
 }
 
 fn ended(bytes: usize) -> ApiError {
     let message = format!(
-        "the command was started and killed: its output needs {bytes} bytes of memory so far, and unread responses take the rest; read them, redirect the output to a file, or request a stream with 'Accept: text/event-stream'"
+        "the command was started, then killed: its output needed {bytes} bytes so far, and the memory for buffered output is full of unread responses; read them, redirect the output to a file, or request a stream with 'Accept: text/event-stream'"
     );
     refused(message, true)
 }
 
 fn too_large_response() -> ApiError {
     let message = format!(
-        "unread responses take all memory for buffered output; read them, or try again in {RETRY_S} s"
+        "the memory for buffered output is full of unread responses; read them, or try again in {RETRY_S} s"
     );
     ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_S)
 }

@@ -23,7 +23,7 @@ pub struct TrustedProxies {
 /// A configured text that is neither an address nor a network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not an address or a network; allowed are addresses such as '10.0.0.7' and networks such as '10.0.0.0/8' or 'fd00::/8'"
+    "'{0}' is not an address or a network; allowed: addresses such as '10.0.0.7' and networks such as '10.0.0.0/8' or 'fd00::/8'"
 )]
 pub struct BadProxy(String);
 

@@ -73,7 +73,7 @@ impl Application for Relay {
 fn host_of(request: &Request, service: &Service) -> Result<HostOf, ApiError> {
     let named = |authority: &Authority| match service.ports.host(authority.host()) {
         HostOf::Service => Ok(HostOf::Service),
-        _ if authority.as_str().contains('@') => Err(malformed("the host has a user name")),
+        _ if authority.as_str().contains('@') => Err(malformed("the host contains a user name")),
         other => Ok(other),
     };
     let mut found = None;
@@ -129,7 +129,7 @@ async fn carry(
     requester: &Requester,
 ) -> Result<Response, ApiError> {
     if request.method() == Method::CONNECT {
-        return Err(malformed("CONNECT is for proxies, which this server is not"));
+        return Err(malformed("CONNECT is not supported: this service is not a proxy"));
     }
     let exposure = service.engine.exposure(id, port).map_err(|error| of_entry(error, port))?;
     let forwarded = Forwarded::of(&request, service);
@@ -141,10 +141,10 @@ async fn carry(
     }
     let port_permit = service.ports.permit(&exposure.record.account, id).map_err(|full| match full {
         PortsFull::Sandbox { most } => too_many_connections(&format!(
-            "{most} requests and connections go through the ports of this sandbox, which is the most"
+            "the ports of this sandbox have {most} concurrent requests and connections, the maximum; try again later"
         )),
         PortsFull::Account { most } => too_many_connections(&format!(
-            "{most} requests and connections go through the ports of this account, which is the most"
+            "the ports of this account have {most} concurrent requests and connections, the maximum; try again later"
         )),
         PortsFull::Service => ApiError::new(
             ErrorCode::ResourceExhausted,

@@ -362,7 +362,7 @@ async fn errors_of_queries_name_the_allowed_values() {
     ] {
         let answer = client.call(method, &files_path(&id, what, query)).send().await.unwrap();
         let error = answer.error(400, "INVALID_REQUEST").unwrap();
-        assert!(text(&error["message"]).contains("allowed is"), "{error}");
+        assert!(text(&error["message"]).contains("allowed:"), "{error}");
     }
     let encoded = client.call(Method::PUT, &files_path(&id, "", "path=a")).header("content-encoding", "gzip");
     encoded.send().await.unwrap().error(400, "INVALID_REQUEST").unwrap();

@@ -226,7 +226,7 @@ async fn at_most_64_ports_can_be_exposed() {
         .unwrap()
         .error(400, "INVALID_CONFIG")
         .unwrap();
-    assert!(text(&error["message"]).contains("64 ports"), "{error}");
+    assert!(text(&error["message"]).contains("64 exposed ports"), "{error}");
     expose(&client, &id, &json!({ "port": 1063, "visibility": "public" })).await;
 }
 

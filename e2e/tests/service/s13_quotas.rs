@@ -64,7 +64,8 @@ async fn concurrent_creates_get_exactly_what_the_quota_allows() {
     let error = refused(&client, &body).await;
     assert_eq!(refusal(&error), ("quotas.sandboxes", [3, 1, 3]));
     assert!(
-        text(&error["message"]).contains("terminate sandboxes, or have the operator raise quotas.sandboxes")
+        text(&error["message"])
+            .contains("terminate sandboxes, or ask the operator to raise quotas.sandboxes")
     );
     // Another account has its own quota.
     assert_eq!(output(&other, &create_sandbox(&other).await, "echo hi").await, "hi\n");

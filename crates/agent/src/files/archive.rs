@@ -103,7 +103,7 @@ impl<'a> Archive<'a> {
 
     fn meta(&mut self, header: &Header) -> Result<Vec<u8>, FileFailure> {
         if header.size > MAX_META {
-            return Err(self.malformed("a name or its records, longer than 64 KiB,"));
+            return Err(self.malformed("an entry's name or pax records of more than 64 KiB"));
         }
         let mut meta = Vec::new();
         loop {
@@ -214,7 +214,7 @@ pub fn parts(name: &[u8]) -> Result<Vec<&[u8]>, FileFailure> {
     let parts: Vec<&[u8]> =
         name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     if parts.iter().any(|part| *part == b".." || part.contains(&0)) {
-        let message = format!("the archive's entry '{}' leads out of the directory", shown(name));
+        let message = format!("the archive's entry '{}' is outside the directory", shown(name));
         return Err(FileFailure::new(FileErrorKind::Invalid, message));
     }
     Ok(parts)

@@ -1,5 +1,5 @@
 //! Packs a directory as a tar archive: files, directories and links, with names relative to the directory. Devices,
-//! fifos, sockets and the content of mount points are left out.
+//! FIFOs, sockets and the content of mount points are left out.
 //!
 //! Each file has the length that it had when it was opened: one that grows is cut, one that shrinks is padded with
 //! zeroes. Entries removed meanwhile are left out. After the first byte a failure truncates the archive, which readers detect.

@@ -35,7 +35,7 @@ pub fn read(path: &[u8], range: Range, reply: &mut ReplyWriter) -> Result<(), Fi
     let first = fill(&file, &mut buffer[..room], begin).map_err(FileFailure::with(path))?;
     let is_end = first < room;
     if begin > 0 && first == 0 && requested > 0 {
-        let message = format!("'{}' has {size} bytes; the range begins after its end", shown(path));
+        let message = format!("the range starts after the end of '{}', which has {size} bytes", shown(path));
         return Err(FileFailure::new(FileErrorKind::Range, message));
     }
     let mut wire_stat = stat::to_wire(&found, None);
@@ -66,7 +66,7 @@ pub fn read(path: &[u8], range: Range, reply: &mut ReplyWriter) -> Result<(), Fi
     Ok(())
 }
 
-/// Opens a regular file only: opening a fifo can have effects.
+/// Opens a regular file only: opening a FIFO can have effects.
 fn open(path: &[u8]) -> Result<OwnedFd, FileFailure> {
     let found = rustix::fs::statat(CWD, path, AtFlags::empty()).map_err(FileFailure::with(path))?;
     expect_file(stat::kind(&found), path)?;
@@ -84,7 +84,7 @@ pub fn expect_file(kind: FileKind, path: &[u8]) -> Result<(), FileFailure> {
         FileKind::File => return Ok(()),
         FileKind::Directory => "a directory",
         FileKind::Link => "a link",
-        FileKind::Other => "a device, a fifo or a socket",
+        FileKind::Other => "a device, a FIFO or a socket",
     };
     Err(FileFailure::new(FileErrorKind::NotAFile, format!("'{}' is {is}, not a file", shown(path))))
 }

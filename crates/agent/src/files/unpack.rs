@@ -2,7 +2,7 @@
 //!
 //! The directories of an entry are opened one by one without following links, so that no link leads out: neither one
 //! of the archive, nor one that exists or is created meanwhile. `..` is refused, a leading `/` is removed. Devices,
-//! fifos and sockets are counted as skipped. Everything belongs to root.
+//! FIFOs and sockets are counted as skipped. Everything belongs to root.
 //!
 //! Entries unpacked before a failure stay; the incomplete file is deleted.
 
@@ -109,7 +109,8 @@ impl Target {
     fn hard_link(&mut self, name: &[u8], above: &[&[u8]], header: &Header) -> Result<(), FileFailure> {
         let target = parts(&header.link)?;
         let Some((target_name, target_above)) = target.split_last() else {
-            let message = format!("the archive's entry '{}' is a hard link to nothing", shown(&header.name));
+            let message =
+                format!("the archive's entry '{}' is a hard link without a target", shown(&header.name));
             return Err(FileFailure::new(FileErrorKind::Invalid, message));
         };
         let from =
@@ -129,7 +130,8 @@ impl Target {
     /// Opens the directory with these names below the root, and creates missing ones.
     fn enter(&mut self, names: &[&[u8]], header: &Header) -> Result<BorrowedFd<'_>, FileFailure> {
         if names.len() > MAX_DEPTH {
-            let message = format!("the archive's entry '{}' is too deep", shown(&header.name));
+            let message =
+                format!("the archive's entry '{}' has too many nested directories", shown(&header.name));
             return Err(FileFailure::new(FileErrorKind::Invalid, message));
         }
         let known = self.open.iter().zip(names).take_while(|((open, _), name)| open == *name).count();
@@ -159,7 +161,8 @@ fn enter_one(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
 
 fn failure_of(errno: Errno, header: &Header) -> FileFailure {
     if matches!(errno, Errno::NOTDIR | Errno::LOOP) {
-        let message = format!("the archive's entry '{}' leads through a link or a file", shown(&header.name));
+        let message =
+            format!("the archive's entry '{}' passes through a symbolic link or a file", shown(&header.name));
         return FileFailure::new(FileErrorKind::Invalid, message);
     }
     FileFailure::of(errno, &header.name)

@@ -1,9 +1,15 @@
 use serde_json::{Value, json};
 use utoipa::PartialSchema;
 
+use crate::bounds::{
+    self, COLS, COMMAND_BYTES, DETACHED_TIMEOUT_MS_MAX, DISK_MB, EXECUTE_TIMEOUT_MS, IDLE_TIMEOUT_MS,
+    MAX_SAFE_INTEGER, MEMORY_MB, PAGE_LIMIT, PORT, ROWS, TIMEOUT_MS, TOKEN_LIFETIME_MS,
+};
 use crate::{
-    CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, Done, ErrorCode, ErrorObject,
-    ExecuteBody, ExecutionResult, NetworkPolicy, Resources, SandboxId, SandboxItem, SandboxView, Timestamp,
+    CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, DetachedBody, Done, ErrorCode,
+    ErrorObject, EventId, EventsBody, EventsRecorded, ExecuteBody, ExecutionId, ExecutionResult, ExposeBody,
+    NetworkPolicy, NetworkUsage, Pagination, Port, PortClosed, Resources, RunId, SandboxId, SandboxItem,
+    SandboxView, TerminalBody, TerminalSize, Timestamp, TokenBody,
 };
 
 fn schema<T: PartialSchema>() -> Value {
@@ -92,4 +98,75 @@ fn text_formats_are_in_the_schema() {
     assert_eq!(schema::<SandboxId>()["pattern"], "^sb_[a-z0-9]{8,40}$");
     let codes: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
     assert_eq!(schema::<ErrorCode>()["enum"], json!(codes));
+}
+
+fn property<T: PartialSchema>(name: &str) -> Value {
+    schema::<T>()["properties"][name].clone()
+}
+
+/// The default is compared if the document has one.
+fn assert_range<T: serde::Serialize>(field: &Value, range: &bounds::Range<T>) {
+    assert_eq!((&field["minimum"], &field["maximum"]), (&json!(range.min), &json!(range.max)), "{field}");
+    if let Some(default) = field.get("default") {
+        assert_eq!(default, &json!(range.default), "{field}");
+    }
+}
+
+/// Attributes take only literals.
+#[test]
+fn numbers_in_attributes_are_the_bounds() {
+    for field in [property::<CreateResources>("memoryMb"), property::<Resources>("memoryMb")] {
+        assert_range(&field, &MEMORY_MB);
+    }
+    for field in [property::<CreateResources>("diskMb"), property::<Resources>("diskMb")] {
+        assert_range(&field, &DISK_MB);
+    }
+    for field in [property::<CreateBody>("timeoutMs"), property::<SandboxView>("timeoutMs")] {
+        assert_range(&field, &TIMEOUT_MS);
+    }
+    for field in [property::<CreateBody>("idleTimeoutMs"), property::<SandboxView>("idleTimeoutMs")] {
+        assert_range(&field, &IDLE_TIMEOUT_MS);
+    }
+    assert_range(&property::<ExecuteBody>("timeoutMs"), &EXECUTE_TIMEOUT_MS);
+    for field in [property::<DetachedBody>("timeoutMs"), property::<TerminalBody>("timeoutMs")] {
+        assert_eq!((&field["minimum"], &field["maximum"]), (&json!(1), &json!(DETACHED_TIMEOUT_MS_MAX)));
+    }
+    for field in [property::<TerminalBody>("cols"), property::<TerminalSize>("cols")] {
+        assert_range(&field, &COLS);
+    }
+    for field in [property::<TerminalBody>("rows"), property::<TerminalSize>("rows")] {
+        assert_range(&field, &ROWS);
+    }
+    assert_range(&property::<ExposeBody>("port"), &PORT);
+    for field in [property::<Port>("port"), property::<PortClosed>("port")] {
+        assert_eq!(field["minimum"], json!(PORT.min));
+    }
+    assert_range(&property::<TokenBody>("expiresInMs"), &TOKEN_LIFETIME_MS);
+    assert_range(&property::<Pagination>("limit"), &PAGE_LIMIT);
+    for name in ["bytesOut", "bytesIn", "connections"] {
+        assert_eq!(property::<NetworkUsage>(name)["maximum"], json!(MAX_SAFE_INTEGER), "{name}");
+    }
+    assert_eq!(property::<EventsRecorded>("recorded")["maximum"], json!(EventsBody::MAX));
+}
+
+/// Attributes take only literals.
+#[test]
+fn lengths_and_patterns_in_attributes_are_the_bounds() {
+    let image = property::<CreateBody>("image");
+    assert_eq!((&image["minLength"], &image["maxLength"]), (&json!(1), &json!(bounds::IMAGE_CHARS)));
+    for command in [
+        property::<ExecuteBody>("command"),
+        property::<DetachedBody>("command"),
+        property::<TerminalBody>("command"),
+    ] {
+        assert_eq!(command["maxLength"], json!(COMMAND_BYTES));
+    }
+    let (least, most) = (crate::ids::OPAQUE_MIN, crate::ids::OPAQUE_MAX);
+    assert_eq!(schema::<SandboxId>()["pattern"], format!("^sb_[a-z0-9]{{{least},{most}}}$"));
+    let opaque = crate::executions::OPAQUE;
+    assert_eq!(schema::<ExecutionId>()["pattern"], format!("^ex_[a-z0-9]{{{opaque}}}$"));
+    let digits = crate::events::ID_DIGITS;
+    assert_eq!(schema::<EventId>()["pattern"], format!("^ev_[0-9]{{{digits}}}$"));
+    let run_id = format!(r"^[\x21-\x7e]{{1,{}}}$", bounds::RUN_ID_CHARS);
+    assert_eq!(schema::<RunId>()["pattern"], run_id);
 }

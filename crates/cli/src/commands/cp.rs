@@ -18,9 +18,9 @@ pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<
     let is_inside = |location: &Location| matches!(location, Location::Inside(..));
     ensure!(
         is_inside(&from) || is_inside(&to),
-        "neither {:?} nor {:?} is a path in a sandbox; write SANDBOX:PATH",
-        arguments.from,
-        arguments.to
+        "neither '{}' nor '{}' is a path in a sandbox; write SANDBOX:PATH",
+        arguments.from.display(),
+        arguments.to.display()
     );
     let to_stdout = matches!(to, Location::Stream);
     let work = async {

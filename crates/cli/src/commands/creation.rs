@@ -131,7 +131,9 @@ fn limit(given: Option<Duration>, missing: Missing, shows_progress: bool) -> Opt
 pub async fn remove(sandbox: &Sandbox) {
     if let Err(error) = sandbox.terminate().await {
         let id = sandbox.id();
-        note(&format!("sbx: cannot remove {id}: {error}; 'sbx rm {id}' removes it, or its timeout does"));
+        note(&format!(
+            "sbx: cannot terminate {id}: {error}; run 'sbx rm {id}', or wait until its timeout terminates it"
+        ));
     }
 }
 

@@ -47,7 +47,7 @@ impl Input {
         }
         // A thread, because a read from a terminal cannot be cancelled.
         let read = tokio::task::spawn_blocking(|| read_prefix(&mut io::stdin().lock())).await;
-        read.context("reading standard input")?.context("reading standard input")
+        read.context("cannot read standard input")?.context("cannot read standard input")
     }
 
     /// Whether it must be sent while the command runs.
@@ -88,7 +88,7 @@ impl Raw {
         match error.downcast_ref::<sandboxd_client::Error>().map(sandboxd_client::Error::code) {
             Some(Code::ExecutionEnded | Code::StdinClosed) => Ok(()),
             Some(_) if has_stopped_reading(command).await => Ok(()),
-            _ => Err(error.context("feeding standard input")),
+            _ => Err(error.context("cannot send standard input")),
         }
     }
 

@@ -51,7 +51,7 @@ fn output_of(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String> 
     // starts: sandboxd
     let output = Command::new(program).args(arguments).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| program.display().to_string())?;
-    ensure!(output.status.success(), "{PROGRAM} exited with {}", output.status);
+    ensure!(output.status.success(), "{PROGRAM} failed: {}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 

@@ -86,7 +86,8 @@ async fn check(client: &Client) -> Result<()> {
 fn key(file: Option<&Path>) -> Result<String> {
     let text = match file {
         Some(file) => {
-            let file = std::fs::File::open(file).with_context(|| format!("opening {}", file.display()))?;
+            let file =
+                std::fs::File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
             read_text(file)?
         }
         None if io::stdin().is_terminal() => prompt_without_echo("API key: ")?,
@@ -99,7 +100,7 @@ fn key(file: Option<&Path>) -> Result<String> {
 
 fn read_text(from: impl Read) -> Result<String> {
     let mut text = String::new();
-    from.take(MAX_KEY_BYTES).read_to_string(&mut text).context("reading the key")?;
+    from.take(MAX_KEY_BYTES).read_to_string(&mut text).context("cannot read the key")?;
     Ok(text)
 }
 

@@ -46,7 +46,7 @@ async fn list_sandboxes(client: &Client, arguments: &LsArguments) -> Result<Vec<
 }
 
 fn state(name: &str) -> Result<SandboxState> {
-    serde_json::from_value(name.into()).with_context(|| format!("unknown state {name:?}"))
+    serde_json::from_value(name.into()).with_context(|| format!("unknown state '{}'", name.escape_debug()))
 }
 
 pub fn tone(state: SandboxState) -> Tone {

@@ -23,9 +23,9 @@ pub async fn top(client: &Client, as_json: bool, arguments: &TopArguments) -> Re
     let interrupt = Interrupt::listen()?;
     let sandbox = client.sandbox(&arguments.id)?;
     let terminal = std::io::stdout().is_terminal();
-    let mut looks = arguments.looks.or((!terminal).then_some(1));
+    let mut refreshes = arguments.refreshes.or((!terminal).then_some(1));
     let mut before = take_snapshot(&sandbox).await?;
-    while looks != Some(0) {
+    while refreshes != Some(0) {
         tokio::select! {
             () = tokio::time::sleep(arguments.every) => {}
             _ = interrupt.first() => return Ok(ExitCode::SUCCESS),
@@ -38,7 +38,7 @@ pub async fn top(client: &Client, as_json: bool, arguments: &TopArguments) -> Re
             output::text(&format!("{clear}{}", render(&before, &after, Paint::of(&std::io::stdout()))))?;
         }
         before = after;
-        looks = looks.map(|left| left - 1);
+        refreshes = refreshes.map(|left| left - 1);
     }
     Ok(ExitCode::SUCCESS)
 }

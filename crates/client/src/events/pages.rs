@@ -67,7 +67,7 @@ impl Pages {
 /// assert_eq!(events.next().await.unwrap()?.kind, sandboxd_client::EventKind::SandboxCreated);
 /// # Ok(()) });
 /// ```
-#[must_use = "nothing is fetched until it is polled"]
+#[must_use = "streams do nothing unless polled"]
 pub struct EventStream {
     events: BoxStream<'static, Result<RuntimeEvent>>,
 }

@@ -2,6 +2,7 @@
 //! omitted. Called by [`FileBody::directory`](super::FileBody::directory). A file that cannot be read is an error that names it; the
 //! archive is then incomplete.
 
+use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use tar::{Builder, Header, HeaderMode};
 
 /// Writes a directory as an archive with relative names. Omits sockets, FIFOs and devices, which the service does not create.
 pub fn pack(dir: &Path, to: &mut impl Write) -> io::Result<()> {
-    let name = |error: io::Error| named(dir, &error);
+    let name = |error: io::Error| named(dir, error);
     let found = dir.metadata().map_err(name)?;
     // Fails before the first header if the path is not a directory.
     let mut waiting = names(dir, Path::new("")).map_err(name)?;
@@ -41,7 +42,7 @@ fn append(
     } else if found.is_file() {
         let Some(file) = unless_not_found(&path, File::open(&path))? else { return Ok(()) };
         // Uses the metadata of the open file, because the name may have been reused.
-        let found = file.metadata().map_err(|error| named(&path, &error))?;
+        let found = file.metadata().map_err(|error| named(&path, error))?;
         if !found.is_file() {
             return Ok(());
         }
@@ -68,12 +69,31 @@ fn unless_not_found<T>(path: &Path, looked: io::Result<T>) -> io::Result<Option<
     match looked {
         Ok(there) => Ok(Some(there)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(named(path, &error)),
+        Err(error) => Err(named(path, error)),
     }
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+/// Adds the path to the text of an error.
+pub fn named(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), PathError { path: path.to_owned(), source: error })
+}
+
+#[derive(Debug)]
+struct PathError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.source)
+    }
+}
+
+impl std::error::Error for PathError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
 }
 
 /// Reads exactly this many bytes: a file that grew is cut off, and one that shrank is filled with zeroes.
@@ -90,7 +110,7 @@ impl<R: Read> Read for Exactly<'_, R> {
         let into = &mut into[..most];
         let mut got = 0;
         if !self.has_ended {
-            got = self.from.read(into).map_err(|error| named(self.path, &error))?;
+            got = self.from.read(into).map_err(|error| named(self.path, error))?;
             self.has_ended = got == 0;
         }
         if self.has_ended {

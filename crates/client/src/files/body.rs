@@ -55,8 +55,8 @@ impl FileBody {
     }
 
     /// A local directory as a tar archive, for [`Files::unpack`](crate::Files::unpack). Symbolic links are kept; sockets, FIFOs and
-    /// devices are omitted. The directory may change meanwhile: files that vanish are omitted, and a file that grows or shrinks is cut
-    /// off or filled with zeroes to its previous length. A file that cannot be read is an error.
+    /// devices are omitted. The directory may change meanwhile: files that vanish are omitted, and a file that grows or shrinks is
+    /// truncated or padded with zeroes to its original length. A file that cannot be read is an error.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -183,7 +183,7 @@ fn counted(pieces: Pieces, report: Arc<impl Fn(u64) + Send + Sync + 'static>) ->
 
 fn opened(path: Arc<PathBuf>) -> Pieces {
     let open = async move {
-        let name = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let name = |error: io::Error| archive::named(&path, error);
         let mut file = tokio::fs::File::open(path.as_path()).await.map_err(name)?;
         if file.metadata().await.map_err(name)?.is_dir() {
             return Err(name(io::ErrorKind::IsADirectory.into()));

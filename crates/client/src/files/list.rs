@@ -133,7 +133,7 @@ impl ListFiles {
 /// assert_eq!(list.next().await.unwrap()?.name, "a.txt");
 /// # Ok(()) });
 /// ```
-#[must_use = "nothing is fetched until it is polled"]
+#[must_use = "streams do nothing unless polled"]
 pub struct FileListing {
     entries: BoxStream<'static, Result<FileEntry>>,
 }

@@ -61,7 +61,7 @@ impl Files {
 /// let archive = pack.stream().await?;
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by what says how it is to be had"]
+#[must_use = "a pack does nothing until .stream(), .to_directory() or a similar method is called"]
 pub struct Pack {
     files: Files,
     path: Box<Path>,
@@ -130,7 +130,7 @@ impl FileStream {
         let local = local.into();
         let to = local.clone();
         let unpacked = read_in_thread(self.into_pieces(), move |archive| tree::unpack(archive, &to)).await?;
-        unpacked.map_err(|error: io::Error| Error::local(&local, &error))
+        unpacked.map_err(|error: io::Error| Error::local(&local, error))
     }
 }
 
@@ -146,7 +146,7 @@ impl FileStream {
 /// unpack.await?;
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await"]
+#[must_use = "a request does nothing unless awaited"]
 pub struct Unpack {
     files: Files,
     path: Box<Path>,

@@ -113,7 +113,12 @@ impl Read for Reader {
         while self.piece.is_empty() {
             match self.received.blocking_recv() {
                 Some(Some(piece)) => self.piece = piece,
-                Some(None) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it broke off")),
+                Some(None) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the stream ended with an error",
+                    ));
+                }
                 None => return Ok(0),
             }
         }

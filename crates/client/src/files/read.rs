@@ -52,7 +52,7 @@ impl Files {
 /// assert_eq!(sandbox.files().read("hello.txt").range(1..3).text().await?, "el");
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await, or by what says how it is to be had"]
+#[must_use = "a read does nothing unless awaited, or passed to a method such as .text(), .stream() or .to_file()"]
 pub struct Read {
     files: Files,
     path: Box<Path>,
@@ -189,7 +189,7 @@ impl IntoFuture for Read {
     }
 }
 
-/// A [`Stream`] of the bytes of a file or an archive. A transfer that breaks off ends with an error, never like a complete one.
+/// A [`Stream`] of the bytes of a file or an archive. An interrupted transfer ends with an error.
 ///
 /// ```
 /// # sandboxd::testing::run(async |service| {
@@ -200,7 +200,7 @@ impl IntoFuture for Read {
 /// assert_eq!(stream.length(), Some(5));
 /// # Ok(()) });
 /// ```
-#[must_use = "nothing comes until it is polled"]
+#[must_use = "streams do nothing unless polled"]
 pub struct FileStream {
     pieces: BoxStream<'static, Result<Bytes>>,
     length: Option<u64>,
@@ -292,7 +292,7 @@ impl FileStream {
     /// ```
     pub async fn to_file(mut self, local: impl AsRef<Path>) -> Result<u64> {
         let local = local.as_ref();
-        let fault = |error: io::Error| Error::local(local, &error);
+        let fault = |error: io::Error| Error::local(local, error);
         let destination = Destination::find(local).map_err(fault)?;
         let mut file = tokio::fs::File::from_std(destination.open().map_err(fault)?);
         let mut bytes = 0;
@@ -329,7 +329,7 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>> {
                 .map_err(|_| Error::network(format!("no data for {} s", LONGEST_SILENCE.as_secs())))?,
         };
         let Some(frame) = received else { return Ok(None) };
-        let frame = frame.map_err(|error| Error::network(format!("the transfer broke off: {error}")))?;
+        let frame = frame.map_err(|error| Error::network("the transfer was interrupted").caused_by(error))?;
         if let Ok(piece) = frame.into_data() {
             return Ok(Some(piece));
         }

@@ -7,6 +7,7 @@ use api::Unpacked;
 use tar::{Archive, Entry, EntryType};
 
 use super::bounded::{Allowance, Bounded};
+use crate::error::with_sources;
 
 /// The mode bits that the owner of a directory needs to create entries.
 const OWN_ALL: u32 = 0o700;
@@ -35,7 +36,7 @@ pub fn unpack(archive: &mut impl Read, dir: &Path) -> io::Result<Unpacked> {
             closed_bytes += length;
             if directories.len() == MOST_CLOSED || closed_bytes > MOST_CLOSED_BYTES {
                 let message =
-                    format!("more than {} directories are closed to their owner", directories.len());
+                    format!("more than {} directories are not accessible to their owner", directories.len());
                 return Err(io::Error::other(message));
             }
             before = pass(&mut entry)?;
@@ -86,7 +87,7 @@ impl Faults {
         if self.messages.len() == MOST_FAULTS {
             self.others += 1;
         } else {
-            let (name, why) = (String::from_utf8_lossy(name), with_causes(error));
+            let (name, why) = (String::from_utf8_lossy(name), with_sources(error));
             let message = if why.contains(&*name) { why } else { format!("{name}: {why}") };
             self.messages.push(message);
         }
@@ -103,21 +104,6 @@ impl Faults {
         }
         Err(io::Error::other(all))
     }
-}
-
-/// The message of an error with that of its source.
-fn with_causes(error: &io::Error) -> String {
-    let mut message = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(behind) = cause {
-        let why = behind.to_string();
-        if !message.ends_with(&why) {
-            message.push_str(": ");
-            message.push_str(&why);
-        }
-        cause = behind.source();
-    }
-    message
 }
 
 fn is_supported(kind: EntryType) -> bool {

@@ -36,7 +36,7 @@ impl Files {
 /// sandbox.files().write("bin/hello", "#!/bin/sh\necho hello\n").mode(0o755).parents().await?;
 /// # Ok(()) });
 /// ```
-#[must_use = "it is sent by .await"]
+#[must_use = "a request does nothing unless awaited"]
 pub struct Write {
     files: Files,
     path: Box<Path>,

@@ -1,6 +1,7 @@
 //! The queue of the event uploader, for the `agent.*` and `cost.llm` events of a run. Its bounded length keeps callers from waiting and
 //! memory from growing.
 
+use api::bounds::EVENT_DATA_BYTES;
 use api::{EventBody, EventKind, EventsRecorded, RunId, RuntimeEvent};
 use hyper::Method;
 use tokio::sync::{mpsc, oneshot};
@@ -12,8 +13,6 @@ use crate::{Error, Result};
 
 /// Capacity of the queue, in events.
 const QUEUE_MAX: usize = 4096;
-/// The service's limit for the data of an event.
-const DATA_BYTES_MAX: usize = 16 << 10;
 
 /// The sending side of the queue. Clones share it.
 #[derive(Clone)]
@@ -54,15 +53,14 @@ impl UploadQueue {
 }
 
 fn body(event: &RuntimeEvent) -> Result<EventBody> {
-    let run_id: RunId = event
-        .run_id
-        .parse()
-        .map_err(|why| Error::configuration(format!("invalid run id {:?}: {why}", event.run_id)))?;
+    let run_id: RunId = event.run_id.parse().map_err(|why| {
+        Error::configuration(format!("invalid run id '{}'", event.run_id.escape_debug())).caused_by(why)
+    })?;
     let bytes = serde_json::to_vec(&event.data).map_or(0, |data| data.len());
-    if bytes > DATA_BYTES_MAX {
+    if bytes > EVENT_DATA_BYTES {
         let kind = event.kind;
         let message = format!(
-            "an event {kind} was not uploaded: its data has {bytes} bytes, the limit is {DATA_BYTES_MAX}"
+            "an event {kind} was not uploaded: its data has {bytes} bytes, the limit is {EVENT_DATA_BYTES}"
         );
         return Err(Error::configuration(message));
     }

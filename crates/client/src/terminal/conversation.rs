@@ -99,7 +99,7 @@ impl Conversation {
         if let Some(size) = self.size
             && self.socket.send(resize(size)).await.is_err()
         {
-            return lost("the connection broke off");
+            return lost("the connection was interrupted");
         }
         loop {
             tokio::select! {
@@ -113,7 +113,7 @@ impl Conversation {
                         None => return ConnectionEnd::Finished,
                     };
                     if self.socket.send(message).await.is_err() {
-                        return lost("the connection broke off");
+                        return lost("the connection was interrupted");
                     }
                 }
                 heard = tokio::time::timeout(LONGEST_SILENCE, self.socket.next()) => {
@@ -128,7 +128,7 @@ impl Conversation {
                         },
                         Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => None,
                         Ok(Some(Ok(Message::Close(_))) | None) => return lost("the connection was closed"),
-                        Ok(Some(Err(error))) => return lost(&error.to_string()),
+                        Ok(Some(Err(error))) => return lost(error),
                         Err(_) => return lost("the service sent neither output nor a ping for too long"),
                     };
                     let Some(event) = event else { continue };
@@ -143,7 +143,7 @@ impl Conversation {
 
     fn control_message(&mut self, text: &str) -> Result<Option<TerminalEvent>> {
         let note: TerminalNote = serde_json::from_str(text)
-            .map_err(|error| Error::unknown(101, format!("a message cannot be parsed: {error}"), None))?;
+            .map_err(|error| Error::unknown(101, "a message cannot be parsed", None).caused_by(error))?;
         if let Some(error) = note.error {
             let text = serde_json::to_string(&error).unwrap_or_default();
             return Err(Error::of_event(&text).unwrap_or_else(|| Error::network("the terminal failed")));
@@ -169,6 +169,6 @@ fn resize(size: TerminalSize) -> Message {
     Message::text(serde_json::to_string(&control).unwrap_or_default())
 }
 
-fn lost(why: &str) -> ConnectionEnd {
-    ConnectionEnd::Lost(Error::network(format!("the connection of the terminal was lost: {why}")))
+fn lost(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ConnectionEnd {
+    ConnectionEnd::Lost(Error::network("the connection of the terminal was lost").caused_by(cause))
 }

@@ -96,7 +96,7 @@ fn unresolved(
         Failure::NoSuchName => negative_reply(question, ResponseCode::NXDomain),
         Failure::NoAddress => negative_reply(question, ResponseCode::NoError),
         Failure::Upstream(why) => {
-            tracing::debug!(id = %guest.id, name = %question.name, why, "a name could not be resolved");
+            tracing::debug!(id = %guest.id, name = %question.name, %why, "a name could not be resolved");
             failed()
         }
     }

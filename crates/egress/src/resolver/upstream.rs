@@ -134,9 +134,9 @@ async fn ask(
                 });
                 Ok(Answer::nothing(none.response_code == ResponseCode::NoError, soa, none.negative_ttl))
             }
-            code => Err(Failure::Upstream(format!("the upstream answered {code}"))),
+            code => Err(Failure::upstream(format!("the upstream answered {code}"))),
         }),
-        Err(error) => Err(Failure::Upstream(error.to_string())),
+        Err(error) => Err(Failure::upstream(error)),
     }
 }
 

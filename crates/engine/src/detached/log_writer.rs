@@ -42,7 +42,7 @@ const WRITE_RETRY: Duration = Duration::from_secs(1);
 /// The delay before a failed reattach is repeated.
 const REATTACH_RETRY: Duration = Duration::from_secs(1);
 const PROCESSES_GONE: &str = "its processes ended with those of its sandbox; the outcome is unknown";
-const UNKNOWN_TO_AGENT: &str = "its sandbox no longer knows it; the outcome is unknown";
+const UNKNOWN_TO_AGENT: &str = "its sandbox has no such command any more; the outcome is unknown";
 
 pub struct LogWriter {
     executions: Arc<SandboxExecutions>,

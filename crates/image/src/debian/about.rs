@@ -58,7 +58,7 @@ impl About {
             .join(", ");
         let stand_in = job.stands_in_because.as_ref().map(|because| {
             format!(
-                "{} here is a stand-in built from Debian {suite}, because {because}; it really has {list}",
+                "{} on this host is a stand-in built from Debian {suite}, because {because}; it contains {list}",
                 job.name
             )
         });

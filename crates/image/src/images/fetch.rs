@@ -21,8 +21,9 @@ impl Inner {
     pub(super) async fn fetch(&self, task: &Task, meter: &Arc<Meter>) -> Result<Arc<Image>, ImageError> {
         let store = self.store.clone();
         let locked = tokio::task::spawn_blocking(move || store.lock_for_use()).await;
-        let fail = |e: &dyn std::fmt::Display| ImageError::store("lock the image directory", e);
-        let _lock = locked.map_err(|e| fail(&e))?.map_err(|e| fail(&e))?;
+        let step = "lock the image directory";
+        let _lock =
+            locked.map_err(|e| ImageError::store(step, e))?.map_err(|e| ImageError::store(step, e))?;
         // Another process may have pulled it since this one read the records.
         if task.builds == Builds::Reuse
             && let Some(record) = self.store.record(&task.name)
@@ -35,9 +36,10 @@ impl Inner {
             meter.begin(&source_text);
             match self.attempt(task, source, &failures, meter).await {
                 Ok(image) => return Ok(image),
-                Err(Fault { kind, reason }) => {
-                    tracing::warn!(image = %task.name, source = %source_text, %reason, "image source failed");
-                    failures.push(Failure { source_text, kind, reason });
+                Err(fault) => {
+                    tracing::warn!(image = %task.name, source = %source_text, reason = %fault, "image source failed");
+                    let Fault { kind, reason, source } = fault;
+                    failures.push(Failure { source_text, kind, reason, source });
                 }
             }
         }

@@ -51,12 +51,13 @@ pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<Registr
     }
     let login_error = |why: String| Fault::new(FailureKind::Denied, format!("{}: {why}", path.display()));
     let config: ConfigFile =
-        serde_json::from_str(&text).map_err(|e| login_error(format!("cannot be read: {e}")))?;
+        serde_json::from_str(&text).map_err(|e| login_error("cannot be read".to_owned()).caused_by(e))?;
     let names = [reference.registry(), reference.resolve_registry()];
     let is_this_registry = |key: &str| names.contains(&host(key));
     if let Some((_, helper)) = config.cred_helpers.iter().find(|(key, _)| is_this_registry(key)) {
         return Err(login_error(format!(
-            "it names the credential helper {helper:?} for {}, which is not supported; put the login under \"auths\" instead",
+            "it names the credential helper '{}' for {}, which is not supported; put the login under 'auths' instead",
+            helper.escape_debug(),
             names[0]
         )));
     }
@@ -65,8 +66,9 @@ pub(super) fn find(path: Option<&Path>, reference: &Reference) -> Result<Registr
     };
     let empty = || match &config.creds_store {
         Some(store) => login_error(format!(
-            "the login for {} is in the credential store {store:?}, which is not supported; put it under \"auths\" instead",
-            names[0]
+            "the login for {} is in the credential store '{}', which is not supported; put it under 'auths' instead",
+            names[0],
+            store.escape_debug()
         )),
         None => login_error(format!("the entry for {} has no login", names[0])),
     };
@@ -80,8 +82,8 @@ fn login(auth: &Auth) -> Result<Option<RegistryAuth>, String> {
     if let Some(packed) = auth.auth.as_ref().filter(|packed| !packed.is_empty()) {
         // Do not show the invalid value: it is a secret.
         let text = STANDARD.decode(packed.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let text = text.ok_or("an \"auth\" is not base64 of user:password")?;
-        let (user, password) = text.split_once(':').ok_or("an \"auth\" is not base64 of user:password")?;
+        let text = text.ok_or("an 'auth' is not base64 of user:password")?;
+        let (user, password) = text.split_once(':').ok_or("an 'auth' is not base64 of user:password")?;
         return Ok(Some(RegistryAuth::Basic(user.to_owned(), password.trim_end_matches('\0').to_owned())));
     }
     match (&auth.username, &auth.password) {
@@ -128,15 +130,16 @@ mod tests {
     #[test]
     fn unusable_logins_are_reported_without_their_secrets() {
         for (text, reason) in [
-            (r#"{"credHelpers": {"quay.io": "pass"}}"#, "credential helper \"pass\""),
-            (r#"{"auths": {"quay.io": {}}, "credsStore": "desktop"}"#, "credential store \"desktop\""),
+            (r#"{"credHelpers": {"quay.io": "pass"}}"#, "credential helper 'pass'"),
+            (r#"{"auths": {"quay.io": {}}, "credsStore": "desktop"}"#, "credential store 'desktop'"),
             (r#"{"auths": {"quay.io": {}}}"#, "no login"),
             (r#"{"auths": {"quay.io": {"auth": "hunter2!"}}}"#, "not base64"),
             ("{", "cannot be read"),
         ] {
             let fault = find_in(text, "quay.io/x").expect_err(text);
             assert_eq!(fault.kind, FailureKind::Denied);
-            assert!(fault.reason.contains(reason) && !fault.reason.contains("hunter2"), "{}", fault.reason);
+            let text = fault.to_string();
+            assert!(text.contains(reason) && !text.contains("hunter2"), "{text}");
         }
     }
 }

@@ -33,7 +33,7 @@ impl Layout {
         };
         let index = read_bounded(&file).map_err(missing)?;
         let parsed: OciImageIndex = serde_json::from_slice(&index)
-            .map_err(|e| Fault::refused(format!("{} cannot be read: {e}", file.display())))?;
+            .map_err(|e| Fault::refused(format!("{} cannot be read", file.display())).caused_by(e))?;
         let tag_of = |annotations: &Option<std::collections::BTreeMap<String, String>>| {
             annotations.as_ref().and_then(|have| have.get(REF_NAME)).cloned()
         };
@@ -84,7 +84,7 @@ impl Layout {
         let got = format!("sha256:{}", sha256_hex(&text));
         if got != digest {
             return Err(Fault::refused(format!(
-                "a blob does not match its digest: want {digest}, got {got}"
+                "a blob does not match its digest: expected {digest}, received {got}"
             )));
         }
         Ok(text)
@@ -94,7 +94,8 @@ impl Layout {
     pub(super) fn blob(&self, digest: &str) -> Result<PathBuf, Fault> {
         if !is_sha256(digest) {
             return Err(Fault::refused(format!(
-                "digest {digest:?} is not sha256: and 64 hexadecimal digits"
+                "digest '{}' is not sha256: and 64 hexadecimal digits",
+                digest.escape_debug()
             )));
         }
         let path = self.dir.join("blobs/sha256").join(digest.trim_start_matches("sha256:"));

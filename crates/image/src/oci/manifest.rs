@@ -40,7 +40,7 @@ pub(super) enum Chosen {
 
 pub(super) fn parse(text: &[u8]) -> Result<Chosen, Fault> {
     let parsed = serde_json::from_slice(text)
-        .map_err(|e| Fault::refused(format!("the manifest cannot be read: {e}")))?;
+        .map_err(|e| Fault::refused("the manifest cannot be read").caused_by(e))?;
     match parsed {
         OciManifest::ImageIndex(index) => choose(&index.manifests).map(Chosen::Next),
         OciManifest::Image(manifest) => {
@@ -62,7 +62,10 @@ pub(super) fn parse(text: &[u8]) -> Result<Chosen, Fault> {
 fn blob(descriptor: &OciDescriptor) -> Result<Blob, Fault> {
     if !is_sha256(&descriptor.digest) {
         let digest: String = descriptor.digest.chars().take(150).collect();
-        return Err(Fault::refused(format!("digest {digest:?} is not sha256: and 64 hexadecimal digits")));
+        return Err(Fault::refused(format!(
+            "digest '{}' is not sha256: and 64 hexadecimal digits",
+            digest.escape_debug()
+        )));
     }
     let size = u64::try_from(descriptor.size).map_err(|_| Fault::refused("a blob has a negative size"))?;
     Ok(Blob { digest: descriptor.digest.clone(), size })
@@ -80,7 +83,8 @@ fn layer_type(layer: &OciDescriptor) -> Result<(), Fault> {
     }
     let kind: String = kind.chars().take(150).collect();
     Err(Fault::refused(format!(
-        "a layer is of type {kind:?}; allowed are OCI and Docker layers (tar, gzip, zstd)"
+        "a layer is of type '{}'; allowed: OCI and Docker layers (tar, gzip, zstd)",
+        kind.escape_debug()
     )))
 }
 
@@ -117,7 +121,7 @@ fn choose(entries: &[ImageIndexEntry]) -> Result<String, Fault> {
             .map(|(os, arch, _)| format!("{os}/{arch}"))
             .collect();
         return Err(Fault::refused(format!(
-            "the image has nothing for linux/{}; it has {}",
+            "the image has no variant for linux/{}; it has {}",
             architecture(),
             has.join(", ")
         )));
@@ -151,7 +155,7 @@ struct ConfigPart {
 
 pub(super) fn parse_config(text: &[u8]) -> Result<Config, Fault> {
     let parsed: ConfigText = serde_json::from_slice(text)
-        .map_err(|e| Fault::refused(format!("the image's configuration cannot be read: {e}")))?;
+        .map_err(|e| Fault::refused("the image's configuration cannot be read").caused_by(e))?;
     let (os, arch) = (parsed.os.as_deref().unwrap_or("linux"), parsed.architecture.as_deref());
     if os != "linux" || arch.is_some_and(|arch| arch != architecture()) {
         let arch = arch.unwrap_or("unknown");
@@ -163,7 +167,10 @@ pub(super) fn parse_config(text: &[u8]) -> Result<Config, Fault> {
     let bad = |id: &&String| !is_sha256(id);
     if let Some(id) = parsed.rootfs.diff_ids.iter().find(bad) {
         let id: String = id.chars().take(150).collect();
-        return Err(Fault::refused(format!("diff id {id:?} is not sha256: and 64 hexadecimal digits")));
+        return Err(Fault::refused(format!(
+            "diff id '{}' is not sha256: and 64 hexadecimal digits",
+            id.escape_debug()
+        )));
     }
     let diff_ids = parsed
         .rootfs

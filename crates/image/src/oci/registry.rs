@@ -19,9 +19,9 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
 use super::manifest::{Blob, TEXT_BYTES};
-use super::retry::{Verdict, back_off, chain, classify};
+use super::retry::{Verdict, back_off, classify, verdict};
 use super::{Fetched, UnreachableRegistries, credentials};
-use crate::error::FailureKind;
+use crate::error::{FailureKind, chain};
 use crate::fault::Fault;
 use crate::job::Job;
 use crate::source::is_sha256;
@@ -82,13 +82,15 @@ impl Registry {
         options: &RegistryOptions,
         unreachable_registries: &UnreachableRegistries,
     ) -> Result<Self, Fault> {
-        let reference: Reference = text.parse().map_err(|e| Fault::refused(format!("{e}")))?;
+        let reference: Reference =
+            text.parse().map_err(|e| Fault::refused("the reference is malformed").caused_by(e))?;
         let host = reference.resolve_registry().to_owned();
         let unreachable = |why: &str| {
             Fault::new(FailureKind::Unreachable, format!("registry {host} cannot be reached: {why}"))
         };
         if let Some(why) = unreachable_registries.failure(&host) {
-            return Err(unreachable(&format!("{why} (attempted a short while ago)")));
+            let seconds = options.unreachable_for.as_secs();
+            return Err(unreachable(&format!("{why} (from an attempt in the last {seconds} s)")));
         }
         let auth = credentials::find(options.docker_config.as_deref(), &reference)?;
         let client = client(&host, options)?;
@@ -97,9 +99,10 @@ impl Registry {
         match tokio::time::timeout(options.connect_timeout, registry.first_contact()).await {
             Ok(Ok(())) => Ok(registry),
             Ok(Err(ContactError::Refused(fault))) => Err(fault),
-            Ok(Err(ContactError::None(why))) => {
-                unreachable_registries.fail(&host, &why);
-                Err(unreachable(&why))
+            Ok(Err(ContactError::None(e))) => {
+                unreachable_registries.fail(&host, &chain(&e));
+                let reason = format!("registry {host} cannot be reached");
+                Err(Fault::new(FailureKind::Unreachable, reason).caused_by(e))
             }
             Err(_) => {
                 let why = format!("no answer within {} ms", options.connect_timeout.as_millis());
@@ -116,15 +119,12 @@ impl Registry {
                 Ok(_) => return Ok(()),
                 Err(e) => e,
             };
-            match (&e, classify("log in", &e)) {
-                (OciError::RequestError(inner), _) if inner.is_connect() && attempts >= 2 => {
-                    return Err(ContactError::None(chain(&e)));
-                }
-                (_, (Verdict::Final, fault)) => return Err(ContactError::Refused(fault)),
-                (_, (Verdict::Retry, _)) if attempts >= self.attempts => {
-                    return Err(ContactError::None(chain(&e)));
-                }
-                (_, (Verdict::Retry, _)) => {}
+            let is_connect = matches!(&e, OciError::RequestError(inner) if inner.is_connect());
+            let is_last = attempts >= self.attempts || (is_connect && attempts >= 2);
+            match verdict(&e) {
+                (Verdict::Final, _) => return Err(ContactError::Refused(classify("log in", e).1)),
+                (Verdict::Retry, _) if is_last => return Err(ContactError::None(e)),
+                (Verdict::Retry, _) => {}
             }
             tokio::time::sleep(back_off(self.back_off, attempts)).await;
             attempts += 1;
@@ -149,7 +149,7 @@ impl Registry {
             };
             match response {
                 Ok((text, _)) => return check_manifest(&what, &text, reference.digest()),
-                Err(e) => self.wait_or_fail(&what, &e, &mut attempts).await?,
+                Err(e) => self.wait_or_fail(&what, e, &mut attempts).await?,
             }
         }
     }
@@ -171,7 +171,7 @@ impl Registry {
                     if transfer.received >= received_before + PROGRESS_BYTES {
                         attempts = 1;
                     }
-                    self.wait_or_fail(&what, &e, &mut attempts).await?;
+                    self.wait_or_fail(&what, e, &mut attempts).await?;
                 }
             }
         }
@@ -208,7 +208,7 @@ impl Registry {
         Ok(())
     }
 
-    async fn wait_or_fail(&self, what: &str, e: &OciError, attempts: &mut u32) -> Result<(), Fault> {
+    async fn wait_or_fail(&self, what: &str, e: OciError, attempts: &mut u32) -> Result<(), Fault> {
         let (verdict, fault) = classify(what, e);
         if verdict == Verdict::Final || *attempts >= self.attempts {
             return Err(fault);
@@ -223,7 +223,7 @@ impl Registry {
 /// Why the first connection failed.
 enum ContactError {
     /// The registry did not respond.
-    None(String),
+    None(OciError),
     /// The registry refused.
     Refused(Fault),
 }
@@ -250,7 +250,7 @@ impl From<Fault> for TransferError {
 fn stream_error(e: std::io::Error) -> TransferError {
     let digest = e.get_ref().is_some_and(|inner| inner.is::<oci_client::errors::DigestError>());
     if digest {
-        TransferError::Fault(Fault::refused(chain(&e)))
+        TransferError::Fault(Fault::refused("the transfer of a blob failed").caused_by(e))
     } else {
         TransferError::Registry(OciError::IoError(e))
     }
@@ -309,7 +309,7 @@ impl<'a> Transfer<'a> {
         let received = format!("sha256:{}", hex(&self.hash.finalize()));
         if received != self.blob.digest {
             return Err(Fault::refused(format!(
-                "a blob does not match its digest: want {}, got {received}",
+                "a blob does not match its digest: expected {}, received {received}",
                 self.blob.digest
             )));
         }
@@ -326,9 +326,9 @@ fn check_manifest(what: &str, text: &[u8], want: Option<&str>) -> Result<(Vec<u8
     }
     let received = format!("sha256:{}", sha256_hex(text));
     match want.filter(|want| is_sha256(want) && *want != received) {
-        Some(want) => {
-            Err(Fault::refused(format!("{what} does not match its digest: want {want}, got {received}")))
-        }
+        Some(want) => Err(Fault::refused(format!(
+            "{what} does not match its digest: expected {want}, received {received}"
+        ))),
         None => Ok((text.to_vec(), received)),
     }
 }
@@ -343,7 +343,7 @@ fn client(host: &str, options: &RegistryOptions) -> Result<Client, Fault> {
         user_agent: concat!("sandboxd/", env!("CARGO_PKG_VERSION")),
         ..ClientConfig::default()
     };
-    Client::try_from(config).map_err(|e| Fault::tool(format!("no HTTPS client: {}", chain(&e))))
+    Client::try_from(config).map_err(|e| Fault::tool("no HTTPS client").caused_by(e))
 }
 
 /// Whether a registry is on this machine. Only these are contacted without TLS.

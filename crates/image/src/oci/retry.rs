@@ -1,6 +1,5 @@
 //! Classifies registry failures as temporary or final, and computes delays between attempts.
 
-use std::error::Error;
 use std::time::Duration;
 
 use oci_client::errors::{OciDistributionError as OciError, OciErrorCode};
@@ -27,8 +26,13 @@ pub(super) fn back_off(first: Duration, attempts: u32) -> Duration {
 }
 
 /// Classifies an error of the registry client.
-pub(super) fn classify(what: &str, e: &OciError) -> (Verdict, Fault) {
-    let (verdict, kind) = match e {
+pub(super) fn classify(what: &str, e: OciError) -> (Verdict, Fault) {
+    let (verdict, kind) = verdict(&e);
+    (verdict, Fault::new(kind, what).caused_by(e))
+}
+
+pub(super) fn verdict(e: &OciError) -> (Verdict, FailureKind) {
+    match e {
         OciError::RequestError(_) | OciError::IoError(_) => (Verdict::Retry, FailureKind::Io),
         OciError::ServerError { code, .. } => match code {
             429 | 500.. => (Verdict::Retry, FailureKind::Io),
@@ -42,8 +46,7 @@ pub(super) fn classify(what: &str, e: &OciError) -> (Verdict, Fault) {
         }
         OciError::ImageManifestNotFoundError(_) => (Verdict::Final, FailureKind::NotFound),
         _ => (Verdict::Final, FailureKind::Refused),
-    };
-    (verdict, Fault::new(kind, format!("{what}: {}", chain(e))))
+    }
 }
 
 fn by_code(code: Option<&OciErrorCode>) -> (Verdict, FailureKind) {
@@ -59,21 +62,4 @@ fn by_code(code: Option<&OciErrorCode>) -> (Verdict, FailureKind) {
         ) => (Verdict::Final, FailureKind::NotFound),
         _ => (Verdict::Final, FailureKind::Io),
     }
-}
-
-const ERROR_CHARS: usize = 500;
-
-/// An error and its causes as one line of bounded length, because the text may come from a hostile server.
-pub(super) fn chain(e: &dyn Error) -> String {
-    let mut text = e.to_string();
-    let mut cause = e.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().take(ERROR_CHARS).map(plain).collect()
 }

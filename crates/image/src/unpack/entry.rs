@@ -92,7 +92,7 @@ impl<'a> Unpacker<'a> {
             ))),
             other => {
                 let kind = char::from(other.as_byte()).escape_default().to_string();
-                Err(Fault::refused(format!("{} is an entry of the unknown type {kind:?}", show(path))))
+                Err(Fault::refused(format!("{} is an entry of the unknown type '{kind}'", show(path))))
             }
         }
     }
@@ -165,10 +165,10 @@ fn link_target<R: Read>(entry: &Entry<'_, R>, path: &[u8]) -> Result<Vec<u8>, Fa
 fn meta<R: Read>(entry: &Entry<'_, R>, path: &[u8], pax_mtime: Option<Timespec>) -> Result<Meta, Fault> {
     let header = entry.header();
     let broken =
-        |e: std::io::Error| Fault::refused(format!("the header of {} is malformed: {e}", show(path)));
+        |e: std::io::Error| Fault::refused(format!("the header of {} is malformed", show(path))).caused_by(e);
     let id = |what: &str, id: u64| match u32::try_from(id) {
         Ok(small) if id <= MAX_ID => Ok(small),
-        _ => Err(Fault::refused(format!("{} belongs to {what} {id}; allowed are 0 to {MAX_ID}", show(path)))),
+        _ => Err(Fault::refused(format!("{} belongs to {what} {id}; allowed: 0 to {MAX_ID}", show(path)))),
     };
     let seconds = header.mtime().map_err(broken)?.min(MAX_SECOND);
     let mtime = Timespec { tv_sec: i64::try_from(seconds).unwrap_or(0), tv_nsec: 0 };
@@ -191,7 +191,7 @@ fn extensions<R: Read>(entry: &mut Entry<'_, R>, path: &[u8]) -> Result<Extensio
         // Parsers disagree about what follows a malformed record, so an archive could show each of them another
         // content.
         let record = record.map_err(|e| {
-            Fault::refused(format!("the extended header of {} is malformed: {e}", show(path)))
+            Fault::refused(format!("the extended header of {} is malformed", show(path))).caused_by(e)
         })?;
         let Ok(key) = record.key() else { continue };
         if key.starts_with("GNU.sparse.") {

@@ -23,13 +23,13 @@ pub(super) fn parse(path: &[u8], limits: &Limits) -> Result<Name, Fault> {
         return bad(&format!("is longer than the {} bytes allowed", limits.path_bytes));
     }
     if path.contains(&0) {
-        return bad("holds a NUL byte");
+        return bad("contains a NUL byte");
     }
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in path.split(|b| *b == b'/') {
         match part {
             b"" | b"." => {}
-            b".." => return bad("leads out of its directory by \"..\""),
+            b".." => return bad("leads out of its directory by '..'"),
             part if part.len() > COMPONENT_BYTES => return bad("has a component of more than 255 bytes"),
             part => parts.push(part),
         }
@@ -64,7 +64,9 @@ pub(super) fn parse_meaning(last: &[u8], whiteouts: Whiteouts) -> Result<Meaning
     match rest {
         b".wh..opq" => Ok(Meaning::Opaque),
         rest if rest.starts_with(b".wh.") => Ok(Meaning::Nothing),
-        b"" | b"." | b".." => Err(Fault::refused(format!("{} is a whiteout of no name", show(last)))),
+        b"" | b"." | b".." => {
+            Err(Fault::refused(format!("{} is a whiteout without a file name", show(last))))
+        }
         rest => Ok(Meaning::Whiteout(rest.to_vec())),
     }
 }
@@ -72,7 +74,7 @@ pub(super) fn parse_meaning(last: &[u8], whiteouts: Whiteouts) -> Result<Meaning
 /// A name for a message: printable and short.
 pub(super) fn show(path: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(path).chars().take(200).collect();
-    format!("{text:?}")
+    format!("'{}'", text.escape_debug())
 }
 
 #[cfg(test)]

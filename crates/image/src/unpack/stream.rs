@@ -73,7 +73,7 @@ impl<R: Read> Packed<R> {
             }
             [b'B', b'Z', b'h', ..] | [0xfd, b'7', b'z', b'X', b'Z', ..] => {
                 return Err(Fault::refused(
-                    "it is packed with bzip2 or xz; allowed are gzip, zstd and plain tar",
+                    "it is packed with bzip2 or xz; allowed: gzip, zstd and plain tar",
                 ));
             }
             _ => Self::Plain(raw),

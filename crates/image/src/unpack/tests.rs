@@ -194,7 +194,7 @@ fn whiteouts_take_the_form_of_overlayfs() {
     names.sort();
     assert_eq!(names, ["after", "before", "etc", "file", "opaque"]);
     let refused = test_tree.unpack_with(&tar(&items), Whiteouts::Refuse, Limits::default()).unwrap_err();
-    assert!(refused.reason.contains("whiteout"), "{refused}");
+    assert!(refused.to_string().contains("whiteout"), "{refused}");
 }
 
 #[test]
@@ -257,18 +257,21 @@ fn hostile_entries_are_refused_with_their_reason() {
     };
     let far = |name: &str, uid| Item { uid, ..Item::file(name, "") };
     let cases = [
-        (tar(&[Item::file("../x", "")]), "\"..\""),
-        (tar(&[Item::file("a/../../x", "")]), "\"..\""),
-        (tar(&[Item::file("x", "").pax("path", b"../../x")]), "\"..\""),
+        (tar(&[Item::file("../x", "")]), "'..'"),
+        (tar(&[Item::file("a/../../x", "")]), "'..'"),
+        (tar(&[Item::file("x", "").pax("path", b"../../x")]), "'..'"),
         (device(EntryType::Char, 0, 0), "is a device"),
         (device(EntryType::Block, 8, 0), "is a device"),
-        (tar(&[Item::link(EntryType::Link, "h", "../outside/secret")]), "\"..\""),
-        (tar(&[Item::link(EntryType::Link, "h", "/etc/passwd")]), "no file of the same layer"),
-        (tar(&[Item::dir("d"), Item::link(EntryType::Link, "h", "d")]), "no file of the same layer"),
-        (tar(&[Item::file(".wh.w", ""), Item::link(EntryType::Link, "h", "w")]), "no file of the same layer"),
+        (tar(&[Item::link(EntryType::Link, "h", "../outside/secret")]), "'..'"),
+        (tar(&[Item::link(EntryType::Link, "h", "/etc/passwd")]), "not a file of the same layer"),
+        (tar(&[Item::dir("d"), Item::link(EntryType::Link, "h", "d")]), "not a file of the same layer"),
+        (
+            tar(&[Item::file(".wh.w", ""), Item::link(EntryType::Link, "h", "w")]),
+            "not a file of the same layer",
+        ),
         (
             tar(&[Item::symlink("l", "/proc/1/root"), Item::link(EntryType::Link, "h", "l/etc/passwd")]),
-            "no file of the same layer",
+            "not a file of the same layer",
         ),
         (tar(&[far("x", 65_536)]), "user 65536"),
         (tar(&[far("x", 0).pax("uid", b"70000")]), "user 70000"),
@@ -282,7 +285,7 @@ fn hostile_entries_are_refused_with_their_reason() {
         (tar(&[Item::symlink("l", "nowhere"), Item::file("l/x", "")]), "does not lead to a directory"),
         (tar(&[Item::file("d/x", ""), Item::file("d", "")]), "replace"),
         (tar(&[Item::file(".", "")]), "not a directory"),
-        (tar(&[Item::file(".wh...", "")]), "whiteout of no name"),
+        (tar(&[Item::file(".wh...", "")]), "whiteout without a file name"),
         (b"BZh91AY&SY".to_vec(), "bzip2"),
         (vec![1; 512], "cannot be read"),
         (tar(&[Item::file("x", "data")])[..700].to_vec(), "ends within"),
@@ -290,8 +293,8 @@ fn hostile_entries_are_refused_with_their_reason() {
     for (n, (tar, expected)) in cases.iter().enumerate() {
         let test_tree = TestTree::new();
         let fault = test_tree.unpack_with(tar, Whiteouts::Honour, Limits::default()).expect_err(expected);
-        if !(n == cases.len() - 1 && fault.reason.contains("cannot be read")) {
-            assert!(fault.reason.contains(expected), "case {n}: want {expected:?}, got {fault}");
+        if !(n == cases.len() - 1 && fault.to_string().contains("cannot be read")) {
+            assert!(fault.to_string().contains(expected), "case {n}: want {expected:?}, got {fault}");
         }
         assert!(matches!(fault.kind, FailureKind::Refused | FailureKind::TooBig), "case {n}: {fault:?}");
         test_tree.assert_outside_untouched();
@@ -367,7 +370,7 @@ fn bombs_are_refused_before_they_are_written() {
     ];
     for (tar, expected) in cases {
         let fault = TestTree::new().unpack_with(&tar, Whiteouts::Honour, limits).expect_err(expected);
-        assert!(fault.reason.contains(expected), "want {expected:?}, got {fault}");
+        assert!(fault.to_string().contains(expected), "want {expected:?}, got {fault}");
     }
 }
 
@@ -380,10 +383,10 @@ fn an_archive_with_an_excessive_ratio_is_refused() {
     let packed = packed.finish().unwrap();
     let limits = Limits { ratio: 100, ..Limits::default() };
     let fault = TestTree::new().unpack_with(&packed, Whiteouts::Honour, limits).expect_err("a bomb");
-    assert!(fault.reason.contains("100 times"), "{fault}");
+    assert!(fault.to_string().contains("100 times"), "{fault}");
     let small = Limits { unpacked_bytes: 1 << 20, entries: 10, ..Limits::default() };
     let fault = TestTree::new().unpack_with(&packed, Whiteouts::Honour, small).expect_err("a bomb");
-    assert!(fault.reason.contains("more than"), "{fault}");
+    assert!(fault.to_string().contains("more than"), "{fault}");
 }
 
 #[test]
@@ -418,7 +421,7 @@ fn a_cancelled_unpack_ends() {
         cancelled: Arc::new(AtomicBool::new(true)),
     };
     let fault = unpack(Cursor::new(tar(&[Item::file("a", "")])), &test_tree.at(""), &rules).unwrap_err();
-    assert!(fault.reason.contains("cancelled"), "{fault}");
+    assert!(fault.to_string().contains("cancelled"), "{fault}");
     assert!(!test_tree.at("a").exists());
 }
 

@@ -181,7 +181,7 @@ impl Tree {
         rustix::fs::mknodat(&at, last, FileType::Fifo, mode, 0).map_err(failed("make", name))?;
         let flags = AtFlags::empty();
         set_owner_and_time(&at, last, name, meta)?;
-        // The fifo was just created in a directory that only this process writes to: it is not a link.
+        // The FIFO was just created in a directory that only this process writes to: it is not a link.
         rustix::fs::chmodat(&at, last, Mode::from_raw_mode(meta.mode), flags)
             .map_err(failed("set the mode of", name))
     }
@@ -193,7 +193,7 @@ impl Tree {
         };
         let missing = || {
             Fault::refused(format!(
-                "{} is a hard link to {}, which is no file of the same layer",
+                "{} is a hard link to {}, which is not a file of the same layer",
                 show_name(name),
                 show_name(target)
             ))
@@ -311,7 +311,8 @@ fn show_name(name: &Name) -> String {
 fn refused_path(path: &[u8], e: Errno) -> Fault {
     match e {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG | Errno::EXIST => {
-            Fault::refused(format!("path {} does not lead to a directory of the layer: {e}", show(path)))
+            Fault::refused(format!("path {} does not lead to a directory of the layer", show(path)))
+                .caused_by(e)
         }
         e => Fault::io(format!("open {}", show(path)))(e),
     }
@@ -328,7 +329,7 @@ fn failed(what: &'static str, name: &Name) -> impl FnOnce(Errno) -> Fault {
         | Errno::LOOP
         | Errno::NAMETOOLONG
         | Errno::INVAL
-        | Errno::MLINK => Fault::refused(format!("{step}: {e}")),
+        | Errno::MLINK => Fault::refused(step).caused_by(e),
         e => Fault::io(step)(e),
     }
 }

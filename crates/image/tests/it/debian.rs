@@ -50,7 +50,10 @@ async fn the_base_is_a_stand_in_with_a_description() {
         tokio::join!(images.ensure("ubuntu:24.04", silent()), images.ensure("plain", silent()));
     let (got, plain) = (got.unwrap(), plain.unwrap());
     let stand_in = got.stand_in.clone().unwrap();
-    assert!(stand_in.contains("ubuntu:24.04 here is a stand-in built from Debian bookworm"), "{stand_in}");
+    assert!(
+        stand_in.contains("ubuntu:24.04 on this host is a stand-in built from Debian bookworm"),
+        "{stand_in}"
+    );
     assert!(stand_in.contains("cannot be reached") && stand_in.contains("bash 5."), "{stand_in}");
     // Requested by itself it is not a stand-in, and shares the layer.
     assert_eq!(plain.stand_in, None);

@@ -162,7 +162,7 @@ async fn compressed_and_plain_tars_give_one_layer() {
     std::fs::create_dir_all(device.join("bin")).unwrap();
     assert!(Command::new("mknod").arg(device.join("null")).args(["c", "1", "3"]).status().unwrap().success());
     let e = images.import("x", Source::Rootfs { path: device }, silent()).await.unwrap_err();
-    assert!(e.to_string().contains("null\" is a device"), "{e}");
+    assert!(e.to_string().contains("null' is a device"), "{e}");
     store.assert_no_work();
 }
 

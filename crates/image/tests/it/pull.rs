@@ -198,13 +198,13 @@ async fn a_wrong_digest_is_refused_and_leaves_nothing() {
 
     let store = TestStore::new();
     for (name, reason) in
-        [("blob", "igest"), ("diff", "does not match its digest"), ("count", "1 layers"), ("path", "\"..\"")]
+        [("blob", "igest"), ("diff", "does not match its digest"), ("count", "1 layers"), ("path", "'..'")]
     {
         let images = store.open(&[("x", &[&format!("127.0.0.1:{}/bad/{name}:1", registry.port)])]);
         let e = images.ensure("x", silent()).await.unwrap_err();
         let failure = &failures(&e)[0];
         assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
-        assert!(failure.reason.contains(reason), "{failure}");
+        assert!(failure.to_string().contains(reason), "{failure}");
         assert!(images.get("x").is_none());
         store.assert_empty();
     }
@@ -438,7 +438,7 @@ async fn an_unreachable_registry_fails_fast_and_each_source_has_a_reason() {
     let began = Instant::now();
     let e = images.ensure("b", silent()).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
-    assert!(e.to_string().contains("a short while ago"), "{e}");
+    assert!(e.to_string().contains("from an attempt in the last 300 s"), "{e}");
     // An explicit pull contacts the registry again.
     let e = images.pull("b", silent()).await.unwrap_err();
     assert!(e.to_string().contains("no answer within"), "{e}");

@@ -80,7 +80,7 @@ fn reason(error: Error) -> &'static str {
 fn check_request(request: &Request<'_, '_>, rule: HostRule) -> Result<Framing, &'static str> {
     let target = request.path.unwrap_or_default();
     if request.method == Some("CONNECT") {
-        return Err("CONNECT is for proxies, which this server is not");
+        return Err("CONNECT is not supported: this service is not a proxy");
     }
     let uri = Uri::try_from(target).map_err(|_| "the target is not a valid path and query")?;
     let absolute = matches!(uri.scheme_str(), Some("http" | "https"));

@@ -30,7 +30,7 @@ impl FileState {
 /// The certificates in a file, in its order.
 pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes(path)?).collect();
-    let chain = chain.map_err(|e| not_pem(path, &e))?;
+    let chain = chain.map_err(|e| not_pem(path, e))?;
     if chain.is_empty() {
         return Err(TlsError::Missing { path: path.to_owned(), what: "certificate", begin: "CERTIFICATE" });
     }
@@ -44,20 +44,19 @@ pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         Err(pem::Error::NoItemsFound) => {
             Err(TlsError::Missing { path: path.to_owned(), what: "private key", begin: "PRIVATE KEY" })
         }
-        Err(e) => Err(not_pem(path, &e)),
+        Err(e) => Err(not_pem(path, e)),
     }
 }
 
-fn not_pem(path: &Path, e: &pem::Error) -> TlsError {
-    TlsError::NotPem { path: path.to_owned(), reason: e.to_string() }
+fn not_pem(path: &Path, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TlsError {
+    TlsError::NotPem { path: path.to_owned(), source: cause.into() }
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::File { action: "read", path: path.to_owned(), source };
     let length = fs::metadata(path).map_err(failed)?.len();
     if length > MAX_BYTES {
-        let reason = format!("it has {length} bytes; at most {MAX_BYTES} are allowed");
-        return Err(TlsError::NotPem { path: path.to_owned(), reason });
+        return Err(not_pem(path, format!("it has {length} bytes; at most {MAX_BYTES} are allowed")));
     }
     fs::read(path).map_err(failed)
 }

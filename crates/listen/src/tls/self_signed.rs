@@ -65,21 +65,24 @@ fn example(name: &str) -> String {
 
 /// Creates a certificate with a new key and stores both.
 pub fn create(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
-    let bad = |reason: String| TlsError::BadNames { names: own.names.clone(), reason };
+    let bad = |source: Box<dyn std::error::Error + Send + Sync>| TlsError::BadNames {
+        names: own.names.clone(),
+        source,
+    };
     if own.names.is_empty() {
-        return Err(bad("there are none".to_owned()));
+        return Err(bad("there are none".into()));
     }
     if let Some(name) = own.names.iter().find(|name| ServerName::try_from(example(name)).is_err()) {
-        return Err(bad(format!("{name:?} is neither")));
+        return Err(bad(format!("{name:?} is neither").into()));
     }
-    let mut params = CertificateParams::new(own.names.clone()).map_err(|e| bad(e.to_string()))?;
+    let mut params = CertificateParams::new(own.names.clone()).map_err(|e| bad(e.into()))?;
     params.not_before = now - BACKDATE;
     params.not_after = now + VALIDITY;
     params.distinguished_name.push(DnType::CommonName, "sandboxd self-signed");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let key = KeyPair::generate().map_err(|e| bad(e.to_string()))?;
-    let certificate = params.self_signed(&key).map_err(|e| bad(e.to_string()))?;
+    let key = KeyPair::generate().map_err(|e| bad(e.into()))?;
+    let certificate = params.self_signed(&key).map_err(|e| bad(e.into()))?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.dir).map_err(|source| TlsError::File {
         action: "create",
         path: own.dir.clone(),

@@ -3,6 +3,10 @@
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
+#[derive(Debug, thiserror::Error)]
+#[error("nft cannot be started: {0}")]
+struct CannotStart(#[source] io::Error);
+
 /// Applies commands as one transaction. Blocks.
 pub fn run(text: &str) -> io::Result<()> {
     let mut nft = Command::new("nft")
@@ -11,7 +15,7 @@ pub fn run(text: &str) -> io::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| io::Error::new(error.kind(), format!("nft cannot be started: {error}")))?;
+        .map_err(|error| io::Error::new(error.kind(), CannotStart(error)))?;
     if let Some(mut stdin) = nft.stdin.take() {
         stdin.write_all(text.as_bytes())?;
     }

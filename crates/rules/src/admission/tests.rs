@@ -40,8 +40,8 @@ fn the_refusal_names_what_is_missing() {
     assert_eq!(missing(capacity(9, 9999, 5119)).resource, Resource::Disk);
     assert_eq!(
         missing(capacity(1, 9999, 9999)).to_string(),
-        "the host has no capacity: 2 vCPUs requested, 1 of 1 free; try again when other sandboxes are paused or terminated, \
-         or have the operator raise capacity.overcommit_cpu"
+        "the host lacks capacity: 2 vCPUs requested, 1 of 1 free; try again when other sandboxes are paused or terminated, \
+         or ask the operator to raise capacity.overcommit_cpu"
     );
 }
 

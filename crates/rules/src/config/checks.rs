@@ -3,19 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use super::{ConfigError, ConfigRules, Integer, Range};
-use crate::quoted::{escaped, quoted};
+use api::bounds::{
+    DOMAIN_BYTES, ENV_BYTES, ENV_VARIABLES, IMAGE_CHARS, LABEL_BYTES, PATH_BYTES, PATH_PART_BYTES, PORT,
+};
 
-/// A variable must fit into one string that Linux passes to a process (128 KiB with its NUL), and all of them into the total that it
-/// passes.
-const ENV_COUNT_MAX: usize = 1000;
-const ENV_TOTAL_BYTES_MAX: usize = 256 * 1024;
+use super::{ConfigError, ConfigRules, Integer, Range};
+use crate::quoted::{alternatives, escaped, quoted};
+
+/// A variable must fit into one string that Linux passes to a process (128 KiB with its NUL).
 const ENV_ENTRY_BYTES_MAX: usize = 128 * 1024 - 1;
-const PATH_BYTES_MAX: usize = 4095;
-const PATH_PART_BYTES_MAX: usize = 255;
-const IMAGE_BYTES_MAX: usize = 512;
-const DOMAIN_BYTES_MAX: usize = 253;
-const LABEL_BYTES_MAX: usize = 63;
 
 impl ConfigError {
     pub(crate) fn new(field: impl Into<String>, got: impl Display, allowed: impl Into<String>) -> Self {
@@ -44,39 +40,37 @@ pub(super) fn cpu(given: Option<Integer>, rules: &ConfigRules) -> Result<u32, Co
     let known = rules.cpu_allowed.iter().copied().find(|cpu| Integer::from(*cpu) == given);
     known.ok_or_else(|| {
         let names: Vec<String> = rules.cpu_allowed.iter().map(u32::to_string).collect();
-        ConfigError::new("resources.cpu", given, format!("one of {}", names.join(", ")))
+        ConfigError::new("resources.cpu", given, alternatives(&names))
     })
 }
 
 pub(super) fn image(name: String) -> Result<String, ConfigError> {
-    let good =
-        (1..=IMAGE_BYTES_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+    let good = (1..=IMAGE_CHARS).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
     if good {
         return Ok(name);
     }
-    let allowed =
-        format!("a name of 1 to {IMAGE_BYTES_MAX} visible ASCII characters, such as 'ubuntu:24.04'");
+    let allowed = format!("a name of 1 to {IMAGE_CHARS} visible ASCII characters, such as 'ubuntu:24.04'");
     Err(ConfigError::text("image", &name, allowed))
 }
 
 pub(crate) fn absolute_path(field: &str, path: String) -> Result<String, ConfigError> {
     let good = path.starts_with('/')
-        && path.len() <= PATH_BYTES_MAX
+        && path.len() <= PATH_BYTES
         && !path.contains('\0')
-        && path.split('/').all(|part| part.len() <= PATH_PART_BYTES_MAX);
+        && path.split('/').all(|part| part.len() <= PATH_PART_BYTES);
     if good {
         return Ok(path);
     }
     let allowed = format!(
-        "an absolute path such as '/workspace', at most {PATH_BYTES_MAX} bytes, {PATH_PART_BYTES_MAX} between slashes, no NUL"
+        "an absolute path such as '/workspace', at most {PATH_BYTES} bytes, {PATH_PART_BYTES} between slashes, no NUL"
     );
     Err(ConfigError::text(field, &path, allowed))
 }
 
 pub(crate) fn env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ConfigError> {
-    if env.len() > ENV_COUNT_MAX {
+    if env.len() > ENV_VARIABLES {
         let got = format!("{} variables", env.len());
-        return Err(ConfigError::new("env", got, format!("at most {ENV_COUNT_MAX} variables")));
+        return Err(ConfigError::new("env", got, format!("at most {ENV_VARIABLES} variables")));
     }
     let mut total = 0;
     for (name, value) in &env {
@@ -99,8 +93,8 @@ pub(crate) fn env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, Stri
         }
         total += bytes;
     }
-    if total > ENV_TOTAL_BYTES_MAX {
-        let allowed = format!("at most {ENV_TOTAL_BYTES_MAX} bytes in all, names and '=' included");
+    if total > ENV_BYTES {
+        let allowed = format!("at most {ENV_BYTES} bytes in all, names and '=' included");
         return Err(ConfigError::new("env", format!("{total} bytes long"), allowed));
     }
     Ok(env)
@@ -152,8 +146,11 @@ pub(super) fn ports(ports: Vec<Integer>, most: usize) -> Result<Vec<u16>, Config
         return Err(ConfigError::new("network.ingress.allowPorts", got, format!("at most {most} entries")));
     }
     let check = |(index, port): (usize, Integer)| match u16::try_from(port) {
-        Ok(port) if port != 0 => Ok(port),
-        _ => Err(ConfigError::new(format!("network.ingress.allowPorts[{index}]"), port, "1 to 65535")),
+        Ok(port) if (PORT.min..=PORT.max).contains(&port) => Ok(port),
+        _ => {
+            let allowed = format!("{} to {}", PORT.min, PORT.max);
+            Err(ConfigError::new(format!("network.ingress.allowPorts[{index}]"), port, allowed))
+        }
     };
     ports.into_iter().enumerate().map(check).collect()
 }
@@ -162,11 +159,11 @@ pub(super) fn ports(ports: Vec<Integer>, most: usize) -> Result<Vec<u16>, Config
 fn is_domain(entry: &str) -> bool {
     let name = entry.strip_prefix("*.").unwrap_or(entry);
     let numeric = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
-    entry.len() <= DOMAIN_BYTES_MAX && !numeric && name.split('.').all(is_label)
+    entry.len() <= DOMAIN_BYTES && !numeric && name.split('.').all(is_label)
 }
 
 fn is_label(label: &str) -> bool {
-    (1..=LABEL_BYTES_MAX).contains(&label.len())
+    (1..=LABEL_BYTES).contains(&label.len())
         && !label.starts_with('-')
         && !label.ends_with('-')
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')

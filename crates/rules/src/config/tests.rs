@@ -80,10 +80,7 @@ fn cpu_is_of_a_set() {
         let allowed = [2, 4, 8].contains(&cpu);
         assert_eq!(given(|input| resources(input).cpu = Some(cpu)).is_ok(), allowed, "{cpu}");
     }
-    assert_eq!(
-        refusal(|input| resources(input).cpu = Some(3)),
-        "resources.cpu is 3; allowed is one of 2, 4, 8"
-    );
+    assert_eq!(refusal(|input| resources(input).cpu = Some(3)), "resources.cpu is 3; allowed: 2, 4 or 8");
 }
 
 #[test]
@@ -101,7 +98,7 @@ fn ranges_hold_at_both_ends() {
         }
         for value in [min - 1, max + 1, Integer::MIN, Integer::MAX, -(1 << 32), 1 << 64] {
             let message = refusal(|input| set(input, value));
-            assert_eq!(message, format!("{name} is {value}; allowed is {min} to {max}"));
+            assert_eq!(message, format!("{name} is {value}; allowed: {min} to {max}"));
         }
     }
 }
@@ -109,14 +106,14 @@ fn ranges_hold_at_both_ends() {
 #[test]
 fn env_takes_what_a_process_can_get() {
     assert!(given(|input| input.env = one("lower.case-and ümlaut", "")).is_ok());
-    let name = "allowed is a name that is not empty and has neither '=' nor NUL";
+    let name = "allowed: a name that is not empty and has neither '=' nor NUL";
     assert_eq!(refusal(|input| input.env = one("", "x")), format!("name of a variable in env is ''; {name}"));
     assert_eq!(
         refusal(|input| input.env = one("A=B", "x")),
         format!("name of a variable in env is 'A=B'; {name}")
     );
     assert!(refusal(|input| input.env = one("A\0", "x")).contains(r"'A\0'"));
-    assert_eq!(refusal(|input| input.env = one("A", "x\0")), r"env.A is 'x\0'; allowed is text without NUL");
+    assert_eq!(refusal(|input| input.env = one("A", "x\0")), r"env.A is 'x\0'; allowed: text without NUL");
 }
 
 #[test]
@@ -125,7 +122,7 @@ fn env_is_bounded_in_count_entry_and_total() {
     assert!(given(|input| input.env = many(1000)).is_ok());
     assert_eq!(
         refusal(|input| input.env = many(1001)),
-        "env is 1001 variables; allowed is at most 1000 variables"
+        "env is 1001 variables; allowed: at most 1000 variables"
     );
     // 'A=' and the value: 131071 bytes are what Linux passes as one string.
     assert!(given(|input| input.env = one("A", &"x".repeat(131_069))).is_ok());
@@ -137,7 +134,7 @@ fn env_is_bounded_in_count_entry_and_total() {
     };
     assert!(given(|input| input.env = total(2)).is_ok());
     let message = refusal(|input| input.env = total(3));
-    assert!(message.starts_with("env is 262145 bytes long; allowed is at most 262144 bytes"), "{message}");
+    assert!(message.starts_with("env is 262145 bytes long; allowed: at most 262144 bytes"), "{message}");
 }
 
 #[test]
@@ -158,12 +155,12 @@ fn workdir_is_an_absolute_path() {
 fn metadata_is_bounded() {
     let keys = |count: usize| map((0..count).map(|i| (format!("k{i}"), "v".to_owned())));
     assert!(given(|input| input.metadata = keys(20)).is_ok());
-    assert_eq!(refusal(|input| input.metadata = keys(21)), "metadata is 21 keys; allowed is at most 20 keys");
+    assert_eq!(refusal(|input| input.metadata = keys(21)), "metadata is 21 keys; allowed: at most 20 keys");
     // Characters are counted, not bytes.
     assert!(given(|input| input.metadata = one("k", &"€".repeat(256))).is_ok());
     assert_eq!(
         refusal(|input| input.metadata = one("k", &"€".repeat(257))),
-        "metadata.k is 257 characters long; allowed is at most 256 characters"
+        "metadata.k is 257 characters long; allowed: at most 256 characters"
     );
     assert!(refusal(|input| input.metadata = one("", "v")).contains("1 to 256 characters"));
     assert!(refusal(|input| input.metadata = one(&"k".repeat(257), "v")).contains("1 to 256 characters"));
@@ -226,13 +223,13 @@ fn ingress_ports_are_validated_and_unchanged() {
     for port in [0, -1, 65_536, 65_536 + 80, Integer::MIN, Integer::MAX] {
         assert_eq!(
             check(&[80, port]).unwrap_err().to_string(),
-            format!("network.ingress.allowPorts[1] is {port}; allowed is 1 to 65535")
+            format!("network.ingress.allowPorts[1] is {port}; allowed: 1 to 65535")
         );
     }
     assert!(check(&[80; 100]).is_ok());
     assert_eq!(
         check(&[80; 101]).unwrap_err().to_string(),
-        "network.ingress.allowPorts is 101 entries; allowed is at most 100 entries"
+        "network.ingress.allowPorts is 101 entries; allowed: at most 100 entries"
     );
 }
 
@@ -250,5 +247,5 @@ fn an_operator_may_narrow_the_rules() {
     let mut input = CreateBody { image: "custom".into(), ..CreateBody::default() };
     resources(&mut input).cpu = Some(4);
     let message = sandbox_config(input, &rules).unwrap_err().to_string();
-    assert_eq!(message, "resources.cpu is 4; allowed is one of 2");
+    assert_eq!(message, "resources.cpu is 4; allowed: 2");
 }

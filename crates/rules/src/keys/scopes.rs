@@ -49,7 +49,7 @@ pub struct Scopes(u8);
 
 /// The text is not a set of scopes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("scopes are {got}; allowed is one or more of read, execute, write, admin, separated by commas")]
+#[error("scopes are {got}; allowed: one or more of read, execute, write, admin, separated by commas")]
 pub struct BadScopes {
     got: String,
 }

@@ -99,7 +99,7 @@ fn scopes_are_read_and_written() {
     }
     assert_eq!(
         "reed".parse::<Scopes>().unwrap_err().to_string(),
-        "scopes are 'reed'; allowed is one or more of read, execute, write, admin, separated by commas"
+        "scopes are 'reed'; allowed: one or more of read, execute, write, admin, separated by commas"
     );
 }
 

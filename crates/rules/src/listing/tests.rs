@@ -39,7 +39,7 @@ fn state_filters_are_validated() {
         assert_eq!(read(&[("state", &state.to_string())]).unwrap().state, Some(state));
     }
     for state in ["creating", "Running", "", "running,paused", "running "] {
-        let expected = format!("state is '{state}'; allowed is 'running', 'paused' or 'terminated'");
+        let expected = format!("state is '{state}'; allowed: 'running', 'paused' or 'terminated'");
         assert_eq!(message(&[("state", state)]), expected);
     }
 }
@@ -49,11 +49,11 @@ fn numbers_are_whole_and_in_their_range() {
     for limit in
         ["0", "101", "-1", "+5", " 5", "5 ", "5.0", "1e1", "", "x", "0x10", "99999999999999999999", "٣"]
     {
-        let expected = format!("limit is '{limit}'; allowed is a whole number, 1 to 100");
+        let expected = format!("limit is '{limit}'; allowed: a whole number from 1 to 100");
         assert_eq!(message(&[("limit", limit)]), expected);
     }
     for offset in ["-1", "-0", "9007199254740992", "18446744073709551616", "", "1.5"] {
-        let expected = format!("offset is '{offset}'; allowed is a whole number, 0 to 9007199254740991");
+        let expected = format!("offset is '{offset}'; allowed: a whole number from 0 to 9007199254740991");
         assert_eq!(message(&[("offset", offset)]), expected);
     }
     assert_eq!(read(&[("limit", "1"), ("offset", "0")]).map(|query| (query.limit, query.offset)), Ok((1, 0)));
@@ -63,7 +63,7 @@ fn numbers_are_whole_and_in_their_range() {
 fn a_parameter_is_given_once() {
     assert_eq!(
         message(&[("limit", "1"), ("limit", "2")]),
-        "limit is given twice, '1' and '2'; allowed is one value"
+        "limit is given twice, '1' and '2'; allowed: one value"
     );
     for name in ["state", "image", "limit", "offset", "metadata.userId"] {
         let error = read(&[(name, "running"), (name, "running")]).unwrap_err();
@@ -75,14 +75,14 @@ fn a_parameter_is_given_once() {
 fn a_metadata_filter_has_a_key_and_no_more_keys_than_a_sandbox() {
     assert_eq!(
         message(&[("metadata.", "x")]),
-        "name of a parameter is 'metadata.'; allowed is a key after the point, such as 'metadata.userId'"
+        "name of a parameter is 'metadata.'; allowed: a key after the dot, such as 'metadata.userId'"
     );
     let names: Vec<String> = (0..21).map(|index| format!("metadata.k{index}")).collect();
     let pairs: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v")).collect();
     assert_eq!(read(&pairs[..20]).unwrap().metadata.len(), 20);
     assert_eq!(
         message(&pairs),
-        "metadata is a filter of more than 20 keys; allowed is at most 20 keys, as many as a sandbox has"
+        "metadata is a filter of more than 20 keys; allowed: at most 20 keys, as many as a sandbox has"
     );
     // Past the bound a repetition is still called one.
     let repeated: Vec<_> = pairs[..20].iter().copied().chain([pairs[0]]).collect();

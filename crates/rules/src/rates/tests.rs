@@ -48,7 +48,7 @@ fn retry_after_is_exact() {
     }
     assert_eq!(
         window.ask(1500).unwrap_err().to_string(),
-        "reading requests with this key: all 1 that are allowed in 60 seconds are used; try again in 59 s"
+        "rate limit exceeded: at most 1 read requests with this key in 60 seconds; try again in 59 s"
     );
 }
 

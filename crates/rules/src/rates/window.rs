@@ -54,9 +54,9 @@ pub fn wall_seconds(at_ms: u64, wall_ahead_ms: i64) -> u64 {
 /// A request past a limit. It was not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{}: all {} that are allowed in 60 seconds are used; try again in {retry_after_s} s",
-    standing.of.counts(),
-    standing.limit
+    "rate limit exceeded: at most {} {} in 60 seconds; try again in {retry_after_s} s",
+    standing.limit,
+    standing.of.counts()
 )]
 pub struct RateRefusal {
     /// Of the limit that is used up.

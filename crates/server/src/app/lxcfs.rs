@@ -28,6 +28,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::find_program;
 use crate::config::Config;
+use crate::error::chain_text;
 
 /// The mount point of the distributions' packages.
 const SYSTEM: &str = "/var/lib/lxcfs";
@@ -72,7 +73,7 @@ impl Source {
             "off" => Ok(Self::None { reason: "runtime.lxcfs is \"off\"".to_owned() }),
             "auto" => Ok(Self::detect(run_dir)),
             dir => {
-                ensure!(answers(Path::new(dir)), "runtime.lxcfs is '{dir}', where no lxcfs answers");
+                ensure!(answers(Path::new(dir)), "runtime.lxcfs is '{dir}', but no lxcfs responds there");
                 Ok(Self::Host(PathBuf::from(dir)))
             }
         }
@@ -148,7 +149,7 @@ impl Supervisor {
         if living_sandboxes == 0
             && let Err(error) = self.own.end()
         {
-            tracing::warn!(%error, "lxcfs stays mounted");
+            tracing::warn!(error = chain_text(&*error), "lxcfs stays mounted");
         }
     }
 }
@@ -226,7 +227,7 @@ impl Own {
         match self.start() {
             Ok(running) => Some(running),
             Err(error) => {
-                let error = format!("{error:#}");
+                let error = chain_text(&*error);
                 tracing::warn!(
                     error,
                     "lxcfs does not run: new sandboxes show the host's memory and processors"
@@ -239,8 +240,8 @@ impl Own {
     fn start(&self) -> Result<Running> {
         self.unmount()?;
         let dir = self.dir();
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let log = File::create(self.path(LOG)).context("cannot make the log of lxcfs")?;
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let log = File::create(self.path(LOG)).context("cannot create the log of lxcfs")?;
         // starts: lxcfs
         let mut child = Command::new(&self.program)
             .arg("-f")

@@ -24,9 +24,7 @@ pub fn why_none(config: &Config, flavour: Flavour) -> Option<&'static str> {
     match (config.egress.network, flavour) {
         (NetworkKind::None, _) => Some("egress.network is \"none\""),
         // gVisor has its own network stack, which would need the link before its start.
-        (NetworkKind::Nftables, Flavour::Gvisor) => {
-            Some("gVisor sandboxes cannot be connected by this version")
-        }
+        (NetworkKind::Nftables, Flavour::Gvisor) => Some("this version gives gVisor sandboxes no network"),
         (NetworkKind::Nftables, Flavour::Native) => None,
     }
 }

@@ -158,7 +158,7 @@ function propertyRows(api, schema, marks, prefix = "", depth = 0) {
 
 function schemaBody(api, schema, marks) {
   const rows = propertyRows(api, schema, marks);
-  if (rows.length) return [table("Fields", ["Field", "Type", "What it is"], rows)];
+  if (rows.length) return [table("Fields", ["Field", "Type", "Meaning"], rows)];
   return [make("p", {}, typeName(schema)), limitsOf(schema)];
 }
 
@@ -221,7 +221,7 @@ function responseParts(api, operation) {
       parts.push(make("p", { class: "note" }, kind), ...bodyOf(api, content, ANSWERED));
       if (text !== undefined) parts.push(block(text, `Example of a ${status} response`));
     }
-    parts.push(table("Response headers", ["Header", "What it is"], headerRows(api, response.headers, (one) => !one.$ref)));
+    parts.push(table("Response headers", ["Header", "Meaning"], headerRows(api, response.headers, (one) => !one.$ref)));
   }
   return errors.length ? [...parts, make("h4", {}, "Errors"), table("Errors", ["Status", "When"], errors)] : parts;
 }
@@ -231,9 +231,9 @@ function headersArticle(api) {
   const rows = headerRows(api, (api.components || {}).headers, () => true);
   if (rows.length === 0) return [];
   const article = make("article", { id: "headers", "aria-labelledby": "headers-name" },
-    make("h3", { id: "headers-name" }, make("a", { class: "anchor", href: "#headers" }, "Headers of answers")),
-    table("Headers of answers", ["Header", "What it is"], rows));
-  return [{ article, link: make("a", { href: "#headers" }, "Headers of answers") }];
+    make("h3", { id: "headers-name" }, make("a", { class: "anchor", href: "#headers" }, "Response headers")),
+    table("Response headers", ["Header", "Meaning"], rows));
+  return [{ article, link: make("a", { href: "#headers" }, "Response headers") }];
 }
 
 function operationArticle(api, path, verb, operation, shared) {
@@ -248,7 +248,7 @@ function operationArticle(api, path, verb, operation, shared) {
   const parameters = [...(shared || []), ...(operation.parameters || [])];
   if (parameters.length) {
     article.append(make("h4", {}, "Parameters"),
-      table("Parameters", ["Name", "In", "Type", "What it is"], parameterRows(api, parameters)));
+      table("Parameters", ["Name", "In", "Type", "Meaning"], parameterRows(api, parameters)));
   }
   const body = resolve(api, operation.requestBody);
   for (const [kind, content] of Object.entries(body.content || {})) {

@@ -24,13 +24,13 @@ pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
     store.close().await;
     let Some(record) = record?.filter(|record| record.state != SandboxState::Terminated) else {
         eprintln!(
-            "sandboxd: no sandbox {} in this data_dir; it may have been terminated",
+            "sandboxd: no sandbox {} in this data directory; it may have been terminated",
             quoted(asked.id.as_str())
         );
         return Ok(ExitCode::from(UNKNOWN));
     };
     if config.egress.network == NetworkKind::None {
-        bail!("egress.network is \"none\": sandboxes of this server have no network");
+        bail!("egress.network is \"none\": sandboxes have no network");
     }
     let known = look_up(config, &record, &asked.target).await?;
     let explanation = explain(&record.config.network.egress, &asked.target, &known);

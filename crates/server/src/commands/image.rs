@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use image::{Catalogue, Image, Images};
+use anyhow::Result;
+use image::{Catalogue, Image, Images, Source};
 use rustix::fs::{FlockOperation, flock};
 use store::{SqliteStore, Store};
 
@@ -24,7 +24,7 @@ pub async fn run(config: &Config, verb: ImageVerb) -> Result<ExitCode> {
             print!("{}", describe(&*pulled?));
         }
         ImageVerb::Import { name, source } => {
-            let source = source.parse().with_context(|| format!("'{source}' is not a source"))?;
+            let source: Source = source.parse()?;
             let imported = images.import(&name, source, progress::reporter()).await;
             progress::finish();
             print!("{}", describe(&*imported?));
@@ -46,7 +46,7 @@ async fn list(images: &Images, catalogue: &Catalogue) -> Result<()> {
         if !here.contains(&name) {
             match catalogue.sources(&name) {
                 Some([_, ..]) => {
-                    println!("{name}\n  not on this host; get it with 'sandboxd image pull {name}'");
+                    println!("{name}\n  not on this host; pull it with 'sandboxd image pull {name}'");
                 }
                 _ => println!("{name}\n  has no source; set one under [images] in the configuration"),
             }
@@ -79,7 +79,9 @@ fn describe(image: &Image) -> String {
 async fn collect_garbage(config: &Config, images: &Images) -> Result<()> {
     let lock = images_lock(config)?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        eprintln!("sandboxd: its layers stay for now, because sandboxes are starting");
+        eprintln!(
+            "sandboxd: the layers are kept for now, because sandboxes are starting; the next 'sandboxd image remove' removes them"
+        );
         return Ok(());
     }
     images.collect_garbage(&layers_in_use(config).await?).await?;

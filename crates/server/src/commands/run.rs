@@ -160,13 +160,15 @@ fn lock_run_directory(config: &Config) -> Result<(File, Scope)> {
             data_dir,
             run_dir: config.run_dir.join(format!("once/{number}")),
             cgroup_parent: format!("{}-once-{number}", runtime.cgroup_parent),
-            uid_base: uid_base.context("runtime.uid_base and uid_slots leave no user ids for single runs")?,
+            uid_base: uid_base.context("runtime.uid_base and runtime.uid_slots leave no user ids for 'sandboxd run'; lower one of them")?,
             slots: SLOTS_PER_RUN,
             lxcfs: LxcfsUse::HostOnly,
         };
         return Ok((lock, scope));
     }
-    bail!("{MAX_RUNS} runs are active on this host; try again when one has ended")
+    bail!(
+        "{MAX_RUNS} 'sandboxd run' commands are active on this host, the maximum; try again when one has ended"
+    )
 }
 
 fn remove_store(data_dir: &Path) -> std::io::Result<()> {

@@ -94,7 +94,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         service.images.close().await;
         shut_down(&service.engine, network.as_ref(), lxcfs).await;
         fetching.await.context("the task that pulls images")?;
-        maintenance.await.context("the maintenance task")
+        maintenance.await.context("the maintenance task failed")
     };
     tokio::select! {
         ended = orderly => ended?,

@@ -27,7 +27,7 @@ impl Egress {
         let (needed, has) = (u64::from(slots) + RESERVED, 1_u64 << (32 - pool.prefix_len()));
         ensure!(
             has >= needed,
-            "egress.pool is '{}', which has {has} addresses; runtime.uid_slots = {slots} needs {needed}: allowed is /{} or wider",
+            "egress.pool is '{}', which has {has} addresses; runtime.uid_slots = {slots} needs {needed}; allowed: /{} or wider",
             self.pool,
             32 - needed.next_power_of_two().trailing_zeros()
         );
@@ -86,7 +86,7 @@ fn network(key: &str, text: &str) -> Result<Ipv4Net> {
     })?;
     ensure!(
         parsed.trunc() == parsed,
-        "{key} has '{text}', whose address has bits past its prefix; did you mean {}?",
+        "{key} has '{text}', whose address has bits set outside its prefix; did you mean {}?",
         parsed.trunc()
     );
     Ok(parsed)

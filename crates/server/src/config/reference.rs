@@ -17,10 +17,11 @@ const HEAD: &str = "\
 
 <!-- Printed by `sandboxd config reference`; a test compares. Change crates/server/src/config/ instead. -->
 
-The file is TOML, at `/etc/sandboxd/config.toml` or at the path in `--config` or `SANDBOXD_CONFIG`. It may be missing: every key
-has a default. Flags override the environment, the environment overrides the file, and the file overrides the defaults. An unknown
-key is an error that names the most similar key, and a value outside its range stops the start with a message that says what is
-allowed. Changes take effect at the next start; only certificate files are read again when they change.
+The file is TOML, at `/etc/sandboxd/config.toml` or at the path in `--config` or `SANDBOXD_CONFIG`. It may be missing:
+every key has a default. Flags override the environment, the environment overrides the file, and the file overrides the
+defaults. An unknown key stops the start with an error that names the most similar key; a value outside its range stops
+the start with an error that names the allowed values. Changes take effect at the next start; only certificate files are
+read again when they change.
 
 | Flag | Environment | Key |
 |---|---|---|
@@ -48,7 +49,7 @@ pub fn reference() -> Result<String> {
         let heading =
             if table.name.is_empty() { "Top level".to_owned() } else { format!("[{}]", table.name) };
         write!(text, "\n## {heading}\n\n{}\n\n", table.about)?;
-        text.push_str("| Key | Type | Default | What it is |\n|---|---|---|---|\n");
+        text.push_str("| Key | Type | Default | Meaning |\n|---|---|---|---|\n");
         for (key, kind, about) in table.rows {
             let default = values.get(*key).with_context(|| format!("no key {key}"))?;
             writeln!(text, "| `{key}` | {kind} | `{default}` | {about} |")?;

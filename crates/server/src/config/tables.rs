@@ -19,12 +19,12 @@ pub const TABLES: [Table; 14] = [
             (
                 "data_dir",
                 "path",
-                "Disks, images, records, certificate and local key. Must survive a reboot and be absolute.",
+                "Disks, images, records, certificate and local key. Must be absolute, and on a file system that survives a reboot.",
             ),
             (
                 "run_dir",
                 "path",
-                "Sockets and the state of running sandboxes. Must be absolute and on a file system that a reboot empties. If only `data_dir` is changed, the default is a separate directory beside the usual one.",
+                "Sockets and the state of running sandboxes. Must be absolute and on a file system that a reboot empties. If only `data_dir` is changed, the default is `/run/sandboxd-` and 8 hexadecimal digits derived from `data_dir`.",
             ),
         ],
         free: None,
@@ -96,12 +96,12 @@ pub const TABLES: [Table; 14] = [
             (
                 "max_output_bytes",
                 "bytes, 1024 to 1073741824",
-                "Bytes of stdout and of stderr in a buffered response. Of longer output the response has the first and the last half of this limit.",
+                "Bytes of stdout and of stderr in a buffered response. If the output is longer, the response has its beginning and its end, each half of this limit.",
             ),
             (
                 "buffered_output_bytes",
                 "bytes, 1048576 to 1099511627776",
-                "Memory for buffered output and other large responses that clients have not read yet. If a command's output does not fit, the command waits for up to 10 s, is then killed, and gets 503. A quarter is reserved for outputs of up to 64 KiB. Streams do not count. The value is raised if it is below four thirds of what one command needs with `max_output_bytes` on both streams.",
+                "Memory for buffered output and other large responses that clients have not read yet. If a command's output does not fit, the command waits for up to 10 s, is then killed, and gets 503. A quarter is reserved for outputs of up to 64 KiB. Streams do not count. The minimum is four thirds of the memory of one command with `max_output_bytes` on both streams; a lower value is raised to it.",
             ),
             (
                 "buffered_output_bytes_per_account",
@@ -113,7 +113,7 @@ pub const TABLES: [Table; 14] = [
     },
     Table {
         name: "capacity",
-        about: "Capacity for all sandboxes together. A create or resume that exceeds it gets 503, which names the key. A running sandbox holds its vCPUs, memory and disk, a paused one only its disk. The defaults fit a hundred mostly idle sandboxes on a personal machine: CPU is time-shared, and the memory and disk that are really used are watched.",
+        about: "Capacity for all sandboxes together. A create or resume that exceeds it gets 503, which names the key. A running sandbox is allocated its vCPUs, memory and disk, a paused one only its disk. The defaults fit a hundred mostly idle sandboxes on a personal machine: sandboxes share CPU time, and the daemon monitors the memory and disk that are in use.",
         rows: &[
             (
                 "cpu",
@@ -210,7 +210,7 @@ pub const TABLES: [Table; 14] = [
             (
                 "cgroup_parent",
                 "relative path",
-                "The parent cgroup of all sandboxes. If only `data_dir` is changed, the default is a separate cgroup.",
+                "The parent cgroup of all sandboxes. If only `data_dir` is changed, the default is `sandboxd-` and the same 8 digits as in `run_dir`.",
             ),
             (
                 "uid_base",
@@ -237,7 +237,7 @@ pub const TABLES: [Table; 14] = [
             (
                 "lxcfs",
                 "`\"auto\"`, `\"off\"` or directory",
-                "lxcfs shows programs the memory and CPUs of their sandbox. `\"auto\"` uses the lxcfs of the host or starts one; a directory is where one is mounted.",
+                "With lxcfs, programs see the memory and CPUs of their sandbox instead of those of the host. `\"auto\"` uses the lxcfs of the host or starts one; a directory names the mount of a running lxcfs.",
             ),
         ],
         free: None,
@@ -313,13 +313,13 @@ pub const TABLES: [Table; 14] = [
     },
     Table {
         name: "retention",
-        about: "How long records are kept.",
+        about: "How long records are stored.",
         rows: &[
             ("paused_days", "days", "A sandbox that stays paused this long is terminated. `0`: never."),
             (
                 "terminated_days",
                 "days",
-                "Records and events of terminated sandboxes are listed this long. `0` keeps them forever.",
+                "Records and events of terminated sandboxes are listed this long. `0`: forever.",
             ),
         ],
         free: None,
@@ -367,9 +367,9 @@ pub const TABLES: [Table; 14] = [
         rows: &[(
             "allow_any",
             "true or false",
-            "Lets a create name any image of a registry, such as `registry.example.com/team/mine:3`.",
+            "Allows creates to use any image of a registry, such as `registry.example.com/team/mine:3`.",
         )],
-        free: Some(("\"NAME\"", "list of sources", "Tried in order.")),
+        free: Some(("\"NAME\"", "list of sources", "Sources of the image, tried in order.")),
     },
     Table {
         name: "pool",

@@ -104,7 +104,7 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
         ("[egress]\nclosed = [\"neighbours\"]", "egress.closed has 'neighbours'", "192.168.1.7"),
         ("[egress]\nclosed = [\"203.0.113.7/24\"]", "egress.closed", "did you mean 203.0.113.0/24?"),
         ("[egress]\npool = \"10.200.0.0\"", "egress.pool", "auto"),
-        ("[egress]\npool = \"10.200.0.0/24\"", "has 256 addresses", "allowed is /20 or wider"),
+        ("[egress]\npool = \"10.200.0.0/24\"", "has 256 addresses", "allowed: /20 or wider"),
         ("[ports]\naccount_connections = 0", "ports.account_connections", "1 to 4096"),
         ("[pool]\n\"a:1\" = 5000", "pool.\"a:1\"", "0 to 1000"),
     ];

@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use super::{Finding, runc};
 use crate::app::{agent, find_program, lxcfs, runtime, total_memory_mb};
 use crate::config::Config;
+use crate::error::chain_text;
 
 const KERNEL_NEEDED: (u32, u32) = (6, 1);
 /// Enough for a few hundred busy sandboxes.
@@ -51,7 +52,7 @@ fn root() -> Finding {
     if rustix::process::geteuid().is_root() {
         Finding::good("user", "root")
     } else {
-        Finding::bad("user", "not root", "run as root: id maps of user namespaces need it")
+        Finding::bad("user", "not root", "run as root: id maps of user namespaces require it")
     }
 }
 
@@ -114,7 +115,7 @@ fn loop_devices() -> Finding {
         Finding::bad(
             "loop devices",
             "no /dev/loop-control",
-            "modprobe loop; in a container, pass the device in",
+            "modprobe loop; in a container, give it access to this device",
         )
     }
 }
@@ -135,7 +136,7 @@ fn gvisor() -> Finding {
         _ => Finding::fair(
             "gVisor",
             "none",
-            "optional: apt-get install runsc isolates sandboxes by a kernel in user space",
+            "optional: 'apt-get install runsc' installs gVisor, which isolates sandboxes with a kernel in user space",
         ),
     }
 }
@@ -150,7 +151,7 @@ fn version(program: &Path) -> String {
 fn agent_program(config: &Config) -> Finding {
     match agent(config) {
         Ok(path) => Finding::good("agent", path.display().to_string()),
-        Err(error) => Finding::bad("agent", "none", format!("{error:#}")),
+        Err(error) => Finding::bad("agent", "none", chain_text(&*error)),
     }
 }
 
@@ -237,7 +238,7 @@ fn lxcfs(config: &Config) -> Finding {
             format!("not used, sandboxes see the host's memory and processors: {reason}"),
             "apt-get install lxcfs, and set runtime.lxcfs to \"auto\"",
         ),
-        Err(error) => Finding::bad(WHAT, format!("{error:#}"), "set runtime.lxcfs to \"auto\""),
+        Err(error) => Finding::bad(WHAT, chain_text(&*error), "set runtime.lxcfs to \"auto\""),
     }
 }
 

@@ -6,6 +6,7 @@ use net::FactState;
 use super::Finding;
 use crate::app::{self, network};
 use crate::config::Config;
+use crate::error::chain_text;
 
 const WHAT: &str = "network";
 
@@ -25,7 +26,7 @@ pub fn all(config: &Config) -> Vec<Finding> {
         Err(error) => {
             return vec![Finding::bad(
                 WHAT,
-                format!("{error:#}"),
+                chain_text(&*error),
                 "correct the table [egress] of the configuration",
             )];
         }

@@ -50,7 +50,7 @@ fn assess(version_line: &str, package: Option<&str>) -> Finding {
         return Finding::fair(
             WHAT,
             format!("unknown: '{version_line}'"),
-            "check that it has no published escape",
+            "check that this version has no published container escape",
         );
     };
     let open: Vec<&str> = escapes(version)
@@ -65,7 +65,7 @@ fn assess(version_line: &str, package: Option<&str>) -> Finding {
         WHAT,
         format!("older than the fix of {}{of_package}", open.join(", ")),
         "check whether your package has these fixes: distributions add them without a new version number; \
-         else install runc 1.2.8, 1.3.3 or later",
+         otherwise install runc 1.2.8, 1.3.3 or later",
     )
 }
 

@@ -18,7 +18,7 @@ pub fn file_systems(config: &Config) -> Finding {
         (Ok(()), Err(error)) => Finding::fair(
             WHAT,
             format!("work, but {} cannot be removed: {error}", dir.display()),
-            "remove it",
+            "remove the directory",
         ),
         (Err(error), _) => Finding::bad(
             WHAT,

@@ -89,7 +89,7 @@ impl Tag {
         ),
         (Self::Ports, "Exposed TCP ports of a sandbox, each under its own host name."),
         (Self::Events, "Events of sandboxes as a list or a stream, and events that clients post."),
-        (Self::Images, "Images on the server and pulls in progress."),
+        (Self::Images, "Images on the service's host and pulls in progress."),
         (Self::Service, "The service itself."),
     ];
 

@@ -1,5 +1,6 @@
 //! Parameters as endpoints declare them for the OpenAPI document.
 
+use api::bounds::{IDEMPOTENCY_KEY_CHARS, MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PORT};
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -133,7 +134,7 @@ pub fn text() -> Value {
 }
 
 pub fn event_id() -> Value {
-    json!({ "type": "string", "pattern": "^ev_[0-9]{16}$" })
+    json!({ "type": "string", "pattern": inline::<api::EventId>()["pattern"] })
 }
 
 fn boolean() -> Value {
@@ -141,20 +142,20 @@ fn boolean() -> Value {
 }
 
 fn port() -> Value {
-    json!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 65_535 })
+    json!({ "type": "integer", "format": "int32", "minimum": PORT.min, "maximum": PORT.max })
 }
 
 fn limit() -> Value {
-    json!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 100 })
+    json!({ "type": "integer", "format": "int32", "minimum": PAGE_LIMIT.min, "maximum": PAGE_LIMIT.max })
 }
 
 /// Up to the largest integer that every JSON client can hold.
 fn offset() -> Value {
-    json!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": 9_007_199_254_740_991_u64 })
+    json!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": MAX_SAFE_INTEGER })
 }
 
 fn file_path() -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": 4095, "pattern": r"^[^\x00]+$" })
+    json!({ "type": "string", "minLength": 1, "maxLength": PATH_BYTES, "pattern": r"^[^\x00]+$" })
 }
 
 fn mode() -> Value {
@@ -162,5 +163,5 @@ fn mode() -> Value {
 }
 
 fn idempotency_key() -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$" })
+    json!({ "type": "string", "minLength": 1, "maxLength": IDEMPOTENCY_KEY_CHARS, "pattern": r"^[\x21-\x7e]+$" })
 }

@@ -16,17 +16,18 @@ impl From<ImageError> for ApiError {
             ImageError::UnknownName { name, known } => {
                 let known: Vec<String> = known.iter().map(|name| rules::quoted(name)).collect();
                 let name = rules::quoted(name);
-                return config(format!("image is {name}; allowed is one of {}", known.join(", ")));
+                return config(format!("image is {name}; allowed: {}", rules::alternatives(&known)));
             }
             ImageError::NoSource { name } => {
                 return config(format!(
-                    "image is {}, which has no source on this server; use another image, or ask the operator to configure a source",
+                    "image is {}, which has no source on this service; use another image, or ask the operator to configure a source",
                     rules::quoted(name)
                 ));
             }
             ImageError::BadName { .. } | ImageError::BadSource { .. } => return config(error.to_string()),
             ImageError::AllFailed { name, failures } => {
-                let message = format!("image is {}, {}", rules::quoted(name), why_not(failures));
+                let message =
+                    format!("image {} is not available: {}", rules::quoted(name), why_not(failures));
                 // A retry can succeed if at least one of the failures is temporary.
                 let may_pass = failures.iter().any(|failure| match failure.kind {
                     FailureKind::Unreachable | FailureKind::Tool | FailureKind::Io => true,
@@ -57,8 +58,8 @@ fn why_not(failures: &[Failure]) -> String {
             FailureKind::NotFound => "its source does not have it",
             FailureKind::Denied => "its source denies access to it",
             FailureKind::Refused => "its source has no valid image",
-            FailureKind::TooBig => "it is larger than this server accepts",
-            FailureKind::Tool | FailureKind::Io => "this server failed to store it",
+            FailureKind::TooBig => "it is larger than this service accepts",
+            FailureKind::Tool | FailureKind::Io => "this service failed to store it",
         };
         if !reasons.contains(&reason) {
             reasons.push(reason);

@@ -65,7 +65,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         | EngineError::PortUnreachable { .. }
         | EngineError::Backend(_)) => match operation {
             OperationKind::Files => {
-                let message = "the sandbox failed during the file operation, which may have been carried out";
+                let message = "the sandbox failed during the file operation, which may have been completed";
                 ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
             }
             OperationKind::Execute => {

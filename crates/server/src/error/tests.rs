@@ -101,12 +101,19 @@ fn the_owner_sees_when_and_why_a_sandbox_was_terminated() {
 #[test]
 fn image_errors_depend_on_whether_a_retry_can_help() {
     let failed = |kinds: &[FailureKind]| {
-        let failure =
-            |&kind| Failure { source_text: "rootfs:/of/the/host".to_owned(), kind, reason: "b".to_owned() };
+        let failure = |&kind| Failure {
+            source_text: "rootfs:/of/the/host".to_owned(),
+            kind,
+            reason: "b".to_owned(),
+            source: None,
+        };
         let error =
             ImageError::AllFailed { name: "x".to_owned(), failures: kinds.iter().map(failure).collect() };
         let error = ApiError::from(error);
-        assert!(error.message.starts_with("image is 'x', ") && !error.message.contains("/of/the/host"));
+        assert!(
+            error.message.starts_with("image 'x' is not available: ")
+                && !error.message.contains("/of/the/host")
+        );
         assert!(error.cause_text().unwrap().contains("/of/the/host"), "the operator finds it in the log");
         (error.code, error.retry_after_s)
     };
@@ -117,7 +124,10 @@ fn image_errors_depend_on_whether_a_retry_can_help() {
     for lasting in [&[NotFound][..], &[NotFound, Denied], &[Refused], &[TooBig]] {
         assert_eq!(failed(lasting), (ErrorCode::InvalidConfig, None), "{lasting:?}");
     }
-    let store = ApiError::from(ImageError::Store { what: "a".to_owned(), reason: "b".to_owned() });
+    let store = ApiError::from(ImageError::Store {
+        what: "a".to_owned(),
+        source: Arc::new(std::io::Error::other("b")),
+    });
     assert_eq!((store.code, store.status()), (ErrorCode::InternalError, StatusCode::INTERNAL_SERVER_ERROR));
 }
 

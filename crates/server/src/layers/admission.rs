@@ -77,14 +77,14 @@ pub fn admit(service: &Service, rule: Option<Rule>, sandbox: Option<&str>, reque
 }
 
 fn authenticate(keyring: &Keyring, headers: &HeaderMap) -> Result<Caller, &'static str> {
-    const INVALID: &str = "the API key is not valid; it may be mistyped, revoked or of another server";
+    const INVALID: &str = "the API key is not valid: it may be mistyped, revoked or of another service";
     keyring.find(bearer(headers)?).ok_or(INVALID)
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
     const MISSING: &str = "header Authorization is missing; send 'Authorization: Bearer API_KEY'";
     const TWICE: &str = "header Authorization was sent more than once; send it once";
-    const OTHER: &str = "header Authorization is malformed; allowed is 'Bearer API_KEY'";
+    const OTHER: &str = "header Authorization is malformed; allowed: 'Bearer API_KEY'";
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else { return subprotocol(headers).ok_or(MISSING) };
     if values.next().is_some() {

@@ -97,11 +97,11 @@ fn by_status(status: StatusCode) -> ApiError {
         StatusCode::UNAUTHORIZED => (ErrorCode::Unauthorized, "an API key is required"),
         StatusCode::FORBIDDEN => (ErrorCode::Forbidden, "the key lacks the required scope"),
         StatusCode::CONFLICT => {
-            (ErrorCode::InvalidState, "the operation is not allowed in the present state")
+            (ErrorCode::InvalidState, "the operation is not allowed in the current state of the sandbox")
         }
         StatusCode::TOO_MANY_REQUESTS => (ErrorCode::RateLimited, "too many requests; try again later"),
         StatusCode::SERVICE_UNAVAILABLE => {
-            (ErrorCode::ResourceExhausted, "the server lacks capacity; try again later")
+            (ErrorCode::ResourceExhausted, "the service lacks capacity; try again later")
         }
         status if status.is_server_error() => {
             return ApiError::internal(format!("a response with status {status} and no error"))

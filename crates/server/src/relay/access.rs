@@ -60,7 +60,7 @@ pub async fn authorize(
         origin::may_use_cookies(&parts.method, &parts.headers, &forwarded.scheme, &forwarded.host);
     let credentials = take_credentials(parts);
     if holds_secret(parts.uri.path().as_bytes()) || holds_secret(parts.method.as_str().as_bytes()) {
-        let message = "the path has an API key or a token, which the program must not get; send a key in the header Authorization, a token in the header X-Sandbox-Token";
+        let message = "the path contains an API key or a token, which would be passed to the program; send a key in the header Authorization, a token in the header X-Sandbox-Token";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message));
     }
     if exposure.port.visibility == PortVisibility::Public {

@@ -81,8 +81,8 @@ fn fault(error: hyper::Error, why: Option<EndReason>) -> ApiError {
         )),
         Some(EndReason::Closed) => unknown_host(),
         Some(EndReason::Stopping) => ApiError::new(ErrorCode::ResourceExhausted, "the daemon is stopping"),
-        Some(EndReason::EndlessHead) => invalid_response("its head has no end"),
-        None if error.is_parse_too_large() => invalid_response("its head is too large"),
+        Some(EndReason::EndlessHead) => invalid_response("its headers are incomplete"),
+        None if error.is_parse_too_large() => invalid_response("its headers are too large"),
         None if error.is_parse() => invalid_response("it is not HTTP/1.1"),
         None if error.is_user() || error.is_body_write_aborted() => {
             ApiError::new(ErrorCode::InvalidRequest, "the request body is incomplete")

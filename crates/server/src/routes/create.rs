@@ -32,7 +32,7 @@ pub fn endpoint() -> Endpoint {
             Tag::Sandboxes,
             "Create a sandbox",
             "Creates a sandbox and responds when it runs. All fields except `image` have defaults. If the \
-             image is not on the server, the server pulls it; if the pull takes longer than 25 s, the \
+             image is not on the service's host, the service pulls it; if the pull takes longer than 25 s, the \
              response is `503` with `Retry-After` and the pull continues.",
         )
         .parameters([Parameter::IDEMPOTENCY_KEY.describe(
@@ -127,7 +127,7 @@ async fn pull(service: &Service, name: &str) -> Result<Arc<image::Image>, ImageE
             Ok(_) => Err(ImageError::BadName {
                 name: name.to_owned(),
                 reason:
-                    "allowed are names in the catalogue and registry references such as 'docker.io/library/debian:12'"
+                    "use a name in the catalogue or a registry reference such as 'docker.io/library/debian:12'"
                         .to_owned(),
             }),
             Err(error) => Err(error),

@@ -47,7 +47,7 @@ pub fn endpoint() -> Endpoint {
              line each), then `done` (a `Done` object), or `error` (an `ErrorObject`) if the outcome is \
              unknown. A paused sandbox is resumed first unless `autoResume` is `false`. If the client \
              disconnects, the command is killed, unless the request has an `Idempotency-Key`.\n\nWith \
-             `\"detached\": true` the response is `201` immediately, whatever `Accept` says, and the \
+             `\"detached\": true` the response is `201` immediately, regardless of `Accept`, and the \
              command continues without its client: see \"Executions\".",
         )
         .parameters([

@@ -51,7 +51,7 @@ pub fn last_seen(headers: &HeaderMap) -> Result<Option<EventId>, ApiError> {
         Ok(id) if values.next().is_none() => Ok(Some(id)),
         _ => {
             let message = format!(
-                "header Last-Event-ID is {}; allowed is one event id, such as 'ev_0000000000000042'",
+                "header Last-Event-ID is {}; allowed: one event id, such as 'ev_0000000000000042'",
                 rules::quoted(&text)
             );
             Err(ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "Last-Event-ID"))

@@ -19,7 +19,7 @@ pub fn endpoint() -> Endpoint {
             "listImages",
             Tag::Images,
             "List images",
-            "Lists the images on the server and the pulls in progress, sorted by name. All accounts see \
+            "Lists the images on the service's host and the pulls in progress, sorted by name. All accounts see \
              the same images. If the operator allows any registry image, an image outside the catalogue is \
              listed only if `name` is that image.",
         )

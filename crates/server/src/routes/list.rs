@@ -16,9 +16,9 @@ pub fn endpoint() -> Endpoint {
             "listSandboxes",
             Tag::Sandboxes,
             "List sandboxes",
-            "Lists sandboxes, newest first. Without `state`, all states are included, and terminated \
-             sandboxes within the retention time. Unknown parameters are ignored; a repeated one is an \
-             error.",
+            "Lists sandboxes, newest first. Without `state`, running, paused and terminated sandboxes are \
+             included, terminated ones until the end of the retention time. Unknown parameters are ignored; \
+             a repeated one is an error.",
         )
         .parameters([
             Parameter::query("state", "Only sandboxes in this state.", inline::<StateFilter>),

@@ -23,8 +23,8 @@ pub fn endpoint() -> Endpoint {
         .describe(
             "postEvents",
             Tag::Events,
-            "Post events of a run",
-            "Stores events of an agent and of its model costs: one, or an array of up to 100, \
+            "Post events of a sandbox",
+            "Stores one event of the types `agent.*` and `cost.llm`, or an array of up to 100, \
              which is stored completely or not at all. They appear in lists and streams with the \
              events of the sandbox. The request counts as activity; a paused sandbox stays \
              paused.",

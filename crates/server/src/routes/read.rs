@@ -37,7 +37,7 @@ pub fn run_id(headers: &HeaderMap) -> Result<Option<RunId>, ApiError> {
     let mut found = values(headers, RUN_ID);
     let Some(value) = found.next() else { return Ok(None) };
     if found.next().is_some() {
-        return Err(refuse("header X-Run-Id was sent more than once; allowed is one".to_owned()));
+        return Err(refuse("header X-Run-Id was sent more than once; send it once".to_owned()));
     }
     rules::run_header(value).map(Some).map_err(|error| refuse(error.to_string()))
 }
@@ -82,7 +82,7 @@ pub fn broken_body(fault: &axum::Error) -> ApiError {
 
 fn too_large(announced: Option<u64>, max: usize) -> ApiError {
     let got = announced.map_or("larger".to_owned(), |announced| format!("{announced} bytes long"));
-    let message = format!("the body is {got}; allowed is at most {max} bytes");
+    let message = format!("the body is {got}; allowed: at most {max} bytes");
     ApiError::new(ErrorCode::InvalidRequest, message).with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 

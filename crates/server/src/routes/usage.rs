@@ -12,9 +12,9 @@ pub fn endpoint() -> Endpoint {
             "getUsage",
             Tag::Service,
             "Get usage and quotas",
-            "What the account of the key uses, and what the operator allows it; `allowed` is `null` where \
-             a quota is unlimited. Past a quota of live resources a request gets `429 QUOTA_EXCEEDED`; \
-             of kept records the oldest are evicted.",
+            "Returns the usage and the limit of each quota of the key's account; `allowed` is `null` if the \
+             quota is unlimited. A request that exceeds a quota gets `429 QUOTA_EXCEEDED`; for stored \
+             responses and events, the oldest are evicted instead.",
         )
         .returns::<UsageView>(StatusCode::OK, "Every quota of the account.")
         .handler(get)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result};
 use engine::Engine;
 use image::Images;
 use listen::{IsExempt, Limits, Listener, SelfSigned, Server, TlsConfig};
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::welcome;
 use crate::config::{Config, Http, Tls};
+use crate::error::chain_text;
 use crate::idempotency::Idempotency;
 use crate::in_flight::InFlight;
 use crate::keyring::Keyring;
@@ -97,16 +98,18 @@ pub struct ServingListeners {
 impl BoundListeners {
     /// Fails if an address is in use or the certificate is invalid; then all sockets are closed.
     pub fn bind(config: &Config) -> Result<Self> {
-        let bind = |key: &'static str, address: SocketAddr| {
-            listen::bind(address).map_err(|error| anyhow!("{key}: {error}"))
-        };
+        let bind = |key: &'static str, address: SocketAddr| listen::bind(address).context(key);
         let http = &config.http;
         let socket = bind("http.listen", http.listen_address()?)?;
         let address = socket.local_addr()?;
         let metrics = match config.metrics.address()?.map(|address| bind("metrics.listen", address)) {
             // The default address is in use, and the operator did not ask for metrics: serve without them.
             Some(Err(error)) if config.metrics.is_usual() => {
-                tracing::warn!(%error, "metrics are off: their address is in use; set metrics.listen to another address, or to \"\"");
+                let error = chain_text(&*error);
+                tracing::warn!(
+                    error,
+                    "metrics are off: their address is in use; set metrics.listen to another address, or to \"\""
+                );
                 None
             }
             metrics => metrics.transpose()?,

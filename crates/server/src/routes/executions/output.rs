@@ -117,7 +117,7 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<OutputOffset>, ApiError> {
     let mut values = read::values(headers, LAST_EVENT_ID);
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        let message = "header Last-Event-ID was sent more than once; allowed is one";
+        let message = "header Last-Event-ID was sent more than once; send it once";
         return Err(ApiError::new(ErrorCode::InvalidRequest, message).with_detail("field", "Last-Event-ID"));
     }
     Ok(Some(reader::output_offset(&String::from_utf8_lossy(value), "Last-Event-ID")?))

@@ -147,7 +147,7 @@ async fn receive_input(
 async fn control(input: Option<&Input>, text: &str) -> Result<Result<(), EngineError>, ApiError> {
     let refuse = |what: String| {
         let message = format!(
-            "a text message is {what}; allowed is {{\"resize\": {{\"cols\": 1 to 1000, \"rows\": 1 to 1000}}}} or {{\"signal\": \"SIGINT\"}}"
+            "a text message is {what}; allowed: {{\"resize\": {{\"cols\": 1 to 1000, \"rows\": 1 to 1000}}}} or {{\"signal\": \"SIGINT\"}}"
         );
         ApiError::new(ErrorCode::InvalidRequest, message)
     };

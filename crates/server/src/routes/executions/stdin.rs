@@ -18,7 +18,7 @@ pub fn endpoint() -> Endpoint {
             "Write to standard input",
             "Writes the body to standard input; the response is sent when the command has taken all bytes. \
              On a terminal the body is keyboard input, and `close` sends Ctrl-D. Bodies of concurrent \
-             requests are not interleaved within blocks of 64 KiB.",
+             requests are written in blocks of 64 KiB, each of which is contiguous.",
         )
         .parameters([
             Parameter::SANDBOX_ID,

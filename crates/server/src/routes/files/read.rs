@@ -121,7 +121,7 @@ async fn open(request: &FileRequest, path: &[u8], range: Option<ByteRange>) -> R
 }
 
 fn range_not_satisfiable(info: &FileInfo) -> ApiError {
-    let message = format!("the file has {} bytes; nothing of them is in the range", info.size);
+    let message = format!("the range starts after the end of the file, which has {} bytes", info.size);
     ApiError::new(api::ErrorCode::InvalidRequest, message).with_status(StatusCode::RANGE_NOT_SATISFIABLE)
 }
 

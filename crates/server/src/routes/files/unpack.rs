@@ -45,7 +45,7 @@ pub fn endpoint() -> Endpoint {
             ),
             (ErrorCode::FileExists, "The path exists and is not a directory"),
             (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
-            (ErrorCode::DirectoryNotEmpty, "A directory that is not empty is in the way of an entry"),
+            (ErrorCode::DirectoryNotEmpty, "An entry would replace a directory that is not empty"),
             (ErrorCode::ExecutionError, "The sandbox failed"),
             (ErrorCode::DiskFull, "The sandbox's disk is full"),
         ])

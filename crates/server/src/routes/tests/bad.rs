@@ -114,7 +114,7 @@ async fn bad_bodies_and_queries_say_what_is_wrong() {
             r#"{"image":"test:1","resources":{"cpu":3}}"#,
             "INVALID_CONFIG",
             "resources.cpu",
-            "resources.cpu is 3; allowed is one of 2, 4, 8",
+            "resources.cpu is 3; allowed: 2, 4 or 8",
         ),
         (
             ALL,
@@ -171,7 +171,10 @@ async fn bad_bodies_and_queries_say_what_is_wrong() {
     // Between two slashes the router takes nothing for an id.
     assert_eq!(fixture.call("POST", "/v1/sandboxes//pause").await.code(), "SANDBOX_NOT_FOUND");
     let nested = json_request(ALL, "[".repeat(1_000_000));
-    assert_eq!(fixture.ask(nested).await.message(), "the body is nested too deep; allowed is at most 64");
+    assert_eq!(
+        fixture.ask(nested).await.message(),
+        "the body is nested too deeply; allowed: at most 64 levels"
+    );
 }
 
 /// A body of this many bytes, in pieces.
@@ -190,7 +193,7 @@ async fn too_large_bodies_are_refused_and_not_buffered() {
         let check = |answer: Answer| {
             assert_eq!((answer.status, answer.code()), (StatusCode::PAYLOAD_TOO_LARGE, "INVALID_REQUEST"));
             assert!(
-                answer.message().ends_with(&format!("allowed is at most {most} bytes")),
+                answer.message().ends_with(&format!("allowed: at most {most} bytes")),
                 "{}",
                 answer.message()
             );
@@ -206,7 +209,7 @@ async fn too_large_bodies_are_refused_and_not_buffered() {
         // Spaces up to the limit are a body, if an empty one.
         assert_eq!(
             fixture.ask(json_request(path, endless(most))).await.message(),
-            "the body is empty; it has to be a JSON object"
+            "the body is empty; it must be a JSON object"
         );
     }
     let broken = stream::iter([Ok(Bytes::from_static(b"{")), Err("gone")]);

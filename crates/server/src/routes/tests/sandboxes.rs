@@ -196,14 +196,11 @@ async fn unavailable_images_have_distinct_errors() {
     let fixture = Fixture::new().await;
     let unknown = with_image(&fixture, "ubnutu").await;
     assert_eq!((unknown.status, unknown.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
-    assert_eq!(
-        unknown.message(),
-        "image is 'ubnutu'; allowed is one of 'custom', 'gone:1', 'hanging:1', 'test:1'"
-    );
+    assert_eq!(unknown.message(), "image is 'ubnutu'; allowed: 'custom', 'gone:1', 'hanging:1' or 'test:1'");
     assert_eq!(unknown.detail("field"), "image");
     let custom = with_image(&fixture, "custom").await;
     assert_eq!(custom.code(), "INVALID_CONFIG");
-    assert!(custom.message().contains("which has no source on this server"), "{}", custom.message());
+    assert!(custom.message().contains("which has no source on this service"), "{}", custom.message());
     let slow = with_image(&fixture, HANGING).await;
     assert_eq!((slow.status, slow.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
     assert_eq!(
@@ -213,7 +210,7 @@ async fn unavailable_images_have_distinct_errors() {
     // A reference is pulled only if the operator allows it, and never a file of this host.
     let reference = with_image(&fixture, "rootfs:/etc").await;
     assert!(
-        reference.message().starts_with("image is 'rootfs:/etc'; allowed is one of"),
+        reference.message().starts_with("image is 'rootfs:/etc'; allowed: 'custom', "),
         "{}",
         reference.message()
     );
@@ -226,7 +223,11 @@ async fn with_the_operators_leave_references_are_fetched_and_files_are_not() {
     for name in ["rootfs:/etc", "oci-layout:/srv", "debian:bookworm+curl"] {
         let refused = with_image(&fixture, name).await;
         assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"), "{name}");
-        assert!(refused.message().contains("allowed are names in the catalogue"), "{}", refused.message());
+        assert!(
+            refused.message().contains("use a name in the catalogue or a registry reference"),
+            "{}",
+            refused.message()
+        );
     }
     // Nothing listens on that port: a retry may succeed.
     let away = with_image(&fixture, "127.0.0.1:1/away:1").await;
@@ -259,7 +260,7 @@ async fn a_failed_start_is_an_internal_error_and_leaves_nothing() {
     assert_eq!((failed.status, failed.code()), (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL_ERROR"));
     assert_eq!(
         failed.message(),
-        "an internal error of the server; the operator finds the cause in the log under the id of this request"
+        "internal error of the service; the operator can find the cause in the log by the id of this request"
     );
     assert_eq!(failed.json["error"]["details"], json!({}));
     assert_eq!(fixture.call("GET", ALL).await.json["pagination"]["total"], 0);

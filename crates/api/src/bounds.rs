@@ -1,0 +1,62 @@
+//! Bounds and defaults of the fields of requests: the only place for the checks in `rules` and for the schemas of the OpenAPI
+//! document. Attributes of utoipa take only literals; a test of the schemas compares those with these constants.
+
+/// The bounds of a value, and its default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range<T> {
+    pub min: T,
+    pub max: T,
+    pub default: T,
+}
+
+/// The largest integer that every JSON client can represent.
+pub const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
+
+/// Allowed numbers of vCPUs.
+pub const CPU: [u32; 3] = [2, 4, 8];
+pub const CPU_DEFAULT: u32 = 2;
+pub const MEMORY_MB: Range<u32> = Range { min: 2048, max: 16_384, default: 4096 };
+pub const DISK_MB: Range<u32> = Range { min: 5120, max: 51_200, default: 10_240 };
+/// Running time of a sandbox.
+pub const TIMEOUT_MS: Range<u64> = Range { min: 1, max: 86_400_000, default: 300_000 };
+pub const IDLE_TIMEOUT_MS: Range<u64> = Range { min: 0, max: MAX_SAFE_INTEGER, default: 120_000 };
+
+pub const IMAGE_CHARS: usize = 512;
+pub const WORKDIR_DEFAULT: &str = "/workspace";
+/// The longest path that the kernel accepts.
+pub const PATH_BYTES: usize = 4095;
+pub const PATH_PART_BYTES: usize = 255;
+
+pub const ENV_VARIABLES: usize = 1000;
+/// All variables together, with their names. Linux passes no more to a process.
+pub const ENV_BYTES: usize = 256 << 10;
+
+pub const METADATA_KEYS: usize = 20;
+pub const METADATA_KEY_CHARS: usize = 256;
+pub const METADATA_VALUE_CHARS: usize = 256;
+
+/// Names in `network.egress.allow`.
+pub const EGRESS_ENTRIES: usize = 1000;
+pub const DOMAIN_BYTES: usize = 253;
+pub const LABEL_BYTES: usize = 63;
+/// Ports in `network.ingress.allowPorts`.
+pub const INGRESS_PORTS: usize = 100;
+
+pub const COMMAND_BYTES: usize = 65_536;
+pub const EXECUTE_TIMEOUT_MS: Range<u64> = Range { min: 1, max: 300_000, default: 60_000 };
+/// A day: the maximum running time of a sandbox. A detached command without a timeout has no limit of its own.
+pub const DETACHED_TIMEOUT_MS_MAX: u64 = TIMEOUT_MS.max;
+pub const COLS: Range<u16> = Range { min: 1, max: 1000, default: 80 };
+pub const ROWS: Range<u16> = Range { min: 1, max: 1000, default: 24 };
+
+/// A port has no default.
+pub const PORT: Range<u16> = Range { min: 1, max: u16::MAX, default: 0 };
+/// Lifetime of a port's token: at most a week, an hour by default.
+pub const TOKEN_LIFETIME_MS: Range<u64> = Range { min: 1000, max: 7 * 24 * 3_600_000, default: 3_600_000 };
+
+/// Items of one page.
+pub const PAGE_LIMIT: Range<u32> = Range { min: 1, max: 100, default: 20 };
+pub const RUN_ID_CHARS: usize = 128;
+pub const IDEMPOTENCY_KEY_CHARS: usize = 255;
+/// The data of one posted event, as JSON.
+pub const EVENT_DATA_BYTES: usize = 16 << 10;
