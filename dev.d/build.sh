@@ -39,10 +39,10 @@ build_programs() {
   place_programs sandboxd
 }
 
-# Builds the command line client, which the daemon does not need.
+# build_sbx [PREFIX...]: builds the command line client, which the daemon does not need. PREFIX runs cargo.
 build_sbx() {
   touch_new_stamp
-  cargo build --release --locked -p sbx
+  "$@" cargo build --release --locked -p sbx
   place_programs sbx
 }
 

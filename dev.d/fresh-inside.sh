@@ -32,8 +32,8 @@ while ! grep -q 'sandboxd is ready' /run.log; do
 done
 echo "fresh: ready after $((SECONDS - started)) s"
 sleep 1
-# The commands that ./dev run prints for pasting.
-sed '1,/into a shell:$/d' /run.log >/commands
+# The commands that ./dev run prints for pasting. Log lines, which are also printed, begin with the time.
+sed -e '1,/into a shell:$/d' -e '/^[0-9-]*T[0-9:.]*Z /d' /run.log >/commands
 answer=$(bash -euo pipefail /commands)
 echo "fresh: first response after $((SECONDS - started)) s: $answer"
 grep -E '^dev: |stand-in|Finished' /run.log || true
