@@ -51,7 +51,7 @@ SCRIPT
 enter='cd "$1" && pivot_root . mnt && cd / && /mnt/usr/bin/umount -l /mnt && shift && exec "$@"'
 
 inside() {
-  unshare --mount --propagation private bash -euc "$enter" enter "$root" /usr/bin/env -i HOME=/root TERM=dumb \
+  unshare --mount --propagation=private bash -euc "$enter" enter "$root" /usr/bin/env -i HOME=/root TERM=dumb \
     PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     ${settings[@]+"${settings[@]}"} "$@"
 }

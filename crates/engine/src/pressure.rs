@@ -106,7 +106,7 @@ impl Watcher {
         let is_first = self.last_write_sample.is_none();
         let before = self.pressure;
         let least = sample.disk_free_bytes.saturating_sub(sample.unwritten_bytes);
-        let is_close = self.marks.is_below(self.host_trend.expect(self.now_ms(), least));
+        let is_close = self.marks.is_below(self.host_trend.predict(self.now_ms(), least));
         let is_write_sample_due = is_close || before == Pressure::Low;
         if is_write_sample_due
             || self.last_write_sample.is_none_or(|last| last.elapsed() >= WRITE_SAMPLE_INTERVAL)
@@ -114,7 +114,7 @@ impl Watcher {
             self.sample_writes(before).await;
         }
         let free = free_after_writeback(sample.disk_free_bytes, sample.unwritten_bytes, self.dirty);
-        let expected = if is_write_sample_due { self.trend.expect(self.now_ms(), free) } else { free };
+        let predicted = if is_write_sample_due { self.trend.predict(self.now_ms(), free) } else { free };
         self.pressure = self.marks.next(before, free);
         let is_low = self.pressure == Pressure::Low;
         let changed = before != self.pressure;
@@ -124,7 +124,7 @@ impl Watcher {
             self.report(free);
         }
         // Between the watermarks running sandboxes may continue.
-        if self.marks.is_below(expected) {
+        if self.marks.is_below(predicted) {
             self.pause_writers().await;
         }
         let wait = match self.pressure {
@@ -193,7 +193,7 @@ impl Watcher {
             // The first write sample is the baseline: a daemon that starts on a full disk finds writers at the second one.
             None => self.baseline = self.written.clone(),
             Some(at) if pressure == Pressure::None && at.elapsed() >= WRITE_SAMPLE_INTERVAL => {
-                self.baseline = last
+                self.baseline = last;
             }
             Some(_) => return,
         }

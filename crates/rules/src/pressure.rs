@@ -94,7 +94,7 @@ pub struct FreeTrend {
 
 impl FreeTrend {
     /// Records a sample, and returns what will be free when a decision based on the next sample is carried out.
-    pub fn expect(&mut self, now_ms: u64, free_bytes: u64) -> u64 {
+    pub fn predict(&mut self, now_ms: u64, free_bytes: u64) -> u64 {
         let Some((before_ms, before)) = self.last.replace((now_ms, free_bytes)) else { return free_bytes };
         let elapsed_ms = now_ms.saturating_sub(before_ms);
         if elapsed_ms == 0 || elapsed_ms > TREND_MAX_MS {
@@ -174,15 +174,15 @@ mod tests {
     #[test]
     fn a_trend_shows_what_is_free_when_writers_are_paused() {
         let mut trend = FreeTrend::default();
-        assert_eq!(trend.expect(1_000, 3_000 * MB), 3_000 * MB);
+        assert_eq!(trend.predict(1_000, 3_000 * MB), 3_000 * MB);
         // 300 MB in 100 ms: until the next sample and its pause 900 MB more.
-        assert_eq!(trend.expect(1_100, 2_700 * MB), 1_800 * MB);
+        assert_eq!(trend.predict(1_100, 2_700 * MB), 1_800 * MB);
         // Space that becomes free is not expected to grow.
-        assert_eq!(trend.expect(1_200, 2_900 * MB), 2_900 * MB);
-        assert_eq!(trend.expect(1_220, 1_000 * MB), 0);
+        assert_eq!(trend.predict(1_200, 2_900 * MB), 2_900 * MB);
+        assert_eq!(trend.predict(1_220, 1_000 * MB), 0);
         // Samples at the same time, and samples far apart, have no trend.
-        assert_eq!(trend.expect(1_220, 900 * MB), 900 * MB);
-        assert_eq!(trend.expect(2_221, 100 * MB), 100 * MB);
+        assert_eq!(trend.predict(1_220, 900 * MB), 900 * MB);
+        assert_eq!(trend.predict(2_221, 100 * MB), 100 * MB);
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
             let marks = Watermarks::of_reserve(reserve * MB);
             let mut trend = FreeTrend::default();
             let (mut now_ms, mut free) = (0, (reserve + above) * MB);
-            while !marks.is_below(trend.expect(now_ms, free)) {
+            while !marks.is_below(trend.predict(now_ms, free)) {
                 let wait = marks.next_sample_ms(free);
                 now_ms += wait;
                 free = free.saturating_sub(wait * mb_per_ms * MB);
