@@ -274,7 +274,7 @@ async fn errors_name_the_remedy() {
     };
     wrong(&["exec", "sb_00000000", "--", "true"], &["SANDBOX_NOT_FOUND", "request req_", "sbx ls"]);
     wrong(&["run", "no-such:image", "--", "true"], &["no-such:image", "INVALID_CONFIG", "ubuntu:24.04"]);
-    wrong(&["run", "--cpu", "3", Service::image(), "--", "true"], &["2, 4, 8"]);
+    wrong(&["run", "--cpu", "3", Service::image(), "--", "true"], &["2, 4 or 8"]);
     wrong(&["exec", "nonsense", "--", "true"], &["nonsense", "a sandbox id is sb_"]);
     wrong(&["logs", "sb_00000000", "ex_nope"], &["ex_nope", "'sbx logs SANDBOX' lists executions"]);
     wrong(&["exec", "--timeout", "0", "sb_00000000", "--", "true"], &["above 0 and up to 24h"]);

@@ -227,7 +227,7 @@ async fn invalid_arguments_of_key_create_are_named() {
     for (arguments, words) in [
         (["--account", "a", "--scopes", "fly"], ["fly", "read, execute, write, admin"]),
         (["--account", "a b", "--scopes", "read"], ["a b", "letters"]),
-        (["--account", "", "--scopes", "read"], ["\"\"", "1 to 64"]),
+        (["--account", "", "--scopes", "read"], ["''", "1 to 64"]),
     ] {
         let output = sandboxd(&service, &[&["key", "create"][..], &arguments[..]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -443,7 +443,7 @@ fn maps_and_lists_of_any_size_are_refused_by_their_count() {
         made(body.as_bytes())
             .unwrap_err()
             .to_string()
-            .starts_with("network.egress.allow is of more than 10000")
+            .starts_with("network.egress.allow is longer than 10000")
     );
     let body = json!({ "image": "x", "network": { "egress": { "allow": vec!["a.b"; 1001] } } }).to_string();
     assert!(made(body.as_bytes()).unwrap_err().to_string().contains("at most 1000"));
