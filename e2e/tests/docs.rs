@@ -323,6 +323,8 @@ fn shell(line: &str) {
 #[test]
 fn configurations_in_the_guides_are_valid() {
     let dir = tempfile::tempdir().unwrap();
+    // 'image list' needs a data directory with a database or images.
+    std::fs::create_dir(dir.path().join("images")).unwrap();
     let program = root().join("target/bin/sandboxd");
     let mut count = 0;
     for name in ["docs/operations.md", "docs/images.md"] {

@@ -221,6 +221,40 @@ async fn an_existing_key_prevents_the_first_key() {
     assert_eq!(service.client(&key).unwrap().get("/v1/sandboxes").await.unwrap().status, 200);
 }
 
+/// A mistyped data directory is an error of the commands that need existing data, and stays as it is.
+#[tokio::test]
+async fn commands_that_need_existing_data_create_none() {
+    let service = Service::new(&ServiceOptions::default()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (missing, empty) = (dir.path().join("missing"), dir.path().join("empty"));
+    std::fs::create_dir(&empty).unwrap();
+    for data in [&missing, &empty] {
+        let data = data.to_str().unwrap();
+        for words in [
+            &["key", "list"][..],
+            &["key", "list", "--json"],
+            &["key", "revoke", "key_none"],
+            &["egress", "check", "sb_00000000000000000000", "a.example"],
+            &["image", "list"],
+            &["image", "remove", Service::image()],
+        ] {
+            let output = sandboxd(&service, &[&["--data-dir", data][..], words].concat());
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(125), "{words:?}: {stderr}");
+            assert!(stderr.contains(&format!("no data of sandboxd in '{data}'")), "{words:?}: {stderr}");
+            assert!(output.stdout.is_empty(), "{words:?}");
+        }
+    }
+    assert!(!missing.exists());
+    assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
+    // The first key may be created before the first start.
+    let missing = missing.to_str().unwrap();
+    let create = ["--data-dir", missing, "key", "create", "--account", "team", "--scopes", "read"];
+    stdout(&sandboxd(&service, &create));
+    let table = stdout(&sandboxd(&service, &["--data-dir", missing, "key", "list"]));
+    assert!(table.contains(" team "), "{table}");
+}
+
 #[tokio::test]
 async fn invalid_arguments_of_key_create_are_named() {
     let service = Service::new(&ServiceOptions::default()).unwrap();

@@ -5,6 +5,7 @@
 use api::bounds::{MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, Range};
 use rules::quoted;
 
+use crate::headers::no_encoding;
 use crate::query::{hex, plus_as_space};
 use crate::{FieldFault, Refusal};
 
@@ -155,17 +156,7 @@ pub fn raw_content<'a>(
     encodings: impl IntoIterator<Item = &'a [u8]>,
     ranges: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<(), Refusal> {
-    for encoding in encodings {
-        if !encoding.trim_ascii().eq_ignore_ascii_case(b"identity") {
-            let got = quoted(&String::from_utf8_lossy(encoding));
-            return Err(FieldFault::new(
-                "header Content-Encoding",
-                got,
-                "no such header; send the body without encoding",
-            )
-            .into());
-        }
-    }
+    no_encoding(encodings)?;
     if let Some(range) = ranges.into_iter().next() {
         let got = quoted(&String::from_utf8_lossy(range));
         return Err(FieldFault::new(

@@ -19,6 +19,11 @@ pub fn json_content<'a>(
         (Some(only), None) if !is_json(only) => return Err(fault(quoted(&String::from_utf8_lossy(only)))),
         (Some(_), None) => {}
     }
+    no_encoding(encodings)
+}
+
+/// Checks that the body is not encoded, by its `Content-Encoding` headers.
+pub(crate) fn no_encoding<'a>(encodings: impl IntoIterator<Item = &'a [u8]>) -> Result<(), Refusal> {
     for encoding in encodings {
         if !encoding.trim_ascii().eq_ignore_ascii_case(b"identity") {
             let got = quoted(&String::from_utf8_lossy(encoding));

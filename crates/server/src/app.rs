@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use api::CreateBody;
 use driver_oci::{DiskRates, OciDriver, Settings};
 use engine::{
@@ -25,6 +25,7 @@ const RUNTIMES: [&str; 3] = ["runc", "crun", "runsc"];
 /// The part of the host's memory that all sandboxes together can use, so that they run out of memory before the daemon does.
 const MEMORY_PERCENT: u64 = 90;
 const STORE: &str = "store.db";
+const IMAGES: &str = "images";
 const EXECUTIONS: &str = "executions";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
@@ -125,10 +126,34 @@ fn pool_targets(config: &Config) -> Result<BTreeMap<String, PoolTarget>> {
         .collect()
 }
 
-/// Opens the store of this host's server, which may be running.
+/// Opens the store of this host's server, which may be running. Creates the data directory and the database if they are
+/// missing.
 pub fn open_store(config: &Config) -> Result<SqliteStore> {
     make_private_dir(&config.data_dir)?;
     Ok(SqliteStore::open_beside(config.data_dir.join(STORE))?)
+}
+
+/// As [`open_store`], for commands that only read or change existing records: fails if there is no database.
+pub fn open_existing_store(config: &Config) -> Result<SqliteStore> {
+    require_any(&config.data_dir, &[STORE])?;
+    open_store(config)
+}
+
+/// Fails if the data directory has none of these files. Otherwise a mistyped directory would be created, and its empty
+/// result would look like a loss of data.
+fn require_any(data_dir: &Path, files: &[&str]) -> Result<()> {
+    for file in files {
+        let path = data_dir.join(file);
+        if path.try_exists().with_context(|| format!("cannot read {}", path.display()))? {
+            return Ok(());
+        }
+    }
+    bail!(
+        "no data of sandboxd in '{}': there is no {}; set the right directory with --data-dir, SANDBOXD_DATA_DIR or \
+         data_dir in the configuration file",
+        data_dir.display(),
+        files.join(" or ")
+    )
 }
 
 /// The default catalogue with the sources from the configuration.
@@ -140,10 +165,16 @@ pub fn catalogue(config: &Config) -> Result<Catalogue> {
     Ok(catalogue)
 }
 
-/// The images of this host.
+/// Opens the images of this host. Creates the data directory if it is missing.
 pub fn open_images(config: &Config) -> Result<Images> {
     make_private_dir(&config.data_dir)?;
-    Ok(Images::open(&config.data_dir.join("images"), catalogue(config)?, image::Options::default())?)
+    Ok(Images::open(&config.data_dir.join(IMAGES), catalogue(config)?, image::Options::default())?)
+}
+
+/// As [`open_images`], for commands that only read or remove images: fails if there is neither a database nor an image.
+pub fn open_existing_images(config: &Config) -> Result<Images> {
+    require_any(&config.data_dir, &[STORE, IMAGES])?;
+    open_images(config)
 }
 
 /// Shared for processes that create sandboxes, as long as they may start to use a layer; exclusive for the removal of layers.

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -75,19 +75,7 @@ impl Harness {
         let images = images(&settings, &dir, registry.local_addr()?).await?;
         let kept: Arc<dyn Store> = Arc::new(store.clone());
         let output = Arc::<OutputMemory>::default();
-        let engine_settings = EngineSettings {
-            capacity: settings.capacity,
-            quotas: Default::default(),
-            host: None,
-            pool: Default::default(),
-            concurrent_executions: 3,
-            execution_queue: 0,
-            paused_retention_ms: 0,
-            terminated_retention_ms: 0,
-            slots: 100,
-            prices: Default::default(),
-            detached: engine::DetachedSettings::in_dir(dir.path().join("executions")),
-        };
+        let engine_settings = engine_settings(settings.capacity, 100, dir.path());
         let parts = engine::Parts {
             driver: Arc::new(driver.clone()),
             store: Arc::clone(&kept),
@@ -130,7 +118,25 @@ fn template(name: &str) -> Template {
     Template { name: name.to_owned(), digest: "sha256:1".to_owned(), layers: vec![], env: vec![] }
 }
 
-async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) -> Result<()> {
+/// The settings of an engine without limits other than its capacity and the number of sandboxes and executions.
+pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> EngineSettings {
+    EngineSettings {
+        capacity,
+        quotas: Default::default(),
+        host: None,
+        pool: Default::default(),
+        concurrent_executions: 3,
+        execution_queue: 0,
+        paused_retention_ms: 0,
+        terminated_retention_ms: 0,
+        slots,
+        prices: Default::default(),
+        detached: engine::DetachedSettings::in_dir(dir.join("executions")),
+    }
+}
+
+/// Stores the record of `key(n)`.
+pub(crate) async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) -> Result<()> {
     let record = KeyRecord {
         id: format!("key_{n}"),
         hash: hash_of(&key(n)),

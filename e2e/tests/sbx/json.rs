@@ -1,6 +1,6 @@
 //! `--json` prints exactly one document, also if some operations fail.
 
-use e2e::service::Service;
+use e2e::service::{Service, ServiceOptions};
 use serde_json::{Value, json};
 
 use crate::{TestUser, code, text};
@@ -107,4 +107,36 @@ async fn keys_are_printed_as_json() {
     wrong.env("SANDBOXD_CONFIG", user.service.config_file()).args(["key", "create", "--scopes", "bad"]);
     let wrong = wrong.env("SANDBOXD_DATA_DIR", &user.service.layout.data).output().unwrap();
     assert!(code(&wrong) == 125 && text(&wrong.stderr).contains("bad"), "{}", text(&wrong.stderr));
+}
+
+/// The values follow creates, pauses and terminations; the table and the JSON agree.
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_follows_the_sandboxes() {
+    let options = ServiceOptions::default().with("quotas", "sandboxes", "2").with("quotas", "vcpus", "8");
+    let user = TestUser::with_options(&options).await;
+    let used = || {
+        let usage = user.run_json(&["usage"]).0;
+        ["sandboxes", "vcpus", "memoryMb", "diskMb"].map(|name| usage[name]["used"].as_u64().unwrap())
+    };
+    assert_eq!(used(), [0, 0, 0, 0]);
+    let (a, b) = (user.create(), user.create());
+    assert_eq!(used(), [2, 4, 8192, 20_480]);
+    user.stdout(&["pause", &a]);
+    assert_eq!(used(), [2, 2, 4096, 20_480]);
+    let (usage, ended) = user.run_json(&["usage"]);
+    assert_eq!((&usage["sandboxes"], ended), (&json!({ "used": 2, "allowed": 2 }), 0));
+    assert_eq!(usage["vcpus"], json!({ "used": 2, "allowed": 8 }));
+    assert_eq!(usage["memoryMb"]["allowed"], Value::Null);
+    assert!(usage["eventBytes"]["used"].as_u64().unwrap() > 0, "{usage}");
+    let table = user.stdout(&["usage"]);
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["QUOTA", "USED", "ALLOWED"]);
+    for row in [["sandboxes", "2", "2"], ["vcpus", "2", "8"], ["memoryMb", "4096", "unlimited"]] {
+        assert!(rows.iter().any(|cells| *cells == row), "{row:?}: {table}");
+    }
+    let refused = user.run(&["create", Service::image()]);
+    let message = text(&refused.stderr);
+    assert!(code(&refused) == 125 && message.contains("quotas.sandboxes"), "{message}");
+    user.stdout(&["rm", &a, &b]);
+    assert_eq!(used(), [0, 0, 0, 0]);
 }

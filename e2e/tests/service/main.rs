@@ -22,6 +22,7 @@ mod s12_terminals;
 mod s13_disk_pressure;
 mod s13_hundred;
 mod s13_quotas;
+mod s13_stored_quotas;
 mod s1_service;
 mod s2_shapes;
 mod s3_states;

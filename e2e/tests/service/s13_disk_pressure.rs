@@ -123,12 +123,14 @@ async fn assert_refused(client: &Client, paused: &str) {
 #[tokio::test]
 async fn disk_capacity_is_based_on_free_space() {
     let options = ServiceOptions::default()
-        .on_disk_mb(15_000)
+        .on_disk_mb(20_000)
         .with("capacity", "overcommit_disk", "1.0")
         .with("capacity", "reserve_disk_mb", "700");
-    let service = Service::start(&options).await.unwrap();
+    let service = Service::new(&options).unwrap();
+    service.leave_free(13_000 * MB).unwrap();
+    service.start_process().await.unwrap();
     let client = service.account().await.unwrap();
-    // Two disks of 5120 MB fit beside the image, three do not: the free space counts, not the size of the file system.
+    // Two disks of 5120 MB fit into the free space. The size of the file system would be enough for a third.
     let first = create_sandbox(&client).await;
     create_sandbox(&client).await;
     let error = client.post(SANDBOXES, &small()).await.unwrap().error(503, "RESOURCE_EXHAUSTED").unwrap();

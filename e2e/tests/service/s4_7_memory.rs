@@ -11,7 +11,8 @@ use crate::{action_path, create_sandbox, number, output, run_command, text, wait
 const MIB: usize = 1 << 20;
 /// The maximum resident memory of the daemon with unread output.
 const MAX_RSS_KB: u64 = 200_000;
-/// The response of an idempotency record is also compressed in one piece.
+/// With idempotency keys. The budget for output covers neither the copy of a response for the database nor the buffer that a
+/// record is decompressed into, which grows until its size is known. Each exists once at a time, with up to 32 MiB of output.
 const MAX_RSS_IDEMPOTENT_KB: u64 = 256_000;
 /// 16 MiB, on both streams, of a byte that JSON encodes as six.
 const FLOOD: &str = "head -c 16777216 /dev/zero | tr '\\0' '\\1' | tee /dev/stderr";

@@ -8,7 +8,7 @@ use rules::quoted;
 use serde_json::json;
 use store::{SandboxRecord, Store};
 
-use crate::app::{network, open_store, server_scope};
+use crate::app::{network, open_existing_store, server_scope};
 use crate::cli::{EgressCheckArguments, EgressVerb};
 use crate::config::{Config, NetworkKind};
 use crate::explain::{Explanation, Host, Known, Target, explain, wants_addresses};
@@ -19,7 +19,7 @@ const UNKNOWN: u8 = 2;
 
 pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
     let EgressVerb::Check(asked) = verb;
-    let store = open_store(config)?;
+    let store = open_existing_store(config)?;
     let record = store.get(&asked.id).await;
     store.close().await;
     let Some(record) = record?.filter(|record| record.state != SandboxState::Terminated) else {

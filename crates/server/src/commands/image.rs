@@ -9,13 +9,17 @@ use image::{Catalogue, Image, Images, Source};
 use rustix::fs::{FlockOperation, flock};
 use store::{SqliteStore, Store};
 
-use crate::app::{catalogue, images_lock, open_images};
+use crate::app::{catalogue, images_lock, open_existing_images, open_images};
 use crate::cli::ImageVerb;
 use crate::config::Config;
 use crate::progress;
 
 pub async fn run(config: &Config, verb: ImageVerb) -> Result<ExitCode> {
-    let images = open_images(config)?;
+    // An image can be pulled or imported before the first start of the daemon.
+    let images = match &verb {
+        ImageVerb::Pull { .. } | ImageVerb::Import { .. } => open_images(config)?,
+        ImageVerb::List | ImageVerb::Remove { .. } => open_existing_images(config)?,
+    };
     match verb {
         ImageVerb::List => list(&images, &catalogue(config)?).await?,
         ImageVerb::Pull { name } => {

@@ -7,13 +7,16 @@ use rules::TimeMs;
 use serde_json::json;
 use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 
-use crate::app::open_store;
+use crate::app::{open_existing_store, open_store};
 use crate::cli::KeyVerb;
 use crate::config::Config;
 use crate::new_key::{NewKey, new_text, now, register};
 
 pub async fn run(config: &Config, verb: KeyVerb) -> Result<ExitCode> {
-    let store = open_store(config)?;
+    let store = match &verb {
+        KeyVerb::Create { .. } => open_store(config)?,
+        KeyVerb::List { .. } | KeyVerb::Revoke { .. } => open_existing_store(config)?,
+    };
     let done = carry_out(&store, verb).await;
     store.close().await;
     done?;

@@ -8,22 +8,23 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use axum::response::Html;
 use driver::fake::FakeDriver;
-use engine::{Clock, Engine, EngineSettings};
+use engine::{Clock, Engine};
 use http_body_util::BodyExt;
 use image::{Catalogue, Images};
 use listen::{Answers, Fault};
-use rules::{Capacity, KeyText, Rates, TimeMs};
+use rules::{Capacity, Rates, TimeMs};
 use serde_json::Value;
-use store::{Batch, KeyRecord, MemoryStore, Store, Write};
+use store::{Batch, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::endpoint::{CREATE, Call, EXECUTE, Endpoint, Open, READ, WRITE};
 use crate::idempotency::Idempotency;
-use crate::keyring::{Keyring, hash_of};
+use crate::keyring::Keyring;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::output::OutputMemory;
+use crate::testing::{engine_settings, key, put_key};
 
 const BOX: &str = "/v1/sandboxes/sb_aaaaaaaa";
 const RUN: &str = "/v1/sandboxes/sb_aaaaaaaa/execute";
@@ -36,24 +37,6 @@ struct Fixture {
     _dir: tempfile::TempDir,
 }
 
-fn key(n: u8) -> KeyText {
-    KeyText::format([n; 32])
-}
-
-async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &str) {
-    let record = KeyRecord {
-        id: format!("key_{n}"),
-        hash: hash_of(&key(n)),
-        account: account.to_owned(),
-        scopes: scopes.to_owned(),
-        name: None,
-        prefix_hint: key(n).hint().to_owned(),
-        created_at: TimeMs(1),
-        revoked_at: None,
-    };
-    store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await.unwrap();
-}
-
 async fn revoke(store: &MemoryStore, n: u8) {
     let revoke = Write::RevokeKey { id: format!("key_{n}"), at: TimeMs(2) };
     store.commit(Batch::new().with(revoke)).await.unwrap();
@@ -64,9 +47,9 @@ impl Fixture {
     async fn new(rates: Rates) -> Self {
         let store = MemoryStore::new();
         for n in 1..=4 {
-            put_key(&store, n, "one", "read,execute,write").await;
+            put_key(&store, n, "one", "read,execute,write").await.unwrap();
         }
-        put_key(&store, 5, "two", "read").await;
+        put_key(&store, 5, "two", "read").await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let service = Arc::new(service(&store, rates, dir.path()).await);
         let ran = Arc::new(AtomicUsize::new(0));
@@ -88,19 +71,8 @@ impl Fixture {
 }
 
 async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Service {
-    let settings = EngineSettings {
-        capacity: Capacity { cpu: 8, memory_mb: 8192, disk_mb: 81_920 },
-        quotas: Default::default(),
-        host: None,
-        pool: Default::default(),
-        concurrent_executions: 3,
-        execution_queue: 0,
-        paused_retention_ms: 0,
-        terminated_retention_ms: 0,
-        slots: 4,
-        prices: Default::default(),
-        detached: engine::DetachedSettings::in_dir(dir.join("executions")),
-    };
+    let capacity = Capacity { cpu: 8, memory_mb: 8192, disk_mb: 81_920 };
+    let settings = engine_settings(capacity, 4, dir);
     let (kept, output): (Arc<dyn Store>, _) = (Arc::new(store.clone()), Arc::<OutputMemory>::default());
     let driver = Arc::new(FakeDriver::new());
     let parts = engine::Parts {
@@ -422,7 +394,7 @@ async fn sandbox(engine: &Engine) -> api::SandboxId {
 #[tokio::test(start_paused = true)]
 async fn refused_requests_count_as_activity_unless_they_only_read() {
     let fixture = Fixture::new(Rates { execute: 1, read: 1, ..Rates::default() }).await;
-    put_key(&fixture.store, 6, "one", "read").await;
+    put_key(&fixture.store, 6, "one", "read").await.unwrap();
     fixture.service.keyring.refresh(&fixture.store).await.unwrap();
     let engine = &fixture.service.engine;
     for (reads, refused) in [(false, 429), (false, 403), (true, 429)] {
@@ -486,7 +458,7 @@ async fn new_and_revoked_keys_take_effect_within_a_second() {
         }
     };
     assert_eq!(fixture.get(BOX, 7).await.status, 401);
-    put_key(&fixture.store, 7, "three", "read").await;
+    put_key(&fixture.store, 7, "three", "read").await.unwrap();
     until(200).await;
     revoke(&fixture.store, 7).await;
     // Past its limit a key that is still valid gets 429, and then as much as before 401.
@@ -500,7 +472,7 @@ async fn a_new_key_works_immediately() {
     // Nobody tends the keys here.
     let fixture = Fixture::new(Rates::default()).await;
     assert_eq!(fixture.get(BOX, 7).await.status, 401);
-    put_key(&fixture.store, 7, "three", "read").await;
+    put_key(&fixture.store, 7, "three", "read").await.unwrap();
     assert_eq!(fixture.get(BOX, 7).await.status, 200);
     // Strangers share a look, so that many of them cost the store no more than one.
     let since = Instant::now();

@@ -21,7 +21,7 @@ mod write;
 
 use std::sync::Arc;
 
-use api::{RunId, SandboxId};
+use api::{ErrorCode, RunId, SandboxId};
 use axum::http::{HeaderMap, Uri};
 use engine::{EngineError, FileOp, FileOperation};
 use reader::FileQuery;
@@ -31,6 +31,14 @@ use crate::endpoint::Endpoint;
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::service::Service;
+
+/// The errors that file operations have in common.
+const COMMON_ERRORS: [(ErrorCode, &str); 4] = [
+    (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
+    (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
+    (ErrorCode::InvalidState, "The sandbox is not `running`, and `autoResume` is `false` or does not apply"),
+    (ErrorCode::ExecutionError, "The sandbox failed"),
+];
 
 /// The endpoints below a sandbox's `files`.
 pub fn endpoints() -> [Endpoint; 10] {

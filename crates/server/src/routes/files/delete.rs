@@ -5,7 +5,7 @@ use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{FileRequest, view};
+use super::{COMMON_ERRORS, FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::ApiError;
 
@@ -26,17 +26,11 @@ pub fn endpoint() -> Endpoint {
             Parameter::RUN_ID,
         ])
         .returns::<api::FileDeleted>(StatusCode::OK, "The file or directory is deleted.")
+        .errors(COMMON_ERRORS)
         .errors([
-            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "The path does not exist"),
-            (
-                ErrorCode::InvalidState,
-                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
-            ),
             (ErrorCode::DirectoryNotEmpty, "The directory is not empty"),
             (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
-            (ErrorCode::ExecutionError, "The sandbox failed"),
         ])
         .handler(delete)
 }

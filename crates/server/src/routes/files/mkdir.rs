@@ -5,7 +5,7 @@ use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{FileRequest, view};
+use super::{COMMON_ERRORS, FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::ApiError;
 
@@ -29,17 +29,11 @@ pub fn endpoint() -> Endpoint {
             Parameter::RUN_ID,
         ])
         .returns::<api::FileEntry>(StatusCode::OK, "The directory.")
+        .errors(COMMON_ERRORS)
         .errors([
-            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "The parent directory does not exist"),
-            (
-                ErrorCode::InvalidState,
-                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
-            ),
             (ErrorCode::FileExists, "The path exists already"),
             (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
-            (ErrorCode::ExecutionError, "The sandbox failed"),
             (ErrorCode::DiskFull, "The sandbox's disk is full"),
         ])
         .handler(mkdir)

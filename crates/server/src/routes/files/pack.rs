@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{FileOp, FileResponse};
 
-use super::{FileRequest, outgoing, view};
+use super::{COMMON_ERRORS, FileRequest, outgoing, view};
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::ApiError;
 
@@ -26,16 +26,10 @@ pub fn endpoint() -> Endpoint {
             Parameter::RUN_ID,
         ])
         .responds(StatusCode::OK, "The archive, in pax format.", [Content::raw("application/x-tar")])
+        .errors(COMMON_ERRORS)
         .errors([
-            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "The path does not exist"),
-            (
-                ErrorCode::InvalidState,
-                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
-            ),
             (ErrorCode::NotADirectory, "The path is not a directory"),
-            (ErrorCode::ExecutionError, "The sandbox failed"),
         ])
         .handler(pack)
 }

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use engine::{FileInfo, FileOp, FileOperation, FileRange, FileResponse};
 use reader::ByteRange;
 
-use super::{FileRequest, outgoing, view};
+use super::{COMMON_ERRORS, FileRequest, outgoing, view};
 use crate::endpoint::parameter::text;
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
 use crate::error::ApiError;
@@ -53,17 +53,11 @@ pub fn endpoint() -> Endpoint {
             ErrorCode::InvalidRequest,
             "The range begins after the end of the file",
         )
+        .errors(COMMON_ERRORS)
         .errors([
-            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "The path does not exist"),
-            (
-                ErrorCode::InvalidState,
-                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
-            ),
             (ErrorCode::NotAFile, "The path is a directory, a device, a FIFO or a socket"),
             (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
-            (ErrorCode::ExecutionError, "The sandbox failed"),
         ])
         .handler(read)
 }

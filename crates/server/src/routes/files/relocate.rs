@@ -5,7 +5,7 @@ use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{FileRequest, view};
+use super::{COMMON_ERRORS, FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
 use crate::error::ApiError;
 
@@ -31,14 +31,9 @@ pub fn endpoint() -> Endpoint {
             Parameter::RUN_ID,
         ])
         .returns::<api::FileEntry>(StatusCode::OK, "The moved file or directory.")
+        .errors(COMMON_ERRORS)
         .errors([
-            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "`from` or the parent of `to` does not exist"),
-            (
-                ErrorCode::InvalidState,
-                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
-            ),
             (ErrorCode::FileExists, "`to` exists already"),
             (ErrorCode::NotAFile, "`to` is a directory and `from` is not"),
             (
@@ -46,7 +41,6 @@ pub fn endpoint() -> Endpoint {
                 "A parent in the path is not a directory, or `from` is a directory and `to` is not",
             ),
             (ErrorCode::DirectoryNotEmpty, "The directory at `to` is not empty"),
-            (ErrorCode::ExecutionError, "The sandbox failed"),
             (ErrorCode::DiskFull, "The sandbox's disk is full"),
         ])
         .handler(relocate)

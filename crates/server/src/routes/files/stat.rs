@@ -5,7 +5,7 @@ use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{FileRequest, view};
+use super::{COMMON_ERRORS, FileRequest, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
 
@@ -25,16 +25,10 @@ pub fn endpoint() -> Endpoint {
             Parameter::AUTO_RESUME,
         ])
         .returns::<api::FileEntry>(StatusCode::OK, "The metadata.")
+        .errors(COMMON_ERRORS)
         .errors([
-            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "The path does not exist"),
-            (
-                ErrorCode::InvalidState,
-                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
-            ),
             (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
-            (ErrorCode::ExecutionError, "The sandbox failed"),
         ])
         .handler(stat)
 }

@@ -5,7 +5,7 @@ use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{FileRequest, upload, view};
+use super::{COMMON_ERRORS, FileRequest, upload, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, RawBody, Tag, WRITE};
 use crate::error::ApiError;
 use crate::keyring::Caller;
@@ -30,23 +30,17 @@ pub fn endpoint() -> Endpoint {
         ])
         .raw_body("application/x-tar", true, "The archive.")
         .returns::<api::Unpacked>(StatusCode::OK, "Counts of the unpacked entries.")
+        .errors(COMMON_ERRORS)
         .errors([
             (
                 ErrorCode::InvalidRequest,
                 "The body is not such an archive, is incomplete, or has an entry outside the \
          directory",
             ),
-            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "The path does not exist"),
-            (
-                ErrorCode::InvalidState,
-                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
-            ),
             (ErrorCode::FileExists, "The path exists and is not a directory"),
             (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
             (ErrorCode::DirectoryNotEmpty, "An entry would replace a directory that is not empty"),
-            (ErrorCode::ExecutionError, "The sandbox failed"),
             (ErrorCode::DiskFull, "The sandbox's disk is full"),
         ])
         .handler(unpack)

@@ -5,7 +5,7 @@ use api::ErrorCode;
 use axum::http::StatusCode;
 use engine::FileOp;
 
-use super::{FileRequest, upload, view};
+use super::{COMMON_ERRORS, FileRequest, upload, view};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, RawBody, Tag, WRITE};
 use crate::error::ApiError;
 use crate::keyring::Caller;
@@ -30,18 +30,12 @@ pub fn endpoint() -> Endpoint {
         ])
         .raw_body("application/octet-stream", false, "The content. Without a body the file is empty.")
         .returns::<api::FileEntry>(StatusCode::OK, "The file.")
+        .errors(COMMON_ERRORS)
         .errors([
             (ErrorCode::InvalidRequest, "The request is malformed, or its body was incomplete"),
-            (ErrorCode::PermissionDenied, "The sandbox denies the operation"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::FileNotFound, "The parent directory does not exist"),
-            (
-                ErrorCode::InvalidState,
-                "The sandbox is not `running`, and `autoResume` is `false` or does not apply",
-            ),
             (ErrorCode::NotAFile, "The path is a directory, a device, a FIFO or a socket"),
             (ErrorCode::NotADirectory, "A parent in the path is not a directory"),
-            (ErrorCode::ExecutionError, "The sandbox failed"),
             (ErrorCode::DiskFull, "The sandbox's disk is full"),
         ])
         .handler(write)
