@@ -126,7 +126,7 @@ codes! {
 
 /// Not an error code of this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a code of an error of this version")]
+#[error("not an error code of this version")]
 pub struct UnknownErrorCode;
 
 impl FromStr for ErrorCode {

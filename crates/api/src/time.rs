@@ -31,7 +31,7 @@ pub struct Timestamp(pub u64);
 
 /// The text is not a timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a timestamp is a time of RFC 3339 from 1970 on, such as '2026-01-02T03:04:05.678Z'")]
+#[error("a timestamp is a time in RFC 3339 format from 1970 on, such as '2026-01-02T03:04:05.678Z'")]
 pub struct BadTimestamp;
 
 impl fmt::Display for Timestamp {
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Timestamp {
             type Value = Timestamp;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time of RFC 3339 from 1970 on, such as '2026-01-02T03:04:05.678Z'")
+                f.write_str("a time in RFC 3339 format from 1970 on, such as '2026-01-02T03:04:05.678Z'")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {

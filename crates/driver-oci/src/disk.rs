@@ -81,7 +81,7 @@ pub fn create_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError
         .output()
         .map_err(|error| DriverError::failed("run mkfs.ext4 (package e2fsprogs)", error))?;
     if !output.status.success() {
-        return Err(DriverError::failed("mkfs.ext4", String::from_utf8_lossy(&output.stderr).trim()));
+        return Err(DriverError::failed("run mkfs.ext4", String::from_utf8_lossy(&output.stderr).trim()));
     }
     file.sync_all().map_err(failed)?;
     Ok(image)

@@ -168,8 +168,8 @@ pub fn delete(settings: &Settings, id: &SandboxId, paths: &Paths) -> Result<(), 
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match finish(command.spawn().map_err(failed)?).map_err(failed)? {
         Some(status) if status.success() => Ok(()),
-        Some(_) => Err(DriverError::failed("delete from the runtime", last_error(&paths.runtime_log()))),
-        None => Err(DriverError::failed("delete from the runtime", too_slow())),
+        Some(_) => Err(DriverError::failed("delete the container", last_error(&paths.runtime_log()))),
+        None => Err(DriverError::failed("delete the container", too_slow())),
     }
 }
 

@@ -77,7 +77,7 @@ pub enum DriverError {
     #[error("the host ran out of {what}: {source}")]
     Exhausted { what: &'static str, source: std::io::Error },
     /// A step of the call failed.
-    #[error("{step}: {source}")]
+    #[error("cannot {step}: {source}")]
     Failed { step: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 

@@ -14,7 +14,7 @@ use crate::detached::new_execution_id;
 use crate::stamped_store::StampedStore;
 
 /// The message of an execution whose client did not wait for the outcome.
-const OUTCOME_UNKNOWN: &str = "its client went away or the daemon stopped, which ended the command";
+const OUTCOME_UNKNOWN: &str = "its client disconnected or the daemon stopped, so the command was killed";
 
 /// The events of one command.
 pub struct ExecEvents {

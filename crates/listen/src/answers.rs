@@ -9,7 +9,7 @@ pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// Why a request does not reach the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    #[error("the request is not HTTP: {0}")]
+    #[error("the request is malformed: {0}")]
     Malformed(&'static str),
     #[error("the request line is longer than {limit} bytes; shorten the path and the query")]
     TargetTooLong { limit: usize },

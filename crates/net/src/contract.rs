@@ -24,7 +24,7 @@ pub struct Usage {
 
 /// A step that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{step}: {source}")]
+#[error("cannot {step}: {source}")]
 pub struct NetError {
     pub step: &'static str,
     source: Box<dyn std::error::Error + Send + Sync>,

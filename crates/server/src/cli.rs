@@ -167,7 +167,7 @@ pub enum ImageVerb {
         /// Name in the catalogue
         name: String,
     },
-    /// Import an image
+    /// Store an image from a source under any name, also one outside the catalogue
     Import {
         /// Name of the new image
         name: String,

@@ -185,7 +185,7 @@ fn address_line(
         Ok(found) => {
             let list: Vec<String> = found.list.iter().map(Ipv4Addr::to_string).collect();
             let seconds = found.ttl.as_secs();
-            (format!("{name} is {}, none of them closed (kept for {seconds} s)", list.join(", ")), None)
+            (format!("{name} is {}, none of them closed (cached for {seconds} s)", list.join(", ")), None)
         }
         Err(failure) => (failure.to_string(), Some(failure.reason())),
     };

@@ -65,7 +65,7 @@ async fn measure(
         let mut stream = sandbox.execute("echo").stream().await?;
         let first = stream.next().await.context("the stream contains no events")??;
         first_line.samples.push(begin.elapsed());
-        ensure!(matches!(first, Output::Stdout(_)), "echo prints nothing");
+        ensure!(matches!(first, Output::Stdout(_)), "echo printed nothing");
         stream.done().await?;
     }
     rows.push(first_line);

@@ -60,7 +60,7 @@ codes! {
     InvalidRequest,
     /// A value is outside its allowed range or set.
     InvalidConfig,
-    /// The command is longer than 64 KB.
+    /// The command is longer than 65,536 bytes.
     CommandTooLong,
     /// The API key is missing or invalid.
     Unauthorized,
@@ -102,13 +102,13 @@ codes! {
     NotATerminal,
     /// Too many requests, creates or concurrent commands.
     RateLimited,
-    /// The account has as much as the operator allows it.
+    /// The request exceeds a quota of the account.
     QuotaExceeded,
     /// The service failed unexpectedly.
     InternalError,
-    /// The sandbox failed while running the command.
+    /// The sandbox failed during a command or a file operation.
     ExecutionError,
-    /// Nothing in the sandbox listens on the port, or its response cannot be relayed.
+    /// Nothing in the sandbox listens on the port, or the program's response is invalid or late.
     PortUnreachable,
     /// No capacity at the moment, or the image is still being pulled.
     ResourceExhausted,

@@ -71,7 +71,7 @@ async fn an_abandoned_command_has_an_end_event() {
     settle().await;
     let events = events_of_sort(&harness, &id, "exec.").await;
     assert_eq!((events.len(), events[1].0.as_str()), (2, "exec.error"));
-    assert!(events[1].1["message"].as_str().unwrap().contains("its client went away"));
+    assert!(events[1].1["message"].as_str().unwrap().contains("its client disconnected"));
     harness.assert_clean().await;
 }
 

@@ -133,7 +133,7 @@ impl Supervisor {
         match spawned {
             Ok(thread) => Some(Self { own, stop, thread }),
             Err(error) => {
-                tracing::warn!(%error, "lxcfs is not watched: no thread");
+                tracing::warn!(%error, "cannot start the thread that watches lxcfs; lxcfs is not started again if it ends");
                 None
             }
         }

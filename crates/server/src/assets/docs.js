@@ -290,7 +290,7 @@ function draw(api) {
   const schemas = Object.entries((api.components || {}).schemas || {}).map(([name, schema]) => schemaArticle(api, name, schema));
   const order = [...groups].sort(([one], [other]) => (one === LAST) - (other === LAST));
   const parts = order.map(([tag, entries]) => part(tag[0].toUpperCase() + tag.slice(1), entries));
-  parts.push(part("In common", headersArticle(api)), part("Schemas", schemas));
+  parts.push(part("All responses", headersArticle(api)), part("Schemas", schemas));
   const main = document.getElementById("content");
   main.replaceChildren(document.getElementById("status"), ...prose(info.description), ...parts.map((one) => one.section));
   document.getElementById("contents").replaceChildren(...parts.map((one) => one.list));
@@ -320,7 +320,7 @@ async function start() {
   const status = document.getElementById("status");
   try {
     const answer = await fetch("/docs/openapi.json", { headers: { Accept: "application/json" }, credentials: "omit" });
-    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    if (!answer.ok) throw new Error(`the service responded with status ${answer.status}`);
     const parts = draw(await answer.json());
     status.textContent = "";
     const input = document.getElementById("filter");
@@ -329,7 +329,7 @@ async function start() {
     const wanted = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (wanted) wanted.scrollIntoView();
   } catch (error) {
-    status.textContent = `The interface could not be read: ${error.message}. Try to load the page again.`;
+    status.textContent = `The API document could not be loaded: ${error.message}. Reload the page.`;
   }
 }
 

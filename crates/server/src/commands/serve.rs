@@ -93,7 +93,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         served.cancel();
         service.images.close().await;
         shut_down(&service.engine, network.as_ref(), lxcfs).await;
-        fetching.await.context("the task that pulls images")?;
+        fetching.await.context("the task that pulls images failed")?;
         maintenance.await.context("the maintenance task failed")
     };
     tokio::select! {

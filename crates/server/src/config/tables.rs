@@ -83,15 +83,23 @@ pub const TABLES: [Table; 14] = [
         name: "limits",
         about: "Limits of one key and one sandbox. For the four limits per minute, `0` is unlimited.",
         rows: &[
-            ("read_per_minute", "count, 0 to 1000000", "GET requests of a key in any 60 seconds."),
+            (
+                "read_per_minute",
+                "count, 0 to 1000000",
+                "GET and HEAD requests of a key in any 60 seconds, except attaching to a terminal.",
+            ),
             (
                 "write_per_minute",
                 "count, 0 to 1000000",
-                "All other requests of a key except execute, in any 60 seconds, including creates.",
+                "All other requests of a key in any 60 seconds, including creates, but not execute and opening terminals.",
             ),
             ("create_per_minute", "count, 0 to 1000000", "Creates of a key in any 60 seconds."),
-            ("execute_per_minute", "count, 0 to 1000000", "Commands in one sandbox in any 60 seconds."),
-            ("concurrent_executions", "count, 1 to 200", "Concurrent commands in a sandbox."),
+            (
+                "execute_per_minute",
+                "count, 0 to 1000000",
+                "Commands and terminals in one sandbox in any 60 seconds.",
+            ),
+            ("concurrent_executions", "count, 1 to 200", "Concurrent commands and terminals in a sandbox."),
             ("execution_queue", "count, 0 to 10000", "Commands that wait for a slot; further ones get 429."),
             (
                 "max_output_bytes",

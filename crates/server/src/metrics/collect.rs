@@ -117,7 +117,7 @@ fn capacity(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
     encoder.gauge("host_disk_reserve_bytes", "Reserve of free disk space", disk.reserve_bytes)?;
     encoder.gauge(
         "host_disk_pressure",
-        "1 while free disk space is below the reserve, until it is half as much again",
+        "1 from when free disk space falls below the reserve until it exceeds one and a half times the reserve",
         disk.is_low.into(),
     )
 }
