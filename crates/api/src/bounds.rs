@@ -1,5 +1,5 @@
-//! Bounds and defaults of the fields of requests: the only place for the checks in `rules` and for the schemas of the OpenAPI
-//! document. Attributes of utoipa take only literals; a test of the schemas compares those with these constants.
+//! Bounds and defaults of the fields of requests, for the checks in `rules` and the schemas of the OpenAPI document. Attributes
+//! of utoipa take only literals, so some numbers are repeated there; a test of the schemas compares them with these constants.
 
 /// The bounds of a value, and its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,6 +13,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use api::bounds::{COLS, ROWS};
 use api::{ErrorCode, SandboxId, TerminalControl, TerminalNote};
 use engine::{Attachment, EngineError, ExecutionStatus, Input, OutputEvent, OutputReader, TerminalSize};
 use futures_util::stream::{SplitSink, SplitStream};
@@ -147,7 +148,8 @@ async fn receive_input(
 async fn control(input: Option<&Input>, text: &str) -> Result<Result<(), EngineError>, ApiError> {
     let refuse = |what: String| {
         let message = format!(
-            "a text message is {what}; allowed: {{\"resize\": {{\"cols\": 1 to 1000, \"rows\": 1 to 1000}}}} or {{\"signal\": \"SIGINT\"}}"
+            "a text message is {what}; allowed: {{\"resize\": {{\"cols\": {} to {}, \"rows\": {} to {}}}}} or {{\"signal\": \"SIGINT\"}}",
+            COLS.min, COLS.max, ROWS.min, ROWS.max
         );
         ApiError::new(ErrorCode::InvalidRequest, message)
     };
