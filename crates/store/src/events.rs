@@ -26,7 +26,7 @@ pub struct EventFilter {
     pub account: String,
     pub sandbox: Option<SandboxId>,
     /// One of these kinds; any if empty.
-    pub kinds: BTreeSet<String>,
+    pub kinds: BTreeSet<EventKind>,
     /// Not empty.
     pub run: Option<String>,
     /// At or after `since`, and before `until`.

@@ -151,13 +151,16 @@ async fn agree_on_events(one: &dyn Store, other: &dyn Store) {
     assert_eq!(one.last_event().await, other.last_event().await);
     for sandbox in [None, Some(id(1))] {
         for run in [None, Some("run-1".to_owned())] {
-            for kinds in [&[][..], &["exec.completed"], &["exec.completed", "exec.started", "sandbox.paused"]]
-            {
+            for kinds in [
+                &[][..],
+                &[EventKind::ExecCompleted],
+                &[EventKind::ExecCompleted, EventKind::ExecStarted, EventKind::SandboxPaused],
+            ] {
                 for (since, until) in [(None, None), (Some(4_000_000), None), (Some(5), Some(9_100_000))] {
                     let filter = EventFilter {
                         account: "acme".to_owned(),
                         sandbox: sandbox.clone(),
-                        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+                        kinds: kinds.iter().copied().collect(),
                         run: run.clone(),
                         since: since.map(TimeMs),
                         until: until.map(TimeMs),

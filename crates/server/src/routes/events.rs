@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use api::{ErrorCode, EventId, EventKind, EventKinds, EventList, Moment, Pagination, RunId, SandboxId};
+use api::{ErrorCode, EventId, EventKinds, EventList, Moment, Pagination, RunId, SandboxId};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use rules::EventQuery;
@@ -140,7 +140,7 @@ async fn answer(
     let filter = EventFilter {
         account: caller.account.to_string(),
         sandbox,
-        kinds: query.kinds.iter().map(EventKind::to_string).collect(),
+        kinds: query.kinds,
         run: query.run.map(|run| run.to_string()),
         since: query.since,
         until: query.until,

@@ -19,8 +19,8 @@ fn of(account: &str) -> EventFilter {
     EventFilter { account: account.to_owned(), ..EventFilter::default() }
 }
 
-fn kinds(kinds: &[&str]) -> EventFilter {
-    EventFilter { kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(), ..of("acme") }
+fn kinds(kinds: &[EventKind]) -> EventFilter {
+    EventFilter { kinds: kinds.iter().copied().collect(), ..of("acme") }
 }
 
 fn in_run(event: NewEvent, run: &str) -> NewEvent {
@@ -60,17 +60,23 @@ pub(super) async fn every_filter_and_its_total(store: Fresh) {
         (of("acme"), vec![1, 2, 3, 4, 5, 6, 7]),
         (of("umbrella"), vec![8]),
         (of("nobody"), vec![]),
-        (kinds(&["sandbox.created"]), vec![1, 4]),
-        (kinds(&["sandbox.created", "exec.started", "port.closed"]), vec![1, 2, 4]),
+        (kinds(&[EventKind::SandboxCreated]), vec![1, 4]),
+        (kinds(&[EventKind::SandboxCreated, EventKind::ExecStarted, EventKind::PortClosed]), vec![1, 2, 4]),
         (sandbox(1), vec![1, 2, 3, 6, 7]),
         (sandbox(3), vec![]),
         (EventFilter { sandbox: Some(id(3)), ..of("umbrella") }, vec![8]),
-        (EventFilter { sandbox: Some(id(1)), ..kinds(&["exec.completed", "exec.started"]) }, vec![2, 3, 6]),
+        (
+            EventFilter {
+                sandbox: Some(id(1)),
+                ..kinds(&[EventKind::ExecCompleted, EventKind::ExecStarted])
+            },
+            vec![2, 3, 6],
+        ),
         (run("run-a"), vec![2, 3]),
         (run("run-b"), vec![5, 6]),
         (run("run"), vec![]),
         (EventFilter { sandbox: Some(id(2)), ..run("run-b") }, vec![5]),
-        (EventFilter { run: Some("run-a".to_owned()), ..kinds(&["exec.completed"]) }, vec![3]),
+        (EventFilter { run: Some("run-a".to_owned()), ..kinds(&[EventKind::ExecCompleted]) }, vec![3]),
         (since(0), vec![1, 2, 3, 4, 5, 6, 7]),
         (since(HOUR), vec![2, 3, 4, 5, 6, 7]),
         (since(HOUR + 10), vec![2, 3, 4, 5, 6, 7]),
@@ -86,7 +92,7 @@ pub(super) async fn every_filter_and_its_total(store: Fresh) {
         (EventFilter { until: Some(TimeMs(3 * HOUR + 11)), ..since(2 * HOUR) }, vec![4, 6, 7]),
         (EventFilter { until: Some(TimeMs(HOUR + 11)), ..since(HOUR + 5) }, vec![2, 3]),
         (EventFilter { until: Some(TimeMs(5)), ..since(HOUR) }, vec![]),
-        (EventFilter { since: Some(TimeMs(3 * HOUR)), ..kinds(&["exec.completed"]) }, vec![5, 6]),
+        (EventFilter { since: Some(TimeMs(3 * HOUR)), ..kinds(&[EventKind::ExecCompleted]) }, vec![5, 6]),
         (EventFilter { since: Some(TimeMs(2 * HOUR)), ..run("run-b") }, vec![5, 6]),
         (EventFilter { until: Some(TimeMs(3 * HOUR)), ..sandbox(1) }, vec![1, 2, 3]),
     ] {
@@ -103,7 +109,7 @@ pub(super) async fn every_filter_and_its_total(store: Fresh) {
 
 pub(super) async fn pages_and_bounds(store: Fresh) {
     fill(&store).await;
-    let filter = kinds(&["exec.completed", "sandbox.created"]);
+    let filter = kinds(&[EventKind::ExecCompleted, EventKind::SandboxCreated]);
     let page = EventPage { limit: 2, ..PAGE };
     let newest = EventPage { order: EventOrder::NewestFirst, ..page };
     // All matching events are 1, 3, 4, 5, 6.
@@ -141,7 +147,7 @@ pub(super) async fn totals_follow_removals(store: Fresh) {
     store.purge(TimeMs(9 * HOUR)).await.unwrap();
     assert_eq!(found(&store, &of("acme"), PAGE).await.1, 6);
     assert_eq!(found(&store, &of("umbrella"), PAGE).await, (vec![], 0, false));
-    assert_eq!(found(&store, &kinds(&["sandbox.created"]), PAGE).await, (vec![1], 1, false));
+    assert_eq!(found(&store, &kinds(&[EventKind::SandboxCreated]), PAGE).await, (vec![1], 1, false));
     store.put(super::terminated(&record(1), TimeMs(1))).await.unwrap();
     // More than one part of a purge removes.
     for _ in 0..11 {

@@ -93,7 +93,7 @@ pub(super) fn after(
 fn matches(filter: &EventFilter, event: &Event) -> bool {
     event.account == filter.account
         && filter.sandbox.as_ref().is_none_or(|sandbox| *sandbox == event.sandbox)
-        && (filter.kinds.is_empty() || filter.kinds.contains(&event.kind))
+        && (filter.kinds.is_empty() || filter.kinds.iter().any(|kind| kind.as_str() == event.kind))
         && filter.run.as_ref().is_none_or(|run| *run == event.run)
         && filter.since.is_none_or(|since| event.at >= since)
         && filter.until.is_none_or(|until| event.at < until)

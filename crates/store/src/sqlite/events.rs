@@ -157,7 +157,7 @@ impl<'a> Search<'a> {
             // Required to use the partial index.
             sql += &format!(" AND run = {} AND run <> ''", values.text(run));
             if !kinds.is_empty() {
-                let places: Vec<String> = kinds.iter().map(|kind| values.text(kind)).collect();
+                let places: Vec<String> = kinds.iter().map(|kind| values.text(kind.as_str())).collect();
                 sql += &format!(" AND kind IN ({})", places.join(", "));
             }
         }
@@ -210,7 +210,8 @@ impl<'a> Search<'a> {
         let mut values = Values::default();
         let mut from = format!("FROM event_totals WHERE scope = {}", values.text(scope));
         if !self.filter.kinds.is_empty() {
-            let places: Vec<String> = self.filter.kinds.iter().map(|kind| values.text(kind)).collect();
+            let places: Vec<String> =
+                self.filter.kinds.iter().map(|kind| values.text(kind.as_str())).collect();
             from += &format!(" AND kind IN ({})", places.join(", "));
         }
         from += &format!(" AND hour >= {} AND hour < {}", values.number(first), values.number(end));

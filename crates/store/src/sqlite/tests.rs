@@ -240,25 +240,36 @@ async fn event_lists_use_indexes() {
     let store = SqliteStore::open(&*path).unwrap();
     store.commit(Batch::new().event(event(1, EventKind::SandboxPaused, TimeMs(1)))).await.unwrap();
     let connection = Connection::open(&*path).unwrap();
-    let of = |kinds: &[&str]| EventFilter {
+    let of = |kinds: &[EventKind]| EventFilter {
         account: "acme".to_owned(),
-        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+        kinds: kinds.iter().copied().collect(),
         ..EventFilter::default()
     };
     let timed = EventFilter { since: Some(TimeMs(1)), ..of(&[]) };
-    let run = EventFilter { run: Some("run".to_owned()), ..of(&["a", "b"]) };
+    let run = EventFilter {
+        run: Some("run".to_owned()),
+        ..of(&[EventKind::ExecStarted, EventKind::ExecCompleted])
+    };
     for (filter, walk, merged) in [
         (of(&[]), "USING COVERING INDEX events_of_an_account (account=? AND sequence>?", 0),
         (timed, "USING COVERING INDEX events_of_an_account (account=? AND sequence>?", 0),
-        (of(&["a"]), "USING COVERING INDEX events_of_a_kind (account=? AND kind=? AND sequence>?", 0),
-        (of(&["a", "b"]), "USING COVERING INDEX events_of_a_kind (account=? AND kind=? AND sequence>?", 1),
+        (
+            of(&[EventKind::ExecStarted]),
+            "USING COVERING INDEX events_of_a_kind (account=? AND kind=? AND sequence>?",
+            0,
+        ),
+        (
+            of(&[EventKind::ExecStarted, EventKind::ExecCompleted]),
+            "USING COVERING INDEX events_of_a_kind (account=? AND kind=? AND sequence>?",
+            1,
+        ),
         (
             EventFilter { sandbox: Some(record(1).id), ..of(&[]) },
             "events_of_a_sandbox (sandbox=? AND rowid>?",
             0,
         ),
         (
-            EventFilter { sandbox: Some(record(1).id), ..of(&["a"]) },
+            EventFilter { sandbox: Some(record(1).id), ..of(&[EventKind::ExecStarted]) },
             "events_of_a_kind_of_a_sandbox (sandbox=? AND kind=? AND sequence>?",
             0,
         ),
