@@ -1,6 +1,6 @@
 //! Converts records of the engine and the store to types of the API.
 
-use api::{EventId, RuntimeEvent, SandboxItem, SandboxView, Times, Timestamp};
+use api::{EventId, EventKind, RuntimeEvent, SandboxItem, SandboxView, Times, Timestamp, UnknownEventKind};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -39,10 +39,19 @@ fn times(
     }
 }
 
+/// A newer daemon stored the event.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot show an event of the kind {kind:?}")]
+struct EventOfUnknownKind {
+    kind: String,
+    source: UnknownEventKind,
+}
+
 /// An event for lists and streams.
 pub fn event(event: Event) -> Result<RuntimeEvent, ApiError> {
-    let kind = event.kind.parse();
-    let kind = kind.map_err(|_| ApiError::internal(format!("an event of the kind {:?}", event.kind)))?;
+    let kind = event.kind.parse::<EventKind>();
+    let kind =
+        kind.map_err(|source| ApiError::internal(EventOfUnknownKind { kind: event.kind.clone(), source }))?;
     let data = match event.data {
         Value::Object(data) => data,
         other => return Err(ApiError::internal(format!("an event with the data {other}"))),
