@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::{ErrorCode, EventBody, EventsBody, EventsRecorded, SandboxId};
+use api::{ErrorCode, EventBody, EventKind, EventsBody, EventsRecorded, SandboxId};
 use axum::http::StatusCode;
 use rules::TimeMs;
 use serde_json::Value;
@@ -38,7 +38,7 @@ pub fn endpoint() -> Endpoint {
             Content::inline_json::<EventsBody>().example(json!({
                 "data": {"arguments": {"q": "rust"}, "tool": "search"},
                 "runId": "run_7",
-                "type": "agent.tool_call",
+                "type": EventKind::AgentToolCall,
             })),
             "Unknown fields are ignored; a repeated or `null` field is an error.",
         )
