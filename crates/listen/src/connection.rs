@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
-use crate::answers::Answers;
+use crate::answers::{Answers, Fault};
 use crate::head_filter::{HeadFilter, HostRule, Refusal};
 use crate::limiter::ConnectionPermit;
 use crate::redirect::Destination;
@@ -64,6 +64,23 @@ pub struct Context {
     pub stop: CancellationToken,
 }
 
+/// Why a connection ended early.
+#[derive(Debug, thiserror::Error)]
+enum ConnectionError {
+    #[error(transparent)]
+    Prepare(io::Error),
+    #[error("cannot send the response to a refused request: {fault}")]
+    Answer { fault: Fault, source: io::Error },
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error("the client did not close after the GOAWAY of the stopping service")]
+    OpenWhileStopping,
+    #[error("the client was idle for too long and did not close after the GOAWAY")]
+    Idle,
+    #[error("the client left all responses unread for too long")]
+    Unread,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Http1,
@@ -84,9 +101,10 @@ pub async fn run(context: Arc<Context>, tcp: TcpStream, peer: SocketAddr, permit
             }
         }
         Ok(None) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(ConnectionError::Prepare(error)),
     };
-    if let Err(reason) = ended {
+    if let Err(error) = ended {
+        let reason: &(dyn std::error::Error + 'static) = &error;
         tracing::debug!(%peer, reason, "a connection failed");
     }
 }
@@ -160,7 +178,7 @@ async fn sniff(
     Ok(Some((wire, protocol, target)))
 }
 
-async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), String> {
+async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), ConnectionError> {
     let activity = Activity::new();
     let host = if matches!(target, Target::Redirect(_)) { HostRule::Any } else { HostRule::Required };
     let filter = HeadFilter::new(wire, activity.clone(), context.limits.clone(), host);
@@ -193,7 +211,7 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     let mut rest = parts.io.into_inner().into_rest();
     if let Some(refusal) = rest.refusal {
         let sent = Box::pin(answer(&mut rest.wire, context.answers.as_ref(), &refusal)).await;
-        sent.map_err(|e| format!("{}: {e}", refusal.fault))?;
+        sent.map_err(|source| ConnectionError::Answer { fault: refusal.fault, source })?;
     }
     if rest.unfinished {
         let time_left = context.limits.linger_timeout;
@@ -203,7 +221,7 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     } else {
         rest.wire.close().await;
     }
-    ended.map_err(|e| e.to_string())
+    ended.map_err(ConnectionError::from)
 }
 
 fn dispatch(
@@ -263,7 +281,7 @@ fn date() -> String {
     time::OffsetDateTime::now_utc().format(&format).unwrap_or_default()
 }
 
-async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), String> {
+async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) -> Result<(), ConnectionError> {
     let (limits, activity) = (&context.limits, Activity::new());
     // hyper's defaults bound floods of resets and of header frames; tests check that.
     let executor = StreamExecutor {
@@ -288,7 +306,7 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
     let mut goaway_deadline = None;
     loop {
         tokio::select! {
-            ended = &mut connection => return ended.map_err(|e| e.to_string()),
+            ended = &mut connection => return ended.map_err(ConnectionError::from),
             () = context.stop.cancelled(), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
@@ -299,13 +317,13 @@ async fn http2(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
             () = activity.unread.notified() => connection.as_mut().graceful_shutdown(),
             () = &mut next_check_timer => {
                 if stopping && activity.idle_for().is_some_and(|still| still >= GOAWAY_TIMEOUT_STOPPING) {
-                    return Err("the client did not close after the GOAWAY of the stopping service".to_owned());
+                    return Err(ConnectionError::OpenWhileStopping);
                 }
                 if goaway_deadline.is_some_and(|at| tokio::time::Instant::now() >= at) {
-                    return Err("the client was idle for too long and did not close after the GOAWAY".to_owned());
+                    return Err(ConnectionError::Idle);
                 }
                 if activity.stalled_for().is_some_and(|still| still >= limits.write_timeout) {
-                    return Err("the client left all responses unread for too long".to_owned());
+                    return Err(ConnectionError::Unread);
                 }
                 if activity.idle_for().is_some_and(|still| still >= limits.idle_timeout) && goaway_deadline.is_none() {
                     connection.as_mut().graceful_shutdown();
