@@ -10,11 +10,11 @@ use sandboxd_client::{Client, ClientBuilder, SandboxState};
 const INPUTS: u64 = 20;
 const AT_ONCE: usize = 20;
 /// If the service limits creates per minute, the library waits for the time in Retry-After.
-const PATIENCE: Duration = Duration::from_secs(90);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(90);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let client = ClientBuilder::from_env().patience(PATIENCE).retries(5).build()?;
+    let client = ClientBuilder::from_env().max_retry_wait(MAX_RETRY_WAIT).retries(5).build()?;
     let job = format!("squares-{}", std::process::id());
     let results: Vec<(u64, String)> = stream::iter(1..=INPUTS)
         .map(async |input| sandboxd_client::Result::Ok((input, square(&client, &job, input).await?)))

@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 use crate::{Error, Result};
 
 /// Limit for connecting and the TLS handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A parsed base URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Connector {
     }
 
     pub async fn open(&self, service_url: &ServiceUrl) -> io::Result<Stream> {
-        let opened = tokio::time::timeout(PATIENCE, self.handshake(service_url)).await;
+        let opened = tokio::time::timeout(CONNECT_TIMEOUT, self.handshake(service_url)).await;
         opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection within 10 s")))
     }
 

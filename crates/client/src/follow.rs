@@ -169,7 +169,7 @@ impl Following {
 
     async fn reconnect(&mut self) -> Result<()> {
         let begin = Instant::now();
-        let policy = Policy { retries: u32::MAX, patience: GIVE_UP_AFTER };
+        let policy = Policy { retries: u32::MAX, max_retry_wait: GIVE_UP_AFTER };
         self.short = if self.connected_at.elapsed() < SHORT { self.short.saturating_add(1) } else { 0 };
         if self.short > 0 {
             let pause = wait(policy, self.short, None, rand::random());

@@ -8,7 +8,7 @@ use crate::lifecycle::Terminated;
 use crate::sandbox::Sandbox;
 
 /// Limit for a drop, so that an unreachable service does not block it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Sandbox {
     /// Terminates the sandbox when the returned guard is dropped, also on early return or panic.
@@ -101,7 +101,8 @@ impl Drop for Guard {
             };
             let sandbox = Sandbox::new(sandbox.client().reconnected(), sandbox.id().clone(), None);
             // An error cannot be reported; the timeouts of the sandbox end it then.
-            let _ = runtime.block_on(async { tokio::time::timeout(PATIENCE, sandbox.terminate()).await });
+            let _ = runtime
+                .block_on(async { tokio::time::timeout(TERMINATE_TIMEOUT, sandbox.terminate()).await });
         });
         if let Ok(asking) = asking {
             let _ = asking.join();

@@ -42,7 +42,7 @@ pub enum Fault {
 pub struct Policy {
     pub retries: u32,
     /// The longest `Retry-After` to wait for; beyond it the caller gets the error.
-    pub patience: Duration,
+    pub max_retry_wait: Duration,
 }
 
 /// Whether the call may be retried.
@@ -70,7 +70,7 @@ pub fn wait(policy: Policy, next: u32, retry_after: Option<Duration>, random: f6
     // Jitter, so that clients that failed together do not retry together.
     let own = grown.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0);
     match retry_after {
-        Some(requested) if requested > policy.patience => None,
+        Some(requested) if requested > policy.max_retry_wait => None,
         Some(requested) => Some(requested + own / 4),
         None => Some(own),
     }
@@ -80,7 +80,7 @@ pub fn wait(policy: Policy, next: u32, retry_after: Option<Duration>, random: f6
 mod tests {
     use super::*;
 
-    const POLICY: Policy = Policy { retries: 2, patience: Duration::from_secs(10) };
+    const POLICY: Policy = Policy { retries: 2, max_retry_wait: Duration::from_secs(10) };
 
     fn answered(status: u16, code: Code) -> Fault {
         Fault::Answered { status, code }

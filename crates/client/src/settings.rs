@@ -17,7 +17,7 @@ const LOCAL_KEY: &str = "local.key";
 const LOCAL_CERTIFICATE: &str = "tls/tls-cert.pem";
 const TIMEOUT: Duration = Duration::from_secs(30);
 const RETRIES: u32 = 2;
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
 
 impl Client {
     /// Creates a client with the settings of the environment or of the local daemon; see [`ClientBuilder::from_env`].
@@ -92,7 +92,7 @@ impl ClientBuilder {
             trust: None,
             data_dir: LOCAL_DATA_DIR.into(),
             timeout: TIMEOUT,
-            policy: Policy { retries: RETRIES, patience: PATIENCE },
+            policy: Policy { retries: RETRIES, max_retry_wait: MAX_RETRY_WAIT },
         }
     }
 
@@ -215,10 +215,10 @@ impl ClientBuilder {
     /// at once.
     ///
     /// ```
-    /// let builder = sandboxd_client::Client::builder().patience(std::time::Duration::ZERO);
+    /// let builder = sandboxd_client::Client::builder().max_retry_wait(std::time::Duration::ZERO);
     /// ```
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.policy.patience = patience;
+    pub fn max_retry_wait(mut self, max_retry_wait: Duration) -> Self {
+        self.policy.max_retry_wait = max_retry_wait;
         self
     }
 

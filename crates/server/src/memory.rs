@@ -40,8 +40,8 @@ impl MemoryBudget {
         }
     }
 
-    /// An empty reservation, which waits for at most `patience` in all its life.
-    pub fn reservation(&self, account: &Arc<str>, patience: Duration) -> Reservation {
+    /// An empty reservation, which waits for at most `max_wait` in all its life.
+    pub fn reservation(&self, account: &Arc<str>, max_wait: Duration) -> Reservation {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let of_account = match accounts.get(account) {
             Some(semaphore) => Arc::clone(semaphore),
@@ -51,7 +51,7 @@ impl MemoryBudget {
                 semaphore
             }
         };
-        Reservation { shares: [of_account, Arc::clone(&self.all)], permits: None, patience }
+        Reservation { shares: [of_account, Arc::clone(&self.all)], permits: None, max_wait }
     }
 
     #[cfg(test)]
@@ -65,13 +65,13 @@ pub struct Reservation {
     /// The permits of the account and of the total.
     shares: [Arc<Semaphore>; 2],
     permits: Option<[OwnedSemaphorePermit; 2]>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl Reservation {
-    /// From now on it waits for at most `patience`.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+    /// From now on it waits for at most `max_wait`.
+    pub fn set_max_wait(&mut self, max_wait: Duration) {
+        self.max_wait = max_wait;
     }
 
     /// Adds `bytes`; waits until the budget suffices.
@@ -87,8 +87,8 @@ impl Reservation {
             let account = account.acquire_many_owned(count).await.map_err(|_| Exhausted)?;
             Ok([account, all.acquire_many_owned(count).await.map_err(|_| Exhausted)?])
         };
-        let permits = tokio::time::timeout(self.patience, acquire).await.map_err(|_| Exhausted)??;
-        self.patience = self.patience.saturating_sub(began.elapsed());
+        let permits = tokio::time::timeout(self.max_wait, acquire).await.map_err(|_| Exhausted)??;
+        self.max_wait = self.max_wait.saturating_sub(began.elapsed());
         self.add(permits);
         Ok(())
     }
@@ -120,7 +120,7 @@ const REQUEST_BYTES: usize = 64 << 20;
 /// Leaves the other accounts enough for one body of the largest size.
 const REQUEST_ACCOUNT_BYTES: usize = 48 << 20;
 /// How long one body waits in all.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_MAX_WAIT: Duration = Duration::from_secs(5);
 const RETRY_S: u64 = 5;
 
 /// The memory for the bodies of requests. A body reserves as it arrives, never more than twice what has arrived, so that a
@@ -142,7 +142,7 @@ impl RequestMemory {
     /// For one body of at most `most` bytes.
     pub fn body(&self, account: &Arc<str>, most: usize) -> GrowingBody {
         GrowingBody {
-            reservation: self.0.reservation(account, REQUEST_PATIENCE),
+            reservation: self.0.reservation(account, REQUEST_MAX_WAIT),
             bytes: Vec::new(),
             covered: FREE_BYTES.min(most),
             most,
@@ -243,7 +243,7 @@ mod tests {
             let began = Instant::now();
             let refused = grown(&memory, account, 2 * MIB).await.err().unwrap();
             assert_eq!((refused.code, refused.retry_after_s), (ErrorCode::ResourceExhausted, Some(RETRY_S)));
-            assert!(began.elapsed() >= REQUEST_PATIENCE && began.elapsed() < REQUEST_PATIENCE * 2);
+            assert!(began.elapsed() >= REQUEST_MAX_WAIT && began.elapsed() < REQUEST_MAX_WAIT * 2);
             assert_eq!(grown(&memory, account, FREE_BYTES).await.unwrap().done().len(), FREE_BYTES);
         }
         // A clone keeps the whole reservation, and a body that waits gets what is released.

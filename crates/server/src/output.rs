@@ -46,9 +46,9 @@ const LARGE_BYTES: usize = 256 << 10;
 const COUNTED_RESPONSE_BYTES: usize = 64 << 10;
 /// The total time that a response waits for memory. It is shorter if more responses wait, so that they do not all fail at the
 /// same time.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PATIENCE_STEP: Duration = Duration::from_millis(250);
-const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(10);
+const WAIT_STEP: Duration = Duration::from_millis(250);
+const MIN_WAIT: Duration = Duration::from_secs(1);
 const RETRY_S: u64 = 10;
 
 /// The memory for outputs that clients have not read yet.
@@ -83,7 +83,7 @@ impl OutputMemory {
     /// For the response to one request.
     pub fn response(&self, account: &Arc<str>) -> OutputReservation {
         OutputReservation {
-            small: self.small.reservation(account, SHORTEST_PATIENCE),
+            small: self.small.reservation(account, MIN_WAIT),
             large: self.large.reservation(account, Duration::ZERO),
             large_responses: Arc::clone(&self.large_responses),
             is_large: false,
@@ -142,8 +142,8 @@ impl OutputReservation {
             if !self.is_large {
                 self.is_large = true;
                 let before = self.large_responses.fetch_add(1, Ordering::Relaxed);
-                let less = PATIENCE_STEP.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
-                self.large.set_patience(PATIENCE.saturating_sub(less).max(SHORTEST_PATIENCE));
+                let less = WAIT_STEP.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
+                self.large.set_max_wait(MAX_WAIT.saturating_sub(less).max(MIN_WAIT));
             }
             self.large.grow(large).await?;
             self.covered += large;

@@ -141,7 +141,7 @@ async fn run_events_are_posted_once() {
 #[tokio::test]
 async fn run_events_are_retried_after_429() {
     let proxy = Proxy::start();
-    let client = proxy.builder().patience(Duration::ZERO).build().unwrap();
+    let client = proxy.builder().max_retry_wait(Duration::ZERO).build().unwrap();
     let sandbox = client.create("ubuntu:24.04").await.unwrap();
     let run = Run::with_id("r").to_service(&sandbox);
     proxy.inject(Fault::Status { status: 429, code: "RATE_LIMITED", retry_after_s: 1 });

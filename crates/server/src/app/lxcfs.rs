@@ -37,7 +37,7 @@ const DIR: &str = "lxcfs";
 const PID_FILE: &str = "lxcfs.pid";
 const LOG: &str = "lxcfs.log";
 /// A start takes about 20 ms until the mount.
-const START_PATIENCE: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_EVERY: Duration = Duration::from_millis(10);
 /// How often the supervisor checks for its stop.
 const WATCH_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -277,7 +277,7 @@ impl Own {
                 let log = fs::read_to_string(self.path(LOG)).unwrap_or_default();
                 bail!("lxcfs ended with {status}: {}", log.lines().last().unwrap_or("it logged nothing"));
             }
-            ensure!(begun.elapsed() < START_PATIENCE, "lxcfs did not mount {}", dir.display());
+            ensure!(begun.elapsed() < START_TIMEOUT, "lxcfs did not mount {}", dir.display());
             std::thread::sleep(POLL_EVERY);
         }
         Ok(())
