@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use copy::{CpArguments, Volume};
 pub use events::EventsArguments;
-pub use key::KeyVerb;
+pub use key::KeyCommand;
 pub use running::Running;
 
 use copy::volume;
@@ -29,7 +29,7 @@ pub struct Cli {
     #[command(flatten)]
     pub global: Global,
     #[command(subcommand)]
-    pub verb: Verb,
+    pub command: Command,
 }
 
 /// Flags of every command.
@@ -48,7 +48,7 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub enum Command {
     /// Run a command in a new sandbox, then remove the sandbox
     Run(RunArguments),
     /// Create a sandbox and print its id
@@ -83,7 +83,7 @@ pub enum Verb {
     Events(EventsArguments),
     /// Create, list and revoke API keys on the machine of the service
     #[command(subcommand)]
-    Key(KeyVerb),
+    Key(KeyCommand),
     /// Measure the latency of the service from this machine
     Bench(BenchArguments),
     /// Save a URL and an API key as a profile
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn a_command_follows_two_dashes() {
         let cli = Cli::try_parse_from(["sbx", "run", "-e", "A=1", "img", "--", "ls", "-l"]).unwrap();
-        let Verb::Run(run) = cli.verb else { panic!() };
+        let Command::Run(run) = cli.command else { panic!() };
         assert_eq!(
             (run.image.as_str(), run.command.as_slice()),
             ("img", &["ls".to_owned(), "-l".to_owned()][..])

@@ -15,7 +15,7 @@ pub struct Cli {
     #[command(flatten)]
     pub global: Global,
     #[command(subcommand)]
-    pub verb: Verb,
+    pub command: Command,
 }
 
 /// Flags of every command. They override the environment, which overrides the file.
@@ -34,28 +34,28 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub enum Command {
     /// Serve sandboxes over HTTPS, in the foreground
     Serve(ServeArguments),
     /// Create, list and revoke API keys; works while the daemon runs
     #[command(subcommand)]
-    Key(KeyVerb),
+    Key(KeyCommand),
     /// Check the requirements of this host, and print how to meet those that are missing
     Doctor,
     /// Run one command in a new sandbox without the daemon, then remove the sandbox
     Run(RunArguments),
     /// Explain which hosts a sandbox may reach
     #[command(subcommand)]
-    Egress(EgressVerb),
+    Egress(EgressCommand),
     /// List, pull, import and remove images
     #[command(subcommand)]
-    Image(ImageVerb),
+    Image(ImageCommand),
     /// Print the OpenAPI document of the API
     #[command(hide = true)]
     Openapi,
     /// Print the reference of the configuration
     #[command(subcommand, hide = true)]
-    Config(ConfigVerb),
+    Config(ConfigCommand),
 }
 
 #[derive(Debug, Default, Args)]
@@ -78,7 +78,7 @@ pub struct ServeArguments {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum KeyVerb {
+pub enum KeyCommand {
     /// Create a key and print it; it cannot be shown again
     Create {
         /// Account whose sandboxes the key can use; a new name creates the account
@@ -105,7 +105,7 @@ pub enum KeyVerb {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum EgressVerb {
+pub enum EgressCommand {
     /// Explain whether a sandbox may reach a host; exit with 0 if it may and 1 if not
     Check(EgressCheckArguments),
 }
@@ -123,7 +123,7 @@ pub struct EgressCheckArguments {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum ConfigVerb {
+pub enum ConfigCommand {
     /// Print every key with its type, default and meaning
     Reference,
 }
@@ -159,7 +159,7 @@ pub struct RunArguments {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum ImageVerb {
+pub enum ImageCommand {
     /// List the images of the catalogue, and show which are on this host
     List,
     /// Pull an image, even if it is already on this host

@@ -37,7 +37,7 @@ pub mod testing;
 
 use std::process::ExitCode;
 
-use cli::{ConfigVerb, Verb};
+use cli::{Command, ConfigCommand};
 use config::Config;
 
 pub use cli::Cli;
@@ -47,13 +47,13 @@ pub use error::chain_text;
 /// Runs the command of a command line and returns its exit code.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // What needs no configuration must not fail over one.
-    match cli.verb {
-        Verb::Openapi => return commands::openapi::run(),
-        Verb::Config(ConfigVerb::Reference) => return commands::config_reference::run(),
+    match cli.command {
+        Command::Openapi => return commands::openapi::run(),
+        Command::Config(ConfigCommand::Reference) => return commands::config_reference::run(),
         _ => {}
     }
     let mut config = config::load(&cli.global)?;
-    if let Verb::Serve(flags) = &cli.verb {
+    if let Command::Serve(flags) = &cli.command {
         config = config.with_flags(flags)?;
         logs::start(&config.log);
     } else {
@@ -61,21 +61,21 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     // As many workers as the host has processors: what waits for a disk or a runtime does so on threads of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(carry_out(&config, cli.verb));
+    let code = runtime.block_on(carry_out(&config, cli.command));
     // A write to a reader that does not read may never end; all that matters is done.
     runtime.shutdown_background();
     code
 }
 
-async fn carry_out(config: &Config, verb: Verb) -> anyhow::Result<ExitCode> {
-    match verb {
-        Verb::Serve(flags) => commands::serve::run(config, &flags).await,
-        Verb::Key(verb) => commands::key::run(config, verb).await,
-        Verb::Doctor => Ok(doctor::run(config)),
-        Verb::Run(arguments) => commands::run::run(config, arguments).await,
-        Verb::Egress(verb) => commands::egress::run(config, verb).await,
-        Verb::Image(verb) => commands::image::run(config, verb).await,
-        Verb::Openapi => commands::openapi::run(),
-        Verb::Config(ConfigVerb::Reference) => commands::config_reference::run(),
+async fn carry_out(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Serve(flags) => commands::serve::run(config, &flags).await,
+        Command::Key(command) => commands::key::run(config, command).await,
+        Command::Doctor => Ok(doctor::run(config)),
+        Command::Run(arguments) => commands::run::run(config, arguments).await,
+        Command::Egress(command) => commands::egress::run(config, command).await,
+        Command::Image(command) => commands::image::run(config, command).await,
+        Command::Openapi => commands::openapi::run(),
+        Command::Config(ConfigCommand::Reference) => commands::config_reference::run(),
     }
 }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
-pub enum KeyVerb {
+pub enum KeyCommand {
     /// Create a key and print it; it cannot be shown again
     Create {
         /// Account whose sandboxes the key can use; a new name creates the account

@@ -9,27 +9,27 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::batch::{Form, ItemResult, for_each};
-use crate::cli::{Global, KeyVerb};
+use crate::cli::{Global, KeyCommand};
 use crate::{context, output};
 
 const PROGRAM: &str = "sandboxd";
 
-pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode> {
+pub async fn key(global: &Global, json: bool, command: &KeyCommand) -> Result<ExitCode> {
     if let Some(url) = context::url(global)?.filter(|url| !is_local(url)) {
         bail!(
             "keys are managed on the machine of the service, {url}; run 'sandboxd {}' there",
-            daemon_arguments(verb, false).join(" ")
+            daemon_arguments(command, false).join(" ")
         );
     }
     let program = program()?;
-    match verb {
-        KeyVerb::Create { account, scopes, label } if json => {
-            let key = output_of(&program, &daemon_arguments(verb, json))?;
+    match command {
+        KeyCommand::Create { account, scopes, label } if json => {
+            let key = output_of(&program, &daemon_arguments(command, json))?;
             let scopes: Vec<&str> = scopes.split(',').map(str::trim).collect();
             output::json(&json!({"key": key, "account": account, "scopes": scopes, "label": label}))?;
             return Ok(ExitCode::SUCCESS);
         }
-        KeyVerb::Revoke { ids } => {
+        KeyCommand::Revoke { ids } => {
             return for_each(ids, Form::of(json, ids.len()), async |id: &String| {
                 let line = output_of(&program, &["key", "revoke", id]);
                 let line = line.with_context(|| format!("cannot revoke {id}"))?;
@@ -37,11 +37,11 @@ pub async fn key(global: &Global, json: bool, verb: &KeyVerb) -> Result<ExitCode
             })
             .await;
         }
-        KeyVerb::Create { .. } | KeyVerb::List => {}
+        KeyCommand::Create { .. } | KeyCommand::List => {}
     }
     // sandboxd prints its own messages; the exit code of a failure is that of sbx.
     // starts: sandboxd
-    let ended = Command::new(&program).args(daemon_arguments(verb, json)).status();
+    let ended = Command::new(&program).args(daemon_arguments(command, json)).status();
     let ended = ended.with_context(|| program.display().to_string())?;
     Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(context::SBX_FAILURE) })
 }
@@ -56,18 +56,18 @@ fn output_of(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String> 
 }
 
 /// The arguments of `sandboxd`.
-fn daemon_arguments(verb: &KeyVerb, json: bool) -> Vec<String> {
+fn daemon_arguments(command: &KeyCommand, json: bool) -> Vec<String> {
     let mut arguments = vec!["key".to_owned()];
-    match verb {
-        KeyVerb::Create { account, scopes, label } => {
+    match command {
+        KeyCommand::Create { account, scopes, label } => {
             arguments.extend(["create", "--account", account, "--scopes", scopes].map(str::to_owned));
             arguments.extend(label.iter().flat_map(|label| ["--label".to_owned(), label.clone()]));
         }
-        KeyVerb::List => {
+        KeyCommand::List => {
             arguments.push("list".to_owned());
             arguments.extend(json.then(|| "--json".to_owned()));
         }
-        KeyVerb::Revoke { ids } => {
+        KeyCommand::Revoke { ids } => {
             arguments.push("revoke".to_owned());
             arguments.extend(ids.iter().cloned());
         }
@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn arguments_are_those_of_the_daemon() {
         let create =
-            KeyVerb::Create { account: "a".into(), scopes: "read".into(), label: Some("x y".into()) };
+            KeyCommand::Create { account: "a".into(), scopes: "read".into(), label: Some("x y".into()) };
         assert_eq!(
             daemon_arguments(&create, true),
             ["key", "create", "--account", "a", "--scopes", "read", "--label", "x y"]
         );
-        assert_eq!(daemon_arguments(&KeyVerb::List, true), ["key", "list", "--json"]);
+        assert_eq!(daemon_arguments(&KeyCommand::List, true), ["key", "list", "--json"]);
     }
 }

@@ -131,11 +131,11 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Verb};
+    use crate::cli::{Cli, Command};
 
     fn lifetime_of(words: &[&str]) -> u64 {
         let words = [&["sbx", "run", "img"], words, &["--", "true"]].concat();
-        let Verb::Run(arguments) = Cli::try_parse_from(words).unwrap().verb else { panic!() };
+        let Command::Run(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!() };
         lifetime(&arguments).as_secs()
     }
 

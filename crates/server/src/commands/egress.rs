@@ -9,7 +9,7 @@ use serde_json::json;
 use store::{SandboxRecord, Store};
 
 use crate::app::{network, open_existing_store, server_scope};
-use crate::cli::{EgressCheckArguments, EgressVerb};
+use crate::cli::{EgressCheckArguments, EgressCommand};
 use crate::config::{Config, NetworkKind};
 use crate::explain::{Explanation, Host, Known, Target, explain, wants_addresses};
 
@@ -17,8 +17,8 @@ const REFUSED: u8 = 1;
 /// The exit code of a command line that is not understood.
 const UNKNOWN: u8 = 2;
 
-pub async fn run(config: &Config, verb: EgressVerb) -> Result<ExitCode> {
-    let EgressVerb::Check(asked) = verb;
+pub async fn run(config: &Config, command: EgressCommand) -> Result<ExitCode> {
+    let EgressCommand::Check(asked) = command;
     let store = open_existing_store(config)?;
     let record = store.get(&asked.id).await;
     store.close().await;

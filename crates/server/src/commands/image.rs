@@ -10,30 +10,30 @@ use rustix::fs::{FlockOperation, flock};
 use store::{SqliteStore, Store};
 
 use crate::app::{catalogue, images_lock, open_existing_images, open_images};
-use crate::cli::ImageVerb;
+use crate::cli::ImageCommand;
 use crate::config::Config;
 use crate::progress;
 
-pub async fn run(config: &Config, verb: ImageVerb) -> Result<ExitCode> {
+pub async fn run(config: &Config, command: ImageCommand) -> Result<ExitCode> {
     // An image can be pulled or imported before the first start of the daemon.
-    let images = match &verb {
-        ImageVerb::Pull { .. } | ImageVerb::Import { .. } => open_images(config)?,
-        ImageVerb::List | ImageVerb::Remove { .. } => open_existing_images(config)?,
+    let images = match &command {
+        ImageCommand::Pull { .. } | ImageCommand::Import { .. } => open_images(config)?,
+        ImageCommand::List | ImageCommand::Remove { .. } => open_existing_images(config)?,
     };
-    match verb {
-        ImageVerb::List => list(&images, &catalogue(config)?).await?,
-        ImageVerb::Pull { name } => {
+    match command {
+        ImageCommand::List => list(&images, &catalogue(config)?).await?,
+        ImageCommand::Pull { name } => {
             let pulled = images.pull(&name, progress::reporter()).await;
             progress::finish();
             print!("{}", describe(&*pulled?));
         }
-        ImageVerb::Import { name, source } => {
+        ImageCommand::Import { name, source } => {
             let source: Source = source.parse()?;
             let imported = images.import(&name, source, progress::reporter()).await;
             progress::finish();
             print!("{}", describe(&*imported?));
         }
-        ImageVerb::Remove { name } => {
+        ImageCommand::Remove { name } => {
             anyhow::ensure!(images.remove(&name).await?, "no image '{name}' on this host");
             collect_garbage(config, &images).await?;
         }

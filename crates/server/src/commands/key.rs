@@ -8,34 +8,34 @@ use serde_json::json;
 use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 
 use crate::app::{open_existing_store, open_store};
-use crate::cli::KeyVerb;
+use crate::cli::KeyCommand;
 use crate::config::Config;
 use crate::new_key::{NewKey, new_text, now, register};
 
-pub async fn run(config: &Config, verb: KeyVerb) -> Result<ExitCode> {
-    let store = match &verb {
-        KeyVerb::Create { .. } => open_store(config)?,
-        KeyVerb::List { .. } | KeyVerb::Revoke { .. } => open_existing_store(config)?,
+pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
+    let store = match &command {
+        KeyCommand::Create { .. } => open_store(config)?,
+        KeyCommand::List { .. } | KeyCommand::Revoke { .. } => open_existing_store(config)?,
     };
-    let done = carry_out(&store, verb).await;
+    let done = carry_out(&store, command).await;
     store.close().await;
     done?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn carry_out(store: &SqliteStore, verb: KeyVerb) -> Result<()> {
-    match verb {
-        KeyVerb::Create { account, scopes, label } => {
+async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
+    match command {
+        KeyCommand::Create { account, scopes, label } => {
             let text = new_text();
             register(store, &text, NewKey { account, scopes, label }).await?;
             println!("{}", text.as_str());
         }
-        KeyVerb::List { json: true } => {
+        KeyCommand::List { json: true } => {
             let keys: Vec<_> = store.keys().await?.iter().map(as_json).collect();
             println!("{}", serde_json::to_string_pretty(&keys)?);
         }
-        KeyVerb::List { json: false } => print!("{}", table(&store.keys().await?)),
-        KeyVerb::Revoke { id } => {
+        KeyCommand::List { json: false } => print!("{}", table(&store.keys().await?)),
+        KeyCommand::Revoke { id } => {
             let revoked =
                 store.commit(Batch::new().with(Write::RevokeKey { id: id.clone(), at: now() })).await;
             match revoked {
