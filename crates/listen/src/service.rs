@@ -64,14 +64,14 @@ pub struct Dispatch {
     pub slot: Option<TakeoverSlot>,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
 impl hyper::service::Service<Request<Incoming>> for Dispatch {
     type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = ResponseFuture;
 
-    fn call(&self, request: Request<Incoming>) -> Answering {
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         let flight = self.activity.begin();
         if let Some(fault) = too_large(&request, &self.limits) {
             let mut response = self.answers.fault(fault, request.headers().get(REQUEST_ID));

@@ -124,7 +124,7 @@ pub struct Authorized {
     pub request: Request,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// A complete declaration.
 pub struct Endpoint {
@@ -134,7 +134,7 @@ pub struct Endpoint {
     pub access: Access,
     /// None for endpoints that the OpenAPI document leaves out.
     pub operation: Option<Operation>,
-    handler: Box<dyn Fn(Authorized) -> Answering + Send + Sync>,
+    handler: Box<dyn Fn(Authorized) -> ResponseFuture + Send + Sync>,
 }
 
 /// An endpoint under construction: `A` is the access rule, `B` the request body, `R` what the handler returns.
@@ -190,7 +190,7 @@ impl<A: AccessRule, B: Payload, R: IntoResponse + 'static> Declaration<A, B, R> 
         F: Future<Output = Result<R, ApiError>> + Send + 'static,
     {
         let Self { method, path, access, operation, body_max, .. } = self;
-        let handler = move |authorized: Authorized| -> Answering {
+        let handler = move |authorized: Authorized| -> ResponseFuture {
             let Authorized { service, caller, request_id, request } = authorized;
             let Some(caller) = A::caller(caller) else {
                 // Admission lets no such request through; if it did, the request is refused here.

@@ -21,7 +21,7 @@ const WINDOW_BYTES: u32 = 256 * 1024;
 /// Bytes of one read, and so the maximum size of a head.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-type Answering = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 type One = http1::Connection<TokioIo<Wire>, ForwardedBody>;
 
 /// The connection ends when this is dropped.
@@ -78,7 +78,7 @@ impl Upstream {
     }
 
     /// Sends a request. With streams, others can be sent while its answer is awaited.
-    pub async fn send(&mut self, request: Request<ForwardedBody>) -> io::Result<Answering> {
+    pub async fn send(&mut self, request: Request<ForwardedBody>) -> io::Result<ResponseFuture> {
         Ok(match self {
             Self::One { sender, .. } => {
                 sender.ready().await.map_err(io::Error::other)?;
