@@ -17,12 +17,12 @@ const PUBLIC: u16 = 8081;
 /// The port of the echo server.
 const ECHO: u16 = 2526;
 
-pub struct Reach {
+pub struct Connectivity {
     ports: Ports,
     policies: Policies,
 }
 
-impl Reach {
+impl Connectivity {
     pub async fn prepare(installation: &Installation, client: &Client) -> Self {
         Self {
             ports: Ports::prepare(installation, client).await,

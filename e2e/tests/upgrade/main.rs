@@ -5,9 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod configuration;
+mod connectivity;
 mod executions;
 mod paused;
-mod reach;
 mod records;
 mod replays;
 mod running;
@@ -144,7 +144,7 @@ async fn everything_survives(end: End) {
     let client = installation.service.account().await.unwrap();
     let keys = records::Keys::prepare(&installation).await;
     let replays = replays::Replays::prepare(&client).await;
-    let reach = reach::Reach::prepare(&installation, &client).await;
+    let connectivity = connectivity::Connectivity::prepare(&installation, &client).await;
     let paused = paused::Paused::prepare(&client).await;
     let stopped = paused::Stopped::prepare(&installation, &client).await;
     let mut running = running::Running::prepare(&client).await;
@@ -159,7 +159,7 @@ async fn everything_survives(end: End) {
     keys.verify().await;
     replays.verify(&client).await;
     usage(&client).await;
-    reach.verify(&installation, &client).await;
+    connectivity.verify(&installation, &client).await;
     paused.verify(&client).await;
     stopped.verify(&client).await;
     running.verify(&installation, &client).await;
