@@ -268,7 +268,7 @@ pub struct EventBody {
     pub kind: EventKind,
     pub run_id: RunId,
     /// Fields that depend on the type. At most 16 KiB as JSON.
-    #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "object_or_nothing")]
+    #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "object_or_empty")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::event_data, required = false))]
     pub data: Map<String, Value>,
     /// Time of the event. Default: the time of the request.
@@ -278,7 +278,7 @@ pub struct EventBody {
 }
 
 /// An object; an empty one if the field is absent.
-fn object_or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
+fn object_or_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
     match Option::<Value>::deserialize(from)? {
         None => Ok(Map::new()),
         Some(Value::Object(object)) => Ok(object),

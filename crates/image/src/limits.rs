@@ -41,19 +41,19 @@ impl Budget {
     /// Accounts for a file's size before it is written.
     pub(crate) fn take_bytes(&self, bytes: u64) -> Result<(), Fault> {
         let limit = self.limits.unpacked_bytes;
-        let taken = self
+        let updated = self
             .bytes
             .fetch_update(Relaxed, Relaxed, |have| have.checked_add(bytes).filter(|sum| *sum <= limit));
-        taken
+        updated
             .map(drop)
             .map_err(|_| Fault::too_big(format!("the image unpacks to more than the {limit} bytes allowed")))
     }
 
     pub(crate) fn take_entry(&self) -> Result<(), Fault> {
         let limit = self.limits.entries;
-        let taken =
+        let updated =
             self.entries.fetch_update(Relaxed, Relaxed, |have| Some(have + 1).filter(|sum| *sum <= limit));
-        taken
+        updated
             .map(drop)
             .map_err(|_| Fault::too_big(format!("the image has more than the {limit} entries allowed")))
     }

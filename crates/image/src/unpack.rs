@@ -24,7 +24,7 @@ use crate::fault::Fault;
 use crate::limits::Budget;
 
 use entry::Unpacker;
-use stream::{Gate, Packed};
+use stream::{BoundedTar, Packed};
 
 pub(crate) use stream::{hex, sha256_hex};
 
@@ -58,9 +58,9 @@ pub(crate) struct Unpacked {
 /// Unpacks a tar, packed with gzip, zstd or not at all, into the empty directory `into`.
 pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unpacked, Fault> {
     let packed = Packed::open(input)?;
-    let gate = Gate::new(packed, rules);
-    let allowance = gate.allowance();
-    let mut archive = tar::Archive::new(gate);
+    let bounded_tar = BoundedTar::new(packed, rules);
+    let allowance = bounded_tar.allowance();
+    let mut archive = tar::Archive::new(bounded_tar);
     let mut unpacker = Unpacker::new(into, rules)?;
     {
         let mut entries = archive.entries().map_err(unreadable)?;

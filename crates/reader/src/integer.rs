@@ -24,14 +24,14 @@ pub fn integer(number: &str) -> Option<Integer> {
         return if ahead { None } else { Some(limit) };
     };
     let scale = exponent.saturating_sub(i64::try_from(fraction.len()).unwrap_or(i64::MAX));
-    let kept = if scale < 0 {
+    let scaled = if scale < 0 {
         let dropped = usize::try_from(scale.unsigned_abs()).unwrap_or(usize::MAX);
         let at = digits.len().checked_sub(dropped)?;
-        let (kept, dropped) = digits.split_at(at);
+        let (scaled, dropped) = digits.split_at(at);
         if dropped.bytes().any(|digit| digit != b'0') {
             return None;
         }
-        kept.to_owned()
+        scaled.to_owned()
     } else {
         match usize::try_from(scale) {
             Ok(zeros) if zeros <= 40 => format!("{digits}{}", "0".repeat(zeros)),
@@ -39,7 +39,7 @@ pub fn integer(number: &str) -> Option<Integer> {
         }
     };
     let sign = if negative { "-" } else { "" };
-    Some(format!("{sign}{kept}").parse().unwrap_or(limit))
+    Some(format!("{sign}{scaled}").parse().unwrap_or(limit))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    fn verb(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::Execute { .. } => "run a command in",
@@ -110,7 +110,7 @@ pub enum Refusal {
     NotFound,
     #[error(
         "cannot {} a sandbox that is {state}; it must be {}{}",
-        operation.verb(),
+        operation.name(),
         one_of(allowed),
         remedy(*state, *operation)
     )]

@@ -89,15 +89,15 @@ impl CappedOutput {
     /// The captured bytes, with a line in place of missing ones.
     pub fn finish(self) -> Captured {
         let Self { head, tail, tail_start, seen_bytes } = self;
-        let kept = (head.length + tail.length) as u64;
+        let retained = (head.length + tail.length) as u64;
         let mut segments = head.blocks;
-        if seen_bytes == kept {
+        if seen_bytes == retained {
             segments.extend(tail.blocks);
             return Captured { segments: whole_characters(segments), truncated: false };
         }
         let mut tail = tail.rotated(tail_start);
         let cut = cut_incomplete(&mut segments) + skip_continued(&mut tail);
-        let missing_bytes = seen_bytes - kept + cut as u64;
+        let missing_bytes = seen_bytes - retained + cut as u64;
         let ends_line =
             segments.iter().rev().find_map(|segment| segment.last()).is_none_or(|last| *last == b'\n');
         let line_end = if ends_line { "" } else { "\n" };

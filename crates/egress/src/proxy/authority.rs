@@ -80,7 +80,7 @@ pub fn filter_upgrade(headers: &mut HeaderMap) -> bool {
 
 /// Removes `Upgrade` and `HTTP2-Settings` from the `Connection` header, which would name missing headers.
 fn drop_token(headers: &mut HeaderMap) {
-    let kept: Vec<String> = headers
+    let options: Vec<String> = headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
@@ -89,8 +89,8 @@ fn drop_token(headers: &mut HeaderMap) {
         .filter(|one| !one.eq_ignore_ascii_case("upgrade") && !one.eq_ignore_ascii_case("http2-settings"))
         .collect();
     headers.remove(CONNECTION);
-    if let Ok(value) = kept.join(", ").parse()
-        && !kept.is_empty()
+    if let Ok(value) = options.join(", ").parse()
+        && !options.is_empty()
     {
         headers.insert(CONNECTION, value);
     }

@@ -46,7 +46,7 @@ impl Input {
 
     /// Writes bytes as fast as the command reads them.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), EngineError> {
-        let _turn = self.execution.stdin_lock.lock().await;
+        let _guard = self.execution.stdin_lock.lock().await;
         self.check_open()?;
         let input = self.linked().await?;
         match input.write_all(bytes).await {
@@ -60,7 +60,7 @@ impl Input {
         if self.execution.record.terminal.is_some() {
             return self.write(END_KEY).await;
         }
-        let _turn = self.execution.stdin_lock.lock().await;
+        let _guard = self.execution.stdin_lock.lock().await;
         self.check_open()?;
         self.execution.command(WriterCommand::CloseStdin).await
     }

@@ -122,7 +122,7 @@ impl Allowance {
 }
 
 /// The decompressed tar: hashed and bounded.
-pub(super) struct Gate<R: Read> {
+pub(super) struct BoundedTar<R: Read> {
     tar: Hashed<Packed<R>>,
     packed_bytes: Rc<Cell<u64>>,
     allowance: Allowance,
@@ -130,7 +130,7 @@ pub(super) struct Gate<R: Read> {
     ratio: u64,
 }
 
-impl<R: Read> Gate<R> {
+impl<R: Read> BoundedTar<R> {
     pub(super) fn new(packed: Packed<R>, rules: &Rules) -> Self {
         let limits = rules.budget.limits;
         let packed_bytes = packed.raw().count.clone();
@@ -175,7 +175,7 @@ impl<R: Read> Gate<R> {
     }
 }
 
-impl<R: Read> Read for Gate<R> {
+impl<R: Read> Read for BoundedTar<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.tar.read(buffer)?;
         self.measure(n as u64).map_err(io::Error::other)?;

@@ -29,10 +29,10 @@ impl Secret {
         let path = dir.join(FILE);
         let bytes = match std::fs::read(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let mut made = [0; BYTES];
-                rand::rng().fill_bytes(&mut made);
-                write(dir, &path, &made).with_context(|| format!("cannot write {}", path.display()))?;
-                made.to_vec()
+                let mut secret = [0; BYTES];
+                rand::rng().fill_bytes(&mut secret);
+                write(dir, &path, &secret).with_context(|| format!("cannot write {}", path.display()))?;
+                secret.to_vec()
             }
             read => read.with_context(|| format!("cannot read {}", path.display()))?,
         };
@@ -47,9 +47,9 @@ impl Secret {
 
     #[cfg(any(test, feature = "testing"))]
     pub fn random() -> Self {
-        let mut made = [0; BYTES];
-        rand::rng().fill_bytes(&mut made);
-        Self::of(&made)
+        let mut secret = [0; BYTES];
+        rand::rng().fill_bytes(&mut secret);
+        Self::of(&secret)
     }
 
     fn of(bytes: &[u8]) -> Self {

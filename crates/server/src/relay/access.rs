@@ -180,14 +180,14 @@ fn drop_key_protocols(headers: &mut HeaderMap) {
     if !offered.iter().any(is_ours) {
         return;
     }
-    let kept: Vec<&str> = offered.into_iter().filter(|protocol| !is_ours(protocol)).collect();
-    let kept = HeaderValue::from_str(&kept.join(", "));
+    let remaining: Vec<&str> = offered.into_iter().filter(|protocol| !is_ours(protocol)).collect();
+    let remaining = HeaderValue::from_str(&remaining.join(", "));
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     // Made from parts of header values, so it is a valid value.
-    if let Ok(kept) = kept
-        && !kept.is_empty()
+    if let Ok(remaining) = remaining
+        && !remaining.is_empty()
     {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, kept);
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, remaining);
     }
 }
 
@@ -197,7 +197,7 @@ fn take_cookies(headers: &mut HeaderMap, tokens: &mut Vec<String>) {
     if !headers.contains_key(COOKIE) {
         return;
     }
-    let mut kept: Vec<u8> = Vec::new();
+    let mut remaining: Vec<u8> = Vec::new();
     for value in headers.get_all(COOKIE) {
         for cookie in value.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii) {
             let mut halves = cookie.splitn(2, |byte| *byte == b'=');
@@ -205,16 +205,16 @@ fn take_cookies(headers: &mut HeaderMap, tokens: &mut Vec<String>) {
             if is_ours(name) {
                 tokens.extend(value.and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned));
             } else if !cookie.is_empty() && !holds_secret(cookie) {
-                if !kept.is_empty() {
-                    kept.extend_from_slice(b"; ");
+                if !remaining.is_empty() {
+                    remaining.extend_from_slice(b"; ");
                 }
-                kept.extend_from_slice(cookie);
+                remaining.extend_from_slice(cookie);
             }
         }
     }
     headers.remove(COOKIE);
     // Made from parts of header values, so it is a valid value.
-    if let (false, Ok(value)) = (kept.is_empty(), HeaderValue::from_bytes(&kept)) {
+    if let (false, Ok(value)) = (remaining.is_empty(), HeaderValue::from_bytes(&remaining)) {
         headers.insert(COOKIE, value);
     }
 }
@@ -232,9 +232,12 @@ fn take_query(uri: &Uri) -> Option<(Uri, Option<String>)> {
         return None;
     }
     let token = query.split('&').find_map(token_of);
-    let kept: Vec<&str> = query.split('&').filter(|pair| !is_secret(pair)).collect();
-    let target =
-        if kept.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), kept.join("&")) };
+    let remaining: Vec<&str> = query.split('&').filter(|pair| !is_secret(pair)).collect();
+    let target = if remaining.is_empty() {
+        uri.path().to_owned()
+    } else {
+        format!("{}?{}", uri.path(), remaining.join("&"))
+    };
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(target).ok()?);
     Some((Uri::from_parts(parts).ok()?, token))

@@ -54,8 +54,8 @@ async fn token(call: Call<Caller, JsonBody<TokenBody>>) -> Result<Json<PortToken
     let expires_at = now().after(lifetime_ms);
     let token = service.ports.token(&id, &exposed, expires_at);
     let url = format!("{}/?sandbox_token={token}", service.ports.url(&id, port));
-    let made = PortToken { token, expires_at: expires_at.into(), url };
-    Json::created(&made)
+    let token_view = PortToken { token, expires_at: expires_at.into(), url };
+    Json::created(&token_view)
 }
 
 fn now() -> TimeMs {
