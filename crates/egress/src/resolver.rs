@@ -165,7 +165,7 @@ impl Resolver {
         let asking = async {
             // The semaphore is not closed.
             let _permit = self.questions.acquire().await;
-            self.upstream.ask(dns_name(name)?, kind).await
+            self.upstream.query(dns_name(name)?, kind).await
         };
         let answer = timeout(RESOLVE_TIMEOUT, asking)
             .await

@@ -38,28 +38,28 @@ impl RouteSocket {
 
     /// Requests a change. `flags` are added to those of every request.
     pub fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
-        self.ask(message, flags | NLM_F_ACK).map(drop)
+        self.exchange(message, flags | NLM_F_ACK).map(drop)
     }
 
     /// Requests all objects of a kind.
     pub fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.ask(message, NLM_F_DUMP)
+        self.exchange(message, NLM_F_DUMP)
     }
 
     /// Requests one object.
     pub fn get(&self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
-        self.ask(message, 0)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.exchange(message, 0)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.socket.borrow_mut().ask(message, flags)
+    fn exchange(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.socket.borrow_mut().exchange(message, flags)
     }
 }
 
 impl Owned for RouteSocket {}
 
 impl Inner {
-    fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;

@@ -6,7 +6,7 @@
 
 mod window;
 
-pub use window::{RateRefusal, Standing, Window, ask_all, wall_seconds};
+pub use window::{RateRefusal, Standing, Window, try_count_all, wall_seconds};
 
 /// The value of the headers without a limit: the largest number that every client can represent.
 pub const NO_LIMIT: u32 = i32::MAX as u32;
@@ -93,11 +93,11 @@ impl KeyWindows {
     }
 
     /// Counts a request, or refuses it and counts nothing.
-    pub fn ask(&mut self, charge: KeyCharge, now_ms: u64) -> Result<Standing, RateRefusal> {
+    pub fn try_count(&mut self, charge: KeyCharge, now_ms: u64) -> Result<Standing, RateRefusal> {
         match charge {
-            KeyCharge::Read => self.read.ask(now_ms),
-            KeyCharge::Write => self.write.ask(now_ms),
-            KeyCharge::Create => ask_all(&mut self.write, &mut [&mut self.create], now_ms),
+            KeyCharge::Read => self.read.try_count(now_ms),
+            KeyCharge::Write => self.write.try_count(now_ms),
+            KeyCharge::Create => try_count_all(&mut self.write, &mut [&mut self.create], now_ms),
         }
     }
 

@@ -111,11 +111,11 @@ impl Limiter {
             (Charge::Key(charge), _) => {
                 let keys = &mut self.shard(&caller.key_id).keys;
                 match keys.get_mut(&*caller.key_id) {
-                    Some(windows) => windows.ask(charge, now.ms),
+                    Some(windows) => windows.try_count(charge, now.ms),
                     None => keys
                         .entry(Arc::clone(&caller.key_id))
                         .or_insert_with(|| KeyWindows::new(&self.rates))
-                        .ask(charge, now.ms),
+                        .try_count(charge, now.ms),
                 }
             }
             (Charge::Sandbox, Some(id)) if id.parse::<SandboxId>().is_ok() => {
@@ -124,7 +124,7 @@ impl Limiter {
                     .entry(Arc::clone(&caller.account))
                     .or_insert_with(|| Sandboxes::new(self.rates.execute))
                     .window(id, self.rates.execute)
-                    .ask(now.ms)
+                    .try_count(now.ms)
             }
             (Charge::Sandbox, _) => Ok(Standing::untouched(Limit::Execute, self.rates.execute, now.ms)),
         };

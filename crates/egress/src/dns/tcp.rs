@@ -102,7 +102,7 @@ impl Connection {
                         self.server.too_many(&self.guest, Transport::Tcp);
                         return io::Error::other("too many questions");
                     }
-                    if let Err(error) = self.ask(bytes, &answers).await {
+                    if let Err(error) = self.query(bytes, &answers).await {
                         return error;
                     }
                 }
@@ -127,7 +127,7 @@ impl Connection {
         Ok(None)
     }
 
-    async fn ask(&self, bytes: Vec<u8>, answers: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+    async fn query(&self, bytes: Vec<u8>, answers: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
         let pipelined = Arc::clone(&self.pipelined).acquire_owned().await.map_err(io::Error::other)?;
         let question_permit = self.question_permit().await?;
         let (server, guest, answers) = (Arc::clone(&self.server), Arc::clone(&self.guest), answers.clone());

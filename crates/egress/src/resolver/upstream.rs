@@ -45,7 +45,7 @@ pub enum Upstream {
 
 /// The servers in the host's file when it was last read.
 pub struct System {
-    askers: Clients,
+    clients: Clients,
     servers: Vec<SocketAddr>,
     changed: Option<SystemTime>,
     looked: Instant,
@@ -68,20 +68,20 @@ impl Upstream {
             Upstreams::System => {
                 let changed = changed(Path::new(RESOLV_CONF));
                 let servers = listed(&fs::read_to_string(RESOLV_CONF).unwrap_or_default());
-                let askers = Clients::of(&servers)?;
-                Ok(Self::System(Mutex::new(System { askers, servers, changed, looked: Instant::now() })))
+                let clients = Clients::of(&servers)?;
+                Ok(Self::System(Mutex::new(System { clients, servers, changed, looked: Instant::now() })))
             }
         }
     }
 
-    pub async fn ask(&self, name: Name, kind: RecordType) -> Result<Answer, Failure> {
-        let askers = match self {
-            Self::Fixed(askers) => askers.clone(),
+    pub async fn query(&self, name: Name, kind: RecordType) -> Result<Answer, Failure> {
+        let clients = match self {
+            Self::Fixed(clients) => clients.clone(),
             Self::System(system) => {
                 system.lock().unwrap_or_else(PoisonError::into_inner).now(Path::new(RESOLV_CONF))
             }
         };
-        askers.ask(&name, kind).await
+        clients.query(&name, kind).await
     }
 }
 
@@ -95,9 +95,9 @@ impl Clients {
     }
 
     /// The first question stays open while it is repeated: either answer counts.
-    async fn ask(&self, name: &Name, kind: RecordType) -> Result<Answer, Failure> {
-        let mut first = pin!(ask(&self.first, name, kind));
-        let second = ask(&self.second, name, kind);
+    async fn query(&self, name: &Name, kind: RecordType) -> Result<Answer, Failure> {
+        let mut first = pin!(query(&self.first, name, kind));
+        let second = query(&self.second, name, kind);
         let early = tokio::select! {
             heard = &mut first => heard,
             () = sleep(REPEAT_AFTER) => {
@@ -119,7 +119,7 @@ impl Clients {
     }
 }
 
-async fn ask(
+async fn query(
     resolver: &TokioResolver,
     name: &Name,
     kind: RecordType,
@@ -150,7 +150,7 @@ impl System {
                 self.read(file);
             }
         }
-        self.askers.clone()
+        self.clients.clone()
     }
 
     fn read(&mut self, file: &Path) {
@@ -159,9 +159,9 @@ impl System {
             Ok((Clients::of(&servers)?, servers))
         });
         match again {
-            Ok((askers, servers)) if servers != self.servers => {
+            Ok((clients, servers)) if servers != self.servers => {
                 tracing::info!(?servers, "the host's DNS servers have changed");
-                (self.askers, self.servers) = (askers, servers);
+                (self.clients, self.servers) = (clients, servers);
             }
             Ok(_) => {}
             // The file is being written or is missing: the known servers may still answer.

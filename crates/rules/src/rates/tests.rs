@@ -25,29 +25,29 @@ fn the_defaults_are_the_specification() {
 fn exactly_the_limit_gets_through_in_any_minute() {
     let mut window = window(3);
     for (at_ms, remaining) in [(1000, 2), (1000, 1), (20_000, 0)] {
-        let standing = window.ask(at_ms).unwrap();
+        let standing = window.try_count(at_ms).unwrap();
         assert_eq!((standing.limit, standing.remaining, standing.reset_at_ms), (3, remaining, 61_000));
     }
-    assert!(window.ask(20_001).is_err() && window.ask(60_999).is_err());
+    assert!(window.try_count(20_001).is_err() && window.try_count(60_999).is_err());
     // Two fall out at once; what was refused was not counted.
-    assert_eq!(window.ask(61_000).unwrap().remaining, 1);
-    assert_eq!(window.ask(61_000).unwrap().remaining, 0);
-    assert_eq!(window.ask(79_999).unwrap_err().standing.reset_at_ms, 80_000);
-    assert_eq!(window.ask(80_000).unwrap().remaining, 0);
+    assert_eq!(window.try_count(61_000).unwrap().remaining, 1);
+    assert_eq!(window.try_count(61_000).unwrap().remaining, 0);
+    assert_eq!(window.try_count(79_999).unwrap_err().standing.reset_at_ms, 80_000);
+    assert_eq!(window.try_count(80_000).unwrap().remaining, 0);
 }
 
 #[test]
 fn retry_after_is_exact() {
     let mut window = window(1);
-    window.ask(500).unwrap();
+    window.try_count(500).unwrap();
     for (at_ms, retry_after_s) in [(500, 60), (501, 60), (1500, 59), (59_500, 1), (60_499, 1)] {
-        let refusal = window.ask(at_ms).unwrap_err();
+        let refusal = window.try_count(at_ms).unwrap_err();
         assert_eq!(refusal.retry_after_s, retry_after_s, "{at_ms}");
         assert_eq!((refusal.standing.remaining, refusal.standing.reset_at_ms), (0, 60_500));
-        assert!(window.clone().ask(at_ms + retry_after_s * 1000).is_ok());
+        assert!(window.clone().try_count(at_ms + retry_after_s * 1000).is_ok());
     }
     assert_eq!(
-        window.ask(1500).unwrap_err().to_string(),
+        window.try_count(1500).unwrap_err().to_string(),
         "rate limit exceeded: at most 1 read requests with this key in 60 seconds; try again in 59 s"
     );
 }
@@ -56,7 +56,7 @@ fn retry_after_is_exact() {
 fn no_limit_counts_nothing() {
     let mut window = window(0);
     for at_ms in 0..1000 {
-        let standing = window.ask(at_ms).unwrap();
+        let standing = window.try_count(at_ms).unwrap();
         assert_eq!((standing.limit, standing.remaining), (2_147_483_647, 2_147_483_647));
         assert_eq!(standing.reset_at_ms, at_ms);
     }
@@ -67,7 +67,7 @@ fn no_limit_counts_nothing() {
 fn reading_the_window_does_not_count() {
     let mut window = window(2);
     assert_eq!(window.look(7), Standing::untouched(Limit::Read, 2, 7));
-    let asked = window.ask(8).unwrap();
+    let asked = window.try_count(8).unwrap();
     assert_eq!((window.look(9), window.look(60_007)), (asked, asked));
     assert_eq!(window.look(60_008), Standing::untouched(Limit::Read, 2, 60_008));
 }
@@ -77,16 +77,16 @@ fn a_creation_counts_as_write_and_as_creation_or_as_neither() {
     let rates = Rates { write: 4, create: 2, ..Rates::default() };
     let mut windows = KeyWindows::new(&rates);
     let of = |standing: Standing| (standing.of, standing.remaining);
-    assert_eq!(of(windows.ask(KeyCharge::Create, 0).unwrap()), (Limit::Create, 1));
-    assert_eq!(of(windows.ask(KeyCharge::Create, 0).unwrap()), (Limit::Create, 0));
-    let refusal = windows.ask(KeyCharge::Create, 1).unwrap_err();
+    assert_eq!(of(windows.try_count(KeyCharge::Create, 0).unwrap()), (Limit::Create, 1));
+    assert_eq!(of(windows.try_count(KeyCharge::Create, 0).unwrap()), (Limit::Create, 0));
+    let refusal = windows.try_count(KeyCharge::Create, 1).unwrap_err();
     assert_eq!((of(refusal.standing), refusal.retry_after_s), ((Limit::Create, 0), 60));
     // The refused one took no write.
-    assert_eq!(of(windows.ask(KeyCharge::Write, 2).unwrap()), (Limit::Write, 1));
-    assert_eq!(of(windows.ask(KeyCharge::Write, 10_000).unwrap()), (Limit::Write, 0));
-    assert_eq!(windows.ask(KeyCharge::Write, 10_001).unwrap_err().standing.of, Limit::Write);
+    assert_eq!(of(windows.try_count(KeyCharge::Write, 2).unwrap()), (Limit::Write, 1));
+    assert_eq!(of(windows.try_count(KeyCharge::Write, 10_000).unwrap()), (Limit::Write, 0));
+    assert_eq!(windows.try_count(KeyCharge::Write, 10_001).unwrap_err().standing.of, Limit::Write);
     // At 60 s both have room again: two creations fell out, and two writes with them.
-    assert_eq!(of(windows.ask(KeyCharge::Create, 60_000).unwrap()), (Limit::Write, 1));
+    assert_eq!(of(windows.try_count(KeyCharge::Create, 60_000).unwrap()), (Limit::Write, 1));
     assert_eq!(of(windows.look(60_000)), (Limit::Read, 300));
     assert!(!windows.is_idle(119_999) && windows.is_idle(120_000));
 }
@@ -94,11 +94,11 @@ fn a_creation_counts_as_write_and_as_creation_or_as_neither() {
 #[test]
 fn the_longer_wait_of_two_exceeded_limits_is_reported() {
     let (mut write, mut create) = (Window::new(Limit::Write, 1), Window::new(Limit::Create, 1));
-    create.ask(0).unwrap();
-    write.ask(30_000).unwrap();
-    let refusal = ask_all(&mut create, &mut [&mut write], 40_000).unwrap_err();
+    create.try_count(0).unwrap();
+    write.try_count(30_000).unwrap();
+    let refusal = try_count_all(&mut create, &mut [&mut write], 40_000).unwrap_err();
     assert_eq!((refusal.standing.of, refusal.retry_after_s), (Limit::Write, 50));
-    assert!(ask_all(&mut create, &mut [&mut write], 90_000).is_ok());
+    assert!(try_count_all(&mut create, &mut [&mut write], 90_000).is_ok());
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn the_reset_is_in_whole_seconds_of_the_wall_clock() {
 fn the_shown_limit_is_the_one_with_the_least_share_left() {
     let (mut large, mut small) = (Window::new(Limit::Write, 100), Window::new(Limit::Create, 10));
     for _ in 0..95 {
-        large.ask(0).unwrap();
+        large.try_count(0).unwrap();
     }
     // 4 of 100 are less than 9 of 10.
-    assert_eq!(ask_all(&mut large, &mut [&mut small], 0).unwrap().of, Limit::Write);
+    assert_eq!(try_count_all(&mut large, &mut [&mut small], 0).unwrap().of, Limit::Write);
     // No limit is the farthest of all from its end.
     let (mut none, mut some) = (Window::new(Limit::Write, 0), Window::new(Limit::Create, 1_000_000));
-    assert_eq!(ask_all(&mut none, &mut [&mut some], 0).unwrap().of, Limit::Create);
+    assert_eq!(try_count_all(&mut none, &mut [&mut some], 0).unwrap().of, Limit::Create);
 }
 
 /// A model of the window: a list of times.
@@ -167,7 +167,7 @@ proptest! {
             now_ms += step;
             prop_assert!(model.agrees(&window.look(now_ms), now_ms));
             prop_assert_eq!(window.is_idle(now_ms), limit == 0 || model.in_last_minute(now_ms).is_empty());
-            match window.ask(now_ms) {
+            match window.try_count(now_ms) {
                 Ok(standing) => {
                     prop_assert!(model.has_room(now_ms));
                     model.counted.push(now_ms);
@@ -194,14 +194,14 @@ proptest! {
             now_ms += step;
             // Every third counts against the first alone, so that the two differ.
             if turn % 3 == 0 {
-                if first.ask(now_ms).is_ok() {
+                if first.try_count(now_ms).is_ok() {
                     models[0].counted.push(now_ms);
                 }
                 continue;
             }
             let room = models.iter().all(|model| model.has_room(now_ms));
             let model_of = |of| usize::from(of == Limit::Create);
-            match ask_all(&mut first, &mut [&mut second], now_ms) {
+            match try_count_all(&mut first, &mut [&mut second], now_ms) {
                 Ok(standing) => {
                     prop_assert!(room);
                     models.iter_mut().for_each(|model| model.counted.push(now_ms));
@@ -228,7 +228,7 @@ proptest! {
         let (mut window, mut model) = (window(limit), Model { limit, counted: Vec::new() });
         for at_ms in times {
             let present_ms = model.counted.last().map_or(at_ms, |newest| at_ms.max(*newest));
-            let asked = window.ask(at_ms);
+            let asked = window.try_count(at_ms);
             prop_assert_eq!(asked.is_ok(), model.has_room(present_ms));
             if asked.is_ok() {
                 model.counted.push(present_ms);

@@ -88,8 +88,8 @@ impl Window {
     }
 
     /// Counts a request, or refuses it.
-    pub fn ask(&mut self, now_ms: u64) -> Result<Standing, RateRefusal> {
-        ask_all(self, &mut [], now_ms)
+    pub fn try_count(&mut self, now_ms: u64) -> Result<Standing, RateRefusal> {
+        try_count_all(self, &mut [], now_ms)
     }
 
     /// The standing; counts nothing.
@@ -155,7 +155,11 @@ fn falls_out_at(tick: &Tick) -> u64 {
 
 /// Counts one request in all windows, or in none if one of them is full. Returns the standing of the limit that is closest to its
 /// end; a refusal is of the limit with the longest wait.
-pub fn ask_all(first: &mut Window, rest: &mut [&mut Window], now_ms: u64) -> Result<Standing, RateRefusal> {
+pub fn try_count_all(
+    first: &mut Window,
+    rest: &mut [&mut Window],
+    now_ms: u64,
+) -> Result<Standing, RateRefusal> {
     let present_ms = rest.iter().fold(first.present(now_ms), |present, window| window.present(present));
     first.pass_to(present_ms);
     rest.iter_mut().for_each(|window| window.pass_to(present_ms));
