@@ -69,7 +69,7 @@ pub use pressure::{
 pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
 pub use quoted::{alternatives, escaped, quoted};
 pub use rates::{
-    Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, ask_all,
+    Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, try_count_all,
     wall_seconds,
 };
 pub use request_id::{generated_request_id, well_formed_request_id};

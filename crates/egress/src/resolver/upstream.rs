@@ -89,7 +89,7 @@ impl Clients {
     fn of(servers: &[SocketAddr]) -> io::Result<Self> {
         Ok(Self {
             first: resolver(servers, UPSTREAM_TIMEOUT, ResolverOpts::default().num_concurrent_reqs)?,
-            // The client does not report which server was silent, so all are asked.
+            // The client does not report which server was silent, so all are queried.
             second: resolver(servers, UPSTREAM_TIMEOUT - REPEAT_AFTER, servers.len().min(SERVERS_MAX))?,
         })
     }
@@ -187,7 +187,7 @@ fn listed(text: &str) -> Vec<SocketAddr> {
     if servers.is_empty() { vec![DEFAULT_SERVER] } else { servers }
 }
 
-/// `at_once`: the number of servers asked in parallel.
+/// `at_once`: the number of servers queried in parallel.
 fn resolver(servers: &[SocketAddr], time: Duration, at_once: usize) -> io::Result<TokioResolver> {
     let server = |server: &SocketAddr| {
         let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
