@@ -1,4 +1,4 @@
-//! Responses about sandboxes (sections 2.1 to 2.6). A field that does not apply is absent, never `null`.
+//! Responses about sandboxes (docs/api.md). A field that does not apply is absent, never `null`.
 //!
 //! The server builds them from its records. Clients also accept `null` where the specification allows it.
 

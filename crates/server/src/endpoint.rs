@@ -126,7 +126,6 @@ pub struct Authorized {
 
 type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// A complete declaration.
 pub struct Endpoint {
     pub method: Method,
     /// The template, which is also the label in logs and metrics.
@@ -170,7 +169,6 @@ impl Endpoint {
         Declaration::new(Method::DELETE, path, access)
     }
 
-    /// Runs the handler.
     pub async fn call(&self, authorized: Authorized) -> Response {
         (self.handler)(authorized).await
     }

@@ -41,7 +41,7 @@ pub fn guarded(service: Arc<Service>) -> Result<Guarded, Conflict> {
     Ok(Guarded { table: Arc::new(Table::new(endpoints())?), service })
 }
 
-/// Every endpoint. Router, authorization, rate limits, metric labels and the OpenAPI document are made from this list.
+/// Every endpoint. Router, authorization, rate limits, metric labels and the OpenAPI document derive from this list.
 pub fn endpoints() -> Vec<Endpoint> {
     let mut endpoints = vec![
         health::endpoint(),

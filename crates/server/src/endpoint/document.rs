@@ -139,14 +139,14 @@ impl Content {
         Self { schema: parameter::inline::<T>, components: T::schemas, ..Self::json::<T>() }
     }
 
-    /// A JSON object that the document says no more of.
+    /// A JSON object without a schema of its fields.
     pub fn any_json() -> Self {
         let schema =
             || json!({ "type": "object", "propertyNames": { "type": "string" }, "additionalProperties": {} });
         Self { media_type: "application/json", schema, components: |_| {}, example: None }
     }
 
-    /// Content that the document says no more of.
+    /// Content without a schema.
     pub fn raw(media_type: &'static str) -> Self {
         Self { media_type, schema: parameter::text, components: |_| {}, example: None }
     }

@@ -1,4 +1,4 @@
-//! Finds the declared endpoint for a method and a path. The only way from a request to a handler.
+//! Finds the declared endpoint for a method and a path. The only way from a request to a handler of the API.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,6 @@ use super::{Access, Endpoint, Rule};
 /// The parameter of path templates that is a sandbox id. No other id has this name.
 const SANDBOX: &str = "id";
 
-/// All endpoints, by path and method.
 pub struct Table {
     paths: matchit::Router<usize>,
     resources: Vec<Resource>,
