@@ -17,7 +17,7 @@ use crate::connector::Connector;
 use crate::dial::Next;
 use crate::error::{BootError, Never};
 use crate::exec::Exec;
-use crate::link::{Link, Phase};
+use crate::link::{Link, LinkPhase};
 use crate::ops::Ops;
 use crate::poll::{BATCH, Interest, Poll, Ready, Role, Token};
 use crate::reaper;
@@ -129,7 +129,7 @@ impl Agent {
 
     /// Reports a command's end to the host if nothing is pending.
     pub(crate) fn settle(&mut self, serial: u64) {
-        if self.link.phase != Phase::Open {
+        if self.link.phase != LinkPhase::Open {
             return;
         }
         let Some(exec) = self.ops.exec(serial) else { return };
@@ -141,7 +141,7 @@ impl Agent {
 
     /// Drops the link and its buffers. Commands keep running.
     pub(crate) fn link_down(&mut self) {
-        if self.link.phase == Phase::Down {
+        if self.link.phase == LinkPhase::Down {
             return;
         }
         self.link.down();
@@ -190,7 +190,7 @@ impl Agent {
             Role::Stdin => {
                 if let Some(exec) = self.ops.exec(token.serial) {
                     exec.on_stdin_event();
-                    if self.link.phase == Phase::Open {
+                    if self.link.phase == LinkPhase::Open {
                         exec.grant_stdin(&mut self.link.out);
                     }
                 }
@@ -213,7 +213,7 @@ impl Agent {
 
     /// A newer connection replaces the former.
     fn take_link(&mut self) {
-        if !self.connector_ready && (self.link.phase != Phase::Down || self.connector.next().is_none()) {
+        if !self.connector_ready && (self.link.phase != LinkPhase::Down || self.connector.next().is_none()) {
             return;
         }
         self.connector_ready = false;
@@ -359,7 +359,7 @@ impl Agent {
         let now = Instant::now();
         let ends = |exec: &mut Exec| [exec.tree_kill.as_ref().map(|tree_kill| tree_kill.next), exec.deadline];
         let tree_kills = self.ops.execs().flat_map(ends).flatten().min();
-        let connector = if self.link.phase == Phase::Down { self.connector.next() } else { None };
+        let connector = if self.link.phase == LinkPhase::Down { self.connector.next() } else { None };
         let idle = self.holds_memory().then(|| self.busy_at + IDLE);
         let next = [tree_kills, connector, idle].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))

@@ -15,7 +15,7 @@ pub use out::OutBuf;
 
 /// The state of the handshake on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum LinkPhase {
     /// There is no stream.
     Down,
     /// Connected; waits for the host's `Hello`.
@@ -28,7 +28,7 @@ pub enum Phase {
 pub struct Link {
     stream: Option<OwnedFd>,
     pub serial: u64,
-    pub phase: Phase,
+    pub phase: LinkPhase,
     pub readable: bool,
     writable: bool,
     pub input: InBuf,
@@ -40,7 +40,7 @@ impl Link {
         Self {
             stream: None,
             serial: 0,
-            phase: Phase::Down,
+            phase: LinkPhase::Down,
             readable: false,
             writable: false,
             input: InBuf::default(),
@@ -52,7 +52,7 @@ impl Link {
     pub fn up(&mut self, stream: OwnedFd, serial: u64, first: &[u8]) {
         self.stream = Some(stream);
         self.serial = serial;
-        self.phase = Phase::New;
+        self.phase = LinkPhase::New;
         self.readable = true;
         self.writable = true;
         self.out.raw(first);
@@ -61,7 +61,7 @@ impl Link {
     /// Closes the stream and drops its buffers.
     pub fn down(&mut self) {
         self.stream = None;
-        self.phase = Phase::Down;
+        self.phase = LinkPhase::Down;
         self.readable = false;
         self.writable = false;
         self.input.clear();

@@ -10,7 +10,7 @@ use rustix::process::Pid;
 use crate::agent::Agent;
 use crate::dial::Dial;
 use crate::exec::{Exec, STDIN_WINDOW};
-use crate::link::Phase;
+use crate::link::LinkPhase;
 use crate::poll::{Role, Token};
 use crate::setup;
 use crate::spawn::{Refusal, Spawned};
@@ -22,11 +22,11 @@ impl Agent {
     pub(crate) fn frame(&mut self, body: &[u8]) -> Result<(), ProtoError> {
         let message = guest_proto::decode_to_guest(body)?;
         match (self.link.phase, &message) {
-            (Phase::New, ToGuest::Hello { version, min_version }) => {
+            (LinkPhase::New, ToGuest::Hello { version, min_version }) => {
                 return self.hello(*version, *min_version);
             }
-            (Phase::Open, ToGuest::Hello { .. }) => return Err(violation("a hello", "came twice")),
-            (Phase::Open, _) => {}
+            (LinkPhase::Open, ToGuest::Hello { .. }) => return Err(violation("a hello", "came twice")),
+            (LinkPhase::Open, _) => {}
             _ => return Err(violation("the first frame", "is not a hello")),
         }
         match message {
@@ -70,7 +70,7 @@ impl Agent {
 
     fn hello(&mut self, version: u16, min_version: u16) -> Result<(), ProtoError> {
         let version = guest_proto::negotiate(version, min_version)?;
-        self.link.phase = Phase::Open;
+        self.link.phase = LinkPhase::Open;
         self.connector.reset_pause();
         let ops = self.ops.execs().map(|exec| exec.op).collect();
         self.link.out.message(&ToHost::Welcome { version, agent_version: env!("CARGO_PKG_VERSION"), ops });
