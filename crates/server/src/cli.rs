@@ -180,3 +180,25 @@ pub enum ImageCommand {
         name: String,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use api::bounds::{CPU, DISK_MB, MEMORY_MB};
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_help_of_run_has_the_bounds_of_the_api() {
+        let mut cli = Cli::command();
+        let help = cli.find_subcommand_mut("run").unwrap().render_long_help().to_string();
+        let [least, middle, most] = CPU;
+        for bounds in [
+            format!("{least}, {middle} or {most}"),
+            format!("{} to {}", MEMORY_MB.min, MEMORY_MB.max),
+            format!("{} to {}", DISK_MB.min, DISK_MB.max),
+        ] {
+            assert!(help.contains(&bounds), "{bounds}: {help}");
+        }
+    }
+}
