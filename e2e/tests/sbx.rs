@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use api::bounds::{DISK_MB, MEMORY_MB};
 use e2e::service::{Service, ServiceOptions};
 use serde_json::Value;
 use skip::skipped;
@@ -294,6 +295,10 @@ async fn errors_name_the_remedy() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
     assert_eq!(code(&user.run(&["--help"])), 0);
+    let help = user.stdout(&["run", "--help"]);
+    for bounds in [MEMORY_MB, DISK_MB] {
+        assert!(help.contains(&format!("{} to {}", bounds.min, bounds.max)), "{bounds:?}: {help}");
+    }
 }
 
 /// A service user often has no home directory.
