@@ -55,7 +55,7 @@ enum Body {
 
 struct Running {
     command: Command,
-    feeding: Option<Feeding>,
+    stdin_writer: Option<StdinWriter>,
     deadline: Deadline,
     started: Instant,
     status: watch::Receiver<Status>,
@@ -66,7 +66,7 @@ const FAULT: &str =
     "the sandbox failed while the command was executed; whether it ran, and how far, is not known";
 const TERMINATED: &str = "the sandbox was terminated before the command started";
 
-type Feeding = Pin<Box<dyn Future<Output = ()> + Send>>;
+type StdinWriter = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Waits for admission and starts the command.
 pub async fn start(
@@ -123,11 +123,12 @@ async fn run(
     };
     // Recorded while bash starts, so that it costs no latency.
     events.started();
-    let feeding = command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| feed(stdin, text));
+    let stdin_writer =
+        command.take_stdin().zip(request.stdin.clone()).map(|(stdin, text)| write_stdin(stdin, text));
     let deadline = Deadline::start(&command, status.clone(), stamped_store.clock(), left);
     // The slot is freed when the command ends, even if its output has not been read yet.
     command.release_at_end(permit);
-    let running = Running { command, feeding, deadline, started, status };
+    let running = Running { command, stdin_writer, deadline, started, status };
     Ok(Execution { body: Body::Running(Box::new(running)), events })
 }
 
@@ -144,7 +145,7 @@ pub fn is_start_failure(kind: RefusalKind) -> bool {
     }
 }
 
-fn feed(mut stdin: Stdin, text: String) -> Feeding {
+fn write_stdin(mut stdin: Stdin, text: String) -> StdinWriter {
     Box::pin(async move {
         // A command need not read all of its input.
         let _ = stdin.write_all(text.as_bytes()).await;
@@ -211,7 +212,7 @@ impl Running {
             tokio::select! {
                 biased;
                 event = self.command.next() => return self.report(event),
-                () = input_written(&mut self.feeding) => self.feeding = None,
+                () = input_written(&mut self.stdin_writer) => self.stdin_writer = None,
                 () = self.deadline.agent_is_late() => {
                     return ExecutionEvent::Failed(LinkError::Silent(AGENT_TIMEOUT).into());
                 }
@@ -246,9 +247,9 @@ impl Running {
     }
 }
 
-async fn input_written(feeding: &mut Option<Feeding>) {
-    match feeding {
-        Some(feeding) => feeding.await,
+async fn input_written(stdin_writer: &mut Option<StdinWriter>) {
+    match stdin_writer {
+        Some(stdin_writer) => stdin_writer.await,
         None => std::future::pending().await,
     }
 }

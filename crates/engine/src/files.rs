@@ -230,8 +230,8 @@ impl FileOperation {
     }
 
     /// Sends content. False if the operation accepts no more; its next response has the reason.
-    pub async fn feed(&mut self, bytes: &[u8]) -> Result<bool, EngineError> {
-        self.channel.feed(bytes).await.map_err(|error| engine_error(error, &self.status))
+    pub async fn send_upload(&mut self, bytes: &[u8]) -> Result<bool, EngineError> {
+        self.channel.send_upload(bytes).await.map_err(|error| engine_error(error, &self.status))
     }
 
     /// Marks the content as complete.

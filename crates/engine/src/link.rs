@@ -239,7 +239,7 @@ impl Inner {
     }
 
     /// Sends bytes to an operation within its credit. Fails when the operation accepts no more.
-    async fn feed(&self, number: u64, op: &Op, mut bytes: &[u8]) -> Result<(), LinkError> {
+    async fn send_data(&self, number: u64, op: &Op, mut bytes: &[u8]) -> Result<(), LinkError> {
         while !bytes.is_empty() {
             let Some(granted) = op.reserve(bytes.len().min(guest_proto::MAX_DATA)).await else {
                 return Err(LinkError::Closed);

@@ -49,7 +49,7 @@ pub async fn run_detached(
 async fn follow_with_input(command: &Detached, raw: Option<Raw>, format: OutputFormat) -> Result<ExitCode> {
     let printing = std::pin::pin!(print_stream(follow_detached(command, format), format));
     let Some(raw) = raw else { return printing.await };
-    match select(printing, std::pin::pin!(raw.feed(command))).await {
+    match select(printing, std::pin::pin!(raw.write_stdin(command))).await {
         Either::Left((code, _)) => code,
         Either::Right((sent, printing)) => {
             sent?;

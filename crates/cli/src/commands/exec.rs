@@ -39,7 +39,7 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         let started = execute.detached().await?;
         if let Some(raw) = raw {
             let sent = tokio::select! {
-                sent = raw.feed(&started) => sent.map(|()| None),
+                sent = raw.write_stdin(&started) => sent.map(|()| None),
                 code = interrupt.first() => Ok(Some(ExitCode::from(code))),
             };
             // Otherwise the command would wait for the rest of its input, and its execution id was not printed.

@@ -83,7 +83,7 @@ fn fits(text: &str) -> bool {
 
 impl Raw {
     /// Sends all input and closes standard input of the command. It is not a failure if the command stops reading or ends.
-    pub async fn feed(self, command: &Detached) -> Result<()> {
+    pub async fn write_stdin(self, command: &Detached) -> Result<()> {
         let Err(error) = self.send_all(command).await else { return Ok(()) };
         match error.downcast_ref::<sandboxd_client::Error>().map(sandboxd_client::Error::code) {
             Some(Code::ExecutionEnded | Code::StdinClosed) => Ok(()),

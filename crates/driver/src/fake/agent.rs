@@ -235,7 +235,7 @@ impl Link {
     async fn on_data(&self, op: u64, bytes: &[u8]) -> io::Result<()> {
         let detached_op = lock(&self.inner.detached_ops).get(&op).cloned();
         match (detached_op, self.ops.get(&op)) {
-            (Some(detached_op), _) => detached_op.feed(Some(bytes)),
+            (Some(detached_op), _) => detached_op.write_stdin(Some(bytes)),
             (None, Some(running)) => drop(running.stdin.send(Some(bytes.to_vec()))),
             (None, None) => return Ok(()),
         }
@@ -245,7 +245,7 @@ impl Link {
 
     fn on_eof(&self, op: u64) {
         if let Some(detached_op) = lock(&self.inner.detached_ops).get(&op) {
-            detached_op.feed(None);
+            detached_op.write_stdin(None);
         }
         // Fails if the command has ended.
         let _ = self.ops.get(&op).map(|running| running.stdin.send(None));

@@ -29,7 +29,7 @@ impl DetachedOp {
         Self { printed: watch::Sender::default(), stdin, received: watch::Sender::new(0), killed }
     }
 
-    pub fn feed(&self, bytes: Option<&[u8]>) {
+    pub fn write_stdin(&self, bytes: Option<&[u8]>) {
         self.received.send_modify(|received| *received += bytes.map_or(0, |bytes| bytes.len() as u64));
         // Fails if the command has ended.
         let _ = self.stdin.send(bytes.map(<[u8]>::to_vec));

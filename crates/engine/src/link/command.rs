@@ -110,7 +110,7 @@ impl Killer {
 impl Stdin {
     /// Writes bytes as fast as the command reads them. Fails when the command accepts no more input.
     pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
-        self.agent.inner.feed(self.number, &self.op, bytes).await
+        self.agent.inner.send_data(self.number, &self.op, bytes).await
     }
 }
 

@@ -154,7 +154,7 @@ impl Drop for DetachedCommand {
 impl DetachedInput {
     /// Writes bytes as fast as the command reads them. Fails when the command accepts no more input or the link is lost.
     pub async fn write_all(&self, bytes: &[u8]) -> Result<(), LinkError> {
-        self.agent.inner.feed(self.number, &self.op, bytes).await
+        self.agent.inner.send_data(self.number, &self.op, bytes).await
     }
 
     pub fn close(&self) -> Result<(), LinkError> {

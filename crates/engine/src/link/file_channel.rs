@@ -79,7 +79,7 @@ impl FileChannel {
     }
 
     /// Sends content. False if the operation accepts no more; its next reply has the reason.
-    pub async fn feed(&mut self, bytes: &[u8]) -> Result<bool, LinkError> {
+    pub async fn send_upload(&mut self, bytes: &[u8]) -> Result<bool, LinkError> {
         for piece in bytes.chunks(MAX_PIECE) {
             // Header and piece share one frame, because a frame of four bytes costs as much as a large one.
             let mut framed = Vec::with_capacity(PREFIX + piece.len());

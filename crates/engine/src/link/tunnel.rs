@@ -37,7 +37,7 @@ impl Tunnel {
 
     /// Sends bytes, waiting for credit from the agent.
     pub async fn write_all(&self, bytes: &[u8]) -> Result<(), EngineError> {
-        Ok(self.agent.inner.feed(self.number, &self.op, bytes).await?)
+        Ok(self.agent.inner.send_data(self.number, &self.op, bytes).await?)
     }
 
     /// Closes the sending direction.

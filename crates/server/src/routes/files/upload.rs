@@ -61,7 +61,7 @@ async fn send_piece(
     work: &mut FileOperation,
     joined: &mut BytesMut,
 ) -> Result<bool, ApiError> {
-    let more = work.feed(joined).await.map_err(|error| request.fault(error))?;
+    let more = work.send_upload(joined).await.map_err(|error| request.fault(error))?;
     joined.clear();
     Ok(more)
 }
