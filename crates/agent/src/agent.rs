@@ -313,7 +313,7 @@ impl Agent {
                     if let Some((Some(source), _)) = dial.streams() {
                         source.queued = false;
                     }
-                    let next = dial.turn(&mut self.link.out);
+                    let next = dial.step(&mut self.link.out);
                     self.follow(token.serial, next);
                     false
                 }
@@ -325,7 +325,7 @@ impl Agent {
                     }
                     let serials = &mut self.serials;
                     let serial = || next_serial(serials);
-                    exec.turn(channel, &mut self.link.out, &mut self.drains, &self.poll, serial)
+                    exec.step(channel, &mut self.link.out, &mut self.drains, &self.poll, serial)
                 }
             };
             if again {

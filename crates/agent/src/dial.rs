@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::link::OutBuf;
 use crate::poll::{Interest, Poll, Role, Token};
-use crate::stdio::{Kind, Sink, Source, Turn};
+use crate::stdio::{Kind, Progress, Sink, Source};
 
 /// Bytes the host may send before the program inside has read them.
 const WINDOW: u32 = 256 * 1024;
@@ -86,18 +86,18 @@ impl Dial {
     }
 
     /// Reads the socket once.
-    pub fn turn(&mut self, out: &mut OutBuf) -> Next {
+    pub fn step(&mut self, out: &mut OutBuf) -> Next {
         let State::Open { source: slot, .. } = &mut self.state else { return Next::Wait };
         let Some(source) = slot else { return Next::Wait };
-        match source.turn(self.op, out, None) {
-            Turn::Idle => Next::Wait,
-            Turn::More => Next::Run,
-            Turn::Eof | Turn::Cut => {
+        match source.step(self.op, out, None) {
+            Progress::Idle => Next::Wait,
+            Progress::More => Next::Run,
+            Progress::Eof | Progress::Cut => {
                 *slot = None;
                 out.message(&ToHost::Eof { op: self.op, channel: Channel::Stdout });
                 self.settle(out)
             }
-            Turn::Failed(errno) => {
+            Progress::Failed(errno) => {
                 let message = format!("the connection to port {} broke: {errno}", self.port);
                 out.message(&ToHost::Refused { op: self.op, kind: RefusalKind::Connect, message: &message });
                 Next::Remove

@@ -19,7 +19,7 @@ use crate::link::OutBuf;
 use crate::poll::{Interest, Poll, Role, Token};
 use crate::replay::ReplayBuffer;
 use crate::spawn::{self, Spawned};
-use crate::stdio::{Drains, Kind, Sink, Source, Turn};
+use crate::stdio::{Drains, Kind, Progress, Sink, Source};
 use crate::tree::TreeKill;
 
 /// Bytes that the host may send to a command's stdin before the command reads them.
@@ -242,8 +242,8 @@ impl Exec {
         }
     }
 
-    /// One turn of a channel. True if it wants another.
-    pub fn turn(
+    /// Reads a channel once. True if there may be more.
+    pub fn step(
         &mut self,
         channel: Channel,
         out: &mut OutBuf,
@@ -254,16 +254,16 @@ impl Exec {
         let slot = &mut self.outs[channel as usize];
         let Some(source) = slot else { return false };
         let replay = self.detached.as_mut().map(|detached| &mut detached.outs[channel as usize]);
-        match source.turn(self.op, out, replay) {
-            Turn::Idle => return false,
-            Turn::More => return true,
-            Turn::Cut => {
+        match source.step(self.op, out, replay) {
+            Progress::Idle => return false,
+            Progress::More => return true,
+            Progress::Cut => {
                 if let Some(source) = slot.take() {
                     drains.take(source.into_fd(), serial(), poll);
                 }
             }
             // No failure of a pipe can be repaired: treat it as its end.
-            Turn::Eof | Turn::Failed(_) => {
+            Progress::Eof | Progress::Failed(_) => {
                 *slot = None;
                 if self.state == State::Running {
                     out.message(&ToHost::Eof { op: self.op, channel });

@@ -25,7 +25,7 @@ const HOT_PIPE: usize = 1024 * 1024;
 
 /// Result of reading a source once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum Progress {
     /// Nothing to read or no credit; an event or a grant will wake it.
     Idle,
     /// There may be more.
@@ -145,19 +145,19 @@ impl Source {
     }
 
     /// Reads once into a frame for the host.
-    pub fn turn(&mut self, op: u64, out: &mut OutBuf, replay: Option<&mut ReplayBuffer>) -> Turn {
+    pub fn step(&mut self, op: u64, out: &mut OutBuf, replay: Option<&mut ReplayBuffer>) -> Progress {
         if self.left == Some(0) {
-            return Turn::Cut;
+            return Progress::Cut;
         }
         let want = self.credits.left().min(MAX_DATA).min(self.left.unwrap_or(usize::MAX));
         if want == 0 {
-            return if self.drops_uncredited() { Turn::Cut } else { Turn::Idle };
+            return if self.drops_uncredited() { Progress::Cut } else { Progress::Idle };
         }
         if !self.readable {
-            return Turn::Idle;
+            return Progress::Idle;
         }
         match out.data(op, self.channel, want, &*self.fd) {
-            Ok(0) => Turn::Eof,
+            Ok(0) => Progress::Eof,
             Ok(n) => {
                 if let Some(replay) = replay {
                     replay.sent(out.last(n));
@@ -166,14 +166,14 @@ impl Source {
             }
             Err(Errno::AGAIN) => {
                 self.readable = false;
-                if self.left.is_some() { Turn::Cut } else { Turn::Idle }
+                if self.left.is_some() { Progress::Cut } else { Progress::Idle }
             }
-            Err(Errno::INTR) => Turn::More,
-            Err(errno) => Turn::Failed(errno),
+            Err(Errno::INTR) => Progress::More,
+            Err(errno) => Progress::Failed(errno),
         }
     }
 
-    fn after_read(&mut self, n: usize, want: usize) -> Turn {
+    fn after_read(&mut self, n: usize, want: usize) -> Progress {
         self.credits.spend(n);
         if n >= PIPE && !self.hot && self.ending == Ending::Plain {
             // A command that fills its pipe gets a larger one, where that is permitted.
@@ -186,7 +186,7 @@ impl Source {
             // The pipe is empty; the next byte triggers an event.
             self.readable = false;
         }
-        if self.runnable() { Turn::More } else { Turn::Idle }
+        if self.runnable() { Progress::More } else { Progress::Idle }
     }
 
     fn drops_uncredited(&self) -> bool {
