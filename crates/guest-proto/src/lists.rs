@@ -17,14 +17,14 @@ pub(crate) fn as_bytes<S: Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::
 
 /// Like [`as_bytes`], for an option.
 pub(crate) fn as_optional_bytes<S: Serializer>(bytes: &Option<&[u8]>, to: S) -> Result<S::Ok, S::Error> {
-    struct Whole<'a>(&'a [u8]);
-    impl serde::Serialize for Whole<'_> {
+    struct AsBytes<'a>(&'a [u8]);
+    impl serde::Serialize for AsBytes<'_> {
         fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
             to.serialize_bytes(self.0)
         }
     }
     match bytes {
-        Some(bytes) => to.serialize_some(&Whole(bytes)),
+        Some(bytes) => to.serialize_some(&AsBytes(bytes)),
         None => to.serialize_none(),
     }
 }

@@ -59,12 +59,12 @@ pub async fn serve(
 
 async fn serve_http1(exchange: &Arc<Exchange>, mut client: Wire, permit: &mut Permit) -> Result<(), Stop> {
     loop {
-        let turn = Box::pin(async {
+        let active = Box::pin(async {
             let mut serving = One::new(client, exchange);
             let paused = serve_active(exchange, permit, &mut serving).await?;
             Ok::<_, Stop>(paused.map(|paused| (paused, serving.into_wire())))
         });
-        let Some((paused, back)) = turn.await? else { return Ok(()) };
+        let Some((paused, back)) = active.await? else { return Ok(()) };
         client = back;
         // An idle connection does not count against the limits.
         permit.set_idle();
