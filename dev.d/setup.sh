@@ -123,7 +123,7 @@ APT_RETRY=${APT_RETRY:-5}
 # apt ARGUMENTS...: runs apt-get, and waits while another process holds one of apt's locks. apt has three (package lists,
 # downloads, dpkg) and its own option DPkg::Lock::Timeout covers only the last one, so we run apt-get again instead.
 apt() {
-  local errors=target/.apt-errors started=$SECONDS told=-60 waited status
+  local errors=target/.apt-errors started=$SECONDS reported=-60 waited status
   mkdir -p target
   while :; do
     status=0
@@ -138,8 +138,8 @@ apt() {
       say "another process has held apt's lock for $waited s; run ./dev again when it has ended"
       return "$status"
     fi
-    if [ $((waited - told)) -ge 30 ]; then
-      told=$waited
+    if [ $((waited - reported)) -ge 30 ]; then
+      reported=$waited
       say "waiting for apt's lock: $(grep -Eom 1 'held by process [0-9]+( \([^)]*\))?' "$errors" || printf 'held by another process')" \
         "($waited s of at most $APT_WAIT s)"
     fi

@@ -171,11 +171,11 @@ async fn errors_of_the_service_have_their_codes() {
 async fn output_is_streamed_live_and_complete() {
     let service = service().await;
     let sandbox = client(&service).await.create(Service::image()).await.unwrap();
-    let mut output =
-        sandbox.execute("echo first; sleep 0.5; echo second >&2; exit 4").stream().await.unwrap();
-    let begin = Instant::now();
+    let command = "echo first; until [ -e /tmp/go ]; do sleep 0.01; done; echo second >&2; exit 4";
+    let mut output = sandbox.execute(command).stream().await.unwrap();
     assert_eq!(output.next().await.unwrap().unwrap(), Output::Stdout("first".into()));
-    assert!(begin.elapsed() < Duration::from_millis(400));
+    // The command ends only after this file exists, so the first line was sent while it ran.
+    assert_eq!(sandbox.execute("touch /tmp/go").await.unwrap().exit_code, Some(0));
     assert_eq!(output.next().await.unwrap().unwrap(), Output::Stderr("second".into()));
     let Output::Done(done) = output.next().await.unwrap().unwrap() else { panic!() };
     assert_eq!((done.exit_code, done.signal), (Some(4), None));

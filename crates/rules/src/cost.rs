@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stretches_add_up_to_the_whole(cpu in 0u64..1 << 40, memory in 0u64..1 << 40, mut cuts in proptest::collection::vec(0u64..1 << 32, 1..20)) {
+        fn costs_of_periods_add_up(cpu in 0u64..1 << 40, memory in 0u64..1 << 40, mut cuts in proptest::collection::vec(0u64..1 << 32, 1..20)) {
             let prices = Prices { cpu_hour_nanos: cpu, memory_gb_hour_nanos: memory, currency: String::new() };
             cuts.push(0);
             cuts.sort_unstable();

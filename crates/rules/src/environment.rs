@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_given_is_a_login_of_root() {
+    fn the_default_environment_is_that_of_a_root_login() {
         assert_eq!(environment(&[], &map(&[]), &map(&[])), map(&DEFAULTS));
     }
 

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_given_is_everything() {
+    fn an_empty_query_matches_all_events() {
         let all = query(&[("unknown", "x")]).unwrap();
         assert_eq!((all.limit, all.offset, all.newest_first, all.kinds.len()), (20, 0, false, 0));
         assert_eq!((all.sandbox, all.run, all.since, all.until), (None, None, None, None));

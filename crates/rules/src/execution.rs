@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_given_is_kept() {
+    fn all_fields_are_read() {
         let request = given(|input| {
             input.cwd = Some("/tmp".into());
             input.env = Some([("A".to_owned(), "1".to_owned())].into());

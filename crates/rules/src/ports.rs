@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_label_is_one_that_dns_takes() {
+    fn the_longest_label_is_valid_in_dns() {
         let longest: SandboxId = format!("sb_{}", "z".repeat(40)).parse().unwrap();
         assert!(port_label(&longest, u16::MAX).len() <= 63);
     }

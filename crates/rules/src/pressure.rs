@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_really_there_is_promised() {
+    fn capacity_is_at_most_the_free_space() {
         // 60 GB free and nothing occupied: four disks of 50 GB do not fit without overcommit.
         let promisable = promisable_disk_mb(60_000 * MB, 0, 2_000 * MB, 0);
         assert_eq!(promisable, 58_000);

@@ -28,7 +28,7 @@ fn the_duration_is_that_of_the_command() {
     let mut host = agent.host();
     let slow = host.run("sleep 0.2");
     assert!((200_000..5_000_000).contains(&slow.duration_us), "{slow:?}");
-    assert!(host.run("true").duration_us < 150_000);
+    assert!(host.run("true").duration_us < slow.duration_us);
 }
 
 #[test]

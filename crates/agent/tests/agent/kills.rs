@@ -16,7 +16,7 @@ fn a_killed_command_dies_by_signal_9() {
     let before = Instant::now();
     host.send(&ToGuest::Kill { op });
     assert_eq!(host.finish(op).exit, Exit::Signal(9));
-    assert!(before.elapsed() < Duration::from_millis(500), "{:?}", before.elapsed());
+    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
     assert_eq!(host.run("pgrep -c sleep").stdout, b"0\n");
 }
 

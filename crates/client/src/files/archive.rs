@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_content_is_left_out() {
+    fn special_files_are_omitted() {
         let dir = tempfile::tempdir().unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
         let made = std::process::Command::new("mkfifo").arg(dir.path().join("fifo")).status().unwrap();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_not_kept_however_long() {
+    fn long_names_do_not_use_memory() {
         let to = tempfile::tempdir().unwrap();
         let mut whole = Vec::new();
         for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {

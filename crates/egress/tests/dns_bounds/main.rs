@@ -74,7 +74,7 @@ async fn a_flood_of_refused_names_does_not_affect_others() {
     println!("10,000 at once: {answered} answered, {grown} KiB more, another waited {waited:?}");
     assert!((1000..5000).contains(&answered), "{answered}");
     assert!(grown < 20_000, "{grown}");
-    assert!(waited < Duration::from_millis(500), "{waited:?}");
+    assert!(waited < Duration::from_millis(900), "{waited:?}");
     assert_eq!(inside.upstream.questions().len(), 1, "nothing of it goes out");
     let mut next_refusal = Vec::new();
     while let Some((reason, _)) = inside.next_refusal() {

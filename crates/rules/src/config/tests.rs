@@ -53,7 +53,7 @@ fn an_image_alone_gets_every_default() {
 }
 
 #[test]
-fn all_that_is_given_is_kept() {
+fn all_fields_are_read() {
     let config = given(|input| {
         resources(input).cpu = Some(8);
         resources(input).memory_mb = Some(16_384);

@@ -11,13 +11,13 @@ fn message(pairs: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn nothing_given_is_the_first_page_of_everything() {
+fn an_empty_query_is_the_first_page() {
     let expected = ListQuery { state: None, image: None, metadata: BTreeMap::new(), limit: 20, offset: 0 };
     assert_eq!(read(&[]), Ok(expected));
 }
 
 #[test]
-fn all_that_is_given_is_kept() {
+fn all_fields_are_read() {
     let query = read(&[
         ("state", "paused"),
         ("image", "node:22"),

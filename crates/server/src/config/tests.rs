@@ -116,7 +116,7 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
 }
 
 #[test]
-fn a_choice_that_is_not_there_names_those_that_are() {
+fn an_unknown_value_lists_the_allowed_ones() {
     let error = parse("[http]\ntls = \"on\"").unwrap_err().to_string();
     assert!(error.contains("self-signed") && error.contains("on"), "{error}");
     let error = parse("[egress]\nnetwork = \"host\"").unwrap_err().to_string();

@@ -92,7 +92,7 @@ fn first_response(replayed: bool) -> (u16, String, bool) {
 }
 
 #[tokio::test]
-async fn ten_at_once_make_one() {
+async fn ten_concurrent_requests_create_one() {
     let fixture = Fixture::new();
     // All ten are polled before the first flight gets its turn.
     let answers = join_all((0..10).map(|_| fixture.run("k"))).await;
@@ -108,7 +108,7 @@ async fn ten_at_once_make_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn hundreds_at_once_on_several_threads_make_one_each() {
+async fn concurrent_requests_on_several_threads_create_one_each() {
     let fixture = Arc::new(Fixture::new());
     let tasks = (0..400).map(|n| {
         let fixture = Arc::clone(&fixture);

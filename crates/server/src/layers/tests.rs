@@ -418,7 +418,7 @@ async fn refused_requests_count_as_activity_unless_they_only_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn four_keys_at_once_get_what_is_theirs_to_the_request() {
+async fn four_concurrent_keys_get_exactly_their_limits() {
     let fixture = Arc::new(Fixture::new(Rates::default()).await);
     let tasks: Vec<_> = (0..8)
         .map(|task| {
@@ -469,7 +469,7 @@ async fn new_and_revoked_keys_take_effect_within_a_second() {
 
 #[tokio::test]
 async fn a_new_key_works_immediately() {
-    // Nobody tends the keys here.
+    // No maintenance task runs.
     let fixture = Fixture::new(Rates::default()).await;
     assert_eq!(fixture.get(BOX, 7).await.status, 401);
     put_key(&fixture.store, 7, "three", "read").await.unwrap();

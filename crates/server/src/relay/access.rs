@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_programs_own_stays() {
+    fn credentials_of_the_program_are_forwarded() {
         let (parts, credentials) = take_from(
             "/a?token=1&sandbox_tokens=2",
             &[("authorization", "Basic dTpw"), ("cookie", "session=1"), ("referer", "https://h/")],

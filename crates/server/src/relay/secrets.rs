@@ -128,7 +128,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_none() {
+    fn other_texts_are_not_secrets() {
         for own in [
             "",
             "%",

@@ -64,7 +64,7 @@ fn hop_by_hop_headers_are_not_forwarded() {
 }
 
 #[test]
-fn who_asks_is_one_list_over_all_lines() {
+fn forwarding_headers_of_several_lines_are_one_list() {
     let mut headers = HeaderMap::new();
     let mut say = |value: &[u8]| {
         headers.append(FORWARDED_FOR, HeaderValue::from_bytes(value).unwrap());

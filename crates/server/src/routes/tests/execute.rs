@@ -9,7 +9,7 @@ use serde_json::json;
 use super::fixture::{Fixture, IMAGE, json_request};
 
 #[tokio::test]
-async fn a_command_is_answered_with_what_it_did() {
+async fn the_response_has_the_result_of_the_command() {
     let fixture = Fixture::new().await;
     let id = fixture.create().await;
     let ran = fixture.execute(&id, json!({"command": "echo hello"})).await;

@@ -28,7 +28,7 @@ async fn begin_to_fetch(fixture: &Fixture, image: &str) {
 }
 
 #[tokio::test]
-async fn what_is_here_and_what_is_fetched_is_listed() {
+async fn stored_images_and_pulls_are_listed() {
     let fixture = Fixture::new().await;
     let before = fixture.call("GET", ALL).await;
     assert_eq!(names(&before), [IMAGE]);

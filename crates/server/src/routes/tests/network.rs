@@ -113,7 +113,7 @@ async fn network_changes_of_paused_and_terminated_sandboxes() {
 }
 
 #[tokio::test]
-async fn a_change_under_a_key_is_made_once() {
+async fn a_change_with_an_idempotency_key_is_applied_once() {
     let fixture = Fixture::new().await;
     let (sandbox, network) = create_with_policy(&fixture).await;
     let send = async |body: &'static str| {

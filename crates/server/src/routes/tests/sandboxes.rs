@@ -162,7 +162,7 @@ fn keyed(body: &Value, key: &str) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn one_key_makes_one_sandbox_however_often_and_at_once() {
+async fn concurrent_and_repeated_requests_with_one_key_create_one_sandbox() {
     let fixture = Fixture::new().await;
     let body = json!({"image": IMAGE});
     let answers = join_all((0..10).map(|_| fixture.ask(keyed(&body, "k")))).await;

@@ -73,7 +73,7 @@ async fn lines_cannot_break_out_of_their_event() {
 }
 
 #[tokio::test]
-async fn many_lines_come_in_few_chunks_and_whole() {
+async fn many_lines_are_sent_in_few_chunks() {
     let fixture = Fixture::new().await;
     let id = fixture.create().await;
     let stdin: String = (0..50_000).map(|n| format!("line {n} {}\n", "x".repeat(80))).collect();
