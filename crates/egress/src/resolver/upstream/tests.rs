@@ -19,7 +19,7 @@ fn a_changed_file_is_read_again() {
     let before = Instant::now().checked_sub(2 * CHECK_INTERVAL).unwrap();
     let servers = listed("nameserver 192.0.2.1");
     let mut system =
-        System { askers: Clients::of(&servers).unwrap(), servers, changed: None, looked: before };
+        System { clients: Clients::of(&servers).unwrap(), servers, changed: None, looked: before };
     writeln!(file, "nameserver 192.0.2.2").unwrap();
     system.now(file.path());
     assert_eq!(system.servers, listed("nameserver 192.0.2.2"));
