@@ -14,8 +14,9 @@
 //! in this order. If the commit fails, the effect on the host is undone and the caller gets the error. A termination commits
 //! first: after a crash the recovery finds no record and removes the sandbox.
 //!
-//! This file has the actor's state and its loop. `lifecycle` has pause, resume, terminate and the loss of processes,
-//! `admission` lets callers work inside, `network_policy` changes the policy, `timeouts` ends idle and expired sandboxes.
+//! This file has the actor's state, its loop and the changes of its settings. `lifecycle` has pause, resume, terminate and the
+//! loss of processes, `admission` lets callers work inside. `ports` and `network_policy` compute the next record, and
+//! `timeouts` knows when an idle or expired sandbox is due.
 
 mod admission;
 mod lifecycle;
@@ -28,18 +29,20 @@ pub use lifecycle::{DISK_PRESSURE, ON_REQUEST, PROCESSES_LOST};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use api::{EventKind, SandboxId, SandboxState};
+use api::{EventKind, RunId, SandboxId, SandboxState};
 use driver::{Limits, SandboxSpec};
-use rules::{Operation, Prices, TimeMs};
+use rules::{ExposeRequest, NetworkChange, Operation, Prices, TimeMs, Watch, decide};
 use serde_json::Value;
-use store::{Batch, NewEvent, SandboxRecord, StoreError};
+use store::{Batch, ExposedPort, NewEvent, SandboxRecord, StoreError};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::admission::Workload;
+use self::network_policy::PolicyEnforcement;
 use self::timeouts::Timeouts;
 use crate::counters::Counters;
 use crate::detached::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
+use crate::error::EngineError;
 use crate::events;
 use crate::host::Host;
 use crate::ledger::{Reservation, SlotLease};
@@ -103,8 +106,7 @@ struct Actor {
     executions: Arc<SandboxExecutions>,
     timeouts: Timeouts,
     last_link_loss: Option<Instant>,
-    /// The enforced network policy may differ from the recorded one. The actor retries until they agree.
-    policy_pending: bool,
+    policy: PolicyEnforcement,
     status: watch::Sender<Status>,
 }
 
@@ -157,7 +159,7 @@ pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
         reservation,
         slot: Some(slot),
         last_link_loss: None,
-        policy_pending: false,
+        policy: PolicyEnforcement::default(),
     };
     context.registry.insert(status.record.id.clone(), ActorHandle { requests, status: watcher });
     context.tasks.spawn(actor.run(mailbox, released_permits));
@@ -210,8 +212,8 @@ impl Actor {
                     Some(request) => self.serve(request).await,
                     None => break,
                 },
-                () = tokio::time::sleep(network_policy::RETRY), if self.policy_pending => {
-                    self.reapply_policy().await;
+                () = tokio::time::sleep(network_policy::RETRY), if self.policy.is_pending() => {
+                    self.restore_policy().await;
                     ControlFlow::Continue(())
                 }
                 // The engine stops. The sandbox keeps running.
@@ -283,6 +285,68 @@ impl Actor {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    async fn change_network(&mut self, change: NetworkChange) -> Result<Status, EngineError> {
+        decide(self.record.state, Operation::Network)?;
+        let before = &self.record.config.network;
+        let policy = change.of(before);
+        if policy == *before {
+            return Ok(self.status.borrow().clone());
+        }
+        let is_other_egress = policy.egress != before.egress;
+        if is_other_egress && !matches!(self.processes, ProcessState::Stopped) {
+            self.policy.replace(&self.context.host, &self.record, &policy.egress).await?;
+        }
+        let now = self.context.stamped_store.now();
+        let (next, events) = network_policy::changed(&self.record, policy, now);
+        if let Err(error) = self.commit_events(next, events, now).await {
+            if is_other_egress {
+                self.restore_policy().await;
+            }
+            return Err(error.into());
+        }
+        self.policy.settle();
+        Ok(self.status.borrow().clone())
+    }
+
+    async fn restore_policy(&mut self) {
+        match self.processes {
+            ProcessState::Stopped => self.policy.settle(),
+            _ => self.policy.restore(&self.context.host, &self.record).await,
+        }
+    }
+
+    async fn expose_port(
+        &mut self,
+        request: ExposeRequest,
+        run: Option<RunId>,
+    ) -> Result<ExposedPort, EngineError> {
+        decide(self.record.state, Operation::Network)?;
+        let now = self.context.stamped_store.now();
+        let (next, exposed, event) = ports::expose(&self.record, request, run, now)?;
+        self.commit_events(next, vec![event], now).await?;
+        Ok(exposed)
+    }
+
+    async fn close_port(&mut self, port: u16, run: Option<RunId>) -> Result<TimeMs, EngineError> {
+        decide(self.record.state, Operation::Network)?;
+        let now = self.context.stamped_store.now();
+        let (next, event) = ports::close(&self.record, port, run, now)?;
+        self.commit_events(next, vec![event], now).await?;
+        Ok(now)
+    }
+
+    /// What the deadlines depend on, and the time.
+    fn watch(&self) -> (Watch, TimeMs) {
+        let retention_ms = self.context.limits.paused_retention_ms;
+        let watch = self.timeouts.watch(&self.record, self.workload.is_busy(), retention_ms);
+        (watch, self.context.stamped_store.now())
+    }
+
+    fn arm_timeout(&mut self) {
+        let (watch, now) = self.watch();
+        self.timeouts.arm(&watch, now);
     }
 
     /// Commits and publishes the next record, with an event about the change and one about the cost of running time.

@@ -1,11 +1,12 @@
 //! Pause, resume and terminate, and what happens when the sandbox's processes end unexpectedly.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SandboxState};
 use driver::Presence;
-use rules::{Hold, Operation, decide};
+use rules::{Due, Hold, Operation, decide};
 use serde_json::json;
 use store::NewEvent;
 use tokio::time::Instant;
@@ -25,7 +26,7 @@ const REMOVAL_ATTEMPTS: u32 = 5;
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reasons of a pause.
-pub(super) const IDLE: &str = "idle";
+const IDLE: &str = "idle";
 pub const ON_REQUEST: &str = "request";
 /// The sandbox wrote while the host's disk was almost full.
 pub const DISK_PRESSURE: &str = "disk_pressure";
@@ -190,6 +191,21 @@ impl Actor {
             tracing::error!(id = %self.id(), %error, "could not undo a failed resume");
         }
         self.reservation.lower(before);
+    }
+
+    /// Pauses or terminates the sandbox if its timeout is due.
+    pub(super) async fn run_due_timeout(&mut self) -> ControlFlow<()> {
+        let (watch, now) = self.watch();
+        let Some(due) = self.timeouts.due(&watch, now) else { return ControlFlow::Continue(()) };
+        let result = match due {
+            Due::AutoPause => self.pause(IDLE).await.map(|_| ControlFlow::Continue(())),
+            Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| ControlFlow::Break(())),
+        };
+        result.unwrap_or_else(|error| {
+            tracing::error!(id = %self.id(), %error, ?due, "could not pause or terminate a sandbox at its timeout; retrying");
+            self.timeouts.retry_later(now);
+            ControlFlow::Continue(())
+        })
     }
 
     pub(super) async fn terminate(&mut self, reason: &str) -> Result<TerminateResult, EngineError> {

@@ -6,66 +6,72 @@
 
 use std::time::Duration;
 
-use api::EventKind;
-use rules::{NetworkChange, Operation, decide};
+use api::{EgressPolicy, EventKind, NetworkPolicy};
+use rules::TimeMs;
 use serde_json::json;
-use store::NewEvent;
+use store::{NewEvent, SandboxRecord};
 
+use super::event;
 use super::ports::close_forbidden;
-use super::{Actor, ProcessState, event};
 use crate::error::EngineError;
-use crate::host::guest;
-use crate::status::Status;
+use crate::host::{Host, guest};
 
 pub(super) const RETRY: Duration = Duration::from_millis(500);
 
-impl Actor {
-    pub(super) async fn change_network(&mut self, change: NetworkChange) -> Result<Status, EngineError> {
-        decide(self.record.state, Operation::Network)?;
-        let before = &self.record.config.network;
-        let policy = change.of(before);
-        if policy == *before {
-            return Ok(self.status.borrow().clone());
-        }
-        let is_other_egress = policy.egress != before.egress;
-        // A sandbox without processes has no traffic. Its next start enforces the recorded policy.
-        if is_other_egress && !matches!(self.processes, ProcessState::Stopped) {
-            let network = self.context.host.network();
-            if let Err(error) = network.apply(&guest(&self.record), &policy.egress).await {
-                self.reapply_policy().await;
-                return Err(error.into());
-            }
-        }
-        let mut data = json!({ "egress": policy.egress });
-        if let Some(ingress) = &policy.ingress {
-            data["ingress"] = json!(ingress);
-        }
-        let mut next = (*self.record).clone();
-        next.config.network = policy;
-        let now = self.context.stamped_store.now();
-        let mut events = vec![NewEvent { at: now, ..event(&next, EventKind::NetworkChanged, data) }];
-        events.extend(close_forbidden(&mut next, now));
-        if let Err(error) = self.commit_events(next, events, now).await {
-            if is_other_egress {
-                self.reapply_policy().await;
-            }
-            return Err(error.into());
-        }
-        self.policy_pending = false;
-        Ok(self.status.borrow().clone())
+/// The next record with another policy, and the events.
+pub(super) fn changed(
+    record: &SandboxRecord,
+    policy: NetworkPolicy,
+    at: TimeMs,
+) -> (SandboxRecord, Vec<NewEvent>) {
+    let mut data = json!({ "egress": policy.egress });
+    if let Some(ingress) = &policy.ingress {
+        data["ingress"] = json!(ingress);
+    }
+    let mut next = record.clone();
+    next.config.network = policy;
+    let mut events = vec![NewEvent { at, ..event(&next, EventKind::NetworkChanged, data) }];
+    events.extend(close_forbidden(&mut next, at));
+    (next, events)
+}
+
+/// Enforces policies for a sandbox with processes. One without has no traffic; its next start enforces the recorded policy.
+#[derive(Debug, Default)]
+pub(super) struct PolicyEnforcement {
+    is_pending: bool,
+}
+
+impl PolicyEnforcement {
+    /// Whether the enforced policy may differ from the recorded one. The actor retries until they agree.
+    pub fn is_pending(&self) -> bool {
+        self.is_pending
     }
 
-    /// Enforces the recorded policy. If that fails, the actor tries again later.
-    pub(super) async fn reapply_policy(&mut self) {
-        if matches!(self.processes, ProcessState::Stopped) {
-            self.policy_pending = false;
-            return;
+    /// The enforced policy is recorded now, or the sandbox has no processes.
+    pub fn settle(&mut self) {
+        self.is_pending = false;
+    }
+
+    /// Enforces a policy that is not recorded yet. If that fails, the recorded one is enforced again.
+    pub async fn replace(
+        &mut self,
+        host: &Host,
+        record: &SandboxRecord,
+        egress: &EgressPolicy,
+    ) -> Result<(), EngineError> {
+        if let Err(error) = host.network().apply(&guest(record), egress).await {
+            self.restore(host, record).await;
+            return Err(error.into());
         }
-        let network = self.context.host.network();
-        let applied = network.apply(&guest(&self.record), &self.record.config.network.egress).await;
+        Ok(())
+    }
+
+    /// Enforces the recorded policy. If that fails, it stays pending.
+    pub async fn restore(&mut self, host: &Host, record: &SandboxRecord) {
+        let applied = host.network().apply(&guest(record), &record.config.network.egress).await;
         if let Err(error) = &applied {
-            tracing::error!(id = %self.id(), %error, "could not enforce a recorded network policy; retrying");
+            tracing::error!(id = %record.id, %error, "could not enforce a recorded network policy; retrying");
         }
-        self.policy_pending = applied.is_err();
+        self.is_pending = applied.is_err();
     }
 }

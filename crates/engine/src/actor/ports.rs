@@ -4,51 +4,51 @@
 
 use api::{EventKind, RunId};
 use rand::Rng;
-use rules::{ExposeRequest, MAX_PORTS, Operation, PortRefusal, TimeMs, decide, may_expose};
+use rules::{ExposeRequest, MAX_PORTS, PortRefusal, TimeMs, may_expose};
 use serde_json::{Value, json};
 use store::{ExposedPort, NewEvent, SandboxRecord};
 
-use super::{Actor, event};
+use super::event;
 use crate::error::EngineError;
 
-impl Actor {
-    pub(super) async fn expose_port(
-        &mut self,
-        request: ExposeRequest,
-        run: Option<RunId>,
-    ) -> Result<ExposedPort, EngineError> {
-        decide(self.record.state, Operation::Network)?;
-        may_expose(&self.record.config.network, request.port)?;
-        let mut next = (*self.record).clone();
-        next.ports.retain(|port| port.port != request.port);
-        if next.ports.len() >= MAX_PORTS {
-            return Err(PortRefusal::TooMany { most: MAX_PORTS }.into());
-        }
-        let mut seal = [0; 16];
-        rand::rng().fill_bytes(&mut seal);
-        let exposed_at = self.context.stamped_store.now();
-        let ExposeRequest { port, visibility, auto_resume } = request;
-        let exposed = ExposedPort { port, visibility, auto_resume, exposed_at, seal };
-        next.ports.push(exposed.clone());
-        next.ports.sort_by_key(|port| port.port);
-        let data = json!({ "port": port, "visibility": visibility, "autoResume": auto_resume });
-        let event = port_event(&next, EventKind::PortExposed, data, run, exposed_at);
-        self.commit_events(next, vec![event], exposed_at).await?;
-        Ok(exposed)
+/// The next record with the port exposed, the port, and the event.
+pub(super) fn expose(
+    record: &SandboxRecord,
+    request: ExposeRequest,
+    run: Option<RunId>,
+    at: TimeMs,
+) -> Result<(SandboxRecord, ExposedPort, NewEvent), EngineError> {
+    may_expose(&record.config.network, request.port)?;
+    let mut next = record.clone();
+    next.ports.retain(|port| port.port != request.port);
+    if next.ports.len() >= MAX_PORTS {
+        return Err(PortRefusal::TooMany { most: MAX_PORTS }.into());
     }
+    let mut seal = [0; 16];
+    rand::rng().fill_bytes(&mut seal);
+    let ExposeRequest { port, visibility, auto_resume } = request;
+    let exposed = ExposedPort { port, visibility, auto_resume, exposed_at: at, seal };
+    next.ports.push(exposed.clone());
+    next.ports.sort_by_key(|port| port.port);
+    let data = json!({ "port": port, "visibility": visibility, "autoResume": auto_resume });
+    let event = port_event(&next, EventKind::PortExposed, data, run, at);
+    Ok((next, exposed, event))
+}
 
-    pub(super) async fn close_port(&mut self, port: u16, run: Option<RunId>) -> Result<TimeMs, EngineError> {
-        decide(self.record.state, Operation::Network)?;
-        let mut next = (*self.record).clone();
-        next.ports.retain(|exposed| exposed.port != port);
-        if next.ports.len() == self.record.ports.len() {
-            return Err(PortRefusal::NotExposed { port }.into());
-        }
-        let now = self.context.stamped_store.now();
-        let event = closed_event(&next, port, "request", run, now);
-        self.commit_events(next, vec![event], now).await?;
-        Ok(now)
+/// The next record without the port, and the event.
+pub(super) fn close(
+    record: &SandboxRecord,
+    port: u16,
+    run: Option<RunId>,
+    at: TimeMs,
+) -> Result<(SandboxRecord, NewEvent), EngineError> {
+    let mut next = record.clone();
+    next.ports.retain(|exposed| exposed.port != port);
+    if next.ports.len() == record.ports.len() {
+        return Err(PortRefusal::NotExposed { port }.into());
     }
+    let event = closed_event(&next, port, "request", run, at);
+    Ok((next, event))
 }
 
 /// Closes the ports that the record's policy forbids. Returns their events.

@@ -1,14 +1,13 @@
 //! Timeouts of a sandbox: pause when idle, terminate at the end of the lifetime or of the retention of paused sandboxes.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::SandboxId;
 use rules::{Activity, Due, TimeMs, Watch, next_deadline};
+use store::SandboxRecord;
 use tokio::sync::Notify;
 
-use super::{Actor, lifecycle};
 use crate::clock::millis;
 use crate::timer::Timer;
 
@@ -48,10 +47,23 @@ impl Timeouts {
         self.timer.clear(self.id.clone());
     }
 
-    /// Sets the timer, unless it is set to an earlier time: an early notification costs less than setting the timer again for each
-    /// command.
-    fn arm(&mut self, at: TimeMs, now: TimeMs) {
-        let at = at.max(self.not_before);
+    /// What the deadlines of a sandbox depend on.
+    pub fn watch(&self, record: &SandboxRecord, is_busy: bool, paused_retention_ms: u64) -> Watch {
+        Watch {
+            state: record.state,
+            accounting: record.accounting,
+            activity: if is_busy { Activity::Busy } else { Activity::QuietSince(self.last_activity) },
+            timeout_ms: record.config.timeout_ms,
+            idle_timeout_ms: record.config.idle_timeout_ms,
+            paused_retention_ms,
+        }
+    }
+
+    /// Sets the timer to the next deadline, unless it is set to an earlier time: an early notification costs less than setting the
+    /// timer again for each command.
+    pub fn arm(&mut self, watch: &Watch, now: TimeMs) {
+        let Some(deadline) = next_deadline(watch) else { return };
+        let at = deadline.at.max(self.not_before);
         if self.armed.is_some_and(|armed| armed <= at) {
             return;
         }
@@ -59,46 +71,15 @@ impl Timeouts {
         self.timer.set(self.id.clone(), wait, Arc::clone(&self.reached));
         self.armed = Some(at);
     }
-}
 
-impl Actor {
-    pub(super) fn arm_timeout(&mut self) {
-        if let Some(deadline) = next_deadline(&self.watch()) {
-            self.timeouts.arm(deadline.at, self.context.stamped_store.now());
-        }
+    /// What is due after a notification, if anything.
+    pub fn due(&mut self, watch: &Watch, now: TimeMs) -> Option<Due> {
+        self.armed = None;
+        next_deadline(watch).filter(|deadline| deadline.is_due(now)).map(|deadline| deadline.what)
     }
 
-    /// Carries out the timeout that is due, if any.
-    pub(super) async fn run_due_timeout(&mut self) -> ControlFlow<()> {
-        self.timeouts.armed = None;
-        let now = self.context.stamped_store.now();
-        let Some(deadline) = next_deadline(&self.watch()).filter(|deadline| deadline.is_due(now)) else {
-            return ControlFlow::Continue(());
-        };
-        let result = match deadline.what {
-            Due::AutoPause => self.pause(lifecycle::IDLE).await.map(|_| ControlFlow::Continue(())),
-            Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| ControlFlow::Break(())),
-        };
-        result.unwrap_or_else(|error| {
-            tracing::error!(id = %self.id(), %error, due = ?deadline.what, "could not pause or terminate a sandbox at its timeout; retrying");
-            self.timeouts.not_before = now.after(millis(RETRY));
-            ControlFlow::Continue(())
-        })
-    }
-
-    fn watch(&self) -> Watch {
-        let quiet_since = self.timeouts.last_activity;
-        Watch {
-            state: self.record.state,
-            accounting: self.record.accounting,
-            activity: if self.workload.is_busy() {
-                Activity::Busy
-            } else {
-                Activity::QuietSince(quiet_since)
-            },
-            timeout_ms: self.record.config.timeout_ms,
-            idle_timeout_ms: self.record.config.idle_timeout_ms,
-            paused_retention_ms: self.context.limits.paused_retention_ms,
-        }
+    /// What is due could not be carried out.
+    pub fn retry_later(&mut self, now: TimeMs) {
+        self.not_before = now.after(millis(RETRY));
     }
 }
