@@ -112,6 +112,8 @@ pub struct Call<C = Caller, B = NoBody> {
     pub service: Arc<Service>,
     pub caller: C,
     pub request_id: RequestId,
+    /// The template of the endpoint that was called.
+    pub path: &'static str,
     pub parts: Parts,
     pub body: B,
 }
@@ -198,7 +200,7 @@ impl<A: AccessRule, B: Payload, R: IntoResponse + 'static> Declaration<A, B, R> 
             };
             let (parts, body) = request.into_parts();
             let body = B::new(body, body_max);
-            let answering = handler(Call { service, caller, request_id, parts, body });
+            let answering = handler(Call { service, caller, request_id, path, parts, body });
             Box::pin(async move { answering.await.into_response() })
         };
         Endpoint { method, path, access: access.access(), operation, handler: Box::new(handler) }

@@ -22,7 +22,6 @@ use crate::idempotency::{self, RecordHeader, ReplayableResponse};
 use crate::keyring::Caller;
 use crate::service::Service;
 
-const ENDPOINT: &str = "POST /v1/sandboxes";
 const PULL_RETRY_S: u64 = 10;
 
 pub fn endpoint() -> Endpoint {
@@ -64,12 +63,13 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn create(call: Call<Caller, JsonBody<CreateBody>>) -> Result<Json<SandboxView>, ApiError> {
-    let Call { service, caller, parts, body, .. } = call;
+    let Call { service, caller, path, parts, body, .. } = call;
     let key = idempotency::key_of(&parts.headers)?;
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
     let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
     let work = move |header| async move { create_sandbox(&shared, &account, received, header).await };
-    let response = service.idempotency.run(&caller, ENDPOINT, key, body.bytes, work).await?;
+    let endpoint = format!("{} {path}", parts.method);
+    let response = service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await?;
     with_location(response).await.map(Json::written)
 }
 

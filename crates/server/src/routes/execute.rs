@@ -103,8 +103,8 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn execute(call: Call<Caller, JsonBody<CommandBody>>) -> Result<Response, ApiError> {
-    let Call { service, caller, request_id, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, "execute", OperationKind::Execute).await?;
+    let Call { service, caller, request_id, path, parts, body, .. } = call;
+    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Execute).await?;
     let wants_stream = reader::wants_stream(read::values(&parts.headers, header::ACCEPT));
     let body = request.body(body).await?;
     let context = CommandContext {

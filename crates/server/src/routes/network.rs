@@ -80,8 +80,8 @@ pub fn change_endpoint() -> Endpoint {
 }
 
 async fn change(call: Call<Caller, JsonBody<CreateNetwork>>) -> Result<Json<SandboxView>, ApiError> {
-    let Call { service, caller, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, "network", OperationKind::Other).await?;
+    let Call { service, caller, path, parts, body, .. } = call;
+    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
     let key = request.key()?;
     let body = request.body(body).await?;
     let (id, endpoint) = (request.id, request.endpoint);

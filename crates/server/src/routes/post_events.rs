@@ -56,8 +56,8 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn post(call: Call<Caller, JsonBody<EventsBody>>) -> Result<Json<EventsRecorded>, ApiError> {
-    let Call { service, caller, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, "events", OperationKind::Other).await?;
+    let Call { service, caller, path, parts, body, .. } = call;
+    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
     service.engine.sandbox(&caller.account, &request.id).touch();
     let key = request.key()?;
     let body = request.body(body).await?;

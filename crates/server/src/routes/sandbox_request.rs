@@ -29,16 +29,16 @@ pub struct SandboxRequest<'a> {
 
 impl<'a> SandboxRequest<'a> {
     /// Fails if the sandbox does not exist, so that the body is not read; a terminated sandbox passes if the request's idempotency
-    /// key has a response. `what` is the path after the sandbox id.
+    /// key has a response. `path` is the template of the endpoint.
     pub async fn find(
         service: &'a Service,
         caller: &'a Caller,
         parts: &'a Parts,
-        what: &str,
+        path: &str,
         operation: OperationKind,
     ) -> Result<Self, ApiError> {
         let id = read::sandbox_id(&parts.uri)?;
-        let endpoint = format!("{} /v1/sandboxes/{id}/{what}", parts.method);
+        let endpoint = format!("{} {}", parts.method, path.replace("{id}", id.as_str()));
         let request = Self { service, caller, parts, id, endpoint };
         match service.engine.sandbox(&caller.account, &request.id).status().await {
             Ok(_) => Ok(request),

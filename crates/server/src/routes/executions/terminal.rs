@@ -51,9 +51,8 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn open(call: Call<Caller, JsonBody<TerminalBody>>) -> Result<Json<api::ExecutionView>, ApiError> {
-    let Call { service, caller, parts, body, .. } = call;
-    let request =
-        SandboxRequest::find(&service, &caller, &parts, "terminals", OperationKind::Execute).await?;
+    let Call { service, caller, path, parts, body, .. } = call;
+    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Execute).await?;
     let (key, run_id) = (request.key()?, request.run_id()?);
     let body = request.body(body).await?;
     let (id, endpoint) = (request.id, request.endpoint);

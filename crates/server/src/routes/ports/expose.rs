@@ -47,8 +47,8 @@ pub fn endpoint() -> Endpoint {
 }
 
 async fn expose(call: Call<Caller, JsonBody<ExposeBody>>) -> Result<Json<Port>, ApiError> {
-    let Call { service, caller, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, "ports", OperationKind::Other).await?;
+    let Call { service, caller, path, parts, body, .. } = call;
+    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
     let (key, run) = (request.key()?, request.run_id()?);
     let body = request.body(body).await?;
     let (id, endpoint) = (request.id, request.endpoint);

@@ -128,3 +128,31 @@ async fn a_change_with_an_idempotency_key_is_applied_once() {
     let now = fixture.call("GET", &sandbox).await;
     assert_eq!(now.json["network"]["egress"]["allow"], json!(["c.example"]));
 }
+
+/// Earlier versions stored responses under this text of the endpoint.
+#[tokio::test]
+async fn the_scope_of_an_idempotency_key_is_method_and_path() {
+    let fixture = Fixture::new().await;
+    let id = fixture.create().await;
+    for (method, path, body) in [
+        ("POST", "/v1/sandboxes".to_owned(), json!({"image": IMAGE})),
+        ("PATCH", format!("/v1/sandboxes/{id}/network"), json!({"egress": {"default": "allow"}})),
+        ("POST", format!("/v1/sandboxes/{id}/execute"), json!({"command": "true"})),
+        ("POST", format!("/v1/sandboxes/{id}/ports"), json!({"port": 3000})),
+        (
+            "POST",
+            format!("/v1/sandboxes/{id}/events"),
+            json!({"type": "agent.thinking", "runId": "r", "data": {}}),
+        ),
+        ("POST", format!("/v1/sandboxes/{id}/terminals"), json!({})),
+    ] {
+        let request = request(method, &path).header("content-type", "application/json");
+        let answer = fixture
+            .ask(request.header("idempotency-key", "scope").body(Body::from(body.to_string())).unwrap())
+            .await;
+        assert!(answer.status.is_success(), "{path}: {}", answer.text);
+        let endpoint = format!("{method} {path}");
+        let record = fixture.service.store.idempotency_record("one", &endpoint, "scope").await.unwrap();
+        assert!(record.is_some(), "{endpoint}");
+    }
+}
