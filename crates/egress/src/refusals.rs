@@ -102,7 +102,7 @@ impl fmt::Display for Reason {
             Self::UnknownAddress => "the address is not in a DNS answer for a listed name",
             Self::Port => "the port is closed under this policy",
             Self::Malformed => "the data is invalid or arrived too slowly",
-            Self::BadAnswer => "the host's answer could not be parsed",
+            Self::BadAnswer => "the server's response could not be parsed",
             Self::Unresolved => "the name could not be resolved",
             Self::TooMany => "the sandbox exceeded a limit",
             Self::Fragment => "IP fragments are dropped: send datagrams that fit the MTU of eth0",

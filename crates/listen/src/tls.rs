@@ -36,7 +36,7 @@ pub struct SelfSigned {
 pub enum TlsError {
     #[error("cannot {action} {path}: {source}")]
     File { action: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{path} has no {what} in PEM; it has to begin with a line such as -----BEGIN {begin}-----")]
+    #[error("{path} has no {what} in PEM: a line such as -----BEGIN {begin}----- is missing")]
     Missing { path: PathBuf, what: &'static str, begin: &'static str },
     #[error("{path} is not valid PEM: {source}")]
     NotPem { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },

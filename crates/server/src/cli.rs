@@ -160,7 +160,7 @@ pub struct RunArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// List the images of the catalogue, and show which are on this host
+    /// List the images on this host, and those of the catalogue that are not
     List,
     /// Pull an image, even if it is already on this host
     Pull {
@@ -176,7 +176,7 @@ pub enum ImageCommand {
     },
     /// Remove an image and the layers that nothing else uses
     Remove {
-        /// Name in the catalogue
+        /// Name of the image
         name: String,
     },
 }

@@ -35,10 +35,11 @@ const TOO_SLOW: DocumentedError =
         .with_status(StatusCode::REQUEST_TIMEOUT);
 
 /// Errors of every operation that needs a key.
-const KEYED: [DocumentedError; 3] = [
+const KEYED: [DocumentedError; 4] = [
     DocumentedError::of(ErrorCode::Unauthorized, "The API key is missing or invalid"),
     DocumentedError::of(ErrorCode::Forbidden, "The key lacks the required scope"),
     DocumentedError::of(ErrorCode::RateLimited, "A rate limit is reached"),
+    DocumentedError::of(ErrorCode::QuotaExceeded, "A quota of the account is exceeded"),
 ];
 
 /// The document as text, with a line feed at its end.

@@ -47,7 +47,7 @@ pub enum StoreError {
     #[error("the record of sandbox {id} is stored with revision {stored}; revision {offered} is not newer")]
     Stale { id: SandboxId, stored: u64, offered: u64 },
     /// Two living sandboxes would share their host user ids.
-    #[error("slot {slot} is in use by a living sandbox; sandbox {id} needs another")]
+    #[error("slot {slot} is in use by another sandbox; sandbox {id} needs a free one")]
     SlotTaken { id: SandboxId, slot: u32 },
     #[error("the record of sandbox {id} cannot be stored: {reason}")]
     BadRecord { id: SandboxId, reason: &'static str },

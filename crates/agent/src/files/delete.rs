@@ -30,8 +30,10 @@ struct Level {
 
 pub fn delete(path: &[u8], recursive: bool, reply: &mut ReplyWriter) -> Result<Tally, FileFailure> {
     let Some((above, name)) = dirs::split(path) else {
-        let message =
-            format!("'{}' cannot be deleted: it does not name an entry of a directory", shown(path));
+        let message = format!(
+            "'{}' cannot be deleted: the path must end in the name of a file or directory",
+            shown(path)
+        );
         return Err(FileFailure::new(FileErrorKind::Denied, message));
     };
     let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(FileFailure::with(path))?;

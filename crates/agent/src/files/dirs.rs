@@ -80,7 +80,7 @@ pub fn split_or_fail(path: &[u8]) -> Result<(&[u8], &[u8]), FileFailure> {
     split(path).ok_or_else(|| {
         FileFailure::new(
             FileErrorKind::Invalid,
-            format!("'{}' does not end in the name of an entry", shown(path)),
+            format!("'{}' must end in the name of a file or directory", shown(path)),
         )
     })
 }

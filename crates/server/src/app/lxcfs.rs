@@ -120,7 +120,7 @@ impl Supervisor {
             Source::Own(own) => own.clone(),
             Source::Host(_) => return None,
             Source::None { reason } => {
-                tracing::warn!(reason, "sandboxes show the host's memory and processors");
+                tracing::warn!(reason, "sandboxes show the host's memory and CPUs");
                 return None;
             }
         };
@@ -228,10 +228,7 @@ impl Own {
             Ok(running) => Some(running),
             Err(error) => {
                 let error = chain_text(&*error);
-                tracing::warn!(
-                    error,
-                    "lxcfs does not run: new sandboxes show the host's memory and processors"
-                );
+                tracing::warn!(error, "lxcfs does not run: new sandboxes show the host's memory and CPUs");
                 None
             }
         }

@@ -81,7 +81,7 @@ pub const TABLES: [Table; 14] = [
     },
     Table {
         name: "limits",
-        about: "Limits of one key and one sandbox. For the four limits per minute, `0` is unlimited.",
+        about: "Limits of one key and one sandbox, and of the memory for unread output. For the four limits per minute, `0` is unlimited.",
         rows: &[
             (
                 "read_per_minute",
@@ -281,8 +281,8 @@ pub const TABLES: [Table; 14] = [
             ),
             (
                 "rate_mbit",
-                "megabits a second, 0 to 100000; 0: unlimited",
-                "Limits what each sandbox sends and, separately, what it receives. Packets above the rate are dropped; bursts of a quarter of a second pass. A change takes effect at the next start, for running sandboxes too.",
+                "megabits a second, 0 to 100000",
+                "Limits what each sandbox sends and, separately, what it receives. Packets above the rate are dropped; bursts of a quarter of a second pass. `0`: unlimited. A change takes effect at the next start, for running sandboxes too.",
             ),
         ],
         free: None,

@@ -225,17 +225,15 @@ fn open_files() -> Finding {
 fn lxcfs(config: &Config) -> Finding {
     const WHAT: &str = "lxcfs";
     match lxcfs::Source::of(config, &config.run_dir) {
-        Ok(lxcfs::Source::Host(dir)) => Finding::good(
-            WHAT,
-            format!("runs at {}: sandboxes see their own memory and processors", dir.display()),
-        ),
-        Ok(lxcfs::Source::Own(_)) => Finding::good(
-            WHAT,
-            "installed; sandboxd starts it: sandboxes see their own memory and processors",
-        ),
+        Ok(lxcfs::Source::Host(dir)) => {
+            Finding::good(WHAT, format!("runs at {}: sandboxes see their own memory and CPUs", dir.display()))
+        }
+        Ok(lxcfs::Source::Own(_)) => {
+            Finding::good(WHAT, "installed; sandboxd starts it: sandboxes see their own memory and CPUs")
+        }
         Ok(lxcfs::Source::None { reason }) => Finding::fair(
             WHAT,
-            format!("not used, sandboxes see the host's memory and processors: {reason}"),
+            format!("not used, sandboxes see the host's memory and CPUs: {reason}"),
             "apt-get install lxcfs, and set runtime.lxcfs to \"auto\"",
         ),
         Err(error) => Finding::bad(WHAT, chain_text(&*error), "set runtime.lxcfs to \"auto\""),

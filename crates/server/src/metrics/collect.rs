@@ -189,7 +189,7 @@ fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
     )?;
     encoder.counter(
         "events_lost",
-        "Events of commands, files and ports that could not be stored",
+        "Events of commands and files that could not be stored",
         counts.events_lost,
     )?;
     encoder.counter("purged_sandboxes", "Records of terminated sandboxes removed", counts.purged_sandboxes)

@@ -60,7 +60,7 @@ pub fn endpoint() -> Endpoint {
             Parameter::flag(
                 "lineEnds",
                 "`true` for a stream from which a client can rebuild the output byte for byte. An \
-                 event whose line did not end with a line feed has a field `end` after its data: \
+                 event whose line did not end with just a line feed has a field `end` after its data: \
                  `crlf`, or `none` for a part of a longer line and for an unterminated last line. A \
                  line feed within the data stands for a carriage return.",
             ),

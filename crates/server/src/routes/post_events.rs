@@ -24,8 +24,8 @@ pub fn endpoint() -> Endpoint {
             "postEvents",
             Tag::Events,
             "Post events of a sandbox",
-            "Stores one event of the types `agent.*` and `cost.llm`, or an array of up to 100, \
-             which is stored completely or not at all. They appear in lists and streams with the \
+            "Stores one event, or an array of up to 100, which is stored completely or not at all. \
+             Types: `agent.*` and `cost.llm`. The events appear in lists and streams with the \
              events of the sandbox. The request counts as activity; a paused sandbox stays \
              paused.",
         )

@@ -55,7 +55,10 @@ impl Welcome<'_> {
             LocalKey::New { text: key, .. } => {
                 line("key", key.as_str());
                 if !self.show_key {
-                    line("note", "the key has all scopes of the account 'default' and is not printed again");
+                    line(
+                        "note",
+                        "the key belongs to the account 'default', has all scopes, and is not printed again",
+                    );
                 }
             }
             LocalKey::Existing { text: key, .. } if self.show_key => line("key", key.as_str()),

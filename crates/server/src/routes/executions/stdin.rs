@@ -29,7 +29,7 @@ pub fn endpoint() -> Endpoint {
         .raw_body("application/octet-stream", true, "The bytes to write. May be empty.")
         .returns::<StdinWritten>(StatusCode::OK, "The command has taken all bytes.")
         .errors([
-            (ErrorCode::InvalidRequest, "The request is malformed, or its body was incomplete or too slow"),
+            (ErrorCode::InvalidRequest, "The request is malformed, or its body was incomplete"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist"),
             (ErrorCode::ExecutionNotFound, "The execution does not exist"),
             (ErrorCode::ExecutionEnded, "The execution has ended"),
