@@ -1,9 +1,9 @@
 //! The host watcher: samples the free disk and memory of the host.
 //!
-//! If the disk will soon be below the low watermark, it pauses the sandboxes that are writing. Below that watermark, the
-//! ledger refuses creates, resumes and uploads until the high watermark is reached. The records, the event journal and the execution logs
-//! share the file system with the sandboxes' disks; the reserve leaves space for their commits. The watcher also sets
-//! how much disk may be promised.
+//! If the free disk will soon be below the low watermark, it pauses the sandboxes that are writing. Below that
+//! watermark, the ledger refuses creates, resumes and uploads until the high watermark is reached. The records, the
+//! event journal and the execution logs share the file system with the sandboxes' disks; the reserve leaves space for
+//! their commits. The watcher also sets how much disk may be promised.
 //!
 //! It runs as a task of the engine. A sample that fails is logged and changes nothing.
 
@@ -27,7 +27,8 @@ const MB: u64 = 1 << 20;
 const WRITE_SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval between two samples while the disk is almost full.
 const PRESSURE_INTERVAL: Duration = Duration::from_millis(200);
-/// A write sample may use one part in so many of the time of a processor.
+/// The next sample waits this many times as long as a write sample took, so that write samples use at most a tenth of
+/// one CPU.
 const WRITE_SAMPLE_SHARE: u32 = 10;
 /// A sandbox is a writer if it wrote at least this much since the baseline. More than an empty disk occupies.
 const WRITER_BYTES: u64 = 4 * MB;

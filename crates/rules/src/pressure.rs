@@ -167,7 +167,7 @@ mod tests {
         // Another program of the host writes 900 MB to another disk.
         assert_eq!(free_after_writeback(900 * MB, 900 * MB, 0), 900 * MB);
         assert_eq!(free_after_writeback(900 * MB, 900 * MB, 850 * MB), 50 * MB);
-        // The write sample is older than the sample: what it counted is written since.
+        // The write sample is older than the sample of the host: the pages that it counted are written by now.
         assert_eq!(free_after_writeback(900 * MB, 10 * MB, 850 * MB), 890 * MB);
     }
 
