@@ -78,9 +78,10 @@ impl Watermarks {
         free_bytes < self.low
     }
 
-    /// How long to wait until the next sample: short enough that a fast writer cannot use up the reserve in between.
+    /// How long to wait until the next sample: short enough that a fast writer cannot use up the reserve until it is paused.
     pub fn next_sample_ms(self, free_bytes: u64) -> u64 {
-        (free_bytes.saturating_sub(self.low) / WRITTEN_PER_MS).clamp(SOONEST_MS, LATEST_MS)
+        let filled_in_ms = free_bytes.saturating_sub(self.low) / WRITTEN_PER_MS;
+        filled_in_ms.saturating_sub(REACTION_MS).clamp(SOONEST_MS, LATEST_MS)
     }
 }
 
