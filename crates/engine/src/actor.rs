@@ -110,30 +110,6 @@ struct Actor {
     status: watch::Sender<Status>,
 }
 
-/// An event of a sandbox, at the time of the record's last change of state.
-pub fn event(record: &SandboxRecord, kind: EventKind, data: Value) -> NewEvent {
-    let at = record.terminated_at.or(record.paused_at).or(record.started_at).unwrap_or(record.created_at);
-    NewEvent {
-        sandbox: record.id.clone(),
-        account: record.account.clone(),
-        run: String::new(),
-        at,
-        kind,
-        data,
-        once: None,
-    }
-}
-
-/// A batch with the next record, preceded by a cost event if a stretch of running time ends. The cost event comes first because
-/// the event of the change may be the sandbox's last one.
-pub fn batch_with_cost(prices: &Prices, before: &SandboxRecord, next: &SandboxRecord, at: TimeMs) -> Batch {
-    let batch = Batch::new().put(next.clone());
-    match events::cost(prices, before, next) {
-        Some(data) => batch.event(NewEvent { at, ..event(next, EventKind::CostRuntime, data) }),
-        None => batch,
-    }
-}
-
 /// Starts and registers the actor of a sandbox whose record is committed.
 pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
     let ActorInit { record, agent, reservation, slot } = init;
@@ -357,7 +333,7 @@ impl Actor {
         data: Value,
         at: TimeMs,
     ) -> Result<(), StoreError> {
-        let event = NewEvent { at, ..event(&next, kind, data) };
+        let event = NewEvent { at, ..events::of_sandbox(&next, kind, data) };
         self.commit_events(next, vec![event], at).await
     }
 
@@ -368,7 +344,7 @@ impl Actor {
         at: TimeMs,
     ) -> Result<(), StoreError> {
         next.revision = self.record.revision + 1;
-        let batch = batch_with_cost(&self.context.limits.prices, &self.record, &next, at);
+        let batch = events::batch_with_cost(&self.context.limits.prices, &self.record, &next, at);
         self.context.stamped_store.commit(events.into_iter().fold(batch, Batch::event)).await?;
         let status = Status::new(next);
         self.record = Arc::clone(&status.record);

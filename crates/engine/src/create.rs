@@ -18,6 +18,7 @@ use store::{Batch, IdempotencyRecord, NewEvent, SandboxRecord, StoreError};
 
 use crate::actor::{self, ActorInit};
 use crate::error::EngineError;
+use crate::events;
 use crate::host::{SETUP_TIMEOUT, guest_of_spec};
 use crate::link::LinkError;
 use crate::provision::new_sandbox_id;
@@ -175,8 +176,8 @@ async fn record(
     let sandbox = configured.0;
     let record = new_record(services.stamped_store.now(), &sandbox, account, config);
     let image = json!({ "image": record.config.image });
-    let created = actor::event(&record, EventKind::SandboxCreated, image);
-    let started = actor::event(&record, EventKind::SandboxStarted, json!({}));
+    let created = events::of_sandbox(&record, EventKind::SandboxCreated, image);
+    let started = events::of_sandbox(&record, EventKind::SandboxStarted, json!({}));
     let mut batch = Batch::new().put(record.clone()).event(created).event(started);
     if let Some(idempotency) = idempotency {
         batch = batch.idempotency_record(idempotency.complete(&record));

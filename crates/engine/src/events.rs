@@ -1,4 +1,4 @@
-//! Events of commands and of costs. Events of the sandbox's lifecycle are in `actor`.
+//! Events of sandboxes, of their commands and of costs. When the lifecycle has one is decided in `actor`.
 //!
 //! Events of commands are appended to the event journal: no command waits for the disk, and appended events survive a crash of
 //! the daemon. Each admitted command has exactly one end event, unless the daemon crashes first.
@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use api::{EventKind, ExecuteRequest, RunId};
-use rules::{Outcome, Prices};
+use rules::{Outcome, Prices, TimeMs};
 use serde_json::{Value, json};
-use store::{NewEvent, SandboxRecord};
+use store::{Batch, NewEvent, SandboxRecord};
 
 use crate::detached::new_execution_id;
 use crate::stamped_store::StampedStore;
@@ -105,6 +105,30 @@ impl ExecEvents {
 impl Drop for ExecEvents {
     fn drop(&mut self) {
         self.failed(OUTCOME_UNKNOWN);
+    }
+}
+
+/// An event of a sandbox, at the time of the record's last change of state.
+pub fn of_sandbox(record: &SandboxRecord, kind: EventKind, data: Value) -> NewEvent {
+    let at = record.terminated_at.or(record.paused_at).or(record.started_at).unwrap_or(record.created_at);
+    NewEvent {
+        sandbox: record.id.clone(),
+        account: record.account.clone(),
+        run: String::new(),
+        at,
+        kind,
+        data,
+        once: None,
+    }
+}
+
+/// A batch with the next record, preceded by a cost event if a stretch of running time ends. The cost event comes first because
+/// the event of the change may be the sandbox's last one.
+pub fn batch_with_cost(prices: &Prices, before: &SandboxRecord, next: &SandboxRecord, at: TimeMs) -> Batch {
+    let batch = Batch::new().put(next.clone());
+    match cost(prices, before, next) {
+        Some(data) => batch.event(NewEvent { at, ..of_sandbox(next, EventKind::CostRuntime, data) }),
+        None => batch,
     }
 }
 

@@ -24,6 +24,7 @@ use store::{NewEvent, SandboxRecord};
 
 use crate::actor::{self, ActorInit, PROCESSES_LOST};
 use crate::error::EngineError;
+use crate::events;
 use crate::host::guest;
 use crate::services::Services;
 
@@ -141,8 +142,8 @@ async fn record_loss(services: &Services, before: SandboxRecord) -> Result<Sandb
     next.note = Some(PROCESSES_LOST.to_owned());
     next.revision += 1;
     let data = json!({ "message": PROCESSES_LOST });
-    let event = NewEvent { at: now, ..actor::event(&next, EventKind::SandboxError, data) };
-    let batch = actor::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    let event = NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxError, data) };
+    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
     services.stamped_store.commit(batch.event(event)).await?;
     Ok(next)
 }

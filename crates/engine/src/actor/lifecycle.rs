@@ -11,8 +11,9 @@ use serde_json::json;
 use store::NewEvent;
 use tokio::time::Instant;
 
-use super::{Actor, ProcessState, event};
+use super::{Actor, ProcessState};
 use crate::error::EngineError;
+use crate::events;
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT, guest};
 use crate::link::{Agent, LinkError};
 use crate::status::{PauseResult, ResumeResult, TerminateResult};
@@ -219,7 +220,7 @@ impl Actor {
         let total_runtime_ms = next.accounting.terminated(now);
         let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
         let mut events = self.executions.final_events(&next, now);
-        events.push(NewEvent { at: now, ..event(&next, EventKind::SandboxTerminated, data) });
+        events.push(NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxTerminated, data) });
         self.commit_events(next, events, now).await?;
         self.context.counters.terminated(reason);
         if let Err(error) = self.context.host.driver().kill(self.id()).await {

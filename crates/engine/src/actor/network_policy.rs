@@ -11,9 +11,9 @@ use rules::TimeMs;
 use serde_json::json;
 use store::{NewEvent, SandboxRecord};
 
-use super::event;
 use super::ports::close_forbidden;
 use crate::error::EngineError;
+use crate::events;
 use crate::host::{Host, guest};
 
 pub(super) const RETRY: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ pub(super) fn changed(
     }
     let mut next = record.clone();
     next.config.network = policy;
-    let mut events = vec![NewEvent { at, ..event(&next, EventKind::NetworkChanged, data) }];
+    let mut events = vec![NewEvent { at, ..events::of_sandbox(&next, EventKind::NetworkChanged, data) }];
     events.extend(close_forbidden(&mut next, at));
     (next, events)
 }

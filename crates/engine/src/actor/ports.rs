@@ -8,8 +8,8 @@ use rules::{ExposeRequest, MAX_PORTS, PortRefusal, TimeMs, may_expose};
 use serde_json::{Value, json};
 use store::{ExposedPort, NewEvent, SandboxRecord};
 
-use super::event;
 use crate::error::EngineError;
+use crate::events;
 
 /// The next record with the port exposed, the port, and the event.
 pub(super) fn expose(
@@ -72,5 +72,5 @@ fn port_event(
     at: TimeMs,
 ) -> NewEvent {
     let run = run.map(|run| run.as_str().to_owned()).unwrap_or_default();
-    NewEvent { at, run, ..event(record, kind, data) }
+    NewEvent { at, run, ..events::of_sandbox(record, kind, data) }
 }
