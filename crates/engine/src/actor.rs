@@ -282,7 +282,9 @@ impl Actor {
             }
             return Err(error.into());
         }
-        self.policy.settle();
+        if is_other_egress {
+            self.policy.settle();
+        }
         Ok(self.status.borrow().clone())
     }
 

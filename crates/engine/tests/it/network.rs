@@ -3,8 +3,8 @@
 pub mod fake;
 
 use api::{
-    CreateEgress, CreateNetwork, EgressDefault, EgressPolicy, NetworkPolicy, SandboxConfig, SandboxId,
-    SandboxState,
+    CreateEgress, CreateIngress, CreateNetwork, EgressDefault, EgressPolicy, NetworkPolicy, SandboxConfig,
+    SandboxId, SandboxState,
 };
 use driver::fake::{DriverOp, Fault};
 use engine::EngineError;
@@ -241,6 +241,25 @@ async fn a_failed_change_keeps_the_old_policy() {
     pass(5 * SECOND).await;
     assert_eq!(egress_policy(&harness, &harness.engine.sandbox("test", &id).status().await.unwrap()), old);
     assert_eq!(harness.kinds(&id).await, ["sandbox.created", "sandbox.started"]);
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_ingress_policy_leaves_a_pending_egress_policy_pending() {
+    let harness = Harness::new(settings()).await;
+    let old = strict(&["a.example"]);
+    let id = harness.create_with(with_policy(old.clone())).await.unwrap();
+    let sandbox = harness.engine.sandbox("test", &id);
+    harness.network.fail_next(Step::Apply, Fault::After);
+    harness.network.fail_next(Step::Apply, Fault::Before);
+    sandbox.change_network(allow(&["b.example"])).await.unwrap_err();
+    assert_eq!(harness.network.policy(&id), Some(strict(&["b.example"])));
+    let ingress =
+        CreateNetwork { egress: None, ingress: Some(CreateIngress { allow_ports: Some(vec![80.into()]) }) };
+    let ingress = network_change(ingress, &ConfigRules::default()).unwrap();
+    sandbox.change_network(ingress).await.unwrap();
+    pass(5 * SECOND).await;
+    assert_eq!(egress_policy(&harness, &sandbox.status().await.unwrap()), old);
     harness.assert_clean().await;
 }
 
