@@ -197,9 +197,9 @@ pub struct Slots {
 /// The decision on one more command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
-    /// It runs; [`Slots::finished`] gives its slot back.
+    /// It runs; [`Slots::release`] returns its slot.
     Run,
-    /// It waits until a [`Slots::finished`] hands it a slot, or leaves by [`Slots::gave_up`].
+    /// It waits until a [`Slots::release`] passes it a slot, or leaves by [`Slots::cancel`].
     Queue,
 }
 
@@ -236,12 +236,12 @@ impl Slots {
     }
 
     /// Whether one more command would run or wait.
-    pub fn room(&self) -> Result<(), TooManyExecutions> {
-        Self { ..*self }.ask().map(drop)
+    pub fn check(&self) -> Result<(), TooManyExecutions> {
+        Self { ..*self }.acquire().map(drop)
     }
 
     /// Requests a slot. A new command never overtakes one that waits.
-    pub fn ask(&mut self) -> Result<Slot, TooManyExecutions> {
+    pub fn acquire(&mut self) -> Result<Slot, TooManyExecutions> {
         if self.running < self.limit && self.queued == 0 {
             self.running += 1;
             Ok(Slot::Run)
@@ -255,12 +255,12 @@ impl Slots {
     }
 
     /// Counts a command that an earlier daemon started, even past the limit.
-    pub fn found(&mut self) {
+    pub fn adopt(&mut self) {
         self.running = self.running.saturating_add(1);
     }
 
     /// A running command ended.
-    pub fn finished(&mut self) -> Next {
+    pub fn release(&mut self) -> Next {
         if self.queued > 0 && self.running <= self.limit {
             self.queued -= 1;
             return Next::RunQueued;
@@ -270,7 +270,7 @@ impl Slots {
     }
 
     /// A waiting command was withdrawn.
-    pub fn gave_up(&mut self) {
+    pub fn cancel(&mut self) {
         self.queued = self.queued.saturating_sub(1);
     }
 }

@@ -58,21 +58,21 @@ impl Workload {
 
     /// The permit of a detached execution that an earlier daemon started.
     pub fn adopt(&mut self, work: WorkKind) -> Permit {
-        self.slots.found();
+        self.slots.adopt();
         self.permit(work)
     }
 
     /// Fails if neither a slot nor a place in the queue is free.
     fn check_room(&mut self) -> Result<(), EngineError> {
         self.drop_abandoned();
-        Ok(self.slots.room()?)
+        Ok(self.slots.check()?)
     }
 
     fn claim(&mut self, work: WorkKind) -> Result<Slot, EngineError> {
         match work {
             WorkKind::Command | WorkKind::Terminal => {
                 self.drop_abandoned();
-                Ok(self.slots.ask()?)
+                Ok(self.slots.acquire()?)
             }
             WorkKind::Traffic => {
                 self.traffic += 1;
@@ -86,7 +86,7 @@ impl Workload {
         let slots = &mut self.slots;
         self.queue.retain(|queued| {
             if queued.reply.is_closed() {
-                slots.gave_up();
+                slots.cancel();
             }
             !queued.reply.is_closed()
         });
@@ -116,7 +116,7 @@ impl Workload {
 
     /// Gives a free slot to the next queued command; `None` if no command waits. The caller of the command may be gone.
     fn next_queued(&mut self) -> Option<QueuedWork> {
-        (self.slots.finished() == Next::RunQueued).then(|| self.queue.pop_front()).flatten()
+        (self.slots.release() == Next::RunQueued).then(|| self.queue.pop_front()).flatten()
     }
 }
 

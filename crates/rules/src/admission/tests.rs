@@ -84,24 +84,24 @@ fn over_capacity_in_one_resource_still_gives_the_others() {
 fn three_run_and_the_fourth_is_refused() {
     let mut slots = Slots::new(3, 0);
     for _ in 0..3 {
-        assert_eq!(slots.ask(), Ok(Slot::Run));
+        assert_eq!(slots.acquire(), Ok(Slot::Run));
     }
-    let refusal = slots.ask().unwrap_err();
+    let refusal = slots.acquire().unwrap_err();
     assert_eq!(refusal, TooManyExecutions { running: 3, queued: 0, limit: 3, queue_limit: 0 });
-    assert_eq!(slots.finished(), Next::Idle);
-    assert_eq!(slots.ask(), Ok(Slot::Run));
+    assert_eq!(slots.release(), Next::Idle);
+    assert_eq!(slots.acquire(), Ok(Slot::Run));
 }
 
 #[test]
 fn queued_requests_get_slots_in_order() {
     let mut slots = Slots::new(1, 2);
-    assert_eq!(slots.ask(), Ok(Slot::Run));
-    assert_eq!((slots.ask(), slots.ask()), (Ok(Slot::Queue), Ok(Slot::Queue)));
-    assert!(slots.ask().is_err());
-    slots.gave_up();
-    assert_eq!(slots.finished(), Next::RunQueued);
+    assert_eq!(slots.acquire(), Ok(Slot::Run));
+    assert_eq!((slots.acquire(), slots.acquire()), (Ok(Slot::Queue), Ok(Slot::Queue)));
+    assert!(slots.acquire().is_err());
+    slots.cancel();
+    assert_eq!(slots.release(), Next::RunQueued);
     assert_eq!((slots.running(), slots.queued()), (1, 0));
-    assert_eq!(slots.finished(), Next::Idle);
+    assert_eq!(slots.release(), Next::Idle);
     assert_eq!((slots.running(), slots.queued()), (0, 0));
 }
 
@@ -156,15 +156,15 @@ proptest! {
         let (mut running, mut waiting) = (0u32, 0u32);
         for call in calls {
             match call {
-                0 => match slots.ask() {
+                0 => match slots.acquire() {
                     Ok(Slot::Run) => running += 1,
                     Ok(Slot::Queue) => { prop_assert_eq!(running, limit); waiting += 1 }
                     Err(_) => prop_assert!(running == limit && waiting == queue_limit),
                 },
                 1 if running > 0 => {
-                    if slots.finished() == Next::RunQueued { waiting -= 1 } else { running -= 1 }
+                    if slots.release() == Next::RunQueued { waiting -= 1 } else { running -= 1 }
                 }
-                2 if waiting > 0 => { slots.gave_up(); waiting -= 1 }
+                2 if waiting > 0 => { slots.cancel(); waiting -= 1 }
                 _ => {}
             }
             prop_assert_eq!((slots.running(), slots.queued()), (running, waiting));
