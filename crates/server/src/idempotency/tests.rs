@@ -259,14 +259,18 @@ async fn another_daemon_answers_the_same() {
     assert_eq!(next.worked(), 0);
 }
 
+/// Stores the record of a response, as a create does in its own commit.
+async fn commit_record(store: &MemoryStore, header: RecordHeader) {
+    let record = row(&header.scope.key, header.request_hash, now(), header.expires_at);
+    store.commit(Batch::new().idempotency_record(record)).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_committed_record_is_not_stored_twice() {
     let fixture = Fixture::new();
     let store = fixture.store.clone();
     let work = move |header: Option<RecordHeader>| async move {
-        let header = header.unwrap();
-        let record = row(&header.scope.key, header.request_hash, now(), header.expires_at);
-        store.commit(Batch::new().idempotency_record(record)).await.unwrap();
+        commit_record(&store, header.unwrap()).await;
         Ok(ReplayableResponse::committed(StatusCode::CREATED, Bytes::from_static(b"{\"n\":0}")))
     };
     let key = Some(Key("k".to_owned()));
@@ -282,9 +286,7 @@ async fn the_first_stored_record_wins() {
     let store = fixture.store.clone();
     // As another daemon on the same store would.
     let work = move |header: Option<RecordHeader>| async move {
-        let header = header.unwrap();
-        let record = row(&header.scope.key, header.request_hash, now(), header.expires_at);
-        store.commit(Batch::new().idempotency_record(record)).await.unwrap();
+        commit_record(&store, header.unwrap()).await;
         Err(ApiError::internal("the response is recorded already"))
     };
     let key = Some(Key("k".to_owned()));
