@@ -88,9 +88,12 @@ impl Table {
     }
 }
 
+/// Where the paths of sandboxes are. The router does not name the sandbox in a path that it does not know.
+const SANDBOX_PREFIX: &str = "/v1/sandboxes/";
+
 /// The sandbox id in a path that no endpoint has: the refused request counts as activity of the sandbox.
 fn sandbox_of_unknown(path: &str) -> Option<Cow<'_, str>> {
-    let rest = path.strip_prefix("/v1/sandboxes/")?;
+    let rest = path.strip_prefix(SANDBOX_PREFIX)?;
     reader::path_segment(rest.split('/').next()?)
 }
 

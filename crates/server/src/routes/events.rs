@@ -57,7 +57,7 @@ const FILTERS: [Parameter; 11] = [
     .example("ev_0000000000000042"),
 ];
 
-const EXAMPLE: &str = "id: ev_0000000000000042\n\
+const STREAM_EXAMPLE: &str = "id: ev_0000000000000042\n\
     event: sandbox.paused\n\
     data: {\"id\":\"ev_0000000000000042\",\"timestamp\":\"2026-01-05T10:33:40.020Z\",\"type\":\"sandbox.paused\",\
     \"sandboxId\":\"sb_4h1v8x2k9qz7m3t5w0ry\",\"runId\":\"\",\"data\":{\"runtimeDurationMs\":152602,\
@@ -87,7 +87,7 @@ pub fn of_account_endpoint() -> Endpoint {
         .responds(
             StatusCode::OK,
             "A page, or the stream. `total` counts all events that match the filters.",
-            [Content::json::<EventList>(), Content::events().example(json!(EXAMPLE))],
+            [Content::json::<EventList>(), Content::events().example(json!(STREAM_EXAMPLE))],
         )
         .errors([BAD_PARAMETER])
         .handler(of_account)
@@ -112,10 +112,7 @@ pub fn of_sandbox_endpoint() -> Endpoint {
         .parameters([Parameter::SANDBOX_ID])
         .parameters(FILTERS)
         .responds(StatusCode::OK, "A page, or the stream.", [Content::json::<EventList>(), Content::events()])
-        .errors([
-            (ErrorCode::InvalidRequest, "A parameter or the header has an invalid value"),
-            (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
-        ])
+        .errors([BAD_PARAMETER, (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated")])
         .handler(of_sandbox)
 }
 
