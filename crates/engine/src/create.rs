@@ -8,8 +8,6 @@
 //! configuration. A failed step undoes all earlier steps before it returns. If the daemon crashes before the record is
 //! committed, recovery removes the sandbox.
 
-use std::sync::Arc;
-
 use api::{EventKind, SandboxConfig, SandboxState};
 use driver::Limits;
 use rules::{Accounting, TimeMs};
@@ -64,130 +62,154 @@ impl PendingIdempotencyRecord {
 
 /// Creates a sandbox, from the warm pool if it has a matching one.
 pub async fn create(
-    services: &Arc<Services>,
-    account: String,
+    services: &Services,
+    account: &str,
     config: SandboxConfig,
     template: Template,
     idempotency: Option<PendingIdempotencyRecord>,
 ) -> Result<Status, EngineError> {
     let _counted = services.counters.creating.enter();
-    let created = try_create(services, &account, config, template, idempotency).await;
+    let creation = Creation { services, account };
+    let created = creation.run(config, template, idempotency).await;
     if let Err(error) = &created {
-        record_failure(services, account, error).await;
+        creation.record_failure(error).await;
     }
     created
 }
 
-async fn try_create(
-    services: &Arc<Services>,
-    account: &str,
-    config: SandboxConfig,
-    template: Template,
-    idempotency: Option<PendingIdempotencyRecord>,
-) -> Result<Status, EngineError> {
-    let counters = &services.counters;
-    let (provisioned, counter) = match take_from_pool(services, &config, &template) {
-        Some(provisioned) => (provisioned, &counters.created_warm),
-        None => {
-            let provisioner = &services.provisioner;
-            let provisioned =
-                provisioner.provision_with_eviction(account, config.resources, template).await?;
-            (provisioned, &counters.created_cold)
-        }
-    };
-    let configured = configure(services, provisioned, account, &config).await?;
-    let status = record(services, configured, account.to_owned(), config, idempotency).await?;
-    counter.add(1);
-    Ok(status)
+struct Creation<'a> {
+    services: &'a Services,
+    account: &'a str,
 }
 
-fn take_from_pool(
-    services: &Services,
-    config: &SandboxConfig,
-    template: &Template,
-) -> Option<ProvisionedSandbox> {
-    let (found, stale) = services.warm_pool.take_matching(template, config.resources.disk_mb);
-    services.warm_pool.request_refill();
-    for sandbox in stale {
-        services.provisioner.discard_in_background(sandbox);
-    }
-    found
-}
-
-/// Applies the owner's configuration. After a failure the sandbox is discarded, or returned to the pool if it is unchanged.
-async fn configure(
-    services: &Services,
-    mut sandbox: ProvisionedSandbox,
-    account: &str,
-    config: &SandboxConfig,
-) -> Result<ConfiguredSandbox, EngineError> {
-    let Err(error) = try_configure(services, &mut sandbox, account, config).await else {
-        return Ok(ConfiguredSandbox(sandbox));
-    };
-    sandbox.reservation.unclaim();
-    let is_unchanged =
-        matches!(error, EngineError::NoCapacity(_) | EngineError::Quota(_) | EngineError::Shortage(_));
-    let unused = if is_unchanged { services.warm_pool.put_back(sandbox) } else { Some(sandbox) };
-    if let Some(sandbox) = unused {
-        services.provisioner.discard(sandbox).await;
-    }
-    Err(error)
-}
-
-async fn try_configure(
-    services: &Services,
-    sandbox: &mut ProvisionedSandbox,
-    account: &str,
-    config: &SandboxConfig,
-) -> Result<(), EngineError> {
-    let wanted = config.resources;
-    sandbox.reservation.claim(account, wanted)?;
-    if sandbox.resources != wanted {
-        while let Err(error) = sandbox.reservation.resize(wanted) {
-            if !(services.ledger.could_fit(wanted) && services.provisioner.evict_one_or_wait().await) {
-                return Err(error);
+impl Creation<'_> {
+    async fn run(
+        &self,
+        config: SandboxConfig,
+        template: Template,
+        idempotency: Option<PendingIdempotencyRecord>,
+    ) -> Result<Status, EngineError> {
+        let Services { counters, provisioner, .. } = self.services;
+        let (provisioned, counter) = match self.take_from_pool(&config, &template) {
+            Some(provisioned) => (provisioned, &counters.created_warm),
+            None => {
+                let provisioned =
+                    provisioner.provision_with_eviction(self.account, config.resources, template).await?;
+                (provisioned, &counters.created_cold)
             }
-        }
-        sandbox.resources = wanted;
-        sandbox.spec.limits = Limits { cpu: wanted.cpu, memory_mb: wanted.memory_mb };
-        services.host.driver().limit(&sandbox.spec).await?;
+        };
+        let configured = self.configure(provisioned, &config).await?;
+        let status = self.record(configured, config, idempotency).await?;
+        counter.add(1);
+        Ok(status)
     }
-    if config.workdir != DISK_WORKDIR {
-        let created = sandbox.agent.make_dirs(&[&config.workdir], SETUP_TIMEOUT).await;
-        created.map_err(|error| match error {
-            LinkError::Refused { message, .. } => {
-                EngineError::Workdir { path: config.workdir.clone(), reason: message }
-            }
-            error => error.into(),
-        })?;
-    }
-    let guest = guest_of_spec(&sandbox.spec);
-    Ok(services.host.network().apply(&guest, &config.network.egress).await?)
-}
 
-/// Commits the record, and starts the sandbox's actor.
-async fn record(
-    services: &Services,
-    configured: ConfiguredSandbox,
-    account: String,
-    config: SandboxConfig,
-    idempotency: Option<PendingIdempotencyRecord>,
-) -> Result<Status, EngineError> {
-    let sandbox = configured.0;
-    let record = new_record(services.stamped_store.now(), &sandbox, account, config);
-    let image = json!({ "image": record.config.image });
-    let created = events::of_sandbox(&record, EventKind::SandboxCreated, image);
-    let started = events::of_sandbox(&record, EventKind::SandboxStarted, json!({}));
-    let mut batch = Batch::new().put(record.clone()).event(created).event(started);
-    if let Some(idempotency) = idempotency {
-        batch = batch.idempotency_record(idempotency.complete(&record));
+    fn take_from_pool(&self, config: &SandboxConfig, template: &Template) -> Option<ProvisionedSandbox> {
+        let Services { warm_pool, provisioner, .. } = self.services;
+        let (found, stale) = warm_pool.take_matching(template, config.resources.disk_mb);
+        warm_pool.request_refill();
+        for sandbox in stale {
+            provisioner.discard_in_background(sandbox);
+        }
+        found
     }
-    if let Err(error) = services.stamped_store.commit(batch).await {
-        services.provisioner.discard(sandbox).await;
-        return Err(error.into());
+
+    /// Applies the owner's configuration. After a failure the sandbox is discarded, or returned to the pool if it is unchanged.
+    async fn configure(
+        &self,
+        mut sandbox: ProvisionedSandbox,
+        config: &SandboxConfig,
+    ) -> Result<ConfiguredSandbox, EngineError> {
+        let Err(error) = self.try_configure(&mut sandbox, config).await else {
+            return Ok(ConfiguredSandbox(sandbox));
+        };
+        sandbox.reservation.unclaim();
+        let is_unchanged =
+            matches!(error, EngineError::NoCapacity(_) | EngineError::Quota(_) | EngineError::Shortage(_));
+        let unused = if is_unchanged { self.services.warm_pool.put_back(sandbox) } else { Some(sandbox) };
+        if let Some(sandbox) = unused {
+            self.services.provisioner.discard(sandbox).await;
+        }
+        Err(error)
     }
-    let ProvisionedSandbox { agent, reservation, slot, .. } = sandbox;
-    Ok(actor::spawn(&services.actors, ActorInit { record, agent: Some(agent), reservation, slot }))
+
+    async fn try_configure(
+        &self,
+        sandbox: &mut ProvisionedSandbox,
+        config: &SandboxConfig,
+    ) -> Result<(), EngineError> {
+        let Services { host, ledger, provisioner, .. } = self.services;
+        let wanted = config.resources;
+        sandbox.reservation.claim(self.account, wanted)?;
+        if sandbox.resources != wanted {
+            while let Err(error) = sandbox.reservation.resize(wanted) {
+                if !(ledger.could_fit(wanted) && provisioner.evict_one_or_wait().await) {
+                    return Err(error);
+                }
+            }
+            sandbox.resources = wanted;
+            sandbox.spec.limits = Limits { cpu: wanted.cpu, memory_mb: wanted.memory_mb };
+            host.driver().limit(&sandbox.spec).await?;
+        }
+        if config.workdir != DISK_WORKDIR {
+            let created = sandbox.agent.make_dirs(&[&config.workdir], SETUP_TIMEOUT).await;
+            created.map_err(|error| match error {
+                LinkError::Refused { message, .. } => {
+                    EngineError::Workdir { path: config.workdir.clone(), reason: message }
+                }
+                error => error.into(),
+            })?;
+        }
+        let guest = guest_of_spec(&sandbox.spec);
+        Ok(host.network().apply(&guest, &config.network.egress).await?)
+    }
+
+    /// Commits the record, and starts the sandbox's actor.
+    async fn record(
+        &self,
+        configured: ConfiguredSandbox,
+        config: SandboxConfig,
+        idempotency: Option<PendingIdempotencyRecord>,
+    ) -> Result<Status, EngineError> {
+        let Services { stamped_store, provisioner, actors, .. } = self.services;
+        let sandbox = configured.0;
+        let record = new_record(stamped_store.now(), &sandbox, self.account.to_owned(), config);
+        let image = json!({ "image": record.config.image });
+        let created = events::of_sandbox(&record, EventKind::SandboxCreated, image);
+        let started = events::of_sandbox(&record, EventKind::SandboxStarted, json!({}));
+        let mut batch = Batch::new().put(record.clone()).event(created).event(started);
+        if let Some(idempotency) = idempotency {
+            batch = batch.idempotency_record(idempotency.complete(&record));
+        }
+        if let Err(error) = stamped_store.commit(batch).await {
+            provisioner.discard(sandbox).await;
+            return Err(error.into());
+        }
+        let ProvisionedSandbox { agent, reservation, slot, .. } = sandbox;
+        Ok(actor::spawn(actors, ActorInit { record, agent: Some(agent), reservation, slot }))
+    }
+
+    /// Counts a refused create, or records an event for a failed one.
+    async fn record_failure(&self, error: &EngineError) {
+        let Services { counters, stamped_store, .. } = self.services;
+        if is_refusal(error) {
+            error.count_refusal(counters);
+            return;
+        }
+        counters.create_failed.add(1);
+        let event = NewEvent {
+            sandbox: new_sandbox_id(),
+            account: self.account.to_owned(),
+            run: String::new(),
+            at: stamped_store.now(),
+            kind: EventKind::SandboxError,
+            data: json!({ "message": failure_message(error) }),
+            once: None,
+        };
+        if let Err(error) = stamped_store.commit(Batch::new().event(event)).await {
+            tracing::error!(%error, "could not record that a sandbox failed to start");
+        }
+    }
 }
 
 fn new_record(
@@ -220,9 +242,8 @@ fn new_record(
     }
 }
 
-/// Counts a refused create, or records an event for a failed one.
-async fn record_failure(services: &Services, account: String, error: &EngineError) {
-    let is_refusal = matches!(
+fn is_refusal(error: &EngineError) -> bool {
+    matches!(
         error,
         EngineError::NoCapacity(_)
             | EngineError::NoSlot(_)
@@ -230,24 +251,7 @@ async fn record_failure(services: &Services, account: String, error: &EngineErro
             | EngineError::Quota(_)
             | EngineError::Stopping
             | EngineError::Store(StoreError::AlreadyRecorded { .. })
-    );
-    if is_refusal {
-        error.count_refusal(&services.counters);
-        return;
-    }
-    services.counters.create_failed.add(1);
-    let event = NewEvent {
-        sandbox: new_sandbox_id(),
-        account,
-        run: String::new(),
-        at: services.stamped_store.now(),
-        kind: EventKind::SandboxError,
-        data: json!({ "message": failure_message(error) }),
-        once: None,
-    };
-    if let Err(error) = services.stamped_store.commit(Batch::new().event(event)).await {
-        tracing::error!(%error, "could not record that a sandbox failed to start");
-    }
+    )
 }
 
 /// What the owner may know of a failed start. The log has the details.

@@ -69,7 +69,8 @@ impl Engine {
             return Err(EngineError::Stopping);
         }
         let (services, account) = (Arc::clone(&self.services), account.to_owned());
-        let creating = async move { create::create(&services, account, config, template, idempotency).await };
+        let creating =
+            async move { create::create(&services, &account, config, template, idempotency).await };
         self.services.tasks.spawn(creating).await.map_err(|_| EngineError::TaskLost)?
     }
 

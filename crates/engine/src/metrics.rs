@@ -40,6 +40,7 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
         // A sandbox is registered after its creation and removed at its termination.
         SandboxState::Creating | SandboxState::Terminated => {}
     });
+    let guests: Vec<net::Guest> = services.registry.records().iter().map(|record| guest(record)).collect();
     let counters = &services.counters;
     MetricsSnapshot {
         creating: counters.creating.get(),
@@ -53,11 +54,6 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
         counts: counters.read(),
         disk: services.host_watch.as_ref().map(HostWatch::disk),
         network_refusals: counters.network_refusals.read(),
-        traffic: traffic(services),
+        traffic: services.host.network().total_usage(&guests),
     }
-}
-
-fn traffic(services: &Services) -> net::Usage {
-    let guests: Vec<net::Guest> = services.registry.records().iter().map(|record| guest(record)).collect();
-    services.host.network().total_usage(&guests)
 }

@@ -25,7 +25,7 @@ use store::{NewEvent, SandboxRecord};
 use crate::actor::{self, ActorInit, PROCESSES_LOST};
 use crate::error::EngineError;
 use crate::events;
-use crate::host::guest;
+use crate::host::{Host, guest};
 use crate::services::Services;
 
 /// The number of sandboxes that are recovered at a time.
@@ -134,7 +134,7 @@ async fn record_loss(services: &Services, before: SandboxRecord) -> Result<Sandb
     let mut next = before.clone();
     if next.state != SandboxState::Paused {
         // The running time ends when the sandbox was last known to run, not when the daemon found it.
-        let ended = last_seen_running(services, &next, now).await;
+        let ended = last_seen_running(&services.host, &next, now).await;
         next.state = SandboxState::Paused;
         next.paused_at = Some(ended);
         next.accounting.paused(ended);
@@ -148,9 +148,9 @@ async fn record_loss(services: &Services, before: SandboxRecord) -> Result<Sandb
     Ok(next)
 }
 
-async fn last_seen_running(services: &Services, record: &SandboxRecord, now: TimeMs) -> TimeMs {
+async fn last_seen_running(host: &Host, record: &SandboxRecord, now: TimeMs) -> TimeMs {
     let started = record.accounting.running_since().unwrap_or(now);
-    let seen = services.host.driver().last_seen_running_ms(&record.id).await.unwrap_or_else(|error| {
+    let seen = host.driver().last_seen_running_ms(&record.id).await.unwrap_or_else(|error| {
         tracing::warn!(id = %record.id, %error, "could not find out when a sandbox ended");
         None
     });
