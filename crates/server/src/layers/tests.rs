@@ -474,7 +474,7 @@ async fn a_new_key_works_immediately() {
     assert_eq!(fixture.get(BOX, 7).await.status, 401);
     put_key(&fixture.store, 7, "three", "read").await.unwrap();
     assert_eq!(fixture.get(BOX, 7).await.status, 200);
-    // Strangers share a look, so that many of them cost the store no more than one.
+    // Unknown keys share one query, so that many of them cost the store no more than one.
     let since = Instant::now();
     let strangers = (100..200).map(|n| fixture.get(BOX, n));
     let answers = futures_util::future::join_all(strangers).await;
@@ -482,7 +482,7 @@ async fn a_new_key_works_immediately() {
     assert!(since.elapsed() < Duration::from_millis(500), "they waited for each other");
 }
 
-/// What this thread logs between `begin` and the end of what that answers.
+/// What this thread logs from `begin` until the returned [`Logging`] is dropped.
 #[derive(Clone, Default)]
 struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -501,7 +501,7 @@ impl std::io::Write for Log {
     }
 }
 
-/// Ends what [`Log::begin`] began.
+/// Ends the capture that [`Log::begin`] started.
 struct Logging;
 
 impl Drop for Logging {
@@ -511,7 +511,8 @@ impl Drop for Logging {
 }
 
 impl Log {
-    /// One subscriber for all tests: one that comes and goes with a test may miss what another thread logs for the first time.
+    /// Captures the log of this thread. All tests share one subscriber: one that is installed by each test can miss the first message
+    /// of another thread.
     fn begin(&self) -> Logging {
         static SUBSCRIBER: std::sync::Once = std::sync::Once::new();
         SUBSCRIBER.call_once(|| {
