@@ -35,6 +35,8 @@ pub enum Fault {
         status: u16,
         code: Code,
     },
+    /// The service started the command and killed it, because there was no memory for its output.
+    Killed,
 }
 
 /// Limits of retries.
@@ -49,7 +51,7 @@ pub struct Policy {
 pub fn may_repeat(safety: Safety, fault: Fault) -> bool {
     match fault {
         Fault::NotSent => true,
-        Fault::NoContent => false,
+        Fault::NoContent | Fault::Killed => false,
         Fault::Lost => matches!(safety, Safety::Repeatable | Safety::Command),
         // Rejected before it had any effect.
         Fault::Answered { code: Code::RateLimited | Code::ResourceExhausted, .. } => true,
@@ -94,6 +96,7 @@ mod tests {
             (Fault::NotSent, [true, true, true, true]),
             (Fault::Lost, [true, true, false, false]),
             (Fault::NoContent, [false, false, false, false]),
+            (Fault::Killed, [false, false, false, false]),
             (answered(500, Code::InternalError), [true, false, true, false]),
             (answered(502, Code::ExecutionError), [true, false, true, false]),
             (answered(502, Code::Unknown), [true, false, true, false]),

@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rand::RngExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::connect::{Connector, ServiceUrl};
 use crate::payload::{Meter, Outgoing, Payload};
@@ -264,7 +265,11 @@ impl Transport {
         let wait = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let id = request_id(&head.headers);
         let error = Error::of_answer(status, &body, id, wait.map(Duration::from_secs));
-        Err(Failure { fault: Fault::Answered { status, code: error.code() }, error })
+        let fault = match error.details().get("commandStarted") {
+            Some(Value::Bool(true)) => Fault::Killed,
+            _ => Fault::Answered { status, code: error.code() },
+        };
+        Err(Failure { fault, error })
     }
 
     fn request(&self, call: &Call, meter: &Arc<Meter>) -> Result<Request<Outgoing>> {
