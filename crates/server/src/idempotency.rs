@@ -1,7 +1,7 @@
 //! Idempotency: one response per key.
 //!
 //! Handlers that create or execute pass their work to [`Idempotency::run`]. Without a key the work runs in the request's task. With a
-//! key it runs as an *in-flight request* in a task of its own, so that it completes when its client goes away. The first request leads;
+//! key it runs as an *pending request* in a task of its own, so that it completes when its client goes away. The first request leads;
 //! concurrent requests with the same key follow it:
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //! After a crash, the effect and its record are both there or both missing if the work commits them together, as a create does. A
 //! command whose response was not recorded yet runs again.
 
-mod flight;
 mod hash;
+mod pending;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,13 +34,13 @@ use tokio_util::task::TaskTracker;
 use crate::error::{ApiError, InvalidJson};
 use crate::keyring::Caller;
 use crate::output::{Content, OutputMemory};
-use flight::{Completion, Outcome};
+use pending::{Completion, Outcome};
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// The most in-flight requests, including those whose client disconnected.
-const MAX_IN_FLIGHT: usize = 10_000;
-/// How long shutdown waits for in-flight requests whose clients are gone.
+/// The most pending requests, including those whose client disconnected.
+const MAX_PENDING: usize = 10_000;
+/// How long shutdown waits for pending requests whose clients are gone.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A well-formed idempotency key.
@@ -134,20 +134,20 @@ struct KeyScope {
     key: String,
 }
 
-/// An in-flight request, as its leader and followers see it.
+/// An pending request, as its leader and followers see it.
 #[derive(Debug, Clone)]
 struct Waiting {
     request_hash: [u8; 32],
     outcome: watch::Receiver<Option<Arc<Outcome>>>,
 }
 
-type InFlightByKey = Arc<Mutex<HashMap<KeyScope, Waiting>>>;
+type PendingByKey = Arc<Mutex<HashMap<KeyScope, Waiting>>>;
 
-/// All in-flight requests.
+/// All pending requests.
 pub struct Idempotency {
     store: Arc<dyn Store>,
     output: Arc<OutputMemory>,
-    in_flight: InFlightByKey,
+    pending: PendingByKey,
     tasks: TaskTracker,
 }
 
@@ -159,7 +159,7 @@ enum Role {
 
 impl Idempotency {
     pub fn new(store: Arc<dyn Store>, output: Arc<OutputMemory>) -> Self {
-        Self { store, output, in_flight: InFlightByKey::default(), tasks: TaskTracker::new() }
+        Self { store, output, pending: PendingByKey::default(), tasks: TaskTracker::new() }
     }
 
     /// Runs the work, or replays the recorded response. `endpoint` includes the resource, if any: each may use the same key.
@@ -184,7 +184,7 @@ impl Idempotency {
         let request_hash = hash::of(&body);
         drop(body);
         let mut work = Some(work);
-        // Every iteration but the last follows an in-flight request that recorded nothing.
+        // Every iteration but the last follows an pending request that recorded nothing.
         loop {
             match self.join(&scope, request_hash, &mut work)? {
                 Role::Leader(mut waiting) => {
@@ -211,27 +211,27 @@ impl Idempotency {
         }
     }
 
-    /// Whether the key has a record or an in-flight request.
+    /// Whether the key has a record or an pending request.
     pub async fn knows(&self, caller: &Caller, endpoint: &str, key: &Key) -> Result<bool, ApiError> {
         let Key(key) = key.clone();
         let scope = KeyScope { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
-        let is_in_flight = lock(&self.in_flight).contains_key(&scope);
-        Ok(is_in_flight || flight::is_recorded(&*self.store, &scope).await?)
+        let is_pending = lock(&self.pending).contains_key(&scope);
+        Ok(is_pending || pending::is_recorded(&*self.store, &scope).await?)
     }
 
-    /// Waits for in-flight requests, for a bounded time: a command may take minutes. What is still in flight then is treated as
+    /// Waits for pending requests, for a bounded time: a command may take minutes. What is still pending then is treated as
     /// after a crash.
     pub async fn settle(&self) {
         self.tasks.close();
         if tokio::time::timeout(SETTLE_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!(
-                in_flight = self.tasks.len(),
-                "abandoning in-flight requests with an idempotency key at shutdown"
+                pending = self.tasks.len(),
+                "abandoning pending requests with an idempotency key at shutdown"
             );
         }
     }
 
-    /// Joins the in-flight request of the key, or starts one and takes `work` for it.
+    /// Joins the pending request of the key, or starts one and takes `work` for it.
     fn join<F, W>(
         &self,
         scope: &KeyScope,
@@ -242,28 +242,28 @@ impl Idempotency {
         F: FnOnce(Option<RecordHeader>) -> W + Send + 'static,
         W: Future<Output = Result<ReplayableResponse, ApiError>> + Send + 'static,
     {
-        let mut in_flight = lock(&self.in_flight);
-        if let Some(waiting) = in_flight.get(scope) {
+        let mut pending = lock(&self.pending);
+        if let Some(waiting) = pending.get(scope) {
             return match waiting.request_hash == request_hash {
                 true => Ok(Role::Follower(waiting.clone())),
                 false => Err(other_request()),
             };
         }
-        if in_flight.len() >= MAX_IN_FLIGHT {
-            let message = "too many requests with an Idempotency-Key are in flight; try again in a second";
+        if pending.len() >= MAX_PENDING {
+            let message = "too many requests with an Idempotency-Key are pending; try again in a second";
             return Err(ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(1));
         }
         // A request leads at most once: then it has its response.
         let Some(work) = work.take() else { return Err(lost()) };
         let (sender, outcome) = watch::channel(None);
         let waiting = Waiting { request_hash, outcome };
-        in_flight.insert(scope.clone(), waiting.clone());
-        let completion = Completion::new(Arc::clone(&self.in_flight), scope.clone(), sender);
+        pending.insert(scope.clone(), waiting.clone());
+        let completion = Completion::new(Arc::clone(&self.pending), scope.clone(), sender);
         let expires_at = now().after(IDEMPOTENCY_VALID_MS);
         let record_header = RecordHeader { scope: scope.clone(), request_hash, expires_at };
         let (store, output) = (Arc::clone(&self.store), Arc::clone(&self.output));
         self.tasks.spawn(async move {
-            let outcome = flight::run(&*store, &output, record_header, work).await;
+            let outcome = pending::run(&*store, &output, record_header, work).await;
             completion.publish(outcome);
         });
         Ok(Role::Leader(waiting))
@@ -277,8 +277,8 @@ impl Waiting {
     }
 }
 
-fn lock(in_flight: &Mutex<HashMap<KeyScope, Waiting>>) -> MutexGuard<'_, HashMap<KeyScope, Waiting>> {
-    in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(pending: &Mutex<HashMap<KeyScope, Waiting>>) -> MutexGuard<'_, HashMap<KeyScope, Waiting>> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn now() -> TimeMs {
@@ -321,7 +321,7 @@ fn other_request() -> ApiError {
 }
 
 fn lost() -> ApiError {
-    ApiError::internal("an in-flight request with an idempotency key ended without an outcome")
+    ApiError::internal("an pending request with an idempotency key ended without an outcome")
 }
 
 #[cfg(test)]

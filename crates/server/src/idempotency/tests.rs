@@ -94,7 +94,7 @@ fn first_response(replayed: bool) -> (u16, String, bool) {
 #[tokio::test]
 async fn ten_concurrent_requests_create_one() {
     let fixture = Fixture::new();
-    // All ten are polled before the first flight gets its turn.
+    // All ten are polled before the first request gets its turn.
     let answers = join_all((0..10).map(|_| fixture.run("k"))).await;
     let mut replays = 0;
     for response in answers {
@@ -103,7 +103,7 @@ async fn ten_concurrent_requests_create_one() {
         replays += usize::from(replayed);
     }
     assert_eq!((fixture.worked(), replays, fixture.store.commits()), (1, 9, 1));
-    assert!(lock(&fixture.idempotency.in_flight).is_empty());
+    assert!(lock(&fixture.idempotency.pending).is_empty());
     assert_eq!(seen(fixture.run("k").await.unwrap()).await, first_response(true));
 }
 
@@ -133,7 +133,7 @@ async fn a_disconnect_during_an_upload_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_flights_without_a_client() {
+async fn the_end_waits_for_pending_requests_without_a_client() {
     let fixture = Fixture::new();
     let gate = Arc::new(Semaphore::new(0));
     assert!(fixture.run_with(Some("k"), BODY, Arc::clone(&gate), created).now_or_never().is_none());
@@ -197,7 +197,7 @@ async fn a_panic_is_its_own_requests_alone() {
         assert_eq!(seen(response.unwrap().unwrap()).await.0, 201);
     }
     assert_eq!(fixture.worked(), 2);
-    assert!(lock(&fixture.idempotency.in_flight).is_empty());
+    assert!(lock(&fixture.idempotency.pending).is_empty());
 }
 
 #[tokio::test]

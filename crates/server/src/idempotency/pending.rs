@@ -1,4 +1,4 @@
-//! One in-flight request with an idempotency key, from the lookup of its record to its outcome. Runs in its own task;
+//! One pending request with an idempotency key, from the lookup of its record to its outcome. Runs in its own task;
 //! `Idempotency::settle` waits for these tasks.
 
 use std::panic::AssertUnwindSafe;
@@ -10,11 +10,11 @@ use rules::Repeat;
 use store::{Batch, Store, StoreError};
 use tokio::sync::watch;
 
-use super::{InFlightByKey, KeyScope, RecordHeader, RecordState, ReplayableResponse, lock, now};
+use super::{KeyScope, PendingByKey, RecordHeader, RecordState, ReplayableResponse, lock, now};
 use crate::error::ApiError;
 use crate::output::OutputMemory;
 
-/// The outcome of an in-flight request.
+/// The outcome of an pending request.
 #[derive(Debug)]
 pub enum Outcome {
     /// A new response, recorded.
@@ -30,25 +30,21 @@ pub enum Outcome {
     Panicked,
 }
 
-/// Removes the in-flight request, then publishes its outcome. Dropping it also removes the request.
+/// Removes the pending request, then publishes its outcome. Dropping it also removes the request.
 pub struct Completion {
-    /// Published after the guard is dropped, so that the request is no longer in flight when its outcome is visible.
+    /// Published after the guard is dropped, so that the request is no longer pending when its outcome is visible.
     guard: Guard,
     sender: watch::Sender<Option<Arc<Outcome>>>,
 }
 
 struct Guard {
-    in_flight: InFlightByKey,
+    pending: PendingByKey,
     scope: KeyScope,
 }
 
 impl Completion {
-    pub fn new(
-        in_flight: InFlightByKey,
-        scope: KeyScope,
-        sender: watch::Sender<Option<Arc<Outcome>>>,
-    ) -> Self {
-        Self { guard: Guard { in_flight, scope }, sender }
+    pub fn new(pending: PendingByKey, scope: KeyScope, sender: watch::Sender<Option<Arc<Outcome>>>) -> Self {
+        Self { guard: Guard { pending, scope }, sender }
     }
 
     pub fn publish(self, outcome: Outcome) {
@@ -60,7 +56,7 @@ impl Completion {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        lock(&self.in_flight).remove(&self.scope);
+        lock(&self.pending).remove(&self.scope);
     }
 }
 
