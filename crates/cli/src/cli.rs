@@ -20,8 +20,8 @@ use copy::volume;
 
 /// Manage isolated Linux sandboxes from a terminal.
 ///
-/// sbx takes the URL, the API key and the certificate from the first of these that sets them: --url and a profile named with
-/// --profile; the environment variables SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE; the profile 'default', written by
+/// sbx takes the URL, the API key and the certificate from the first of these that sets them: --url, and a profile named with
+/// --profile or SBX_PROFILE; the environment variables SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE; the profile 'default', written by
 /// 'sbx login'; the daemon of this machine, if you may read its key.
 #[derive(Debug, Parser)]
 #[command(name = "sbx", version, max_term_width = 100)]
@@ -279,7 +279,7 @@ pub struct RmArguments {
     /// Ids of the sandboxes
     #[arg(value_name = "SANDBOX", required_unless_present = "all")]
     pub ids: Vec<String>,
-    /// Terminate every live sandbox of the account
+    /// Terminate all sandboxes of the account
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
 }
@@ -339,7 +339,7 @@ pub struct TopArguments {
     #[arg(long, short, value_name = "TIME", default_value = "2s", value_parser = time)]
     pub every: Duration,
     /// Stop after N refreshes [default: 1 if the output is not a terminal]
-    #[arg(long = "looks", short = 'n', value_name = "N")]
+    #[arg(long, alias = "looks", short = 'n', value_name = "N")]
     pub refreshes: Option<u32>,
 }
 

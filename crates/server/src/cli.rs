@@ -70,8 +70,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "ADDR", env = "SANDBOXD_METRICS_LISTEN")]
     pub metrics_listen: Option<String>,
     /// Pull missing images of the catalogue: ubuntu:24.04 before serving, the others while serving
-    #[arg(long)]
-    pub fetch_images: bool,
+    #[arg(long, alias = "fetch-images")]
+    pub pull_images: bool,
     /// Print the local key and an example command at every start, not only the first
     #[arg(long)]
     pub show_key: bool,
@@ -106,7 +106,7 @@ pub enum KeyCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum EgressCommand {
-    /// Explain whether a sandbox may reach a host; exit with 0 if it may and 1 if not
+    /// Explain whether a sandbox may reach a host; exit with 0 if it may, 1 if not, and 2 if there is no such sandbox
     Check(EgressCheckArguments),
 }
 
@@ -153,7 +153,7 @@ pub struct RunArguments {
     /// Pass standard input to the command; all of it is read before the command starts
     #[arg(long, short = 'i')]
     pub stdin: bool,
-    /// Kill the command after this many seconds
+    /// Kill the command after this many seconds [default: 86400]
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
 }
@@ -174,7 +174,7 @@ pub enum ImageCommand {
         /// Source of the image: oci-layout:DIR, rootfs:TAR, rootfs:DIR, debian:SUITE+PACKAGE, or REGISTRY/NAME:TAG
         source: String,
     },
-    /// Remove an image and the layers that nothing else uses
+    /// Remove an image and, while no daemon runs, the layers that nothing else uses
     Remove {
         /// Name of the image
         name: String,

@@ -79,12 +79,12 @@ fn describe(image: &Image) -> String {
     text
 }
 
-/// Removes unused layers, unless sandboxes may be starting; then a later call does.
+/// Removes unused layers, unless a daemon or `sandboxd run` holds the lock; then a later call does.
 async fn collect_garbage(config: &Config, images: &Images) -> Result<()> {
     let lock = images_lock(config)?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         eprintln!(
-            "sandboxd: the layers are kept for now, because sandboxes are starting; the next 'sandboxd image remove' removes them"
+            "sandboxd: the layers are kept, because the daemon or 'sandboxd run' is active; 'sandboxd image remove' removes them when neither is"
         );
         return Ok(());
     }

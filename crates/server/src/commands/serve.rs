@@ -50,7 +50,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     // Before the slow steps, so that an address in use fails the start at once.
     let listeners = BoundListeners::bind(config)?;
     let images = open_images(config)?;
-    if flags.fetch_images {
+    if flags.pull_images {
         tokio::select! {
             () = images::fetch_example(&images) => {}
             signal = signals.stop() => {
@@ -80,7 +80,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     notify(notify::READY);
     let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::info!(url = serving.url(), start_ms, "ready");
-    let fetching = images::start_others(flags.fetch_images, &service);
+    let fetching = images::start_others(flags.pull_images, &service);
 
     let signal = signals.stop().await;
     tracing::info!(signal, grace_s = GRACE.as_secs(), "stopping; a second signal stops immediately");

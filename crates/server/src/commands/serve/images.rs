@@ -1,4 +1,4 @@
-//! `--fetch-images`: pulls the images of the catalogue that are missing on this host, for a first try of the service.
+//! `--pull-images`: pulls the images of the catalogue that are missing on this host, for a first try of the service.
 //!
 //! The image of the example command is pulled before the daemon serves, the others while it serves, so that a new machine
 //! answers its first request earlier. A create that names an image whose pull is in progress waits for it.
