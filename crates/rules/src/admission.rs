@@ -212,14 +212,21 @@ pub enum Next {
 
 /// The sandbox runs as many commands as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{running} of at most {limit} commands are running in the sandbox, and {queued} of at most {queue_limit} are queued; try again when one has ended"
-)]
+#[error("{running} commands are running in the sandbox, the maximum{}; try again when one has ended", self.queue())]
 pub struct TooManyExecutions {
     pub running: u32,
     pub queued: u32,
     pub limit: u32,
     pub queue_limit: u32,
+}
+
+impl TooManyExecutions {
+    fn queue(&self) -> String {
+        match self.queue_limit {
+            0 => String::new(),
+            limit => format!(", and {} of at most {limit} are queued", self.queued),
+        }
+    }
 }
 
 impl Slots {

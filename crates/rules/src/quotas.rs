@@ -101,10 +101,10 @@ impl fmt::Display for Quota {
         f.write_str(match self {
             Self::Sandboxes => "sandboxes",
             Self::Vcpus => "vCPUs",
-            Self::Memory => "MB of memory",
-            Self::Disk => "MB of disk",
-            Self::ExecutionLogs => "bytes of execution logs",
-            Self::Connections => "concurrent requests",
+            Self::Memory => "memory in MB",
+            Self::Disk => "disk in MB",
+            Self::ExecutionLogs => "execution logs in bytes",
+            Self::Connections => "requests in flight",
             Self::Streams => "streams",
         })
     }
