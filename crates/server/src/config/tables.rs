@@ -157,7 +157,7 @@ pub const TABLES: [Table; 14] = [
             (
                 "reserve_memory_mb",
                 "MB",
-                "Reserve of available memory. Below it, creates and starts of stopped sandboxes get 503. `0`: 5 % of the host's memory, at most 2048.",
+                "Reserve of available memory. Below it, creates get 503, and so do resumes of sandboxes whose processes have ended. `0`: 5 % of the host's memory, at most 2048.",
             ),
         ],
         free: None,

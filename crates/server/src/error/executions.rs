@@ -5,7 +5,7 @@ use engine::{ExecutionId, ExecutionState};
 
 use super::ApiError;
 
-/// The execution never existed, or its retention time has passed.
+/// The execution never existed, or it was removed because newer ones have ended.
 pub fn no_execution(id: &str) -> ApiError {
     let message = format!("the sandbox has no execution {}", rules::quoted(id));
     ApiError::new(ErrorCode::ExecutionNotFound, message).with_detail("executionId", id)
