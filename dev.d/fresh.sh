@@ -64,6 +64,8 @@ fresh_root() {
   file=/etc/resolv.conf
   if [ -e /run/systemd/resolve/resolv.conf ]; then file=/run/systemd/resolve/resolv.conf; fi
   cp -L "$file" "$root/etc/resolv.conf"
+  # Debian's installer writes this file; mmdebstrap does not.
+  printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
   git clone --quiet --no-local "$ROOT" "$root/src/sandboxd"
   mkdir -p "$root/opt/rust"
 }
