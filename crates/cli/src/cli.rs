@@ -21,8 +21,8 @@ use copy::volume;
 /// Manage isolated Linux sandboxes from a terminal.
 ///
 /// sbx takes the URL, the API key and the certificate from the first of these that sets them: --url, and a profile named with
-/// --profile or SBX_PROFILE; the environment variables SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE; the profile 'default', written by
-/// 'sbx login'; the daemon of this machine, if you may read its key.
+/// --profile or SBX_PROFILE; the environment variables SANDBOXD_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE; the profile
+/// 'default', written by 'sbx login'; the daemon of this machine, if you may read its key.
 #[derive(Debug, Parser)]
 #[command(name = "sbx", version, max_term_width = 100)]
 pub struct Cli {

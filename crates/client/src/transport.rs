@@ -265,11 +265,7 @@ impl Transport {
         let wait = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let id = request_id(&head.headers);
         let error = Error::of_answer(status, &body, id, wait.map(Duration::from_secs));
-        let fault = match error.details().get("commandStarted") {
-            Some(Value::Bool(true)) => Fault::Killed,
-            _ => Fault::Answered { status, code: error.code() },
-        };
-        Err(Failure { fault, error })
+        Err(Failure { fault: fault_of(status, &error), error })
     }
 
     fn request(&self, call: &Call, meter: &Arc<Meter>) -> Result<Request<Outgoing>> {
@@ -311,6 +307,14 @@ impl Transport {
     }
 }
 
+/// The fault of an error response.
+fn fault_of(status: u16, error: &Error) -> Fault {
+    match error.details().get("commandStarted") {
+        Some(Value::Bool(true)) => Fault::Killed,
+        _ => Fault::Answered { status, code: error.code() },
+    }
+}
+
 pub async fn collect_body(body: Incoming) -> std::result::Result<Bytes, Error> {
     let body = Limited::new(body, LONGEST_ANSWER).collect().await;
     Ok(body.map_err(|error| Error::network("the response was interrupted").caused_by(error))?.to_bytes())
@@ -337,6 +341,23 @@ pub fn encoded(text: impl AsRef<[u8]>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_killed_command_is_not_a_refused_one() {
+        let fault = |details| {
+            let error = json!({"code": "RESOURCE_EXHAUSTED", "message": "m", "details": details});
+            let body = json!({ "error": error }).to_string();
+            fault_of(503, &Error::of_answer(503, body.as_bytes(), None, None))
+        };
+        let refused = Fault::Answered { status: 503, code: Code::ResourceExhausted };
+        assert_eq!(fault(json!({"commandStarted": true})), Fault::Killed);
+        assert_eq!(fault(json!({"commandStarted": false})), refused);
+        assert_eq!(fault(json!({})), refused);
+    }
+
     #[test]
     fn queries_are_encoded() {
         assert_eq!(super::encoded("ubuntu:24.04 ü&=%"), "ubuntu%3A24.04%20%C3%BC%26%3D%25");

@@ -1,5 +1,5 @@
 //! The services of one engine and how they are wired. Each part of the engine keeps the handles that it uses; only the entry points
-//! (`engine`, `sandbox`, `create`, `recover`, `metrics`) see all of them.
+//! (`engine`, `sandbox`, `create`, `recover`, `metrics`, `pressure`) see all of them.
 
 use std::sync::Arc;
 
