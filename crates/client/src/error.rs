@@ -355,6 +355,7 @@ pub(crate) fn with_sources(error: &(dyn std::error::Error + 'static)) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases;
 
     fn answer(status: u16, body: &str) -> Error {
         Error::of_answer(status, body.as_bytes(), Some("req_h".into()), None)
@@ -376,6 +377,48 @@ mod tests {
             let again = matches!(code.status(), 429 | 500..) && !for_good;
             assert_eq!(error.retryable(), again, "{code}");
             assert!(error.code() != Code::Unknown && seen.insert(error.code()), "{code}");
+        }
+    }
+
+    #[derive(Deserialize)]
+    struct Case {
+        status: u16,
+        body: String,
+        headers: std::collections::HashMap<String, String>,
+        expected: Expected,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Expected {
+        code: String,
+        code_name: String,
+        message: String,
+        status: u16,
+        details: Map<String, Value>,
+        retryable: bool,
+        request_id: Option<String>,
+        retry_after_ms: Option<u64>,
+    }
+
+    #[test]
+    fn error_responses_are_parsed() {
+        for case in cases::of::<Case>(include_str!("../../../sdk/cases/error.json")) {
+            let id = case.headers.get("x-request-id").cloned();
+            let wait = case.headers.get("retry-after").and_then(|value| value.parse().ok());
+            let error =
+                Error::of_answer(case.status, case.body.as_bytes(), id, wait.map(Duration::from_secs));
+            let is_unknown = error.code() == Code::Unknown;
+            let parsed = Expected {
+                code: if is_unknown { "UNKNOWN" } else { error.code_name() }.to_owned(),
+                code_name: error.code_name().to_owned(),
+                message: error.message().to_owned(),
+                status: error.status().unwrap(),
+                details: error.details().clone(),
+                retryable: error.retryable(),
+                request_id: error.request_id().map(str::to_owned),
+                retry_after_ms: error.retry_after().map(|wait| wait.as_millis() as u64),
+            };
+            assert_eq!(parsed, case.expected);
         }
     }
 

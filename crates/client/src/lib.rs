@@ -26,6 +26,8 @@
 //! - [`Client::events`] and [`Sandbox::events`] list events or follow them without gaps.
 //! - A [`Run`] records what a program and its sandboxes do as one stream of [`RuntimeEvent`]s.
 
+#[cfg(test)]
+mod cases;
 mod client;
 mod connect;
 mod create;

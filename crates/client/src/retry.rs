@@ -80,53 +80,78 @@ pub fn wait(policy: Policy, next: u32, retry_after: Option<Duration>, random: f6
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
+    use crate::cases;
 
-    const POLICY: Policy = Policy { retries: 2, max_retry_wait: Duration::from_secs(10) };
+    #[derive(Debug, Clone, Copy, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum SafetyName {
+        Repeatable,
+        Command,
+        AfterAnswer,
+        OnlyUnstarted,
+    }
 
-    fn answered(status: u16, code: Code) -> Fault {
-        Fault::Answered { status, code }
+    #[derive(Debug, Deserialize)]
+    #[serde(tag = "kind", rename_all = "snake_case")]
+    enum FaultCase {
+        NotSent,
+        Lost,
+        NoContent,
+        Killed,
+        Answered { status: u16, code: String },
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct RetryCase {
+        safety: SafetyName,
+        fault: FaultCase,
+        retry: bool,
     }
 
     #[test]
     fn only_safe_requests_are_retried() {
-        use Safety::*;
-        let all = [Repeatable, Command, AfterAnswer, OnlyUnstarted];
-        for (fault, expected) in [
-            (Fault::NotSent, [true, true, true, true]),
-            (Fault::Lost, [true, true, false, false]),
-            (Fault::NoContent, [false, false, false, false]),
-            (Fault::Killed, [false, false, false, false]),
-            (answered(500, Code::InternalError), [true, false, true, false]),
-            (answered(502, Code::ExecutionError), [true, false, true, false]),
-            (answered(502, Code::Unknown), [true, false, true, false]),
-            (answered(503, Code::ResourceExhausted), [true, true, true, true]),
-            (answered(429, Code::RateLimited), [true, true, true, true]),
-            (answered(507, Code::DiskFull), [false, false, false, false]),
-            (answered(404, Code::SandboxNotFound), [false, false, false, false]),
-            (answered(408, Code::ExecutionTimeout), [false, false, false, false]),
-            (answered(409, Code::InvalidState), [false, false, false, false]),
-        ] {
-            assert_eq!(all.map(|safety| may_repeat(safety, fault)), expected, "{fault:?}");
+        for case in cases::of::<RetryCase>(include_str!("../../../sdk/cases/retry.json")) {
+            let safety = match case.safety {
+                SafetyName::Repeatable => Safety::Repeatable,
+                SafetyName::Command => Safety::Command,
+                SafetyName::AfterAnswer => Safety::AfterAnswer,
+                SafetyName::OnlyUnstarted => Safety::OnlyUnstarted,
+            };
+            let fault = match &case.fault {
+                FaultCase::NotSent => Fault::NotSent,
+                FaultCase::Lost => Fault::Lost,
+                FaultCase::NoContent => Fault::NoContent,
+                FaultCase::Killed => Fault::Killed,
+                FaultCase::Answered { status, code } => {
+                    Fault::Answered { status: *status, code: Code::of(code) }
+                }
+            };
+            assert_eq!(may_repeat(safety, fault), case.retry, "{case:?}");
         }
     }
 
-    #[test]
-    fn backoff_grows_and_is_bounded() {
-        let ms = |next, random| wait(POLICY, next, None, random).map(|wait| wait.as_millis());
-        assert_eq!([ms(1, 0.0), ms(1, 1.0)], [Some(50), Some(100)]);
-        assert_eq!([ms(2, 0.0), ms(2, 1.0)], [Some(200), Some(400)]);
-        assert_eq!(ms(3, 0.5), None);
-        let many = Policy { retries: u32::MAX, ..POLICY };
-        assert_eq!(wait(many, 1000, None, 1.0), Some(LONGEST_WAIT));
-        assert_eq!(wait(Policy { retries: 0, ..POLICY }, 1, None, 0.0), None);
+    #[derive(Debug, Deserialize)]
+    struct WaitCase {
+        retries: u32,
+        max_retry_wait_ms: u64,
+        next: u32,
+        retry_after_ms: Option<u64>,
+        random: f64,
+        wait_ms: Option<f64>,
     }
 
     #[test]
-    fn retry_after_is_respected_within_the_retry_budget() {
-        let requested = Duration::from_secs(10);
-        let waited = wait(POLICY, 1, Some(requested), 1.0).unwrap();
-        assert!(waited >= requested && waited < requested + FIRST_WAIT);
-        assert_eq!(wait(POLICY, 1, Some(requested + Duration::from_millis(1)), 1.0), None);
+    fn waits_grow_are_bounded_and_respect_retry_after() {
+        for case in cases::of::<WaitCase>(include_str!("../../../sdk/cases/wait.json")) {
+            let max_retry_wait = Duration::from_millis(case.max_retry_wait_ms);
+            let policy = Policy { retries: case.retries, max_retry_wait };
+            let retry_after = case.retry_after_ms.map(Duration::from_millis);
+            let waited = wait(policy, case.next, retry_after, case.random);
+            let expected = case.wait_ms.map(|ms| Duration::from_secs_f64(ms / 1000.0));
+            assert_eq!(waited, expected, "{case:?}");
+        }
     }
 }

@@ -185,8 +185,10 @@ impl Parser {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde::Deserialize;
 
     use super::*;
+    use crate::cases;
 
     fn parsed(pieces: &[&[u8]]) -> Vec<Event> {
         let (mut parser, mut events) = (Parser::new(), VecDeque::new());
@@ -198,27 +200,33 @@ mod tests {
         Event { name: name.into(), data: data.into(), id: id.map(str::to_owned), end: None }
     }
 
-    #[test]
-    fn what_the_standard_gives_as_examples() {
-        let text =
-            ": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n";
-        let expected =
-            [event("message", "first event", Some("1")), event("message", "second event", Some(""))];
-        assert_eq!(parsed(&[text.as_bytes()]), expected);
-        let empty = "data\n\ndata\ndata\n\ndata:";
-        assert_eq!(parsed(&[empty.as_bytes()]), [event("message", "", None), event("message", "\n", None)]);
-        assert_eq!(parsed(&[b"data:test\n\ndata: test\n\n"]), vec![event("message", "test", None); 2]);
+    #[derive(Deserialize)]
+    struct Case {
+        name: String,
+        chunks: Vec<String>,
+        events: Vec<Expected>,
+    }
+
+    #[derive(Deserialize)]
+    struct Expected {
+        event: String,
+        data: String,
+        id: Option<String>,
     }
 
     #[test]
-    fn all_line_endings_are_parsed_across_chunks() {
-        let expected = [event("stdout", "a\nb", None), event("done", "{}", None)];
-        for end in ["\n", "\r", "\r\n"] {
-            let text =
-                "\u{feff}event: stdout\ndata: a\ndata: b\n\nevent: done\ndata: {}\n\n".replace('\n', end);
-            let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
-            assert_eq!(parsed(&bytes), expected, "{end:?}");
-            assert_eq!(parsed(&[text.as_bytes()]), expected, "{end:?}");
+    fn streams_are_parsed() {
+        for case in cases::of::<Case>(include_str!("../../../sdk/cases/sse.json")) {
+            let expected: Vec<Event> = case
+                .events
+                .iter()
+                .map(|expected| event(&expected.event, &expected.data, expected.id.as_deref()))
+                .collect();
+            let chunks: Vec<&[u8]> = case.chunks.iter().map(|chunk| chunk.as_bytes()).collect();
+            assert_eq!(parsed(&chunks), expected, "{}", case.name);
+            let whole = chunks.concat();
+            let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+            assert_eq!(parsed(&bytes), expected, "{}, byte by byte", case.name);
         }
     }
 
