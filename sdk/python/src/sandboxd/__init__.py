@@ -1,0 +1,1 @@
+"""A client for sandboxd, a service that provides isolated Linux sandboxes."""

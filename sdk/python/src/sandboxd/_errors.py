@@ -1,0 +1,346 @@
+"""Errors. Each error code of the service has a class of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Mapping, Optional, Type
+
+
+class SandboxdError(Exception):
+    """A failed call."""
+
+    code = "UNKNOWN"
+    """The code, as in error responses."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: Optional[int] = None,
+        details: Optional[Mapping[str, Any]] = None,
+        code_name: Optional[str] = None,
+        request_id: Optional[str] = None,
+        retry_after: Optional[float] = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        """The status of the response, if there was one."""
+        self.details: Dict[str, Any] = dict(details or {})
+        self.code_name = code_name or self.code
+        """The code as the service sent it, also if this version does not know it."""
+        self.request_id = request_id
+        """The id under which the service logged the request."""
+        self.retry_after = retry_after
+        """The seconds after which the service allows the next attempt."""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.status is not None and self.status >= 500
+
+    def __str__(self) -> str:
+        request = f", request {self.request_id}" if self.request_id else ""
+        return f"{self.message} ({self.code_name}{request})"
+
+
+class _Final(SandboxdError):
+    """An error that does not end by itself."""
+
+    @property
+    def retryable(self) -> bool:
+        return False
+
+
+class _Momentary(SandboxdError):
+    """An error that ends by itself."""
+
+    @property
+    def retryable(self) -> bool:
+        return True
+
+
+class InvalidRequest(SandboxdError):
+    """The request is malformed."""
+
+    code = "INVALID_REQUEST"
+
+
+class InvalidConfig(SandboxdError):
+    """A value is outside its allowed range or set."""
+
+    code = "INVALID_CONFIG"
+
+
+class CommandTooLong(SandboxdError):
+    """The command is longer than 65,536 bytes."""
+
+    code = "COMMAND_TOO_LONG"
+
+
+class Unauthorized(SandboxdError):
+    """The API key is missing or invalid."""
+
+    code = "UNAUTHORIZED"
+
+
+class Forbidden(SandboxdError):
+    """The key is valid but lacks the required scope."""
+
+    code = "FORBIDDEN"
+
+
+class PermissionDenied(SandboxdError):
+    """The sandbox does not permit the operation, even to its root user."""
+
+    code = "PERMISSION_DENIED"
+
+
+class PortNotAllowed(SandboxdError):
+    """The network policy of the sandbox does not allow exposing this port."""
+
+    code = "PORT_NOT_ALLOWED"
+
+
+class SandboxNotFound(SandboxdError):
+    """The sandbox does not exist or was terminated."""
+
+    code = "SANDBOX_NOT_FOUND"
+
+
+class FileNotFound(SandboxdError):
+    """The path does not exist in the sandbox."""
+
+    code = "FILE_NOT_FOUND"
+
+
+class PortNotFound(SandboxdError):
+    """The port is not exposed."""
+
+    code = "PORT_NOT_FOUND"
+
+
+class ExecutionNotFound(SandboxdError):
+    """The sandbox has no execution with this id, or the execution log has expired."""
+
+    code = "EXECUTION_NOT_FOUND"
+
+
+class NotFound(SandboxdError):
+    """The URL path does not exist: the service is older than this library, or the URL is that of another server."""
+
+    code = "NOT_FOUND"
+
+
+class MethodNotAllowed(SandboxdError):
+    """The URL path does not support this method."""
+
+    code = "METHOD_NOT_ALLOWED"
+
+
+class ExecutionTimeout(SandboxdError):
+    """The time limit expired before the command could start."""
+
+    code = "EXECUTION_TIMEOUT"
+
+
+class InvalidState(SandboxdError):
+    """The state of the sandbox does not allow the operation."""
+
+    code = "INVALID_STATE"
+
+
+class FileExists(SandboxdError):
+    """The path exists already."""
+
+    code = "FILE_EXISTS"
+
+
+class NotAFile(SandboxdError):
+    """The path is a directory, device, FIFO or socket."""
+
+    code = "NOT_A_FILE"
+
+
+class NotADirectory(SandboxdError):
+    """The path, or a part of it, is not a directory."""
+
+    code = "NOT_A_DIRECTORY"
+
+
+class DirectoryNotEmpty(SandboxdError):
+    """The directory is not empty."""
+
+    code = "DIRECTORY_NOT_EMPTY"
+
+
+class ExecutionEnded(SandboxdError):
+    """The execution has ended."""
+
+    code = "EXECUTION_ENDED"
+
+
+class StdinClosed(SandboxdError):
+    """The standard input of the execution is closed or was never open."""
+
+    code = "STDIN_CLOSED"
+
+
+class NotATerminal(SandboxdError):
+    """The execution has no terminal."""
+
+    code = "NOT_A_TERMINAL"
+
+
+class RateLimited(_Momentary):
+    """Too many requests, creates or concurrent commands."""
+
+    code = "RATE_LIMITED"
+
+
+class QuotaExceeded(_Final):
+    """The request exceeds a quota of the account."""
+
+    code = "QUOTA_EXCEEDED"
+
+
+class InternalError(SandboxdError):
+    """The service failed unexpectedly."""
+
+    code = "INTERNAL_ERROR"
+
+
+class ExecutionError(SandboxdError):
+    """The sandbox failed during a command or a file operation."""
+
+    code = "EXECUTION_ERROR"
+
+
+class PortUnreachable(SandboxdError):
+    """Nothing in the sandbox listens on the port, or the program's response is invalid or late."""
+
+    code = "PORT_UNREACHABLE"
+
+
+class ResourceExhausted(SandboxdError):
+    """No capacity at the moment, or the image is still being pulled."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class DiskFull(_Final):
+    """The sandbox's disk is full."""
+
+    code = "DISK_FULL"
+
+
+class NetworkError(_Momentary):
+    """The service was not reached, or its response did not arrive completely and in time."""
+
+    code = "NETWORK_ERROR"
+
+
+class ConfigurationError(_Final):
+    """The settings of this client do not work: its URL, its key or its certificates."""
+
+    code = "CLIENT_CONFIGURATION"
+
+
+class InvalidArgument(_Final):
+    """An argument of the call is malformed, such as an id; `details` has its name as `argument`."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class LocalFileError(_Final):
+    """A file or directory of this machine could not be read or written."""
+
+    code = "LOCAL_FILE"
+
+
+class UnknownError(SandboxdError):
+    """A response that this version of the library does not understand; see `code_name`."""
+
+    code = "UNKNOWN"
+
+
+BY_CODE: Dict[str, Type[SandboxdError]] = {
+    error.code: error
+    for error in (
+        InvalidRequest,
+        InvalidConfig,
+        CommandTooLong,
+        Unauthorized,
+        Forbidden,
+        PermissionDenied,
+        PortNotAllowed,
+        SandboxNotFound,
+        FileNotFound,
+        PortNotFound,
+        ExecutionNotFound,
+        NotFound,
+        MethodNotAllowed,
+        ExecutionTimeout,
+        InvalidState,
+        FileExists,
+        NotAFile,
+        NotADirectory,
+        DirectoryNotEmpty,
+        ExecutionEnded,
+        StdinClosed,
+        NotATerminal,
+        RateLimited,
+        QuotaExceeded,
+        InternalError,
+        ExecutionError,
+        PortUnreachable,
+        ResourceExhausted,
+        DiskFull,
+    )
+}
+"""The classes of the service's codes."""
+
+
+def of_response(status: int, body: bytes, headers: Mapping[str, str]) -> SandboxdError:
+    """The error of a response with status 400 or above. `headers` have lower-case names."""
+    request_id = headers.get("x-request-id")
+    retry_after = _seconds(headers.get("retry-after"))
+    fields = _error_object(body)
+    if fields is None:
+        message = f"status {status} without an error body of the service"
+        return UnknownError(message, status=status, request_id=request_id, retry_after=retry_after)
+    return _of_object(fields, status, request_id, retry_after)
+
+
+def of_event(data: str, status_of: Mapping[str, int]) -> SandboxdError:
+    """The error of a stream's `error` event, with the status that belongs to its code."""
+    fields = json.loads(data)
+    return _of_object(fields, status_of.get(str(fields.get("code"))), None, None)
+
+
+def _of_object(
+    fields: Mapping[str, Any], status: Optional[int], request_id: Optional[str], retry_after: Optional[float]
+) -> SandboxdError:
+    code = str(fields["code"])
+    details = fields.get("details")
+    return BY_CODE.get(code, UnknownError)(
+        str(fields["message"]),
+        status=status,
+        details=details if isinstance(details, dict) else {},
+        code_name=code,
+        request_id=fields.get("requestId") or request_id,
+        retry_after=retry_after,
+    )
+
+
+def _error_object(body: bytes) -> Optional[Mapping[str, Any]]:
+    try:
+        fields = json.loads(body)["error"]
+        fields["code"], fields["message"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def _seconds(value: Optional[str]) -> Optional[float]:
+    return float(value) if value is not None and value.isascii() and value.isdigit() else None
