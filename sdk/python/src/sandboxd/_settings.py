@@ -1,0 +1,183 @@
+"""Client settings: from code, from the environment, or from the files of the local daemon."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Mapping, Optional, Union
+from urllib.parse import urlsplit
+
+from ._errors import ConfigurationError
+from ._retry import Policy
+
+LOCAL_URL = "https://127.0.0.1:8443"
+LOCAL_DATA_DIR = "/var/lib/sandboxd"
+TIMEOUT = 30.0
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
+
+
+@dataclass(frozen=True)
+class ServiceUrl:
+    """The URL of a service, which may have a path prefix."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+
+    @property
+    def is_tls(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the host is this machine."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def url(self, path: str) -> str:
+        """The full URL of a path that starts with a slash."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.prefix}{path}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Complete settings."""
+
+    service_url: ServiceUrl
+    api_key: str
+    verify: Union[ssl.SSLContext, bool]
+    fingerprint: Optional[str]
+    timeout: float
+    policy: Policy
+
+    def __repr__(self) -> str:
+        return f"Settings({self.service_url.url('')!r})"
+
+
+def resolve(
+    *,
+    url: Optional[str] = None,
+    api_key: Optional[str] = None,
+    certificate: Optional[str] = None,
+    fingerprint: Optional[str] = None,
+    system_certificates: bool = False,
+    data_dir: Optional[str] = None,
+    timeout: float = TIMEOUT,
+    retries: int = 2,
+    max_retry_wait: float = 10.0,
+    environment: Optional[Mapping[str, str]] = None,
+) -> Settings:
+    """Completes the arguments from the environment and from the files of the local daemon."""
+    variables = os.environ if environment is None else environment
+
+    def variable(name: str) -> Optional[str]:
+        return variables.get(name, "").strip() or None
+
+    service_url = parse_url(url or variable("SANDBOXD_URL") or LOCAL_URL)
+    directory = Path(data_dir or variable("SANDBOXD_DATA_DIR") or LOCAL_DATA_DIR)
+    key = (api_key or variable("SANDBOXD_API_KEY") or _local_key(service_url, directory)).strip()
+    if not key.isascii() or not key.isprintable():
+        raise ConfigurationError("the API key has characters that are not allowed in keys")
+    verify: Union[ssl.SSLContext, bool] = True
+    if service_url.is_tls and not system_certificates and fingerprint is None:
+        verify = _trusted(certificate or variable("SANDBOXD_CERTIFICATE"), service_url, directory)
+    return Settings(
+        service_url=service_url,
+        api_key=key,
+        verify=verify,
+        fingerprint=None if fingerprint is None else parse_fingerprint(fingerprint),
+        timeout=timeout,
+        policy=Policy(retries, max_retry_wait),
+    )
+
+
+def parse_url(text: str) -> ServiceUrl:
+    """Parses the URL of a service. Plain HTTP is allowed for this machine only."""
+
+    def fault(why: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"the URL {text!r} {why}; expected a URL such as https://sandboxes.example.com"
+        )
+
+    try:
+        parts = urlsplit(text.strip())
+        port = parts.port
+    except ValueError:
+        raise fault("is not a URL") from None
+    if parts.scheme not in ("https", "http"):
+        raise fault("does not begin with https://")
+    if not parts.hostname:
+        raise fault("is not a URL")
+    if parts.query:
+        raise fault("has a query")
+    if "@" in parts.netloc:
+        raise fault("contains a user name, but the service accepts only API keys")
+    default = 443 if parts.scheme == "https" else 80
+    service_url = ServiceUrl(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/"))
+    if not service_url.is_tls and not service_url.is_local:
+        raise fault("would send the key unencrypted; plain HTTP is allowed only for this machine")
+    return service_url
+
+
+def parse_fingerprint(text: str) -> str:
+    """The digits of a fingerprint, as written by this project (`sha256:…`) or by openssl (`0F:…`)."""
+    digits = re.sub(r"^sha256:", "", text).replace(":", "").lower()
+    if not re.fullmatch(r"[0-9a-f]{64}", digits):
+        raise ConfigurationError("a fingerprint is 'sha256:' and 64 hexadecimal digits")
+    return digits
+
+
+def _trusted(
+    certificate: Optional[str], service_url: ServiceUrl, directory: Path
+) -> Union[ssl.SSLContext, bool]:
+    if certificate is not None:
+        is_text = "-----BEGIN" in certificate
+        pem = certificate if is_text else _read(Path(certificate))
+        if not _PEM.search(pem):
+            what = "the text to trust" if is_text else certificate
+            raise ConfigurationError(f"{what} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
+        return _context(pem)
+    if service_url.is_local:
+        # Trusts the self-signed certificate of the local daemon if its directory is readable.
+        try:
+            pem = (directory / "tls" / "tls-cert.pem").read_text()
+        except OSError:
+            return True
+        return _context(pem) if _PEM.search(pem) else True
+    return True
+
+
+def _context(pem: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=pem)
+    # Trusts the certificates themselves, also those that are not authorities.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _local_key(service_url: ServiceUrl, directory: Path) -> str:
+    """The key of the local daemon, which is sent to this machine only."""
+    how = "set SANDBOXD_API_KEY or the argument api_key"
+    if not service_url.is_local:
+        raise ConfigurationError(f"no API key for {service_url.url('')}; {how}")
+    file = directory / "local.key"
+    try:
+        return file.read_text()
+    except OSError as error:
+        message = f"no API key; {how}. The key of the local daemon cannot be read: {file}"
+        raise ConfigurationError(message) from error
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}") from error
