@@ -1,0 +1,1 @@
+"""The asyncio flavour of the client."""
