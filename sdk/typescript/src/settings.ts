@@ -1,0 +1,144 @@
+/** Client settings: from code, from the environment, or from the files of the local daemon. */
+
+import { configurationError } from "./error-classes.js";
+import type { RetryPolicy } from "./retry.js";
+import { parseServiceUrl } from "./service-url.js";
+import type { ServiceUrl } from "./service-url.js";
+import type { Fetch, Trust } from "./platform/types.js";
+
+const LOCAL_URL = "https://127.0.0.1:8443";
+const LOCAL_DATA_DIR = "/var/lib/sandboxd";
+const LOCAL_KEY = "local.key";
+const LOCAL_CERTIFICATE = "tls/tls-cert.pem";
+const TIMEOUT_MS = 30_000;
+const RETRIES = 2;
+const MAX_RETRY_WAIT_MS = 10_000;
+
+/** The settings of a client. All are optional: absent ones come from the environment, or from the local daemon. */
+export interface ClientOptions {
+  /** The URL of the service. Default: `SANDBOXD_URL`, or the local daemon. */
+  url?: string;
+  /** The API key. Default: `SANDBOXD_API_KEY`, or the key file of the local daemon. */
+  apiKey?: string;
+  /** The certificate to trust: PEM text, or the path of a PEM file. Default: `SANDBOXD_CERTIFICATE`. */
+  certificate?: string;
+  /** The SHA-256 fingerprint of the only certificate to trust. */
+  fingerprint?: string;
+  /** Trusts the certificate authorities of this machine, also for a local service. */
+  systemCertificates?: boolean;
+  /** The data directory of the local daemon. Default: `SANDBOXD_DATA_DIR`, or `/var/lib/sandboxd`. */
+  dataDir?: string;
+  /** How long a response may take, for commands in addition to the command's own timeout. Default: 30,000. */
+  timeoutMs?: number;
+  /** The number of retries where they are safe. Default: 2. */
+  retries?: number;
+  /** The longest `Retry-After` to wait for. Default: 10,000. */
+  maxRetryWaitMs?: number;
+  /** The function to send requests with, instead of that of the runtime. */
+  fetch?: Fetch;
+}
+
+/** Complete settings. */
+export interface Settings {
+  readonly serviceUrl: ServiceUrl;
+  readonly apiKey: string;
+  readonly trust: Trust;
+  readonly timeoutMs: number;
+  readonly policy: RetryPolicy;
+}
+
+/** Where settings come from besides the code. */
+export interface SettingsSource {
+  environment(name: string): string | undefined;
+  readTextFile(path: string): string;
+}
+
+/** Completes the options of a client. */
+export function resolveSettings(options: ClientOptions, source: SettingsSource): Settings {
+  const variable = (name: string): string | undefined => {
+    const value = source.environment(name);
+    return value === undefined || value.trim() === "" ? undefined : value;
+  };
+  const serviceUrl = parseServiceUrl(options.url ?? variable("SANDBOXD_URL") ?? LOCAL_URL);
+  const dataDir = options.dataDir ?? variable("SANDBOXD_DATA_DIR") ?? LOCAL_DATA_DIR;
+  const apiKey = (options.apiKey ?? variable("SANDBOXD_API_KEY") ?? localKey(serviceUrl, dataDir, source)).trim();
+  if (!/^[\x20-\x7e]*$/.test(apiKey)) {
+    throw configurationError("the API key has characters that are not allowed in keys");
+  }
+  const certificate = options.certificate ?? variable("SANDBOXD_CERTIFICATE");
+  return {
+    serviceUrl,
+    apiKey,
+    trust: serviceUrl.isTls ? trustOf({ ...options, certificate, dataDir }, serviceUrl, source) : { kind: "system" },
+    timeoutMs: options.timeoutMs ?? TIMEOUT_MS,
+    policy: {
+      retries: options.retries ?? RETRIES,
+      maxRetryWaitMs: options.maxRetryWaitMs ?? MAX_RETRY_WAIT_MS,
+    },
+  };
+}
+
+interface TrustOptions {
+  readonly certificate?: string | undefined;
+  readonly fingerprint?: string;
+  readonly systemCertificates?: boolean;
+  readonly dataDir: string;
+}
+
+function trustOf(options: TrustOptions, serviceUrl: ServiceUrl, source: SettingsSource): Trust {
+  if (options.systemCertificates === true) return { kind: "system" };
+  if (options.fingerprint !== undefined) return { kind: "pinned", sha256: parseFingerprint(options.fingerprint) };
+  const { certificate } = options;
+  if (certificate !== undefined) {
+    const isText = certificate.includes("-----BEGIN");
+    const pem = isText ? certificate : read(certificate, source);
+    if (!isPem(pem)) {
+      const what = isText ? "the text to trust" : certificate;
+      throw configurationError(`${what} contains no PEM certificate (-----BEGIN CERTIFICATE-----)`);
+    }
+    return { kind: "certificates", pem };
+  }
+  return serviceUrl.isLocal ? localTrust(options.dataDir, source) : { kind: "system" };
+}
+
+/** Trusts the self-signed certificate of the local daemon if its directory is readable. */
+function localTrust(dataDir: string, source: SettingsSource): Trust {
+  try {
+    const pem = source.readTextFile(`${dataDir}/${LOCAL_CERTIFICATE}`);
+    return isPem(pem) ? { kind: "certificates", pem } : { kind: "system" };
+  } catch {
+    return { kind: "system" };
+  }
+}
+
+function localKey(serviceUrl: ServiceUrl, dataDir: string, source: SettingsSource): string {
+  const how = "set SANDBOXD_API_KEY or the option apiKey";
+  if (!serviceUrl.isLocal) throw configurationError(`no API key for ${serviceUrl.base}; ${how}`);
+  const file = `${dataDir}/${LOCAL_KEY}`;
+  try {
+    return source.readTextFile(file);
+  } catch (error) {
+    throw configurationError(`no API key; ${how}. The key of the local daemon cannot be read: ${file}`, error);
+  }
+}
+
+function read(file: string, source: SettingsSource): string {
+  try {
+    return source.readTextFile(file);
+  } catch (error) {
+    throw configurationError(`cannot read ${file}`, error);
+  }
+}
+
+function isPem(text: string): boolean {
+  return /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/.test(text);
+}
+
+/** The digits of a fingerprint, as written by this project (`sha256:…`) or by openssl (`0F:…`). */
+function parseFingerprint(text: string): string {
+  const digits = text.replace(/^sha256:/, "").replaceAll(":", "").toLowerCase();
+  if (!/^[0-9a-f]{64}$/.test(digits)) {
+    throw configurationError("a fingerprint is 'sha256:' and 64 hexadecimal digits");
+  }
+  return digits;
+}
