@@ -1,0 +1,32 @@
+/** The platform module for Node. */
+
+import { appendFileSync, readFileSync } from "node:fs";
+import process from "node:process";
+import { FetchConnections } from "./fetch.js";
+import { NodeHttp } from "./node-http.js";
+import { openNodeSocket } from "./node-websocket.js";
+import type { Connections, Platform, Trust } from "./types.js";
+
+/** Node: files, environment, and connections that can trust a given certificate. */
+export const platform: Platform = {
+  environment: (name) => process.env[name],
+  readTextFile: (path) => readFileSync(path, "utf8"),
+  appendToFile: (path, text) => {
+    appendFileSync(path, text);
+  },
+  connect: (trust, fetch) => {
+    const connections = nodeConnections(trust);
+    return fetch === undefined ? connections : new FetchConnections(fetch, connections.openSocket);
+  },
+};
+
+function nodeConnections(trust: Trust): Connections {
+  const pool = new NodeHttp(trust);
+  return {
+    send: (request) => pool.send(request),
+    openSocket: (request, handlers) => openNodeSocket(request, trust, handlers),
+    close: () => {
+      pool.close();
+    },
+  };
+}
