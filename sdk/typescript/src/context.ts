@@ -1,0 +1,126 @@
+/** What the parts of a sandbox object share: its transport, its run, and the report of failures. */
+
+import { configurationError, terminationReason } from "./error-classes.js";
+import { SandboxdError } from "./errors.js";
+import { Handlers } from "./lifecycle.js";
+import type { LifecycleEvents } from "./lifecycle.js";
+import type { EventKind } from "./models.js";
+import type { Run } from "./run.js";
+import type { Call, Transport } from "./transport.js";
+import type { StreamedResponse } from "./attempt.js";
+
+/** Options of every call. */
+export interface CallOptions {
+  /** Aborts the call, which then throws the reason of the signal. */
+  signal?: AbortSignal;
+}
+
+/** Options of calls that resume a paused sandbox. */
+export interface ResumingOptions extends CallOptions {
+  /** With `false` the call fails with `INVALID_STATE` if the sandbox is paused, instead of resuming it. */
+  autoResume?: boolean;
+}
+
+/** A sandbox, as its parts see it. */
+export class SandboxContext {
+  readonly transport: Transport;
+  readonly id: string;
+  readonly handlers = new Handlers();
+  run: Run | undefined;
+  isTerminated = false;
+
+  constructor(transport: Transport, id: string, run?: Run) {
+    this.transport = transport;
+    this.id = id;
+    this.run = run;
+  }
+
+  /** The URL path of the sandbox with a suffix and a query. */
+  path(rest = "", query: Query = {}): string {
+    return `/v1/sandboxes/${this.id}${rest}${queryString(query)}`;
+  }
+
+  /** Sends a call, and reports its failure. */
+  async json<T>(call: Call): Promise<T> {
+    try {
+      return await this.transport.json<T>(call);
+    } catch (error) {
+      throw this.failed(error);
+    }
+  }
+
+  /** Sends a call that counts as part of the run. The caller reports the failure. */
+  inRun<T>(call: Call, runId?: string): Promise<T> {
+    return this.transport.json<T>(this.withRunId(call, runId));
+  }
+
+  /** The same for a streamed response. */
+  streamInRun(call: Call, runId?: string): Promise<StreamedResponse> {
+    return this.transport.stream(this.withRunId(call, runId));
+  }
+
+  /** Records an event of this sandbox in its run. */
+  record(kind: EventKind, data: Readonly<Record<string, unknown>>): void {
+    this.run?.record(kind, data, this.id);
+  }
+
+  /** Reports a failed call, and the termination of the sandbox if the error reports it. Returns the error. */
+  failed(error: unknown): unknown {
+    if (!(error instanceof SandboxdError)) return error;
+    const reason = terminationReason(error);
+    if (reason !== undefined) this.ended({ type: "terminated", reason });
+    const { codeName: code, message, requestId = null } = error;
+    this.record("sandbox.error", { code, message, requestId });
+    this.handlers.notify({ type: "failed", error });
+    return error;
+  }
+
+  /** Reports the termination, once. */
+  ended(end: LifecycleEvents["terminated"]): void {
+    if (this.isTerminated) return;
+    this.isTerminated = true;
+    this.record("sandbox.terminated", { reason: end.reason, totalRuntimeMs: end.totalRuntimeMs ?? null });
+    this.handlers.notify(end);
+  }
+
+  private withRunId(call: Call, runId = this.run?.id): Call {
+    if (runId === undefined) return call;
+    return { ...call, headers: { ...call.headers, "x-run-id": checkedRunId(runId) } };
+  }
+}
+
+/** The run id, if it can be sent. */
+export function checkedRunId(runId: string): string {
+  if (!/^[\x21-\x7e]{1,128}$/.test(runId)) {
+    throw configurationError(`invalid run id '${runId}': a run id is 1 to 128 visible ASCII characters`);
+  }
+  return runId;
+}
+
+/** The headers for an idempotency key. */
+export function idempotencyHeaders(key: string): Record<string, string> {
+  if (!/^[\x21-\x7e]{1,255}$/.test(key)) {
+    throw configurationError("an Idempotency-Key is 1 to 255 visible ASCII characters");
+  }
+  return { "idempotency-key": key };
+}
+
+/** Query parameters. Absent values are omitted, and several values repeat the name. */
+export type Query = Readonly<Record<string, string | number | boolean | readonly string[] | undefined>>;
+
+/** The query of a URL with its question mark, or an empty string. */
+export function queryString(query: Query): string {
+  const pairs: string[] = [];
+  for (const [name, value] of Object.entries(query)) {
+    if (value === undefined) continue;
+    for (const each of Array.isArray(value) ? (value as readonly string[]) : [String(value)]) {
+      pairs.push(`${encodeURIComponent(name)}=${encodeURIComponent(each)}`);
+    }
+  }
+  return pairs.length === 0 ? "" : `?${pairs.join("&")}`;
+}
+
+/** Removes the properties that are `undefined`, so that they are not sent. */
+export function defined<T extends object>(object: { [K in keyof T]: T[K] | undefined }): T {
+  return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined)) as T;
+}

@@ -1,0 +1,232 @@
+/** Running commands, with buffered or streamed output. */
+
+import { checkedRunId, defined, idempotencyHeaders } from "./context.js";
+import type { ResumingOptions, SandboxContext } from "./context.js";
+import { CommandFailed, networkError } from "./error-classes.js";
+import { SandboxdError } from "./errors.js";
+import { randomId } from "./ids.js";
+import type { Done, ExecuteBody, ExecutionResult } from "./models.js";
+import { EventSource, parseOutput } from "./output.js";
+import type { CommandDone, Output } from "./output.js";
+import { jsonPayload } from "./payload.js";
+import type { Safety } from "./retry.js";
+import type { Call } from "./transport.js";
+
+/** The default of the service. */
+const TIMEOUT_MS = 60_000;
+/** Limit for the command text in an event. */
+const SHOWN_BYTES = 4096;
+
+/** Options of a command. */
+export interface CommandOptions extends ResumingOptions {
+  /** The working directory, by default that of the sandbox. */
+  cwd?: string;
+  /** Environment variables, which override those of the sandbox. */
+  env?: Readonly<Record<string, string>>;
+  /** Text for standard input. */
+  stdin?: string;
+  /** Kills the command and all its processes after this time. Default: 60,000, for a detached command unlimited. */
+  timeoutMs?: number;
+  /** The run to which the command belongs. Default: the run of the sandbox. */
+  runId?: string;
+}
+
+/** Options of `execute`. */
+export interface ExecuteOptions extends CommandOptions {
+  /** A request with the same key within 24 hours, from any process, returns the first result. */
+  idempotencyKey?: string;
+  /** Throws {@link CommandFailed} if the command does not exit with 0. */
+  check?: boolean;
+  /**
+   * Whether aborting the call kills the command. Such a request carries no idempotency key, and a lost response is an error.
+   * Default: `true` if a `signal` and no `idempotencyKey` is given. Otherwise the request is retried with its key, and the
+   * service returns the result of the first attempt.
+   */
+  killedOnAbort?: boolean;
+}
+
+/** Options of `stream`. */
+export interface StreamOptions extends CommandOptions {
+  /** Keeps line ends, so that the concatenation of the lines is the output as written. */
+  lineEnds?: boolean;
+  /** Called for each line of standard output that is read. */
+  onStdout?: (line: string) => void;
+  /** Called for each line of standard error that is read. */
+  onStderr?: (line: string) => void;
+}
+
+/** The fields of a request body that all commands have. */
+export function commandBody(command: string, options: CommandOptions): ExecuteBody {
+  const { cwd, env, stdin, timeoutMs, autoResume } = options;
+  return defined<ExecuteBody>({ command, cwd, env, stdin, timeoutMs, autoResume, detached: undefined });
+}
+
+/** Runs a command and returns its result. */
+export async function execute(
+  context: SandboxContext,
+  command: string,
+  options: ExecuteOptions,
+): Promise<ExecutionResult> {
+  const { idempotencyKey, signal } = options;
+  const isKilled = options.killedOnAbort ?? (signal !== undefined && idempotencyKey === undefined);
+  const key = idempotencyKey ?? (isKilled ? undefined : randomId("key_"));
+  const call: Call = {
+    ...commandCall(context, command, options, key === undefined ? "only_unstarted" : "command"),
+    timeoutMs: (options.timeoutMs ?? TIMEOUT_MS) + context.transport.settings.timeoutMs,
+    ...(key === undefined ? {} : { headers: idempotencyHeaders(key) }),
+  };
+  const shown = truncated(command);
+  context.record("exec.started", { command: shown });
+  let result: ExecutionResult;
+  try {
+    result = await context.inRun<ExecutionResult>(call, options.runId);
+  } catch (error) {
+    throw failed(context, shown, error);
+  }
+  completed(context, shown, result);
+  if (options.check === true && result.exitCode !== 0) throw new CommandFailed(shown, result);
+  return result;
+}
+
+function commandCall(context: SandboxContext, command: string, options: CommandOptions, safety: Safety): Call {
+  const payload = jsonPayload(commandBody(command, options));
+  if (options.runId !== undefined) checkedRunId(options.runId);
+  return { method: "POST", path: context.path("/execute"), safety, payload, signal: options.signal };
+}
+
+/**
+ * The output of a command that is being run. The command starts with the first read. Ending the iteration before `done`,
+ * for example with `break`, kills the command.
+ */
+export class OutputStream implements AsyncIterableIterator<Output>, AsyncDisposable {
+  readonly #context: SandboxContext;
+  readonly #command: string;
+  readonly #options: StreamOptions;
+  readonly #abort = new AbortController();
+  #source: EventSource | undefined;
+  #bytes = 0;
+  #isStarted = false;
+  #isOver = false;
+  #requestId: string | undefined;
+
+  constructor(context: SandboxContext, command: string, options: StreamOptions) {
+    this.#context = context;
+    this.#command = command;
+    this.#options = options;
+  }
+
+  /** The id of the request, once the command runs. */
+  get requestId(): string | undefined {
+    return this.#requestId;
+  }
+
+  /** Starts the command and returns once it runs. */
+  async start(): Promise<this> {
+    if (this.#isStarted) return this;
+    this.#isStarted = true;
+    const { signal } = this.#options;
+    const own = this.#abort.signal;
+    const options = { ...this.#options, signal: signal === undefined ? own : AbortSignal.any([signal, own]) };
+    const path = this.#context.path("/execute", this.#options.lineEnds === true ? { lineEnds: true } : {});
+    const call = { ...commandCall(this.#context, this.#command, options, "only_unstarted"), path, accept: "text/event-stream" };
+    this.#context.record("exec.started", { command: truncated(this.#command) });
+    try {
+      const response = await this.#context.streamInRun(call, this.#options.runId);
+      this.#requestId = response.headers.get("x-request-id") ?? undefined;
+      this.#source = new EventSource(response);
+    } catch (error) {
+      throw this.#fail(error);
+    }
+    return this;
+  }
+
+  async next(): Promise<IteratorResult<Output, undefined>> {
+    if (this.#isOver) return { done: true, value: undefined };
+    await this.start();
+    try {
+      const output = await this.#read();
+      if (output.type === "done") this.#finish(output);
+      return { done: false, value: output };
+    } catch (error) {
+      throw this.#fail(error);
+    }
+  }
+
+  /** Reads the rest and returns the end of the command. */
+  async done(): Promise<Done> {
+    for await (const output of this) {
+      if (output.type === "done") return output;
+    }
+    throw brokenOff();
+  }
+
+  /** Closes the connection, which kills the command. */
+  close(): void {
+    this.#isOver = true;
+    this.#abort.abort();
+    this.#source?.close();
+  }
+
+  return(): Promise<IteratorResult<Output, undefined>> {
+    this.close();
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+    return Promise.resolve();
+  }
+
+  async #read(): Promise<Output> {
+    const lineEnds = this.#options.lineEnds === true;
+    for (;;) {
+      const event = await this.#source?.next();
+      if (event === undefined) throw brokenOff();
+      const output = parseOutput(event, lineEnds);
+      if (output === undefined) continue;
+      if (output.type === "stdout" || output.type === "stderr") {
+        this.#bytes += new TextEncoder().encode(output.line).length + (lineEnds ? 0 : 1);
+        if (output.type === "stdout") this.#options.onStdout?.(output.line);
+        else this.#options.onStderr?.(output.line);
+      }
+      return output;
+    }
+  }
+
+  #finish(done: CommandDone): void {
+    this.close();
+    const command = truncated(this.#command);
+    this.#context.record("exec.streamed", { command, bytes: this.#bytes });
+    completed(this.#context, command, done);
+  }
+
+  #fail(error: unknown): unknown {
+    this.close();
+    return failed(this.#context, truncated(this.#command), error);
+  }
+}
+
+function brokenOff(): SandboxdError {
+  return networkError("the stream ended before the command did; the command may have been killed");
+}
+
+function completed(context: SandboxContext, command: string, { durationMs, exitCode, signal }: Done): void {
+  context.record("exec.completed", { command, durationMs, exitCode, signal });
+}
+
+function failed(context: SandboxContext, command: string, error: unknown): unknown {
+  if (!(error instanceof SandboxdError)) return error;
+  context.record("exec.error", { command, code: error.codeName, message: error.message });
+  return context.failed(error);
+}
+
+/** The command text, truncated for an event. */
+function truncated(command: string): string {
+  const bytes = new TextEncoder().encode(command);
+  if (bytes.length <= SHOWN_BYTES) return command;
+  return new TextDecoder().decode(bytes.subarray(0, SHOWN_BYTES)).replace(/\ufffd+$/, "");
+}

@@ -1,0 +1,289 @@
+/** Detached executions: starting, inspecting, following, writing to, and ending them. */
+
+import { sleep } from "./attempt.js";
+import { defined, idempotencyHeaders } from "./context.js";
+import type { CallOptions, ResumingOptions, SandboxContext } from "./context.js";
+import { argumentError, networkError } from "./error-classes.js";
+import { SandboxdError } from "./errors.js";
+import { commandBody } from "./execute.js";
+import type { CommandOptions } from "./execute.js";
+import { randomId } from "./ids.js";
+import type { DetachedBody, ExecutionOutput, ExecutionView, SignalBody, StdinWritten } from "./models.js";
+import { EventSource, parseOutput } from "./output.js";
+import type { Output } from "./output.js";
+import { LARGEST_PAGE, PagedList } from "./paging.js";
+import { contentPayload, jsonPayload } from "./payload.js";
+import { attach } from "./terminal.js";
+import type { AttachOptions, Terminal } from "./terminal.js";
+import type { Call } from "./transport.js";
+
+/** Limit for reconnecting without success. */
+const LONGEST_AWAY_MS = 120_000;
+const FIRST_WAIT_MS = 100;
+const LONGEST_WAIT_MS = 2000;
+/** The offset after the last event. */
+const END = "end";
+
+/** Options of `start`. */
+export interface StartOptions extends CommandOptions {
+  /** Keeps standard input open for `writeStdin`. */
+  openStdin?: boolean;
+  /** A request with the same key within 24 hours returns the same execution. */
+  idempotencyKey?: string;
+}
+
+/** Options of `writeStdin`. */
+export interface StdinOptions extends ResumingOptions {
+  /** Closes standard input after the data. */
+  close?: boolean;
+}
+
+/** Options of `follow`. */
+export interface FollowOptions extends CallOptions {
+  /** The offset after which to start, such as `ExecutionOutput.next`. Default: the beginning. */
+  after?: string;
+  /** Keeps line ends, so that the concatenation of the lines is the output as written. */
+  lineEnds?: boolean;
+}
+
+/** Starts a detached command. */
+export async function start(context: SandboxContext, command: string, options: StartOptions): Promise<Execution> {
+  const fields = { ...commandBody(command, options), detached: true as const, openStdin: options.openStdin };
+  const call: Call = {
+    method: "POST",
+    path: context.path("/execute"),
+    safety: "command",
+    payload: jsonPayload(defined<DetachedBody>(fields as DetachedBody)),
+    headers: idempotencyHeaders(options.idempotencyKey ?? randomId("key_")),
+    signal: options.signal,
+  };
+  try {
+    const view = await context.inRun<ExecutionView>(call, options.runId);
+    return new Execution(context, view.executionId, view);
+  } catch (error) {
+    throw context.failed(error);
+  }
+}
+
+/** The executions of a sandbox: its detached commands and terminals. */
+export class Executions {
+  readonly #context: SandboxContext;
+
+  constructor(context: SandboxContext) {
+    this.#context = context;
+  }
+
+  /** Lists the executions, newest first: the running ones and those that ended recently. */
+  list(options: CallOptions = {}): PagedList<ExecutionView> {
+    return new PagedList(
+      (offset) => {
+        const path = this.#context.path("/executions", { limit: LARGEST_PAGE, offset });
+        return this.#context.json({ method: "GET", path, safety: "repeatable", signal: options.signal });
+      },
+      (view) => view.executionId,
+    );
+  }
+
+  /** Returns an execution with its current state. */
+  async get(id: string, options: CallOptions = {}): Promise<Execution> {
+    const execution = this.handle(id);
+    await execution.refresh(options);
+    return execution;
+  }
+
+  /** An object for an execution. Sends no request, so the execution need not exist. */
+  handle(id: string): Execution {
+    if (!/^ex_[0-9a-z]+$/.test(id)) throw argumentError("executionId", `'${id}' is not an execution id`);
+    return new Execution(this.#context, id);
+  }
+}
+
+/** A detached command or a terminal. */
+export class Execution {
+  /** The context of the sandbox; for other modules of the SDK. */
+  readonly context: SandboxContext;
+  /** The identifier. */
+  readonly id: string;
+  #view: ExecutionView | undefined;
+
+  constructor(context: SandboxContext, id: string, view?: ExecutionView) {
+    this.context = context;
+    this.id = id;
+    this.#view = view;
+  }
+
+  /** The state as of the last response. Sends no request. */
+  get view(): ExecutionView | undefined {
+    return this.#view;
+  }
+
+  /** Fetches the current state. */
+  async refresh(options: CallOptions = {}): Promise<ExecutionView> {
+    return this.#viewed({ method: "GET", path: this.path(), safety: "repeatable", signal: options.signal });
+  }
+
+  /** Returns the output so far, or the output after an offset such as `next` of the last response. */
+  output(options: CallOptions & { after?: string } = {}): Promise<ExecutionOutput> {
+    const path = this.path("/output", { after: options.after });
+    return this.context.json({ method: "GET", path, safety: "repeatable", signal: options.signal });
+  }
+
+  /** Waits until the command ends, and reconnects when a connection is lost. */
+  async wait(options: CallOptions = {}): Promise<ExecutionView> {
+    const view = await this.refresh(options);
+    if (view.endedAt !== null) return view;
+    for await (const output of this.follow({ ...options, after: view.outputEnd })) {
+      if (output.type === "done") break;
+    }
+    return this.refresh(options);
+  }
+
+  /** The output as it appears. Lost connections are established again, and no line is missed or repeated. */
+  follow(options: FollowOptions = {}): FollowedOutput {
+    return new FollowedOutput(this, options);
+  }
+
+  /** Writes to standard input and returns when the command has taken the bytes. A write whose response is lost is not retried. */
+  writeStdin(data: string | Uint8Array, options: StdinOptions = {}): Promise<StdinWritten> {
+    const { close, autoResume, signal } = options;
+    return this.context.json({
+      method: "POST",
+      path: this.path("/stdin", { close, autoResume }),
+      safety: "only_unstarted",
+      payload: contentPayload(data, "application/octet-stream"),
+      signal,
+    });
+  }
+
+  /** Sends a signal, such as `SIGINT`. */
+  signal(name: SignalBody["signal"], options: ResumingOptions = {}): Promise<ExecutionView> {
+    const body: SignalBody = { signal: name };
+    const path = this.path("/signal", { autoResume: options.autoResume });
+    const payload = jsonPayload(body);
+    return this.#viewed({ method: "POST", path, safety: "after_answer", payload, signal: options.signal });
+  }
+
+  /** Kills the command and all its processes. Has no effect if it has ended. */
+  cancel(options: ResumingOptions = {}): Promise<ExecutionView> {
+    const path = this.path("", { autoResume: options.autoResume });
+    return this.#viewed({ method: "DELETE", path, safety: "repeatable", signal: options.signal });
+  }
+
+  /** Attaches to a terminal. The output begins at the offset `after`, by default with the stored output. */
+  attach(options: AttachOptions = {}): Promise<Terminal> {
+    return attach(this, options);
+  }
+
+  /** The URL path of the execution with a suffix and a query. */
+  path(rest = "", query: Parameters<SandboxContext["path"]>[1] = {}): string {
+    return this.context.path(`/executions/${this.id}${rest}`, query);
+  }
+
+  async #viewed(call: Call): Promise<ExecutionView> {
+    this.#view = await this.context.json<ExecutionView>(call);
+    return this.#view;
+  }
+}
+
+/** The output of a detached execution. The connection is established again when it is lost. */
+export class FollowedOutput implements AsyncIterableIterator<Output>, AsyncDisposable {
+  readonly #execution: Execution;
+  readonly #options: FollowOptions;
+  #offset: string | undefined;
+  #source: EventSource | undefined;
+  #isOver = false;
+
+  constructor(execution: Execution, options: FollowOptions) {
+    this.#execution = execution;
+    this.#options = options;
+    this.#offset = options.after;
+  }
+
+  /** The offset after the last output that was returned, with which another `follow` can continue. */
+  get offset(): string | undefined {
+    return this.#offset;
+  }
+
+  async next(): Promise<IteratorResult<Output, undefined>> {
+    const { signal } = this.#options;
+    let awaySince: number | undefined;
+    for (let wait = FIRST_WAIT_MS; !this.#isOver; wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
+      try {
+        const value = await this.#read();
+        if (value === undefined) break;
+        return { done: false, value };
+      } catch (error) {
+        this.#disconnect();
+        awaySince ??= Date.now();
+        if (!passes(error) || Date.now() - awaySince > LONGEST_AWAY_MS) {
+          this.#isOver = true;
+          throw this.#execution.context.failed(error);
+        }
+        await sleep(wait, signal);
+      }
+    }
+    return { done: true, value: undefined };
+  }
+
+  /** Ends the stream. The command continues. */
+  close(): void {
+    this.#isOver = true;
+    this.#disconnect();
+  }
+
+  return(): Promise<IteratorResult<Output, undefined>> {
+    this.close();
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+    return Promise.resolve();
+  }
+
+  async #read(): Promise<Output | undefined> {
+    for (;;) {
+      this.#source ??= await this.#open();
+      if (this.#source === undefined) return undefined;
+      const event = await this.#source.next();
+      if (event === undefined) throw networkError("the stream ended before the execution did");
+      // A temporary error carries no output, so the offset is unchanged.
+      const output = parseOutput(event, this.#options.lineEnds === true);
+      if (output === undefined) continue;
+      this.#offset = event.id;
+      if (output.type === "done") this.close();
+      return output;
+    }
+  }
+
+  async #open(): Promise<EventSource | undefined> {
+    const offset = this.#offset;
+    const response = await this.#execution.context.transport.stream({
+      method: "GET",
+      path: this.#execution.path("/output", this.#options.lineEnds === true ? { lineEnds: true } : {}),
+      safety: "repeatable",
+      accept: "text/event-stream",
+      signal: this.#options.signal,
+      ...(offset === undefined ? {} : { headers: { "last-event-id": offset } }),
+    });
+    if (offset !== END || response.status !== 204) return new EventSource(response);
+    response.close();
+    this.#isOver = true;
+    return undefined;
+  }
+
+  #disconnect(): void {
+    this.#source?.close();
+    this.#source = undefined;
+  }
+}
+
+/** Whether a new connection may succeed. */
+export function passes(error: unknown): boolean {
+  const codes = ["NETWORK_ERROR", "RESOURCE_EXHAUSTED", "RATE_LIMITED", "INTERNAL_ERROR"];
+  return error instanceof SandboxdError && codes.includes(error.code);
+}

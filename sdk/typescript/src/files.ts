@@ -1,0 +1,238 @@
+/** Files of a sandbox, accessed as its root user. Contents are streamed, and directories are listed in pages. */
+
+import { queryString } from "./context.js";
+import type { Query, ResumingOptions, SandboxContext } from "./context.js";
+import { SandboxdError } from "./errors.js";
+import { FileStream } from "./file-stream.js";
+import type { EventKind, FileDeleted, FileEntry, FileExists, Unpacked } from "./models.js";
+import { LARGEST_PAGE, PagedList } from "./paging.js";
+import { contentPayload } from "./payload.js";
+import type { Content } from "./payload.js";
+import type { Call } from "./transport.js";
+
+/** A path in the sandbox: absolute or relative to its working directory. An entry of a list also names paths that are not UTF-8. */
+export type FilePath = string | Pick<FileEntry, "path" | "rawPath">;
+
+/** Options of file operations. */
+export interface FileOptions extends ResumingOptions {
+  /** The run to which the operation belongs. Default: the run of the sandbox. */
+  runId?: string;
+}
+
+/** Options of reading a file. */
+export interface ReadOptions extends FileOptions {
+  /** The first byte to read. */
+  start?: number;
+  /** The byte before which to stop. */
+  end?: number;
+  /** Reads only this number of bytes at the end of the file. */
+  last?: number;
+  /** Reads the range only if the file is unchanged since this `ETag` or time; otherwise the whole file. */
+  ifRange?: string;
+}
+
+/** Options of writing a file. */
+export interface WriteOptions extends FileOptions {
+  /** Creates missing parent directories. */
+  parents?: boolean;
+  /** The permission bits, such as `0o644`. */
+  mode?: number;
+}
+
+/** Options of creating a directory. */
+export interface MakeDirectoryOptions extends FileOptions {
+  /** Creates missing parents too, and succeeds if the directory exists. */
+  recursive?: boolean;
+  /** The permission bits. Default: `0o755`. */
+  mode?: number;
+}
+
+/** The files of a sandbox. */
+export class Files {
+  readonly #context: SandboxContext;
+
+  constructor(context: SandboxContext) {
+    this.#context = context;
+  }
+
+  /** Returns the content of a file. */
+  async read(path: FilePath, options: ReadOptions = {}): Promise<Uint8Array> {
+    return (await this.stream(path, options)).bytes();
+  }
+
+  /** Returns the content of a file as text, with U+FFFD for bytes that are not UTF-8. */
+  async readText(path: FilePath, options: ReadOptions = {}): Promise<string> {
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(await this.read(path, options));
+  }
+
+  /** Opens the content of a file as a stream. */
+  async stream(path: FilePath, options: ReadOptions = {}): Promise<FileStream> {
+    const range = rangeOf(options);
+    const headers = {
+      ...(range === undefined ? {} : { range }),
+      ...(options.ifRange === undefined ? {} : { "if-range": options.ifRange }),
+    };
+    const stream = await this.#opened("read", this.#url("", { path }, {}, options), path, options, headers);
+    this.#record("file.read", textOf(path), stream.length === undefined ? {} : { sizeBytes: stream.length });
+    return stream;
+  }
+
+  /** Writes a file, atomically. `content` is text, bytes, a `Blob`, a web stream or an iterator of bytes. */
+  async write(path: FilePath, content: Content, options: WriteOptions = {}): Promise<FileEntry> {
+    const query = { mode: modeOf(options.mode), parents: options.parents };
+    const entry = await this.#ask<FileEntry>("write", path, options, {
+      method: "PUT",
+      path: this.#url("", { path }, query, options),
+      // Writing twice has the same result.
+      safety: "repeatable",
+      payload: contentPayload(content, "application/octet-stream"),
+    });
+    this.#recordEntry(entry);
+    return entry;
+  }
+
+  /** Lists a directory. */
+  list(path: FilePath, options: FileOptions = {}): PagedList<FileEntry> {
+    return new PagedList(
+      (offset) => {
+        const url = this.#url("/list", { path }, { limit: LARGEST_PAGE, offset }, options);
+        return this.#ask("list", path, options, { method: "GET", path: url, safety: "repeatable" });
+      },
+      // A file system may return the same name on two pages; both are passed on, as the service sent them.
+      (entry) => entry,
+    );
+  }
+
+  /** Returns the metadata of a path. With `follow` the metadata of the target of a symbolic link. */
+  stat(path: FilePath, options: FileOptions & { follow?: boolean } = {}): Promise<FileEntry> {
+    const url = this.#url("/stat", { path }, { follow: options.follow }, options);
+    return this.#context.json({ method: "GET", path: url, safety: "repeatable", signal: options.signal });
+  }
+
+  /** Whether a path exists. A dangling symbolic link counts as existing. */
+  async exists(path: FilePath, options: ResumingOptions = {}): Promise<boolean> {
+    const url = this.#url("/exists", { path }, {}, options);
+    const call: Call = { method: "GET", path: url, safety: "repeatable", signal: options.signal };
+    return (await this.#context.json<FileExists>(call)).exists;
+  }
+
+  /** Creates a directory. */
+  async mkdir(path: FilePath, options: MakeDirectoryOptions = {}): Promise<FileEntry> {
+    const query = { recursive: options.recursive, mode: modeOf(options.mode) };
+    const entry = await this.#ask<FileEntry>("mkdir", path, options, {
+      method: "POST",
+      path: this.#url("/mkdir", { path }, query, options),
+      safety: options.recursive === true ? "repeatable" : "after_answer",
+    });
+    this.#recordEntry(entry);
+    return entry;
+  }
+
+  /** Moves a file or directory. `to` is the new path of the entry, not a directory to move it into. */
+  async move(from: FilePath, to: FilePath, options: FileOptions & { overwrite?: boolean } = {}): Promise<FileEntry> {
+    const entry = await this.#ask<FileEntry>("move", from, options, {
+      method: "POST",
+      path: this.#url("/move", { from, to }, { overwrite: options.overwrite }, options),
+      safety: "after_answer",
+    });
+    this.#record("file.deleted", textOf(from), {});
+    this.#recordEntry(entry);
+    return entry;
+  }
+
+  /** Deletes a path, without following a symbolic link. Returns the number of files, directories and links deleted. */
+  async remove(path: FilePath, options: FileOptions & { recursive?: boolean } = {}): Promise<number> {
+    const removed = await this.#ask<FileDeleted>("delete", path, options, {
+      method: "DELETE",
+      path: this.#url("", { path }, { recursive: options.recursive }, options),
+      safety: "after_answer",
+    });
+    this.#record("file.deleted", removed.path, {});
+    return removed.deleted;
+  }
+
+  /** Opens a directory as a tar archive. */
+  async pack(path: FilePath, options: FileOptions = {}): Promise<FileStream> {
+    const stream = await this.#opened("pack", this.#url("/tar", { path }, {}, options), path, options);
+    this.#record("file.read", textOf(path), { isDirectory: true });
+    return stream;
+  }
+
+  /** Unpacks a tar archive into a directory, which is created if it does not exist. */
+  async unpack(path: FilePath, archive: Content, options: FileOptions = {}): Promise<Unpacked> {
+    const unpacked = await this.#ask<Unpacked>("unpack", path, options, {
+      method: "PUT",
+      path: this.#url("/tar", { path }, {}, options),
+      // Unpacking twice has the same result.
+      safety: "repeatable",
+      payload: contentPayload(archive, "application/x-tar"),
+    });
+    this.#record("file.created", unpacked.path, { isDirectory: true });
+    return unpacked;
+  }
+
+  #url(verb: string, paths: Readonly<Record<string, FilePath>>, query: Query, options: ResumingOptions): string {
+    const pairs = Object.entries(paths).map(([name, path]) => `${name}=${encoded(path)}`);
+    const rest = queryString({ ...query, autoResume: options.autoResume }).replace("?", "&");
+    return `${this.#context.path(`/files${verb}`)}?${pairs.join("&")}${rest}`;
+  }
+
+  async #ask<T>(operation: string, path: FilePath, options: FileOptions, call: Call): Promise<T> {
+    try {
+      return await this.#context.inRun<T>({ ...call, signal: options.signal }, options.runId);
+    } catch (error) {
+      throw this.#failed(operation, path, error);
+    }
+  }
+
+  async #opened(
+    operation: string,
+    url: string,
+    path: FilePath,
+    options: FileOptions,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<FileStream> {
+    const fail = (error: unknown): unknown => this.#failed(operation, path, error);
+    const call: Call = { method: "GET", path: url, safety: "repeatable", accept: "*/*", headers, signal: options.signal };
+    try {
+      return new FileStream(await this.#context.streamInRun(call, options.runId), fail);
+    } catch (error) {
+      throw fail(error);
+    }
+  }
+
+  #record(kind: EventKind, path: string, data: Readonly<Record<string, unknown>>): void {
+    this.#context.record(kind, { path, ...data });
+  }
+
+  #recordEntry({ path, sizeBytes, isDirectory }: FileEntry): void {
+    this.#record("file.created", path, { sizeBytes, isDirectory });
+  }
+
+  #failed(operation: string, path: FilePath, error: unknown): unknown {
+    if (!(error instanceof SandboxdError)) return error;
+    this.#record("file.error", textOf(path), { operation, code: error.codeName, message: error.message });
+    return this.#context.failed(error);
+  }
+}
+
+function textOf(path: FilePath): string {
+  return typeof path === "string" ? path : path.path;
+}
+
+/** The path as a query value. `rawPath` is percent-encoded already. */
+function encoded(path: FilePath): string {
+  if (typeof path === "string") return encodeURIComponent(path);
+  return path.rawPath ?? encodeURIComponent(path.path);
+}
+
+function modeOf(mode: number | undefined): string | undefined {
+  return mode?.toString(8).padStart(3, "0");
+}
+
+/** The header `Range`. HTTP has no empty range; the service reports the error. */
+function rangeOf({ start, end, last }: ReadOptions): string | undefined {
+  if (last !== undefined) return `bytes=-${last}`;
+  if (start === undefined && end === undefined) return undefined;
+  return `bytes=${start ?? 0}-${end === undefined ? "" : end - 1}`;
+}

@@ -1,0 +1,51 @@
+/** Lifecycle events of a sandbox, for handlers registered with `Sandbox.on`. Calls of an object report what they did and observed. */
+
+import type { SandboxdError } from "./errors.js";
+
+/** The lifecycle events by name. */
+export interface LifecycleEvents {
+  /** The sandbox was created and runs. */
+  started: { readonly type: "started" };
+  /** The sandbox was paused. */
+  paused: { readonly type: "paused"; /** The total running time so far. */ readonly runtimeDurationMs: number };
+  /** The sandbox was resumed. */
+  resumed: { readonly type: "resumed"; /** The duration of the pause. */ readonly pausedDurationMs: number };
+  /** The sandbox is terminated. Reported once. */
+  terminated: {
+    readonly type: "terminated";
+    /** `deleted` on request, `timeout` when its running time was used up, `expired` when it was paused for too long. */
+    readonly reason: string;
+    /** The total running time; absent if the call found the sandbox terminated. */
+    readonly totalRuntimeMs?: number;
+    readonly terminatedAt?: string;
+  };
+  /** A call failed. */
+  failed: { readonly type: "failed"; readonly error: SandboxdError };
+}
+
+/** The name of a lifecycle event. */
+export type LifecycleEventName = keyof LifecycleEvents;
+/** Any lifecycle event, discriminated by `type`. */
+export type LifecycleEvent = LifecycleEvents[LifecycleEventName];
+/** Handlers to register when a sandbox is created. */
+export type LifecycleHandlers = { [E in LifecycleEventName]?: (event: LifecycleEvents[E]) => void };
+
+/** The registered handlers of a sandbox. */
+export class Handlers {
+  readonly #all = new Map<LifecycleEventName, Set<(event: never) => void>>();
+
+  /** Registers a handler, and returns a function that removes it. */
+  add<E extends LifecycleEventName>(name: E, handler: (event: LifecycleEvents[E]) => void): () => void {
+    const handlers = this.#all.get(name) ?? new Set();
+    this.#all.set(name, handlers.add(handler));
+    return () => {
+      handlers.delete(handler);
+    };
+  }
+
+  /** Calls the handlers of an event. */
+  notify(event: LifecycleEvent): void {
+    // A copy, because a handler may add another.
+    for (const handler of [...(this.#all.get(event.type) ?? [])]) handler(event as never);
+  }
+}

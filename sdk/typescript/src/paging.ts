@@ -1,0 +1,57 @@
+/** Lists that fetch their pages on demand. */
+
+import type { Pagination } from "./models.js";
+
+/** The largest page size of the service. */
+export const LARGEST_PAGE = 100;
+
+/** A page of a list. */
+export interface Page<T> {
+  readonly data: readonly T[];
+  readonly pagination: Pagination;
+}
+
+/** A list. Iterating it fetches its pages on demand. */
+export class PagedList<T> implements AsyncIterable<T> {
+  readonly #fetch: (offset: number) => Promise<Page<T>>;
+  readonly #idOf: (item: T) => unknown;
+  #first: Promise<Page<T>> | undefined;
+
+  constructor(fetch: (offset: number) => Promise<Page<T>>, idOf: (item: T) => unknown = (item) => item) {
+    this.#fetch = fetch;
+    this.#idOf = idOf;
+  }
+
+  /** The page that starts at `offset`. */
+  page(offset = 0): Promise<Page<T>> {
+    return this.#fetch(offset);
+  }
+
+  /** The exact number of items that match the filters, as of the first request of this object. */
+  async total(): Promise<number> {
+    const page = await (this.#first ??= this.#fetch(0));
+    return page.pagination.total;
+  }
+
+  /** All items. */
+  async toArray(): Promise<T[]> {
+    const items: T[] = [];
+    for await (const item of this) items.push(item);
+    return items;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<T> {
+    let last = new Set<unknown>();
+    for (let offset = 0; ; ) {
+      const page = await (offset === 0 ? (this.#first ??= this.#fetch(0)) : this.#fetch(offset));
+      this.#first = undefined;
+      // An item that moves to a later page because others are created is returned only once.
+      const fresh = page.data.filter((item) => !last.has(this.#idOf(item)));
+      last = new Set(page.data.map(this.#idOf));
+      yield* fresh;
+      // An empty page that announces more would cause an endless loop.
+      if (!page.pagination.hasMore || page.data.length === 0) return;
+      offset += page.data.length;
+    }
+  }
+}

@@ -1,0 +1,237 @@
+/** One sandbox. */
+
+import { SandboxContext, defined, idempotencyHeaders } from "./context.js";
+import type { CallOptions } from "./context.js";
+import { argumentError, terminationReason } from "./error-classes.js";
+import { SandboxdError } from "./errors.js";
+import { Events } from "./events.js";
+import { execute, OutputStream } from "./execute.js";
+import type { ExecuteOptions, StreamOptions } from "./execute.js";
+import { Executions, start } from "./execution.js";
+import type { Execution, StartOptions } from "./execution.js";
+import { Files } from "./files.js";
+import { randomId } from "./ids.js";
+import type { LifecycleEventName, LifecycleEvents, LifecycleHandlers } from "./lifecycle.js";
+import type {
+  CreateBody,
+  CreateEgress,
+  CreateIngress,
+  CreateNetwork,
+  CreateResources,
+  ExecutionResult,
+  PauseResult,
+  ResumeResult,
+  SandboxView,
+  TerminateResult,
+} from "./models.js";
+import { Network } from "./network.js";
+import { jsonPayload } from "./payload.js";
+import { Ports } from "./ports.js";
+import type { Run } from "./run.js";
+import { attachOptions, openTerminal } from "./terminal.js";
+import type { Terminal, TerminalOptions } from "./terminal.js";
+import type { Transport } from "./transport.js";
+
+const DELETED = "deleted";
+
+/** Options of a new sandbox. */
+export interface CreateOptions extends CallOptions {
+  /** The number of vCPUs. */
+  cpu?: 2 | 4 | 8;
+  memoryMb?: number;
+  diskMb?: number;
+  /** Environment variables of all commands. */
+  env?: Readonly<Record<string, string>>;
+  /** The default working directory of commands. */
+  workdir?: string;
+  /** Terminates the sandbox after this running time, not counting pauses. */
+  timeoutMs?: number;
+  /** Pauses the sandbox after this time without activity; 0 disables it. */
+  idleTimeoutMs?: number;
+  /** Tags, by which lists can be filtered. */
+  metadata?: Readonly<Record<string, string>>;
+  /** The policy for outgoing connections. */
+  egress?: CreateEgress;
+  /** The policy for exposed ports. */
+  ingress?: CreateIngress;
+  /** A request with the same key within 24 hours, from any process, returns the same sandbox. */
+  idempotencyKey?: string;
+  /** With `false` the call fails at once if the service has no capacity or the image is still being pulled. */
+  wait?: boolean;
+  /** Records the events of the sandbox in this run, including its creation. */
+  run?: Run;
+  /** Handlers of lifecycle events, including `started`. */
+  on?: LifecycleHandlers;
+}
+
+/** The termination of a sandbox. */
+export type Terminated = LifecycleEvents["terminated"];
+
+/** A sandbox. With `await using` it is terminated at the end of the block. */
+export class Sandbox implements AsyncDisposable {
+  /** Other modules of the SDK use it. */
+  readonly context: SandboxContext;
+  /** The identifier. */
+  readonly id: string;
+  readonly files: Files;
+  readonly ports: Ports;
+  readonly events: Events;
+  readonly network: Network;
+  readonly executions: Executions;
+  #view: SandboxView | undefined;
+
+  constructor(context: SandboxContext, view?: SandboxView) {
+    this.context = context;
+    this.id = context.id;
+    this.files = new Files(context);
+    this.ports = new Ports(context);
+    this.events = new Events(context.transport, context);
+    this.network = new Network(context);
+    this.executions = new Executions(context);
+    this.#view = view;
+  }
+
+  /** The state as of the last create or refresh. Sends no request. */
+  get view(): SandboxView | undefined {
+    return this.#view;
+  }
+
+  /** Fetches the current state. */
+  async refresh(options: CallOptions = {}): Promise<SandboxView> {
+    const path = this.context.path();
+    this.#view = await this.context.json<SandboxView>({ method: "GET", path, safety: "repeatable", ...options });
+    return this.#view;
+  }
+
+  /** Runs a bash command line and returns its result. A failed command is a result, too; `check` makes it an error. */
+  execute(command: string, options: ExecuteOptions = {}): Promise<ExecutionResult> {
+    return execute(this.context, command, options);
+  }
+
+  /** Runs a bash command line and delivers its output line by line. Ending the iteration early kills the command. */
+  stream(command: string, options: StreamOptions = {}): OutputStream {
+    return new OutputStream(this.context, command, options);
+  }
+
+  /** Starts a detached command, which continues without its client. */
+  start(command: string, options: StartOptions = {}): Promise<Execution> {
+    return start(this.context, command, options);
+  }
+
+  /** Opens a terminal and attaches to it. */
+  async terminal(options: TerminalOptions = {}): Promise<Terminal> {
+    const execution = await openTerminal(this.context, options);
+    return execution.attach(attachOptions(options));
+  }
+
+  /** Pauses the sandbox: freezes all its processes. */
+  async pause(options: CallOptions = {}): Promise<PauseResult> {
+    const path = this.context.path("/pause");
+    const paused = await this.context.json<PauseResult>({ method: "POST", path, safety: "after_answer", ...options });
+    const { runtimeDurationMs } = paused;
+    this.context.record("sandbox.paused", { runtimeDurationMs });
+    this.context.handlers.notify({ type: "paused", runtimeDurationMs });
+    return paused;
+  }
+
+  /** Resumes the sandbox. Commands resume it automatically. */
+  async resume(options: CallOptions = {}): Promise<ResumeResult> {
+    const path = this.context.path("/resume");
+    const resumed = await this.context.json<ResumeResult>({ method: "POST", path, safety: "after_answer", ...options });
+    const { pausedDurationMs } = resumed;
+    this.context.record("sandbox.resumed", { pausedDurationMs });
+    this.context.handlers.notify({ type: "resumed", pausedDurationMs });
+    return resumed;
+  }
+
+  /**
+   * Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
+   * terminated, the call succeeds; its running time is then unknown.
+   */
+  async terminate(options: CallOptions = {}): Promise<Terminated> {
+    const end = await this.#terminated(options);
+    this.context.ended(end);
+    return end;
+  }
+
+  /** Calls `handler` on each such event that this object causes or observes. Returns a function that removes the handler. */
+  on<E extends LifecycleEventName>(name: E, handler: (event: LifecycleEvents[E]) => void): () => void {
+    return this.context.handlers.add(name, handler);
+  }
+
+  /** Records what this object does in `run`. */
+  withRun(run: Run | undefined): this {
+    this.context.run = run;
+    return this;
+  }
+
+  /** Terminates the sandbox, unless it is terminated already. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.context.isTerminated) return;
+    try {
+      await this.terminate();
+    } catch (error) {
+      // Its lifetime may have ended meanwhile.
+      if (!(error instanceof SandboxdError) || terminationReason(error) === undefined) throw error;
+    }
+  }
+
+  async #terminated(options: CallOptions): Promise<Terminated> {
+    const call = { method: "DELETE", path: this.context.path(), safety: "repeatable" as const, ...options };
+    try {
+      const { totalRuntimeMs, terminatedAt } = await this.context.inRun<TerminateResult>(call);
+      return { type: "terminated", reason: DELETED, totalRuntimeMs, terminatedAt };
+    } catch (error) {
+      const isOwn = error instanceof SandboxdError && error.repeats > 0 && terminationReason(error) === DELETED;
+      if (isOwn) return { type: "terminated", reason: DELETED };
+      throw this.context.failed(error);
+    }
+  }
+}
+
+/** Creates a sandbox. */
+export async function createSandbox(transport: Transport, image: string, options: CreateOptions): Promise<Sandbox> {
+  const { run, signal, wait = true } = options;
+  const view = await transport.json<SandboxView>({
+    method: "POST",
+    path: "/v1/sandboxes",
+    safety: "repeatable",
+    payload: jsonPayload(createBody(image, options)),
+    headers: {
+      ...idempotencyHeaders(options.idempotencyKey ?? randomId("key_")),
+      ...(run === undefined ? {} : { "x-run-id": run.id }),
+    },
+    isImpatient: !wait,
+    signal,
+  });
+  const context = new SandboxContext(transport, view.id, run);
+  for (const [name, handler] of Object.entries(options.on ?? {})) {
+    context.handlers.add(name as LifecycleEventName, handler as (event: never) => void);
+  }
+  context.record("sandbox.created", { image: view.image, state: view.state });
+  context.record("sandbox.started", {});
+  context.handlers.notify({ type: "started" });
+  return new Sandbox(context, view);
+}
+
+function createBody(image: string, options: CreateOptions): CreateBody {
+  const { cpu, memoryMb, diskMb, egress, ingress, env, workdir, timeoutMs, idleTimeoutMs, metadata } = options;
+  const resources = defined<CreateResources>({ cpu, memoryMb, diskMb });
+  const network = defined<CreateNetwork>({ egress, ingress });
+  return defined<CreateBody>({
+    image,
+    env,
+    workdir,
+    timeoutMs,
+    idleTimeoutMs,
+    metadata,
+    resources: Object.keys(resources).length === 0 ? undefined : resources,
+    network: Object.keys(network).length === 0 ? undefined : network,
+  });
+}
+
+/** An object for a sandbox. Sends no request, so the sandbox need not exist. */
+export function sandboxHandle(transport: Transport, id: string): Sandbox {
+  if (!/^sb_[0-9a-z]+$/.test(id)) throw argumentError("sandboxId", `'${id}' is not a sandbox id`);
+  return new Sandbox(new SandboxContext(transport, id));
+}
