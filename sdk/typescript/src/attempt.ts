@@ -92,17 +92,16 @@ export class Attempt {
     reader: ReadableStreamDefaultReader<Uint8Array>,
     silenceMs: number,
   ): Promise<Uint8Array | undefined> {
-    let isSilent = false;
     const timer = setTimeout(() => {
-      isSilent = true;
-      this.#controller.abort();
+      this.#controller.abort(silence);
     }, silenceMs);
+    const silence = networkError(`no data for ${silenceMs / 1000} s, not even a comment`);
     try {
       const { done, value } = await abortable(reader.read(), this.signal);
       return done ? undefined : value;
     } catch (error) {
       this.#caller?.throwIfAborted();
-      if (isSilent) throw networkError(`no data for ${silenceMs / 1000} s, not even a comment`);
+      if (error === silence) throw silence;
       throw networkError(`the stream was interrupted: ${messageOf(error)}`, error);
     } finally {
       clearTimeout(timer);

@@ -5,109 +5,178 @@ import { isServiceErrorCode, SandboxdError, statusOf } from "./errors.js";
 import type { ErrorCode, ErrorProperties, JsonObject } from "./errors.js";
 
 /** The request is malformed. */
-export class InvalidRequest extends SandboxdError<"INVALID_REQUEST"> {}
+export class InvalidRequest extends SandboxdError {
+  declare readonly code: "INVALID_REQUEST";
+}
 
 /** A value is outside its allowed range or set. */
-export class InvalidConfig extends SandboxdError<"INVALID_CONFIG"> {}
+export class InvalidConfig extends SandboxdError {
+  declare readonly code: "INVALID_CONFIG";
+}
 
 /** The command is longer than 65,536 bytes. */
-export class CommandTooLong extends SandboxdError<"COMMAND_TOO_LONG"> {}
+export class CommandTooLong extends SandboxdError {
+  declare readonly code: "COMMAND_TOO_LONG";
+}
 
 /** The API key is missing or invalid. */
-export class Unauthorized extends SandboxdError<"UNAUTHORIZED"> {}
+export class Unauthorized extends SandboxdError {
+  declare readonly code: "UNAUTHORIZED";
+}
 
 /** The key is valid but lacks the required scope. */
-export class Forbidden extends SandboxdError<"FORBIDDEN"> {}
+export class Forbidden extends SandboxdError {
+  declare readonly code: "FORBIDDEN";
+}
 
 /** The sandbox does not permit the operation, even to its root user. */
-export class PermissionDenied extends SandboxdError<"PERMISSION_DENIED"> {}
+export class PermissionDenied extends SandboxdError {
+  declare readonly code: "PERMISSION_DENIED";
+}
 
 /** The network policy of the sandbox does not allow exposing this port. */
-export class PortNotAllowed extends SandboxdError<"PORT_NOT_ALLOWED"> {}
+export class PortNotAllowed extends SandboxdError {
+  declare readonly code: "PORT_NOT_ALLOWED";
+}
 
 /** The sandbox does not exist or was terminated. */
-export class SandboxNotFound extends SandboxdError<"SANDBOX_NOT_FOUND"> {}
+export class SandboxNotFound extends SandboxdError {
+  declare readonly code: "SANDBOX_NOT_FOUND";
+}
 
 /** The path does not exist in the sandbox. */
-export class FileNotFound extends SandboxdError<"FILE_NOT_FOUND"> {}
+export class FileNotFound extends SandboxdError {
+  declare readonly code: "FILE_NOT_FOUND";
+}
 
 /** The port is not exposed. */
-export class PortNotFound extends SandboxdError<"PORT_NOT_FOUND"> {}
+export class PortNotFound extends SandboxdError {
+  declare readonly code: "PORT_NOT_FOUND";
+}
 
 /** The sandbox has no execution with this id, or the execution log has expired. */
-export class ExecutionNotFound extends SandboxdError<"EXECUTION_NOT_FOUND"> {}
+export class ExecutionNotFound extends SandboxdError {
+  declare readonly code: "EXECUTION_NOT_FOUND";
+}
 
 /** The URL path does not exist. */
-export class NotFound extends SandboxdError<"NOT_FOUND"> {}
+export class NotFound extends SandboxdError {
+  declare readonly code: "NOT_FOUND";
+}
 
 /** The URL path does not support this method. */
-export class MethodNotAllowed extends SandboxdError<"METHOD_NOT_ALLOWED"> {}
+export class MethodNotAllowed extends SandboxdError {
+  declare readonly code: "METHOD_NOT_ALLOWED";
+}
 
 /** The time limit expired before the command could start. */
-export class ExecutionTimeout extends SandboxdError<"EXECUTION_TIMEOUT"> {}
+export class ExecutionTimeout extends SandboxdError {
+  declare readonly code: "EXECUTION_TIMEOUT";
+}
 
 /** The state of the sandbox does not allow the operation. */
-export class InvalidState extends SandboxdError<"INVALID_STATE"> {}
+export class InvalidState extends SandboxdError {
+  declare readonly code: "INVALID_STATE";
+}
 
 /** The path exists already. */
-export class FileExists extends SandboxdError<"FILE_EXISTS"> {}
+export class FileExists extends SandboxdError {
+  declare readonly code: "FILE_EXISTS";
+}
 
 /** The path is a directory, device, FIFO or socket. */
-export class NotAFile extends SandboxdError<"NOT_A_FILE"> {}
+export class NotAFile extends SandboxdError {
+  declare readonly code: "NOT_A_FILE";
+}
 
 /** The path, or a part of it, is not a directory. */
-export class NotADirectory extends SandboxdError<"NOT_A_DIRECTORY"> {}
+export class NotADirectory extends SandboxdError {
+  declare readonly code: "NOT_A_DIRECTORY";
+}
 
 /** The execution has ended. */
-export class ExecutionEnded extends SandboxdError<"EXECUTION_ENDED"> {}
+export class ExecutionEnded extends SandboxdError {
+  declare readonly code: "EXECUTION_ENDED";
+}
 
 /** The standard input of the execution is closed or was never open. */
-export class StdinClosed extends SandboxdError<"STDIN_CLOSED"> {}
+export class StdinClosed extends SandboxdError {
+  declare readonly code: "STDIN_CLOSED";
+}
 
 /** The execution has no terminal. */
-export class NotATerminal extends SandboxdError<"NOT_A_TERMINAL"> {}
+export class NotATerminal extends SandboxdError {
+  declare readonly code: "NOT_A_TERMINAL";
+}
 
 /** The directory is not empty. */
-export class DirectoryNotEmpty extends SandboxdError<"DIRECTORY_NOT_EMPTY"> {}
+export class DirectoryNotEmpty extends SandboxdError {
+  declare readonly code: "DIRECTORY_NOT_EMPTY";
+}
 
 /** Too many requests, creates or concurrent commands. */
-export class RateLimited extends SandboxdError<"RATE_LIMITED"> {}
+export class RateLimited extends SandboxdError {
+  declare readonly code: "RATE_LIMITED";
+}
 
 /** The request exceeds a quota of the account. */
-export class QuotaExceeded extends SandboxdError<"QUOTA_EXCEEDED"> {}
+export class QuotaExceeded extends SandboxdError {
+  declare readonly code: "QUOTA_EXCEEDED";
+}
 
 /** The service failed unexpectedly. */
-export class InternalError extends SandboxdError<"INTERNAL_ERROR"> {}
+export class InternalError extends SandboxdError {
+  declare readonly code: "INTERNAL_ERROR";
+}
 
 /** The sandbox failed during a command or a file operation. */
-export class ExecutionError extends SandboxdError<"EXECUTION_ERROR"> {}
+export class ExecutionError extends SandboxdError {
+  declare readonly code: "EXECUTION_ERROR";
+}
 
 /** Nothing in the sandbox listens on the port, or the program's response is invalid or late. */
-export class PortUnreachable extends SandboxdError<"PORT_UNREACHABLE"> {}
+export class PortUnreachable extends SandboxdError {
+  declare readonly code: "PORT_UNREACHABLE";
+}
 
 /** No capacity at the moment, or the image is still being pulled. */
-export class ResourceExhausted extends SandboxdError<"RESOURCE_EXHAUSTED"> {}
+export class ResourceExhausted extends SandboxdError {
+  declare readonly code: "RESOURCE_EXHAUSTED";
+}
 
 /** The sandbox's disk is full. */
-export class DiskFull extends SandboxdError<"DISK_FULL"> {}
+export class DiskFull extends SandboxdError {
+  declare readonly code: "DISK_FULL";
+}
 
 /** The service was not reached, or its response did not arrive completely and in time. */
-export class NetworkError extends SandboxdError<"NETWORK_ERROR"> {}
+export class NetworkError extends SandboxdError {
+  declare readonly code: "NETWORK_ERROR";
+}
 
 /** The settings of this client do not work: its URL, its key or its certificates. */
-export class ConfigurationError extends SandboxdError<"CLIENT_CONFIGURATION"> {}
+export class ConfigurationError extends SandboxdError {
+  declare readonly code: "CLIENT_CONFIGURATION";
+}
 
 /** An argument of the call is malformed, such as an id. */
-export class InvalidArgument extends SandboxdError<"INVALID_ARGUMENT"> {}
+export class InvalidArgument extends SandboxdError {
+  declare readonly code: "INVALID_ARGUMENT";
+}
 
 /** A file or directory of this machine cannot be read or written. */
-export class LocalFileError extends SandboxdError<"LOCAL_FILE"> {}
+export class LocalFileError extends SandboxdError {
+  declare readonly code: "LOCAL_FILE";
+}
 
 /** A response that this version of the SDK does not understand. */
-export class UnknownError extends SandboxdError<"UNKNOWN"> {}
+export class UnknownError extends SandboxdError {
+  declare readonly code: "UNKNOWN";
+}
 
 /** A command that was run with `check` did not exit with 0. */
-export class CommandFailed extends SandboxdError<"COMMAND_FAILED"> {
+export class CommandFailed extends SandboxdError {
+  declare readonly code: "COMMAND_FAILED";
   /** The result of the command. */
   readonly result: ExecutionResult;
 
@@ -194,7 +263,7 @@ export interface ResponseInfo {
 
 /** The error in the body of an error response. */
 export function errorOfResponse(body: string, info: ResponseInfo): SandboxdError {
-  const object = errorObject(parsed(body)?.["error"]);
+  const object = errorObject(parsed(body)?.error);
   if (object === undefined) {
     return errorOf("UNKNOWN", `status ${info.status} without an error body of the service`, info);
   }

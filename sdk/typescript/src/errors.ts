@@ -75,9 +75,9 @@ export interface ErrorProperties {
 }
 
 /** The base class of all errors of the SDK. Discriminate by `code` or by class. */
-export class SandboxdError<C extends ErrorCode = ErrorCode> extends Error {
+export class SandboxdError extends Error {
   /** What went wrong. */
-  readonly code: C;
+  readonly code: ErrorCode;
   /** The code as the service sent it; differs from `code` only if that is `UNKNOWN`. */
   readonly codeName: string;
   /** The HTTP status; absent without a response. */
@@ -91,7 +91,7 @@ export class SandboxdError<C extends ErrorCode = ErrorCode> extends Error {
   /** The number of retries before this failure. */
   readonly repeats: number;
 
-  constructor(code: C, message: string, properties: ErrorProperties = {}) {
+  constructor(code: ErrorCode, message: string, properties: ErrorProperties = {}) {
     super(message, properties.cause === undefined ? undefined : { cause: properties.cause });
     this.name = new.target.name;
     this.code = code;

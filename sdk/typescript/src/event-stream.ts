@@ -55,9 +55,9 @@ export class EventStream implements AsyncIterableIterator<RuntimeEvent>, AsyncDi
     try {
       this.#source = await this.#connected();
       // Without a first event or id, a lost connection could not be continued.
-      while (this.#lastEvent === undefined && !this.#source.hasEvents) {
+      while (this.#lastEvent === undefined && !this.#source.hasEvents()) {
         if (!(await this.#source.fill())) throw networkError("the stream of events ended");
-        if (!this.#source.hasEvents) this.#lastEvent = this.#source.lastId;
+        if (!this.#source.hasEvents()) this.#lastEvent = this.#source.lastId;
       }
     } catch (error) {
       this.close();
@@ -114,10 +114,10 @@ export class EventStream implements AsyncIterableIterator<RuntimeEvent>, AsyncDi
       return undefined;
     }
     try {
-      if (source.hasEvents) return this.#parse(await source.next());
+      if (source.hasEvents()) return this.#parse(await source.next());
       if (!(await source.fill())) this.#disconnect();
       // Waiting events are returned first, and advance the position.
-      else if (!source.hasEvents) this.#advance(source.lastId);
+      else if (!source.hasEvents()) this.#advance(source.lastId);
     } catch (error) {
       if (!isPassing(error)) throw error;
       this.#disconnect();

@@ -48,12 +48,13 @@ export interface FollowOptions extends CallOptions {
 
 /** Starts a detached command. */
 export async function start(context: SandboxContext, command: string, options: StartOptions): Promise<Execution> {
-  const fields = { ...commandBody(command, options), detached: true as const, openStdin: options.openStdin };
+  const { openStdin } = options;
+  const body = defined<DetachedBody>({ ...commandBody(command, options), detached: true, openStdin });
   const call: Call = {
     method: "POST",
     path: context.path("/execute"),
     safety: "command",
-    payload: jsonPayload(defined<DetachedBody>(fields as DetachedBody)),
+    payload: jsonPayload(body),
     headers: idempotencyHeaders(options.idempotencyKey ?? randomId("key_")),
     signal: options.signal,
   };

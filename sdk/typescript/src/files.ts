@@ -4,7 +4,7 @@ import { queryString } from "./context.js";
 import type { Query, ResumingOptions, SandboxContext } from "./context.js";
 import { SandboxdError } from "./errors.js";
 import { FileStream } from "./file-stream.js";
-import type { EventKind, FileDeleted, FileEntry, FileExists, Unpacked } from "./models.js";
+import type { EventKind, FileDeleted, FileEntry, FileExistence, Unpacked } from "./models.js";
 import { LARGEST_PAGE, PagedList } from "./paging.js";
 import { contentPayload } from "./payload.js";
 import type { Content } from "./payload.js";
@@ -113,7 +113,7 @@ export class Files {
   async exists(path: FilePath, options: ResumingOptions = {}): Promise<boolean> {
     const url = this.#url("/exists", { path }, {}, options);
     const call: Call = { method: "GET", path: url, safety: "repeatable", signal: options.signal };
-    return (await this.#context.json<FileExists>(call)).exists;
+    return (await this.#context.json<FileExistence>(call)).exists;
   }
 
   /** Creates a directory. */

@@ -1,32 +1,5 @@
 /** The SDK of sandboxd: isolated Linux sandboxes over REST. */
 
-import { Sandboxd } from "./client.js";
-import type { CallOptions } from "./context.js";
-import { Sandbox as SandboxObject } from "./sandbox.js";
-import type { CreateOptions } from "./sandbox.js";
-
-let defaultClient: Sandboxd | undefined;
-
-/** The client that `Sandbox.create` uses, with the settings of the environment. */
-export function getDefaultClient(): Sandboxd {
-  defaultClient ??= new Sandboxd();
-  return defaultClient;
-}
-
-/** One sandbox, and the functions that create one with the default client. */
-export const Sandbox = {
-  /** Creates a sandbox with the default client. */
-  create: (image: string, options?: CreateOptions): Promise<SandboxObject> =>
-    getDefaultClient().sandboxes.create(image, options),
-  /** Returns a sandbox of the default client, with its current state. */
-  get: (id: string, options?: CallOptions): Promise<SandboxObject> => getDefaultClient().sandboxes.get(id, options),
-  /** An object for a sandbox of the default client. Sends no request. */
-  connect: (id: string): SandboxObject => getDefaultClient().sandboxes.connect(id),
-  [Symbol.hasInstance]: (value: unknown): boolean => value instanceof SandboxObject,
-};
-/** One sandbox. */
-export type Sandbox = SandboxObject;
-
 export { Images, Sandboxd, Sandboxes } from "./client.js";
 export type { ListSandboxesOptions } from "./client.js";
 export type { CallOptions, ResumingOptions } from "./context.js";
@@ -45,7 +18,7 @@ export { Files } from "./files.js";
 export type { FileOptions, FilePath, MakeDirectoryOptions, ReadOptions, WriteOptions } from "./files.js";
 export type { LifecycleEvent, LifecycleEventName, LifecycleEvents, LifecycleHandlers } from "./lifecycle.js";
 export type * from "./models.js";
-export { Network as SandboxNetwork } from "./network.js";
+export { Network } from "./network.js";
 export type { NetworkChange } from "./network.js";
 export type { CommandDone, DroppedOutput, Output, StderrLine, StdoutLine } from "./output.js";
 export { PagedList } from "./paging.js";
@@ -55,6 +28,7 @@ export { Ports } from "./ports.js";
 export type { ExposeOptions } from "./ports.js";
 export { Run } from "./run.js";
 export type { LlmCost } from "./run.js";
+export { Sandbox } from "./sandbox.js";
 export type { CreateOptions, Terminated } from "./sandbox.js";
 export type { ClientOptions } from "./settings.js";
 export { Terminal } from "./terminal.js";

@@ -43,6 +43,16 @@ export class Handlers {
     };
   }
 
+  /** Registers several handlers. */
+  addAll(handlers: LifecycleHandlers): void {
+    const { started, paused, resumed, terminated, failed } = handlers;
+    if (started !== undefined) this.add("started", started);
+    if (paused !== undefined) this.add("paused", paused);
+    if (resumed !== undefined) this.add("resumed", resumed);
+    if (terminated !== undefined) this.add("terminated", terminated);
+    if (failed !== undefined) this.add("failed", failed);
+  }
+
   /** Calls the handlers of an event. */
   notify(event: LifecycleEvent): void {
     // A copy, because a handler may add another.

@@ -279,7 +279,7 @@ export interface FileEntry {
 }
 
 /** Whether a path exists. */
-export interface FileExists {
+export interface FileExistence {
   readonly exists: boolean;
 }
 
@@ -335,7 +335,7 @@ export interface IngressPolicy {
 }
 
 /** The network policy and traffic of a sandbox. */
-export interface Network {
+export interface NetworkView {
   readonly egress: EgressPolicy;
   /** Absent if the client did not set it. */
   readonly ingress?: IngressPolicy;

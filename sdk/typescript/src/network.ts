@@ -3,7 +3,7 @@
 import { defined, idempotencyHeaders } from "./context.js";
 import type { CallOptions, SandboxContext } from "./context.js";
 import { randomId } from "./ids.js";
-import type { CreateEgress, CreateIngress, CreateNetwork, EgressDefault, Network as NetworkView, SandboxView } from "./models.js";
+import type { CreateEgress, CreateIngress, CreateNetwork, EgressDefault, NetworkView, SandboxView } from "./models.js";
 import { jsonPayload } from "./payload.js";
 
 /** A change of the policy. Absent parts do not change. */

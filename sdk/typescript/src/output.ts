@@ -47,7 +47,7 @@ export class EventSource {
   }
 
   /** Whether a parsed event waits to be returned. */
-  get hasEvents(): boolean {
+  hasEvents(): boolean {
     return this.#events.length > 0;
   }
 

@@ -30,9 +30,12 @@ import { Ports } from "./ports.js";
 import type { Run } from "./run.js";
 import { attachOptions, openTerminal } from "./terminal.js";
 import type { Terminal, TerminalOptions } from "./terminal.js";
-import type { Transport } from "./transport.js";
+import { Transport } from "./transport.js";
 
 const DELETED = "deleted";
+
+/** What the static methods of {@link Sandbox} use, with the settings of the environment. */
+let defaultTransport: Transport | undefined;
 
 /** Options of a new sandbox. */
 export interface CreateOptions extends CallOptions {
@@ -89,6 +92,16 @@ export class Sandbox implements AsyncDisposable {
     this.network = new Network(context);
     this.executions = new Executions(context);
     this.#view = view;
+  }
+
+  /** Creates a sandbox, with a client whose settings come from the environment or from the local daemon. */
+  static create(image: string, options: CreateOptions = {}): Promise<Sandbox> {
+    return createSandbox((defaultTransport ??= new Transport({})), image, options);
+  }
+
+  /** An object for a sandbox, with the same client. Sends no request, so the sandbox need not exist. */
+  static connect(id: string): Sandbox {
+    return sandboxHandle((defaultTransport ??= new Transport({})), id);
   }
 
   /** The state as of the last create or refresh. Sends no request. */
@@ -205,9 +218,7 @@ export async function createSandbox(transport: Transport, image: string, options
     signal,
   });
   const context = new SandboxContext(transport, view.id, run);
-  for (const [name, handler] of Object.entries(options.on ?? {})) {
-    context.handlers.add(name as LifecycleEventName, handler as (event: never) => void);
-  }
+  context.handlers.addAll(options.on ?? {});
   context.record("sandbox.created", { image: view.image, state: view.state });
   context.record("sandbox.started", {});
   context.handlers.notify({ type: "started" });

@@ -4,8 +4,7 @@ import { platform } from "#platform";
 import { Attempt, sleep } from "./attempt.js";
 import type { Failure, StreamedResponse } from "./attempt.js";
 import { afterRepeats, errorOf, errorOfResponse, networkError } from "./error-classes.js";
-import { messageOf } from "./errors.js";
-import type { SandboxdError } from "./errors.js";
+import { messageOf, SandboxdError } from "./errors.js";
 import type { Payload } from "./payload.js";
 import { ConnectError, UpgradeRefused } from "./platform/types.js";
 import type { Connections, HttpResponse, Socket, SocketHandlers } from "./platform/types.js";
@@ -150,7 +149,7 @@ export class Transport {
     if (attempt.isTimedOut) {
       return { fault: { kind: "lost" }, error: networkError(`no response within ${limitMs} ms`) };
     }
-    if (isSandboxdError(error)) return { fault: { kind: "lost" }, error };
+    if (error instanceof SandboxdError) return { fault: { kind: "lost" }, error };
     const message = `no response from ${this.settings.serviceUrl.base}: ${messageOf(error)}`;
     if (!(error instanceof ConnectError)) return { fault: { kind: "lost" }, error: networkError(message, error) };
     const advice = "this client does not trust the certificate: trust the service's certificate file or pin its fingerprint";
@@ -160,13 +159,9 @@ export class Transport {
   }
 }
 
-function isSandboxdError(error: unknown): error is SandboxdError {
-  return error instanceof Error && "codeName" in error;
-}
-
 function answered(response: HttpResponse, body: string): Failure {
   const error = errorOfResponse(body, responseInfo(response));
-  if (error.details["commandStarted"] === true) return { fault: { kind: "killed" }, error };
+  if (error.details.commandStarted === true) return { fault: { kind: "killed" }, error };
   return { fault: { kind: "answered", status: response.status, code: error.code }, error };
 }
 

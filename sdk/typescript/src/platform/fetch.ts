@@ -86,7 +86,7 @@ export function openWebSocket(
       resolve({
         reportsPings: false,
         send: (data) => {
-          socket.send(data as string | Uint8Array<ArrayBuffer>);
+          socket.send(data);
         },
         close: () => {
           socket.onclose = null;

@@ -15,16 +15,16 @@ export const platform: Platform = {
     appendFileSync(path, text);
   },
   connect: (trust, fetch) => {
-    const connections = nodeConnections(trust);
-    return fetch === undefined ? connections : new FetchConnections(fetch, connections.openSocket);
+    const openSocket: Connections["openSocket"] = (request, handlers) => openNodeSocket(request, trust, handlers);
+    return fetch === undefined ? nodeConnections(trust, openSocket) : new FetchConnections(fetch, openSocket);
   },
 };
 
-function nodeConnections(trust: Trust): Connections {
+function nodeConnections(trust: Trust, openSocket: Connections["openSocket"]): Connections {
   const pool = new NodeHttp(trust);
   return {
     send: (request) => pool.send(request),
-    openSocket: (request, handlers) => openNodeSocket(request, trust, handlers),
+    openSocket,
     close: () => {
       pool.close();
     },

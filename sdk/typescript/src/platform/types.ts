@@ -78,7 +78,7 @@ export interface SocketRequest {
 export interface Connections {
   send(request: HttpRequest): Promise<HttpResponse>;
   /** Opens a websocket. Rejects with {@link UpgradeRefused} if the service responds with an error. */
-  openSocket(request: SocketRequest, handlers: SocketHandlers): Promise<Socket>;
+  openSocket: (request: SocketRequest, handlers: SocketHandlers) => Promise<Socket>;
   /** Closes idle connections. */
   close(): void;
 }
