@@ -161,25 +161,26 @@ export class Terminal implements AsyncIterableIterator<TerminalEvent>, AsyncDisp
   async connect(): Promise<void> {
     const after = this.#position;
     const path = this.execution.path("/attach", { after, autoResume: this.#options.autoResume });
-    // A late event of a connection that was given up is ignored.
-    let isCurrent = true;
-    const handlers = {
-      message: (data: string | Uint8Array): void => {
-        if (isCurrent) this.#receive(data);
-      },
-      alive: (): void => {
-        if (isCurrent) this.#restartSilence();
-      },
-      close: (reason: string): void => {
-        if (isCurrent) this.#lose(networkError(`the connection of the terminal was lost: ${reason}`));
-        isCurrent = false;
-      },
-    };
-    const { transport } = this.execution.context;
+    const socket = await this.execution.context.transport.openSocket(path, this.#options.signal);
+    const isReconnected = this.#lost !== undefined;
     this.#lost = undefined;
-    this.#socket = await transport.openSocket(path, handlers, this.#options.signal);
-    if (this.#socket.reportsPings) this.#restartSilence();
-    if (this.#size !== undefined) this.#socket.send(JSON.stringify({ resize: this.#size }));
+    this.#socket = socket;
+    if (isReconnected) this.#push({ type: "reconnected" });
+    if (socket.reportsPings) this.#restartSilence();
+    if (this.#size !== undefined) socket.send(JSON.stringify({ resize: this.#size }));
+    // A late event of a connection that was given up is ignored.
+    const isCurrent = (): boolean => this.#socket === socket;
+    socket.listen({
+      message: (data) => {
+        if (isCurrent()) this.#receive(data);
+      },
+      alive: () => {
+        if (isCurrent()) this.#restartSilence();
+      },
+      close: (reason) => {
+        if (isCurrent()) this.#lose(networkError(`the connection of the terminal was lost: ${reason}`));
+      },
+    });
   }
 
   async next(): Promise<IteratorResult<TerminalEvent, undefined>> {
@@ -253,7 +254,6 @@ export class Terminal implements AsyncIterableIterator<TerminalEvent>, AsyncDisp
       await sleep(Math.min(wait, LONGEST_WAIT_MS), this.#options.signal);
       try {
         await this.connect();
-        this.#push({ type: "reconnected" });
         return;
       } catch (failure) {
         error = failure;

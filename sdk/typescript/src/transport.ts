@@ -7,7 +7,7 @@ import { afterRepeats, errorOf, errorOfResponse, networkError } from "./error-cl
 import { messageOf, SandboxdError } from "./errors.js";
 import type { Payload } from "./payload.js";
 import { ConnectError, UpgradeRefused } from "./platform/types.js";
-import type { Connections, HttpResponse, Socket, SocketHandlers } from "./platform/types.js";
+import type { Connections, HttpResponse, Socket } from "./platform/types.js";
 import { mayRepeat, retryWaitMs } from "./retry.js";
 import type { Safety } from "./retry.js";
 import { resolveSettings } from "./settings.js";
@@ -64,7 +64,7 @@ export class Transport {
   }
 
   /** Opens a websocket at `path`. */
-  async openSocket(path: string, handlers: SocketHandlers, signal?: AbortSignal): Promise<Socket> {
+  async openSocket(path: string, signal?: AbortSignal): Promise<Socket> {
     const { serviceUrl, apiKey, timeoutMs } = this.settings;
     signal?.throwIfAborted();
     const timeout = AbortSignal.timeout(timeoutMs);
@@ -75,7 +75,7 @@ export class Transport {
       signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
     };
     try {
-      return await this.#connections.openSocket(request, handlers);
+      return await this.#connections.openSocket(request);
     } catch (error) {
       signal?.throwIfAborted();
       if (error instanceof UpgradeRefused) throw errorOfResponse(error.body, responseInfo(error));

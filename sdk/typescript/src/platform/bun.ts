@@ -24,10 +24,10 @@ export const platform: Platform = {
   connect: (trust, fetch) => {
     const tls = tlsOf(trust);
     const withTls: Fetch = (url, init) => globalThis.fetch(url, { ...init, tls } as RequestInit);
-    return new FetchConnections(fetch ?? withTls, (request, handlers) => {
+    return new FetchConnections(fetch ?? withTls, (request) => {
       const create = (url: string, protocols: string[]): WebSocket =>
         new (globalThis.WebSocket as unknown as BunWebSocket)(url, { protocols, tls });
-      return openWebSocket(request, handlers, create);
+      return openWebSocket(request, create);
     });
   },
 };

@@ -60,7 +60,6 @@ export function readable(chunks: AsyncIterable<Uint8Array>): ReadableStream<Uint
 /** Opens a WebSocket of the runtime. It carries the key as a subprotocol, because it cannot set headers. */
 export function openWebSocket(
   request: SocketRequest,
-  handlers: SocketHandlers,
   create: WebSocketFactory = (url, protocols) => new WebSocket(url, protocols),
 ): Promise<Socket> {
   const key = request.authorization.replace(/^Bearer /, "");
@@ -80,11 +79,11 @@ export function openWebSocket(
       clearTimeout(timer);
       request.signal.removeEventListener("abort", fail);
       socket.onerror = null;
-      socket.onclose = (event) => {
-        handlers.close(event.reason || "the connection was closed");
-      };
       resolve({
         reportsPings: false,
+        listen: (handlers) => {
+          listen(socket, handlers);
+        },
         send: (data) => {
           socket.send(data);
         },
@@ -94,8 +93,14 @@ export function openWebSocket(
         },
       });
     };
-    socket.onmessage = (event: MessageEvent<string | ArrayBuffer>) => {
-      handlers.message(typeof event.data === "string" ? event.data : new Uint8Array(event.data));
-    };
   });
+}
+
+function listen(socket: WebSocket, handlers: SocketHandlers): void {
+  socket.onclose = (event) => {
+    handlers.close(event.reason || "the connection was closed");
+  };
+  socket.onmessage = (event: MessageEvent<string | ArrayBuffer>) => {
+    handlers.message(typeof event.data === "string" ? event.data : new Uint8Array(event.data));
+  };
 }

@@ -16,7 +16,6 @@ const HANDSHAKE_SUFFIX = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 export async function openNodeSocket(
   request: SocketRequest,
   trust: Trust,
-  handlers: SocketHandlers,
 ): Promise<Socket> {
   const url = new URL(request.url);
   const connection = await opened(url, trust);
@@ -26,7 +25,7 @@ export async function openNodeSocket(
   request.signal.addEventListener("abort", abort, { once: true });
   try {
     const head = await upgraded(url, connection, request);
-    return new NodeSocket(connection, handlers, head);
+    return new NodeSocket(connection, head);
   } finally {
     request.signal.removeEventListener("abort", abort);
   }
@@ -78,25 +77,28 @@ function upgraded(url: URL, connection: net.Socket, request: SocketRequest): Pro
 class NodeSocket implements Socket {
   readonly reportsPings = true;
   readonly #connection: net.Socket;
-  readonly #handlers: SocketHandlers;
+  readonly #head: Uint8Array;
+  #handlers: SocketHandlers | undefined;
   readonly #decoder = new FrameDecoder();
   #isClosed = false;
 
-  constructor(connection: net.Socket, handlers: SocketHandlers, head: Uint8Array) {
+  constructor(connection: net.Socket, head: Uint8Array) {
     this.#connection = connection;
-    this.#handlers = handlers;
-    connection.setTimeout(0);
-    connection.on("data", (bytes: Buffer) => {
-      this.#receive(bytes);
-    });
+    this.#head = head;
     connection.on("error", (error) => {
       this.#closed(error.message);
     });
     connection.on("close", () => {
       this.#closed("the connection was closed");
     });
-    // The caller registers what it needs before the first message.
-    if (head.length > 0) queueMicrotask(() => { this.#receive(head); });
+  }
+
+  listen(handlers: SocketHandlers): void {
+    this.#handlers = handlers;
+    if (this.#head.length > 0) this.#receive(this.#head);
+    this.#connection.on("data", (bytes: Buffer) => {
+      this.#receive(bytes);
+    });
   }
 
   send(data: string | Uint8Array): void {
@@ -123,13 +125,13 @@ class NodeSocket implements Socket {
 
   #take(frame: Frame): void {
     if (this.#isClosed) return;
-    this.#handlers.alive();
+    this.#handlers?.alive();
     switch (frame.opcode) {
       case OPCODE.text:
-        this.#handlers.message(new TextDecoder().decode(frame.payload));
+        this.#handlers?.message(new TextDecoder().decode(frame.payload));
         break;
       case OPCODE.binary:
-        this.#handlers.message(frame.payload);
+        this.#handlers?.message(frame.payload);
         break;
       case OPCODE.ping:
         this.#connection.write(encodeFrame(OPCODE.pong, frame.payload));
@@ -145,6 +147,6 @@ class NodeSocket implements Socket {
   #closed(reason: string): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#handlers.close(reason);
+    this.#handlers?.close(reason);
   }
 }

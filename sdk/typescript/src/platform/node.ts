@@ -15,7 +15,7 @@ export const platform: Platform = {
     appendFileSync(path, text);
   },
   connect: (trust, fetch) => {
-    const openSocket: Connections["openSocket"] = (request, handlers) => openNodeSocket(request, trust, handlers);
+    const openSocket: Connections["openSocket"] = (request) => openNodeSocket(request, trust);
     return fetch === undefined ? nodeConnections(trust, openSocket) : new FetchConnections(fetch, openSocket);
   },
 };

@@ -62,6 +62,8 @@ export interface SocketHandlers {
 export interface Socket {
   /** Whether `alive` reports pings, so that silence means a broken connection. */
   readonly reportsPings: boolean;
+  /** Begins the delivery of events. Must be called in the task in which the socket was opened. */
+  listen(handlers: SocketHandlers): void;
   send(data: string | Uint8Array): void;
   close(): void;
 }
@@ -78,7 +80,7 @@ export interface SocketRequest {
 export interface Connections {
   send(request: HttpRequest): Promise<HttpResponse>;
   /** Opens a websocket. Rejects with {@link UpgradeRefused} if the service responds with an error. */
-  openSocket: (request: SocketRequest, handlers: SocketHandlers) => Promise<Socket>;
+  openSocket: (request: SocketRequest) => Promise<Socket>;
   /** Closes idle connections. */
   close(): void;
 }
