@@ -32,7 +32,7 @@ export class Service implements AsyncDisposable {
         const received = { method, path, headers, body: Buffer.concat(chunks).toString() };
         this.received.push(received);
         const respond = queue === undefined ? (responders as Responder) : queue.shift();
-        if (respond === undefined) json(599, { error: { code: "UNEXPECTED", message: path } })(received, response);
+        if (respond === undefined) void json(599, { error: { code: "UNEXPECTED", message: path } })(received, response);
         else await respond(received, response);
       })().catch(() => undefined);
     });

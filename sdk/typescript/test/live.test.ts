@@ -1,0 +1,142 @@
+/** The SDK against a real service, with the settings of the environment. Skipped without `SANDBOXD_URL`. */
+
+import { mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { CommandFailed, FileNotFound, Run, Sandbox, Sandboxd, SandboxNotFound } from "sandboxd";
+import type { Output, RuntimeEvent } from "sandboxd";
+import { describe, expect, test } from "vitest";
+
+const IMAGE = process.env.SANDBOXD_TEST_IMAGE ?? "ubuntu:24.04";
+const isLive = process.env.SANDBOXD_URL !== undefined;
+
+async function collected<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const all: T[] = [];
+  for await (const item of items) all.push(item);
+  return all;
+}
+
+describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
+  test("create, execute, pause, resume, terminate", async () => {
+    const names: string[] = [];
+    const on = { started: () => names.push("started"), terminated: () => names.push("terminated") };
+    const sandbox = await Sandbox.create(IMAGE, { env: { A: "1" }, metadata: { userId: "live" }, on });
+    const result = await sandbox.execute("echo $A $B; cat >&2; exit 3", { env: { B: "2" }, stdin: "in" });
+    expect(result).toMatchObject({ stdout: "1 2\n", stderr: "in", exitCode: 3, signal: null });
+    await expect(sandbox.execute("false", { check: true })).rejects.toBeInstanceOf(CommandFailed);
+    await sandbox.pause();
+    await expect(sandbox.execute("true", { autoResume: false })).rejects.toMatchObject({ code: "INVALID_STATE" });
+    expect((await sandbox.resume()).state).toBe("running");
+    const client = new Sandboxd();
+    const found = await client.sandboxes.list({ metadata: { userId: "live" } }).toArray();
+    expect(found.map(({ id }) => id)).toContain(sandbox.id);
+    expect((await client.images.get(IMAGE))?.status).toBe("ready");
+    expect((await client.usage()).sandboxes.used).toBeGreaterThan(0);
+    expect((await sandbox.terminate()).totalRuntimeMs).toBeGreaterThanOrEqual(0);
+    await expect(sandbox.refresh()).rejects.toBeInstanceOf(SandboxNotFound);
+    expect(names).toEqual(["started", "terminated"]);
+  });
+
+  test("aborting a command or ending a stream kills the command", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    const signal = AbortSignal.timeout(300);
+    await expect(sandbox.execute("sleep 1000", { signal })).rejects.toMatchObject({ name: "TimeoutError" });
+    for await (const output of sandbox.stream("echo one; sleep 1001")) {
+      expect(output).toEqual({ type: "stdout", line: "one" });
+      break;
+    }
+    const left = await sandbox.execute("for i in $(seq 50); do pgrep -x sleep >/dev/null || exit 0; sleep 0.1 & wait; done; pgrep -a sleep");
+    expect(left.stdout).not.toContain("100");
+  });
+
+  test("10,000 lines are streamed without loss", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    const outputs = await collected(sandbox.stream("seq 10000; printf end", { lineEnds: true }));
+    const text = outputs.map((output) => ("line" in output ? output.line : "")).join("");
+    expect(text).toBe(`${Array.from({ length: 10_000 }, (_, index) => `${index + 1}\n`).join("")}end`);
+  });
+
+  test("detached executions", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    const cat = await sandbox.start("cat; echo done", { openStdin: true });
+    await cat.writeStdin("hello\n");
+    await cat.writeStdin("", { close: true });
+    const lines: Output[] = await collected(cat.follow());
+    expect(lines.map((output) => ("line" in output ? output.line : output.type))).toEqual(["hello", "done", "done"]);
+    expect(await cat.wait()).toMatchObject({ exitCode: 0, state: "exited" });
+    expect((await cat.output()).stdout).toBe("hello\ndone\n");
+    const sleep = await sandbox.start("exec sleep 1000");
+    expect((await sandbox.executions.list().toArray()).map(({ executionId }) => executionId)).toEqual([sleep.id, cat.id]);
+    await sleep.signal("SIGTERM");
+    expect((await sleep.wait()).signal).toBe("SIGTERM");
+    const killed = await sandbox.start("sleep 1000");
+    expect((await killed.cancel()).signal).toBe("SIGKILL");
+  });
+
+  test("files", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    const { files } = sandbox;
+    const entry = await files.write("dir/ü.txt", "hello", { parents: true, mode: 0o600 });
+    expect(entry).toMatchObject({ sizeBytes: 5, mode: "0600" });
+    expect(await files.readText(entry)).toBe("hello");
+    expect(await files.readText("dir/ü.txt", { start: 1, end: 3 })).toBe("el");
+    const large = new Uint8Array(3_000_000).fill(7);
+    await files.write("large", new Blob([large]));
+    await files.write("large2", (await files.stream("large")).toWebStream());
+    expect((await files.read("large2")).length).toBe(large.length);
+    const archive = await (await files.pack("dir")).bytes();
+    expect((await files.unpack("copy", archive)).files).toBe(1);
+    await files.move("copy/ü.txt", "copy/b");
+    expect((await files.list("copy").toArray()).map(({ name }) => name)).toEqual(["b"]);
+    expect(await files.exists("copy/ü.txt")).toBe(false);
+    expect((await files.mkdir("x/y", { recursive: true })).isDirectory).toBe(true);
+    expect(await files.remove("x", { recursive: true })).toBe(2);
+    await expect(files.read("missing")).rejects.toBeInstanceOf(FileNotFound);
+    expect((await files.stat("large")).sizeBytes).toBe(large.length);
+  });
+
+  test("ports and the network", async () => {
+    await using sandbox = await Sandbox.create(IMAGE, { egress: { default: "deny", allow: ["example.com"] } });
+    const port = await sandbox.ports.expose(8080);
+    expect(port.url).toContain("8080-");
+    expect((await sandbox.ports.token(8080)).url).toContain("sandbox_token=");
+    expect(await sandbox.ports.list()).toHaveLength(1);
+    await sandbox.ports.close(8080);
+    expect((await sandbox.network.get()).egress.default).toBe("deny");
+    expect((await sandbox.network.update({ default: "allow", allow: [] })).network.egress.default).toBe("allow");
+  });
+
+  test("events and runs", async () => {
+    const file = join(mkdtempSync(join(tmpdir(), "sandboxd-")), "run.jsonl");
+    const run = new Run().toFile(file);
+    const seen: RuntimeEvent[] = [];
+    run.onEvent((event) => seen.push(event));
+    const sandbox = await Sandbox.create(IMAGE, { run });
+    run.toService(sandbox);
+    const following = await sandbox.events.follow().start();
+    run.toolCall("shell", { command: "true" });
+    await sandbox.execute("true");
+    await run.flush();
+    await sandbox.terminate();
+    const types = (await collected(following)).map(({ type }) => type);
+    expect(types).toEqual(expect.arrayContaining(["agent.tool_call", "exec.started", "exec.completed", "sandbox.terminated"]));
+    const listed = await sandbox.events.list({ run: run.id, kinds: ["agent.*"] }).toArray();
+    expect(listed.map(({ data }) => data)).toEqual([{ tool: "shell", arguments: { command: "true" } }]);
+    expect(readFileSync(file, "utf8").trim().split("\n")).toHaveLength(seen.length);
+  });
+
+  test("a terminal", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    await using terminal = await sandbox.terminal({ cols: 100, rows: 30, command: "stty size; read x; echo got $x" });
+    terminal.send("hello\r");
+    let text = "";
+    for await (const event of terminal) {
+      if (event.type === "bytes") text += new TextDecoder().decode(event.bytes);
+      if (event.type === "ended") expect(event.execution.exitCode).toBe(0);
+    }
+    expect(text).toContain("30 100");
+    expect(text).toContain("got hello");
+    await expect(sandbox.executions.handle("ex_00000000000000000000").attach()).rejects.toMatchObject({ status: 404 });
+  });
+});
