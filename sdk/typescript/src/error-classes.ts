@@ -261,6 +261,23 @@ export interface ResponseInfo {
   readonly retryAfterMs?: number;
 }
 
+/** The status and the headers of a response. */
+export interface ResponseHead {
+  readonly status: number;
+  readonly headers: { get(name: string): string | null };
+}
+
+/** What the head of a response says about an error. */
+export function responseInfo({ status, headers }: ResponseHead): ResponseInfo {
+  const requestId = headers.get("x-request-id");
+  const retryAfter = headers.get("retry-after");
+  return {
+    status,
+    ...(requestId === null ? {} : { requestId }),
+    ...(retryAfter !== null && /^\d+$/.test(retryAfter) ? { retryAfterMs: Number(retryAfter) * 1000 } : {}),
+  };
+}
+
 /** The error in the body of an error response. */
 export function errorOfResponse(body: string, info: ResponseInfo): SandboxdError {
   const object = errorObject(parsed(body)?.error);

@@ -3,7 +3,44 @@
 export { Images, Sandboxd, Sandboxes } from "./client.js";
 export type { ListSandboxesOptions } from "./client.js";
 export type { CallOptions, ResumingOptions } from "./context.js";
-export * from "./error-classes.js";
+export {
+  CommandFailed,
+  CommandTooLong,
+  ConfigurationError,
+  DirectoryNotEmpty,
+  DiskFull,
+  ExecutionEnded,
+  ExecutionError,
+  ExecutionNotFound,
+  ExecutionTimeout,
+  FileExists,
+  FileNotFound,
+  Forbidden,
+  InternalError,
+  InvalidArgument,
+  InvalidConfig,
+  InvalidRequest,
+  InvalidState,
+  LocalFileError,
+  MethodNotAllowed,
+  NetworkError,
+  NotADirectory,
+  NotAFile,
+  NotATerminal,
+  NotFound,
+  PermissionDenied,
+  PortNotAllowed,
+  PortNotFound,
+  PortUnreachable,
+  QuotaExceeded,
+  RateLimited,
+  ResourceExhausted,
+  SandboxNotFound,
+  StdinClosed,
+  Unauthorized,
+  UnknownError,
+} from "./error-classes.js";
+export type { AnySandboxdError } from "./error-classes.js";
 export { SandboxdError, SERVICE_ERROR_CODES } from "./errors.js";
 export type { ClientErrorCode, ErrorCode, ErrorProperties, JsonObject, ServiceErrorCode } from "./errors.js";
 export { EventStream } from "./event-stream.js";

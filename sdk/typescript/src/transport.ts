@@ -3,7 +3,7 @@
 import { platform } from "#platform";
 import { Attempt, sleep } from "./attempt.js";
 import type { Failure, StreamedResponse } from "./attempt.js";
-import { afterRepeats, errorOf, errorOfResponse, networkError } from "./error-classes.js";
+import { afterRepeats, errorOf, errorOfResponse, networkError, responseInfo } from "./error-classes.js";
 import { messageOf, SandboxdError } from "./errors.js";
 import type { Payload } from "./payload.js";
 import { ConnectError, UpgradeRefused } from "./platform/types.js";
@@ -163,19 +163,4 @@ function answered(response: HttpResponse, body: string): Failure {
   const error = errorOfResponse(body, responseInfo(response));
   if (error.details.commandStarted === true) return { fault: { kind: "killed" }, error };
   return { fault: { kind: "answered", status: response.status, code: error.code }, error };
-}
-
-interface ResponseHead {
-  readonly status: number;
-  readonly headers: HttpResponse["headers"];
-}
-
-function responseInfo({ status, headers }: ResponseHead): { status: number; requestId?: string; retryAfterMs?: number } {
-  const requestId = headers.get("x-request-id");
-  const retryAfter = headers.get("retry-after");
-  return {
-    status,
-    ...(requestId === null ? {} : { requestId }),
-    ...(retryAfter !== null && /^\d+$/.test(retryAfter) ? { retryAfterMs: Number(retryAfter) * 1000 } : {}),
-  };
 }

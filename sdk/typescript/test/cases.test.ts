@@ -3,13 +3,12 @@
 import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import * as sandboxd from "sandboxd";
-import { errorOfResponse } from "../src/error-classes.js";
+import { errorOfResponse, responseInfo } from "../src/error-classes.js";
 import { mayRepeat, retryWaitMs } from "../src/retry.js";
 import type { Fault, Safety } from "../src/retry.js";
 import { resolveSettings } from "../src/settings.js";
 import type { ClientOptions } from "../src/settings.js";
 import { SseParser } from "../src/sse.js";
-import type { SseEvent } from "../src/sse.js";
 
 function cases(topic: string): Record<string, unknown>[] {
   const file = new URL(`../../cases/${topic}.json`, import.meta.url);
@@ -43,30 +42,27 @@ each("wait", (row) => {
 });
 
 each("sse", (row) => {
-  const parser = new SseParser();
-  const events: SseEvent[] = [];
-  for (const chunk of row.chunks as string[]) events.push(...parser.push(new TextEncoder().encode(chunk)));
+  const chunks = (row.chunks as string[]).map((chunk) => new TextEncoder().encode(chunk));
   const expected = row.events as Record<string, unknown>[];
-  const shown = events.map((event, index) => {
-    const all: Record<string, unknown> = { id: null, end: null, ...event };
-    return Object.fromEntries(Object.keys(expected[index] ?? event).map((name) => [name, all[name]]));
-  });
-  expect(shown).toEqual(expected);
+  const shown = (parts: Uint8Array[]): unknown[] => {
+    const parser = new SseParser();
+    return parts.flatMap((part) => parser.push(part)).map((event, index) => {
+      const all: Record<string, unknown> = { id: null, end: null, ...event };
+      return Object.fromEntries(Object.keys(expected[index] ?? event).map((name) => [name, all[name]]));
+    });
+  };
+  expect(shown(chunks)).toEqual(expected);
+  const bytes = Buffer.concat(chunks);
+  for (let at = 0; at <= bytes.length; at++) expect(shown([bytes.subarray(0, at), bytes.subarray(at)])).toEqual(expected);
 });
 
 each("error", (row) => {
   const expected = row.expected as Record<string, unknown>;
-  const headers = Object.entries((row.headers ?? {}) as Record<string, string>);
-  const header = (name: string): string | undefined => headers.find(([key]) => key.toLowerCase() === name)?.[1];
-  const [requestId, retryAfter] = [header("x-request-id"), header("retry-after")];
-  const body = typeof row.body === "string" ? row.body : JSON.stringify(row.body);
-  const error = errorOfResponse(body, {
-    status: row.status as number,
-    ...(requestId === undefined ? {} : { requestId }),
-    ...(retryAfter === undefined ? {} : { retryAfterMs: Number(retryAfter) * 1000 }),
-  });
+  const headers = new Headers(row.headers as Record<string, string>);
+  const error = errorOfResponse(row.body as string, responseInfo({ status: row.status as number, headers }));
   const shown: Record<string, unknown> = {
-    code: error.codeName,
+    code: error.code,
+    code_name: error.codeName,
     class: error.name,
     message: error.message,
     status: error.status ?? null,
