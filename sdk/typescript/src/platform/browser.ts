@@ -19,6 +19,6 @@ export const platform: Platform = {
   },
   connect: (trust, fetch) => {
     if (trust.kind !== "system") throw unavailable("trusting a given certificate");
-    return new FetchConnections(fetch ?? globalThis.fetch.bind(globalThis), (request) => openWebSocket(request));
+    return new FetchConnections(fetch ?? globalThis.fetch.bind(globalThis), openWebSocket);
   },
 };

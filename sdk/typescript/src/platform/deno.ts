@@ -29,7 +29,7 @@ export const platform: Platform = {
   appendToFile: (path, text) => {
     deno().writeTextFileSync(path, text, { append: true });
   },
-  connect: (trust, fetch) => new FetchConnections(fetch ?? fetchWith(trust), (request) => openWebSocket(request)),
+  connect: (trust, fetch) => new FetchConnections(fetch ?? fetchWith(trust), openWebSocket),
 };
 
 function fetchWith(trust: Trust): Fetch {

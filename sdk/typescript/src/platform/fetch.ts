@@ -1,15 +1,12 @@
-/** Connections over fetch and the WebSocket of the runtime, for Bun, Deno, browsers, and a fetch function of the caller. */
+/** Connections over fetch and the WebSocket of the runtime, for Deno, browsers, and a fetch function of the caller. */
 
 import { messageOf } from "../errors.js";
 import { ConnectError } from "./types.js";
 import type { Connections, Fetch, HttpRequest, HttpResponse, Socket, SocketHandlers, SocketRequest } from "./types.js";
 
 /** Errors of runtimes that say that no connection was established. The other ones do not distinguish it. */
-const NOT_CONNECTED = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ConnectionRefused|FailedToOpenSocket|error \(Connect\)|certificate/i;
+const NOT_CONNECTED = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|error \(Connect\)|certificate/i;
 const OPEN_TIMEOUT_MS = 30_000;
-
-/** The part of the API of WebSocket that is used. */
-export type WebSocketFactory = (url: string, protocols: string[]) => WebSocket;
 
 /** Connections over fetch. */
 export class FetchConnections implements Connections {
@@ -58,12 +55,9 @@ export function readable(chunks: AsyncIterable<Uint8Array>): ReadableStream<Uint
 }
 
 /** Opens a WebSocket of the runtime. It carries the key as a subprotocol, because it cannot set headers. */
-export function openWebSocket(
-  request: SocketRequest,
-  create: WebSocketFactory = (url, protocols) => new WebSocket(url, protocols),
-): Promise<Socket> {
+export function openWebSocket(request: SocketRequest): Promise<Socket> {
   const key = request.authorization.replace(/^Bearer /, "");
-  const socket = create(request.url.replace(/^http/, "ws"), ["sandboxd.terminal", `sandboxd.key.${key}`]);
+  const socket = new WebSocket(request.url.replace(/^http/, "ws"), ["sandboxd.terminal", `sandboxd.key.${key}`]);
   socket.binaryType = "arraybuffer";
   return new Promise((resolve, reject) => {
     const fail = (): void => {

@@ -1,4 +1,4 @@
-/** The platform module for Node. */
+/** The platform module for Node, and for Bun, whose fetch cannot pin a certificate. */
 
 import { appendFileSync, readFileSync } from "node:fs";
 import process from "node:process";
@@ -7,7 +7,7 @@ import { NodeHttp } from "./node-http.js";
 import { openNodeSocket } from "./node-websocket.js";
 import type { Connections, Platform, Trust } from "./types.js";
 
-/** Node: files, environment, and connections that can trust a given certificate. */
+/** Node and Bun: files, environment, and connections that can trust a given certificate. */
 export const platform: Platform = {
   environment: (name) => process.env[name],
   readTextFile: (path) => readFileSync(path, "utf8"),

@@ -1,4 +1,4 @@
-/** What the SDK needs from a JavaScript runtime. One module of this directory implements it for each runtime. */
+/** What the SDK needs from a JavaScript runtime. The modules of this directory implement it. */
 
 /** Which certificates to trust. */
 export type Trust =
