@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { ConfigurationError, Sandbox, SERVICE_ERROR_CODES, VERSION } from "sandboxd";
+import { ConfigurationError, InvalidArgument, Sandboxd, SERVICE_ERROR_CODES, VERSION } from "sandboxd";
 import { expect, test } from "vitest";
 import { errorOf } from "../src/error-classes.js";
 import { platform as browser } from "../src/platform/browser.js";
@@ -17,7 +17,8 @@ test("the error codes are those of the service, each with a class of its own", (
 });
 
 test("malformed ids are refused before a request", () => {
-  expect(() => Sandbox.connect("../etc")).toThrow();
+  const client = new Sandboxd({ url: "http://127.0.0.1:1", apiKey: "k" });
+  expect(() => client.sandboxes.connect("../etc")).toThrow(InvalidArgument);
 });
 
 test("a browser has no files and trusts no other certificates", () => {
