@@ -10,7 +10,7 @@ struct Table<T> {
 
 /// The cases of a table.
 pub fn of<T: DeserializeOwned>(table: &str) -> Vec<T> {
-    let Table { cases } = serde_json::from_str(table).unwrap();
+    let Table { cases } = serde_json::from_str(table).unwrap(); // A table that cannot be read fails the test.
     assert!(!cases.is_empty());
     cases
 }
