@@ -18,6 +18,7 @@ cmd_lint() {
   check "cargo clippy" cargo clippy --workspace --all-targets --release --locked --quiet -- -D warnings
   check "cargo xtask tidy" cargo xtask tidy
   check "shellcheck" shellcheck --external-sources dev dev.d/*.sh .ci/run e2e/vm/make.sh
+  check "sdk/typescript" npm run --silent --prefix sdk/typescript lint
   # xtask tidy checks deny.toml (licences, versions, bans, sources). cargo-deny adds the advisories, which need the network.
   if cargo deny --version >/dev/null 2>&1; then
     check "cargo deny" cargo deny --workspace check

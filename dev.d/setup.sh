@@ -39,6 +39,9 @@ test   tmux                   tmux
 test   conntrack              conntrack
 test   openssl                openssl
 test   nodejs                 node
+test   npm                    npm
+lint   nodejs                 node
+lint   npm                    npm
 test   nginx-light            nginx
 test   fcgiwrap               fcgiwrap
 bench  bubblewrap             bwrap
@@ -93,26 +96,48 @@ setup() {
     install_packages
   fi
   case " $* " in *' build '*) need_cargo ;; esac
-  case " $* " in *' test '*) setup_schemathesis ;; esac
+  case " $* " in *' test '*) venv target/venv "$SCHEMATHESIS" ;; esac
+  case " $* " in *' test '* | *' lint '*) npm_packages sdk/typescript ;; esac
 }
 
-# No distribution packages it. If it cannot be installed, its test reports that it was skipped, which fails in CI.
+# No distribution packages it.
 SCHEMATHESIS=schemathesis==4.32.5
 
-setup_schemathesis() {
-  local marker=target/venv/.has-$SCHEMATHESIS program=target/venv/bin/schemathesis interpreter=
-  # The program names its interpreter by absolute path, which is wrong after the checkout was moved or copied.
-  if [ -e "$marker" ]; then
-    read -r interpreter <"$program" || interpreter=
-    [ "$interpreter" = "#!$PWD/target/venv/bin/python" ] && return
+# venv DIRECTORY REQUIREMENT...: a Python virtual environment with these requirements. An argument that ends in .txt is a
+# file of requirements. It does nothing if the environment has them.
+venv() {
+  local directory=$1 marker wanted interpreter=
+  shift
+  marker=$directory/.requirements
+  wanted=$(for requirement in "$@"; do
+    case $requirement in *.txt) cat "$requirement" ;; *) printf '%s\n' "$requirement" ;; esac
+  done)
+  # Its programs name their interpreter by absolute path, which is wrong after the checkout was moved or copied.
+  if [ "$(cat "$marker" 2>/dev/null)" = "$wanted" ]; then
+    read -r interpreter <"$directory/bin/pip" || interpreter=
+    [ "$interpreter" = "#!$PWD/$directory/bin/python" ] && return
   fi
-  say "installing $SCHEMATHESIS into target/venv"
-  mkdir -p target
-  if python3 -m venv --clear target/venv && target/venv/bin/python -m pip install -q "$SCHEMATHESIS" >&2; then
-    touch "$marker"
+  say "installing into $directory: ${wanted//$'\n'/ }"
+  mkdir -p "$(dirname "$directory")"
+  if python3 -m venv --clear "$directory" && "$directory/bin/python" -m pip install -q --disable-pip-version-check \
+    -r <(printf '%s\n' "$wanted") >&2; then
+    printf '%s\n' "$wanted" >"$marker"
   else
-    say "$SCHEMATHESIS could not be installed: its test will be skipped"
-    rm -rf target/venv
+    say "the packages could not be installed: the tests that need $directory will be skipped"
+    rm -rf "$directory"
+  fi
+}
+
+# npm_packages DIRECTORY: the packages of its package-lock.json, in its node_modules/. It does nothing if they are installed.
+npm_packages() {
+  local directory=$1 marker=$1/node_modules/.lock
+  cmp -s "$directory/package-lock.json" "$marker" && return
+  say "installing the packages of $directory/package-lock.json"
+  if npm ci --prefix "$directory" --no-audit --no-fund --loglevel=error >&2; then
+    cp "$directory/package-lock.json" "$marker"
+  else
+    say "the packages could not be installed: the tests and checks of $directory will be skipped"
+    rm -rf "$directory/node_modules"
   fi
 }
 
