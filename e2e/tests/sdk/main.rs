@@ -1,0 +1,35 @@
+//! Runs the tests of the client libraries in other languages against a real service.
+//!
+//! They read the address, the key and the certificate from the environment, as users' programs do.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod typescript;
+
+#[path = "../support/skip.rs"]
+mod skip;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use e2e::service::{Service, ServiceOptions};
+
+/// The folder of a client library.
+fn library(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk").join(name).canonicalize().unwrap()
+}
+
+/// Adds the settings of a service to `command`, runs it, and fails with its output if it fails.
+async fn passes(mut command: Command) {
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let client = service.account().await.unwrap();
+    let key = client.authorization().strip_prefix("Bearer ").unwrap();
+    command
+        .env("SANDBOXD_URL", format!("https://{}", service.address))
+        .env("SANDBOXD_API_KEY", key)
+        .env("SANDBOXD_CERTIFICATE", service.certificate_file().unwrap())
+        .env("SANDBOXD_DATA_DIR", &service.layout.data);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    println!("{stdout}");
+}
