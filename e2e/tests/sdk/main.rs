@@ -23,7 +23,9 @@ async fn passes(mut command: Command) {
     let service = Service::start(&ServiceOptions::default()).await.unwrap();
     let client = service.account().await.unwrap();
     let key = client.authorization().strip_prefix("Bearer ").unwrap();
+    let temporary = tempfile::tempdir().unwrap();
     command
+        .env("TMPDIR", temporary.path())
         .env("SANDBOXD_URL", format!("https://{}", service.address))
         .env("SANDBOXD_API_KEY", key)
         .env("SANDBOXD_CERTIFICATE", service.certificate_file().unwrap())

@@ -1,14 +1,19 @@
 /** Files of a sandbox, accessed as its root user. Contents are streamed, and directories are listed in pages. */
 
+import { platform } from "#platform";
 import { queryString } from "./context.js";
 import type { Query, ResumingOptions, SandboxContext } from "./context.js";
-import { SandboxdError } from "./errors.js";
+import { configurationError, errorOf } from "./error-classes.js";
+import { messageOf, SandboxdError } from "./errors.js";
 import { FileStream } from "./file-stream.js";
 import type { EventKind, FileDeleted, FileEntry, FileExistence, Unpacked } from "./models.js";
 import { LARGEST_PAGE, PagedList } from "./paging.js";
-import { contentPayload } from "./payload.js";
-import type { Content } from "./payload.js";
+import { contentPayload, streamPayload } from "./payload.js";
+import type { Content, Payload } from "./payload.js";
+import type { Directories } from "./platform/types.js";
 import type { Call } from "./transport.js";
+
+const TAR = "application/x-tar";
 
 /** A path in the sandbox: absolute or relative to its working directory. An entry of a list also names paths that are not UTF-8. */
 export type FilePath = string | Pick<FileEntry, "path" | "rawPath">;
@@ -159,13 +164,39 @@ export class Files {
   }
 
   /** Unpacks a tar archive into a directory, which is created if it does not exist. */
-  async unpack(path: FilePath, archive: Content, options: FileOptions = {}): Promise<Unpacked> {
+  unpack(path: FilePath, archive: Content, options: FileOptions = {}): Promise<Unpacked> {
+    return this.#unpack(path, contentPayload(archive, TAR), options);
+  }
+
+  /** Copies a local directory into a directory of the sandbox, which is created if it does not exist. */
+  uploadDirectory(local: string, path: FilePath, options: FileOptions = {}): Promise<Unpacked> {
+    const directories = localDirectories();
+    return this.#unpack(path, streamPayload(() => directories.pack(local), TAR, true), options);
+  }
+
+  /**
+   * Copies a directory of the sandbox into a local one, which is created if it does not exist. Nothing is written outside of
+   * it, also not through symbolic links; devices, FIFOs and sockets are omitted. Entries that cannot be created are skipped
+   * and reported as an error at the end.
+   */
+  async downloadDirectory(path: FilePath, local: string, options: FileOptions = {}): Promise<Unpacked> {
+    const directories = localDirectories();
+    await using archive = await this.pack(path, options);
+    try {
+      return await directories.unpack(archive, local);
+    } catch (error) {
+      if (error instanceof SandboxdError) throw error;
+      throw errorOf("LOCAL_FILE", `${local}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  async #unpack(path: FilePath, payload: Payload, options: FileOptions): Promise<Unpacked> {
     const unpacked = await this.#ask<Unpacked>("unpack", path, options, {
       method: "PUT",
       path: this.#url("/tar", { path }, {}, options),
       // Unpacking twice has the same result.
       safety: "repeatable",
-      payload: contentPayload(archive, "application/x-tar"),
+      payload,
     });
     this.#record("file.created", unpacked.path, { isDirectory: true });
     return unpacked;
@@ -214,6 +245,13 @@ export class Files {
     this.#record("file.error", textOf(path), { operation, code: error.codeName, message: error.message });
     return this.#context.failed(error);
   }
+}
+
+function localDirectories(): Directories {
+  if (platform.directories === undefined) {
+    throw configurationError("directories are not available in this runtime; use pack and unpack");
+  }
+  return platform.directories;
 }
 
 function textOf(path: FilePath): string {

@@ -1,6 +1,6 @@
 /** The SDK against a real service, with the settings of the environment. Skipped without `SANDBOXD_URL`. */
 
-import { mkdtempSync, readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
@@ -55,6 +55,19 @@ describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
     const outputs = await collected(sandbox.stream("seq 10000; printf end", { lineEnds: true }));
     const text = outputs.map((output) => ("line" in output ? output.line : "")).join("");
     expect(text).toBe(`${Array.from({ length: 10_000 }, (_, index) => `${index + 1}\n`).join("")}end`);
+  });
+
+  test("directories are copied in both directions", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    const local = mkdtempSync(join(tmpdir(), "sandboxd-live-"));
+    writeFileSync(join(local, "main.py"), "print(1)");
+    expect(await sandbox.files.uploadDirectory(local, "project")).toMatchObject({ files: 1, bytes: 8 });
+    await sandbox.execute("ln -s main.py project/link; ln -s / project/root; mkdir -p project/root/x 2>/dev/null; true");
+    const copy = join(local, "copy");
+    expect(await sandbox.files.downloadDirectory("project", copy)).toMatchObject({ files: 1, links: 2 });
+    expect(readFileSync(join(copy, "link"), "utf8")).toBe("print(1)");
+    await expect(sandbox.files.uploadDirectory(join(local, "none"), "x")).rejects.toMatchObject({ code: "LOCAL_FILE" });
+    await expect(sandbox.files.downloadDirectory("none", copy)).rejects.toBeInstanceOf(FileNotFound);
   });
 
   test("detached executions", async () => {

@@ -2,6 +2,8 @@
 
 import { configurationError } from "../error-classes.js";
 import { FetchConnections, openWebSocket } from "./fetch.js";
+import { packDirectory } from "./node-pack.js";
+import { unpackDirectory } from "./node-unpack.js";
 import type { Fetch, Platform, Trust } from "./types.js";
 
 interface DenoNamespace {
@@ -29,6 +31,7 @@ export const platform: Platform = {
   appendToFile: (path, text) => {
     deno().writeTextFileSync(path, text, { append: true });
   },
+  directories: { pack: packDirectory, unpack: unpackDirectory },
   connect: (trust, fetch) => new FetchConnections(fetch ?? fetchWith(trust), openWebSocket),
 };
 

@@ -5,6 +5,8 @@ import process from "node:process";
 import { FetchConnections } from "./fetch.js";
 import { NodeHttp } from "./node-http.js";
 import { openNodeSocket } from "./node-websocket.js";
+import { packDirectory } from "./node-pack.js";
+import { unpackDirectory } from "./node-unpack.js";
 import type { Connections, Platform, Trust } from "./types.js";
 
 /** Node and Bun: files, environment, and connections that can trust a given certificate. */
@@ -14,6 +16,7 @@ export const platform: Platform = {
   appendToFile: (path, text) => {
     appendFileSync(path, text);
   },
+  directories: { pack: packDirectory, unpack: unpackDirectory },
   connect: (trust, fetch) => {
     const openSocket: Connections["openSocket"] = (request) => openNodeSocket(request, trust);
     return fetch === undefined ? nodeConnections(trust, openSocket) : new FetchConnections(fetch, openSocket);

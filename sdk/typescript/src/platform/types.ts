@@ -1,5 +1,7 @@
 /** What the SDK needs from a JavaScript runtime. The modules of this directory implement it. */
 
+import type { Unpacked } from "../models.js";
+
 /** Which certificates to trust. */
 export type Trust =
   | { readonly kind: "system" }
@@ -88,6 +90,14 @@ export interface Connections {
 /** The function fetch, for tests and for connections through a proxy. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
+/** Transfer of directories of this machine as tar archives. */
+export interface Directories {
+  /** Packs a directory. */
+  pack(directory: string): AsyncIterable<Uint8Array>;
+  /** Unpacks an archive, which is not trusted, into a directory. */
+  unpack(archive: AsyncIterable<Uint8Array>, directory: string): Promise<Unpacked>;
+}
+
 /** A runtime. */
 export interface Platform {
   /** The value of an environment variable. */
@@ -96,5 +106,7 @@ export interface Platform {
   readTextFile(path: string): string;
   /** Appends to a file, and creates it if necessary. */
   appendToFile(path: string, text: string): void;
+  /** Absent where the runtime has no file system. */
+  readonly directories?: Directories;
   connect(trust: Trust, fetch?: Fetch): Connections;
 }
