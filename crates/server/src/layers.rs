@@ -3,7 +3,7 @@
 //! One function rather than a stack of layers: each would cost every request a clone and an allocation. In this order:
 //!
 //! ```text
-//! table of endpoints -> request id -> key (401) -> scope (403) -> rate limits, quotas (429) -> handler (panic: 500)
+//! preflight (204) -> table of endpoints -> request id -> key (401) -> scope (403) -> rate limits, quotas (429) -> handler (panic: 500)
 //!            <- log line, metrics <- X-Request-Id, rate headers, content type, error body <-
 //! ```
 //!
@@ -29,6 +29,7 @@ use listen::{Answer, Application};
 use crate::endpoint::{Authorized, Found, Matched, Table};
 use crate::error::{ApiError, of_quota};
 use crate::in_flight;
+use crate::origins;
 use crate::request_id::RequestId;
 use crate::service::Service;
 use admission::admit;
@@ -53,6 +54,13 @@ impl Application for Guarded {
 impl Guarded {
     pub async fn pass(self, request: Request) -> Response {
         let Self { table, service } = self;
+        let origin = service.allowed_origins.of(request.headers());
+        if let Some(origin) = &origin
+            && let Some(mut response) = origins::preflight(request.method(), request.headers())
+        {
+            origins::allow(&mut response, origin.clone());
+            return response;
+        }
         let Found { matched, sandbox } = table.find(request.method(), request.uri().path());
         let rule = matched.rule();
         let head_only = request.method() == Method::HEAD;
@@ -86,6 +94,9 @@ impl Guarded {
         let summary = envelope::complete(&mut response, &id, admitted.rate_headers);
         if head_only {
             envelope::behead(&mut response);
+        }
+        if let Some(origin) = origin {
+            origins::allow(&mut response, origin);
         }
         record.answered(response.status(), summary);
         match permit {

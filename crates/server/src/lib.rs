@@ -23,6 +23,7 @@ mod metrics;
 mod new_key;
 mod notify;
 mod openapi;
+mod origins;
 mod output;
 mod ports;
 mod progress;

@@ -15,6 +15,7 @@ use crate::keyring::Keyring;
 use crate::limiter::Limiter;
 use crate::memory::RequestMemory;
 use crate::metrics::Metrics;
+use crate::origins::AllowedOrigins;
 use crate::output::OutputMemory;
 use crate::ports::Ports;
 use crate::proxies::TrustedProxies;
@@ -39,6 +40,8 @@ pub struct Service {
     pub metrics: Metrics,
     /// Proxies whose forwarding headers count.
     pub trusted_proxies: TrustedProxies,
+    /// Web pages that may call the API.
+    pub allowed_origins: AllowedOrigins,
     pub config_rules: ConfigRules,
     pub execute_rules: ExecuteRules,
     /// The limit of each stream of a buffered response.

@@ -99,6 +99,7 @@ impl Harness {
             store: kept,
             metrics: Metrics::new(),
             trusted_proxies: Default::default(),
+            allowed_origins: Default::default(),
             config_rules: Default::default(),
             execute_rules: Default::default(),
             max_output_bytes: settings.max_output_bytes,

@@ -8,6 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::bounds::within;
 use super::values::{Config, Http, Tls};
+use crate::origins::AllowedOrigins;
 use crate::proxies::TrustedProxies;
 
 impl Config {
@@ -144,6 +145,7 @@ impl Http {
             "http.tls_names is empty; a certificate needs a name or an address"
         );
         self.proxies()?;
+        self.origins()?;
         ensure!(
             self.tls != Tls::Off
                 || !self.trusted_proxies.is_empty()
@@ -177,6 +179,10 @@ impl Http {
 
     pub fn proxies(&self) -> Result<TrustedProxies> {
         TrustedProxies::parse(&self.trusted_proxies).context("in http.trusted_proxies")
+    }
+
+    pub fn origins(&self) -> Result<AllowedOrigins> {
+        AllowedOrigins::parse(&self.allowed_origins).context("in http.allowed_origins")
     }
 }
 

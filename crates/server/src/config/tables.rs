@@ -60,6 +60,11 @@ pub const TABLES: [Table; 14] = [
                 "list of networks",
                 "Addresses or networks (`10.0.0.0/8`) of reverse proxies. The client address in the log comes from their `X-Forwarded-For`. Their `X-Forwarded-Proto` is the scheme of exposed ports: redirects use it, and private ports accept the token cookie only from pages with that scheme, so the proxy must set this header and not pass on the client's.",
             ),
+            (
+                "allowed_origins",
+                "list of origins",
+                "Origins of web pages whose scripts may call the API, such as `https://app.example.com` (CORS). `\"*\"` allows all pages. They need an API key like any other client, and whoever opens such a page can read its key.",
+            ),
             ("max_connections", "count, 1 to 1000000", "Open connections. Further ones are closed at once."),
             (
                 "max_connections_per_address",

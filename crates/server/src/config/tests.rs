@@ -86,6 +86,7 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
         ("[http]\ntls_cert = \"/x\"", "http.tls_cert", "files"),
         ("[http]\ntls_names = []", "http.tls_names", "name"),
         ("[http]\ntls = \"off\"\ntrusted_proxies = [\"10.0.0.0/40\"]", "http.trusted_proxies", "10.0.0.0/40"),
+        ("[http]\nallowed_origins = [\"app.example.com\"]", "http.allowed_origins", "app.example.com"),
         ("[http]\ntls = \"off\"\nlisten = \"0.0.0.0:80\"", "http.listen", "trusted_proxies"),
         ("[http]\nmax_connections = 0", "http.max_connections", "1 to 1000000"),
         ("[limits]\nread_per_minute = 1000001", "limits.read_per_minute", "0 to 1000000"),

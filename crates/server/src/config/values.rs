@@ -46,6 +46,8 @@ pub struct Http {
     pub tls_names: Vec<String>,
     /// Addresses and networks whose forwarding headers count.
     pub trusted_proxies: Vec<String>,
+    /// Origins of web pages that may call the API.
+    pub allowed_origins: Vec<String>,
     pub max_connections: u32,
     /// 0: a quarter of `max_connections`.
     pub max_connections_per_address: u32,
@@ -261,6 +263,7 @@ impl Default for Http {
             tls_key: PathBuf::new(),
             tls_names: ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into(),
             trusted_proxies: Vec::new(),
+            allowed_origins: Vec::new(),
             max_connections: 10_000,
             max_connections_per_address: 0,
             max_handshakes_per_address: 64,

@@ -23,6 +23,7 @@ use crate::idempotency::Idempotency;
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
+use crate::origins::AllowedOrigins;
 use crate::output::OutputMemory;
 use crate::testing::{engine_settings, key, put_key};
 
@@ -97,6 +98,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         store: kept,
         metrics: Metrics::new(),
         trusted_proxies: Default::default(),
+        allowed_origins: AllowedOrigins::parse(&["https://app.example.com".to_owned()]).unwrap(),
         allow_any_image: false,
         config_rules: Default::default(),
         execute_rules: Default::default(),
@@ -255,6 +257,45 @@ async fn an_answer_of_any_kind_is_complete() {
             _ => assert!(!answer.headers.contains_key("retry-after")),
         }
     }
+}
+
+fn from_page(method: &str, path: &str, origin: &'static str) -> Request<Body> {
+    let mut request = with_key(method, path, 1);
+    request.headers_mut().insert(header::ORIGIN, HeaderValue::from_static(origin));
+    request
+}
+
+#[tokio::test]
+async fn only_allowed_pages_may_read_responses() {
+    const PAGE: &str = "https://app.example.com";
+    let fixture = Fixture::new(Rates::default()).await;
+    for path in ["/v1/sandboxes", "/nowhere", "/panic"] {
+        let answer = fixture.ask(from_page("GET", path, PAGE)).await;
+        assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), (PAGE, "Origin"));
+        let other = fixture.ask(from_page("GET", path, "https://evil.example.com")).await;
+        assert!(!other.headers.contains_key("access-control-allow-origin"));
+    }
+    let ran = fixture.ran.load(Ordering::SeqCst);
+    // A preflight request has no key.
+    let preflight = |origin| {
+        let mut request = from_page("OPTIONS", "/v1/sandboxes", origin);
+        request.headers_mut().remove(header::AUTHORIZATION);
+        for (name, value) in [
+            (header::ACCESS_CONTROL_REQUEST_METHOD, "POST"),
+            (header::ACCESS_CONTROL_REQUEST_HEADERS, "authorization,idempotency-key"),
+        ] {
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        request
+    };
+    let allowed = fixture.guarded.clone().pass(preflight(PAGE)).await;
+    let header = |name: &str| allowed.headers()[name].to_str().unwrap();
+    assert_eq!(allowed.status(), StatusCode::NO_CONTENT);
+    assert_eq!(header("access-control-allow-origin"), PAGE);
+    assert_eq!(header("access-control-allow-headers"), "authorization,idempotency-key");
+    assert!(header("access-control-allow-methods").contains("PATCH"));
+    assert_eq!(fixture.ask(preflight("https://evil.example.com")).await.status, 401);
+    assert_eq!(fixture.ran.load(Ordering::SeqCst), ran);
 }
 
 #[tokio::test]

@@ -70,6 +70,7 @@ pub async fn service(
         max_output_bytes: limits.max_output_bytes,
         pull_timeout: PULL_TIMEOUT,
         trusted_proxies: config.http.proxies()?,
+        allowed_origins: config.http.origins()?,
         stopping: CancellationToken::new(),
     }))
 }
