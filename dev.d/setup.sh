@@ -53,6 +53,9 @@ docker docker.io              dockerd
 lint   shellcheck             shellcheck
 lint   git                    git
 fuzz   g++                    c++
+runtimes chromium             chromium
+runtimes npm                  npm
+runtimes nodejs               node
 fresh  mmdebstrap             mmdebstrap
 fresh  debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
 fresh  iproute2               ip

@@ -3,6 +3,7 @@
 //! They read the address, the key and the certificate from the environment, as users' programs do.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod runtimes;
 mod typescript;
 
 #[path = "../support/skip.rs"]
@@ -18,9 +19,14 @@ fn library(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk").join(name).canonicalize().unwrap()
 }
 
-/// Adds the settings of a service to `command`, runs it, and fails with its output if it fails.
-async fn passes(mut command: Command) {
-    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+/// Adds the settings of a service to a command, runs it, and fails with its output if it fails.
+async fn passes(command: Command) -> String {
+    passes_with(&ServiceOptions::default(), command).await
+}
+
+/// The same for a service with these options. Returns the output.
+async fn passes_with(options: &ServiceOptions, mut command: Command) -> String {
+    let service = Service::start(options).await.unwrap();
     let client = service.account().await.unwrap();
     let key = client.authorization().strip_prefix("Bearer ").unwrap();
     let temporary = tempfile::tempdir().unwrap();
@@ -29,9 +35,12 @@ async fn passes(mut command: Command) {
         .env("SANDBOXD_URL", format!("https://{}", service.address))
         .env("SANDBOXD_API_KEY", key)
         .env("SANDBOXD_CERTIFICATE", service.certificate_file().unwrap())
+        // Deno's websockets trust only this one.
+        .env("DENO_CERT", service.certificate_file().unwrap())
         .env("SANDBOXD_DATA_DIR", &service.layout.data);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
     println!("{stdout}");
+    stdout
 }

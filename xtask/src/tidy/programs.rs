@@ -172,6 +172,7 @@ fn groups(path: &str, is_test: bool) -> &'static [&'static str] {
         "dev" | "dev.d/build.sh" => &["build"],
         "dev.d/setup.sh" => &["build", "test"],
         "dev.d/lint.sh" => &["build", "lint"],
+        "dev.d/runtimes.sh" => &["build", "run", "runtimes"],
         "dev.d/fuzz.sh" => &["build", "fuzz"],
         "dev.d/fresh.sh" | "dev.d/fresh-inside.sh" => &["fresh"],
         _ if path.starts_with("xtask/") => &["build", "run", "test", "bench", "lint"],
