@@ -61,7 +61,21 @@ impl ServiceUrl {
             return Err(fault("contains a user name, but the service accepts only API keys"));
         }
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = uri.port_u16().unwrap_or(if scheme == Scheme::Https { 443 } else { 80 });
+        // A port that is not a number would be ignored.
+        let after_host = uri
+            .authority()
+            .map_or("", |authority| authority.as_str().trim_start_matches(uri.host().unwrap_or_default()));
+        let port = match (uri.port_u16(), after_host) {
+            (Some(port), _) => port,
+            (None, "" | ":") => {
+                if scheme == Scheme::Https {
+                    443
+                } else {
+                    80
+                }
+            }
+            (None, _) => return Err(fault("is not a URL")),
+        };
         let service_url = Self { scheme, host, port, prefix: uri.path().trim_end_matches('/').to_owned() };
         if scheme == Scheme::Http && !service_url.is_local() {
             return Err(fault("would send the key unencrypted; plain HTTP is allowed only for this machine"));
