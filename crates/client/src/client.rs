@@ -50,6 +50,11 @@ impl Client {
         self.transport.service_url().url("")
     }
 
+    #[cfg(test)]
+    pub(crate) fn authorization(&self) -> &str {
+        self.transport.authorization().and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
     /// A client of the same service with connections of its own, for use in another Tokio runtime.
     pub(crate) fn reconnected(&self) -> Self {
         Self { transport: self.transport.reconnected() }

@@ -295,39 +295,55 @@ fn read(file: &Path) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::cases;
 
-    fn built(variables: &[(&str, &str)]) -> Result<Client> {
-        let find = |name: &str| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        };
-        ClientBuilder::new().environment(find).build()
-    }
-
-    fn refusal(variables: &[(&str, &str)]) -> String {
-        built(variables).err().unwrap().to_string()
-    }
-
-    #[test]
-    fn the_local_key_is_found_and_stays_here() {
-        let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().to_str().unwrap();
-        let missing = refusal(&[("SANDBOXD_DATA_DIR", data)]);
-        assert!(missing.contains("local.key") && missing.contains("SANDBOXD_API_KEY"), "{missing}");
-        std::fs::write(dir.path().join("local.key"), "sk_local\n").unwrap();
-        let client = built(&[("SANDBOXD_DATA_DIR", data)]).unwrap();
-        assert_eq!(client.url(), LOCAL_URL);
-        let away = refusal(&[("SANDBOXD_DATA_DIR", data), ("SANDBOXD_URL", "https://a.example")]);
-        assert!(away.contains("no API key for https://a.example:443"), "{away}");
+    #[derive(serde::Deserialize)]
+    struct Case {
+        environment: BTreeMap<String, String>,
+        #[serde(default)]
+        arguments: BTreeMap<String, String>,
+        #[serde(default)]
+        files: BTreeMap<String, String>,
+        expected: BTreeMap<String, String>,
     }
 
     #[test]
-    fn what_does_not_work_is_named() {
-        let key = ("SANDBOXD_API_KEY", "k");
-        assert!(refusal(&[key, ("SANDBOXD_CERTIFICATE", "/nowhere.pem")]).contains("/nowhere.pem"));
-        assert!(refusal(&[key, ("SANDBOXD_URL", "http://a.example")]).contains("unencrypted"));
-        assert!(refusal(&[("SANDBOXD_API_KEY", "a\nb")]).contains("characters"));
-        // An empty variable counts as unset.
-        assert_eq!(built(&[key, ("SANDBOXD_URL", " ")]).unwrap().url(), LOCAL_URL);
+    fn settings_follow_the_shared_table() {
+        for case in cases::of::<Case>(include_str!("../../../sdk/cases/settings.json")) {
+            let dir = tempfile::tempdir().unwrap();
+            let data = |text: &str| text.replace("DATA", dir.path().to_str().unwrap());
+            for (name, text) in &case.files {
+                std::fs::write(data(name), text).unwrap();
+            }
+            let mut builder =
+                ClientBuilder::new().environment(|name| case.environment.get(name).map(|value| data(value)));
+            for (name, value) in &case.arguments {
+                builder = match name.as_str() {
+                    "url" => builder.url(value),
+                    "api_key" => builder.key(value),
+                    "data_dir" => builder.local_data_dir(data(value)),
+                    _ => panic!("{name}"),
+                };
+            }
+            let shown = format!("{:?} {:?}", case.environment, case.arguments);
+            match (builder.build(), case.expected.get("error")) {
+                (Ok(client), None) => {
+                    if let Some(url) = case.expected.get("url") {
+                        assert_eq!(format!("{}/v1", client.url()), *url, "{shown}");
+                    }
+                    if let Some(key) = case.expected.get("key") {
+                        let sent = client.authorization();
+                        assert_eq!(sent, format!("Bearer {key}"), "{shown}");
+                    }
+                }
+                (Err(error), Some(expected)) => {
+                    assert!(error.to_string().contains(&data(expected)), "{shown}: {error}");
+                }
+                (result, _) => panic!("{shown}: {:?}", result.map(|client| client.url().to_owned())),
+            }
+        }
     }
 }

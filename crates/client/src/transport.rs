@@ -171,6 +171,11 @@ impl Transport {
         self.shared.timeout
     }
 
+    #[cfg(test)]
+    pub fn authorization(&self) -> Option<&HeaderValue> {
+        self.shared.authorization.as_ref()
+    }
+
     pub fn service_url(&self) -> &ServiceUrl {
         &self.shared.service_url
     }

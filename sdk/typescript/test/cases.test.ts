@@ -16,11 +16,13 @@ function cases(topic: string): Record<string, unknown>[] {
   return (JSON.parse(readFileSync(file, "utf8")) as { cases: Record<string, unknown>[] }).cases;
 }
 
-/** Runs the cases of a table; a table that does not exist is one skipped test. */
+/** Runs the cases of a table. */
 function each(topic: string, check: (row: Record<string, unknown>) => void): void {
   describe(topic, () => {
     const rows = cases(topic);
-    if (rows.length === 0) test.skip(`sdk/cases/${topic}.json does not exist`, () => undefined);
+    test("the table has cases", () => {
+      expect(rows.length).toBeGreaterThan(0);
+    });
     for (const [index, row] of rows.entries()) {
       test(`${index}: ${JSON.stringify(row).slice(0, 160)}`, () => {
         check(row);
@@ -86,16 +88,16 @@ each("settings", (row) => {
       return text;
     },
   };
-  const args = row.arguments as Record<string, unknown>;
+  const args = (row.arguments ?? {}) as Record<string, unknown>;
   const camel = (name: string): string => name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
   const options = Object.fromEntries(Object.entries(args).map(([name, value]) => [camel(name), value])) as ClientOptions;
   const expected = row.expected as Record<string, unknown>;
   if (typeof expected.error === "string") {
-    expect(() => resolveSettings(options, source)).toThrow();
+    expect(() => resolveSettings(options, source)).toThrow(expected.error);
     return;
   }
   const settings = resolveSettings(options, source);
-  if (expected.url !== undefined) expect(settings.serviceUrl.base).toBe(expected.url);
+  if (expected.url !== undefined) expect(`${settings.serviceUrl.base}/v1`).toBe(expected.url);
   if (expected.key !== undefined) expect(settings.apiKey).toBe(expected.key);
   if (expected.trust !== undefined) expect(settings.trust.kind).toBe(expected.trust);
 });
