@@ -47,6 +47,8 @@ test   fcgiwrap               fcgiwrap
 bench  bubblewrap             bwrap
 bench  python3                python3
 bench  git                    git
+bench  nodejs                 node
+bench  npm                    npm
 bench  nginx-light            nginx
 bench  fcgiwrap               fcgiwrap
 docker docker.io              dockerd

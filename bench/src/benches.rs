@@ -19,6 +19,7 @@ mod pause;
 mod ports;
 pub mod recovery;
 mod sbx_run;
+mod sdk;
 mod sse;
 mod streams;
 mod terminal_echo;
@@ -31,7 +32,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 30] = [
+pub const NAMES: [&str; 31] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -62,6 +63,7 @@ pub const NAMES: [&str; 30] = [
     "files",
     "ports",
     "terminal-echo",
+    "sdk",
 ];
 
 /// The benches that also measure Docker.
@@ -129,5 +131,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["sbx-run"], sbx_run::run(setup));
     bench!(["files"], files::run());
     bench!(["ports"], ports::run());
+    bench!(["sdk"], sdk::run());
     (rows, failures)
 }
