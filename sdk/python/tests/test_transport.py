@@ -23,7 +23,7 @@ def attempts(safety: Safety, failure: Exception) -> int:
         settings = _settings.resolve(url="http://127.0.0.1:9", api_key="any", environment={})
         transport = AsyncTransport(settings, httpx.MockTransport(respond))
         with pytest.raises(NetworkError):
-            await transport.json(Call("POST", "/v1/sandboxes", safety))
+            await transport.json(Call("POST", "/v1/sandboxes", safety), dict)
         await transport.close()
 
     asyncio.run(send())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Mapping, Optional, Type
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type
+
+if TYPE_CHECKING:
+    from ._models import ExecutionResult
 
 
 class SandboxdError(Exception):
@@ -21,6 +24,7 @@ class SandboxdError(Exception):
         code_name: Optional[str] = None,
         request_id: Optional[str] = None,
         retry_after: Optional[float] = None,
+        repeats: int = 0,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -33,6 +37,8 @@ class SandboxdError(Exception):
         """The id under which the service logged the request."""
         self.retry_after = retry_after
         """The seconds after which the service allows the next attempt."""
+        self.repeats = repeats
+        """The number of retries before this failure."""
 
     @property
     def retryable(self) -> bool:
@@ -264,6 +270,24 @@ class UnknownError(SandboxdError):
     code = "UNKNOWN"
 
 
+class CommandFailed(_Final):
+    """A command that was run with `check=True` did not exit with 0."""
+
+    code = "COMMAND_FAILED"
+
+    def __init__(self, command: str, result: ExecutionResult) -> None:
+        how = f"exit code {result.exit_code}" if result.signal is None else f"ended by {result.signal}"
+        details = {"exitCode": result.exit_code, "signal": result.signal}
+        super().__init__(f"{how}: {command}", details=details)
+        self.command = command
+        """The command, truncated to 4,096 bytes."""
+        self.result = result
+        """The result with the output."""
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return CommandFailed, (self.command, self.result)
+
+
 BY_CODE: Dict[str, Type[SandboxdError]] = {
     error.code: error
     for error in (
@@ -300,6 +324,39 @@ BY_CODE: Dict[str, Type[SandboxdError]] = {
 }
 """The classes of the service's codes."""
 
+STATUS_OF: Dict[str, int] = {
+    "INVALID_REQUEST": 400,
+    "INVALID_CONFIG": 400,
+    "COMMAND_TOO_LONG": 400,
+    "UNAUTHORIZED": 401,
+    "FORBIDDEN": 403,
+    "PERMISSION_DENIED": 403,
+    "PORT_NOT_ALLOWED": 403,
+    "SANDBOX_NOT_FOUND": 404,
+    "FILE_NOT_FOUND": 404,
+    "PORT_NOT_FOUND": 404,
+    "EXECUTION_NOT_FOUND": 404,
+    "NOT_FOUND": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "EXECUTION_TIMEOUT": 408,
+    "INVALID_STATE": 409,
+    "FILE_EXISTS": 409,
+    "NOT_A_FILE": 409,
+    "NOT_A_DIRECTORY": 409,
+    "EXECUTION_ENDED": 409,
+    "STDIN_CLOSED": 409,
+    "NOT_A_TERMINAL": 409,
+    "DIRECTORY_NOT_EMPTY": 409,
+    "RATE_LIMITED": 429,
+    "QUOTA_EXCEEDED": 429,
+    "INTERNAL_ERROR": 500,
+    "EXECUTION_ERROR": 502,
+    "PORT_UNREACHABLE": 502,
+    "RESOURCE_EXHAUSTED": 503,
+    "DISK_FULL": 507,
+}
+"""The status that belongs to each code of the service."""
+
 
 def of_response(status: int, body: bytes, headers: Mapping[str, str]) -> SandboxdError:
     """The error of a response with status 400 or above. `headers` have lower-case names."""
@@ -312,25 +369,51 @@ def of_response(status: int, body: bytes, headers: Mapping[str, str]) -> Sandbox
     return _of_object(fields, status, request_id, retry_after)
 
 
-def of_event(data: str, status_of: Mapping[str, int]) -> SandboxdError:
-    """The error of a stream's `error` event, with the status that belongs to its code."""
-    fields = json.loads(data)
-    return _of_object(fields, status_of.get(str(fields.get("code"))), None, None)
+def of_event(data: str) -> Optional[SandboxdError]:
+    """The error in the data of an `error` event, or None if the data is not an error."""
+    fields = _error_fields(data)
+    return None if fields is None else of_fields(fields)
+
+
+def of_fields(fields: Mapping[str, Any]) -> SandboxdError:
+    """The error of an error object outside a response, with the status that belongs to its code."""
+    return _of_object(fields, STATUS_OF.get(str(fields.get("code"))), None, None)
+
+
+def argument_error(argument: str, message: str) -> SandboxdError:
+    """The error of an argument of a call."""
+    return InvalidArgument(message, details={"argument": argument})
+
+
+def termination_reason(error: BaseException) -> Optional[str]:
+    """Why the sandbox was terminated, if the error says that it was."""
+    if not isinstance(error, SandboxNotFound) or error.details.get("state") != "terminated":
+        return None
+    reason = error.details.get("reason")
+    return reason if isinstance(reason, str) else None
 
 
 def _of_object(
     fields: Mapping[str, Any], status: Optional[int], request_id: Optional[str], retry_after: Optional[float]
 ) -> SandboxdError:
-    code = str(fields["code"])
+    code = str(fields.get("code"))
     details = fields.get("details")
     return BY_CODE.get(code, UnknownError)(
-        str(fields["message"]),
+        str(fields.get("message")),
         status=status,
         details=details if isinstance(details, dict) else {},
         code_name=code,
         request_id=fields.get("requestId") or request_id,
         retry_after=retry_after,
     )
+
+
+def _error_fields(data: str) -> Optional[Mapping[str, Any]]:
+    try:
+        fields = json.loads(data)
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) and "code" in fields and "message" in fields else None
 
 
 def _error_object(body: bytes) -> Optional[Mapping[str, Any]]:

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Mapping, Optional, Union
 from urllib.parse import urlsplit
 
+import httpx
+
 from ._errors import ConfigurationError
+from ._pinning import pinned
 from ._retry import Policy
 
 LOCAL_URL = "https://127.0.0.1:8443"
@@ -53,8 +56,8 @@ class Settings:
 
     service_url: ServiceUrl
     api_key: str
-    verify: Union[ssl.SSLContext, bool]
-    fingerprint: Optional[str]
+    tls: Optional[ssl.SSLContext]
+    """Decides which certificates are trusted; None for plain HTTP."""
     timeout: float
     policy: Policy
 
@@ -66,7 +69,7 @@ def resolve(
     *,
     url: Optional[str] = None,
     api_key: Optional[str] = None,
-    certificate: Optional[str] = None,
+    certificate: Optional[Union[str, "os.PathLike[str]"]] = None,
     fingerprint: Optional[str] = None,
     system_certificates: bool = False,
     data_dir: Optional[str] = None,
@@ -86,14 +89,19 @@ def resolve(
     key = (api_key or variable("SANDBOXD_API_KEY") or _local_key(service_url, directory)).strip()
     if not key.isascii() or not key.isprintable():
         raise ConfigurationError("the API key has characters that are not allowed in keys")
-    verify: Union[ssl.SSLContext, bool] = True
-    if service_url.is_tls and not system_certificates and fingerprint is None:
-        verify = _trusted(certificate or variable("SANDBOXD_CERTIFICATE"), service_url, directory)
+    tls: Optional[ssl.SSLContext] = None
+    if service_url.is_tls:
+        if system_certificates:
+            tls = _system()
+        elif fingerprint is not None:
+            tls = pinned(parse_fingerprint(fingerprint))
+        else:
+            tls = _trusted(certificate or variable("SANDBOXD_CERTIFICATE"), service_url, directory)
+        tls.set_alpn_protocols(["http/1.1"])
     return Settings(
         service_url=service_url,
         api_key=key,
-        verify=verify,
-        fingerprint=None if fingerprint is None else parse_fingerprint(fingerprint),
+        tls=tls,
         timeout=timeout,
         policy=Policy(retries, max_retry_wait),
     )
@@ -136,13 +144,13 @@ def parse_fingerprint(text: str) -> str:
 
 
 def _trusted(
-    certificate: Optional[str], service_url: ServiceUrl, directory: Path
-) -> Union[ssl.SSLContext, bool]:
+    certificate: Optional[Union[str, "os.PathLike[str]"]], service_url: ServiceUrl, directory: Path
+) -> ssl.SSLContext:
     if certificate is not None:
-        is_text = "-----BEGIN" in certificate
-        pem = certificate if is_text else _read(Path(certificate))
+        is_text = isinstance(certificate, str) and "-----BEGIN" in certificate
+        pem = str(certificate) if is_text else _read(Path(certificate))
         if not _PEM.search(pem):
-            what = "the text to trust" if is_text else certificate
+            what = "the text to trust" if is_text else str(certificate)
             raise ConfigurationError(f"{what} contains no PEM certificate (-----BEGIN CERTIFICATE-----)")
         return _context(pem)
     if service_url.is_local:
@@ -150,16 +158,22 @@ def _trusted(
         try:
             pem = (directory / "tls" / "tls-cert.pem").read_text()
         except OSError:
-            return True
-        return _context(pem) if _PEM.search(pem) else True
-    return True
+            return _system()
+        return _context(pem) if _PEM.search(pem) else _system()
+    return _system()
+
+
+def _system() -> ssl.SSLContext:
+    # The certificates of httpx and those of this machine: each is missing on some systems.
+    context = httpx.create_ssl_context(trust_env=False)
+    context.load_default_certs()
+    return context
 
 
 def _context(pem: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=pem)
     # Trusts the certificates themselves, also those that are not authorities.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.set_alpn_protocols(["http/1.1"])
     return context
 
 

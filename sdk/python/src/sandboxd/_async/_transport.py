@@ -1,18 +1,31 @@
-"""Sends calls over HTTP, with retries where they are safe."""
+"""Sends calls over HTTP, with retries where they are safe. Modules describe a request as a `Call`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
+import ssl
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, AsyncIterator, Callable, Dict, List, Optional, TypeVar, cast
 
 import httpx
+from websockets.exceptions import WebSocketException
 
-from .._errors import ConfigurationError, NetworkError, SandboxdError, UnknownError, of_response
+from .._errors import ConfigurationError, LocalFileError, NetworkError, SandboxdError, UnknownError, of_response
 from .._retry import Answered, Failed, Fault, Safety, may_repeat, wait
 from .._settings import Settings
+from .._timeouts import Timeouts
+from .._version import VERSION
+from ._payload import AsyncPayload
+from ._platform import Abandoning, AsyncSocket, InvalidStatus, interrupt, sleep
+
+T = TypeVar("T")
+KEEP_IDLE = 60.0
+"""Shorter than the idle timeout of the service."""
+LONGEST_ANSWER = 256 << 20
+"""Two output streams of 16 MiB with every byte escaped, plus a margin."""
+AGENT = f"sandboxd-python/{VERSION}"
+_ADVICE = "this client does not trust the certificate: trust the service's certificate file or pin its fingerprint"
 
 
 @dataclass(frozen=True)
@@ -21,66 +34,222 @@ class Call:
 
     method: str
     path: str
+    """Path and query."""
     safety: Safety
-    body: Optional[Dict[str, Any]] = None
-    headers: Dict[str, str] = field(default_factory=dict)
+    payload: Optional[AsyncPayload] = None
+    headers: Dict[str, str] = field(default_factory=lambda: {})
+    accept: str = "application/json"
     timeout: Optional[float] = None
     """Seconds for an attempt, instead of those of the client."""
     is_impatient: bool = False
-    """No retry on RESOURCE_EXHAUSTED."""
+    """The caller handles RESOURCE_EXHAUSTED: it is not retried."""
+
+
+class _AttemptFailed(Exception):
+    """The fault for the retry rules, and the error for the caller."""
+
+    def __init__(self, fault: Fault, error: SandboxdError) -> None:
+        super().__init__(error)
+        self.fault = fault
+        self.error = error
+
+
+class AsyncResponse:
+    """A response whose body is read by chunks. Must be closed; the service then stops what it does for the request."""
+
+    def __init__(self, response: httpx.Response, timeouts: Timeouts) -> None:
+        self.status = response.status_code
+        self.headers = response.headers
+        self.content = b""
+        """The whole body, if it was read by the transport."""
+        self.is_closed = False
+        self._response = response
+        self._timeouts = timeouts
+        self._chunks: AsyncIterator[bytes] = cast(httpx.AsyncByteStream, response.stream).__aiter__()
+        self._abandoning = Abandoning()
+
+    @property
+    def request_id(self) -> Optional[str]:
+        """The id under which the service logged the request."""
+        return self.headers.get("x-request-id")
+
+    async def read(self, silence: float) -> Optional[bytes]:
+        """The next bytes; None at the end. Fails if none arrive for `silence` seconds."""
+        self._timeouts.allow_silence(silence)
+        try:
+            return await self._chunks.__anext__()
+        except StopAsyncIteration:
+            return None
+        except httpx.TimeoutException as cause:
+            raise NetworkError(f"no data for {silence:g} s, not even a comment") from cause
+        except (httpx.TransportError, OSError) as cause:
+            raise NetworkError(f"the stream was interrupted: {cause}") from cause
+
+    async def read_whole(self) -> None:
+        """Reads the body into `content`."""
+        chunks: List[bytes] = []
+        size = 0
+        async for chunk in self._chunks:
+            size += len(chunk)
+            if size > LONGEST_ANSWER:
+                raise httpx.ReadError(f"the response is longer than {LONGEST_ANSWER} bytes")
+            if self._timeouts.is_over:
+                raise httpx.ReadTimeout("the response took too long")
+            chunks.append(chunk)
+        self.content = b"".join(chunks)
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection, or returns it to the pool if the body was read."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        try:
+            await cast(httpx.AsyncByteStream, self._response.stream).aclose()
+        except (httpx.TransportError, OSError):
+            # The connection is lost, so there is nothing to close.
+            pass
+
+    async def interrupt(self) -> None:
+        """Closes the connection, also while another thread or task reads."""
+        interrupt(self._response)
+        await self.close()
+
+    def __del__(self) -> None:
+        if not self.is_closed:
+            self._abandoning.close(self._response)
 
 
 class AsyncTransport:
     """The connections of a client."""
 
     def __init__(self, settings: Settings, http: Optional[httpx.AsyncBaseTransport] = None) -> None:
-        if settings.fingerprint is not None:
-            raise ConfigurationError("this client cannot pin a fingerprint; pass the certificate instead")
-        self._settings = settings
-        headers = {"accept": "application/json", "authorization": f"Bearer {settings.api_key}"}
-        self._http = httpx.AsyncClient(verify=settings.verify, headers=headers, timeout=None, transport=http)
+        self.settings = settings
+        # Proxies and certificates of environment variables are not used: the key goes to the configured service only. The number
+        # of connections is unlimited, because a stream occupies one.
+        self._http = http or httpx.AsyncHTTPTransport(
+            verify=settings.tls or False,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=KEEP_IDLE),
+        )
+        self._headers = {
+            "user-agent": AGENT,
+            "authorization": f"Bearer {settings.api_key}",
+            "accept-encoding": "identity",
+        }
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._http.aclose()
 
-    async def json(self, call: Call) -> Any:
-        """Sends a call with retries and parses the response as JSON."""
-        retries = 0
+    async def json(self, call: Call, parse: Callable[[Any], T]) -> T:
+        """Sends a call and parses the response as JSON."""
+        response = await self._repeated(call, is_whole=True)
+        try:
+            return parse(json.loads(response.content))
+        except (ValueError, KeyError, TypeError, AttributeError) as cause:
+            message = f"the response cannot be parsed: {cause}"
+            raise UnknownError(message, status=response.status, request_id=response.request_id) from cause
+
+    async def stream(self, call: Call) -> AsyncResponse:
+        """Sends a call and returns the response with a streamed body, which has no timeout here."""
+        return await self._repeated(call, is_whole=False)
+
+    async def open_socket(self, path: str) -> AsyncSocket:
+        """Opens a websocket."""
+        settings = self.settings
+        url = settings.service_url.url(path)
+        headers = {"authorization": self._headers["authorization"]}
+        try:
+            address = url.replace("http", "ws", 1)
+            return await AsyncSocket.open(address, headers, settings.tls, AGENT, settings.timeout)
+        except InvalidStatus as refused:
+            response = refused.response
+            lower = {name.lower(): value for name, value in response.headers.raw_items()}
+            raise of_response(response.status_code, bytes(response.body or b""), lower) from None
+        except TimeoutError as cause:
+            raise NetworkError(f"the websocket was not opened within {settings.timeout:g} s") from cause
+        except (OSError, WebSocketException) as cause:
+            raise _network_error(f"cannot open a websocket at {settings.service_url.url('')}", cause) from cause
+
+    async def _repeated(self, call: Call, *, is_whole: bool) -> AsyncResponse:
+        """Sends a call with retries."""
+        repeats = 0
         while True:
-            response, fault, error = await self._attempt(call)
-            if error is None or fault is None:
-                break
+            try:
+                return await self._attempt(call, is_whole=is_whole)
+            except _AttemptFailed as failed:
+                fault, error = failed.fault, failed.error
+            error.repeats = repeats
             is_for_caller = call.is_impatient and error.code == "RESOURCE_EXHAUSTED"
+            can_be_sent = call.payload is None or call.payload.can_be_sent
             pause = None
-            if may_repeat(call.safety, fault) and not is_for_caller:
-                pause = wait(self._settings.policy, retries + 1, error.retry_after, random.random())
+            if may_repeat(call.safety, fault) and can_be_sent and not is_for_caller:
+                pause = wait(self.settings.policy, repeats + 1, error.retry_after, random.random())
             if pause is None:
                 raise error
-            await asyncio.sleep(pause)
-            retries += 1
-        try:
-            return json.loads(response.content) if response is not None else None
-        except ValueError as cause:
-            status = response.status_code if response is not None else None
-            raise UnknownError(f"the response cannot be parsed: {cause}", status=status) from cause
+            await sleep(pause)
+            repeats += 1
 
-    async def _attempt(
-        self, call: Call
-    ) -> Tuple[Optional[httpx.Response], Optional[Fault], Optional[SandboxdError]]:
-        limit = self._settings.timeout if call.timeout is None else call.timeout
-        url = self._settings.service_url.url(call.path)
-        request = self._http.request(call.method, url, json=call.body, headers=call.headers)
+    async def _attempt(self, call: Call, *, is_whole: bool) -> AsyncResponse:
+        limit = self.settings.timeout if call.timeout is None else call.timeout
+        payload = call.payload
+        timeouts = Timeouts(limit, is_streamed=payload is not None and payload.is_streamed)
+        response: Optional[AsyncResponse] = None
         try:
-            response = await asyncio.wait_for(request, limit)
-        except asyncio.TimeoutError:
-            return None, Failed.LOST, NetworkError(f"no response within {limit * 1000:.0f} ms")
-        except httpx.TransportError as cause:
-            fault = Failed.NOT_SENT if isinstance(cause, httpx.ConnectError) else Failed.LOST
-            return None, fault, NetworkError(f"no response from {url}: {cause}")
-        if response.is_success:
-            return response, None, None
-        error = of_response(response.status_code, response.content, response.headers)
+            request = self._request(call, timeouts)
+            response = AsyncResponse(await self._http.handle_async_request(request), timeouts)
+            is_success = 200 <= response.status < 300
+            if is_whole or not is_success:
+                await response.read_whole()
+        except BaseException as cause:
+            if response is not None:
+                await response.close()
+            if not isinstance(cause, Exception):
+                raise
+            raise self._failure(cause, payload, limit) from cause
+        if is_success:
+            return response
+        error = of_response(response.status, response.content, response.headers)
         if error.details.get("commandStarted") is True:
-            return None, Failed.KILLED, error
-        return None, Answered(response.status_code, error.code), error
+            raise _AttemptFailed(Failed.KILLED, error)
+        raise _AttemptFailed(Answered(response.status, error.code), error)
+
+    def _request(self, call: Call, timeouts: Timeouts) -> httpx.Request:
+        headers = {**self._headers, "accept": call.accept, **call.headers}
+        content = None
+        if call.payload is not None:
+            headers["content-type"] = call.payload.content_type
+            content = call.payload.body()
+        url = self.settings.service_url.url(call.path)
+        extensions = {"timeout": timeouts}
+        return httpx.Request(call.method, url, headers=headers, content=content, extensions=extensions)
+
+    def _failure(self, cause: Exception, payload: Optional[AsyncPayload], limit: float) -> _AttemptFailed:
+        if payload is not None and payload.error is not None:
+            error: SandboxdError = LocalFileError(f"the content cannot be read: {payload.error}")
+            error.__cause__ = payload.error
+            return _AttemptFailed(Failed.NO_CONTENT, error)
+        if isinstance(cause, httpx.TimeoutException):
+            error, fault = NetworkError(f"no response within {limit * 1000:.0f} ms"), Failed.LOST
+        elif isinstance(cause, (httpx.TransportError, OSError)):
+            url = self.settings.service_url.url("")
+            error = _network_error(f"no response from {url}", cause)
+            fault = Failed.NOT_SENT if isinstance(cause, httpx.ConnectError) else Failed.LOST
+        elif isinstance(cause, httpx.InvalidURL):
+            error, fault = ConfigurationError(f"the URL is invalid: {cause}"), Failed.NO_CONTENT
+        else:
+            raise cause
+        error.__cause__ = cause
+        return _AttemptFailed(fault, error)
+
+
+def _network_error(message: str, cause: BaseException) -> NetworkError:
+    """An error with its innermost cause: the causes around it add nothing that a user can act on."""
+    innermost = cause
+    while (below := innermost.__cause__ or innermost.__context__) is not None:
+        innermost = below
+    text = f"{message}: {innermost or type(innermost).__name__}"
+    if isinstance(innermost, ssl.SSLCertVerificationError):
+        return NetworkError(f"{text}; {_ADVICE}", details={"reason": "certificate"})
+    return NetworkError(text)

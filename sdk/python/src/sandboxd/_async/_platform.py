@@ -1,0 +1,193 @@
+"""What differs between the two flavours beyond `async` and `await`: this module exists twice and is not generated."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from typing import Any, AsyncIterable, AsyncIterator, BinaryIO, Coroutine, Generator, Generic, Iterable
+from typing import Mapping, Optional, TypeVar, Union, cast
+from weakref import WeakKeyDictionary
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+T = TypeVar("T")
+KILLED_ON_CANCEL = True
+"""Whether `execute` sends no idempotency key by default, so that a cancelled task ends the command."""
+LARGEST_MESSAGE = 64 << 20
+Content = Union[str, bytes, bytearray, memoryview, "os.PathLike[str]", BinaryIO, Iterable[bytes], AsyncIterable[bytes]]
+"""Content to send: text, bytes, the path of a local file, an open binary file, or an iterator of bytes."""
+_CHUNK = 256 << 10
+
+
+async def sleep(seconds: float) -> None:
+    """Waits."""
+    await asyncio.sleep(seconds)
+
+
+class Opening(Generic[T]):
+    """An object that is being created: await it, or use it as an async context manager."""
+
+    def __init__(self, creating: Coroutine[Any, Any, T]) -> None:
+        self._creating = creating
+        self._created: Optional[T] = None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._creating.__await__()
+
+    async def __aenter__(self) -> T:
+        self._created = await self._creating
+        entered: T = await cast(Any, self._created).__aenter__()
+        return entered
+
+    async def __aexit__(self, *error: Any) -> None:
+        await cast(Any, self._created).__aexit__(*error)
+
+
+def opening(creating: Coroutine[Any, Any, T]) -> Opening[T]:
+    """The object, which the caller awaits or enters."""
+    return Opening(creating)
+
+
+async def chunks_of(content: Any) -> AsyncIterator[bytes]:
+    """The chunks of a path, a file or an iterator. Files are read in another thread, because a disk may be slow."""
+    if isinstance(content, AsyncIterable):
+        async for chunk in cast("AsyncIterable[bytes]", content):
+            yield chunk
+    elif isinstance(content, os.PathLike):
+        file = await asyncio.to_thread(open, cast("os.PathLike[str]", content), "rb")
+        try:
+            while chunk := await asyncio.to_thread(file.read, _CHUNK):
+                yield chunk
+        finally:
+            file.close()
+    elif hasattr(content, "read"):
+        while chunk := await asyncio.to_thread(content.read, _CHUNK):
+            yield chunk
+    else:
+        # Iterators that are generators run here, so that they see the context of the caller.
+        for chunk in cast("Iterable[bytes]", content):
+            yield chunk
+
+
+async def write_chunks(path: "os.PathLike[str]", chunks: AsyncIterator[bytes]) -> int:
+    """Writes a local file and returns its length."""
+    size = 0
+    file = await asyncio.to_thread(open, path, "wb")
+    try:
+        async for chunk in chunks:
+            size += await asyncio.to_thread(file.write, chunk)
+    finally:
+        await asyncio.to_thread(file.close)
+    return size
+
+
+class Abandoning:
+    """Closes a response whose object is collected while it is still open."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def close(self, response: httpx.Response) -> None:
+        """Closes the response, in the loop of its connection."""
+
+        def begin() -> None:
+            _CLOSING.add(closing := self._loop.create_task(_close_quietly(response)))
+            closing.add_done_callback(_CLOSING.discard)
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(begin)
+
+
+async def _close_quietly(response: httpx.Response) -> None:
+    try:
+        await cast(httpx.AsyncByteStream, response.stream).aclose()
+    except (httpx.TransportError, OSError, RuntimeError):
+        pass
+
+
+_CLOSING: "set[asyncio.Task[None]]" = set()
+"""The loop holds only weak references to its tasks."""
+
+
+def interrupt(response: httpx.Response) -> None:
+    """Wakes a reader of the response. Not needed here: closing it has this effect."""
+
+
+class AsyncSocket:
+    """A websocket."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    @staticmethod
+    async def open(
+        url: str, headers: Mapping[str, str], tls: Optional[ssl.SSLContext], agent: str, timeout: float
+    ) -> "AsyncSocket":
+        """Connects. Fails with OSError, TimeoutError or a websockets exception."""
+        return AsyncSocket(
+            await connect(
+                url,
+                additional_headers=headers,
+                ssl=tls,
+                user_agent_header=agent,
+                open_timeout=timeout,
+                close_timeout=1,
+                ping_interval=15,
+                ping_timeout=15,
+                max_size=LARGEST_MESSAGE,
+                compression=None,
+                proxy=None,
+                process_exception=_is_final,
+            )
+        )
+
+    async def send(self, data: Union[str, bytes]) -> None:
+        """Sends a message."""
+        await self._connection.send(data)
+
+    async def receive(self) -> Union[str, bytes]:
+        """The next message. Fails with ConnectionClosed at the end."""
+        return await self._connection.recv()
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._connection.close()
+
+
+def _is_final(error: Exception) -> Optional[Exception]:
+    return error
+
+
+class Defaults(Generic[T]):
+    """One object for each event loop, because connections belong to a loop."""
+
+    def __init__(self) -> None:
+        self._all: "WeakKeyDictionary[asyncio.AbstractEventLoop, T]" = WeakKeyDictionary()
+
+    def get(self) -> Optional[T]:
+        """The object of the running loop."""
+        return self._all.get(asyncio.get_running_loop())
+
+    def put(self, value: T) -> T:
+        """Sets the object of the running loop."""
+        self._all[asyncio.get_running_loop()] = value
+        return value
+
+
+__all__ = [
+    "Abandoning",
+    "AsyncSocket",
+    "Content",
+    "Defaults",
+    "InvalidStatus",
+    "KILLED_ON_CANCEL",
+    "Opening",
+    "chunks_of",
+    "interrupt",
+    "opening",
+    "sleep",
+    "write_chunks",
+]
