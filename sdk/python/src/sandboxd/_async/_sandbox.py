@@ -1,0 +1,363 @@
+"""One sandbox."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Callable, Dict, Mapping, Optional, Type
+
+from .. import _models as models
+from .._errors import CommandFailed, SandboxdError, termination_reason
+from .._lifecycle import Handler, Paused, Resumed, Started, Terminated
+from .._request import Duration, checked_id, given, key_headers, milliseconds, run_headers, seconds, shown
+from .._retry import Safety
+from .._settings import resolve
+from . import _platform
+from ._context import AsyncSandboxContext, Recorder
+from ._events import AsyncEvents
+from ._executions import AsyncExecution, AsyncExecutions
+from ._files import AsyncFiles
+from ._network import AsyncNetwork
+from ._payload import json_payload
+from ._ports import AsyncPorts
+from ._stream import AsyncOutputStream, OnLine, completed, failed
+from ._terminal import AsyncTerminal
+from ._transport import AsyncTransport, Call
+
+TIMEOUT = 60.0
+"""The time limit of a command without one, as the service has it."""
+DELETED = "deleted"
+_DEFAULTS: "_platform.Defaults[AsyncTransport]" = _platform.Defaults()
+
+
+class AsyncSandbox:
+    """A sandbox. As a context manager, it is terminated at the end of the block."""
+
+    def __init__(self, context: AsyncSandboxContext, view: Optional[models.Sandbox] = None) -> None:
+        self.id = context.id
+        """The identifier."""
+        self.files = AsyncFiles(context)
+        self.ports = AsyncPorts(context)
+        self.events = AsyncEvents(context.transport, context)
+        self.network = AsyncNetwork(context)
+        self.executions = AsyncExecutions(context)
+        self.context = context
+        """What the parts of the object share; for other modules of the SDK."""
+        self._view = view
+
+    @classmethod
+    def create(
+        cls,
+        image: str,
+        *,
+        cpu: Optional[int] = None,
+        memory_mb: Optional[int] = None,
+        disk_mb: Optional[int] = None,
+        env: Optional[Mapping[str, str]] = None,
+        workdir: Optional[str] = None,
+        timeout: Optional[Duration] = None,
+        idle_timeout: Optional[Duration] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        egress: Optional[Mapping[str, Any]] = None,
+        ingress: Optional[Mapping[str, Any]] = None,
+        idempotency_key: Optional[str] = None,
+        wait: bool = True,
+        run: Optional[Recorder] = None,
+        on: Optional[Mapping[str, Handler]] = None,
+    ) -> _platform.Opening[AsyncSandbox]:
+        """
+        Creates a sandbox, with a client whose settings come from the environment or from the local daemon. The parameters are
+        those of `AsyncSandboxes.create`.
+        """
+        body = create_body(
+            image, cpu, memory_mb, disk_mb, env, workdir, timeout, idle_timeout, metadata, egress, ingress
+        )
+        return _platform.opening(create_sandbox(None, body, idempotency_key, wait, run, on))
+
+    @classmethod
+    def connect(cls, sandbox_id: str) -> AsyncSandbox:
+        """An object for a sandbox, with the same client. Sends no request, so the sandbox need not exist."""
+        return sandbox_handle(None, sandbox_id)
+
+    @property
+    def view(self) -> Optional[models.Sandbox]:
+        """The state as of the last create or refresh. Sends no request."""
+        return self._view
+
+    async def refresh(self) -> models.Sandbox:
+        """Fetches the current state."""
+        call = Call("GET", self.context.path(), Safety.REPEATABLE)
+        self._view = await self.context.json(call, models.Sandbox.from_json)
+        return self._view
+
+    async def execute(
+        self,
+        command: str,
+        *,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        stdin: Optional[str] = None,
+        timeout: Optional[Duration] = None,
+        auto_resume: Optional[bool] = None,
+        run_id: Optional[str] = None,
+        idempotency_key: Optional[str] = None,
+        check: bool = False,
+        killed_on_cancel: Optional[bool] = None,
+    ) -> models.ExecutionResult:
+        """
+        Runs a bash command line and returns its result. A failed command is a result, too; `check` makes it an error. The command
+        is killed after `timeout`, by default 60 seconds.
+
+        With `idempotency_key`, a request with the same key within 24 hours, from any process, returns the first result.
+        `killed_on_cancel` sends no key: the service kills the command when the connection ends, for example because the asyncio
+        task is cancelled, and a lost response is an error. Without it, the request is retried with a key of its own. Default:
+        true for asyncio without an `idempotency_key`, otherwise false.
+        """
+        is_killed = killed_on_cancel
+        if is_killed is None:
+            is_killed = _platform.KILLED_ON_CANCEL and idempotency_key is None
+        has_key = idempotency_key is not None or not is_killed
+        call = Call(
+            "POST",
+            self.context.path("/execute"),
+            Safety.COMMAND if has_key else Safety.ONLY_UNSTARTED,
+            json_payload(_command_body(command, cwd, env, stdin, timeout, auto_resume)),
+            key_headers(idempotency_key) if has_key else {},
+            timeout=(TIMEOUT if timeout is None else seconds(timeout)) + self.context.transport.settings.timeout,
+        )
+        text = shown(command)
+        self.context.record("exec.started", command=text)
+        try:
+            result = await self.context.in_run(call, run_id, models.ExecutionResult.from_json)
+        except SandboxdError as error:
+            failed(self.context, text, error)
+            raise
+        completed(self.context, text, result)
+        if check and result.exit_code != 0:
+            raise CommandFailed(text, result)
+        return result
+
+    def stream(
+        self,
+        command: str,
+        *,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        stdin: Optional[str] = None,
+        timeout: Optional[Duration] = None,
+        auto_resume: Optional[bool] = None,
+        run_id: Optional[str] = None,
+        line_ends: bool = False,
+        on_stdout: Optional[OnLine] = None,
+        on_stderr: Optional[OnLine] = None,
+    ) -> AsyncOutputStream:
+        """
+        Runs a bash command line and delivers its output line by line: `Stdout`, `Stderr`, and `Done` at the end. Closing the
+        stream earlier kills the command. With `line_ends`, the concatenation of the lines is the output as written. The callbacks
+        get the lines that are read.
+        """
+        path = self.context.path("/execute", lineEnds=line_ends or None)
+        body = json_payload(_command_body(command, cwd, env, stdin, timeout, auto_resume))
+        call = Call("POST", path, Safety.ONLY_UNSTARTED, body, accept="text/event-stream")
+        return AsyncOutputStream(
+            self.context,
+            call,
+            command,
+            run_id=run_id,
+            line_ends=line_ends,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+        )
+
+    async def start(
+        self,
+        command: str,
+        *,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        stdin: Optional[str] = None,
+        open_stdin: Optional[bool] = None,
+        timeout: Optional[Duration] = None,
+        auto_resume: Optional[bool] = None,
+        run_id: Optional[str] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> AsyncExecution:
+        """
+        Starts a detached command, which continues without its client and has no time limit by default. `open_stdin` keeps standard
+        input open for `write_stdin`.
+        """
+        body = _command_body(command, cwd, env, stdin, timeout, auto_resume)
+        body = {**body, **given(detached=True, openStdin=open_stdin)}
+        return await self._started("/execute", body, run_id, idempotency_key)
+
+    def terminal(
+        self,
+        *,
+        cols: Optional[int] = None,
+        rows: Optional[int] = None,
+        command: Optional[str] = None,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        timeout: Optional[Duration] = None,
+        auto_resume: Optional[bool] = None,
+        run_id: Optional[str] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> _platform.Opening[AsyncTerminal]:
+        """Opens a terminal of 80 columns and 24 rows, by default with an interactive bash, and attaches to it."""
+        limit = milliseconds(timeout)
+        body = given(cols=cols, rows=rows, command=command, cwd=cwd, timeoutMs=limit, autoResume=auto_resume)
+        if env is not None:
+            body["env"] = dict(env)
+        return _platform.opening(self._terminal(body, run_id, idempotency_key, auto_resume))
+
+    async def pause(self) -> models.PauseResult:
+        """Pauses the sandbox: freezes all its processes."""
+        call = Call("POST", self.context.path("/pause"), Safety.AFTER_ANSWER)
+        paused = await self.context.json(call, models.PauseResult.from_json)
+        self.context.record("sandbox.paused", runtimeDurationMs=paused.runtime_duration_ms)
+        self.context.handlers.notify(Paused(paused.runtime_duration_ms))
+        return paused
+
+    async def resume(self) -> models.ResumeResult:
+        """Resumes the sandbox. Commands resume it automatically."""
+        call = Call("POST", self.context.path("/resume"), Safety.AFTER_ANSWER)
+        resumed = await self.context.json(call, models.ResumeResult.from_json)
+        self.context.record("sandbox.resumed", pausedDurationMs=resumed.paused_duration_ms)
+        self.context.handlers.notify(Resumed(resumed.paused_duration_ms))
+        return resumed
+
+    async def terminate(self) -> Terminated:
+        """
+        Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
+        terminated, the call succeeds; its running time is then unknown.
+        """
+        call = Call("DELETE", self.context.path(), Safety.REPEATABLE)
+        try:
+            result = await self.context.in_run(call, None, models.TerminateResult.from_json)
+            end = Terminated(DELETED, result.total_runtime_ms, result.terminated_at)
+        except SandboxdError as error:
+            if error.repeats == 0 or termination_reason(error) != DELETED:
+                self.context.report(error)
+                raise
+            end = Terminated(DELETED)
+        self.context.ended(end)
+        return end
+
+    def on(self, name: str, handler: Handler) -> Callable[[], None]:
+        """
+        Calls `handler` on each event `started`, `paused`, `resumed`, `terminated` or `failed` that this object causes or observes.
+        Returns a function that removes the handler.
+        """
+        return self.context.handlers.add(name, handler)
+
+    def with_run(self, run: Optional[Recorder]) -> AsyncSandbox:
+        """Records what this object does in `run`."""
+        self.context.run = run
+        return self
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if self.context.is_terminated:
+            return
+        try:
+            await self.terminate()
+        except SandboxdError as failure:
+            # Its lifetime may have ended meanwhile. An error of the block is more useful than one of the clean-up.
+            if termination_reason(failure) is None and error is None:
+                raise
+
+    async def _terminal(
+        self, body: Dict[str, Any], run_id: Optional[str], key: Optional[str], auto_resume: Optional[bool]
+    ) -> AsyncTerminal:
+        execution = await self._started("/terminals", body, run_id, key)
+        return await execution.attach(auto_resume=auto_resume)
+
+    async def _started(
+        self, path: str, body: Dict[str, Any], run_id: Optional[str], key: Optional[str]
+    ) -> AsyncExecution:
+        call = Call("POST", self.context.path(path), Safety.COMMAND, json_payload(body), key_headers(key))
+        try:
+            view = await self.context.in_run(call, run_id, models.Execution.from_json)
+        except SandboxdError as error:
+            self.context.report(error)
+            raise
+        return AsyncExecution(self.context, view.execution_id, view)
+
+
+def _command_body(
+    command: str,
+    cwd: Optional[str],
+    env: Optional[Mapping[str, str]],
+    stdin: Optional[str],
+    timeout: Optional[Duration],
+    auto_resume: Optional[bool],
+) -> Dict[str, Any]:
+    limit = milliseconds(timeout)
+    body = given(command=command, cwd=cwd, stdin=stdin, timeoutMs=limit, autoResume=auto_resume)
+    return body if env is None else {**body, "env": dict(env)}
+
+
+def create_body(
+    image: str,
+    cpu: Optional[int],
+    memory_mb: Optional[int],
+    disk_mb: Optional[int],
+    env: Optional[Mapping[str, str]],
+    workdir: Optional[str],
+    timeout: Optional[Duration],
+    idle_timeout: Optional[Duration],
+    metadata: Optional[Mapping[str, str]],
+    egress: Optional[Mapping[str, Any]],
+    ingress: Optional[Mapping[str, Any]],
+) -> Dict[str, Any]:
+    """The body of a create request."""
+    return given(
+        image=image,
+        env=None if env is None else dict(env),
+        workdir=workdir,
+        timeoutMs=milliseconds(timeout),
+        idleTimeoutMs=milliseconds(idle_timeout),
+        metadata=None if metadata is None else dict(metadata),
+        resources=given(cpu=cpu, memoryMb=memory_mb, diskMb=disk_mb) or None,
+        network=given(egress=egress, ingress=ingress) or None,
+    )
+
+
+async def create_sandbox(
+    transport: Optional[AsyncTransport],
+    body: Dict[str, Any],
+    key: Optional[str],
+    is_patient: bool,
+    run: Optional[Recorder],
+    handlers: Optional[Mapping[str, Handler]],
+) -> AsyncSandbox:
+    """Creates a sandbox, by default with the client of the environment."""
+    transport = transport or default_transport()
+    headers = {**key_headers(key), **run_headers(None if run is None else run.id)}
+    call = Call(
+        "POST", "/v1/sandboxes", Safety.REPEATABLE, json_payload(body), headers, is_impatient=not is_patient
+    )
+    view = await transport.json(call, models.Sandbox.from_json)
+    context = AsyncSandboxContext(transport, view.id, run)
+    context.handlers.add_all(handlers or {})
+    context.record("sandbox.created", image=view.image, state=str(view.state))
+    context.record("sandbox.started")
+    context.handlers.notify(Started())
+    return AsyncSandbox(context, view)
+
+
+def sandbox_handle(transport: Optional[AsyncTransport], sandbox_id: str) -> AsyncSandbox:
+    """An object for a sandbox."""
+    checked = checked_id("sandbox_id", "sb_", sandbox_id)
+    return AsyncSandbox(AsyncSandboxContext(transport or default_transport(), checked))
+
+
+def default_transport() -> AsyncTransport:
+    """The client of the environment."""
+    return _DEFAULTS.get() or _DEFAULTS.put(AsyncTransport(resolve()))

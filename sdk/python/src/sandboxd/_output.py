@@ -1,0 +1,70 @@
+"""The output of commands as a sequence of lines, from Server-Sent Events."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Optional, Union
+
+from . import _models as models
+from ._errors import NetworkError, RateLimited, ResourceExhausted, InternalError, UnknownError, of_event
+from ._sse import Event
+
+LONGEST_SILENCE = 60.0
+"""Longer than the pause between two comments of the service."""
+PASSING = (NetworkError, ResourceExhausted, RateLimited, InternalError)
+"""The errors after which a new connection may succeed."""
+
+
+@dataclass(frozen=True)
+class Stdout:
+    """A line of standard output, without its line end unless the stream has line ends."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Stderr:
+    """A line of standard error."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Output that is no longer stored. Only detached executions have it."""
+
+    bytes: int
+
+
+Output = Union[Stdout, Stderr, Dropped, models.Done]
+"""A part of the output. `Done` is the last one."""
+
+
+def parse_output(event: Event, line_ends: bool) -> Optional[Output]:
+    """The output in an event; None for an event that this version does not know. Raises the error in an event `error`."""
+    if event.name == "stdout":
+        return Stdout(_line(event, line_ends))
+    if event.name == "stderr":
+        return Stderr(_line(event, line_ends))
+    if event.name == "error":
+        raise of_event(event.data) or UnknownError("the stream ended with an error that cannot be parsed", status=200)
+    try:
+        if event.name == "done":
+            return models.Done.from_json(json.loads(event.data))
+        if event.name == "dropped":
+            counts = json.loads(event.data)
+            return Dropped(int(counts.get("stdout", 0)) + int(counts.get("stderr", 0)))
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise UnknownError(f"the event '{event.name}' of the stream cannot be parsed", status=200) from cause
+    return None
+
+
+def _line(event: Event, with_end: bool) -> str:
+    """Restores the line end: a line feed within an event stands for a carriage return of the command."""
+    if not with_end:
+        return event.data
+    text = event.data.replace("\n", "\r")
+    if event.end == "none":
+        return text
+    return text + ("\r\n" if event.end == "crlf" else "\n")

@@ -1,0 +1,148 @@
+"""What differs between the two flavours beyond `async` and `await`: this module exists twice and is not generated."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+import time
+from typing import Any, BinaryIO, Generic, Iterable, Iterator, Mapping, Optional, TypeVar, Union, cast
+
+import httpx
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+T = TypeVar("T")
+KILLED_ON_CANCEL = False
+"""Whether `execute` sends no idempotency key by default. Nothing cancels a blocking call, so it is retried with a key."""
+LARGEST_MESSAGE = 64 << 20
+Content = Union[str, bytes, bytearray, memoryview, "os.PathLike[str]", BinaryIO, Iterable[bytes]]
+"""Content to send: text, bytes, the path of a local file, an open binary file, or an iterator of bytes."""
+_CHUNK = 256 << 10
+
+
+def sleep(seconds: float) -> None:
+    """Waits."""
+    time.sleep(seconds)
+
+
+def opening(created: T) -> T:
+    """The object itself."""
+    return created
+
+
+def chunks_of(content: Any) -> Iterator[bytes]:
+    """The chunks of a path, a file or an iterator."""
+    if isinstance(content, os.PathLike):
+        with open(cast("os.PathLike[str]", content), "rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    elif hasattr(content, "read"):
+        while chunk := content.read(_CHUNK):
+            yield chunk
+    else:
+        yield from content
+
+
+def write_chunks(path: "os.PathLike[str]", chunks: Iterator[bytes]) -> int:
+    """Writes a local file and returns its length."""
+    with open(path, "wb") as file:
+        return sum(file.write(chunk) for chunk in chunks)
+
+
+class Abandoning:
+    """Closes a response whose object is collected while it is still open."""
+
+    def close(self, response: httpx.Response) -> None:
+        """Closes the response."""
+        try:
+            cast(httpx.SyncByteStream, response.stream).close()
+        except (httpx.TransportError, OSError, RuntimeError):
+            pass
+
+
+def interrupt(response: httpx.Response) -> None:
+    """Wakes a reader of the response in another thread, which closing the socket alone does not."""
+    stream = response.extensions.get("network_stream")
+    connection = None if stream is None else stream.get_extra_info("socket")
+    if isinstance(connection, socket.socket):
+        try:
+            # The socket below TLS, because the object of the TLS session is in use by the reader.
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+class Socket:
+    """A websocket."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    @staticmethod
+    def open(
+        url: str, headers: Mapping[str, str], tls: Optional[ssl.SSLContext], agent: str, timeout: float
+    ) -> "Socket":
+        """Connects. Fails with OSError, TimeoutError or a websockets exception."""
+        return Socket(
+            connect(
+                url,
+                additional_headers=headers,
+                ssl=tls,
+                user_agent_header=agent,
+                open_timeout=timeout,
+                close_timeout=1,
+                ping_interval=15,
+                ping_timeout=15,
+                max_size=LARGEST_MESSAGE,
+                compression=None,
+                proxy=None,
+            )
+        )
+
+    def send(self, data: Union[str, bytes]) -> None:
+        """Sends a message."""
+        self._connection.send(data)
+
+    def receive(self) -> Union[str, bytes]:
+        """The next message. Fails with ConnectionClosed at the end."""
+        return self._connection.recv()
+
+    def close(self) -> None:
+        """Closes the connection, which ends its thread."""
+        self._connection.close()
+
+
+class Defaults(Generic[T]):
+    """One object for the process."""
+
+    def __init__(self) -> None:
+        self._value: Optional[T] = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Optional[T]:
+        """The object."""
+        return self._value
+
+    def put(self, value: T) -> T:
+        """Sets the object, unless another thread was faster."""
+        with self._lock:
+            if self._value is None:
+                self._value = value
+            return self._value
+
+
+__all__ = [
+    "Abandoning",
+    "Content",
+    "Defaults",
+    "InvalidStatus",
+    "KILLED_ON_CANCEL",
+    "Socket",
+    "chunks_of",
+    "interrupt",
+    "opening",
+    "sleep",
+    "write_chunks",
+]
