@@ -1,1 +1,152 @@
-"""A client for sandboxd, a service that provides isolated Linux sandboxes."""
+"""
+A client for sandboxd, a service that provides isolated Linux sandboxes.
+
+`Sandbox` and `Sandboxd` block; `AsyncSandbox` and `AsyncSandboxd` have the same methods for asyncio. The other classes of the
+asyncio flavour are in `sandboxd.aio`, and the data of responses in `sandboxd.models`.
+"""
+
+from . import _models as models
+from . import aio
+from ._async._client import AsyncSandboxd
+from ._async._sandbox import AsyncSandbox
+from ._errors import (
+    CommandFailed,
+    CommandTooLong,
+    ConfigurationError,
+    DirectoryNotEmpty,
+    DiskFull,
+    ExecutionEnded,
+    ExecutionError,
+    ExecutionNotFound,
+    ExecutionTimeout,
+    FileExists,
+    FileNotFound,
+    Forbidden,
+    InternalError,
+    InvalidArgument,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidState,
+    LocalFileError,
+    MethodNotAllowed,
+    NetworkError,
+    NotADirectory,
+    NotAFile,
+    NotATerminal,
+    NotFound,
+    PermissionDenied,
+    PortNotAllowed,
+    PortNotFound,
+    PortUnreachable,
+    QuotaExceeded,
+    RateLimited,
+    ResourceExhausted,
+    SandboxdError,
+    SandboxNotFound,
+    StdinClosed,
+    Unauthorized,
+    UnknownError,
+)
+from ._lifecycle import CallFailed, LifecycleEvent, Paused, Resumed, Started, Terminated
+from ._models import Done, ExecutionResult, FileEntry, RuntimeEvent
+from ._output import Dropped, Output, Stderr, Stdout
+from ._sync._client import Sandboxd
+from ._sync._events import Events, EventStream
+from ._sync._executions import Execution, Executions, FollowedOutput
+from ._sync._files import Files, FileStream
+from ._sync._network import Network
+from ._sync._paging import PagedList
+from ._sync._ports import Ports
+from ._sync._sandbox import Sandbox
+from ._sync._sandboxes import Images, Sandboxes
+from ._sync._stream import OutputStream
+from ._sync._terminal import Terminal
+from ._terminal_events import (
+    TerminalDisconnected,
+    TerminalDropped,
+    TerminalEnded,
+    TerminalEvent,
+    TerminalOutput,
+    TerminalReconnected,
+)
+from ._version import VERSION as __version__
+
+__all__ = [
+    "AsyncSandbox",
+    "AsyncSandboxd",
+    "CallFailed",
+    "CommandFailed",
+    "CommandTooLong",
+    "ConfigurationError",
+    "DirectoryNotEmpty",
+    "DiskFull",
+    "Done",
+    "Dropped",
+    "EventStream",
+    "Events",
+    "Execution",
+    "ExecutionEnded",
+    "ExecutionError",
+    "ExecutionNotFound",
+    "ExecutionResult",
+    "ExecutionTimeout",
+    "Executions",
+    "FileEntry",
+    "FileExists",
+    "FileNotFound",
+    "FileStream",
+    "Files",
+    "FollowedOutput",
+    "Forbidden",
+    "Images",
+    "InternalError",
+    "InvalidArgument",
+    "InvalidConfig",
+    "InvalidRequest",
+    "InvalidState",
+    "LifecycleEvent",
+    "LocalFileError",
+    "MethodNotAllowed",
+    "Network",
+    "NetworkError",
+    "NotADirectory",
+    "NotAFile",
+    "NotATerminal",
+    "NotFound",
+    "Output",
+    "OutputStream",
+    "PagedList",
+    "Paused",
+    "PermissionDenied",
+    "PortNotAllowed",
+    "PortNotFound",
+    "PortUnreachable",
+    "Ports",
+    "QuotaExceeded",
+    "RateLimited",
+    "ResourceExhausted",
+    "Resumed",
+    "RuntimeEvent",
+    "Sandbox",
+    "SandboxNotFound",
+    "Sandboxd",
+    "SandboxdError",
+    "Sandboxes",
+    "Started",
+    "Stderr",
+    "StdinClosed",
+    "Stdout",
+    "Terminal",
+    "TerminalDisconnected",
+    "TerminalDropped",
+    "TerminalEnded",
+    "TerminalEvent",
+    "TerminalOutput",
+    "TerminalReconnected",
+    "Terminated",
+    "Unauthorized",
+    "UnknownError",
+    "__version__",
+    "aio",
+    "models",
+]

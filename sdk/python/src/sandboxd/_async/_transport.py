@@ -71,7 +71,8 @@ class AsyncResponse:
     @property
     def request_id(self) -> Optional[str]:
         """The id under which the service logged the request."""
-        return self.headers.get("x-request-id")
+        request_id: Optional[str] = self.headers.get("x-request-id")
+        return request_id
 
     async def read(self, silence: float) -> Optional[bytes]:
         """The next bytes; None at the end. Fails if none arrive for `silence` seconds."""

@@ -1,0 +1,34 @@
+"""The classes of the asyncio flavour."""
+
+from ._async._client import AsyncSandboxd
+from ._async._events import AsyncEvents, AsyncEventStream
+from ._async._executions import AsyncExecution, AsyncExecutions, AsyncFollowedOutput
+from ._async._files import AsyncFiles, AsyncFileStream
+from ._async._network import AsyncNetwork
+from ._async._paging import AsyncPagedList
+from ._async._platform import Opening
+from ._async._ports import AsyncPorts
+from ._async._sandbox import AsyncSandbox
+from ._async._sandboxes import AsyncImages, AsyncSandboxes
+from ._async._stream import AsyncOutputStream
+from ._async._terminal import AsyncTerminal
+
+__all__ = [
+    "AsyncEventStream",
+    "AsyncEvents",
+    "AsyncExecution",
+    "AsyncExecutions",
+    "AsyncFileStream",
+    "AsyncFiles",
+    "AsyncFollowedOutput",
+    "AsyncImages",
+    "AsyncNetwork",
+    "AsyncOutputStream",
+    "AsyncPagedList",
+    "AsyncPorts",
+    "AsyncSandbox",
+    "AsyncSandboxd",
+    "AsyncSandboxes",
+    "AsyncTerminal",
+    "Opening",
+]
