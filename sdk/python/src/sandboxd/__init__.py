@@ -5,8 +5,7 @@ A client for sandboxd, a service that provides isolated Linux sandboxes.
 asyncio flavour are in `sandboxd.aio`, and the data of responses in `sandboxd.models`.
 """
 
-from . import _models as models
-from . import aio
+from . import aio, models
 from ._async._client import AsyncSandboxd
 from ._async._sandbox import AsyncSandbox
 from ._errors import (

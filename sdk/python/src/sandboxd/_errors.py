@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type, cast
 
 if TYPE_CHECKING:
     from ._models import ExecutionResult
@@ -397,11 +397,11 @@ def _of_object(
     fields: Mapping[str, Any], status: Optional[int], request_id: Optional[str], retry_after: Optional[float]
 ) -> SandboxdError:
     code = str(fields.get("code"))
-    details = fields.get("details")
+    details: object = fields.get("details")
     return BY_CODE.get(code, UnknownError)(
         str(fields.get("message")),
         status=status,
-        details=details if isinstance(details, dict) else {},
+        details=cast("Dict[str, Any]", details) if isinstance(details, dict) else {},
         code_name=code,
         request_id=fields.get("requestId") or request_id,
         retry_after=retry_after,
@@ -410,19 +410,24 @@ def _of_object(
 
 def _error_fields(data: str) -> Optional[Mapping[str, Any]]:
     try:
-        fields = json.loads(data)
+        return _checked(json.loads(data))
     except ValueError:
         return None
-    return fields if isinstance(fields, dict) and "code" in fields and "message" in fields else None
 
 
 def _error_object(body: bytes) -> Optional[Mapping[str, Any]]:
     try:
-        fields = json.loads(body)["error"]
-        fields["code"], fields["message"]
+        return _checked(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         return None
-    return fields if isinstance(fields, dict) else None
+
+
+def _checked(value: object) -> Optional[Mapping[str, Any]]:
+    """The value, if it is an error object."""
+    if not isinstance(value, dict):
+        return None
+    fields = cast("Dict[str, Any]", value)
+    return fields if "code" in fields and "message" in fields else None
 
 
 def _seconds(value: Optional[str]) -> Optional[float]:

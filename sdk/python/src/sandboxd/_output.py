@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Optional, Union
 
-from . import _models as models
+from . import models
 from ._errors import NetworkError, RateLimited, ResourceExhausted, InternalError, UnknownError, of_event
 from ._sse import Event
 

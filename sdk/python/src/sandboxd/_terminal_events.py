@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from . import _models as models
+from . import models
 
 
 @dataclass(frozen=True)

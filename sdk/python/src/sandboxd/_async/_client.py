@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 
 import httpx
 
-from .. import _models as models
+from .. import models
 from .._request import Duration, seconds
 from .._retry import Safety
 from .._settings import TIMEOUT, resolve

@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Optional, Type, Union
 
-from .. import _models as models
+from .. import models
 from .._errors import NetworkError, SandboxdError
 from .._output import PASSING, Output, parse_output
 from .._request import LARGEST_PAGE, QueryValue, checked_id

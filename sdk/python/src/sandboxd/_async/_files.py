@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 from urllib.parse import quote
 
-from .. import _models as models
-from .._errors import LocalFileError, SandboxdError
+from .. import models
+from .._errors import SandboxdError
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
 from . import _platform

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import AsyncIterator, Callable, Generic, List, Optional, Protocol, Sequence, Set, TypeVar
 
-from .. import _models as models
+from .. import models
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

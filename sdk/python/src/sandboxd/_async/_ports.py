@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, Optional
 
-from .. import _models as models
+from .. import models
 from .._request import Duration, given, key_headers, milliseconds
 from .._retry import Safety
 from ._context import AsyncSandboxContext

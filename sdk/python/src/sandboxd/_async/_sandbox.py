@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Callable, Dict, Mapping, Optional, Type
 
-from .. import _models as models
+from .. import models
 from .._errors import CommandFailed, SandboxdError, termination_reason
 from .._lifecycle import Handler, Paused, Resumed, Started, Terminated
 from .._request import Duration, checked_id, given, key_headers, milliseconds, run_headers, seconds, shown

@@ -10,7 +10,7 @@ from typing import Any, Deque, Dict, Mapping, Optional, Protocol, Tuple, Type, U
 
 from websockets.exceptions import ConnectionClosed
 
-from .. import _models as models
+from .. import models
 from .._errors import NetworkError, SandboxdError, UnknownError, of_fields
 from .._output import PASSING
 from .._request import QueryValue

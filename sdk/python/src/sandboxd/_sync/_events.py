@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Iterator, Dict, List, Mapping, Optional, Protocol, Sequence, Type, Union
 
-from .. import _models as models
+from .. import models
 from .._errors import NetworkError, SandboxdError, argument_error, of_event, termination_reason
 from .._request import LARGEST_PAGE, QueryValue, key_headers, query_string, time_text
 from .._retry import Policy, Safety, wait

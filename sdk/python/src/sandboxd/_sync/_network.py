@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Sequence
 
-from .. import _models as models
+from .. import models
 from .._request import given, key_headers
 from .._retry import Safety
 from ._context import SandboxContext

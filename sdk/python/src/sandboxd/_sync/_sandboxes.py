@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional
 
-from .. import _models as models
+from .. import models
 from .._lifecycle import Handler
 from .._request import LARGEST_PAGE, Duration, QueryValue, query_string
 from .._retry import Safety

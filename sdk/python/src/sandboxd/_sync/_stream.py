@@ -7,7 +7,7 @@ from collections import deque
 from types import TracebackType
 from typing import Callable, Deque, Optional, Type
 
-from .. import _models as models
+from .. import models
 from .._errors import NetworkError, SandboxdError
 from .._output import LONGEST_SILENCE, Output, Stderr, Stdout, parse_output
 from .._request import shown
