@@ -88,7 +88,9 @@ class Generator:
         texts = [name for name in names if "properties" not in self.schemas[name]]
         objects = [name for name in names if "properties" in self.schemas[name]]
         aliases = "\n".join(self.alias(name) for name in texts)
-        return "\n\n\n".join([HEADER + "\n" + aliases.rstrip(), *(self.dataclass(name) for name in objects)]) + "\n"
+        exported = "__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]"
+        head = "\n".join([HEADER, exported, "", aliases.rstrip()])
+        return "\n\n\n".join([head, *(self.dataclass(name) for name in objects)]) + "\n"
 
     def reachable(self) -> Set[str]:
         """The schemas of successful responses, of streams, and of what callers pass."""
