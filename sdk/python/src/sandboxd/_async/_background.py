@@ -1,0 +1,95 @@
+"""Work besides the calls: threads for blocking code, and the task that uploads events. Exists twice and is not generated."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Set
+
+from .. import _tar
+from .. import _models as models
+
+
+async def pack(directory: Path) -> AsyncIterator[bytes]:
+    """The archive of a local directory. It is read in another thread, because a disk may be slow."""
+    packing = _tar.pack(directory)
+    while True:
+        chunk = await asyncio.to_thread(next, packing, None)
+        if chunk is None:
+            return
+        yield chunk
+
+
+async def unpack(chunks: AsyncIterable[bytes], directory: Path) -> models.Unpacked:
+    """Unpacks an archive into a local directory, in another thread. Cancelling it ends the thread."""
+    loop = asyncio.get_running_loop()
+    received = chunks.__aiter__()
+    # The one chunk that is being received, so that it can be cancelled.
+    receiving: List["Future[Optional[bytes]]"] = []
+    is_cancelled = False
+
+    async def receive() -> Optional[bytes]:
+        try:
+            return await received.__anext__()
+        except StopAsyncIteration:
+            return None
+
+    def pulled() -> Iterator[bytes]:
+        while not is_cancelled:
+            receiving[:] = [asyncio.run_coroutine_threadsafe(receive(), loop)]
+            chunk = receiving[0].result()
+            if chunk is None:
+                return
+            yield chunk
+
+    unpacking = asyncio.ensure_future(asyncio.to_thread(_tar.unpack, pulled(), directory))
+    try:
+        return await asyncio.shield(unpacking)
+    except asyncio.CancelledError:
+        is_cancelled = True
+        for each in receiving:
+            each.cancel()
+        # The thread must not write after the call has ended.
+        await asyncio.wait([unpacking])
+        if not unpacking.cancelled():
+            unpacking.exception()
+        raise
+
+
+class AsyncBackground:
+    """A task that runs while there is work. Work that arrives in another thread is passed to the loop of this object."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._tasks: Set["asyncio.Task[Any]"] = set()
+        self._hurry = asyncio.Event()
+
+    def start(self) -> None:
+        """Starts the task. Fails with RuntimeError if its event loop has ended."""
+        self._loop.call_soon_threadsafe(self._begin)
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, unless a caller waits for the end of the work."""
+        try:
+            await asyncio.wait_for(self._hurry.wait(), seconds)
+        except asyncio.TimeoutError:
+            pass
+
+    async def finish(self) -> None:
+        """Waits for the end of the work, without pauses."""
+        self._hurry.set()
+        # The loop begins the tasks that were started before.
+        await asyncio.sleep(0)
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+        self._hurry.clear()
+
+    def _begin(self) -> None:
+        task = self._loop.create_task(self._awaited())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _awaited(self) -> None:
+        await self._work()
