@@ -1,6 +1,6 @@
 /** Every operation of the OpenAPI document has a method, and every parameter and field of a request an option. */
 
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import type { Execution, Sandbox, Sandboxd } from "sandboxd";
 import { events, json, Service, VIEW } from "./service.js";
@@ -147,16 +147,4 @@ test.each(operations.map((operation) => [operation.operationId, operation] as co
   const sent = requests.flatMap((request) => (request.body.startsWith("{") ? Object.keys(JSON.parse(request.body) as object) : []));
   const posted = requests.flatMap(({ body: text }) => (text.startsWith("[") ? Object.keys((JSON.parse(text) as object[])[0] ?? {}) : []));
   for (const field of fieldsOf(body)) expect([...sent, ...posted]).toContain(field);
-});
-
-const OPERATIONS = new URL("../../cases/operations.json", import.meta.url);
-const table = existsSync(OPERATIONS)
-  ? (JSON.parse(readFileSync(OPERATIONS, "utf8")) as { cases: { operation: string; idempotency_key: boolean }[] }).cases
-  : [];
-
-test.skipIf(table.length === 0)("requests have an idempotency key as in the shared table", async () => {
-  for (const { operation, idempotency_key: expected } of table) {
-    const [first] = await requestsOf(operation);
-    expect([operation, first?.headers["idempotency-key"] !== undefined]).toEqual([operation, expected]);
-  }
 });

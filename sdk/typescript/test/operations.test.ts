@@ -1,0 +1,131 @@
+/** Each operation is sent as `sdk/cases/operations.json` says: its retries and its idempotency key. */
+
+import { readFileSync } from "node:fs";
+import { Sandboxd } from "sandboxd";
+import type { Execution, Sandbox } from "sandboxd";
+import { expect, test } from "vitest";
+import { mayRepeat } from "../src/retry.js";
+import type { Fault, Safety } from "../src/retry.js";
+import { VIEW } from "./service.js";
+
+interface Row {
+  readonly operation: string;
+  readonly variant?: string;
+  readonly safety: Safety | "none";
+  readonly idempotency_key: boolean;
+  readonly variants?: Omit<Row, "operation">[];
+}
+
+interface Target {
+  readonly client: Sandboxd;
+  readonly sandbox: Sandbox;
+  readonly execution: Execution;
+}
+
+const table = JSON.parse(readFileSync(new URL("../../cases/operations.json", import.meta.url), "utf8")) as { cases: Row[] };
+const rows = table.cases
+  .flatMap((row) => [row, ...(row.variants ?? []).map((variant) => ({ ...variant, operation: row.operation }))])
+  .map((row) => [`${row.operation} ${row.variant ?? ""}`.trim(), row] as const);
+/** Websockets, and streams that connect again by themselves, without end. */
+const OTHERS = ["attachTerminal", "getOutput stream", "listEvents stream", "listSandboxEvents stream"];
+
+const never = new AbortController().signal;
+const USES: Record<string, (target: Target) => Promise<unknown>> = {
+  cancelExecution: ({ execution }) => execution.cancel(),
+  changeNetwork: ({ sandbox }) => sandbox.network.update({ default: "deny" }),
+  closePort: ({ sandbox }) => sandbox.ports.close(80),
+  createPortToken: ({ sandbox }) => sandbox.ports.token(80),
+  createSandbox: ({ client }) => client.sandboxes.create("i"),
+  deleteFile: ({ sandbox }) => sandbox.files.remove("f"),
+  execute: ({ sandbox }) => sandbox.execute("x"),
+  "execute stream": ({ sandbox }) => sandbox.stream("x").next(),
+  "execute detached": ({ sandbox }) => sandbox.start("x"),
+  "execute killed_on_cancel": ({ sandbox }) => sandbox.execute("x", { signal: never }),
+  exposePort: ({ sandbox }) => sandbox.ports.expose(80),
+  fileExists: ({ sandbox }) => sandbox.files.exists("f"),
+  getExecution: ({ sandbox }) => sandbox.executions.get("ex_1"),
+  getNetwork: ({ sandbox }) => sandbox.network.get(),
+  getOutput: ({ execution }) => execution.output(),
+  getSandbox: ({ sandbox }) => sandbox.refresh(),
+  getUsage: ({ client }) => client.usage(),
+  health: ({ client }) => client.health(),
+  listEvents: ({ client }) => client.events.list().page(),
+  listExecutions: ({ sandbox }) => sandbox.executions.list().page(),
+  listFiles: ({ sandbox }) => sandbox.files.list("d").page(),
+  listImages: ({ client }) => client.images.list().page(),
+  listPorts: ({ sandbox }) => sandbox.ports.list(),
+  listSandboxEvents: ({ sandbox }) => sandbox.events.list().page(),
+  listSandboxes: ({ client }) => client.sandboxes.list().page(),
+  makeDirectory: ({ sandbox }) => sandbox.files.mkdir("d"),
+  "makeDirectory recursive": ({ sandbox }) => sandbox.files.mkdir("d", { recursive: true }),
+  moveFile: ({ sandbox }) => sandbox.files.move("f", "g"),
+  openTerminal: ({ sandbox }) => sandbox.terminal(),
+  openapi: ({ client }) => client.openapi(),
+  packDirectory: ({ sandbox }) => sandbox.files.pack("d"),
+  pauseSandbox: ({ sandbox }) => sandbox.pause(),
+  postEvents: ({ sandbox }) => sandbox.events.post([{ type: "agent.error", data: {}, runId: "r" }]),
+  readFile: ({ sandbox }) => sandbox.files.read("f"),
+  resumeSandbox: ({ sandbox }) => sandbox.resume(),
+  signalExecution: ({ execution }) => execution.signal("SIGINT"),
+  statFile: ({ sandbox }) => sandbox.files.stat("f"),
+  terminateSandbox: ({ sandbox }) => sandbox.terminate(),
+  unpackArchive: ({ sandbox }) => sandbox.files.unpack("d", "tar"),
+  "unpackArchive stream": ({ sandbox }) => sandbox.files.uploadDirectory(import.meta.dirname, "d"),
+  writeFile: ({ sandbox }) => sandbox.files.write("f", "x"),
+  "writeFile stream": ({ sandbox }) => sandbox.files.write("f", new Blob(["x"])),
+  writeStdin: ({ execution }) => execution.writeStdin("x"),
+};
+
+function refused(): never {
+  throw new TypeError("fetch failed", { cause: Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" }) });
+}
+
+function cut(): never {
+  throw new TypeError("fetch failed", { cause: new Error("other side closed") });
+}
+
+function answered(status: number, code: string): [Fault, () => Response] {
+  const body = JSON.stringify({ error: { code, message: "m", details: {} } });
+  return [{ kind: "answered", status, code }, () => new Response(body, { status })];
+}
+
+const FAULTS: [Fault, () => Response][] = [
+  [{ kind: "not_sent" }, refused],
+  [{ kind: "lost" }, cut],
+  answered(500, "INTERNAL_ERROR"),
+  answered(503, "RESOURCE_EXHAUSTED"),
+  answered(507, "DISK_FULL"),
+];
+
+/** The requests of a call that fails and may be retried once. */
+async function sent(use: (target: Target) => Promise<unknown>, respond: () => Response): Promise<Headers[]> {
+  const requests: Headers[] = [];
+  const client = new Sandboxd({
+    ...{ url: "http://127.0.0.1:9", apiKey: "k", retries: 1 },
+    fetch: async (_, init) => {
+      requests.push(new Headers(init.headers));
+      if (init.body instanceof ReadableStream) await new Response(init.body).arrayBuffer();
+      return respond();
+    },
+  });
+  const sandbox = client.sandboxes.connect(VIEW.id);
+  const execution = sandbox.executions.handle("ex_1");
+  await expect(use({ client, sandbox, execution })).rejects.toThrow();
+  return requests;
+}
+
+test("every row of the table is called", () => {
+  expect([...Object.keys(USES), ...OTHERS].sort()).toEqual(rows.map(([name]) => name).sort());
+});
+
+test.each(rows.filter(([name]) => !OTHERS.includes(name)))("%s", async (name, row) => {
+  const use = USES[name];
+  if (use === undefined) throw new Error(`no call for ${name}`);
+  for (const [fault, respond] of FAULTS) {
+    const requests = await sent(use, respond);
+    expect([fault, requests.length]).toEqual([fault, mayRepeat(row.safety as Safety, fault) ? 2 : 1]);
+    const keys = new Set(requests.map((headers) => headers.get("idempotency-key")));
+    expect([fault, keys.size]).toEqual([fault, 1]);
+    expect([fault, !keys.has(null)]).toEqual([fault, row.idempotency_key]);
+  }
+});
