@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use crate::error::ImageError;
 use crate::source::Source;
 
-/// The common base of the three default names' fallbacks, which is built and stored once.
+/// The common base of the default names' Debian sources, which is built and stored once.
 const DEBIAN_BASE: &str = "debian:bookworm+ca-certificates+curl+git+procps";
+/// The code interpreter, with the packages that it needs and those that most code for it needs.
+const INTERPRETER_PACKAGES: &str = "python3+python3-pip+python3-ipykernel+python3-jupyter-client+python3-numpy\
+    +python3-pandas+python3-matplotlib+node22+code-interpreter";
 /// An encoded name must fit a file name.
 const NAME_CHARS: usize = 80;
 const SOURCES: usize = 16;
@@ -30,6 +33,7 @@ impl Catalogue {
                 ],
             ),
             ("node:22", vec!["docker.io/library/node:22".to_owned(), format!("{DEBIAN_BASE}+node22")]),
+            ("code-interpreter", vec![format!("{DEBIAN_BASE}+{INTERPRETER_PACKAGES}")]),
             ("custom", vec![]),
         ];
         let mut catalogue = Self::default();
@@ -85,7 +89,7 @@ mod tests {
         let catalogue = Catalogue::default_set();
         assert_eq!(
             catalogue.names().collect::<Vec<_>>(),
-            ["custom", "node:22", "python:3.12", "ubuntu:24.04"]
+            ["code-interpreter", "custom", "node:22", "python:3.12", "ubuntu:24.04"]
         );
         for name in ["node:22", "python:3.12", "ubuntu:24.04"] {
             let last = catalogue.sources(name).unwrap().last().unwrap().to_string();

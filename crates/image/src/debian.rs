@@ -1,11 +1,12 @@
 //! Builds a Debian root on this host with `mmdebstrap`, from the machine's mirror. The default catalogue falls back
 //! to it if no registry can be reached.
 //!
-//! Such an image has up to four layers: the common base, which images share; the additional packages; Node from the
-//! npm registry, if requested; and a small one with `/etc/sandbox-image`, which describes the image and its versions.
+//! Such an image has up to five layers: the common base, which images share; the additional packages; Node from the
+//! npm registry and the code interpreter, if requested; and a small one with `/etc/sandbox-image`, which describes the image and its versions.
 
 mod about;
 mod extend;
+mod interpreter;
 mod node;
 
 use std::path::Path;
@@ -22,13 +23,17 @@ use crate::unpack::Whiteouts;
 
 /// A pseudo package for Node 22, which Debian does not have.
 const NODE: &str = "node22";
+/// A pseudo package for the code interpreter, which is part of this program.
+const INTERPRETER: &str = "code-interpreter";
 /// The packages that the default images share.
 const COMMON: [&str; 4] = ["ca-certificates", "curl", "git", "procps"];
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result<Outcome, Fault> {
     job.meter.stage(Stage::Building);
-    let debian: Vec<&str> = packages.iter().map(String::as_str).filter(|package| *package != NODE).collect();
+    let debian: Vec<&str> =
+        packages.iter().map(String::as_str).filter(|package| ![NODE, INTERPRETER].contains(package)).collect();
+    let has = |pseudo: &str| packages.iter().any(|package| package == pseudo);
     let (base_packages, more) = split(&debian);
     let arch = std::env::consts::ARCH;
     let base_key = format!("debian:{suite}+{} {arch}", base_packages.join("+"));
@@ -42,11 +47,14 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
         layers.insert(0, slot.clone());
         built.push((key, build, slot));
     }
-    if debian.len() < packages.len() {
+    if has(NODE) {
         let key = format!("{NODE} {arch}");
         let (build, slot) = layer(job, &key, node::build(job)).await?;
         layers.insert(0, slot.clone());
         built.push((key, build, slot));
+    }
+    if has(INTERPRETER) {
+        layers.insert(0, interpreter::layer(job).await?);
     }
     let about = about::About::read(job, suite, &debian, &layers).await;
     layers.insert(0, about.layer(job).await?);

@@ -17,7 +17,8 @@ pub enum Source {
     OciLayout { dir: PathBuf, select: LayoutSelect },
     /// A tar (plain, gzip or zstd) or a directory.
     Rootfs { path: PathBuf },
-    /// A Debian root, built on this host. The package `node22` adds Node 22 and npm.
+    /// A Debian root, built on this host. The package `node22` adds Node 22 and npm, `code-interpreter` the
+    /// code interpreter.
     Debian { suite: String, packages: Vec<String> },
 }
 

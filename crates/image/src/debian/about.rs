@@ -142,7 +142,7 @@ fn text(
     text
 }
 
-fn header(kind: EntryType, mode: u32) -> Header {
+pub(super) fn header(kind: EntryType, mode: u32) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
