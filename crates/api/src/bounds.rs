@@ -12,6 +12,9 @@ pub struct Range<T> {
 /// The largest integer that every JSON client can represent.
 pub const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
+/// Code for the interpreter.
+pub const CODE_BYTES: usize = 1 << 20;
+
 /// Allowed numbers of vCPUs.
 pub const CPU: [u32; 3] = [2, 4, 8];
 pub const CPU_DEFAULT: u32 = 2;

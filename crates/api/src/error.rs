@@ -86,6 +86,8 @@ codes! {
     PortNotFound "PORT_NOT_FOUND" 404,
     /// The sandbox has no such execution.
     ExecutionNotFound "EXECUTION_NOT_FOUND" 404,
+    /// The code interpreter has no such context.
+    ContextNotFound "CONTEXT_NOT_FOUND" 404,
     /// The API has no such path.
     NotFound "NOT_FOUND" 404,
     /// The path does not support this method. The header `Allow` lists the supported methods.
@@ -102,6 +104,8 @@ codes! {
     NotADirectory "NOT_A_DIRECTORY" 409,
     /// The execution has ended.
     ExecutionEnded "EXECUTION_ENDED" 409,
+    /// The sandbox's image has no code interpreter.
+    NoInterpreter "NO_INTERPRETER" 409,
     /// The execution's standard input is not open.
     StdinClosed "STDIN_CLOSED" 409,
     /// The execution has no terminal.
@@ -168,6 +172,8 @@ mod tests {
             (403, "PERMISSION_DENIED"),
             (404, "FILE_NOT_FOUND"),
             (404, "EXECUTION_NOT_FOUND"),
+            (404, "CONTEXT_NOT_FOUND"),
+            (409, "NO_INTERPRETER"),
             (409, "FILE_EXISTS"),
             (409, "EXECUTION_ENDED"),
             (409, "STDIN_CLOSED"),

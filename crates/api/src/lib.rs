@@ -4,6 +4,7 @@
 //! schema.
 
 pub mod bounds;
+mod code;
 mod create;
 mod error;
 mod events;
@@ -22,6 +23,10 @@ mod time;
 mod usage;
 mod views;
 
+pub use code::{
+    CodeBody, CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, CodeDone, CodeEvent,
+    CodeException, CodeExecution, CodeRequest, CodeResult, CodeText,
+};
 pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources};
 pub use error::{ErrorBody, ErrorCode, ErrorObject, UnknownErrorCode};
 pub use events::{

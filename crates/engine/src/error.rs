@@ -41,6 +41,12 @@ pub enum EngineError {
     /// The agent reached no program at the port.
     #[error("nothing accepts connections on this port: {message}")]
     PortUnreachable { message: String },
+    /// The image has no code interpreter.
+    #[error("the sandbox's image has no program 'code-interpreter'")]
+    NoInterpreter,
+    /// The code interpreter of the image did not start.
+    #[error("the code interpreter of the sandbox did not start: {reason}")]
+    InterpreterFailed { reason: String },
     /// The agent has too many operations in progress.
     #[error("{message}")]
     AgentBusy { message: String },

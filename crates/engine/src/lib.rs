@@ -7,6 +7,7 @@
 mod actor;
 mod agent_timeout;
 mod clock;
+mod code;
 mod counters;
 mod create;
 mod deadline;
@@ -43,6 +44,7 @@ mod warm_pool;
 mod warm_pool_refill;
 
 pub use clock::Clock;
+pub use code::{CodeConnection, CodeRun};
 pub use counters::Counts;
 pub use create::{BuildResponse, PendingIdempotencyRecord};
 pub use detached::{

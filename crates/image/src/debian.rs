@@ -31,8 +31,11 @@ const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result<Outcome, Fault> {
     job.meter.stage(Stage::Building);
-    let debian: Vec<&str> =
-        packages.iter().map(String::as_str).filter(|package| ![NODE, INTERPRETER].contains(package)).collect();
+    let debian: Vec<&str> = packages
+        .iter()
+        .map(String::as_str)
+        .filter(|package| ![NODE, INTERPRETER].contains(package))
+        .collect();
     let has = |pseudo: &str| packages.iter().any(|package| package == pseudo);
     let (base_packages, more) = split(&debian);
     let arch = std::env::consts::ARCH;

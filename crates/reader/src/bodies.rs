@@ -2,8 +2,8 @@
 
 use api::bounds::EVENT_DATA_BYTES;
 use api::{
-    CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody, EventsBody, ExecuteBody, ExecuteRequest,
-    ExposeBody, SandboxConfig, SignalBody, TerminalBody, TokenBody,
+    CodeBody, CodeContextBody, CodeRequest, CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody,
+    EventsBody, ExecuteBody, ExecuteRequest, ExposeBody, SandboxConfig, SignalBody, TerminalBody, TokenBody,
 };
 use rules::{
     ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeRequest, Integer,
@@ -60,6 +60,24 @@ impl RequestBody for CommandBody {
             return rules::detached_command(command, rules).map(ValidatedCommand::Detached).map_err(refused);
         }
         rules::execute_request(command, rules).map(ValidatedCommand::Attached).map_err(refused)
+    }
+}
+
+impl RequestBody for CodeBody {
+    type Rules = ExecuteRules;
+    type Validated = CodeRequest;
+
+    fn read(body: &[u8], rules: &ExecuteRules) -> Result<CodeRequest, Refusal> {
+        rules::code_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    }
+}
+
+impl RequestBody for CodeContextBody {
+    type Rules = ();
+    type Validated = Self;
+
+    fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
+        rules::code_context(strict::body(body)?).map_err(|error| readable(error).into())
     }
 }
 

@@ -6,6 +6,7 @@
 mod accounting;
 mod admission;
 mod base32;
+mod code;
 mod config;
 mod cost;
 mod deadlines;
@@ -38,6 +39,7 @@ pub use accounting::{Accounting, Phase};
 pub use admission::{
     Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, Slots, TooManyExecutions, Usage,
 };
+pub use code::{code_context, code_request, is_context_id};
 pub use config::{ConfigError, ConfigRules, Integer, NetworkChange, Range, network_change, sandbox_config};
 pub use cost::Prices;
 pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};

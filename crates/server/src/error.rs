@@ -3,6 +3,7 @@
 //! Handlers and layers return [`ApiError`]. As a response it has its status and no body: the outermost layer adds the body, because
 //! it knows the request's id. The cause of an unexpected fault goes into the log with that id and never to the client.
 
+mod code;
 mod entry;
 mod executions;
 mod files;
@@ -19,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 use store::StoreError;
 
+pub use code::{invalid_interpreter, no_context};
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
 pub use operations::{OperationKind, not_found, of_engine, of_quota};

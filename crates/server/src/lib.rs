@@ -14,6 +14,7 @@ mod explain;
 mod first_key;
 mod idempotency;
 mod in_flight;
+mod interpreter;
 mod keyring;
 mod layers;
 mod limiter;

@@ -4,6 +4,7 @@
 //! the engine or the store, and returns a type of `api`; rules and decisions are in other crates. Errors become `ApiError`s; the
 //! engine has then undone what the request had begun.
 
+mod code;
 mod create;
 mod docs;
 mod events;
@@ -61,6 +62,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         images::endpoint(),
         usage::endpoint(),
     ];
+    endpoints.extend(code::endpoints());
     endpoints.extend(executions::endpoints());
     endpoints.extend(files::endpoints());
     endpoints.extend(ports::endpoints());

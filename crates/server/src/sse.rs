@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::time::Duration;
 
-use api::{EventKind, StreamEvent};
+use api::{CodeEvent, EventKind, StreamEvent};
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -50,6 +50,12 @@ pub trait EventName: Copy {
 }
 
 impl EventName for StreamEvent {
+    fn name(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+impl EventName for CodeEvent {
     fn name(self) -> &'static str {
         self.as_str()
     }

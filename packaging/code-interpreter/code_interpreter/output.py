@@ -9,6 +9,8 @@ import time
 
 # Of standard output and standard error together.
 TEXT_BYTES = 8 << 20
+# Of one event: readers limit the length of a line.
+PIECE_CHARS = 256 << 10
 # Of one result, and of all results of an execution.
 RESULT_BYTES = 8 << 20
 RESULTS_BYTES = 32 << 20
@@ -86,7 +88,8 @@ class Output:
             self.omits_text = True
             text = cut(text, self.text_left) + f"\n[output omitted: it exceeds {TEXT_BYTES} bytes]\n"
         self.text_left -= size
-        return [{"type": kind, "text": text, "timestamp": time.time_ns()}] if text else []
+        pieces = [text[begin : begin + PIECE_CHARS] for begin in range(0, len(text), PIECE_CHARS)]
+        return [{"type": kind, "text": piece, "timestamp": time.time_ns()} for piece in pieces]
 
     def result(self, data, is_main):
         result = {"type": "result", "is_main_result": is_main}

@@ -78,6 +78,8 @@ codes! {
     PortNotFound,
     /// The sandbox has no execution with this id, or the execution log has expired.
     ExecutionNotFound,
+    /// The code interpreter has no such context.
+    ContextNotFound,
     /// The URL path does not exist: the service is older than this library, or the URL is that of another server.
     NotFound,
     /// The URL path does not support this method.
@@ -94,6 +96,8 @@ codes! {
     NotADirectory,
     /// The directory is not empty.
     DirectoryNotEmpty,
+    /// The image of the sandbox has no code interpreter.
+    NoInterpreter,
     /// The execution has ended.
     ExecutionEnded,
     /// The standard input of the execution is closed or was never open.

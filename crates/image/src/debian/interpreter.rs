@@ -83,7 +83,10 @@ mod tests {
             path.strip_prefix("usr/local/lib/code-interpreter/code_interpreter/").map(str::to_owned)
         });
         assert_eq!(in_layer.collect::<BTreeSet<_>>(), names("code_interpreter"));
-        assert_eq!(FILES.iter().filter(|(path, ..)| path.ends_with("kernel.json")).count(), names("kernels").len());
+        assert_eq!(
+            FILES.iter().filter(|(path, ..)| path.ends_with("kernel.json")).count(),
+            names("kernels").len()
+        );
         assert_eq!(tar().unwrap(), tar().unwrap());
     }
 }

@@ -21,6 +21,7 @@ pub enum Tag {
     Sandboxes,
     Commands,
     Executions,
+    Code,
     Network,
     Files,
     Ports,
@@ -77,10 +78,11 @@ pub struct DocumentedError {
 }
 
 impl Tag {
-    pub const ALL: [(Self, &str); 9] = [
+    pub const ALL: [(Self, &str); 10] = [
         (Self::Sandboxes, "Create, get, pause, resume and terminate sandboxes."),
         (Self::Commands, "Run commands in a sandbox."),
         (Self::Executions, "Detached commands and terminals: output, input, signals and results."),
+        (Self::Code, "Run code in the code interpreter of a sandbox, and manage its contexts."),
         (Self::Network, "Network policy and traffic of a sandbox."),
         (
             Self::Files,
@@ -98,6 +100,7 @@ impl Tag {
             Self::Sandboxes => "Sandboxes",
             Self::Commands => "Commands",
             Self::Executions => "Executions",
+            Self::Code => "Code interpreter",
             Self::Network => "Network",
             Self::Files => "Files",
             Self::Ports => "Ports",

@@ -32,6 +32,7 @@ impl Parameter {
     pub const SANDBOX_ID: Self = Self::path("id", "Id of the sandbox.", reference::<api::SandboxId>);
     pub const EXECUTION_ID: Self =
         Self::path("execution", "Id of the execution.", reference::<api::ExecutionId>);
+    pub const CONTEXT_ID: Self = Self::path("context", "Id of the context.", context_id);
     pub const PORT: Self = Self::path("port", "The port.", port).with_example(Example::Number(8080));
     pub const LIMIT: Self = Self::query("limit", "Items per page; default 20.", limit);
     pub const OFFSET: Self = Self::query("offset", "Items to skip; default 0.", offset);
@@ -143,6 +144,10 @@ fn boolean() -> Value {
 
 fn port() -> Value {
     json!({ "type": "integer", "format": "int32", "minimum": PORT.min, "maximum": PORT.max })
+}
+
+fn context_id() -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[A-Za-z0-9-]+$" })
 }
 
 fn limit() -> Value {

@@ -59,6 +59,10 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::File(fault) => files::of_file(fault),
         EngineError::AgentBusy { message } if operation == OperationKind::Files => files::busy(message),
         EngineError::AgentTooOld if operation == OperationKind::Files => files::agent_too_old(),
+        EngineError::NoInterpreter => super::code::no_interpreter(),
+        error @ EngineError::InterpreterFailed { .. } => {
+            ApiError::new(ErrorCode::ExecutionError, error.to_string())
+        }
         error @ (EngineError::Agent(_)
         | EngineError::AgentBusy { .. }
         | EngineError::AgentTooOld
