@@ -55,6 +55,8 @@ pub enum Command {
     Create(CreateArguments),
     /// Run a command in a sandbox
     Exec(ExecArguments),
+    /// Run code in the code interpreter of a sandbox
+    Code(CodeArguments),
     /// Open a terminal in a sandbox
     Shell(ShellArguments),
     /// Show the output of a detached command, or list them
@@ -211,6 +213,28 @@ pub struct ExecArguments {
     /// Command to run: a bash command line, or a program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct CodeArguments {
+    /// Id of the sandbox, whose image has a code interpreter
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// Language: python, javascript, bash, or a kernel of the image [default: python]
+    #[arg(long, short, value_name = "LANGUAGE", conflicts_with = "context")]
+    pub language: Option<String>,
+    /// Run in this context instead of the default one of the language
+    #[arg(long, short, value_name = "CONTEXT")]
+    pub context: Option<String>,
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+    /// Write images and other files of the results to this directory
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<std::path::PathBuf>,
+    /// Code to run; '-' or nothing reads it from standard input
+    #[arg(value_name = "CODE")]
+    pub code: Option<String>,
 }
 
 #[derive(Debug, Args)]

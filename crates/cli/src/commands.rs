@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod code;
 mod command_line;
 mod complete;
 mod cp;
@@ -56,6 +57,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Run(arguments) => run::run(&client()?, json, arguments).await,
         Command::Create(arguments) => create::create(&client()?, json, arguments).await,
         Command::Exec(arguments) => exec::exec(&client()?, json, arguments).await,
+        Command::Code(arguments) => code::code(&client()?, json, arguments).await,
         Command::Shell(arguments) => shell::shell(&client()?, arguments).await,
         Command::Logs(arguments) => logs::logs(&client()?, json, &arguments).await,
         Command::Ls(arguments) => ls::ls(&client()?, json, &arguments).await,

@@ -17,6 +17,7 @@
 //!   [`pause`](Sandbox::pause), [`resume`](Sandbox::resume), [`terminate`](Sandbox::terminate).
 //! - [`detached`](Execute::detached) commands and [`terminal`](Sandbox::terminal)s run without a connection. Attach to them at
 //!   any time, also after a restart of the service.
+//! - [`run_code`](Sandbox::run_code) runs code in a context that keeps its state, and returns rich results.
 //! - [`expose`](Sandbox::expose) makes a port of a sandbox reachable at a URL.
 //! - Every call returns [`Error`] on failure; its [`Code`] has one variant per error of the service.
 //! - Requests that are safe to repeat are retried twice with exponential backoff. Creates and buffered commands carry an
@@ -29,6 +30,7 @@
 #[cfg(test)]
 mod cases;
 mod client;
+mod code;
 mod connect;
 mod create;
 mod detached;
@@ -60,15 +62,16 @@ mod usage;
 mod websocket;
 
 pub use api::{
-    BadSandboxId, CreateBody, Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody,
-    ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileEntry, FileList,
-    FileType, Health, ImageStatus, ImageView, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port,
-    PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView, Resources, ResumeResult,
-    RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp,
-    Unpacked, UsageView,
+    BadSandboxId, CodeContext, CodeDone, CodeException, CodeExecution, CodeResult, CreateBody, Done,
+    EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody, ExecutionId, ExecutionOutput,
+    ExecutionResult, ExecutionState, ExecutionView, FileEntry, FileList, FileType, Health, ImageStatus,
+    ImageView, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port, PortClosed, PortToken,
+    PortVisibility, PullProgress, PullStage, QuotaView, Resources, ResumeResult, RuntimeEvent, SandboxId,
+    SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp, Unpacked, UsageView,
 };
 
 pub use client::Client;
+pub use code::{CodeOutput, RunCode};
 pub use create::Create;
 pub use detached::Detached;
 pub use error::{Code, Error, Result};

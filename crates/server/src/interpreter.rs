@@ -26,8 +26,8 @@ use connection::TunnelStream;
 
 const MAX_HEADERS: usize = 32;
 const BUFFER_BYTES: usize = 64 << 10;
-/// The longest event. The program inside bounds its own events below this.
-const LINE_BYTES: usize = 12 << 20;
+/// The longest event, which clients limit too. The program inside bounds its own events below this.
+const LINE_BYTES: usize = 4 << 20;
 /// All events of one execution.
 const EVENTS_BYTES: usize = 96 << 20;
 /// Responses that are not streams.

@@ -9,13 +9,13 @@ import time
 
 # Of standard output and standard error together.
 TEXT_BYTES = 8 << 20
-# Of one event: readers limit the length of a line.
+# Readers limit an event to 4 MiB.
 PIECE_CHARS = 256 << 10
 # Of one result, and of all results of an execution.
-RESULT_BYTES = 8 << 20
+RESULT_BYTES = 3 << 20
 RESULTS_BYTES = 32 << 20
 RESULTS = 1000
-TRACEBACK_BYTES = 256 << 10
+TRACEBACK_BYTES = 64 << 10
 
 DATA = "application/vnd.sandboxd.data+json"
 CHART = "application/vnd.sandboxd.chart+json"
