@@ -59,6 +59,11 @@ export class ExecutionNotFound extends SandboxdError {
   declare readonly code: "EXECUTION_NOT_FOUND";
 }
 
+/** The code interpreter has no such context. */
+export class ContextNotFound extends SandboxdError {
+  declare readonly code: "CONTEXT_NOT_FOUND";
+}
+
 /** The URL path does not exist. */
 export class NotFound extends SandboxdError {
   declare readonly code: "NOT_FOUND";
@@ -92,6 +97,11 @@ export class NotAFile extends SandboxdError {
 /** The path, or a part of it, is not a directory. */
 export class NotADirectory extends SandboxdError {
   declare readonly code: "NOT_A_DIRECTORY";
+}
+
+/** The image of the sandbox has no code interpreter. */
+export class NoInterpreter extends SandboxdError {
+  declare readonly code: "NO_INTERPRETER";
 }
 
 /** The execution has ended. */
@@ -199,6 +209,7 @@ const CLASSES = {
   FILE_NOT_FOUND: FileNotFound,
   PORT_NOT_FOUND: PortNotFound,
   EXECUTION_NOT_FOUND: ExecutionNotFound,
+  CONTEXT_NOT_FOUND: ContextNotFound,
   NOT_FOUND: NotFound,
   METHOD_NOT_ALLOWED: MethodNotAllowed,
   EXECUTION_TIMEOUT: ExecutionTimeout,
@@ -206,6 +217,7 @@ const CLASSES = {
   FILE_EXISTS: FileExists,
   NOT_A_FILE: NotAFile,
   NOT_A_DIRECTORY: NotADirectory,
+  NO_INTERPRETER: NoInterpreter,
   EXECUTION_ENDED: ExecutionEnded,
   STDIN_CLOSED: StdinClosed,
   NOT_A_TERMINAL: NotATerminal,

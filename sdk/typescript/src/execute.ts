@@ -225,7 +225,7 @@ function failed(context: SandboxContext, command: string, error: unknown): unkno
 }
 
 /** The command text, truncated for an event. */
-function truncated(command: string): string {
+export function truncated(command: string): string {
   const bytes = new TextEncoder().encode(command);
   if (bytes.length <= SHOWN_BYTES) return command;
   return new TextDecoder().decode(bytes.subarray(0, SHOWN_BYTES)).replace(/\ufffd+$/, "");

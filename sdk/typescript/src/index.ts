@@ -8,6 +8,7 @@ export {
   CommandTooLong,
   ConfigurationError,
   DirectoryNotEmpty,
+  ContextNotFound,
   DiskFull,
   ExecutionEnded,
   ExecutionError,
@@ -24,6 +25,7 @@ export {
   LocalFileError,
   MethodNotAllowed,
   NetworkError,
+  NoInterpreter,
   NotADirectory,
   NotAFile,
   NotATerminal,
@@ -43,6 +45,8 @@ export {
 export type { AnySandboxdError } from "./error-classes.js";
 export { SandboxdError, SERVICE_ERROR_CODES } from "./errors.js";
 export type { ClientErrorCode, ErrorCode, ErrorProperties, JsonObject, ServiceErrorCode } from "./errors.js";
+export { CodeContexts } from "./code.js";
+export type { CreateContextOptions, RunCodeOptions } from "./code.js";
 export { EventStream } from "./event-stream.js";
 export { Events, ListedEvents } from "./events.js";
 export type { EventFilters, FollowEventsOptions, ListEventsOptions } from "./events.js";

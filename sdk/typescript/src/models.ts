@@ -3,6 +3,106 @@
 /** A text for which this version knows some values. A newer service may send others. */
 export type Known<T extends string> = T | (string & Record<never, never>);
 
+/** The body of a request that runs code. Only `code` is required. */
+export interface CodeBody {
+  /**
+   * Whether to resume a paused sandbox. If `false`, the request fails with `INVALID_STATE` while the sandbox is
+   * paused.
+   */
+  readonly autoResume?: boolean;
+  /** At most 1 MiB of UTF-8. */
+  readonly code: string;
+  /** The context in which the code runs. Default: the default context of the language. */
+  readonly contextId?: string;
+  /**
+   * Environment variables, added to those of the sandbox. They override variables of the same name. Names and
+   * values together have at most 256 KiB.
+   */
+  readonly env?: Readonly<Record<string, string>>;
+  /**
+   * `python`, `javascript`, `bash`, or the name of a Jupyter kernel that the image has. Not allowed with
+   * `contextId`.
+   */
+  readonly language?: string;
+  /** Time in ms after which the code is interrupted. Paused time does not count. */
+  readonly timeoutMs?: number;
+}
+
+/** A context: a kernel, which keeps its state from one execution to the next. */
+export interface CodeContext {
+  readonly contextId: string;
+  readonly cwd: string;
+  readonly language: string;
+}
+
+/** The body of a request that creates a context. All fields are optional. */
+export interface CodeContextBody {
+  /** Working directory. Default: the sandbox's `workdir`. */
+  readonly cwd?: string;
+  /** `python`, `javascript`, `bash`, or the name of a Jupyter kernel that the image has. */
+  readonly language?: string;
+}
+
+/** The contexts of a sandbox. */
+export interface CodeContextList {
+  readonly data: readonly CodeContext[];
+}
+
+/** The response to the removal of a context. */
+export interface CodeContextRemoved {
+  readonly contextId: string;
+  /** Always `true`. */
+  readonly removed: boolean;
+}
+
+/** What the code raised, or why it could not end. */
+export interface CodeException {
+  /** Its class. `KernelDied` if the kernel ended, `Timeout` if the code was interrupted at its `timeoutMs`. */
+  readonly name: string;
+  /** May contain ANSI escape sequences for colors. */
+  readonly traceback: string;
+  readonly value: string;
+}
+
+/** The outcome of code. */
+export interface CodeExecution {
+  /** The context in which the code ran. */
+  readonly contextId: string;
+  /** Elapsed time in ms, paused time included. */
+  readonly durationMs: number;
+  readonly exception: null | CodeException;
+  /** The number of the execution in its context. `null` if the code did not start. */
+  readonly executionCount: number | null;
+  readonly results: readonly CodeResult[];
+  readonly stderr: string;
+  readonly stdout: string;
+}
+
+/** One value that code showed, in one or more forms. */
+export interface CodeResult {
+  /** A description of a chart, if the kernel sends one. */
+  readonly chart?: Readonly<Record<string, unknown>>;
+  /** A data frame: a list of values by name of the column, for at most 1,000 rows. */
+  readonly data?: Readonly<Record<string, unknown>>;
+  /** Other forms by MIME type. */
+  readonly extra?: Readonly<Record<string, unknown>>;
+  readonly html?: string;
+  /** Whether it is the value of the last expression, and not something that the code displayed. */
+  readonly isMainResult: boolean;
+  readonly javascript?: string;
+  /** A JPEG in base64. */
+  readonly jpeg?: string;
+  readonly json?: unknown;
+  readonly latex?: string;
+  readonly markdown?: string;
+  /** A PDF in base64. */
+  readonly pdf?: string;
+  /** A PNG in base64. */
+  readonly png?: string;
+  readonly svg?: string;
+  readonly text?: string;
+}
+
 /** The body of an execute request: a command whose result is the response, or a detached command. */
 export type CommandBody = ExecuteBody | DetachedBody;
 

@@ -114,7 +114,7 @@ function lineOf({ data, end }: SseEvent, withEnd: boolean): string {
   return end === "crlf" ? `${text}\r\n` : `${text}\n`;
 }
 
-function parsed<T>(text: string): Partial<T> & T | undefined {
+export function parsed<T>(text: string): Partial<T> & T | undefined {
   try {
     return JSON.parse(text) as Partial<T> & T;
   } catch {

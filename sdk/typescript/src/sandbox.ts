@@ -1,5 +1,7 @@
 /** One sandbox. */
 
+import { CodeContexts, runCode } from "./code.js";
+import type { RunCodeOptions } from "./code.js";
 import { SandboxContext, defined, idempotencyHeaders } from "./context.js";
 import type { CallOptions } from "./context.js";
 import { argumentError, terminationReason } from "./error-classes.js";
@@ -13,6 +15,7 @@ import { Files } from "./files.js";
 import { randomId } from "./ids.js";
 import type { LifecycleEventName, LifecycleEvents, LifecycleHandlers } from "./lifecycle.js";
 import type {
+  CodeExecution,
   CreateBody,
   CreateEgress,
   CreateIngress,
@@ -78,6 +81,8 @@ export class Sandbox implements AsyncDisposable {
   readonly id: string;
   readonly files: Files;
   readonly ports: Ports;
+  /** The contexts of the code interpreter. */
+  readonly contexts: CodeContexts;
   readonly events: Events;
   readonly network: Network;
   readonly executions: Executions;
@@ -88,6 +93,7 @@ export class Sandbox implements AsyncDisposable {
     this.id = context.id;
     this.files = new Files(context);
     this.ports = new Ports(context);
+    this.contexts = new CodeContexts(context);
     this.events = new Events(context.transport, context);
     this.network = new Network(context);
     this.executions = new Executions(context);
@@ -119,6 +125,14 @@ export class Sandbox implements AsyncDisposable {
   /** Runs a bash command line and returns its result. A failed command is a result, too; `check` makes it an error. */
   execute(command: string, options: ExecuteOptions = {}): Promise<ExecutionResult> {
     return execute(this.context, command, options);
+  }
+
+  /**
+   * Runs code in the code interpreter; the sandbox needs an image that has one, such as `code-interpreter`. Aborting the call
+   * interrupts the code. With a callback the output is streamed.
+   */
+  runCode(code: string, options: RunCodeOptions = {}): Promise<CodeExecution> {
+    return runCode(this.context, code, options);
   }
 
   /** Runs a bash command line and delivers its output line by line. Ending the iteration early kills the command. */
