@@ -1,6 +1,7 @@
 //! The test harness of end-to-end tests and benchmarks: a real engine with its own directories, cgroups and user ids.
 
 mod census;
+pub mod code_image;
 mod daemon;
 mod guard;
 pub mod internet;

@@ -23,6 +23,8 @@ mod s13_disk_pressure;
 mod s13_hundred;
 mod s13_quotas;
 mod s13_stored_quotas;
+mod s14_code;
+mod s14_code_hostile;
 mod s1_service;
 mod s2_shapes;
 mod s3_states;
