@@ -164,7 +164,7 @@ async fn a_dead_kernel_is_reported_and_replaced() {
     assert!(["KernelDied", "MemoryError"].contains(&memory["exception"]["name"].as_str().unwrap()), "{memory}");
     assert_eq!(value(&client, &id, json!({ "code": "1 + 1" })).await, "2");
     // The interpreter itself is started anew.
-    output(&client, &id, "pkill -9 -f 'm code_interpreter'; true").await;
+    output(&client, &id, "pkill -9 -f '[m] code_interpreter'").await;
     wait_until("the interpreter runs again", async || {
         let answer = client.post(&action_path(&id, "code"), &json!({ "code": "2 + 2" })).await.unwrap();
         answer.status == 200 && answer.json().unwrap()["results"][0]["text"] == "4"

@@ -9,7 +9,9 @@ the old one.
 
 import asyncio
 import contextlib
+import functools
 import os
+import tempfile
 import time
 import uuid
 from queue import Empty
@@ -47,6 +49,12 @@ SOCKETS = zmq.asyncio.Context()
 SOCKETS.rcvhwm = 0
 
 
+@functools.lru_cache(maxsize=1)
+def runtime_dir():
+    """A directory for connection files and sockets, which only this user can access."""
+    return tempfile.mkdtemp(prefix="code-interpreter-")
+
+
 class Refused(Exception):
     """A request that cannot be met: status and message."""
 
@@ -79,6 +87,8 @@ class Context:
         self.manager = None
         self.client = None
         self.is_closed = False
+        # Whether a kernel was ended with its state since the last execution.
+        self.lost_state = False
 
     def view(self):
         return {"id": self.id, "language": self.language, "cwd": self.cwd}
@@ -94,7 +104,11 @@ class Context:
         if self.manager is not None and await self.manager.is_alive():
             return
         await self.drop()
-        manager = AsyncKernelManager(kernel_name=self.kernel, transport="ipc", context=SOCKETS)
+        # Without these the sockets would be in the working directory of each process.
+        path = os.path.join(runtime_dir(), uuid.uuid4().hex)
+        manager = AsyncKernelManager(
+            kernel_name=self.kernel, transport="ipc", ip=path, connection_file=path + ".json", context=SOCKETS
+        )
         await manager.start_kernel(cwd=self.cwd)
         self.manager, self.client = manager, manager.client()
         self.client.start_channels(stdin=False, hb=False)
@@ -161,6 +175,9 @@ class Context:
             self.waiting -= 1
         try:
             await self.ensure()
+            if self.lost_state:
+                self.lost_state = False
+                emit({"type": "stderr", "text": LOST, "timestamp": time.time_ns()})
             await self.run(code, env_vars, emit)
         finally:
             self.lock.release()
@@ -231,9 +248,11 @@ class Context:
             await asyncio.wait_for(self.follow(request, manager, client, lambda event: None), INTERRUPT_S)
         except Exception:
             if self.manager is manager:
+                self.lost_state = True
                 await self.drop()
 
 
+LOST = "[the kernel did not react to an interrupt and was replaced; the state of this context is lost]\n"
 RESTARTED = "the context was restarted or removed during the execution"
 
 

@@ -1,6 +1,8 @@
 // Evaluates code that arrives on standard input, one JSON document a line, and reports the end of each on a descriptor.
 //
-// Node's own REPL evaluates: declarations persist, `await` works at the top level, and an interrupt ends a loop.
+// Node's own REPL evaluates: declarations persist, and `await` works at the top level. An interrupt ends code that waits. Its
+// option breakEvalOnSigint would also end a loop, but the signal handler is lost after the first script: the next
+// interrupt would end the process. A loop is ended by the server, with the kernel.
 'use strict';
 
 const fs = require('node:fs');
@@ -17,7 +19,7 @@ let interrupt = () => {};
 
 process.on('SIGINT', () => interrupt());
 const evaluator = repl.start({
-  prompt: '', input: new PassThrough(), output: new PassThrough(), terminal: false, useGlobal: true, breakEvalOnSigint: true,
+  prompt: '', input: new PassThrough(), output: new PassThrough(), terminal: false, useGlobal: true,
 });
 // The REPL sends what a script throws to its domain, and prints it to its output, which nobody reads.
 evaluator._domain.on('error', (error) => interrupt(error));

@@ -7,6 +7,7 @@ printed is in these pipes, so it is read before the execution ends.
 import json
 import os
 import selectors
+import signal
 import subprocess
 
 from ipykernel.kernelapp import IPKernelApp
@@ -15,6 +16,11 @@ from ipykernel.kernelbase import Kernel
 from .kernel import env_vars, prefer_as_oom_victim
 
 READ_BYTES = 64 << 10
+
+
+def take_interrupts():
+    """A kernel ignores interrupts between executions, which its child must not inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class ChildEnded(Exception):
@@ -44,7 +50,7 @@ class PipeKernel(Kernel):
         reading, writing = os.pipe()
         pipe = subprocess.PIPE
         self.child = subprocess.Popen(
-            self.command(writing), stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=(writing,), bufsize=0
+            self.command(writing), stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=(writing,), bufsize=0, preexec_fn=take_interrupts
         )
         os.close(writing)
         self.reports, self.unread = reading, b""
