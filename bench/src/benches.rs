@@ -3,6 +3,7 @@
 mod burst;
 mod churn;
 mod client;
+mod code;
 mod create;
 mod density;
 mod destroy;
@@ -46,6 +47,7 @@ pub const NAMES: [&str; 31] = [
     "recovery",
     "density",
     "http-execute",
+    "code",
     "http-create",
     "get",
     "list",
@@ -119,6 +121,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["recovery"], recovery::run());
     bench!(["density"], density::run(setup));
     bench!(["http-execute"], http_execute::run());
+    bench!(["code"], code::run());
     bench!(["http-create"], http_create::run());
     bench!(["get"], get::run());
     bench!(["list"], list::run(setup));

@@ -73,6 +73,7 @@ const BOUNDS: [Bound; 69] = [
     bound("recovery", "all found", Test::CleanAfter(1)),
     bound("http-execute", "p50 <= 2 x bare bash", Test::MultipleAtMost(peer("http-execute", "bash"), 2.0)),
     bound("http-execute", "p50 <= engine + 0.7 ms", Test::MoreAtMost(peer("http-execute", "engine"), 0.7)),
+    bound("code", "p50 <= inside + 15 ms", Test::MoreAtMost(peer("code", "inside"), 15.0)),
     bound("http-create", "p50 <= 8 ms", Test::P50AtMost(8.0)),
     bound("get", ">= 65 % of a bare hello", Test::ShareAtLeast(peer("get", "axum"), 0.65)),
     bound("list", "no filter: p99 <= 10 ms", Test::P99AtMost(10.0)),

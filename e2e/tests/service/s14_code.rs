@@ -98,9 +98,15 @@ async fn contexts_keep_their_state_and_are_isolated() {
     let restarted = run(&client, &id, json!({ "code": "y", "contextId": other })).await;
     assert_eq!(restarted["exception"]["name"], "NameError");
     client.delete(&contexts_path(&id, &format!("/{other}"))).await.unwrap().is(200).unwrap();
-    let gone = client.post(&action_path(&id, "code"), &json!({ "code": "1", "contextId": other })).await.unwrap();
+    let gone =
+        client.post(&action_path(&id, "code"), &json!({ "code": "1", "contextId": other })).await.unwrap();
     gone.error(404, "CONTEXT_NOT_FOUND").unwrap();
-    client.delete(&contexts_path(&id, "/..%2Fexecute")).await.unwrap().error(404, "CONTEXT_NOT_FOUND").unwrap();
+    client
+        .delete(&contexts_path(&id, "/..%2Fexecute"))
+        .await
+        .unwrap()
+        .error(404, "CONTEXT_NOT_FOUND")
+        .unwrap();
 }
 
 #[tokio::test]
@@ -116,7 +122,8 @@ async fn bash_and_javascript_keep_their_state_and_env_lasts_for_one_execution() 
     assert_eq!(value(&client, &id, js("const y = await Promise.resolve(4); y * 2")).await, "8");
     assert_eq!(value(&client, &id, js("y + 1")).await, "5");
     assert_eq!(run(&client, &id, js("throw new TypeError('bad')")).await["exception"]["name"], "TypeError");
-    let unknown = client.post(&action_path(&id, "code"), &json!({ "code": "1", "language": "cobol" })).await.unwrap();
+    let unknown =
+        client.post(&action_path(&id, "code"), &json!({ "code": "1", "language": "cobol" })).await.unwrap();
     unknown.error(400, "INVALID_CONFIG").unwrap();
 }
 
@@ -131,7 +138,9 @@ async fn a_disconnect_and_a_timeout_interrupt_the_code() {
     let began = Instant::now();
     assert_eq!(value(&client, &id, json!({ "code": "x" })).await, "1", "the state is lost");
     assert!(began.elapsed() < Duration::from_secs(10), "not interrupted");
-    for (language, code) in [("python", "while True: pass"), ("javascript", "for (;;);"), ("bash", "while :; do sleep 1; done")] {
+    for (language, code) in
+        [("python", "while True: pass"), ("javascript", "for (;;);"), ("bash", "while :; do sleep 1; done")]
+    {
         let body = json!({ "code": code, "language": language, "timeoutMs": 3000 });
         assert_eq!(run(&client, &id, body).await["exception"]["name"], "Timeout", "{language}");
         let after = run(&client, &id, json!({ "code": "1", "language": language })).await;
@@ -161,7 +170,10 @@ async fn a_dead_kernel_is_reported_and_replaced() {
     assert!(text(&died["exception"]["value"]).contains("exit code 1"), "{died}");
     assert_eq!(python(&client, &id, "x").await["exception"]["name"], "NameError");
     let memory = python(&client, &id, "b = []\nwhile True: b.append(bytearray(64 << 20))").await;
-    assert!(["KernelDied", "MemoryError"].contains(&memory["exception"]["name"].as_str().unwrap()), "{memory}");
+    assert!(
+        ["KernelDied", "MemoryError"].contains(&memory["exception"]["name"].as_str().unwrap()),
+        "{memory}"
+    );
     assert_eq!(value(&client, &id, json!({ "code": "1 + 1" })).await, "2");
     // The interpreter itself is started anew.
     output(&client, &id, "pkill -9 -f '[m] code_interpreter'").await;
@@ -214,4 +226,17 @@ async fn code_has_the_events_of_a_command() {
     let data = completed().await.unwrap()["data"].take();
     assert_eq!((&data["exitCode"], &data["stdoutBytes"]), (&json!(1), &json!(4)), "{data}");
     assert!(text(&data["command"]).starts_with("print('abc')"));
+}
+
+#[tokio::test]
+async fn the_program_passes_its_own_tests() {
+    let (_service, client, id) = interpreter().await;
+    let command = "mkdir -p /tmp/p/tests && cd /tmp/p && ln -s /usr/local/lib/code-interpreter/code_interpreter . \
+        && cat > tests/test_output.py && python3 -m unittest discover -s tests";
+    let tests = include_str!("../../../packaging/code-interpreter/tests/test_output.py");
+    let result =
+        client.post(&action_path(&id, "execute"), &json!({ "command": command, "stdin": tests })).await;
+    let result = result.unwrap().is(200).unwrap();
+    assert_eq!(result["exitCode"], 0, "{result}");
+    assert!(text(&result["stderr"]).contains("OK"), "{result}");
 }

@@ -2,6 +2,7 @@
 
 mod contexts;
 mod run;
+mod running;
 mod stream;
 
 use crate::endpoint::Endpoint;

@@ -2,20 +2,19 @@
 //!
 //! A client that disconnects interrupts its code.
 
-use api::{CodeBody, CodeException, CodeExecution, CodeRequest, ErrorCode};
+use api::{CodeBody, CodeExecution, CodeRequest, ErrorCode};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::CodeRun;
-use rules::CappedOutput;
 use serde_json::json;
 
+use super::running::Running;
 use super::stream;
 use crate::endpoint::{Call, Content, EXECUTE, Endpoint, Json, JsonBody, Parameter, Tag};
 use crate::error::{ApiError, OperationKind, invalid_interpreter, of_engine};
-use crate::interpreter::{self, Event, Reply};
+use crate::interpreter::{self, Reply};
 use crate::keyring::Caller;
-use crate::output::{OutputReservation, cover};
 use crate::routes::read;
 use crate::routes::sandbox_request::SandboxRequest;
 
@@ -132,103 +131,4 @@ fn late(run: &mut CodeRun) -> ApiError {
     let message = "the timeout of the code expired before the code interpreter answered; raise timeoutMs, or restart the context";
     run.failed(message);
     ApiError::new(ErrorCode::ExecutionTimeout, message)
-}
-
-/// Code that runs. Dropping it interrupts the code.
-pub struct Running {
-    pub run: CodeRun,
-    pub reply: Reply,
-    pub memory: OutputReservation,
-    pub context_id: String,
-    pub execution_count: Option<u64>,
-    raised: bool,
-}
-
-/// The next thing that the code did.
-pub enum Step {
-    Event(Event),
-    /// All output was read. The duration in ms.
-    End(u64),
-}
-
-impl Running {
-    /// Cancel safe.
-    pub async fn step(&mut self) -> Result<Step, ApiError> {
-        let next = self.reply.next(&mut self.memory);
-        let event = match self.run.within(next).await {
-            Some(Ok(Some(event))) => event,
-            Some(Ok(None)) => {
-                let error = invalid_interpreter("it ended its response before the code");
-                self.run.failed(&error.message);
-                return Err(error);
-            }
-            Some(Err(error)) => {
-                self.run.failed(&error.message);
-                return Err(error);
-            }
-            None => return Ok(Step::Event(self.timed_out())),
-        };
-        Ok(self.seen(event))
-    }
-
-    /// The next step if it is here already.
-    pub fn ready(&mut self) -> Option<Result<Step, ApiError>> {
-        Some(self.reply.ready()?.map(|event| self.seen(event)))
-    }
-
-    fn seen(&mut self, event: Event) -> Step {
-        match &event {
-            Event::Stdout { text } => self.run.count(text.len(), 0),
-            Event::Stderr { text } => self.run.count(0, text.len()),
-            Event::NumberOfExecutions { execution_count } => self.execution_count = *execution_count,
-            Event::Error(_) => self.raised = true,
-            Event::EndOfExecution => return Step::End(self.run.completed(self.raised)),
-            Event::Result(_) | Event::Other => {}
-        }
-        Step::Event(event)
-    }
-
-    /// The code is interrupted when this is dropped, so no more events are read.
-    fn timed_out(&mut self) -> Event {
-        self.reply.end();
-        self.raised = true;
-        let value = "the code did not end within its timeoutMs and was interrupted".to_owned();
-        Event::Error(CodeException { name: "Timeout".to_owned(), value, traceback: String::new() })
-    }
-
-    async fn collect(mut self, max_output_bytes: usize) -> Result<CodeExecution, ApiError> {
-        let (mut stdout, mut stderr) =
-            (CappedOutput::new(max_output_bytes), CappedOutput::new(max_output_bytes));
-        let (mut results, mut exception, mut kept) = (Vec::new(), None, 0);
-        let duration_ms = loop {
-            let before = self.reply.received();
-            match self.step().await? {
-                Step::End(duration_ms) => break duration_ms,
-                Step::Event(Event::Stdout { text }) => stdout.push(text.as_bytes()),
-                Step::Event(Event::Stderr { text }) => stderr.push(text.as_bytes()),
-                Step::Event(Event::Result(result)) => results.push(interpreter::result(result)?),
-                Step::Event(Event::Error(error)) => exception = Some(error),
-                Step::Event(_) => {}
-            }
-            kept += self.reply.received() - before;
-            // What is kept, and its copy as JSON.
-            cover(&mut self.memory, kept * 2).await.inspect_err(|error| self.run.failed(&error.message))?;
-        };
-        Ok(CodeExecution {
-            stdout: stdout.finish().into_text(),
-            stderr: stderr.finish().into_text(),
-            results,
-            exception,
-            execution_count: self.execution_count,
-            context_id: std::mem::take(&mut self.context_id),
-            duration_ms,
-        })
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Only the first end of an execution is recorded.
-        self.run.failed("its client disconnected or the daemon stopped, so the code was interrupted");
-    }
 }

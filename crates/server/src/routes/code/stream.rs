@@ -8,7 +8,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::run::{Running, Step};
+use super::running::{Running, Step};
 use crate::error::ApiError;
 use crate::interpreter::{self, Event};
 use crate::request_id::RequestId;
