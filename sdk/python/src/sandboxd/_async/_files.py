@@ -37,7 +37,7 @@ class AsyncFileStream:
         self._response = response
         self._report = report
 
-    async def read(self) -> bytes:
+    async def read_all(self) -> bytes:
         """The whole content."""
         return b"".join([chunk async for chunk in self])
 
@@ -99,7 +99,7 @@ class AsyncFiles:
         stream = await self.open(
             path, start=start, end=end, last=last, if_range=if_range, run_id=run_id, auto_resume=auto_resume
         )
-        return await stream.read()
+        return await stream.read_all()
 
     async def read_text(
         self,

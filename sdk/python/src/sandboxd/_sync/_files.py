@@ -38,7 +38,7 @@ class FileStream:
         self._response = response
         self._report = report
 
-    def read(self) -> bytes:
+    def read_all(self) -> bytes:
         """The whole content."""
         return b"".join([chunk for chunk in self])
 
@@ -100,7 +100,7 @@ class Files:
         stream = self.open(
             path, start=start, end=end, last=last, if_range=if_range, run_id=run_id, auto_resume=auto_resume
         )
-        return stream.read()
+        return stream.read_all()
 
     def read_text(
         self,

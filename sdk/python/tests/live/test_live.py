@@ -1,0 +1,255 @@
+"""The SDK against a real service, with the settings of the environment. Skipped without SANDBOXD_URL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from sandboxd import (
+    AsyncSandbox,
+    AsyncSandboxd,
+    CommandFailed,
+    Done,
+    FileNotFound,
+    InvalidState,
+    Sandbox,
+    Sandboxd,
+    SandboxdError,
+    SandboxNotFound,
+    Stdout,
+    TerminalEnded,
+    TerminalOutput,
+)
+from scripted import CuttingProxy
+
+IMAGE = os.environ.get("SANDBOXD_TEST_IMAGE", "ubuntu:24.04")
+pytestmark = pytest.mark.skipif(not os.environ.get("SANDBOXD_URL"), reason="set SANDBOXD_URL to run")
+SMALL: Dict[str, Any] = {"memory_mb": 2048, "disk_mb": 5120}
+LEFT = "for i in $(seq 50); do pgrep -x sleep >/dev/null || exit 0; sleep 0.1 & wait; done; pgrep -a sleep"
+
+
+def test_create_execute_pause_resume_terminate() -> None:
+    names: List[str] = []
+    on = {"started": lambda _: names.append("started"), "terminated": lambda _: names.append("terminated")}
+    sandbox = Sandbox.create(IMAGE, env={"A": "1"}, metadata={"userId": "python"}, on=on)
+    result = sandbox.execute("echo $A $B; cat >&2; exit 3", env={"B": "2"}, stdin="in")
+    assert (result.stdout, result.stderr, result.exit_code, result.signal) == ("1 2\n", "in", 3, None)
+    with pytest.raises(CommandFailed):
+        sandbox.execute("false", check=True)
+    sandbox.pause()
+    with pytest.raises(InvalidState):
+        sandbox.execute("true", auto_resume=False)
+    assert sandbox.resume().state == "running"
+    with Sandboxd() as client:
+        listed = client.sandboxes.list(metadata={"userId": "python"})
+        assert sandbox.id in [item.id for item in listed] and listed.total() >= 1
+        image = client.images.get(IMAGE)
+        assert image is not None and image.status == "ready"
+        assert client.usage().sandboxes.used > 0 and client.health().status == "ok"
+        assert client.sandboxes.get(sandbox.id).view is not None
+        assert client.openapi()["openapi"].startswith("3")
+    assert (sandbox.terminate().total_runtime_ms or 0) > 0
+    with pytest.raises(SandboxNotFound):
+        sandbox.refresh()
+    assert names == ["started", "terminated"]
+
+
+async def test_the_asyncio_flavour() -> None:
+    async with AsyncSandbox.create(IMAGE) as sandbox:
+        assert (await sandbox.execute("echo hi")).stdout == "hi\n"
+        lines = [output async for output in sandbox.stream("echo one; echo two >&2; exit 4")]
+        assert isinstance(lines[-1], Done) and lines[-1].exit_code == 4 and len(lines) == 3
+        await sandbox.files.write("f", "text")
+        assert await sandbox.files.read_text("f") == "text"
+        identifier = sandbox.id
+    with pytest.raises(SandboxNotFound):
+        await AsyncSandbox.connect(identifier).refresh()
+
+
+async def test_cancelling_a_task_or_dropping_a_stream_kills_the_command() -> None:
+    async with AsyncSandbox.create(IMAGE) as sandbox:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(sandbox.execute("sleep 1000"), 0.3)
+        task = asyncio.ensure_future(sandbox.stream("sleep 1001").done())
+        await asyncio.sleep(0.3)
+        task.cancel()
+        async for output in sandbox.stream("echo one; sleep 1002"):
+            assert output == Stdout("one")
+            break
+        left = await sandbox.execute(LEFT)
+        assert "100" not in left.stdout
+
+
+def test_dropping_a_stream_kills_the_command() -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        for output in sandbox.stream("echo one; sleep 1001"):
+            assert output == Stdout("one")
+            break
+        with sandbox.stream("echo one; sleep 1002") as stream:
+            next(stream)
+        assert "100" not in sandbox.execute(LEFT).stdout
+
+
+def test_10_000_lines_are_streamed_without_loss() -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        outputs = sandbox.stream("seq 10000; printf end", line_ends=True)
+        text = "".join(output.line for output in outputs if isinstance(output, Stdout))
+        assert text == "".join(f"{number}\n" for number in range(1, 10_001)) + "end"
+
+
+async def test_10_000_lines_are_followed_over_20_broken_connections() -> None:
+    parts = urlsplit(os.environ["SANDBOXD_URL"])
+    assert parts.port is not None
+    # A connection transports some records of TLS, each of 16 KiB.
+    with CuttingProxy(parts.port, cuts=20, after_bytes=48_000) as proxy:
+        async with AsyncSandboxd() as direct, AsyncSandboxd(f"{parts.scheme}://127.0.0.1:{proxy.port}") as client:
+            async with direct.sandboxes.create(IMAGE) as sandbox:
+                started = await sandbox.start("seq -f %080.0f 5000; sleep 0.5; seq -f %080.0f 5001 10000")
+                execution = client.sandboxes.connect(sandbox.id).executions.handle(started.id)
+                outputs = [output async for output in execution.follow()]
+                lines = [int(output.line) for output in outputs if isinstance(output, Stdout)]
+                assert lines == list(range(1, 10_001)) and proxy.cut == 20
+                assert isinstance(outputs[-1], Done)
+
+
+def test_detached_executions() -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        cat = sandbox.start("cat; echo done", open_stdin=True)
+        cat.write_stdin("hello\n")
+        cat.write_stdin("", close=True)
+        assert [output.line for output in cat.follow() if isinstance(output, Stdout)] == ["hello", "done"]
+        ended = cat.wait()
+        assert (ended.exit_code, ended.state) == (0, "exited")
+        assert cat.output().stdout == "hello\ndone\n"
+        sleep = sandbox.start("exec sleep 1000")
+        assert [view.execution_id for view in sandbox.executions.list()] == [sleep.id, cat.id]
+        sleep.signal("SIGTERM")
+        assert sleep.wait().signal == "SIGTERM"
+        killed = sandbox.start("sleep 1000")
+        assert killed.cancel().signal == "SIGKILL"
+
+
+def test_files(tmp_path: Path) -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        files = sandbox.files
+        entry = files.write("dir/ü.txt", "hello", parents=True, mode=0o600)
+        assert (entry.size_bytes, entry.mode) == (5, "0600")
+        assert files.read_text(entry) == "hello"
+        assert files.read_text("dir/ü.txt", start=1, end=3) == "el"
+        assert files.read_text("dir/ü.txt", last=2) == "lo"
+        large = bytes(range(256)) * 12_000
+        (tmp_path / "large").write_bytes(large)
+        files.write("large", tmp_path / "large")
+        with files.open("large") as content:
+            assert content.length == len(large)
+            files.write("large2", content)
+        assert files.read("large2") == large
+        assert files.unpack("copy", files.pack("dir")).files == 1
+        files.move("copy/ü.txt", "copy/b")
+        assert [each.name for each in files.list("copy")] == ["b"]
+        assert not files.exists("copy/ü.txt")
+        assert files.mkdir("x/y", recursive=True).is_directory
+        assert files.remove("x", recursive=True) == 2
+        with pytest.raises(FileNotFound):
+            files.read("missing")
+        assert files.stat("large").size_bytes == len(large)
+
+
+def test_ports_and_the_network() -> None:
+    with Sandbox.create(IMAGE, egress={"default": "deny", "allow": ["example.com"]}) as sandbox:
+        assert "8080-" in sandbox.ports.expose(8080).url
+        assert "sandbox_token=" in sandbox.ports.token(8080, expires_in=60).url
+        assert len(sandbox.ports.list()) == 1
+        assert sandbox.ports.close(8080).port == 8080
+        assert sandbox.network.get().egress.default == "deny"
+        assert sandbox.network.update(default="allow", allow=[]).network.egress.default == "allow"
+
+
+def test_events() -> None:
+    sandbox = Sandbox.create(IMAGE)
+    with sandbox.events.follow() as following:
+        assert sandbox.events.post([{"type": "agent.thinking", "data": {"text": "hm"}, "runId": "r"}]) == 1
+        sandbox.execute("true", run_id="r")
+        sandbox.terminate()
+        kinds = [event.type for event in following]
+    for kind in ("agent.thinking", "exec.started", "exec.completed", "sandbox.terminated"):
+        assert kind in kinds
+    listed = sandbox.events.list(run="r", kinds=["agent.*"])
+    assert [event.data for event in listed] == [{"text": "hm"}] and listed.total() == 1
+    newest = sandbox.events.list(newest_first=True, page_size=2).all()
+    assert newest[0].type == "sandbox.terminated" and len(newest) >= 5
+
+
+def test_a_follower_in_a_thread_ends_when_it_is_closed() -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        following = sandbox.events.follow().start()
+        thread = threading.Thread(target=lambda: list(following))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+        following.close()
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def terminal_text(events: List[Any]) -> str:
+    return b"".join(event.data for event in events if isinstance(event, TerminalOutput)).decode()
+
+
+def test_a_terminal() -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        with sandbox.terminal(cols=100, rows=30, command="stty size; read x; echo got $x; stty size") as terminal:
+            terminal.resize(90, 20)
+            terminal.send("hello\r")
+            events = list(terminal)
+        assert isinstance(events[-1], TerminalEnded) and events[-1].execution.exit_code == 0
+        text = terminal_text(events)
+        assert "got hello" in text and "20 90" in text
+        with pytest.raises(SandboxdError) as caught:
+            sandbox.executions.handle("ex_00000000000000000000").attach()
+        assert caught.value.status == 404 and caught.value.request_id
+
+
+async def test_a_terminal_of_asyncio_reconnects_without_loss() -> None:
+    parts = urlsplit(os.environ["SANDBOXD_URL"])
+    assert parts.port is not None
+    with CuttingProxy(parts.port, cuts=5, after_bytes=40_000) as proxy:
+        async with AsyncSandboxd() as direct, AsyncSandboxd(f"{parts.scheme}://127.0.0.1:{proxy.port}") as client:
+            async with direct.sandboxes.create(IMAGE) as sandbox:
+                path = "/tmp/go"
+                terminal = await sandbox.terminal(command=f"while [ ! -e {path} ]; do sleep 0.05; done; seq -f %030.0f 10000")
+                await terminal.close()
+                execution = (await sandbox.executions.list().all())[0]
+                await sandbox.files.write(path, "")
+                handle = client.sandboxes.connect(sandbox.id).executions.handle(execution.execution_id)
+                async with handle.attach() as attached:
+                    events = [event async for event in attached]
+                assert terminal_text(events).split() == [f"{number:030}" for number in range(1, 10_001)]
+                assert proxy.cut == 5
+
+
+async def test_200_sandboxes_at_once() -> None:
+    count = int(os.environ.get("SANDBOXD_TEST_SANDBOXES", "200"))
+    before = time.monotonic()
+    async with AsyncSandboxd(timeout=300, retries=10, max_retry_wait=60) as client:
+
+        async def use(number: int) -> Tuple[int, str]:
+            async with client.sandboxes.create(IMAGE, **SMALL) as sandbox:
+                first = (await sandbox.execute(f"echo {number}")).stdout
+                everyone.append(number)
+                # All sandboxes exist at the same time.
+                while len(everyone) < count:
+                    await asyncio.sleep(0.05)
+                return number, first
+
+        everyone: List[int] = []
+        results = await asyncio.gather(*(use(number) for number in range(count)))
+    assert results == [(number, f"{number}\n") for number in range(count)]
+    print(f"{count} sandboxes in {time.monotonic() - before:.1f} s")
