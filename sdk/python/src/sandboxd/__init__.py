@@ -7,6 +7,7 @@ asyncio flavour are in `sandboxd.aio`, and the data of responses in `sandboxd.mo
 
 from . import aio, models
 from ._async._client import AsyncSandboxd
+from ._async._run import AsyncRun
 from ._async._sandbox import AsyncSandbox
 from ._errors import (
     CommandFailed,
@@ -56,6 +57,7 @@ from ._sync._files import Files, FileStream
 from ._sync._network import Network
 from ._sync._paging import PagedList
 from ._sync._ports import Ports
+from ._sync._run import Run
 from ._sync._sandbox import Sandbox
 from ._sync._sandboxes import Images, Sandboxes
 from ._sync._stream import OutputStream
@@ -71,6 +73,7 @@ from ._terminal_events import (
 from ._version import VERSION as __version__
 
 __all__ = [
+    "AsyncRun",
     "AsyncSandbox",
     "AsyncSandboxd",
     "CallFailed",
@@ -125,6 +128,7 @@ __all__ = [
     "RateLimited",
     "ResourceExhausted",
     "Resumed",
+    "Run",
     "RuntimeEvent",
     "Sandbox",
     "SandboxNotFound",

@@ -35,6 +35,13 @@ _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
+@dataclass(frozen=True)
+class LocalDirectory:
+    """A local directory as the content of a request. It is packed again for each attempt."""
+
+    path: Path
+
+
 def pack(directory: Path) -> Iterator[bytes]:
     """
     The chunks of an archive with relative names. Symbolic links are kept; sockets, FIFOs and devices are omitted. Files that vanish

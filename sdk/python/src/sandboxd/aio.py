@@ -8,6 +8,7 @@ from ._async._network import AsyncNetwork
 from ._async._paging import AsyncPagedList
 from ._async._platform import Opening
 from ._async._ports import AsyncPorts
+from ._async._run import AsyncRun
 from ._async._sandbox import AsyncSandbox
 from ._async._sandboxes import AsyncImages, AsyncSandboxes
 from ._async._stream import AsyncOutputStream
@@ -26,6 +27,7 @@ __all__ = [
     "AsyncOutputStream",
     "AsyncPagedList",
     "AsyncPorts",
+    "AsyncRun",
     "AsyncSandbox",
     "AsyncSandboxd",
     "AsyncSandboxes",

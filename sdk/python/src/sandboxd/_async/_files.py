@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+import os
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 from urllib.parse import quote
 
-from .. import models
+from .. import _tar, models
 from .._errors import SandboxdError
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
-from . import _platform
+from .._tar import LocalDirectory
+from . import _background, _platform
 from ._context import AsyncSandboxContext
 from ._paging import AsyncPagedList
 from ._payload import AsyncPayload
@@ -21,6 +26,8 @@ LONGEST_SILENCE = 90.0
 """Longer than the service waits for a slow disk."""
 FilePath = Union[str, models.FileEntry]
 """A path in the sandbox: absolute or relative to its working directory. An entry of a list also names paths that are not UTF-8."""
+LocalPath = Union[str, "os.PathLike[str]"]
+"""A path on this machine."""
 
 
 class AsyncFileStream:
@@ -248,18 +255,82 @@ class AsyncFiles:
     async def unpack(
         self,
         path: FilePath,
-        archive: _platform.Content,
+        archive: Union[_platform.Content, LocalDirectory],
         *,
         run_id: Optional[str] = None,
         auto_resume: Optional[bool] = None,
     ) -> models.Unpacked:
         """Unpacks a tar archive into a directory, which is created if it does not exist."""
+        return await self._unpacked(path, AsyncPayload(archive, "application/x-tar"), run_id, auto_resume)
+
+    async def upload_directory(
+        self,
+        source: LocalPath,
+        target: FilePath,
+        *,
+        run_id: Optional[str] = None,
+        auto_resume: Optional[bool] = None,
+    ) -> models.Unpacked:
+        """Copies a directory of this machine into the sandbox. The target is created if it does not exist."""
+        directory = Path(source)
+        payload = AsyncPayload(lambda: _tar.pack(directory), "application/x-tar")
+        return await self._unpacked(target, payload, run_id, auto_resume)
+
+    async def download_directory(
+        self,
+        source: FilePath,
+        target: LocalPath,
+        *,
+        run_id: Optional[str] = None,
+        auto_resume: Optional[bool] = None,
+    ) -> models.Unpacked:
+        """
+        Copies a directory of the sandbox to this machine. Nothing is written outside of the target, which is created if it does
+        not exist.
+        """
+        directory = Path(target)
+        async with self.pack(source, run_id=run_id, auto_resume=auto_resume) as archive:
+            return await _platform.consumed(archive, lambda chunks: _tar.unpack(chunks, directory))
+
+    async def _unpacked(
+        self, path: FilePath, payload: AsyncPayload, run_id: Optional[str], auto_resume: Optional[bool]
+    ) -> models.Unpacked:
         url = self._url("/tar", {"path": path}, autoResume=auto_resume)
         # Unpacking twice has the same result.
-        call = Call("PUT", url, Safety.REPEATABLE, AsyncPayload(archive, "application/x-tar"))
+        call = Call("PUT", url, Safety.REPEATABLE, payload)
         unpacked = await self._ask("unpack", path, run_id, call, models.Unpacked.from_json)
         self._context.record("file.created", path=unpacked.path, isDirectory=True)
         return unpacked
+
+    async def upload_directory(
+        self,
+        local: Union[str, "os.PathLike[str]"],
+        path: FilePath,
+        *,
+        run_id: Optional[str] = None,
+        auto_resume: Optional[bool] = None,
+    ) -> models.Unpacked:
+        """
+        Uploads the contents of a local directory into a directory, which is created if it does not exist. Symbolic links are kept;
+        sockets, FIFOs and devices are omitted. Files may change meanwhile: those that vanish are omitted.
+        """
+        return await self.unpack(path, LocalDirectory(Path(local)), run_id=run_id, auto_resume=auto_resume)
+
+    async def download_directory(
+        self,
+        path: FilePath,
+        local: Union[str, "os.PathLike[str]"],
+        *,
+        run_id: Optional[str] = None,
+        auto_resume: Optional[bool] = None,
+    ) -> models.Unpacked:
+        """
+        Downloads the contents of a directory into a local one, which is created if necessary. The archive is not trusted: nothing is
+        written outside the local directory, also not through symbolic links; devices, FIFOs and sockets are omitted; owners and
+        set-user-id bits are ignored. Entries that cannot be created are skipped and reported as an error at the end.
+        """
+        async with self.pack(path, run_id=run_id, auto_resume=auto_resume) as archive:
+            return await _background.unpack(archive, Path(local))
 
     def _url(self, verb: str, paths: Dict[str, FilePath], **query: QueryValue) -> str:
         pairs = "&".join(f"{name}={_encoded(path)}" for name, path in paths.items())

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, AsyncIterator, Optional, Union
+from typing import Any, AsyncIterator, Callable, Iterable, Optional, Union
 
+from .._tar import LocalDirectory
+from ._background import pack
 from ._platform import Content, chunks_of
 
 
 class AsyncPayload:
     """A request body, for all attempts of a call."""
 
-    def __init__(self, content: Content, content_type: str) -> None:
+    def __init__(self, content: Union[Content, LocalDirectory], content_type: str) -> None:
         self.content_type = content_type
         self.error: Optional[Exception] = None
         """The error of the source of the body."""
@@ -27,7 +29,7 @@ class AsyncPayload:
     @property
     def can_be_sent(self) -> bool:
         """Whether another attempt can send it."""
-        return not self._is_opened or not self.is_streamed or isinstance(self._content, os.PathLike)
+        return not self._is_opened or not self.is_streamed or isinstance(self._content, (os.PathLike, LocalDirectory))
 
     def body(self) -> Union[bytes, AsyncIterator[bytes]]:
         """The body for one attempt."""
@@ -37,7 +39,8 @@ class AsyncPayload:
         # An attempt that does not connect does not consume the source.
         self._is_opened = True
         try:
-            async for chunk in chunks_of(self._content):
+            is_directory = isinstance(self._content, LocalDirectory)
+            async for chunk in pack(self._content.path) if is_directory else chunks_of(self._content):
                 # An empty chunk would end a chunked body.
                 if chunk:
                     yield chunk
