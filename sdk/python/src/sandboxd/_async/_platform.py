@@ -72,18 +72,6 @@ async def chunks_of(content: Any) -> AsyncIterator[bytes]:
             yield chunk
 
 
-async def write_chunks(path: "os.PathLike[str]", chunks: AsyncIterator[bytes]) -> int:
-    """Writes a local file and returns its length."""
-    size = 0
-    file = await asyncio.to_thread(open, path, "wb")
-    try:
-        async for chunk in chunks:
-            size += await asyncio.to_thread(file.write, chunk)
-    finally:
-        await asyncio.to_thread(file.close)
-    return size
-
-
 class Abandoning:
     """Closes a response whose object is collected while it is still open."""
 
@@ -189,5 +177,4 @@ __all__ = [
     "interrupt",
     "opening",
     "sleep",
-    "write_chunks",
 ]

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-import os
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 from urllib.parse import quote
 
-from .. import _tar, models
+from .. import models
 from .._errors import SandboxdError
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
@@ -27,8 +25,6 @@ LONGEST_SILENCE = 90.0
 """Longer than the service waits for a slow disk."""
 FilePath = Union[str, models.FileEntry]
 """A path in the sandbox: absolute or relative to its working directory. An entry of a list also names paths that are not UTF-8."""
-LocalPath = Union[str, "os.PathLike[str]"]
-"""A path on this machine."""
 
 
 class FileStream:
@@ -262,43 +258,9 @@ class Files:
         auto_resume: Optional[bool] = None,
     ) -> models.Unpacked:
         """Unpacks a tar archive into a directory, which is created if it does not exist."""
-        return self._unpacked(path, Payload(archive, "application/x-tar"), run_id, auto_resume)
-
-    def upload_directory(
-        self,
-        source: LocalPath,
-        target: FilePath,
-        *,
-        run_id: Optional[str] = None,
-        auto_resume: Optional[bool] = None,
-    ) -> models.Unpacked:
-        """Copies a directory of this machine into the sandbox. The target is created if it does not exist."""
-        directory = Path(source)
-        payload = Payload(lambda: _tar.pack(directory), "application/x-tar")
-        return self._unpacked(target, payload, run_id, auto_resume)
-
-    def download_directory(
-        self,
-        source: FilePath,
-        target: LocalPath,
-        *,
-        run_id: Optional[str] = None,
-        auto_resume: Optional[bool] = None,
-    ) -> models.Unpacked:
-        """
-        Copies a directory of the sandbox to this machine. Nothing is written outside of the target, which is created if it does
-        not exist.
-        """
-        directory = Path(target)
-        with self.pack(source, run_id=run_id, auto_resume=auto_resume) as archive:
-            return _platform.consumed(archive, lambda chunks: _tar.unpack(chunks, directory))
-
-    def _unpacked(
-        self, path: FilePath, payload: Payload, run_id: Optional[str], auto_resume: Optional[bool]
-    ) -> models.Unpacked:
         url = self._url("/tar", {"path": path}, autoResume=auto_resume)
         # Unpacking twice has the same result.
-        call = Call("PUT", url, Safety.REPEATABLE, payload)
+        call = Call("PUT", url, Safety.REPEATABLE, Payload(archive, "application/x-tar"))
         unpacked = self._ask("unpack", path, run_id, call, models.Unpacked.from_json)
         self._context.record("file.created", path=unpacked.path, isDirectory=True)
         return unpacked

@@ -45,12 +45,6 @@ def chunks_of(content: Any) -> Iterator[bytes]:
         yield from content
 
 
-def write_chunks(path: "os.PathLike[str]", chunks: Iterator[bytes]) -> int:
-    """Writes a local file and returns its length."""
-    with open(path, "wb") as file:
-        return sum(file.write(chunk) for chunk in chunks)
-
-
 class Abandoning:
     """Closes a response whose object is collected while it is still open."""
 
@@ -144,5 +138,4 @@ __all__ = [
     "interrupt",
     "opening",
     "sleep",
-    "write_chunks",
 ]
