@@ -15,6 +15,7 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -112,15 +113,37 @@ impl ServiceUrl {
     }
 }
 
+/// Connects to a service in the same process.
+#[derive(Clone)]
+pub struct InProcess(Arc<dyn Fn() -> DuplexStream + Send + Sync>);
+
+impl InProcess {
+    pub fn new(connect: impl Fn() -> DuplexStream + Send + Sync + 'static) -> Self {
+        Self(Arc::new(connect))
+    }
+}
+
+impl std::fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InProcess")
+    }
+}
+
 /// Opens connections. Clones share TLS sessions.
 #[derive(Clone)]
 pub struct Connector {
     tls: Option<TlsConnector>,
+    in_process: Option<InProcess>,
 }
 
 impl Connector {
     pub fn new(config: Option<ClientConfig>) -> Self {
-        Self { tls: config.map(|config| TlsConnector::from(Arc::new(config))) }
+        Self { tls: config.map(|config| TlsConnector::from(Arc::new(config))), in_process: None }
+    }
+
+    /// Opens no sockets.
+    pub fn in_process(connect: InProcess) -> Self {
+        Self { tls: None, in_process: Some(connect) }
     }
 
     pub async fn open(&self, service_url: &ServiceUrl) -> io::Result<Stream> {
@@ -129,6 +152,9 @@ impl Connector {
     }
 
     async fn handshake(&self, service_url: &ServiceUrl) -> io::Result<Stream> {
+        if let Some(InProcess(connect)) = &self.in_process {
+            return Ok(Stream::InProcess(TokioIo::new(connect())));
+        }
         let socket = TcpStream::connect((service_url.host.as_str(), service_url.port)).await?;
         socket.set_nodelay(true)?;
         let Some(tls) = self.tls.as_ref().filter(|_| service_url.is_tls()) else {
@@ -163,6 +189,7 @@ impl tower::Service<Uri> for Connector {
 pub enum Stream {
     Plain(TokioIo<TcpStream>),
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+    InProcess(TokioIo<DuplexStream>),
 }
 
 impl Connection for Stream {
@@ -176,6 +203,7 @@ impl Read for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, to),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, to),
+            Self::InProcess(stream) => Pin::new(stream).poll_read(cx, to),
         }
     }
 }
@@ -185,6 +213,7 @@ impl Write for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, from),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, from),
+            Self::InProcess(stream) => Pin::new(stream).poll_write(cx, from),
         }
     }
 
@@ -192,6 +221,7 @@ impl Write for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::InProcess(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -199,6 +229,7 @@ impl Write for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::InProcess(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -121,6 +121,25 @@ impl Detached {
     pub fn follow_from(&self, offset: impl Into<String>) -> Following {
         Following::new(self.clone(), Some(offset.into()), false)
     }
+
+    /// Like [`follow_from`](Self::follow_from), with the line ends of
+    /// [`follow_with_line_ends`](Self::follow_with_line_ends).
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use futures_util::TryStreamExt;
+    /// let command = sandbox.start("echo one; echo two").await?;
+    /// let mut output = command.follow_with_line_ends();
+    /// output.try_next().await?;
+    /// let mut rest = command.follow_with_line_ends_from(output.offset().unwrap());
+    /// assert_eq!(rest.try_next().await?, Some(sandboxd_client::Output::Stdout("two\n".into())));
+    /// # Ok(()) });
+    /// ```
+    pub fn follow_with_line_ends_from(&self, offset: impl Into<String>) -> Following {
+        Following::new(self.clone(), Some(offset.into()), true)
+    }
 }
 
 impl Stream for Following {

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
+use tokio::io::DuplexStream;
 
-use crate::connect::{Connector, ServiceUrl};
+use crate::connect::{Connector, InProcess, ServiceUrl};
 use crate::retry::Policy;
 use crate::transport::Transport;
 use crate::trust::Trust;
 use crate::{Client, Error, Fingerprint, Result};
 
 const LOCAL_URL: &str = "https://127.0.0.1:8443";
+const IN_PROCESS_URL: &str = "http://localhost";
 const LOCAL_DATA_DIR: &str = "/var/lib/sandboxd";
 const LOCAL_KEY: &str = "local.key";
 const LOCAL_CERTIFICATE: &str = "tls/tls-cert.pem";
@@ -65,6 +67,7 @@ pub struct ClientBuilder {
     data_dir: PathBuf,
     timeout: Duration,
     policy: Policy,
+    in_process: Option<InProcess>,
 }
 
 #[derive(Clone)]
@@ -93,6 +96,7 @@ impl ClientBuilder {
             data_dir: LOCAL_DATA_DIR.into(),
             timeout: TIMEOUT,
             policy: Policy { retries: RETRIES, max_retry_wait: MAX_RETRY_WAIT },
+            in_process: None,
         }
     }
 
@@ -190,6 +194,17 @@ impl ClientBuilder {
         self
     }
 
+    /// Connects to a service in this process instead of over a network. `connect` returns one end of a new in-memory stream; the
+    /// service must serve HTTP/1 on the other end. The URL is not used.
+    ///
+    /// ```
+    /// let builder = sandboxd_client::Client::builder().key("k").in_process(|| tokio::io::duplex(1024).0);
+    /// ```
+    pub fn in_process(mut self, connect: impl Fn() -> DuplexStream + Send + Sync + 'static) -> Self {
+        self.in_process = Some(InProcess::new(connect));
+        self
+    }
+
     /// Sets the timeout of one attempt, by default 30 s. It does not apply to established streams; the time limit of a buffered command
     /// is added.
     ///
@@ -231,7 +246,8 @@ impl ClientBuilder {
     /// # Ok::<(), sandboxd_client::Error>(())
     /// ```
     pub fn build(self) -> Result<Client> {
-        let service_url = ServiceUrl::parse(self.url.as_deref().unwrap_or(LOCAL_URL))?;
+        let url = if self.in_process.is_some() { IN_PROCESS_URL } else { LOCAL_URL };
+        let service_url = ServiceUrl::parse(self.url.as_deref().unwrap_or(url))?;
         let key = match &self.key {
             Some(key) => key.0.clone(),
             None => self.local_key(&service_url)?,
@@ -242,8 +258,11 @@ impl ClientBuilder {
             .filter(|_| bearer.is_ascii())
             .ok_or_else(|| Error::configuration("the API key has characters that are not allowed in keys"))?;
         authorization.set_sensitive(true);
-        let config = if service_url.is_tls() { Some(self.trust(&service_url)?.config()?) } else { None };
-        let connector = Connector::new(config);
+        let connector = match self.in_process.clone() {
+            Some(connect) => Connector::in_process(connect),
+            None if service_url.is_tls() => Connector::new(Some(self.trust(&service_url)?.config()?)),
+            None => Connector::new(None),
+        };
         Ok(Client::new(Transport::new(
             service_url,
             connector,
