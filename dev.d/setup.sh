@@ -103,10 +103,20 @@ setup() {
   case " $* " in *' build '*) need_cargo ;; esac
   case " $* " in *' test '*) venv target/venv "$SCHEMATHESIS" ;; esac
   case " $* " in *' test '* | *' lint '*) npm_packages sdk/typescript ;; esac
+  case " $* " in *' test '*) mcp_clients ;; esac
 }
 
 # No distribution packages it.
 SCHEMATHESIS=schemathesis==4.32.5
+MCP_PYTHON=mcp==2.3.0
+
+# The official MCP clients, below target/: they are only for tests of the MCP server.
+mcp_clients() {
+  venv target/venv-mcp "$MCP_PYTHON"
+  mkdir -p target/npm-mcp
+  cp e2e/tests/mcp/package.json e2e/tests/mcp/package-lock.json e2e/tests/mcp/.npmrc target/npm-mcp/
+  npm_packages target/npm-mcp
+}
 
 # venv DIRECTORY REQUIREMENT...: a Python virtual environment with these requirements. An argument that ends in .txt is a
 # file of requirements. It does nothing if the environment has them.

@@ -3,6 +3,7 @@
 mod copy;
 mod events;
 mod key;
+mod mcp;
 mod running;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 pub use copy::{CpArguments, Volume};
 pub use events::EventsArguments;
 pub use key::KeyCommand;
+pub use mcp::McpArguments;
 pub use running::Running;
 
 use copy::volume;
@@ -98,6 +100,8 @@ pub enum Command {
     Unexpose(UnexposeArguments),
     /// Open an exposed port, or the API documentation, in a browser
     Open(OpenArguments),
+    /// Serve MCP on standard input and output, for AI assistants
+    Mcp(McpArguments),
     /// Print a shell completion script
     Completion {
         /// Shell to print the script for

@@ -21,6 +21,7 @@ mod login;
 mod logs;
 mod ls;
 mod man;
+mod mcp;
 mod merged_lists;
 mod open;
 mod pause;
@@ -48,6 +49,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
     let client = || context::client(global);
     match cli.command {
         Command::Login(arguments) => login::login(global, arguments).await,
+        Command::Mcp(arguments) => mcp::mcp(client()?, arguments).await,
         Command::Man { dir } => man::man(&dir),
         Command::Complete { words } => complete::complete(global, &words).await,
         Command::Completion { shell } => {

@@ -6,6 +6,7 @@ mod bounds;
 mod check;
 mod egress;
 mod keys;
+mod mcp;
 mod quotas;
 mod reference;
 mod tables;
@@ -22,6 +23,8 @@ use sha2::{Digest, Sha256};
 use crate::cli::{Global, ServeArguments};
 
 pub use reference::reference;
+#[cfg(any(test, feature = "testing"))]
+pub use values::Mcp;
 pub use values::{Config, Http, Log, LogFormat, NetworkKind, Tls};
 
 const DEFAULT_FILE: &str = "/etc/sandboxd/config.toml";

@@ -45,6 +45,10 @@ pub fn chain_text(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// Marks an error response of another protocol, whose body the layers leave as it is.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnBody(pub ErrorCode);
+
 type Cause = Arc<dyn Error + Send + Sync>;
 
 /// An error response.

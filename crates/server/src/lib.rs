@@ -14,6 +14,7 @@ mod explain;
 mod first_key;
 mod idempotency;
 mod in_flight;
+mod in_process;
 mod interpreter;
 mod keyring;
 mod layers;

@@ -16,6 +16,7 @@ mod get;
 mod health;
 mod images;
 mod list;
+mod mcp;
 mod network;
 mod openapi;
 mod pause;
@@ -35,14 +36,20 @@ use crate::endpoint::{Conflict, Endpoint, Table};
 use crate::layers::Guarded;
 use crate::service::Service;
 
+pub use mcp::BODY_MAX as MCP_BODY_MAX;
 pub use openapi::document;
 
 /// The API with its layers. Fails if two endpoints contradict each other.
 pub fn guarded(service: Arc<Service>) -> Result<Guarded, Conflict> {
-    Ok(Guarded { table: Arc::new(Table::new(endpoints())?), service })
+    let mut all = endpoints();
+    if let Some(server) = &service.mcp {
+        let api = Guarded { table: Arc::new(Table::new(endpoints())?), service: Arc::clone(&service) };
+        all.extend(mcp::endpoints(server, &api));
+    }
+    Ok(Guarded { table: Arc::new(Table::new(all)?), service })
 }
 
-/// Every endpoint. Router, authorization, rate limits, metric labels and the OpenAPI document derive from this list.
+/// Every endpoint of the REST API. Router, authorization, rate limits, metric labels and the OpenAPI document derive from this list.
 pub fn endpoints() -> Vec<Endpoint> {
     let mut endpoints = vec![
         health::endpoint(),

@@ -46,6 +46,8 @@ pub struct Service {
     pub execute_rules: ExecuteRules,
     /// The limit of each stream of a buffered response.
     pub max_output_bytes: usize,
+    /// The MCP server; none if it is off.
+    pub mcp: Option<Arc<mcp::HttpServer>>,
     /// How long a create waits for a pull.
     pub pull_timeout: Duration,
     /// Cancelled at shutdown; streams then end with an error event.

@@ -20,7 +20,7 @@ use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, Mcp};
 use crate::idempotency::Idempotency;
 use crate::keyring::{Keyring, hash_of};
 use crate::layers::{Guarded, Unrouted};
@@ -85,6 +85,8 @@ impl Harness {
             clock: settings.clock,
         };
         let (engine, _) = Engine::open(parts, engine_settings).await?;
+        let stopping = CancellationToken::new();
+        let mcp = Mcp { image: settings.ready[0].to_owned(), ..Mcp::default() };
         let service = Arc::new(Service {
             engine,
             images,
@@ -103,8 +105,9 @@ impl Harness {
             config_rules: Default::default(),
             execute_rules: Default::default(),
             max_output_bytes: settings.max_output_bytes,
+            mcp: Some(Arc::new(mcp.server(&stopping))),
             pull_timeout: Duration::from_millis(200),
-            stopping: CancellationToken::new(),
+            stopping,
         });
         let guarded = routes::guarded(Arc::clone(&service))?;
         Ok(Self { driver, service, guarded, dir, registry })

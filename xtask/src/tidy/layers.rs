@@ -18,7 +18,7 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 19] = [
+const LAYERS: [Layer; 20] = [
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["sandboxd-api"], &[]),
@@ -45,12 +45,15 @@ const LAYERS: [Layer; 19] = [
             "engine",
             "listen",
             "reader",
+            "sandboxd-client",
+            "mcp",
         ],
         &[],
     ),
     layer("sandbox-agent", &["guest-proto"], &[]),
     layer("sandboxd-client", &["sandboxd-api"], &["sandboxd"]),
-    layer("sbx", &["sandboxd-client"], &[]),
+    layer("mcp", &["sandboxd-client"], &["sandboxd"]),
+    layer("sbx", &["sandboxd-client", "mcp"], &[]),
     layer("bench", ANY, &[]),
     layer("e2e", ANY, &[]),
     layer("xtask", &[], &[]),
@@ -71,6 +74,7 @@ const ANY: &[&str] = &[
     "listen",
     "reader",
     "sandboxd-client",
+    "mcp",
     "e2e",
 ];
 

@@ -88,6 +88,9 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     service.stopping.cancel();
     let orderly = async {
         serving.closed().await;
+        if let Some(mcp) = &service.mcp {
+            mcp.closed().await;
+        }
         service.idempotency.settle().await;
         // The keyring is refreshed until here, so that a key that is revoked during shutdown is refused.
         served.cancel();

@@ -19,6 +19,7 @@ impl Config {
         }
         self.http.check()?;
         optional_address("metrics.listen", &self.metrics.listen)?;
+        self.mcp.check()?;
         let level = &self.log.level;
         ensure!(
             EnvFilter::builder().parse(level).is_ok() && !level.trim().is_empty(),
@@ -204,6 +205,17 @@ impl super::values::Ports {
         within("ports.max_connections", self.max_connections.into(), 1, 1024)?;
         within("ports.account_connections", self.account_connections.into(), 1, 4096)?;
         within("ports.idle_seconds", self.idle_seconds, 1, 86_400)
+    }
+}
+
+impl super::values::Mcp {
+    fn check(&self) -> Result<()> {
+        within("mcp.max_sessions", self.max_sessions.into(), 1, 100_000)?;
+        // A session must survive its longest command, which may send nothing for 5 minutes.
+        within("mcp.idle_minutes", self.idle_minutes.into(), 6, 1440)?;
+        within("mcp.sandbox_minutes", self.sandbox_minutes.into(), 1, 1440)?;
+        ensure!(!self.image.is_empty(), "mcp.image is empty; it must be the name of an image");
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ pub struct Table {
     pub free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-pub const TABLES: [Table; 14] = [
+pub const TABLES: [Table; 15] = [
     Table {
         name: "",
         about: "Directories.",
@@ -348,6 +348,30 @@ pub const TABLES: [Table; 14] = [
                 "1024 MB of memory for an hour, rounded to billionths.",
             ),
             ("currency", "three capital letters", "Currency of the prices; events contain it."),
+        ],
+        free: None,
+    },
+    Table {
+        name: "mcp",
+        about: "The MCP server at `/mcp`, for AI assistants. See [mcp.md](mcp.md).",
+        rows: &[
+            ("enabled", "boolean", "Whether the service has `/mcp`. Every request needs an API key."),
+            ("image", "image", "Image of sandboxes, unless a call names another one."),
+            (
+                "max_sessions",
+                "count, 1 to 100000",
+                "Open sessions. One account can have a quarter of them. Further ones get 429.",
+            ),
+            (
+                "idle_minutes",
+                "minutes, 6 to 1440",
+                "A session without a request or a message for this time ends, and its sandbox is terminated.",
+            ),
+            (
+                "sandbox_minutes",
+                "minutes, 1 to 1440",
+                "Lifetime of the sandbox of a session. It ends the sandbox if the daemon is killed before the session ends.",
+            ),
         ],
         free: None,
     },

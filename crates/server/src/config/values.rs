@@ -24,6 +24,7 @@ pub struct Config {
     pub ports: Ports,
     pub retention: Retention,
     pub prices: PriceList,
+    pub mcp: Mcp,
     pub metrics: Metrics,
     pub log: Log,
     pub images: ImageSources,
@@ -88,6 +89,19 @@ pub enum Tls {
     Files,
     /// Without TLS: a proxy in front terminates it.
     Off,
+}
+
+/// The MCP server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mcp {
+    pub enabled: bool,
+    /// The image of sandboxes, unless a call names another one.
+    pub image: String,
+    pub max_sessions: u32,
+    pub idle_minutes: u32,
+    /// The lifetime of the sandbox of a session.
+    pub sandbox_minutes: u32,
 }
 
 /// Metrics.
@@ -242,6 +256,7 @@ impl Default for Config {
             ports: Ports::default(),
             retention: Retention::default(),
             prices: PriceList::default(),
+            mcp: Mcp::default(),
             metrics: Metrics::default(),
             log: Log::default(),
             images: ImageSources::default(),
@@ -268,6 +283,18 @@ impl Default for Http {
             max_connections_per_address: 0,
             max_handshakes_per_address: 64,
             handshake_seconds: 10,
+        }
+    }
+}
+
+impl Default for Mcp {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            image: "ubuntu:24.04".to_owned(),
+            max_sessions: 1000,
+            idle_minutes: 15,
+            sandbox_minutes: 60,
         }
     }
 }

@@ -8,7 +8,7 @@ use axum::body::{Body, HttpBody};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, OwnBody};
 use crate::limiter::RateHeaders;
 use crate::request_id::{self, RequestId};
 
@@ -56,6 +56,9 @@ pub fn behead(response: &mut Response) {
 }
 
 fn write_error(response: &mut Response, id: &RequestId) -> ErrorSummary {
+    if let Some(OwnBody(code)) = response.extensions().get::<OwnBody>() {
+        return ErrorSummary { code: *code, cause: None };
+    }
     let error = match response.extensions_mut().remove::<ApiError>() {
         Some(error) => error,
         None => {

@@ -102,6 +102,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         allow_any_image: false,
         config_rules: Default::default(),
         execute_rules: Default::default(),
+        mcp: None,
         max_output_bytes: 1024,
         pull_timeout: Duration::from_secs(1),
         stopping: CancellationToken::new(),

@@ -42,6 +42,7 @@ pub async fn service(
     listens: u16,
 ) -> Result<Arc<Service>> {
     let limits = &config.limits;
+    let stopping = CancellationToken::new();
     let output_memory = Arc::new(OutputMemory::new(
         limits.buffered_output_bytes,
         limits.buffered_output_bytes_per_account,
@@ -68,10 +69,11 @@ pub async fn service(
         config_rules: ConfigRules::default(),
         execute_rules: ExecuteRules::default(),
         max_output_bytes: limits.max_output_bytes,
+        mcp: config.mcp.enabled.then(|| Arc::new(config.mcp.server(&stopping))),
         pull_timeout: PULL_TIMEOUT,
         trusted_proxies: config.http.proxies()?,
         allowed_origins: config.http.origins()?,
-        stopping: CancellationToken::new(),
+        stopping,
     }))
 }
 

@@ -1,0 +1,91 @@
+//! The failure of a tool call, as the model gets it: what went wrong, and what to do next. A failure is the result of a tool and not
+//! an error of the protocol, because hosts show results to the model.
+
+use rmcp::model::{CallToolResult, ContentBlock};
+use sandboxd_client::{Code, Error};
+
+/// Longer messages are cut: an error may quote an argument.
+const LONGEST_MESSAGE: usize = 2000;
+
+/// Why a tool call failed.
+#[derive(Debug)]
+pub struct Failure {
+    message: String,
+    remedy: Option<String>,
+}
+
+impl Failure {
+    /// The arguments of the call are invalid.
+    pub fn argument(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            remedy: Some("Correct the arguments and call the tool again.".into()),
+        }
+    }
+
+    pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { message: message.into(), remedy: Some(remedy.into()) }
+    }
+
+    pub fn cancelled() -> Self {
+        Self { message: "The call was cancelled.".into(), remedy: None }
+    }
+
+    pub fn into_result(self) -> CallToolResult {
+        let mut text: String = self.message.chars().take(LONGEST_MESSAGE).collect();
+        if let Some(remedy) = self.remedy {
+            text.push('\n');
+            text.push_str(&remedy);
+        }
+        CallToolResult::error(vec![ContentBlock::text(text)])
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let message = format!("{}: {}", error.code(), error.message());
+        Self { message, remedy: remedy(&error) }
+    }
+}
+
+fn remedy(error: &Error) -> Option<String> {
+    let text = match error.code() {
+        Code::SandboxNotFound => {
+            "The sandbox has ended, or the id is wrong. Call list_sandboxes for the existing ones, or create_sandbox for a new one."
+        }
+        Code::InvalidState => {
+            "The sandbox cannot do this in its current state; a terminated sandbox cannot be used again. Call list_sandboxes to see its state, or create_sandbox for a new one."
+        }
+        Code::FileNotFound => {
+            "Call list_files on the parent directory to see what exists. A relative path starts at the working directory of the sandbox."
+        }
+        Code::NotAFile => "The path is a directory. Call list_files to see its entries.",
+        Code::NotADirectory => "The path is a file. Call read_file to read it.",
+        Code::PermissionDenied => "Choose another path, or change its permissions with run_command.",
+        Code::ExecutionNotFound => {
+            "The cursor is from a command that no longer exists. Run the command again."
+        }
+        Code::PortNotAllowed => {
+            "The sandbox was created without permission for this port. Choose another port."
+        }
+        Code::Unauthorized => "Ask the user to configure a valid API key for this MCP server.",
+        Code::Forbidden => "Ask the user for an API key with the scope that the message names.",
+        Code::QuotaExceeded => {
+            "Terminate sandboxes that are not needed with terminate_sandbox, then try again."
+        }
+        Code::DiskFull => "The disk of the sandbox is full. Delete files with run_command.",
+        Code::NetworkError => {
+            "The sandbox service was not reached. Try again once; if it fails again, ask the user whether the service is running."
+        }
+        Code::RateLimited | Code::ResourceExhausted => {
+            let seconds = error.retry_after().map_or(10, |wait| wait.as_secs().max(1));
+            return Some(format!("Wait {seconds} seconds, then call the tool again."));
+        }
+        Code::InvalidRequest | Code::InvalidConfig | Code::InvalidArgument | Code::CommandTooLong => {
+            "Correct the arguments and call the tool again."
+        }
+        Code::InternalError => "Try again once. If it fails again, report the message to the user.",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

@@ -1,0 +1,22 @@
+//! The MCP server: tools with which a language model uses sandboxes.
+//!
+//! ```text
+//! sbx mcp ──> stdio ──┐                                ┌──> Client over HTTP (sbx)
+//!                     ├──> Server ──> tools ──> Client ┤
+//! /mcp ─────> http ───┘        └── Session             └──> Client in process (daemon)
+//! ```
+//!
+//! The tools call the REST API through the client library. In the daemon the client is connected to the daemon's own endpoints and
+//! sends the key of the caller, so scopes, rate limits, quotas and events are those of the REST API. A [`Session`] owns the unnamed
+//! sandbox and terminates it when the session ends. If the process is killed, the lifetime of that sandbox ends it.
+
+mod failure;
+mod http;
+mod server;
+mod session;
+mod stdio;
+mod tools;
+
+pub use http::{HttpResponse, HttpServer, HttpSettings, Owner, Refused};
+pub use session::Settings;
+pub use stdio::serve_stdio;

@@ -1,0 +1,356 @@
+//! `read_file`, `write_file` and `list_files`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::model::{CallToolResult, JsonObject, Tool};
+use sandboxd_client::{FileEntry, FileType};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::schema::{self, Effect};
+use super::{Call, json_result, parse, result, within};
+use crate::failure::Failure;
+
+/// The bytes of a file in one result.
+const PAGE: u64 = 32 << 10;
+const LARGEST_PAGE: u64 = 64 << 10;
+/// Below the limits of the transports on a message, also if every character is escaped.
+const LONGEST_CONTENT: usize = 1 << 20;
+const ENTRIES: u64 = 100;
+const MOST_ENTRIES: u64 = 100;
+
+pub fn read_tool() -> Tool {
+    let tool = schema::tool(
+        "read_file",
+        "Read a file",
+        "Read a file in a sandbox, at most 64 KiB at a time. If nextOffset is in the result, the file goes on: call again with it as offset. Text is \
+         returned as it is, other bytes as base64.",
+        Effect::Reads,
+        schema::input(
+            json!({
+                "path": schema::path("The file. A relative path starts at the working directory of the sandbox."),
+                "offset": schema::integer(0, 1 << 53, "First byte to read. Default: 0."),
+                "limit": schema::integer(4, LARGEST_PAGE, "Most bytes to read. Default: 32768."),
+                "sandboxId": schema::sandbox_id()
+            }),
+            &["path"],
+        ),
+        schema::output(
+            json!({
+                "sandboxId": schema::text("The sandbox."),
+                "path": schema::text("The file."),
+                "content": schema::text("The content, in the encoding below."),
+                "encoding": {"type": "string", "enum": ["utf-8", "base64"]},
+                "offset": {"type": "integer", "description": "The first byte of content in the file."},
+                "sizeBytes": {"type": "integer", "description": "The size of the file."},
+                "nextOffset": {"type": "integer", "description": "If the file goes on: the offset of the next call."}
+            }),
+            &["sandboxId", "path", "content", "encoding", "offset", "sizeBytes"],
+        ),
+    );
+    schema::idempotent(schema::closed_world(tool))
+}
+
+pub fn write_tool() -> Tool {
+    let tool = schema::tool(
+        "write_file",
+        "Write a file",
+        "Write a file in a sandbox: create it, with the directories above it, or replace its content. At most 1 MiB; make larger files with run_command.",
+        Effect::Destroys,
+        schema::input(
+            json!({
+                "path": schema::path("The file. A relative path starts at the working directory of the sandbox."),
+                "content": {"type": "string", "maxLength": LONGEST_CONTENT, "description": "The whole content of the file."},
+                "encoding": {"type": "string", "enum": ["utf-8", "base64"], "description": "How content is encoded. Default: utf-8."},
+                "executable": {"type": "boolean", "description": "Whether the file is a program. Default: false."},
+                "sandboxId": schema::sandbox_id()
+            }),
+            &["path", "content"],
+        ),
+        schema::output(
+            json!({
+                "sandboxId": schema::text("The sandbox."),
+                "path": schema::text("The file."),
+                "sizeBytes": {"type": "integer", "description": "The size of the file."}
+            }),
+            &["sandboxId", "path", "sizeBytes"],
+        ),
+    );
+    schema::idempotent(schema::closed_world(tool))
+}
+
+pub fn list_tool() -> Tool {
+    let tool = schema::tool(
+        "list_files",
+        "List files",
+        "List the entries of a directory in a sandbox, at most 100 at a time. If nextOffset is in the result, there are more: call again with it as offset.",
+        Effect::Reads,
+        schema::input(
+            json!({
+                "path": schema::path("The directory. A relative path starts at the working directory of the sandbox. Default: that directory."),
+                "offset": schema::integer(0, 1_000_000_000, "Entries to skip. Default: 0."),
+                "limit": schema::integer(1, MOST_ENTRIES, "Most entries in the result. Default: 100."),
+                "sandboxId": schema::sandbox_id()
+            }),
+            &[],
+        ),
+        schema::output(
+            json!({
+                "sandboxId": schema::text("The sandbox."),
+                "entries": {"type": "array", "items": {"type": "object", "properties": {
+                    "name": schema::text("The name."),
+                    "type": {"type": "string", "enum": ["file", "directory", "symlink", "other"]},
+                    "sizeBytes": {"type": "integer"},
+                    "mode": schema::text("Permissions, in octal digits."),
+                    "modifiedAt": schema::text("When the content last changed.")
+                }, "required": ["name", "type", "sizeBytes"]}},
+                "total": {"type": "integer", "description": "Number of entries of the directory."},
+                "nextOffset": {"type": "integer", "description": "If there are more: the offset of the next call."}
+            }),
+            &["sandboxId", "entries", "total"],
+        ),
+    );
+    schema::idempotent(schema::closed_world(tool))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ReadArguments {
+    path: String,
+    #[serde(default)]
+    offset: u64,
+    limit: Option<u64>,
+    sandbox_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+enum Encoding {
+    #[default]
+    #[serde(rename = "utf-8")]
+    Utf8,
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FileRead {
+    sandbox_id: String,
+    path: String,
+    content: String,
+    encoding: Encoding,
+    offset: u64,
+    size_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<u64>,
+}
+
+pub async fn read(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
+    let ReadArguments { path, offset, limit, sandbox_id } = parse(arguments)?;
+    let limit = within("limit", limit.unwrap_or(PAGE), 4, LARGEST_PAGE)?;
+    let target = call.target(sandbox_id.as_deref()).await?;
+    let files = target.sandbox.files();
+    let stat = match files.stat_target(&path).await {
+        Ok(stat) => stat,
+        Err(error) => return Err(call.failed(&target.sandbox, error).await),
+    };
+    if stat.kind == FileType::Other {
+        return Err(Failure::new(
+            format!("{path} is a device, a pipe or a socket."),
+            "Use run_command to read from it, with a limit such as head -c.",
+        ));
+    }
+    let bytes = if stat.size_bytes > 0 && offset >= stat.size_bytes {
+        Vec::new()
+    } else {
+        match read_at_most(&target.sandbox, &path, offset, limit).await {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(call.failed(&target.sandbox, error).await),
+        }
+    };
+    let length = bytes.len() as u64;
+    let end = offset.saturating_add(length);
+    // Files of /proc have the size 0.
+    let goes_on = if stat.size_bytes == 0 { length == limit } else { end < stat.size_bytes };
+    let (content, encoding, used) = decode(bytes, goes_on);
+    let next = offset.saturating_add(used as u64);
+    let next_offset = (goes_on || next < end).then_some(next);
+    let size_bytes = if length == 0 { stat.size_bytes } else { stat.size_bytes.max(end) };
+    let sandbox_id = target.sandbox.id().to_string();
+    let read = FileRead { sandbox_id, path, content, encoding, offset, size_bytes, next_offset };
+    let status = status(&read);
+    result([read.content.clone(), status, target.note.unwrap_or_default()], &read)
+}
+
+/// What the model has to know of a page of a file.
+fn status(read: &FileRead) -> String {
+    let mut parts = Vec::new();
+    if read.encoding == Encoding::Base64 {
+        parts.push("The content is not UTF-8; it is encoded as base64.".to_owned());
+    }
+    match read.next_offset {
+        Some(next) => parts.push(format!(
+            "Bytes {} to {next} of {}; the file goes on: call read_file with offset {next}.",
+            read.offset, read.size_bytes
+        )),
+        None if read.content.is_empty() && read.size_bytes == 0 => {
+            parts.push("The file is empty.".to_owned())
+        }
+        None if read.content.is_empty() => {
+            parts.push(format!(
+                "The file ends before offset {}; it has {} bytes.",
+                read.offset, read.size_bytes
+            ));
+        }
+        None => {}
+    }
+    parts.join(" ")
+}
+
+async fn read_at_most(
+    sandbox: &sandboxd_client::Sandbox,
+    path: &str,
+    offset: u64,
+    limit: u64,
+) -> sandboxd_client::Result<Vec<u8>> {
+    use futures_util::TryStreamExt;
+    let mut read = sandbox.files().read(path);
+    if offset > 0 {
+        // An empty file has no range.
+        read = read.range(offset..offset.saturating_add(limit));
+    }
+    let mut stream = read.stream().await?;
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < limit
+        && let Some(piece) = stream.try_next().await?
+    {
+        bytes.extend_from_slice(&piece);
+    }
+    bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    Ok(bytes)
+}
+
+/// The content as text, without a character that the page cuts, or as base64; and the number of bytes that it holds.
+fn decode(bytes: Vec<u8>, goes_on: bool) -> (String, Encoding, usize) {
+    let length = bytes.len();
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, Encoding::Utf8, length),
+        Err(error) => {
+            let fault = error.utf8_error();
+            let valid = fault.valid_up_to();
+            let mut bytes = error.into_bytes();
+            // Cut at the end of the page, and not invalid.
+            if fault.error_len().is_none() && goes_on && valid > 0 {
+                bytes.truncate(valid);
+                return (String::from_utf8_lossy(&bytes).into_owned(), Encoding::Utf8, valid);
+            }
+            (STANDARD.encode(&bytes), Encoding::Base64, length)
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WriteArguments {
+    path: String,
+    content: String,
+    #[serde(default)]
+    encoding: Encoding,
+    #[serde(default)]
+    executable: bool,
+    sandbox_id: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FileWritten {
+    sandbox_id: String,
+    path: String,
+    size_bytes: u64,
+}
+
+pub async fn write(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
+    let arguments: WriteArguments = parse(arguments)?;
+    let length = arguments.content.len();
+    if length > LONGEST_CONTENT {
+        return Err(Failure::new(
+            format!("content has {length} bytes; it must have at most {LONGEST_CONTENT}."),
+            "Write several smaller files and join them with run_command, or create the file with run_command.",
+        ));
+    }
+    let bytes = match arguments.encoding {
+        Encoding::Utf8 => arguments.content.into_bytes(),
+        Encoding::Base64 => STANDARD
+            .decode(arguments.content.as_bytes())
+            .map_err(|error| Failure::argument(format!("content is not base64: {error}.")))?,
+    };
+    let size_bytes = bytes.len() as u64;
+    let target = call.target(arguments.sandbox_id.as_deref()).await?;
+    let mut write = target.sandbox.files().write(&arguments.path, bytes).parents();
+    if arguments.executable {
+        write = write.mode(0o755);
+    }
+    if let Err(error) = write.await {
+        return Err(call.failed(&target.sandbox, error).await);
+    }
+    let sandbox_id = target.sandbox.id().to_string();
+    json_result(target.note, &FileWritten { sandbox_id, path: arguments.path, size_bytes })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ListArguments {
+    path: Option<String>,
+    #[serde(default)]
+    offset: u64,
+    limit: Option<u64>,
+    sandbox_id: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FilesListed {
+    sandbox_id: String,
+    entries: Vec<Entry>,
+    total: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    name: String,
+    #[serde(rename = "type")]
+    kind: FileType,
+    size_bytes: u64,
+    mode: String,
+    modified_at: sandboxd_client::Timestamp,
+}
+
+impl From<FileEntry> for Entry {
+    fn from(entry: FileEntry) -> Self {
+        let FileEntry { name, kind, size_bytes, mode, modified_at, .. } = entry;
+        Self { name, kind, size_bytes, mode, modified_at }
+    }
+}
+
+pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
+    let ListArguments { path, offset, limit, sandbox_id } = parse(arguments)?;
+    let limit = within("limit", limit.unwrap_or(ENTRIES), 1, MOST_ENTRIES)?;
+    let target = call.target(sandbox_id.as_deref()).await?;
+    let list = target.sandbox.files().list(path.as_deref().unwrap_or("."));
+    let page = list.page_size(u32::try_from(limit).unwrap_or(u32::MAX)).page(offset).await;
+    let page = match page {
+        Ok(page) => page,
+        Err(error) => return Err(call.failed(&target.sandbox, error).await),
+    };
+    let end = offset.saturating_add(page.data.len() as u64);
+    let listed = FilesListed {
+        sandbox_id: target.sandbox.id().to_string(),
+        entries: page.data.into_iter().map(Entry::from).collect(),
+        total: page.pagination.total,
+        next_offset: page.pagination.has_more.then_some(end),
+    };
+    json_result(target.note, &listed)
+}

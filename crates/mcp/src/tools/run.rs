@@ -1,0 +1,449 @@
+//! `run_command`.
+//!
+//! A command is a detached execution, so its output can be read on with a cursor, and a background command outlives the call.
+//!
+//! ```text
+//! start ──background──> result with a cursor
+//!   └──> follow ──Done──> result (with a cursor if the output is longer than a page)
+//!           └──cancelled, or the call is dropped──> the execution is cancelled
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use rmcp::model::{CallToolResult, JsonObject, Tool};
+use sandboxd_client::{Detached, Done, ExecutionState, Following};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::output::Page;
+use super::schema::{self, Effect};
+use super::{Call, parse, result, within};
+use crate::failure::Failure;
+
+const DEFAULT_TIMEOUT_S: u64 = 60;
+const LONGEST_TIMEOUT_S: u64 = 300;
+/// How long a call that reads on waits for a running command.
+const DEFAULT_WAIT_S: u64 = 10;
+/// The time that the service gets to end a command after its timeout.
+const MARGIN: Duration = Duration::from_secs(15);
+/// The service measures the time limit and the duration with different clocks.
+const CLOCK_MARGIN: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+const LONGEST_COMMAND: usize = 65_536;
+
+pub fn tool() -> Tool {
+    schema::tool(
+        "run_command",
+        "Run a command",
+        "Run a command line with bash in a sandbox, and return its exit code and output. The command is killed after timeoutSeconds; for a server or a longer job set \
+         background to true, which returns immediately. At most 32 KiB of output is in the result; if it has a cursor, call run_command again \
+         with only that cursor to read the output that follows, or new output of a background command. Each command is a new shell: cd and variables do not persist, files do.",
+        Effect::Destroys,
+        schema::input(
+            json!({
+                "command": {"type": "string", "minLength": 1, "maxLength": LONGEST_COMMAND, "description": "The command line, such as: cd src && make test. Required unless cursor is given."},
+                "cwd": schema::path("Working directory. Default: that of the sandbox."),
+                "env": schema::env("Environment variables of this command."),
+                "stdin": {"type": "string", "maxLength": 1 << 20, "description": "Standard input of the command. Default: empty."},
+                "timeoutSeconds": schema::integer(1, LONGEST_TIMEOUT_S, "Time after which the command is killed; default 60. With cursor: how long to wait for output; default 10."),
+                "background": {"type": "boolean", "description": "Return at once and let the command run without a time limit. Default: false."},
+                "cursor": {"type": "string", "maxLength": 256, "description": "The cursor of a previous result, to read on. Not together with command."},
+                "sandboxId": schema::sandbox_id()
+            }),
+            &[],
+        ),
+        schema::output(
+            json!({
+                "sandboxId": schema::text("The sandbox."),
+                "executionId": schema::text("The id of the execution."),
+                "state": {"type": "string", "enum": ["running", "exited", "lost"], "description": "lost: the sandbox ended the command, and its exit code is unknown."},
+                "exitCode": {"type": "integer", "description": "The exit code, if the command exited."},
+                "signal": schema::text("The signal that killed the command, such as SIGKILL."),
+                "timedOut": {"type": "boolean", "description": "Whether the command was killed because of timeoutSeconds."},
+                "durationMs": {"type": "integer"},
+                "stdout": schema::text("Standard output, from the beginning or the cursor."),
+                "stderr": schema::text("Standard error, from the beginning or the cursor."),
+                "tail": schema::text("The end of a longer output, stdout and stderr together."),
+                "omittedBytes": {"type": "integer", "description": "Bytes of output after stdout and stderr, tail included."},
+                "droppedBytes": {"type": "integer", "description": "Bytes that the service did not store."},
+                "cursor": schema::text("If output follows or the command runs: the cursor of the next call.")
+            }),
+            &["sandboxId", "executionId", "state", "timedOut", "stdout", "stderr"],
+        ),
+    )
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Arguments {
+    command: Option<String>,
+    cwd: Option<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    stdin: Option<String>,
+    timeout_seconds: Option<u64>,
+    #[serde(default)]
+    background: bool,
+    cursor: Option<String>,
+    sandbox_id: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ran {
+    sandbox_id: String,
+    execution_id: String,
+    state: ExecutionState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<String>,
+    timed_out: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+    stdout: String,
+    stderr: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tail: Option<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    omitted_bytes: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    dropped_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A position in the output of an execution.
+#[derive(Debug, PartialEq, Eq)]
+struct Cursor {
+    sandbox: String,
+    execution: String,
+    /// None: the beginning.
+    offset: Option<String>,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.sandbox, self.execution)?;
+        self.offset.iter().try_for_each(|offset| write!(f, "@{offset}"))
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (sandbox, rest) = text.split_once('/').ok_or(())?;
+        let (execution, offset) = match rest.split_once('@') {
+            Some((execution, offset)) => (execution, Some(offset.to_owned()).filter(|text| !text.is_empty())),
+            None => (rest, None),
+        };
+        Ok(Self { sandbox: sandbox.to_owned(), execution: execution.to_owned(), offset })
+    }
+}
+
+impl Cursor {
+    fn of(execution: &Detached, offset: Option<String>) -> Self {
+        let (sandbox, id) = (execution.sandbox().id().to_string(), execution.id().to_string());
+        Self { sandbox, execution: id, offset: offset.filter(|offset| !offset.is_empty()) }
+    }
+}
+
+pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
+    let arguments: Arguments = parse(arguments)?;
+    match (&arguments.command, &arguments.cursor) {
+        (Some(_), None) => start(call, arguments).await,
+        (None, Some(_)) => read_on(call, arguments).await,
+        _ => Err(Failure::argument(
+            "Give either command, to run it, or cursor, to read the output of an earlier command.",
+        )),
+    }
+}
+
+async fn start(call: &Call, arguments: Arguments) -> Result<CallToolResult, Failure> {
+    let Arguments { command, cwd, env, stdin, timeout_seconds, background, sandbox_id, .. } = arguments;
+    let timeout_s =
+        within("timeoutSeconds", timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_S), 1, LONGEST_TIMEOUT_S)?;
+    let timeout = Duration::from_secs(timeout_s);
+    let target = call.target(sandbox_id.as_deref()).await?;
+    let mut execute = target.sandbox.execute(command.unwrap_or_default());
+    if let Some(cwd) = cwd {
+        execute = execute.cwd(cwd);
+    }
+    for (name, value) in env {
+        execute = execute.env(name, value);
+    }
+    if let Some(stdin) = stdin {
+        execute = execute.stdin(stdin);
+    }
+    if !background {
+        execute = execute.timeout(timeout);
+    }
+    let execution = match execute.detached().await {
+        Ok(execution) => execution,
+        Err(error) => return Err(call.failed(&target.sandbox, error).await),
+    };
+    if background && !call.cancelled.is_cancelled() {
+        let page = Page::not_read();
+        let ran = Ran::new(&execution, page, ExecutionState::Running);
+        return finish(&ran, target.note.into_iter().collect());
+    }
+    let kill = CancelOnDrop(Some(execution.clone()));
+    let mut page = Page::default();
+    let following = execution.follow_with_line_ends();
+    match follow(call, following, None, &mut page, timeout + MARGIN, Until::Done).await {
+        Ended::Cancelled => {
+            kill.cancel().await;
+            return Err(Failure::cancelled());
+        }
+        Ended::Failed(error) => {
+            kill.cancel().await;
+            return Err(call.failed(&target.sandbox, error).await);
+        }
+        Ended::Done | Ended::Waited | Ended::Full => kill.disarm(),
+    }
+    conclude(call, &execution, page, target.note, Some(timeout)).await
+}
+
+async fn read_on(call: &Call, arguments: Arguments) -> Result<CallToolResult, Failure> {
+    let text = arguments.cursor.unwrap_or_default();
+    let foreign = || {
+        Failure::new(
+            "cursor is not a cursor of run_command.",
+            "Pass the cursor of a previous result unchanged, or run the command again.",
+        )
+    };
+    let cursor: Cursor = text.parse().map_err(|()| foreign())?;
+    if arguments.sandbox_id.is_some_and(|id| id != cursor.sandbox) {
+        return Err(Failure::argument("sandboxId is not the sandbox of the cursor; leave it out."));
+    }
+    let wait_s =
+        within("timeoutSeconds", arguments.timeout_seconds.unwrap_or(DEFAULT_WAIT_S), 1, LONGEST_TIMEOUT_S)?;
+    let sandbox = call.client.sandbox(&cursor.sandbox).map_err(|_| foreign())?;
+    let execution = sandbox.execution(&cursor.execution).map_err(|_| foreign())?;
+    let following = match &cursor.offset {
+        Some(offset) => execution.follow_with_line_ends_from(offset.clone()),
+        None => execution.follow_with_line_ends(),
+    };
+    let mut page = Page::default();
+    let wait = Duration::from_secs(wait_s);
+    match follow(call, following, cursor.offset, &mut page, wait, Until::Full).await {
+        Ended::Cancelled => Err(Failure::cancelled()),
+        Ended::Failed(error) => Err(call.failed(&sandbox, error).await),
+        Ended::Done | Ended::Waited | Ended::Full => conclude(call, &execution, page, None, None).await,
+    }
+}
+
+/// When to stop reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// At the end of the command: output after the page is counted, and its end is kept.
+    Done,
+    /// When the page is full.
+    Full,
+}
+
+#[derive(Debug)]
+enum Ended {
+    Done,
+    Full,
+    /// The command still runs.
+    Waited,
+    Cancelled,
+    Failed(sandboxd_client::Error),
+}
+
+/// Reads output into the page. Afterwards `page.next` is the offset of the output that follows, if the command runs or the page is
+/// full.
+async fn follow(
+    call: &Call,
+    mut following: Following,
+    begin: Option<String>,
+    page: &mut Page,
+    wait: Duration,
+    until: Until,
+) -> Ended {
+    let started = Instant::now();
+    let mut ticks = tokio::time::interval_at(started + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut before = begin;
+    let end = tokio::time::sleep(wait);
+    tokio::pin!(end);
+    loop {
+        let item = tokio::select! {
+            // First, so that endless output cannot delay it.
+            biased;
+            () = call.cancelled.cancelled() => return Ended::Cancelled,
+            () = &mut end => {
+                if !page.is_full() {
+                    page.next = Some(before.unwrap_or_default());
+                }
+                return Ended::Waited;
+            }
+            _ = ticks.tick(), if call.progress.is_some() => {
+                if let Some(progress) = &call.progress {
+                    let total = (until == Until::Done).then(|| wait.saturating_sub(MARGIN).as_secs_f64());
+                    progress.send(started.elapsed().as_secs_f64(), total, &page.last_line).await;
+                }
+                continue;
+            }
+            item = following.next() => item,
+        };
+        match item {
+            None => return Ended::Done,
+            Some(Err(error)) => return Ended::Failed(error),
+            Some(Ok(item)) => page.add(item, before.as_deref()),
+        }
+        if page.done.is_some() {
+            return Ended::Done;
+        }
+        if until == Until::Full && page.is_full() {
+            return Ended::Full;
+        }
+        before = following.offset();
+    }
+}
+
+/// The result after output was read. `timeout` is the time limit of the command, if this call started it.
+async fn conclude(
+    call: &Call,
+    execution: &Detached,
+    mut page: Page,
+    note: Option<String>,
+    timeout: Option<Duration>,
+) -> Result<CallToolResult, Failure> {
+    let mut notes: Vec<String> = note.into_iter().collect();
+    let mut state = ExecutionState::Exited;
+    if page.done.as_ref().is_none_or(|done| done.exit_code.is_none()) {
+        let view = match execution.status().await {
+            Ok(view) => view,
+            Err(error) => return Err(call.failed(execution.sandbox(), error).await),
+        };
+        state = view.state;
+        notes.extend(view.message);
+        if state == ExecutionState::Running {
+            page.next.get_or_insert_default();
+        } else if page.done.is_none() {
+            let (exit_code, signal) = (view.exit_code, view.signal);
+            page.done = Some(Done { exit_code, signal, duration_ms: view.duration_ms.unwrap_or(0) });
+        }
+    }
+    let mut ran = Ran::new(execution, page, state);
+    ran.timed_out = timeout.is_some_and(|timeout| {
+        let took = Duration::from_millis(ran.duration_ms.unwrap_or(0));
+        ran.signal.is_some() && took + CLOCK_MARGIN >= timeout
+    });
+    finish(&ran, notes)
+}
+
+impl Ran {
+    fn new(execution: &Detached, page: Page, state: ExecutionState) -> Self {
+        let tail = page.tail();
+        let done = page.done.as_ref();
+        Self {
+            sandbox_id: execution.sandbox().id().to_string(),
+            execution_id: execution.id().to_string(),
+            state,
+            exit_code: done.and_then(|done| done.exit_code),
+            signal: done.and_then(|done| done.signal.clone()),
+            timed_out: false,
+            duration_ms: done.map(|done| done.duration_ms),
+            tail,
+            omitted_bytes: page.omitted_bytes,
+            dropped_bytes: page.dropped_bytes,
+            cursor: page.next.map(|offset| Cursor::of(execution, Some(offset)).to_string()),
+            stdout: page.stdout,
+            stderr: page.stderr,
+        }
+    }
+
+    /// The output and the result, as the model reads them.
+    fn texts(&self) -> Vec<String> {
+        let mut texts = vec![self.stdout.clone()];
+        if !self.stderr.is_empty() {
+            texts.push(format!("[stderr]\n{}", self.stderr));
+        }
+        if let Some(tail) = &self.tail {
+            texts.push(format!("[{} bytes follow; they end with:]\n{tail}", self.omitted_bytes));
+        }
+        let mut status = match (self.state, self.exit_code, &self.signal) {
+            (ExecutionState::Running, ..) => "The command is running.".to_owned(),
+            (ExecutionState::Lost, ..) => {
+                "The command ended with its sandbox; its exit code is unknown.".to_owned()
+            }
+            (_, Some(code), _) => format!("Exit code {code}."),
+            (_, None, Some(_)) if self.timed_out => {
+                "The command was killed because of timeoutSeconds. For longer jobs set background to true."
+                    .to_owned()
+            }
+            (_, None, Some(signal)) => format!("Killed by {signal}."),
+            (_, None, None) => "The command could not start.".to_owned(),
+        };
+        if self.dropped_bytes > 0 {
+            status.push_str(&format!(" The service did not store {} bytes of output.", self.dropped_bytes));
+        }
+        if let Some(cursor) = &self.cursor {
+            status.push_str(&format!(" To read on, call run_command with the cursor {cursor}"));
+        }
+        texts.push(status);
+        texts
+    }
+}
+
+fn finish(ran: &Ran, notes: Vec<String>) -> Result<CallToolResult, Failure> {
+    result(ran.texts().into_iter().chain(notes), ran)
+}
+
+/// Cancels an execution whose call was dropped.
+struct CancelOnDrop(Option<Detached>);
+
+impl CancelOnDrop {
+    /// Kills the processes of the command.
+    async fn cancel(mut self) {
+        if let Some(execution) = &self.0
+            && let Err(error) = execution.cancel().await
+        {
+            tracing::debug!(%error, "cannot cancel an execution; its time limit ends it");
+        }
+        self.0 = None;
+    }
+
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        let Some(execution) = self.0.take() else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                // If it fails, the time limit of the command ends it.
+                let _ = execution.cancel().await;
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_parsed_as_they_are_written() {
+        for offset in [None, Some("12".to_owned()), Some("a@b/c".to_owned())] {
+            let cursor = Cursor { sandbox: "sb_1".into(), execution: "ex_2".into(), offset };
+            assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        }
+        assert_eq!("no cursor".parse::<Cursor>(), Err(()));
+    }
+}

@@ -1,0 +1,86 @@
+//! Builds the definitions of tools.
+
+use std::sync::Arc;
+
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde_json::{Value, json};
+
+/// What a tool does to its environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    Reads,
+    /// It adds something and destroys nothing.
+    Adds,
+    Destroys,
+}
+
+pub fn tool(
+    name: &'static str,
+    title: &'static str,
+    description: &'static str,
+    effect: Effect,
+    input: Value,
+    output: Value,
+) -> Tool {
+    let annotations = ToolAnnotations::with_title(title)
+        .read_only(effect == Effect::Reads)
+        .destructive(effect == Effect::Destroys)
+        .idempotent(false);
+    Tool::new(name, description, object(input))
+        .with_title(title)
+        .with_raw_output_schema(object(output))
+        .with_annotations(annotations)
+}
+
+/// The tool reaches nothing outside of the service.
+pub fn closed_world(mut tool: Tool) -> Tool {
+    tool.annotations = tool.annotations.map(|annotations| annotations.open_world(false));
+    tool
+}
+
+/// A call with the same arguments changes nothing more.
+pub fn idempotent(mut tool: Tool) -> Tool {
+    tool.annotations = tool.annotations.map(|annotations| annotations.idempotent(true));
+    tool
+}
+
+fn object(value: Value) -> Arc<JsonObject> {
+    match value {
+        Value::Object(object) => Arc::new(object),
+        _ => Arc::default(),
+    }
+}
+
+/// An object schema that allows no other properties.
+pub fn input(properties: Value, required: &[&str]) -> Value {
+    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+}
+
+pub fn output(properties: Value, required: &[&str]) -> Value {
+    json!({"type": "object", "properties": properties, "required": required})
+}
+
+pub fn sandbox_id() -> Value {
+    json!({
+        "type": "string",
+        "pattern": "^sb_[0-9a-z]+$",
+        "maxLength": 64,
+        "description": "The sandbox. Default: the sandbox of this session, which is created on first use."
+    })
+}
+
+pub fn integer(least: u64, most: u64, description: &str) -> Value {
+    json!({"type": "integer", "minimum": least, "maximum": most, "description": description})
+}
+
+pub fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+pub fn path(description: &str) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 4096, "description": description})
+}
+
+pub fn env(description: &str) -> Value {
+    json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 100, "description": description})
+}
