@@ -20,6 +20,8 @@ TOOLS = {
     "run_command", "read_file", "write_file", "list_files", "expose_port", "create_sandbox", "list_sandboxes",
     "terminate_sandbox",
 }
+# Calls at the same time, beside more commands than a sandbox runs at once.
+PARALLEL = 100
 
 
 def client(transport, mode, http):
@@ -76,7 +78,12 @@ async def tools(mcp, place):
     await outputs(mcp, place)
     await failures(mcp, place)
     await ports(mcp, place)
-    listed = await call(mcp, "list_sandboxes", {"state": "running"})
+    async with anyio.create_task_group() as group:
+        for _ in range(PARALLEL):
+            group.start_soon(call, mcp, "list_files", place)
+        for _ in range(12):
+            group.start_soon(call, mcp, "run_command", {"command": "sleep 0.3", **place})
+    listed = await call(mcp, "list_sandboxes", {})
     assert first in [item["sandboxId"] for item in listed["sandboxes"]]
 
 
@@ -153,8 +160,8 @@ async def cancel(mcp, place):
 
 
 async def many(mcp, place):
-    """Calls in one session, 20 at a time."""
-    count, width = int(os.environ.get("MCP_CALLS", "500")), 20
+    """Calls in one session, 10 at a time."""
+    count, width = int(os.environ.get("MCP_CALLS", "500")), 10
     ids = set()
 
     async def one(number):

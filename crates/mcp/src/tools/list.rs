@@ -16,11 +16,11 @@ pub fn tool() -> Tool {
     let tool = schema::tool(
         "list_sandboxes",
         "List sandboxes",
-        "List the sandboxes of the account, newest first: running and paused ones, or those of one state. A paused sandbox resumes when a tool uses it.",
+        "List the sandboxes of the account in one state, newest first. A paused sandbox resumes when a tool uses it; a terminated one is gone.",
         Effect::Reads,
         schema::input(
             json!({
-                "state": {"type": "string", "enum": ["running", "paused", "terminated"], "description": "Only sandboxes in this state."},
+                "state": {"type": "string", "enum": ["running", "paused", "terminated"], "description": "The state. Default: running."},
                 "offset": schema::integer(0, 1_000_000, "Sandboxes to skip: nextOffset of the previous result. Default: 0."),
                 "limit": schema::integer(1, LARGEST_PAGE, "Most sandboxes in the result. Default: 50.")
             }),
@@ -75,10 +75,8 @@ struct Item {
 pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
     let arguments: Arguments = parse(arguments)?;
     let limit = within("limit", arguments.limit.unwrap_or(PAGE), 1, LARGEST_PAGE)?;
-    let mut list = call.client.list().page_size(u32::try_from(limit).unwrap_or(u32::MAX));
-    if let Some(state) = arguments.state {
-        list = list.state(state);
-    }
+    let list = call.client.list().page_size(u32::try_from(limit).unwrap_or(u32::MAX));
+    let list = list.state(arguments.state.unwrap_or(SandboxState::Running));
     let page = list.page(arguments.offset).await?;
     let unnamed = match &call.session {
         Some(session) => session.created().await,

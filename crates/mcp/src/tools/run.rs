@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use rmcp::model::{CallToolResult, JsonObject, Tool};
-use sandboxd_client::{Detached, Done, ExecutionState, Following};
+use sandboxd_client::{Code, Detached, Done, Execute, ExecutionState, Following};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
@@ -34,6 +34,10 @@ const MARGIN: Duration = Duration::from_secs(15);
 /// The service measures the time limit and the duration with different clocks.
 const CLOCK_MARGIN: Duration = Duration::from_millis(100);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a command waits for others in its sandbox.
+const LONGEST_WAIT: Duration = Duration::from_secs(50);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const MOST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_COMMAND: usize = 65_536;
 
 pub fn tool() -> Tool {
@@ -175,20 +179,20 @@ async fn start(call: &Call, arguments: Arguments) -> Result<CallToolResult, Fail
         within("timeoutSeconds", timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_S), 1, LONGEST_TIMEOUT_S)?;
     let timeout = Duration::from_secs(timeout_s);
     let target = call.target(sandbox_id.as_deref()).await?;
-    let mut execute = target.sandbox.execute(command.unwrap_or_default());
-    if let Some(cwd) = cwd {
-        execute = execute.cwd(cwd);
-    }
-    for (name, value) in env {
-        execute = execute.env(name, value);
-    }
-    if let Some(stdin) = stdin {
-        execute = execute.stdin(stdin);
-    }
-    if !background {
-        execute = execute.timeout(timeout);
-    }
-    let execution = match execute.detached().await {
+    let request = || {
+        let mut execute = target.sandbox.execute(command.clone().unwrap_or_default());
+        if let Some(cwd) = &cwd {
+            execute = execute.cwd(cwd);
+        }
+        for (name, value) in &env {
+            execute = execute.env(name, value);
+        }
+        if let Some(stdin) = &stdin {
+            execute = execute.stdin(stdin);
+        }
+        if background { execute } else { execute.timeout(timeout) }
+    };
+    let execution = match detach(call, request).await {
         Ok(execution) => execution,
         Err(error) => return Err(call.failed(&target.sandbox, error).await),
     };
@@ -212,6 +216,27 @@ async fn start(call: &Call, arguments: Arguments) -> Result<CallToolResult, Fail
         Ended::Done | Ended::Waited | Ended::Full => kill.disarm(),
     }
     conclude(call, &execution, page, target.note, Some(timeout)).await
+}
+
+/// Starts an execution. Waits while the sandbox runs as many commands as it may, because models make calls in parallel.
+async fn detach(call: &Call, request: impl Fn() -> Execute) -> sandboxd_client::Result<Detached> {
+    let began = Instant::now();
+    let mut wait = FIRST_WAIT;
+    loop {
+        let error = match request().detached().await {
+            Err(error) if error.code() == Code::RateLimited => error,
+            started => return started,
+        };
+        let pause = wait.max(error.retry_after().unwrap_or_default());
+        if began.elapsed() + pause > LONGEST_WAIT {
+            return Err(error);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = call.cancelled.cancelled() => return Err(error),
+        }
+        wait = (wait * 2).min(MOST_PAUSE);
+    }
 }
 
 async fn read_on(call: &Call, arguments: Arguments) -> Result<CallToolResult, Failure> {
