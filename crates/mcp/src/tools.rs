@@ -3,6 +3,7 @@
 //! Every tool has bounded results. The text of a result is for the model; the structured content has the same data, by the output
 //! schema of the tool.
 
+mod code;
 mod create;
 mod expose;
 mod files;
@@ -34,6 +35,7 @@ const LONGEST_PROGRESS: usize = 200;
 static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![
         run::tool(),
+        code::tool(),
         files::read_tool(),
         files::write_tool(),
         files::list_tool(),
@@ -53,6 +55,7 @@ pub fn all() -> &'static [Tool] {
 pub async fn call(name: &str, call: &Call, arguments: JsonObject) -> Option<Result<CallToolResult, Failure>> {
     let result = match name {
         "run_command" => run::call(call, arguments).await,
+        "run_code" => code::call(call, arguments).await,
         "read_file" => files::read(call, arguments).await,
         "write_file" => files::write(call, arguments).await,
         "list_files" => files::list(call, arguments).await,

@@ -1,0 +1,347 @@
+//! `run_code`.
+//!
+//! The service does not store the output of code, so output that is longer than the page is written to a file of the sandbox, which
+//! `read_file` reads.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use futures_util::StreamExt;
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
+use sandboxd_client::{Code, CodeException, CodeOutput, CodeResult, Error, Output, Sandbox};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::output::Page;
+use super::schema::{self, Effect};
+use super::{Call, parse, result, within};
+use crate::failure::Failure;
+
+const DEFAULT_TIMEOUT_S: u64 = 60;
+const LONGEST_TIMEOUT_S: u64 = 300;
+const LONGEST_CODE: usize = 1 << 20;
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// The most bytes of output that are kept for the file.
+const LONGEST_FILE: usize = 2 << 20;
+/// The most characters of one form of a result, and of a traceback.
+const LONGEST_FORM: usize = 8 << 10;
+const MOST_RESULTS: usize = 20;
+/// The most bytes of images, as base64, in one result.
+const LONGEST_IMAGES: usize = 2 << 20;
+
+pub fn tool() -> Tool {
+    schema::tool(
+        "run_code",
+        "Run code",
+        "Run Python, JavaScript or Bash code in a code interpreter that keeps variables, imports and functions from one call to the next. Returns printed output, the value of \
+         the last expression, and images such as matplotlib figures. The sandbox must have the image code-interpreter. For programs and shell commands use run_command.",
+        Effect::Destroys,
+        schema::input(
+            json!({
+                "code": {"type": "string", "minLength": 1, "maxLength": LONGEST_CODE, "description": "The code."},
+                "language": {"type": "string", "maxLength": 64, "description": "python, javascript or bash. Default: python. Not together with contextId."},
+                "contextId": {"type": "string", "maxLength": 64, "description": "The context of an earlier result. Default: one context for each language."},
+                "timeoutSeconds": schema::integer(1, LONGEST_TIMEOUT_S, "Time after which the code is interrupted. Default: 60."),
+                "sandboxId": schema::sandbox_id()
+            }),
+            &["code"],
+        ),
+        schema::output(
+            json!({
+                "sandboxId": schema::text("The sandbox."),
+                "contextId": schema::text("The context in which the code ran."),
+                "stdout": schema::text("Standard output, from the beginning."),
+                "stderr": schema::text("Standard error, from the beginning."),
+                "tail": schema::text("The end of a longer output, stdout and stderr together."),
+                "omittedBytes": {"type": "integer", "description": "Bytes of output after stdout and stderr, tail included."},
+                "outputFile": schema::text("A file in the sandbox with the output, if it is longer. Read it with read_file."),
+                "results": {"type": "array", "items": {"type": "object"}, "description": "Values in their forms (text, html, markdown, latex, json, svg). Images are content of the result."},
+                "exception": {"type": "object", "properties": {
+                    "name": schema::text("Its class."), "value": schema::text("Its message."), "traceback": schema::text("Where it was raised.")
+                }, "required": ["name", "value", "traceback"]},
+                "durationMs": {"type": "integer"}
+            }),
+            &["sandboxId", "stdout", "stderr", "results"],
+        ),
+    )
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Arguments {
+    code: String,
+    language: Option<String>,
+    context_id: Option<String>,
+    timeout_seconds: Option<u64>,
+    sandbox_id: Option<String>,
+}
+
+/// What code did so far.
+#[derive(Default)]
+struct Collected {
+    page: Page,
+    /// The output for the file.
+    whole: String,
+    results: Vec<CodeResult>,
+    exception: Option<CodeException>,
+    context_id: Option<String>,
+    duration_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CodeRan {
+    sandbox_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<String>,
+    stdout: String,
+    stderr: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tail: Option<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    omitted_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_file: Option<String>,
+    results: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exception: Option<CodeException>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
+    let Arguments { code, language, context_id, timeout_seconds, sandbox_id } = parse(arguments)?;
+    let timeout_s =
+        within("timeoutSeconds", timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_S), 1, LONGEST_TIMEOUT_S)?;
+    let timeout = Duration::from_secs(timeout_s);
+    if code.len() > LONGEST_CODE {
+        return Err(Failure::argument(format!(
+            "code has {} bytes; it must have at most {LONGEST_CODE}.",
+            code.len()
+        )));
+    }
+    let target = call.target(sandbox_id.as_deref()).await?;
+    let mut run = target.sandbox.run_code(code).timeout(timeout);
+    if let Some(language) = language {
+        run = run.language(language);
+    }
+    if let Some(context_id) = context_id {
+        run = run.context(context_id);
+    }
+    let mut collected = Collected::default();
+    // A stream that is dropped interrupts the code.
+    let mut outputs = match run.stream().await {
+        Ok(outputs) => outputs,
+        Err(error) => return Err(failed(call, &target.sandbox, error).await),
+    };
+    let started = Instant::now();
+    let mut ticks = tokio::time::interval_at(started + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let output = tokio::select! {
+            biased;
+            () = call.cancelled.cancelled() => return Err(Failure::cancelled()),
+            _ = ticks.tick(), if call.progress.is_some() => {
+                if let Some(progress) = &call.progress {
+                    let passed = started.elapsed().as_secs_f64();
+                    progress.send(passed, Some(timeout.as_secs_f64()), &collected.page.last_line).await;
+                }
+                continue;
+            }
+            output = outputs.next() => output,
+        };
+        match output {
+            None => break,
+            Some(Ok(output)) => collected.add(output),
+            Some(Err(error)) => return Err(failed(call, &target.sandbox, error).await),
+        }
+    }
+    collected.finish(&target.sandbox, target.note).await
+}
+
+/// As [`Call::failed`], with advice for a sandbox without an interpreter.
+async fn failed(call: &Call, sandbox: &Sandbox, error: Error) -> Failure {
+    match error.code() {
+        Code::NoInterpreter => Failure::new(
+            format!("The sandbox {} has no code interpreter.", sandbox.id()),
+            "Call create_sandbox with the image code-interpreter and pass its sandboxId, or run a program with run_command.",
+        ),
+        Code::ContextNotFound => Failure::new(
+            "There is no context with this contextId in the sandbox.",
+            "Leave contextId out to use the default context; its variables may have to be set again.",
+        ),
+        _ => call.failed(sandbox, error).await,
+    }
+}
+
+impl Collected {
+    fn add(&mut self, output: CodeOutput) {
+        match output {
+            CodeOutput::Stdout(text) => self.add_text(text, Output::Stdout),
+            CodeOutput::Stderr(text) => self.add_text(text, Output::Stderr),
+            CodeOutput::Result(result) if self.results.len() < MOST_RESULTS => self.results.push(*result),
+            CodeOutput::Result(_) => {}
+            CodeOutput::Exception(exception) => self.exception = Some(exception),
+            CodeOutput::Done(done) => {
+                self.context_id = Some(done.context_id);
+                self.duration_ms = Some(done.duration_ms);
+            }
+        }
+    }
+
+    fn add_text(&mut self, text: String, output: fn(String) -> Output) {
+        let room = LONGEST_FILE.saturating_sub(self.whole.len());
+        self.whole.push_str(beginning(&text, room));
+        self.page.add(output(text), None);
+    }
+
+    async fn finish(self, sandbox: &Sandbox, note: Option<String>) -> Result<CallToolResult, Failure> {
+        let mut notes: Vec<String> = note.into_iter().collect();
+        let mut output_file = None;
+        if self.page.is_full() {
+            let path = format!("/tmp/run_code-{}.txt", UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos());
+            match sandbox.files().write(&path, self.whole).await {
+                Ok(_) => output_file = Some(path),
+                Err(error) => notes.push(format!("The output could not be stored in the sandbox: {error}.")),
+            }
+        }
+        let mut exception = self.exception;
+        if let Some(exception) = &mut exception {
+            for text in [&mut exception.name, &mut exception.value, &mut exception.traceback] {
+                *text = without_escapes(beginning(text, LONGEST_FORM));
+            }
+        }
+        let ran = CodeRan {
+            sandbox_id: sandbox.id().to_string(),
+            context_id: self.context_id,
+            tail: self.page.tail(),
+            omitted_bytes: self.page.omitted_bytes,
+            output_file,
+            results: self.results.iter().map(forms).collect(),
+            exception,
+            duration_ms: self.duration_ms,
+            stdout: self.page.stdout,
+            stderr: self.page.stderr,
+        };
+        let mut answer = result(ran.texts().into_iter().chain(notes), &ran)?;
+        answer.content.extend(images(&self.results));
+        Ok(answer)
+    }
+}
+
+impl CodeRan {
+    fn texts(&self) -> Vec<String> {
+        let mut texts = vec![self.stdout.clone()];
+        if !self.stderr.is_empty() {
+            texts.push(format!("[stderr]\n{}", self.stderr));
+        }
+        if let Some(tail) = &self.tail {
+            texts.push(format!("[{} bytes follow; they end with:]\n{tail}", self.omitted_bytes));
+        }
+        for value in &self.results {
+            let form =
+                ["text", "markdown", "html", "latex"].iter().find_map(|form| value.get(form)?.as_str());
+            texts.extend(form.map(str::to_owned));
+        }
+        if let Some(CodeException { name, value, traceback }) = &self.exception {
+            let shown = if traceback.is_empty() { format!("{name}: {value}") } else { traceback.clone() };
+            texts.push(format!("[exception]\n{shown}"));
+        }
+        if let Some(file) = &self.output_file {
+            texts.push(format!("The output is in {file}; read it with read_file."));
+        }
+        if texts.iter().all(String::is_empty) {
+            texts.push("The code printed nothing and has no value.".to_owned());
+        }
+        texts
+    }
+}
+
+/// The textual forms of a value, each of bounded length.
+fn forms(value: &CodeResult) -> Value {
+    let mut forms = serde_json::Map::new();
+    forms.insert("isMainResult".to_owned(), value.is_main_result.into());
+    let texts = [
+        ("text", &value.text),
+        ("html", &value.html),
+        ("markdown", &value.markdown),
+        ("svg", &value.svg),
+        ("latex", &value.latex),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            forms.insert(name.to_owned(), beginning(text, LONGEST_FORM).into());
+        }
+    }
+    if let Some(json) = value.json.as_ref().filter(|json| json.to_string().len() <= LONGEST_FORM) {
+        forms.insert("json".to_owned(), json.clone());
+    }
+    forms.into()
+}
+
+/// The images of all values, as far as they fit.
+fn images(results: &[CodeResult]) -> Vec<ContentBlock> {
+    let mut room = LONGEST_IMAGES;
+    let mut images = Vec::new();
+    for value in results {
+        let image = value.png.as_ref().map(|data| (data, "image/png"));
+        let Some((data, kind)) = image.or_else(|| value.jpeg.as_ref().map(|data| (data, "image/jpeg")))
+        else {
+            continue;
+        };
+        if data.len() > room {
+            images.push(ContentBlock::text(
+                "[an image is too large for the result; save it to a file and make it smaller]",
+            ));
+            continue;
+        }
+        room -= data.len();
+        images.push(ContentBlock::image(data.trim(), kind));
+    }
+    images
+}
+
+/// The first `most` bytes, without a cut character.
+fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|index| text.is_char_boundary(*index));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
+/// The text without the sequences that color it on a terminal.
+fn without_escapes(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(character) = rest.next() {
+        if character != '\u{1b}' {
+            plain.push(character);
+        } else if rest.next() == Some('[') {
+            // Until the final byte of the sequence.
+            rest.by_ref().find(|character| ('@'..='~').contains(character));
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colors_are_removed_and_texts_are_cut_at_characters() {
+        assert_eq!(without_escapes("\u{1b}[0;31mError\u{1b}[0m: x\u{1b}"), "Error: x");
+        assert_eq!(beginning("äöü", 3), "ä");
+        assert_eq!(beginning("ä", 10), "ä");
+    }
+
+    #[test]
+    fn images_beyond_the_bound_are_left_out() {
+        let image = |bytes: usize| CodeResult { png: Some("A".repeat(bytes)), ..CodeResult::default() };
+        let blocks = images(&[image(LONGEST_IMAGES), image(1), CodeResult::default()]);
+        assert_eq!(blocks.len(), 2);
+        assert!(matches!(&blocks[0], ContentBlock::Image(_)) && matches!(&blocks[1], ContentBlock::Text(_)));
+    }
+}
