@@ -122,6 +122,15 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
     "resumeSandbox": [lambda t: t.sandbox.resume()],
     "listPorts": [lambda t: t.sandbox.ports.list()],
     "exposePort": [lambda t: t.sandbox.ports.expose(1, visibility="public", auto_resume=False)],
+    "createContext": [lambda t: t.sandbox.contexts.create("bash", cwd="/")],
+    "listContexts": [lambda t: t.sandbox.contexts.list()],
+    "removeContext": [lambda t: t.sandbox.contexts.remove("c")],
+    "restartContext": [lambda t: t.sandbox.contexts.restart("c")],
+    "runCode": [
+        lambda t: t.sandbox.run_code(
+            "1", language="bash", context="c", env={}, timeout=1, auto_resume=False, run_id="run_1"
+        ),
+    ],
     "closePort": [lambda t: t.sandbox.ports.close(1)],
     "createPortToken": [lambda t: t.sandbox.ports.token(1, expires_in=1)],
     "openTerminal": [

@@ -12,6 +12,7 @@ import pytest
 from sandboxd import Sandbox, Sandboxd, SandboxdError
 from sandboxd._retry import Answered, Failed, Safety, may_repeat
 from sandboxd._sync import _transport
+from sandboxd._sync._code import START_TIMEOUT
 from scripted import SANDBOX
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,6 +23,12 @@ Use = Callable[[Sandboxd, Sandbox], object]
 USES: Dict[Tuple[str, str], Use] = {
     ("cancelExecution", ""): lambda _, sandbox: sandbox.executions.handle("ex_1").cancel(),
     ("changeNetwork", ""): lambda _, sandbox: sandbox.network.update(default="deny"),
+    ("createContext", ""): lambda _, sandbox: sandbox.contexts.create(),
+    ("listContexts", ""): lambda _, sandbox: sandbox.contexts.list(),
+    ("removeContext", ""): lambda _, sandbox: sandbox.contexts.remove("c"),
+    ("restartContext", ""): lambda _, sandbox: sandbox.contexts.restart("c"),
+    ("runCode", ""): lambda _, sandbox: sandbox.run_code("1", timeout=COMMAND),
+    ("runCode", "stream"): lambda _, sandbox: sandbox.run_code("1", timeout=COMMAND, on_stdout=print),
     ("closePort", ""): lambda _, sandbox: sandbox.ports.close(80),
     ("createPortToken", ""): lambda _, sandbox: sandbox.ports.token(80),
     ("createSandbox", ""): lambda client, _: client.sandboxes.create("i"),
@@ -108,7 +115,8 @@ def test_operations_are_sent_as_the_table_says(
         keys = {request.headers.get("idempotency-key") for request in requests}
         assert len(keys) == 1 and (keys != {None}) is row["idempotency_key"], keys
         timeouts = requests[0].extensions["timeout"]
-        assert timeouts.limit == TIMEOUT + (COMMAND if row["timeout"] == "attempt+command" else 0)
+        limits = {"attempt+command": TIMEOUT + COMMAND, "kernel": START_TIMEOUT}
+        assert timeouts.limit == limits.get(row["timeout"], TIMEOUT)
 
 
 def sent(use: Use, respond: Callable[[], httpx.Response]) -> List[httpx.Request]:

@@ -33,6 +33,12 @@ const never = new AbortController().signal;
 const USES: Record<string, (target: Target) => Promise<unknown>> = {
   cancelExecution: ({ execution }) => execution.cancel(),
   changeNetwork: ({ sandbox }) => sandbox.network.update({ default: "deny" }),
+  createContext: ({ sandbox }) => sandbox.contexts.create(),
+  listContexts: ({ sandbox }) => sandbox.contexts.list(),
+  removeContext: ({ sandbox }) => sandbox.contexts.remove("c"),
+  restartContext: ({ sandbox }) => sandbox.contexts.restart("c"),
+  runCode: ({ sandbox }) => sandbox.runCode("1"),
+  "runCode stream": ({ sandbox }) => sandbox.runCode("1", { onStdout: () => undefined }),
   closePort: ({ sandbox }) => sandbox.ports.close(80),
   createPortToken: ({ sandbox }) => sandbox.ports.token(80),
   createSandbox: ({ client }) => client.sandboxes.create("i"),

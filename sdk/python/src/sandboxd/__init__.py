@@ -13,6 +13,7 @@ from ._errors import (
     CommandFailed,
     CommandTooLong,
     ConfigurationError,
+    ContextNotFound,
     DirectoryNotEmpty,
     DiskFull,
     ExecutionEnded,
@@ -30,6 +31,7 @@ from ._errors import (
     LocalFileError,
     MethodNotAllowed,
     NetworkError,
+    NoInterpreter,
     NotADirectory,
     NotAFile,
     NotATerminal,
@@ -48,9 +50,10 @@ from ._errors import (
     UnknownError,
 )
 from ._lifecycle import CallFailed, LifecycleEvent, Paused, Resumed, Started, Terminated
-from ._models import Done, ExecutionResult, FileEntry, RuntimeEvent
+from ._models import CodeContext, CodeException, CodeExecution, CodeResult, Done, ExecutionResult, FileEntry, RuntimeEvent
 from ._output import Dropped, Output, Stderr, Stdout
 from ._sync._client import Sandboxd
+from ._sync._code import CodeContexts
 from ._sync._events import Events, EventStream
 from ._sync._executions import Execution, Executions, FollowedOutput
 from ._sync._files import Files, FileStream
@@ -77,9 +80,15 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSandboxd",
     "CallFailed",
+    "CodeContext",
+    "CodeContexts",
+    "CodeException",
+    "CodeExecution",
+    "CodeResult",
     "CommandFailed",
     "CommandTooLong",
     "ConfigurationError",
+    "ContextNotFound",
     "DirectoryNotEmpty",
     "DiskFull",
     "Done",
@@ -111,6 +120,7 @@ __all__ = [
     "MethodNotAllowed",
     "Network",
     "NetworkError",
+    "NoInterpreter",
     "NotADirectory",
     "NotAFile",
     "NotATerminal",

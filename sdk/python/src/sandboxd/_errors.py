@@ -132,6 +132,12 @@ class ExecutionNotFound(SandboxdError):
     code = "EXECUTION_NOT_FOUND"
 
 
+class ContextNotFound(SandboxdError):
+    """The code interpreter has no such context, or it was started anew since."""
+
+    code = "CONTEXT_NOT_FOUND"
+
+
 class NotFound(SandboxdError):
     """The URL path does not exist: the service is older than this library, or the URL is that of another server."""
 
@@ -172,6 +178,12 @@ class NotADirectory(SandboxdError):
     """The path, or a part of it, is not a directory."""
 
     code = "NOT_A_DIRECTORY"
+
+
+class NoInterpreter(SandboxdError):
+    """The sandbox's image has no code interpreter."""
+
+    code = "NO_INTERPRETER"
 
 
 class DirectoryNotEmpty(SandboxdError):
@@ -302,6 +314,7 @@ BY_CODE: Dict[str, Type[SandboxdError]] = {
         FileNotFound,
         PortNotFound,
         ExecutionNotFound,
+        ContextNotFound,
         NotFound,
         MethodNotAllowed,
         ExecutionTimeout,
@@ -309,6 +322,7 @@ BY_CODE: Dict[str, Type[SandboxdError]] = {
         FileExists,
         NotAFile,
         NotADirectory,
+        NoInterpreter,
         DirectoryNotEmpty,
         ExecutionEnded,
         StdinClosed,
@@ -336,6 +350,7 @@ STATUS_OF: Dict[str, int] = {
     "FILE_NOT_FOUND": 404,
     "PORT_NOT_FOUND": 404,
     "EXECUTION_NOT_FOUND": 404,
+    "CONTEXT_NOT_FOUND": 404,
     "NOT_FOUND": 404,
     "METHOD_NOT_ALLOWED": 405,
     "EXECUTION_TIMEOUT": 408,
@@ -343,6 +358,7 @@ STATUS_OF: Dict[str, int] = {
     "FILE_EXISTS": 409,
     "NOT_A_FILE": 409,
     "NOT_A_DIRECTORY": 409,
+    "NO_INTERPRETER": 409,
     "EXECUTION_ENDED": 409,
     "STDIN_CLOSED": 409,
     "NOT_A_TERMINAL": 409,

@@ -16,6 +16,12 @@ from . import _fields
 from ._fields import Fields
 
 __all__ = [
+    "CodeContext",
+    "CodeContextList",
+    "CodeContextRemoved",
+    "CodeException",
+    "CodeExecution",
+    "CodeResult",
     "Done",
     "EgressDefault",
     "EgressPolicy",
@@ -130,6 +136,157 @@ SandboxState = str
 
 Timestamp = str
 """A time in UTC with milliseconds, in ISO 8601 format."""
+
+
+@dataclass(frozen=True)
+class CodeContext:
+    """A context: a kernel, which keeps its state from one execution to the next."""
+
+    context_id: str
+    cwd: str
+    language: str
+
+    @classmethod
+    def from_json(cls, value: object) -> CodeContext:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            context_id=fields.required("contextId", _fields.text),
+            cwd=fields.required("cwd", _fields.text),
+            language=fields.required("language", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
+class CodeContextList:
+    """The contexts of a sandbox."""
+
+    data: List[CodeContext]
+
+    @classmethod
+    def from_json(cls, value: object) -> CodeContextList:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            data=fields.required("data", _fields.array_of(CodeContext.from_json)),
+        )
+
+
+@dataclass(frozen=True)
+class CodeContextRemoved:
+    """The response to the removal of a context."""
+
+    context_id: str
+    removed: bool
+    """Always True."""
+
+    @classmethod
+    def from_json(cls, value: object) -> CodeContextRemoved:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            context_id=fields.required("contextId", _fields.text),
+            removed=fields.required("removed", _fields.boolean),
+        )
+
+
+@dataclass(frozen=True)
+class CodeException:
+    """What the code raised, or why it could not end."""
+
+    name: str
+    """Its class. `KernelDied` if the kernel ended, `Timeout` if the code was interrupted at its `timeout_ms`."""
+    traceback: str
+    """May contain ANSI escape sequences for colors."""
+    value: str
+
+    @classmethod
+    def from_json(cls, value: object) -> CodeException:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            name=fields.required("name", _fields.text),
+            traceback=fields.required("traceback", _fields.text),
+            value=fields.required("value", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
+class CodeExecution:
+    """The outcome of code."""
+
+    context_id: str
+    """The context in which the code ran."""
+    duration_ms: int
+    """Elapsed time in ms, paused time included."""
+    exception: Optional[CodeException]
+    execution_count: Optional[int]
+    """The number of the execution in its context. None if the code did not start."""
+    results: List[CodeResult]
+    stderr: str
+    stdout: str
+
+    @classmethod
+    def from_json(cls, value: object) -> CodeExecution:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            context_id=fields.required("contextId", _fields.text),
+            duration_ms=fields.required("durationMs", _fields.integer),
+            exception=fields.optional("exception", CodeException.from_json),
+            execution_count=fields.optional("executionCount", _fields.integer),
+            results=fields.required("results", _fields.array_of(CodeResult.from_json)),
+            stderr=fields.required("stderr", _fields.text),
+            stdout=fields.required("stdout", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
+class CodeResult:
+    """One value that code showed, in one or more forms."""
+
+    is_main_result: bool
+    """Whether it is the value of the last expression, and not something that the code displayed."""
+    chart: Optional[Mapping[str, Any]] = None
+    """A description of a chart, if the kernel sends one."""
+    data: Optional[Mapping[str, Any]] = None
+    """A data frame: a list of values by name of the column, for at most 1,000 rows."""
+    extra: Optional[Mapping[str, Any]] = None
+    """Other forms by MIME type."""
+    html: Optional[str] = None
+    javascript: Optional[str] = None
+    jpeg: Optional[str] = None
+    """A JPEG in base64."""
+    json: Optional[Any] = None
+    latex: Optional[str] = None
+    markdown: Optional[str] = None
+    pdf: Optional[str] = None
+    """A PDF in base64."""
+    png: Optional[str] = None
+    """A PNG in base64."""
+    svg: Optional[str] = None
+    text: Optional[str] = None
+
+    @classmethod
+    def from_json(cls, value: object) -> CodeResult:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            is_main_result=fields.required("isMainResult", _fields.boolean),
+            chart=fields.optional("chart", _fields.json_object),
+            data=fields.optional("data", _fields.json_object),
+            extra=fields.optional("extra", _fields.json_object),
+            html=fields.optional("html", _fields.text),
+            javascript=fields.optional("javascript", _fields.text),
+            jpeg=fields.optional("jpeg", _fields.text),
+            json=fields.optional("json", _fields.any_value),
+            latex=fields.optional("latex", _fields.text),
+            markdown=fields.optional("markdown", _fields.text),
+            pdf=fields.optional("pdf", _fields.text),
+            png=fields.optional("png", _fields.text),
+            svg=fields.optional("svg", _fields.text),
+            text=fields.optional("text", _fields.text),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The classes of the asyncio flavour."""
 
 from ._async._client import AsyncSandboxd
+from ._async._code import AsyncCodeContexts
 from ._async._events import AsyncEvents, AsyncEventStream
 from ._async._executions import AsyncExecution, AsyncExecutions, AsyncFollowedOutput
 from ._async._files import AsyncFiles, AsyncFileStream
@@ -15,6 +16,7 @@ from ._async._stream import AsyncOutputStream
 from ._async._terminal import AsyncTerminal
 
 __all__ = [
+    "AsyncCodeContexts",
     "AsyncEventStream",
     "AsyncEvents",
     "AsyncExecution",

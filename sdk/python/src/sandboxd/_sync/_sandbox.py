@@ -13,6 +13,7 @@ from .._request import Duration, checked_id, given, key_headers, milliseconds, r
 from .._retry import Safety
 from .._settings import resolve
 from . import _platform
+from ._code import CodeContexts, CodeOutput, ContextOrId, OnException, OnResult, OnText, run_code
 from ._context import SandboxContext, Recorder
 from ._events import Events
 from ._executions import Execution, Executions
@@ -41,6 +42,7 @@ class Sandbox:
         self.events = Events(context.transport, context)
         self.network = Network(context)
         self.executions = Executions(context)
+        self.contexts = CodeContexts(context)
         self.context = context
         """What the parts of the object share; for other modules of the SDK."""
         self._view = view
@@ -189,6 +191,40 @@ class Sandbox:
         body = _command_body(command, cwd, env, stdin, timeout, auto_resume)
         body = {**body, **given(detached=True, openStdin=open_stdin)}
         return self._started("/execute", body, run_id, idempotency_key)
+
+    def run_code(
+        self,
+        code: str,
+        *,
+        language: Optional[str] = None,
+        context: Optional[ContextOrId] = None,
+        env: Optional[Mapping[str, str]] = None,
+        timeout: Optional[Duration] = None,
+        auto_resume: Optional[bool] = None,
+        run_id: Optional[str] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        on_result: Optional[OnResult] = None,
+        on_exception: Optional[OnException] = None,
+    ) -> models.CodeExecution:
+        """
+        Runs code in the code interpreter, which the image must have: in a context, or in the default context of the `language`
+        (`python`, `javascript`, `bash`, or another kernel of the image). A context keeps its state. What the code raises is part
+        of the outcome. The code is interrupted after `timeout`, by default 60 seconds, and when the call is cancelled.
+
+        The callbacks get the output as it appears.
+        """
+        return run_code(
+            self.context,
+            code,
+            language=language,
+            in_context=context,
+            env=env,
+            timeout=timeout,
+            auto_resume=auto_resume,
+            run_id=run_id,
+            output=CodeOutput(on_stdout, on_stderr, on_result, on_exception),
+        )
 
     def terminal(
         self,
