@@ -20,6 +20,8 @@ from ._retry import Policy
 LOCAL_URL = "https://127.0.0.1:8443"
 LOCAL_DATA_DIR = "/var/lib/sandboxd"
 TIMEOUT = 30.0
+_PARTIAL_CHAIN = ssl.VerifyFlags(0x80000)
+"""X509_V_FLAG_PARTIAL_CHAIN of OpenSSL, which has a name since Python 3.10."""
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 
 
@@ -173,7 +175,7 @@ def _system() -> ssl.SSLContext:
 def _context(pem: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=pem)
     # Trusts the certificates themselves, also those that are not authorities.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags |= _PARTIAL_CHAIN
     return context
 
 

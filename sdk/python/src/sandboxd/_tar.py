@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Iterable, Iterator, List, Optional, Tuple
 
-from . import _models as models
+from . import models
 from ._errors import LocalFileError
 
 BLOCK = 512

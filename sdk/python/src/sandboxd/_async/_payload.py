@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, AsyncIterator, Callable, Iterable, Optional, Union
+from typing import Any, AsyncIterator, Optional, Union
 
 from .._tar import LocalDirectory
 from ._background import pack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import List, Optional, Protocol, Type
 
-from .. import _models as models
+from .. import models
 from .._recorder import EventRecorder
 from ._context import AsyncSandboxContext
 from ._uploader import AsyncUploader

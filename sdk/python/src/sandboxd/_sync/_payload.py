@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Iterator, Callable, Iterable, Optional, Union
+from typing import Any, Iterator, Optional, Union
 
 from .._tar import LocalDirectory
 from ._background import pack

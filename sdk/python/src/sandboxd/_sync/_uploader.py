@@ -15,7 +15,7 @@ import time
 from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Optional
 
-from .. import _models as models
+from .. import models
 from .._errors import ConfigurationError, RateLimited
 from .._request import key_headers, random_id
 from .._retry import Safety
