@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Set
 
 from .. import _tar
-from .. import _models as models
+from .. import models
+
+ToolText = Awaitable[str]
+"""What the function of `as_tool` returns."""
 
 
 async def pack(directory: Path) -> AsyncIterator[bytes]:

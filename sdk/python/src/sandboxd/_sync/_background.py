@@ -6,9 +6,12 @@ import threading
 from pathlib import Path
 from typing import Callable, Iterable, Optional
 
-from .. import _models as models
+from .. import models
 from .._tar import pack
 from .._tar import unpack as _unpack
+
+ToolText = str
+"""What the function of `as_tool` returns."""
 
 
 def unpack(chunks: Iterable[bytes], directory: Path) -> models.Unpacked:
@@ -42,4 +45,4 @@ class Background:
         self._hurry.clear()
 
 
-__all__ = ["Background", "pack", "unpack"]
+__all__ = ["Background", "ToolText", "pack", "unpack"]

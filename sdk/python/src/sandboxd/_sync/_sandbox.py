@@ -7,12 +7,14 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Mapping, Optional, Type
 
 from .. import models
-from .._errors import CommandFailed, SandboxdError, termination_reason
+from .._errors import CommandFailed, CommandTooLong, ExecutionTimeout, SandboxdError, termination_reason
 from .._lifecycle import Handler, Paused, Resumed, Started, Terminated
 from .._request import Duration, checked_id, given, key_headers, milliseconds, run_headers, seconds, shown
 from .._retry import Safety
 from .._settings import resolve
+from .._tool import tool_text
 from . import _platform
+from ._background import ToolText
 from ._code import CodeContexts, CodeOutput, ContextOrId, OnException, OnResult, OnText, run_code
 from ._context import SandboxContext, Recorder
 from ._events import Events
@@ -245,6 +247,26 @@ class Sandbox:
         if env is not None:
             body["env"] = dict(env)
         return _platform.opening(self._terminal(body, run_id, idempotency_key, auto_resume))
+
+    def as_tool(self, *, timeout: Optional[Duration] = None) -> Callable[[str], ToolText]:
+        """
+        A function `shell(command)` that runs a command and returns its output as text, with the types and the docstring from which
+        frameworks for agents make a tool. A command that fails or takes longer than `timeout` is a result; other errors are raised.
+        """
+
+        def shell(command: str) -> str:
+            """Runs a bash command line in an isolated Linux sandbox and returns its output. Files persist between calls.
+
+            Args:
+                command: The bash command line.
+            """
+            try:
+                result = self.execute(command, timeout=timeout)
+                return tool_text(result, TIMEOUT if timeout is None else seconds(timeout))
+            except (ExecutionTimeout, CommandTooLong) as error:
+                return str(error)
+
+        return shell
 
     def pause(self) -> models.PauseResult:
         """Pauses the sandbox: freezes all its processes."""

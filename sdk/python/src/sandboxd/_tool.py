@@ -1,0 +1,29 @@
+"""The result of a command as text for a language model."""
+
+from __future__ import annotations
+
+from . import models
+
+LONGEST = 16_000
+"""The limit of each stream in characters. The middle of a longer one is omitted, because the ends tell most."""
+
+
+def tool_text(result: models.ExecutionResult, limit: float) -> str:
+    """The output, and what the model must know about the end of the command. `limit` is the time limit in seconds."""
+    parts = [_bounded(result.stdout)]
+    if result.stderr:
+        parts.append(f"stderr:\n{_bounded(result.stderr)}")
+    if result.signal == "SIGKILL" and result.duration_ms >= limit * 1000:
+        parts.append(f"killed after the time limit of {limit:g} s")
+    elif result.signal is not None:
+        parts.append(f"killed by {result.signal}")
+    elif result.exit_code != 0:
+        parts.append(f"exit code {result.exit_code}")
+    return "\n".join(part.rstrip("\n") for part in parts if part) or "(no output)"
+
+
+def _bounded(text: str) -> str:
+    omitted = len(text) - LONGEST
+    if omitted <= 0:
+        return text
+    return f"{text[: LONGEST // 2]}\n({omitted} characters omitted)\n{text[-LONGEST // 2 :]}"
