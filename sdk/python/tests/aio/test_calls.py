@@ -18,6 +18,7 @@ from sandboxd import (
     AsyncSandboxd,
     CommandFailed,
     ConfigurationError,
+    ExecutionNotFound,
     InternalError,
     LocalFileError,
     NetworkError,
@@ -241,8 +242,9 @@ async def test_handlers_get_what_the_object_causes_and_observes() -> None:
     with Service([answer(201, VIEW), answer(200, paused), gone, gone]) as service:
         on = {"started": lambda event: seen.append(("started", event))}
         sandbox = await AsyncSandboxd(**service.settings).sandboxes.create("i", on=on)
-        for name in ("paused", "terminated", "failed"):
-            sandbox.on(name, lambda event, name=name: seen.append((name, event)))
+        sandbox.on("paused", lambda event: seen.append(("paused", event)))
+        sandbox.on("terminated", lambda event: seen.append(("terminated", event)))
+        sandbox.on("failed", lambda event: seen.append(("failed", event)))
         remove = sandbox.on("paused", lambda event: seen.append(("removed", event)))
         remove()
         await sandbox.pause()
@@ -255,7 +257,7 @@ async def test_handlers_get_what_the_object_causes_and_observes() -> None:
         assert [name for name, _ in seen] == ["started", "paused", "terminated", "failed", "failed"]
         assert seen[1][1].runtime_duration_ms == 7 and seen[2][1].reason == "timeout"
     with pytest.raises(SandboxdError, match="started, paused"):
-        sandbox.on("stopped", print)
+        sandbox.on("stopped", print)  # type: ignore[call-overload]
 
 
 async def test_terminating_twice_after_a_lost_response_succeeds() -> None:
@@ -317,6 +319,26 @@ async def test_certificates_and_fingerprints_are_checked_before_the_key_is_sent(
             assert refused.value.details == {"reason": "certificate"}
             await client.close()
         assert len(service.received) == count
+
+
+async def test_a_websocket_that_is_refused_or_not_opened_is_an_error() -> None:
+    with Service([failure(404, "EXECUTION_NOT_FOUND"), silence(1.0), hang_up]) as service:
+        execution = sandbox_of(service, timeout=0.3).executions.handle("ex_1")
+        with pytest.raises(ExecutionNotFound) as caught:
+            await execution.attach()
+        assert (caught.value.status, caught.value.request_id) == (404, "req_1")
+        with pytest.raises(NetworkError, match="not opened within 0.3 s"):
+            await execution.attach()
+        with pytest.raises(NetworkError, match="cannot open a websocket"):
+            await execution.attach()
+        assert service.received[0].headers["authorization"] == "Bearer sbx_test"
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    with Service([answer(302, {}, {"location": "http://127.0.0.1:9/"})]) as service:
+        with pytest.raises(UnknownError) as caught:
+            await AsyncSandboxd(**service.settings).health()
+        assert caught.value.status == 302
 
 
 async def test_variables_of_proxies_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

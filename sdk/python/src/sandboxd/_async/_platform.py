@@ -14,6 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 T = TypeVar("T")
+# Different classes before Python 3.11.
+TIMEOUTS = (TimeoutError, asyncio.TimeoutError)
 KILLED_ON_CANCEL = True
 """Whether `execute` sends no idempotency key by default, so that a cancelled task ends the command."""
 LARGEST_MESSAGE = 64 << 20
@@ -172,6 +174,7 @@ __all__ = [
     "Defaults",
     "InvalidStatus",
     "KILLED_ON_CANCEL",
+    "TIMEOUTS",
     "Opening",
     "chunks_of",
     "interrupt",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Callable, Dict, Mapping, Optional, Type
+from typing import Any, Callable, Dict, Literal, Mapping, Optional, Type, overload
 
 from .. import models
 from .._errors import CommandFailed, CommandTooLong, ExecutionTimeout, SandboxdError, termination_reason
-from .._lifecycle import Handler, Paused, Resumed, Started, Terminated
+from .._lifecycle import CallFailed, Handler, Paused, Resumed, Started, Terminated
 from .._request import Duration, checked_id, given, key_headers, milliseconds, run_headers, seconds, shown
 from .._retry import Safety
 from .._settings import resolve
@@ -299,6 +299,17 @@ class AsyncSandbox:
             end = Terminated(DELETED)
         self.context.ended(end)
         return end
+
+    @overload
+    def on(self, name: Literal["started"], handler: Callable[[Started], object]) -> Callable[[], None]: ...
+    @overload
+    def on(self, name: Literal["paused"], handler: Callable[[Paused], object]) -> Callable[[], None]: ...
+    @overload
+    def on(self, name: Literal["resumed"], handler: Callable[[Resumed], object]) -> Callable[[], None]: ...
+    @overload
+    def on(self, name: Literal["terminated"], handler: Callable[[Terminated], object]) -> Callable[[], None]: ...
+    @overload
+    def on(self, name: Literal["failed"], handler: Callable[[CallFailed], object]) -> Callable[[], None]: ...
 
     def on(self, name: str, handler: Handler) -> Callable[[], None]:
         """

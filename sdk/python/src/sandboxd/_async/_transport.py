@@ -17,7 +17,7 @@ from .._settings import Settings
 from .._timeouts import Timeouts
 from .._version import VERSION
 from ._payload import AsyncPayload
-from ._platform import Abandoning, AsyncSocket, InvalidStatus, interrupt, sleep
+from ._platform import TIMEOUTS, Abandoning, AsyncSocket, InvalidStatus, interrupt, sleep
 
 T = TypeVar("T")
 KEEP_IDLE = 60.0
@@ -168,7 +168,7 @@ class AsyncTransport:
             response = refused.response
             lower = {name.lower(): value for name, value in response.headers.raw_items()}
             raise of_response(response.status_code, bytes(response.body or b""), lower) from None
-        except TimeoutError as cause:
+        except TIMEOUTS as cause:
             raise NetworkError(f"the websocket was not opened within {settings.timeout:g} s") from cause
         except (OSError, WebSocketException) as cause:
             raise _network_error(f"cannot open a websocket at {settings.service_url.url('')}", cause) from cause

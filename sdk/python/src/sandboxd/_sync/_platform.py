@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 T = TypeVar("T")
+TIMEOUTS = (TimeoutError,)
 KILLED_ON_CANCEL = False
 """Whether `execute` sends no idempotency key by default. Nothing cancels a blocking call, so it is retried with a key."""
 LARGEST_MESSAGE = 64 << 20
@@ -133,6 +134,7 @@ __all__ = [
     "Defaults",
     "InvalidStatus",
     "KILLED_ON_CANCEL",
+    "TIMEOUTS",
     "Socket",
     "chunks_of",
     "interrupt",
