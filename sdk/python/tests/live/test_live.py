@@ -1,4 +1,9 @@
-"""The SDK against a real service, with the settings of the environment. Skipped without SANDBOXD_URL."""
+"""
+The SDK against a real service, with the settings of the environment. Skipped without SANDBOXD_URL.
+
+The service needs `limits.*_per_minute = 0`, and capacity for 400 vCPUs: on a host with 2 vCPUs `capacity.overcommit_cpu = 256`.
+SANDBOXD_TEST_SANDBOXES is the number of sandboxes at once, by default 200, and SANDBOXD_TEST_IMAGE the image.
+"""
 
 from __future__ import annotations
 
