@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -65,8 +65,7 @@ def json_object(value: object) -> Mapping[str, Any]:
     """An object with any values."""
     if not isinstance(value, dict):
         raise ValueError("not an object")
-    fields: Mapping[str, Any] = value
-    return fields
+    return cast("Mapping[str, Any]", value)
 
 
 def any_value(value: object) -> Any:
@@ -80,8 +79,7 @@ def array_of(parse: Callable[[Any], T]) -> Callable[[Any], List[T]]:
     def parsed(value: object) -> List[T]:
         if not isinstance(value, list):
             raise ValueError("not an array")
-        items: List[Any] = value
-        return [parse(item) for item in items]
+        return [parse(item) for item in cast("Sequence[Any]", value)]
 
     return parsed
 

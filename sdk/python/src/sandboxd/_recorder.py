@@ -12,9 +12,9 @@ import os
 import threading
 import time
 from datetime import datetime, timezone
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, TypeVar, Union, cast
 
-from . import _models as models
+from . import models
 from ._errors import LocalFileError
 from ._request import checked_run_id, random_id
 
@@ -172,9 +172,9 @@ def _plain(value: object, depth: int) -> Any:
     if depth == _DEEPEST:
         return "…"
     if isinstance(value, Mapping):
-        fields: Mapping[Any, Any] = value
+        fields = cast("Mapping[object, object]", value)
         return {str(key): _plain(each, depth + 1) for key, each in fields.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        items: Iterable[Any] = value
+        items = cast("Iterable[object]", value)
         return [_plain(each, depth + 1) for each in items]
     return str(value)
