@@ -24,8 +24,6 @@ use crate::{Error, Result};
 
 /// The default of the service.
 const TIMEOUT_MS: u64 = 60_000;
-/// A kernel starts within a second or two.
-const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 impl Sandbox {
     /// Runs code in the sandbox's code interpreter; the sandbox needs an image that has one, such as `code-interpreter`. `.await` waits
@@ -54,7 +52,7 @@ impl Sandbox {
     /// # Ok(()) }
     /// ```
     pub async fn code_contexts(&self) -> Result<Vec<CodeContext>> {
-        let call = Call::get(self.path("/code/contexts")).timeout(START_TIMEOUT);
+        let call = Call::get(self.path("/code/contexts"));
         Ok(self.context_call::<CodeContextList>(call).await?.data)
     }
 
@@ -70,7 +68,7 @@ impl Sandbox {
     pub async fn create_code_context(&self, language: &str, cwd: Option<&str>) -> Result<CodeContext> {
         let body = CodeContextBody { language: Some(language.to_owned()), cwd: cwd.map(str::to_owned) };
         let call = Call::new(Method::POST, self.path("/code/contexts"), Safety::OnlyUnstarted).json(&body)?;
-        self.context_call(call.timeout(START_TIMEOUT)).await
+        self.context_call(call).await
     }
 
     /// Replaces the kernel of a context by a new one, without the state of the old one.
@@ -82,7 +80,7 @@ impl Sandbox {
     /// ```
     pub async fn restart_code_context(&self, context_id: &str) -> Result<CodeContext> {
         let path = self.path(&format!("/code/contexts/{}/restart", checked(context_id)?));
-        self.context_call(Call::new(Method::POST, path, Safety::Repeatable).timeout(START_TIMEOUT)).await
+        self.context_call(Call::new(Method::POST, path, Safety::Repeatable)).await
     }
 
     /// Removes a context and kills its kernel.

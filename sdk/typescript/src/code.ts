@@ -22,8 +22,6 @@ import type { Call } from "./transport.js";
 
 /** The default of the service. */
 const TIMEOUT_MS = 60_000;
-/** A kernel starts within a second or two. */
-const START_TIMEOUT_MS = 90_000;
 
 /** Options of `runCode`. With a callback the output is streamed. */
 export interface RunCodeOptions extends ResumingOptions {
@@ -89,7 +87,6 @@ export class CodeContexts {
       method,
       path: this.#context.path(`/code/contexts${rest}`),
       safety,
-      timeoutMs: START_TIMEOUT_MS,
       signal: options.signal,
       ...(body === undefined ? {} : { payload: jsonPayload(body) }),
     });
