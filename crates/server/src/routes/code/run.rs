@@ -92,7 +92,10 @@ async fn run(call: Call<Caller, JsonBody<CodeBody>>) -> Result<Response, ApiErro
         None => return Err(late(&mut run)),
     };
     if reply.head.status != StatusCode::OK {
-        let error = reply.refusal(code.context_id.as_deref()).await;
+        // A hostile program may never end its response.
+        let Some(error) = run.within(reply.refusal(code.context_id.as_deref())).await else {
+            return Err(late(&mut run));
+        };
         run.failed(&error.message);
         return Err(error.with_detail("sandboxId", request.id.as_str()));
     }
