@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 TOOLS = {
-    "run_command", "read_file", "write_file", "list_files", "expose_port", "create_sandbox", "list_sandboxes",
+    "run_command", "run_code", "read_file", "write_file", "list_files", "expose_port", "create_sandbox", "list_sandboxes",
     "terminate_sandbox",
 }
 # Calls at the same time, beside more commands than a sandbox runs at once.
@@ -117,6 +117,7 @@ async def failures(mcp, place):
     await refused(mcp, "run_command", {"command": "true", "unknown": 1}, "unknown field")
     await refused(mcp, "run_command", {"command": "x" * 70_000, **place}, "command")
     await refused(mcp, "write_file", {"path": "x", "content": "x" * (1 << 20) + "x", **place}, "1048576")
+    await refused(mcp, "run_code", {"code": "1", **place}, "code-interpreter")
     await refused(mcp, "create_sandbox", {"image": "no-such-image"}, "image")
     try:
         await mcp.call_tool("no_such_tool", {})

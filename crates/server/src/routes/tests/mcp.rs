@@ -1,5 +1,7 @@
 //! `/mcp`: keys, scopes, origins, sessions and their bounds, and hostile messages.
 
+use std::cell::Cell;
+
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -17,6 +19,8 @@ struct McpClient<'a> {
     fixture: &'a Fixture,
     key: u8,
     session: Option<String>,
+    /// Concurrent requests of a session have different ids.
+    next_id: Cell<u64>,
 }
 
 /// A response, whose messages are in JSON or in server-sent events.
@@ -38,7 +42,7 @@ impl Reply {
 
 impl<'a> McpClient<'a> {
     fn new(fixture: &'a Fixture, key: u8) -> Self {
-        Self { fixture, key, session: None }
+        Self { fixture, key, session: None, next_id: Cell::new(2) }
     }
 
     /// With a session.
@@ -88,7 +92,9 @@ impl<'a> McpClient<'a> {
 
     async fn call(&self, tool: &str, arguments: Value) -> Value {
         let params = json!({"name": tool, "arguments": arguments});
-        self.post(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}))
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        self.post(json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))
             .await
             .message()
     }
