@@ -19,15 +19,18 @@ use sandboxd_client::Client;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::server::{SESSION_HEADER, Server};
-use crate::session::{Session, Settings};
+use crate::session::Settings;
 
 /// How long a finished response is kept for a client that reconnects. Each has at most some 100 KB.
 const RESPONSE_TTL: Duration = Duration::from_secs(5);
 /// How long a session waits for its first message.
 const INIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a stop waits for the ends of sessions.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest message: the longest content of a file with every character escaped, and the rest.
+pub const BODY_MAX: usize = 8 << 20;
 /// One account may hold this part of all sessions.
 const ACCOUNT_SHARE: usize = 4;
 
@@ -37,8 +40,6 @@ pub struct HttpSettings {
     /// All sessions together.
     pub max_sessions: usize,
     pub idle: Duration,
-    /// The longest request body in bytes.
-    pub max_body: usize,
     /// Ends all sessions.
     pub stop: CancellationToken,
 }
@@ -87,7 +88,7 @@ impl HttpServer {
         let manager = Arc::new(manager);
         // The caller of this server checks the key and the origin of every request. A page that rebinds its name has no key.
         let mut config = StreamableHttpServerConfig::default().disable_allowed_hosts();
-        config.max_request_body_bytes = settings.max_body;
+        config.max_request_body_bytes = BODY_MAX;
         config.cancellation_token = settings.stop;
         let tools = Arc::new(settings.tools);
         let endings = TaskTracker::new();
@@ -142,7 +143,10 @@ impl HttpServer {
     /// Waits until the sandboxes of ended sessions are terminated.
     pub async fn closed(&self) {
         self.endings.close();
-        self.endings.wait().await;
+        // A session that does not end leaves its sandbox to the lifetime of that.
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.endings.wait()).await.is_err() {
+            tracing::warn!("not all MCP sessions ended in time");
+        }
     }
 
     fn owns(&self, owner: &Owner, id: &str) -> bool {
@@ -171,34 +175,4 @@ fn is_initialize(body: &[u8]) -> bool {
         method: String,
     }
     serde_json::from_slice::<Message>(body).is_ok_and(|message| message.method == "initialize")
-}
-
-/// Ends a session when its server is dropped.
-#[derive(Debug)]
-pub struct EndOnDrop {
-    session: Session,
-    /// Until the session has ended.
-    ending: Option<TaskTrackerToken>,
-}
-
-impl EndOnDrop {
-    pub fn new(session: Session, endings: &TaskTracker) -> Self {
-        Self { session, ending: Some(endings.token()) }
-    }
-}
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        let (session, ending) = (self.session.clone(), self.ending.take());
-        // A server that answered one request without a session has none to end.
-        if session.is_unused() {
-            return;
-        }
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                session.end().await;
-                drop(ending);
-            });
-        }
-    }
 }

@@ -17,6 +17,6 @@ mod session;
 mod stdio;
 mod tools;
 
-pub use http::{HttpResponse, HttpServer, HttpSettings, Owner, Refused};
+pub use http::{BODY_MAX, HttpResponse, HttpServer, HttpSettings, Owner, Refused};
 pub use session::Settings;
 pub use stdio::serve_stdio;

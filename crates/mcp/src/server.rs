@@ -13,8 +13,7 @@ use sandboxd_client::Client;
 use tokio_util::task::TaskTracker;
 
 use crate::failure::Failure;
-use crate::http::EndOnDrop;
-use crate::session::{Session, Settings};
+use crate::session::{EndOnDrop, Session, Settings};
 use crate::tools::{self, Call, Progress};
 
 const INSTRUCTIONS: &str = "Run commands and code, and read and write files, in isolated Linux sandboxes. \

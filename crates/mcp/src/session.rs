@@ -161,3 +161,33 @@ impl Session {
         }
     }
 }
+
+/// Ends a session when its server is dropped.
+#[derive(Debug)]
+pub struct EndOnDrop {
+    session: Session,
+    /// Until the session has ended.
+    ending: Option<TaskTrackerToken>,
+}
+
+impl EndOnDrop {
+    pub fn new(session: Session, endings: &TaskTracker) -> Self {
+        Self { session, ending: Some(endings.token()) }
+    }
+}
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        let (session, ending) = (self.session.clone(), self.ending.take());
+        // A server that answered one request without a session has none to end.
+        if session.is_unused() {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                session.end().await;
+                drop(ending);
+            });
+        }
+    }
+}

@@ -36,7 +36,6 @@ use crate::endpoint::{Conflict, Endpoint, Table};
 use crate::layers::Guarded;
 use crate::service::Service;
 
-pub use mcp::BODY_MAX as MCP_BODY_MAX;
 pub use openapi::document;
 
 /// The API with its layers. Fails if two endpoints contradict each other.

@@ -34,7 +34,7 @@ pub fn tool() -> Tool {
                 "workdir": schema::path("Working directory of commands, created if it does not exist."),
                 "allowedDomains": {
                     "type": "array", "maxItems": 100, "items": {"type": "string", "minLength": 1, "maxLength": 253},
-                    "description": "The only domains that the sandbox can reach, such as pypi.org or *.example.com. Empty: no network. Default: all, unless this server restricts them."
+                    "description": "The only domains that the sandbox can reach, such as example.com or *.example.org. Empty: no network. Default: all, unless this server restricts them."
                 }
             }),
             &[],

@@ -87,10 +87,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     notify(notify::STOPPING);
     service.stopping.cancel();
     let orderly = async {
-        serving.closed().await;
-        if let Some(mcp) = &service.mcp {
-            mcp.closed().await;
-        }
+        serving.closed(&service).await;
         service.idempotency.settle().await;
         // The keyring is refreshed until here, so that a key that is revoked during shutdown is refused.
         served.cancel();

@@ -6,7 +6,6 @@ use ::mcp::{HttpServer, HttpSettings, Settings};
 use tokio_util::sync::CancellationToken;
 
 use super::values::Mcp;
-use crate::routes::MCP_BODY_MAX;
 
 impl Mcp {
     /// A server whose sessions end with `stop`.
@@ -20,7 +19,6 @@ impl Mcp {
             },
             max_sessions: self.max_sessions as usize,
             idle: minutes(self.idle_minutes),
-            max_body: MCP_BODY_MAX,
             stop: stop.clone(),
         })
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ::mcp::{HttpServer, Owner, Refused};
+use ::mcp::{BODY_MAX, HttpServer, Owner, Refused};
 use api::ErrorCode;
 use axum::body::Body;
 use axum::http::{Method, Request, header};
@@ -20,8 +20,6 @@ use crate::in_process;
 use crate::layers::Guarded;
 
 const PATH: &str = "/mcp";
-/// The longest message: the longest content of a file with every character escaped, and the rest.
-pub const BODY_MAX: usize = 8 << 20;
 const RETRY_S: u64 = 30;
 
 /// The endpoints. `api` has those that the tools call.

@@ -181,12 +181,15 @@ impl ServingListeners {
         self.info.metrics
     }
 
-    /// Waits until all connections are closed, after the stop of the service.
-    pub async fn closed(self) {
+    /// Waits until all connections are closed and the sandboxes of MCP sessions are terminated, after the stop of the service.
+    pub async fn closed(self, service: &Service) {
         for task in self.tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a listener task panicked");
             }
+        }
+        if let Some(mcp) = &service.mcp {
+            mcp.closed().await;
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 
+use ::mcp::BODY_MAX;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, bearer};
-use crate::routes::MCP_BODY_MAX;
 use crate::testing::SCOPED;
 
 const LEGACY: &str = "2025-11-25";
@@ -251,7 +251,7 @@ async fn hostile_messages_are_refused() {
         let request = client.request("POST").header("content-type", "application/json");
         client.send(request.body(Body::from(body)).unwrap()).await
     };
-    assert_eq!(raw(vec![b' '; MCP_BODY_MAX + 1]).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(raw(vec![b' '; BODY_MAX + 1]).await.status, StatusCode::PAYLOAD_TOO_LARGE);
     for body in ["", "{", "[]", "null", "[[[[", "{\"jsonrpc\": \"2.0\"}"] {
         let reply = raw(body.into()).await;
         assert!(reply.status.is_client_error(), "{body}: {reply:?}");
