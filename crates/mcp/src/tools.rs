@@ -176,7 +176,7 @@ fn result(
     structured: &impl Serialize,
 ) -> Result<CallToolResult, Failure> {
     let content = texts.into_iter().filter(|text| !text.is_empty()).map(ContentBlock::text).collect();
-    let structured = serde_json::to_value(structured).map_err(unserializable)?;
+    let structured = serde_json::to_value(structured).map_err(|error| unserializable(&error))?;
     let mut result = CallToolResult::success(content);
     result.structured_content = Some(structured);
     Ok(result)
@@ -184,10 +184,10 @@ fn result(
 
 /// A result whose text is the structured content as JSON.
 fn json_result(note: Option<String>, structured: &impl Serialize) -> Result<CallToolResult, Failure> {
-    let text = serde_json::to_string(structured).map_err(unserializable)?;
+    let text = serde_json::to_string(structured).map_err(|error| unserializable(&error))?;
     result([text, note.unwrap_or_default()], structured)
 }
 
-fn unserializable(error: serde_json::Error) -> Failure {
+fn unserializable(error: &serde_json::Error) -> Failure {
     Failure::new(format!("The result cannot be serialized: {error}."), "Report this to the user.")
 }

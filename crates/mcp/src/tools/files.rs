@@ -194,7 +194,7 @@ fn status(read: &FileRead) -> String {
             read.offset, read.size_bytes
         )),
         None if read.content.is_empty() && read.size_bytes == 0 => {
-            parts.push("The file is empty.".to_owned())
+            parts.push("The file is empty.".to_owned());
         }
         None if read.content.is_empty() => {
             parts.push(format!(

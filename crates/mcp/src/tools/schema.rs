@@ -53,11 +53,15 @@ fn object(value: Value) -> Arc<JsonObject> {
 
 /// An object schema that allows no other properties.
 pub fn input(properties: Value, required: &[&str]) -> Value {
-    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+    let mut schema = output(properties, required);
+    schema["additionalProperties"] = false.into();
+    schema
 }
 
 pub fn output(properties: Value, required: &[&str]) -> Value {
-    json!({"type": "object", "properties": properties, "required": required})
+    let mut schema = json!({"type": "object", "required": required});
+    schema["properties"] = properties;
+    schema
 }
 
 pub fn sandbox_id() -> Value {
