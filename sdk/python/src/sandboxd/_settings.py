@@ -173,7 +173,10 @@ def _system() -> ssl.SSLContext:
 
 
 def _context(pem: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=pem)
+    try:
+        context = ssl.create_default_context(cadata=pem)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigurationError(f"the certificate to trust is damaged: {error}") from error
     # Trusts the certificates themselves, also those that are not authorities.
     context.verify_flags |= _PARTIAL_CHAIN
     return context

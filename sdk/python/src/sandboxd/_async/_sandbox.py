@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Literal, Mapping, Optional, Type, overlo
 
 from .. import models
 from .._errors import CommandFailed, CommandTooLong, ExecutionTimeout, SandboxdError, termination_reason
-from .._lifecycle import CallFailed, Handler, Paused, Resumed, Started, Terminated
+from .._lifecycle import CallFailed, Handler, Handlers, Paused, Resumed, Started, Terminated
 from .._request import Duration, checked_id, given, key_headers, milliseconds, run_headers, seconds, shown
 from .._retry import Safety
 from .._settings import resolve
@@ -412,9 +412,12 @@ async def create_sandbox(
     call = Call(
         "POST", "/v1/sandboxes", Safety.REPEATABLE, json_payload(body), headers, is_impatient=not is_patient
     )
+    # An invalid handler is refused before a sandbox exists.
+    checked = Handlers()
+    checked.add_all(handlers or {})
     view = await transport.json(call, models.Sandbox.from_json)
     context = AsyncSandboxContext(transport, view.id, run)
-    context.handlers.add_all(handlers or {})
+    context.handlers = checked
     context.record("sandbox.created", image=view.image, state=str(view.state))
     context.record("sandbox.started")
     context.handlers.notify(Started())
