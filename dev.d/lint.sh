@@ -11,6 +11,19 @@ check() {
   "$@" || FAILED_CHECKS+=("$name")
 }
 
+# The types, and whether generated files are current.
+lint_python() {
+  local bin=$ROOT/target/venv-sdk/bin status=0
+  (
+    cd sdk/python || exit 1
+    "$bin/python" tools/generate_models.py --check || exit 1
+    "$bin/python" tools/generate_sync.py --check || exit 1
+    "$bin/mypy" --no-error-summary --cache-dir "$ROOT/target/mypy" src || exit 1
+    "$bin/pyright" --pythonpath "$bin/python" --warnings
+  ) || status=1
+  return "$status"
+}
+
 cmd_lint() {
   # If shellcheck cannot be installed, its check fails; the others still run.
   if present shellcheck || [ "$(id -u)" -eq 0 ]; then setup build lint; else need_cargo; fi
@@ -19,6 +32,7 @@ cmd_lint() {
   check "cargo xtask tidy" cargo xtask tidy
   check "shellcheck" shellcheck --external-sources dev dev.d/*.sh .ci/run e2e/vm/make.sh
   check "sdk/typescript" npm run --silent --prefix sdk/typescript lint
+  check "sdk/python" lint_python
   # xtask tidy checks deny.toml (licences, versions, bans, sources). cargo-deny adds the advisories, which need the network.
   if cargo deny --version >/dev/null 2>&1; then
     check "cargo deny" cargo deny --workspace check

@@ -42,6 +42,8 @@ test   nodejs                 node
 test   npm                    npm
 lint   nodejs                 node
 lint   npm                    npm
+lint   python3                python3
+lint   python3-venv           /usr/share/doc/python3-venv/copyright
 test   nginx-light            nginx
 test   fcgiwrap               fcgiwrap
 bench  bubblewrap             bwrap
@@ -102,7 +104,11 @@ setup() {
   fi
   case " $* " in *' build '*) need_cargo ;; esac
   case " $* " in *' test '*) venv target/venv "$SCHEMATHESIS" ;; esac
-  case " $* " in *' test '* | *' lint '*) npm_packages sdk/typescript ;; esac
+  case " $* " in *' test '* | *' lint '*)
+    npm_packages sdk/typescript
+    venv target/venv-sdk sdk/python/requirements-dev.txt
+    ;;
+  esac
   case " $* " in *' test '*) mcp_clients ;; esac
 }
 
@@ -130,7 +136,7 @@ venv() {
   # Its programs name their interpreter by absolute path, which is wrong after the checkout was moved or copied.
   if [ "$(cat "$marker" 2>/dev/null)" = "$wanted" ]; then
     read -r interpreter <"$directory/bin/pip" || interpreter=
-    [ "$interpreter" = "#!$PWD/$directory/bin/python" ] && return
+    [[ $interpreter = "#!$PWD/$directory/bin/python"* ]] && return
   fi
   say "installing into $directory: ${wanted//$'\n'/ }"
   mkdir -p "$(dirname "$directory")"

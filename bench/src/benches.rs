@@ -33,7 +33,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 31] = [
+pub const NAMES: [&str; 32] = [
     "execute",
     "create-warm",
     "create-cold",

@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 69] = [
+const BOUNDS: [Bound; 70] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),

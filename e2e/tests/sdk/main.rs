@@ -3,6 +3,7 @@
 //! They read the address, the key and the certificate from the environment, as users' programs do.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod python;
 mod runtimes;
 mod typescript;
 
