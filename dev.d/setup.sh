@@ -48,6 +48,7 @@ test   nginx-light            nginx
 test   fcgiwrap               fcgiwrap
 bench  bubblewrap             bwrap
 bench  python3                python3
+bench  python3-venv           /usr/share/doc/python3-venv/copyright
 bench  git                    git
 bench  nodejs                 node
 bench  npm                    npm

@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 70] = [
+const BOUNDS: [Bound; 72] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -149,6 +149,12 @@ const BOUNDS: [Bound; 70] = [
     bound("ports", "200 websockets at once through a port", Test::CleanAfter(2000)),
     bound("files-tar-in", "10,000 small files <= 2 s", Test::P50AtMost(2000.0)),
     bound("files-tar-out", "10,000 small files <= 2 s", Test::P50AtMost(2000.0)),
+    bound("sdk-python", "p50 <= bare httpx + 0.3 ms", Test::MoreAtMost(peer("sdk-python", "httpx"), 0.3)),
+    bound(
+        "sdk-python-asyncio",
+        "p50 <= bare httpx + 0.3 ms",
+        Test::MoreAtMost(peer("sdk-python-asyncio", "httpx"), 0.3),
+    ),
     bound(
         "sdk-typescript",
         "p50 <= bare fetch + 0.2 ms",

@@ -10,8 +10,8 @@ use crate::samples::Samples;
 pub const OURS: &str = "sandboxd";
 
 /// Subjects whose figures are comparable with ours. The other subjects are additional figures of sandboxd.
-const PEERS: [&str; 10] =
-    ["bash", "bash-tokio", "bwrap", "runc", "docker", "axum", "engine", "hyper", "inside", "fetch"];
+const PEERS: [&str; 11] =
+    ["bash", "bash-tokio", "bwrap", "runc", "docker", "axum", "engine", "hyper", "inside", "fetch", "httpx"];
 
 /// One line of the result.
 #[derive(Debug, Clone)]

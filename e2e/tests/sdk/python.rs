@@ -14,10 +14,15 @@ async fn the_tests_of_the_python_sdk_pass() {
     }
     // starts: target/venv-sdk/bin/python
     let mut command = Command::new(python);
-    command
-        .current_dir(&directory)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .args(["-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs", "--strict-config"]);
+    command.current_dir(&directory).env("PYTHONDONTWRITEBYTECODE", "1").args([
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-rs",
+        "--strict-config",
+    ]);
     let printed = passes(command).await;
     assert!(!printed.contains("skipped"), "tests were skipped:\n{printed}");
 }

@@ -34,6 +34,10 @@ class Samples:
         self.bare: List[float] = []
         self.sdk: List[float] = []
 
+    def document(self) -> Dict[str, List[float]]:
+        """All durations, without those of the warm-up."""
+        return {"sandboxd": self.sdk[WARM_UP:], "httpx": self.bare[WARM_UP:]}
+
     def overhead(self) -> float:
         """Prints the medians and returns their difference."""
         bare, sdk = statistics.median(self.bare[WARM_UP:]), statistics.median(self.sdk[WARM_UP:])
@@ -103,6 +107,7 @@ def main() -> int:
     """Measures both flavours."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="number of calls (default: 1000)")
+    parser.add_argument("--json", action="store_true", help="print all durations, for ./dev bench sdk")
     parser.add_argument("--limit", type=float, help="largest overhead in milliseconds")
     options = parser.parse_args()
     close: Callable[[], None] = lambda: None
@@ -111,10 +116,12 @@ def main() -> int:
         os.environ["SANDBOXD_API_KEY"] = "sbx_test"
     settings = resolve()
     count = WARM_UP + options.count
-    largest = max(
-        blocking(settings, count).overhead(), asyncio.run(with_asyncio(settings, count)).overhead()
-    )
+    both = [blocking(settings, count), asyncio.run(with_asyncio(settings, count))]
     close()
+    if options.json:
+        print(json.dumps({"sdk-python": both[0].document(), "sdk-python-asyncio": both[1].document()}))
+        return 0
+    largest = max([samples.overhead() for samples in both])
     return 1 if options.limit is not None and largest > options.limit else 0
 
 

@@ -28,6 +28,6 @@ for (let round = 0; round < rounds + WARM_UP; round++) {
     if (round >= WARM_UP) found[name].push(took);
   }
 }
-console.log(JSON.stringify(found));
+console.log(JSON.stringify({ "sdk-typescript": found }));
 await sandbox.terminate();
 client.close();
