@@ -23,7 +23,12 @@ fn library(name: &str) -> PathBuf {
 
 /// Adds the settings of a service to a command, runs it, and fails with its output if it fails.
 async fn passes(command: Command) -> String {
-    passes_with(&ServiceOptions::default(), command).await
+    passes_with(&options(), command).await
+}
+
+/// Room for 200 sandboxes, whatever the size of this machine's disk.
+fn options() -> ServiceOptions {
+    ServiceOptions::default().with("capacity", "overcommit_disk", "100")
 }
 
 /// The same for a service with these options. Returns the output.

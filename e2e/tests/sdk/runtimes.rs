@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use e2e::service::ServiceOptions;
-
-use crate::{library, passes, passes_with};
+use crate::{library, options, passes, passes_with};
 
 fn program(name: &str) -> PathBuf {
     library("typescript").join("../../target/runtimes/node_modules/.bin").join(name)
@@ -42,7 +40,7 @@ async fn the_typescript_sdk_works_on_deno() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "run by ./dev runtimes"]
 async fn the_typescript_sdk_works_in_a_page() {
-    let options = ServiceOptions::default().with("http", "allowed_origins", "[\"*\"]");
+    let options = options().with("http", "allowed_origins", "[\"*\"]");
     // It starts: chromium
     let mut command = command("node");
     command.arg("test/runtimes/browser.mjs");
