@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, Dict
 
 import pytest
 
-from sandboxd import AsyncSandboxd, ConfigurationError, InvalidArgument, Sandboxd
-from scripted import Service, failure
+from sandboxd import AsyncSandboxd, ConfigurationError, InvalidArgument, InvalidState, Sandboxd
+from scripted import SANDBOX, VIEW, Service, answer, failure
 
 
 async def coroutine_function(_: Any) -> None:
@@ -35,3 +36,29 @@ def test_a_damaged_certificate_is_a_configuration_error(content: str) -> None:
     pem = f"-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n"
     with pytest.raises(ConfigurationError, match="certificate"):
         Sandboxd("https://sandboxes.example.com", "sbk_test", certificate=pem)
+
+
+def test_a_handler_that_raises_does_not_change_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    def raises(_: object) -> None:
+        raise KeyError("mine")
+
+    paused = {"id": SANDBOX, "state": "paused", "pausedAt": "t", "runtimeDurationMs": 1}
+    with Service([answer(201, VIEW), answer(200, paused), failure(409, "INVALID_STATE")]) as service:
+        with Sandboxd(**service.settings) as client:
+            sandbox = client.sandboxes.create("i", on={"started": raises, "paused": raises, "failed": raises})
+            assert sandbox.pause().runtime_duration_ms == 1
+            with pytest.raises(InvalidState):
+                sandbox.pause()
+    assert [record.message.rpartition(" ")[0] for record in caplog.records] == [
+        "a handler of the event Started",
+        "a handler of the event Paused",
+        "a handler of the event CallFailed",
+    ]
+
+
+def test_files_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> None:
+    (tmp_path / "local.key").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match=r"local\.key"):
+        Sandboxd("https://127.0.0.1:8443", data_dir=tmp_path)
+    with pytest.raises(ConfigurationError, match=r"local\.key"):
+        Sandboxd("https://a.example", "k", certificate=tmp_path / "local.key")

@@ -55,7 +55,18 @@ export class Handlers {
 
   /** Calls the handlers of an event. */
   notify(event: LifecycleEvent): void {
-    // A copy, because a handler may add another.
-    for (const handler of [...(this.#all.get(event.type) ?? [])]) handler(event as never);
+    callAll(this.#all.get(event.type) ?? [], event as never);
+  }
+}
+
+/** Calls handlers. An error of one is logged: what it is told about has happened, and the call must not fail because of it. */
+export function callAll<E>(handlers: Iterable<(event: E) => void>, event: E): void {
+  // A copy, because a handler may add another.
+  for (const handler of [...handlers]) {
+    try {
+      handler(event);
+    } catch (error) {
+      console.error("a handler of sandboxd failed:", error);
+    }
   }
 }

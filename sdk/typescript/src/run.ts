@@ -9,6 +9,7 @@ import { messageOf } from "./errors.js";
 import { randomId } from "./ids.js";
 import type { EventKind, RuntimeEvent } from "./models.js";
 import type { SandboxContext } from "./context.js";
+import { callAll } from "./lifecycle.js";
 import { EventUploader } from "./uploader.js";
 
 /** The number of the last event of this process. */
@@ -112,7 +113,7 @@ export class Run {
       runId: this.id,
       data,
     };
-    for (const handler of [...this.#handlers]) handler(event);
+    callAll(this.#handlers, event);
     for (const path of this.#files) this.#append(path, `${JSON.stringify(event)}\n`);
     for (const uploader of this.#uploaders) uploader.push(event);
     return event;

@@ -1,5 +1,5 @@
 import { RateLimited, ResourceExhausted, SandboxdError } from "sandboxd";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { failure, hangUp, json, RESULT, Service, VIEW } from "./service.js";
 
 const FAST = { retries: 2, maxRetryWaitMs: 2000 };
@@ -128,4 +128,20 @@ test("a response that is not JSON is an unknown error with the request id", asyn
     response.writeHead(200, { "x-request-id": "req_9" }).end("<html>");
   });
   await expect(service.client({ retries: 0 }).health()).rejects.toMatchObject({ code: "UNKNOWN", requestId: "req_9" });
+});
+
+test("a handler that throws does not change the call", async () => {
+  const logged = vi.spyOn(console, "error").mockReturnValue();
+  const result = { id: VIEW.id, state: "paused", pausedAt: "t", runtimeDurationMs: 1 };
+  await using service = await Service.start([json(200, result), failure(409, "INVALID_STATE")]);
+  const sandbox = service.client({ retries: 0 }).sandboxes.connect(VIEW.id);
+  const fail = (): never => {
+    throw new Error("mine");
+  };
+  sandbox.on("paused", fail);
+  sandbox.on("failed", fail);
+  expect(await sandbox.pause()).toEqual(result);
+  await expect(sandbox.pause()).rejects.toMatchObject({ code: "INVALID_STATE" });
+  expect(logged).toHaveBeenCalledTimes(2);
+  logged.mockRestore();
 });

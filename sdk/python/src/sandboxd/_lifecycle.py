@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
@@ -48,6 +49,7 @@ class CallFailed:
     error: SandboxdError
 
 
+_LOG = logging.getLogger("sandboxd")
 LifecycleEvent = Union[Started, Paused, Resumed, Terminated, CallFailed]
 Handler = Callable[[Any], object]
 EVENTS: Dict[str, type] = {
@@ -90,9 +92,12 @@ class Handlers:
             self.add(name, handler)
 
     def notify(self, event: LifecycleEvent) -> None:
-        """Calls the handlers of an event."""
+        """Calls the handlers of an event. An exception of a handler is logged: the call that caused the event has happened."""
         with self._lock:
             # A copy, because a handler may add another.
             handlers = list(self._handlers.get(type(event), ()))
         for handler in handlers:
-            handler(event)
+            try:
+                handler(event)
+            except Exception:
+                _LOG.exception("a handler of the event %s failed", type(event).__name__)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import os
 import threading
@@ -18,6 +19,7 @@ from . import models
 from ._errors import LocalFileError
 from ._request import checked_run_id, random_id
 
+_LOG = logging.getLogger("sandboxd")
 OnEvent = Callable[[models.RuntimeEvent], object]
 Self = TypeVar("Self", bound="EventRecorder")
 _DEEPEST = 64
@@ -104,11 +106,14 @@ class EventRecorder:
         return event
 
     def _deliver(self, event: models.RuntimeEvent) -> None:
-        """Files come before handlers, because a handler may fail."""
+        """Files come before handlers, because a handler may be slow. An exception of a handler is logged."""
         for name, file in list(self._files.items()):
             self._append(name, file, _line(event))
         for handler in list(self._handlers):
-            handler(event)
+            try:
+                handler(event)
+            except Exception:
+                _LOG.exception("a handler of the run %s failed", self.id)
 
     def _append(self, name: str, file: int, line: bytes) -> None:
         try:

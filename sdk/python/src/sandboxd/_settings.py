@@ -158,8 +158,8 @@ def _trusted(
     if service_url.is_local:
         # Trusts the self-signed certificate of the local daemon if its directory is readable.
         try:
-            pem = (directory / "tls" / "tls-cert.pem").read_text()
-        except OSError:
+            pem = (directory / "tls" / "tls-cert.pem").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
             return _system()
         return _context(pem) if _PEM.search(pem) else _system()
     return _system()
@@ -189,14 +189,14 @@ def _local_key(service_url: ServiceUrl, directory: Path) -> str:
         raise ConfigurationError(f"no API key for {service_url.url('')}; {how}")
     file = directory / "local.key"
     try:
-        return file.read_text()
-    except OSError as error:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         message = f"no API key; {how}. The key of the local daemon cannot be read: {file}"
         raise ConfigurationError(message) from error
 
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
-    except OSError as error:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read {file}") from error

@@ -32,7 +32,7 @@ class FileStream:
 
     def __init__(self, response: Response, report: Callable[[SandboxdError], None]) -> None:
         length = response.headers.get("content-length")
-        self.length = None if length is None else int(length)
+        self.length = int(length) if length is not None and length.isdecimal() else None
         """The number of bytes, if the service knows it."""
         self.etag: Optional[str] = response.headers.get("etag")
         """The version of the file, for `if_range`."""
