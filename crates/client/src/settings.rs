@@ -361,7 +361,7 @@ mod tests {
                 (Err(error), Some(expected)) => {
                     assert!(error.to_string().contains(&data(expected)), "{shown}: {error}");
                 }
-                (result, _) => panic!("{shown}: {:?}", result.map(|client| client.url().to_owned())),
+                (result, _) => panic!("{shown}: {:?}", result.map(|client| client.url())),
             }
         }
     }
