@@ -17,7 +17,10 @@ pub struct CodeBody {
     pub code: String,
     /// `python`, `javascript`, `bash`, or the name of a Jupyter kernel that the image has. Not allowed with `contextId`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, max_length = 100, default = "python"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(nullable = false, max_length = 100, pattern = "^[A-Za-z0-9_.+#-]+$", default = "python")
+    )]
     pub language: Option<String>,
     /// The context in which the code runs. Default: the default context of the language.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -196,7 +199,10 @@ impl CodeEvent {
 pub struct CodeContextBody {
     /// `python`, `javascript`, `bash`, or the name of a Jupyter kernel that the image has.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(nullable = false, max_length = 100, default = "python"))]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(nullable = false, max_length = 100, pattern = "^[A-Za-z0-9_.+#-]+$", default = "python")
+    )]
     pub language: Option<String>,
     /// Working directory. Default: the sandbox's `workdir`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -41,7 +41,12 @@ def before_call(context, case, kwargs):
         if name.lower() == "idempotency-key" and isinstance(value, str) and len(value) <= SHORT and WORD.fullmatch(value):
             headers[name] = f"{value}-{next(_numbers)}"
     body = case.body
-    if (case.method.upper(), case.path) != ("POST", "/v1/sandboxes") or not isinstance(body, dict):
+    if not isinstance(body, dict):
+        return
+    # A context has a language; both together are refused.
+    if (case.method.upper(), case.path) == ("POST", "/v1/sandboxes/{id}/code") and "contextId" in body:
+        body.pop("language", None)
+    if (case.method.upper(), case.path) != ("POST", "/v1/sandboxes"):
         return
     # The name is not in the catalogue.
     if isinstance(body.get("image"), str) and WORD.fullmatch(body["image"]):
