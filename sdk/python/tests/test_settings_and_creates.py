@@ -56,7 +56,9 @@ def test_a_handler_that_raises_does_not_change_the_call(caplog: pytest.LogCaptur
     ]
 
 
-def test_files_that_are_not_text_are_a_configuration_error(tmp_path: Path) -> None:
+def test_files_that_are_not_text_are_a_configuration_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A key of the environment comes before the file.
+    monkeypatch.delenv("SANDBOXD_API_KEY", raising=False)
     (tmp_path / "local.key").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match=r"local\.key"):
         Sandboxd("https://127.0.0.1:8443", data_dir=tmp_path)
