@@ -2,21 +2,27 @@
 
 use std::time::Instant;
 
-use guest_proto::{DETACHED_WINDOW, ExecSpec, RefusalKind, TerminalSize};
+use guest_proto::{DETACHED_WINDOW, ExecSpec, RefusalKind, RunAs, TerminalSize, USERS_SINCE};
 
 use crate::agent::Agent;
 use crate::terminal;
 
 impl Agent {
     /// Starts a detached command.
-    pub(crate) fn exec_detached(&mut self, op: u64, spec: &ExecSpec<'_>, size: Option<TerminalSize>) {
+    pub(crate) fn exec_detached(
+        &mut self,
+        op: u64,
+        spec: &ExecSpec<'_>,
+        run_as: Option<RunAs<'_>>,
+        size: Option<TerminalSize>,
+    ) {
         if !self.has_exec_room(op) {
             return;
         }
         let started = Instant::now();
         let spawned = match size {
-            Some(size) => self.spawner.spawn_on_terminal(op, spec, size),
-            None => self.spawner.spawn(op, spec),
+            Some(size) => self.spawner.spawn_on_terminal(op, spec, run_as, size),
+            None => self.spawner.spawn(op, spec, run_as),
         };
         if self.begin(op, spawned, started, DETACHED_WINDOW)
             && let Some(exec) = self.ops.exec_of(op)
@@ -31,7 +37,8 @@ impl Agent {
             return self.refuse(op, RefusalKind::UnknownOp, "there is no such command");
         };
         let serial = exec.serial;
-        if exec.attach(positions, &mut self.link.out) {
+        let tells_pid = self.link.version >= USERS_SINCE;
+        if exec.attach(positions, tells_pid, &mut self.link.out) {
             self.wake(serial);
         } else {
             self.refuse(op, RefusalKind::Failed, "the output from that position on is not available");

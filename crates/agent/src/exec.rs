@@ -95,7 +95,10 @@ impl Exec {
                 Some(Sink::new(
                     Rc::new(fd),
                     Kind::Pipe,
-                    if kind == spawn::Kind::FileOp { file_op::WINDOW } else { STDIN_WINDOW },
+                    match kind {
+                        spawn::Kind::FileOp | spawn::Kind::Watch => file_op::WINDOW,
+                        spawn::Kind::Command | spawn::Kind::Terminal => STDIN_WINDOW,
+                    },
                 ))
             }
             None => None,
@@ -121,7 +124,11 @@ impl Exec {
     }
 
     pub fn is_file_op(&self) -> bool {
-        self.kind == spawn::Kind::FileOp
+        matches!(self.kind, spawn::Kind::FileOp | spawn::Kind::Watch)
+    }
+
+    pub fn is_watch(&self) -> bool {
+        self.kind == spawn::Kind::Watch
     }
 
     /// Detaches the command from its link, which stays attached to it.
@@ -139,12 +146,16 @@ impl Exec {
     }
 
     /// Attaches a new link, which has received this much of each channel. False if the buffer does not reach back that far.
-    pub fn attach(&mut self, positions: [u64; 2], out: &mut OutBuf) -> bool {
+    pub fn attach(&mut self, positions: [u64; 2], tells_pid: bool, out: &mut OutBuf) -> bool {
         let Some(detached) = &mut self.detached else { return false };
         if !detached.outs.iter_mut().zip(positions).all(|(buffer, position)| buffer.resume_at(position)) {
             return false;
         }
         detached.is_attached = true;
+        if tells_pid {
+            let pid = self.pid.as_raw_nonzero().get().unsigned_abs();
+            out.message(&ToHost::Running { op: self.op, pid });
+        }
         let stdin = self.stdin.as_ref().map_or(0, Sink::received);
         let window = self.stdin.as_mut().and_then(Sink::due).unwrap_or(0);
         out.message(&ToHost::Attached { op: self.op, stdin, window });

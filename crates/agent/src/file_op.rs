@@ -22,6 +22,8 @@ use crate::spawn::{Kind, Refusal, Spawned, raise_oom_score};
 
 /// Most file operations at a time.
 pub const MAX_FILE_OPS: usize = 16;
+/// Most watches at a time.
+pub const MAX_WATCHES: usize = 32;
 /// Bytes that the host may send before they are read. The windows of all operations together fit into the host's send
 /// buffer.
 pub const WINDOW: u32 = 512 * 1024;
@@ -31,7 +33,7 @@ pub const GRACE: Duration = Duration::from_secs(10);
 const PIPE: usize = 1024 * 1024;
 
 /// Starts a file operation.
-pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refusal> {
+pub fn start(request: &FileRequest<'_>, user: Option<&str>, caps: &CapPlan) -> Result<Spawned, Refusal> {
     let failed = |step: &'static str| move |errno| (RefusalKind::Failed, format!("cannot {step}: {errno}"));
     let output = pipe().map_err(failed("create a pipe"))?;
     let input =
@@ -47,7 +49,7 @@ pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refus
     match pid {
         0 => {
             let stdin = input.as_ref().map(|(reader, _)| reader.as_raw_fd());
-            let code = child(request, caps, stdin, output.1.as_raw_fd());
+            let code = child(request, user, caps, stdin, output.1.as_raw_fd());
             // SAFETY: ends this process without running destructors or flushing buffers of the agent.
             #[expect(unsafe_code, reason = "no destructor may run")]
             unsafe {
@@ -57,7 +59,9 @@ pub fn start(request: &FileRequest<'_>, caps: &CapPlan) -> Result<Spawned, Refus
         pid => match Pid::from_raw(pid.max(0)) {
             Some(pid) => {
                 let stdin = input.map(|(_, writer)| writer);
-                Ok(Spawned { pid, stdin, stdout: output.0, stderr: None, kind: Kind::FileOp })
+                let kind =
+                    if matches!(request, FileRequest::Watch { .. }) { Kind::Watch } else { Kind::FileOp };
+                Ok(Spawned { pid, stdin, stdout: output.0, stderr: None, kind })
             }
             None => Err((RefusalKind::Failed, format!("cannot create a process: {}", last_error()))),
         },
@@ -72,7 +76,13 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 /// Runs the child; returns its exit code.
-fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout: c_int) -> c_int {
+fn child(
+    request: &FileRequest<'_>,
+    user: Option<&str>,
+    caps: &CapPlan,
+    stdin: Option<c_int>,
+    stdout: c_int,
+) -> c_int {
     // The agent's own stderr is a log file on the host. In the child a file operation could open it as
     // `/proc/self/fd/2`, so the ends of a new pipe take its place.
     let Ok((empty_pipe, unread_pipe)) = pipe() else { return 1 };
@@ -89,6 +99,7 @@ fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout
     boot::close_others(None);
     raise_oom_score();
     let ready = rustix::process::setsid().map(drop).and_then(|()| caps.drop_rest());
+    let ready = ready.and_then(|()| rustix::thread::set_no_new_privs(true));
     if ready.is_err() {
         return 1;
     }
@@ -96,7 +107,7 @@ fn child(request: &FileRequest<'_>, caps: &CapPlan, stdin: Option<c_int>, stdout
     open_files.current = open_files.maximum;
     // Only deep archives need more than the soft limit.
     let _ = rustix::process::setrlimit(Resource::Nofile, open_files);
-    c_int::from(!files::run(request))
+    c_int::from(!files::run(request, user))
 }
 
 fn last_error() -> std::io::Error {

@@ -10,14 +10,23 @@ use crate::file_op;
 
 impl Agent {
     /// Starts a file operation; from then on the loop handles it like a command.
-    pub(crate) fn start_file_op(&mut self, op: u64, request: &FileRequest<'_>, window: u32) {
-        let max = file_op::MAX_FILE_OPS;
-        if self.ops.file_ops() >= max || !self.ops.exec_room() {
-            let message = format!("the sandbox has {max} file operations in progress, the maximum");
+    pub(crate) fn start_file_op(
+        &mut self,
+        op: u64,
+        request: &FileRequest<'_>,
+        user: Option<&str>,
+        window: u32,
+    ) {
+        let (max, current, what) = match request {
+            FileRequest::Watch { .. } => (file_op::MAX_WATCHES, self.ops.watches(), "watches"),
+            _ => (file_op::MAX_FILE_OPS, self.ops.file_ops(), "file operations in progress"),
+        };
+        if current >= max || !self.ops.exec_room() {
+            let message = format!("the sandbox has {max} {what}, the maximum");
             return self.refuse(op, RefusalKind::TooMany, &message);
         }
         let started = Instant::now();
-        let spawned = match file_op::start(request, self.spawner.caps()) {
+        let spawned = match file_op::start(request, user, self.spawner.caps()) {
             Ok(spawned) => spawned,
             Err((kind, message)) => return self.refuse(op, kind, &message),
         };

@@ -4,12 +4,15 @@
 //! Input is descriptor 0, output descriptor 1, both blocking; a reader that closes ends it. It opens nothing that
 //! could block or have effects when opened: the type of a file is checked first.
 
+mod accounts;
 mod archive;
 mod copy;
 mod delete;
+mod details;
 mod dirs;
 mod failure;
 mod header;
+mod in_place;
 mod list;
 mod pack;
 mod read;
@@ -19,23 +22,37 @@ mod stat;
 mod temporary;
 mod unpack;
 mod upload;
+mod watch;
+mod watched_dirs;
 mod write;
 
-use guest_proto::{FileReply, FileRequest};
+use guest_proto::{FileErrorKind, FileReply, FileRequest};
 
+use crate::users::User;
+use details::Describer;
 use failure::FileFailure;
 use reply::ReplyWriter;
 use upload::Upload;
 
 /// Whether the operation reads an upload.
 pub fn has_upload(request: &FileRequest<'_>) -> bool {
-    matches!(request, FileRequest::Write { .. } | FileRequest::Unpack { .. })
+    matches!(
+        request,
+        FileRequest::Write { .. }
+            | FileRequest::Unpack { .. }
+            | FileRequest::WriteInPlace { .. }
+            | FileRequest::Watch { .. }
+    )
 }
 
 /// Performs the operation. False if it failed; the error was reported, if the host still reads.
-pub fn run(request: &FileRequest<'_>) -> bool {
+pub fn run(request: &FileRequest<'_>, user: Option<&str>) -> bool {
     let mut reply = ReplyWriter::new();
-    let done = act(request, &mut reply).and_then(|()| reply.flush());
+    let done = match user {
+        None => act(request, &mut reply),
+        Some(name) => act_for(request, name, &mut reply),
+    };
+    let done = done.and_then(|()| reply.flush());
     match done {
         Ok(()) => true,
         Err(FileFailure::Reported { kind, message }) => {
@@ -74,5 +91,75 @@ fn act(request: &FileRequest<'_>, reply: &mut ReplyWriter) -> Result<(), FileFai
             let tally = unpack::unpack(path, &mut Upload::new())?;
             reply.send(&FileReply::Done(tally))
         }
+        FileRequest::CreateUser { name, uid } => {
+            accounts::create(name, uid)?;
+            reply.send(&FileReply::Done(guest_proto::Tally::default()))
+        }
+        FileRequest::Watch { path, recursive } => watch::watch(path, recursive, &mut Upload::new(), reply),
+        FileRequest::Describe { path, attributes } => Describer::new(attributes).send(path, reply),
+        FileRequest::ListTree { path, depth, attributes } => {
+            Describer::new(attributes).send_tree(path, depth, reply)
+        }
+        FileRequest::SetAttributes { path, ref attributes } => {
+            in_place::set_attributes(path, attributes)?;
+            Describer::new(Some(attributes.prefix)).send(path, reply)
+        }
+        FileRequest::WriteInPlace { .. } | FileRequest::MakeDirs { .. } | FileRequest::Rename { .. } => {
+            Err(FileFailure::new(FileErrorKind::Invalid, "this operation needs a user"))
+        }
+    }
+}
+
+/// Performs an operation on behalf of a user.
+fn act_for(request: &FileRequest<'_>, name: &str, reply: &mut ReplyWriter) -> Result<(), FileFailure> {
+    let Some(user) = User::find(name) else {
+        let message = format!("the sandbox has no user '{}'", failure::shown(name.as_bytes()));
+        return Err(FileFailure::new(FileErrorKind::UserMissing, message));
+    };
+    let absolute = paths_mut(&mut request.clone()).map(|path| path.map(|path| user.path(path)));
+    if let Some(long) = absolute.iter().flatten().find(|path| path.len() > guest_proto::MAX_PATH) {
+        return Err(FileFailure::of(rustix::io::Errno::NAMETOOLONG, long));
+    }
+    let mut request = request.clone();
+    for (path, absolute) in paths_mut(&mut request).into_iter().flatten().zip(absolute.iter().flatten()) {
+        *path = absolute;
+    }
+    match request {
+        FileRequest::WriteInPlace { path, attributes } => {
+            in_place::write(path, &user, attributes.as_ref(), &mut Upload::new())?;
+            let prefix = attributes.as_ref().map(|attributes| attributes.prefix);
+            Describer::new(prefix).send(path, reply)
+        }
+        FileRequest::MakeDirs { path } => {
+            in_place::make_dirs(path, &user)?;
+            Describer::new(None).send(path, reply)
+        }
+        FileRequest::Rename { from, to } => {
+            in_place::rename(from, to, &user, reply)?;
+            Describer::new(None).send(to, reply)
+        }
+        request => act(&request, reply),
+    }
+}
+
+/// The paths of a request.
+fn paths_mut<'r, 'a>(request: &'r mut FileRequest<'a>) -> [Option<&'r mut &'a [u8]>; 2] {
+    match request {
+        FileRequest::Read { path, .. }
+        | FileRequest::Stat { path, .. }
+        | FileRequest::List { path, .. }
+        | FileRequest::Write { path, .. }
+        | FileRequest::MakeDir { path, .. }
+        | FileRequest::Delete { path, .. }
+        | FileRequest::Pack { path }
+        | FileRequest::Unpack { path }
+        | FileRequest::Describe { path, .. }
+        | FileRequest::ListTree { path, .. }
+        | FileRequest::WriteInPlace { path, .. }
+        | FileRequest::MakeDirs { path }
+        | FileRequest::SetAttributes { path, .. }
+        | FileRequest::Watch { path, .. } => [Some(path), None],
+        FileRequest::Move { from, to, .. } | FileRequest::Rename { from, to } => [Some(from), Some(to)],
+        FileRequest::CreateUser { .. } => [None, None],
     }
 }

@@ -29,6 +29,8 @@ pub struct Link {
     stream: Option<OwnedFd>,
     pub serial: u64,
     pub phase: LinkPhase,
+    /// The agreed version, once the link is open.
+    pub version: u16,
     pub readable: bool,
     writable: bool,
     pub input: InBuf,
@@ -41,6 +43,7 @@ impl Link {
             stream: None,
             serial: 0,
             phase: LinkPhase::Down,
+            version: 0,
             readable: false,
             writable: false,
             input: InBuf::default(),

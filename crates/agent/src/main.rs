@@ -26,6 +26,7 @@ mod spawn;
 mod stdio;
 mod terminal;
 mod tree;
+mod users;
 
 use std::process::ExitCode;
 

@@ -77,9 +77,14 @@ impl Ops {
         self.dials.get_mut(self.serials.get(&op)?)
     }
 
-    /// Number of file operations in progress.
+    /// Number of file operations in progress, without watches.
     pub fn file_ops(&self) -> usize {
-        self.execs.values().filter(|exec| exec.is_file_op()).count()
+        self.execs.values().filter(|exec| exec.is_file_op() && !exec.is_watch()).count()
+    }
+
+    /// Number of watches.
+    pub fn watches(&self) -> usize {
+        self.execs.values().filter(|exec| exec.is_watch()).count()
     }
 
     /// The running command with this first process.

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use guest_proto::{Channel, ExecSpec, ProtoError, RefusalKind, ToGuest, ToHost};
+use guest_proto::{Channel, ExecSpec, ProtoError, RefusalKind, RunAs, ToGuest, ToHost};
 use rustix::process::Pid;
 
 use crate::agent::Agent;
@@ -40,11 +40,19 @@ impl Agent {
             }
             ToGuest::Exec { op, spec, window } => {
                 self.check_unused(op)?;
-                self.exec(op, &spec, window);
+                self.exec(op, &spec, None, window);
+            }
+            ToGuest::ExecAs { op, spec, run_as, window } => {
+                self.check_unused(op)?;
+                self.exec(op, &spec, Some(run_as), window);
             }
             ToGuest::File { op, request, window } => {
                 self.check_unused(op)?;
-                self.start_file_op(op, &request, window);
+                self.start_file_op(op, &request, None, window);
+            }
+            ToGuest::FileAs { op, user, request, window } => {
+                self.check_unused(op)?;
+                self.start_file_op(op, &request, Some(user), window);
             }
             ToGuest::Dial { op, port, window } => {
                 self.check_unused(op)?;
@@ -58,7 +66,11 @@ impl Agent {
             ToGuest::Close { op } => self.close(op),
             ToGuest::StartDetached { op, spec, terminal } => {
                 self.check_unused(op)?;
-                self.exec_detached(op, &spec, terminal);
+                self.exec_detached(op, &spec, None, terminal);
+            }
+            ToGuest::StartDetachedAs { op, spec, run_as, terminal } => {
+                self.check_unused(op)?;
+                self.exec_detached(op, &spec, Some(run_as), terminal);
             }
             ToGuest::Attach { op, stdout, stderr } => self.attach(op, [stdout, stderr]),
             ToGuest::Resize { op, size } => self.resize(op, size),
@@ -71,6 +83,7 @@ impl Agent {
     fn hello(&mut self, version: u16, min_version: u16) -> Result<(), ProtoError> {
         let version = guest_proto::negotiate(version, min_version)?;
         self.link.phase = LinkPhase::Open;
+        self.link.version = version;
         self.connector.reset_pause();
         let ops = self.ops.execs().map(|exec| exec.op).collect();
         self.link.out.message(&ToHost::Welcome { version, agent_version: env!("CARGO_PKG_VERSION"), ops });
@@ -85,10 +98,10 @@ impl Agent {
         Ok(())
     }
 
-    fn exec(&mut self, op: u64, spec: &ExecSpec<'_>, window: u32) {
+    fn exec(&mut self, op: u64, spec: &ExecSpec<'_>, run_as: Option<RunAs<'_>>, window: u32) {
         if self.has_exec_room(op) {
             let started = Instant::now();
-            let spawned = self.spawner.spawn(op, spec);
+            let spawned = self.spawner.spawn(op, spec, run_as);
             self.begin(op, spawned, started, window);
         }
     }

@@ -11,11 +11,11 @@
 
 mod child;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use guest_proto::{ExecSpec, RefusalKind, StdinMode, TerminalSize};
-use rustix::fs::{Mode, OFlags};
+use guest_proto::{ExecSpec, NewPrivileges, RefusalKind, RunAs, StdinMode, TerminalSize};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitOptions};
@@ -23,8 +23,9 @@ use rustix::process::{Pid, WaitOptions};
 use crate::caps::CapPlan;
 use crate::error::BootError;
 use crate::terminal::{self, Terminal};
+use crate::users::User;
 pub use child::raise_oom_score;
-use child::{Failure, Marking, Plan, Stage, Stdio};
+use child::{Failure, Identity, Marking, Plan, Stage, Stdio};
 
 /// Name of the variable that marks a command's processes where namespaces cannot.
 pub const MARK: &str = "SANDBOX_EXEC";
@@ -50,6 +51,8 @@ pub enum Kind {
     Terminal,
     /// A file operation: a child of the agent without children of its own, bound to its link.
     FileOp,
+    /// A file operation that lasts: the watch of a directory.
+    Watch,
 }
 
 /// A command that did not start.
@@ -82,12 +85,21 @@ impl Spawner {
     }
 
     /// Starts a command.
-    pub fn spawn(&mut self, op: u64, spec: &ExecSpec<'_>) -> Result<Spawned, Refusal> {
+    pub fn spawn(
+        &mut self,
+        op: u64,
+        spec: &ExecSpec<'_>,
+        run_as: Option<RunAs<'_>>,
+    ) -> Result<Spawned, Refusal> {
+        let user = find_user(run_as)?;
         let pipes =
             Pipes::new(spec.stdin, self.null.as_ref()).map_err(|errno| failed("make pipes", errno))?;
+        if let Some((user, _)) = &user {
+            pipes.give_to(user).map_err(|errno| failed("make pipes", errno))?;
+        }
         let null = self.null.as_ref();
         let fds = [pipes.child_stdin(null), pipes.stdout.1.as_raw_fd(), pipes.stderr.1.as_raw_fd()];
-        let pid = self.start(op, spec, Stdio::Given(fds))?;
+        let pid = self.start(op, spec, user.as_ref(), Stdio::Given(fds))?;
         Ok(pipes.parent(pid))
     }
 
@@ -96,26 +108,53 @@ impl Spawner {
         &mut self,
         op: u64,
         spec: &ExecSpec<'_>,
+        run_as: Option<RunAs<'_>>,
         size: TerminalSize,
     ) -> Result<Spawned, Refusal> {
+        let user = find_user(run_as)?;
         let Terminal { master, slave } =
             terminal::open(size).map_err(|errno| failed("make a terminal", errno))?;
         let input =
             rustix::io::fcntl_dupfd_cloexec(&master, 3).map_err(|errno| failed("make a terminal", errno))?;
-        let pid = self.start(op, spec, Stdio::Terminal(slave.as_raw_fd()))?;
+        if let Some((user, _)) = &user {
+            // Its programs open the terminal by name. The group stays that of terminals.
+            rustix::fs::fchown(&slave, Some(Uid::from_raw(user.uid)), None)
+                .map_err(|errno| failed("make a terminal", errno))?;
+        }
+        let pid = self.start(op, spec, user.as_ref(), Stdio::Terminal(slave.as_raw_fd()))?;
         Ok(Spawned { pid, stdin: Some(input), stdout: master, stderr: None, kind: Kind::Terminal })
     }
 
-    fn start(&mut self, op: u64, spec: &ExecSpec<'_>, stdio: Stdio) -> Result<Pid, Refusal> {
+    fn start(
+        &mut self,
+        op: u64,
+        spec: &ExecSpec<'_>,
+        user: Option<&(User, NewPrivileges)>,
+        stdio: Stdio,
+    ) -> Result<Pid, Refusal> {
         let argv = strings(spec.argv.iter().copied())?;
         let programs = programs(spec)?;
-        let cwd = string(spec.cwd)?;
+        let cwd = match user {
+            Some((user, _)) => user.path(spec.cwd.as_bytes()),
+            None => spec.cwd.as_bytes().to_vec(),
+        };
+        let cwd = string(cwd)?;
+        let own = own_environment(spec, user)?;
+        let groups: Vec<Gid> = user
+            .map(|(user, _)| user.groups.iter().copied().map(Gid::from_raw).collect())
+            .unwrap_or_default();
+        let identity = user.map(|(user, _)| Identity {
+            uid: Uid::from_raw(user.uid),
+            gid: Gid::from_raw(user.gid),
+            groups: &groups,
+        });
+        let may_gain = user.is_some_and(|(_, privileges)| *privileges == NewPrivileges::Allowed);
         loop {
             let mark = (self.marking == Marking::Environment).then(|| format!("{MARK}={op}"));
             let marked = mark.is_some();
             let pairs = spec.env.iter().filter(|(name, _)| !marked || *name != MARK);
             let env = pairs.map(|(name, value)| format!("{name}={value}")).chain(mark);
-            let env = env.map(string).collect::<Result<Vec<_>, _>>()?;
+            let env = env.map(string).chain(own.iter().cloned().map(Ok)).collect::<Result<Vec<_>, _>>()?;
             let argv = child::pointers(&argv);
             let env = child::pointers(&env);
             let plan = Plan {
@@ -125,6 +164,8 @@ impl Spawner {
                 argv: &argv,
                 env: &env,
                 caps: &self.caps,
+                identity,
+                may_gain,
                 failure: std::cell::Cell::new(None),
             };
             match child::start(&self.stack, &plan, self.marking) {
@@ -132,7 +173,7 @@ impl Spawner {
                     if let Some(failure) = plan.failure.get() {
                         // The child has ended; nothing else waits for it.
                         let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-                        return Err(explain(failure, spec));
+                        return Err(explain(failure, spec, &cwd));
                     }
                     return Ok(pid);
                 }
@@ -180,11 +221,39 @@ impl Pipes {
         }
     }
 
+    /// Makes a user the owner, so that its programs can open them as `/dev/stdout`.
+    fn give_to(&self, user: &User) -> Result<(), Errno> {
+        let (uid, gid) = (Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)));
+        let stdin = self.stdin.as_ref().map(|(reader, _)| reader);
+        let ends = [Some(&self.stdout.1), Some(&self.stderr.1), stdin];
+        ends.into_iter().flatten().try_for_each(|end| rustix::fs::fchown(end, uid, gid))
+    }
+
     /// The agent's ends; the child's are closed.
     fn parent(self, pid: Pid) -> Spawned {
         let stdin = self.stdin.map(|(_, writer)| writer).filter(|_| self.mode == StdinMode::Pipe);
         Spawned { pid, stdin, stdout: self.stdout.0, stderr: Some(self.stderr.0), kind: Kind::Command }
     }
+}
+
+/// Looks up the user of a command.
+fn find_user(run_as: Option<RunAs<'_>>) -> Result<Option<(User, NewPrivileges)>, Refusal> {
+    let Some(run_as) = run_as else { return Ok(None) };
+    match User::find(run_as.user) {
+        Some(user) => Ok(Some((user, run_as.new_privileges))),
+        None => Err((RefusalKind::UserMissing, format!("the sandbox has no user {}", short(run_as.user)))),
+    }
+}
+
+/// The variables of a user that the environment does not set.
+fn own_environment(
+    spec: &ExecSpec<'_>,
+    user: Option<&(User, NewPrivileges)>,
+) -> Result<Vec<CString>, Refusal> {
+    let Some((user, _)) = user else { return Ok(Vec::new()) };
+    let variables = [("HOME", &user.home), ("USER", &user.name), ("LOGNAME", &user.name)];
+    let missing = variables.into_iter().filter(|(name, _)| spec.env.iter().all(|(set, _)| set != name));
+    missing.map(|(name, value)| string([name.as_bytes(), b"=", value].concat())).collect()
 }
 
 /// The candidate paths of the program in order. The usual directories come last: a command whose environment has
@@ -210,18 +279,19 @@ fn string(text: impl Into<Vec<u8>>) -> Result<CString, Refusal> {
     CString::new(text).map_err(|_| (RefusalKind::Failed, "an argument has a NUL byte".into()))
 }
 
-fn explain(failure: Failure, spec: &ExecSpec<'_>) -> Refusal {
+fn explain(failure: Failure, spec: &ExecSpec<'_>, cwd: &CStr) -> Refusal {
     let Failure { stage, errno } = failure;
     let program = spec.argv.first().copied().unwrap_or_default();
     let program: String = program.chars().take(256).collect();
     let denied = matches!(errno, Errno::ACCESS | Errno::PERM);
     match stage {
-        Stage::Cwd if matches!(errno, Errno::NOENT | Errno::NOTDIR) => {
-            (RefusalKind::CwdMissing, format!("the working directory {} does not exist", short(spec.cwd)))
-        }
+        Stage::Cwd if matches!(errno, Errno::NOENT | Errno::NOTDIR) => (
+            RefusalKind::CwdMissing,
+            format!("the working directory {} does not exist", short(&cwd.to_string_lossy())),
+        ),
         Stage::Cwd => {
             let kind = if denied { RefusalKind::NotAllowed } else { RefusalKind::Failed };
-            (kind, format!("cannot enter the working directory {}: {errno}", short(spec.cwd)))
+            (kind, format!("cannot enter the working directory {}: {errno}", short(&cwd.to_string_lossy())))
         }
         Stage::Program if matches!(errno, Errno::NOENT | Errno::NOTDIR) => {
             (RefusalKind::ProgramMissing, format!("the program {program} does not exist"))
@@ -233,6 +303,7 @@ fn explain(failure: Failure, spec: &ExecSpec<'_>) -> Refusal {
         Stage::Session => failed("start a session", errno),
         Stage::Stdio => failed("set up stdin, stdout and stderr", errno),
         Stage::Caps => failed("drop capabilities", errno),
+        Stage::User => failed("change to the user", errno),
     }
 }
 

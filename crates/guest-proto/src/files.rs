@@ -7,11 +7,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::{AttributePrefix, Attributes, WatchEventKind, check_list};
 use crate::error::{expect_no_rest, malformed};
 use crate::{MAX_DATA, MAX_PATH, PREFIX, ProtoError, lists};
 
 /// Most bytes in a reply.
-pub const MAX_REPLY: usize = 16 * 1024;
+pub const MAX_REPLY: usize = 32 * 1024;
 /// Most bytes in the name of an entry.
 pub const MAX_NAME: usize = 255;
 /// Most entries in one list.
@@ -85,6 +86,57 @@ pub enum FileRequest<'a> {
         #[serde(borrow, serialize_with = "lists::as_bytes")]
         path: &'a [u8],
     },
+    /// `Details` of a path, of a link itself, with its attributes of this prefix. Since version 3 and only in `FileAs`, like
+    /// the following.
+    Describe {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        attributes: Option<AttributePrefix<'a>>,
+    },
+    /// `Details` of all entries of a directory down to a depth, depth first and by name, then `Listed`.
+    ListTree {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        depth: u32,
+        attributes: Option<AttributePrefix<'a>>,
+    },
+    /// Writes the upload into a file, which is created or truncated and then belongs to the user: `Details`. Missing
+    /// parents are made. `attributes` replaces those with the same prefix.
+    WriteInPlace {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        #[serde(borrow)]
+        attributes: Option<Attributes<'a>>,
+    },
+    /// Makes a directory and its missing parents, which belong to the user: `Details`. Fails with `Exists` if the
+    /// directory exists.
+    MakeDirs {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+    },
+    /// Renames; makes missing parents and replaces what is there: `Details` of `to`.
+    Rename {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        from: &'a [u8],
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        to: &'a [u8],
+    },
+    /// Replaces the attributes of a prefix: `Details`.
+    SetAttributes {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        #[serde(borrow)]
+        attributes: Attributes<'a>,
+    },
+    /// Watches a directory: `Watching`, then `Changed`. For each byte of an upload piece one `Synced`, after all events
+    /// that happened before the agent read it. Ends with the upload.
+    Watch {
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        path: &'a [u8],
+        recursive: bool,
+    },
+    /// Creates a user with a group, a home directory and a `sudoers` file, unless the sandbox has the user: `Done`.
+    CreateUser { name: &'a str, uid: u32 },
 }
 
 /// A reply of a file operation.
@@ -115,6 +167,20 @@ pub enum FileReply<'a> {
         kind: FileErrorKind,
         message: &'a str,
     },
+    /// Since version 3, like the following.
+    Details(#[serde(borrow)] FileDetails<'a>),
+    /// The watch is active.
+    Watching,
+    /// `name` is relative to the watched directory; empty for that directory itself.
+    Changed {
+        kind: WatchEventKind,
+        #[serde(borrow, serialize_with = "lists::as_bytes")]
+        name: &'a [u8],
+    },
+    /// Events were lost because they were not read in time, or because there are too many directories.
+    Overflow,
+    /// See [`FileRequest::Watch`].
+    Synced,
 }
 
 /// What is at a path.
@@ -139,6 +205,37 @@ pub enum FileKind {
     Link,
     /// A device, a FIFO or a socket.
     Other,
+}
+
+/// What is at a path, for [`FileReply::Details`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDetails<'a> {
+    /// The path as requested, made absolute; of an entry of a directory, that path and the names below it.
+    #[serde(borrow, serialize_with = "lists::as_bytes")]
+    pub path: &'a [u8],
+    /// Of a link itself.
+    #[serde(borrow)]
+    pub stat: FileStat<'a>,
+    pub uid: u32,
+    pub gid: u32,
+    /// The number in decimal if the sandbox has no such user.
+    pub owner: &'a str,
+    /// The number in decimal if the sandbox has no such group.
+    pub group: &'a str,
+    /// Of a link.
+    #[serde(borrow)]
+    pub link: Option<LinkTarget<'a>>,
+    #[serde(borrow, deserialize_with = "lists::attributes")]
+    pub attributes: Vec<(&'a str, &'a str)>,
+}
+
+/// Where a link leads after all links are followed. A broken link has no target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkTarget<'a> {
+    #[serde(borrow, serialize_with = "lists::as_bytes")]
+    pub path: &'a [u8],
+    pub kind: FileKind,
+    pub mode: u32,
 }
 
 /// Numbers of handled entries.
@@ -171,6 +268,8 @@ pub enum FileErrorKind {
     Interrupted,
     /// Anything else; see the message.
     Failed,
+    /// The sandbox has no such user. Since version 3.
+    UserMissing,
 }
 
 /// Where the first reply in `buf` ends, prefix included. `None`: more bytes are needed.
@@ -193,7 +292,7 @@ pub fn split_reply(buf: &[u8]) -> Result<Option<usize>, ProtoError> {
 pub fn decode_reply(body: &[u8]) -> Result<FileReply<'_>, ProtoError> {
     let (reply, rest) = postcard::take_from_bytes(body).map_err(|error| malformed(&error))?;
     expect_no_rest(rest)?;
-    validate(&reply)?;
+    check(&reply)?;
     Ok(reply)
 }
 
@@ -202,7 +301,7 @@ pub fn decode_reply(body: &[u8]) -> Result<FileReply<'_>, ProtoError> {
 /// # Errors
 /// An error that the other side would report.
 pub fn encode_reply(reply: &FileReply<'_>, out: &mut Vec<u8>) -> Result<(), ProtoError> {
-    validate(reply)?;
+    check(reply)?;
     let body = postcard::to_allocvec(reply).map_err(|error| malformed(&error))?;
     if body.len() > MAX_REPLY {
         return Err(ProtoError::TooLong { len: body.len(), max: MAX_REPLY });
@@ -218,7 +317,7 @@ pub fn piece_header(bytes: usize) -> [u8; PREFIX] {
     (bytes as u32).to_le_bytes()
 }
 
-fn validate(reply: &FileReply<'_>) -> Result<(), ProtoError> {
+fn check(reply: &FileReply<'_>) -> Result<(), ProtoError> {
     match reply {
         FileReply::Stat(stat) | FileReply::Content { stat, .. } => target(stat),
         FileReply::Entry { name, stat } => {
@@ -234,8 +333,20 @@ fn validate(reply: &FileReply<'_>) -> Result<(), ProtoError> {
         FileReply::Failed { message, .. } if message.len() > crate::MAX_MESSAGE => {
             Err(ProtoError::TooMany { field: "a message", got: message.len(), max: crate::MAX_MESSAGE })
         }
+        FileReply::Details(details) => {
+            target(&details.stat)?;
+            let longest = details.link.map_or(0, |link| link.path.len()).max(details.path.len());
+            at_most("a path", longest, MAX_PATH)?;
+            at_most("the name of a user", details.owner.len().max(details.group.len()), crate::MAX_USER)?;
+            check_list(&details.attributes)
+        }
+        FileReply::Changed { name, .. } => at_most("a name", name.len(), MAX_PATH),
         _ => Ok(()),
     }
+}
+
+fn at_most(field: &'static str, got: usize, max: usize) -> Result<(), ProtoError> {
+    if got > max { Err(ProtoError::TooMany { field, got, max }) } else { Ok(()) }
 }
 
 fn target(stat: &FileStat<'_>) -> Result<(), ProtoError> {

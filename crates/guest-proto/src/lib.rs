@@ -21,6 +21,7 @@
 //! File  ──> Started, then as a command; output and upload have formats of their own: see [`FileReply`]
 //!       └─> Refused
 //! StartDetached, Attach ──> a detached command: see [`DETACHED_WINDOW`]
+//! ExecAs, StartDetachedAs, FileAs ──> as without a user; Refused(UserMissing) if there is no such user
 //! Kill  ──> ends in the Exited of its operation; Refused(UnknownOp) if there is none
 //! ```
 //!
@@ -31,6 +32,7 @@
 //! the start (`window`) and by `Credit`. Sending more is a violation that ends the link. [`Credits`] counts for the
 //! sender, [`Window`] for the receiver.
 
+mod attributes;
 mod codec;
 mod detached;
 mod error;
@@ -39,9 +41,11 @@ mod flow;
 mod lists;
 mod to_guest;
 mod to_host;
+mod users;
 mod validate;
 mod version;
 
+pub use attributes::{AttributePrefix, Attributes, WatchEventKind};
 pub use codec::{
     DataHeader, decode_to_guest, decode_to_host, encode_to_guest, encode_to_host, guest_data_header,
     host_data_header, split,
@@ -49,13 +53,15 @@ pub use codec::{
 pub use detached::{DETACHED_WINDOW, MAX_CELLS, TerminalSize};
 pub use error::ProtoError;
 pub use files::{
-    FileErrorKind, FileKind, FileReply, FileRequest, FileStat, LAST_PIECE, MAX_ENTRIES, MAX_NAME, MAX_PIECE,
-    MAX_REPLY, MODE_BITS, Tally, decode_reply, encode_reply, piece_header, split_reply,
+    FileDetails, FileErrorKind, FileKind, FileReply, FileRequest, FileStat, LAST_PIECE, LinkTarget,
+    MAX_ENTRIES, MAX_NAME, MAX_PIECE, MAX_REPLY, MODE_BITS, Tally, decode_reply, encode_reply, piece_header,
+    split_reply,
 };
 pub use flow::{Credits, Window};
 pub use to_guest::{ExecSpec, StdinMode, ToGuest};
 pub use to_host::{Exit, RefusalKind, ToHost};
-pub use version::{DETACHED_SINCE, FILES_SINCE, MIN_VERSION, VERSION, negotiate};
+pub use users::{MAX_USER, NewPrivileges, RunAs};
+pub use version::{DETACHED_SINCE, FILES_SINCE, MIN_VERSION, USERS_SINCE, VERSION, negotiate};
 
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +87,12 @@ pub const MAX_DIRS: usize = 64;
 pub const MAX_OPS: usize = 1024;
 /// Most bytes in a message, a reason or an agent's version.
 pub const MAX_MESSAGE: usize = 4096;
+/// Most extended attributes of a file in one message.
+pub const MAX_ATTRIBUTES: usize = 128;
+/// Most bytes in the names and values of one list of extended attributes.
+pub const MAX_ATTRIBUTE_BYTES: usize = 8 * 1024;
+/// Most bytes in the name of an attribute, and in a prefix; the kernel's limit.
+pub const MAX_ATTRIBUTE_NAME: usize = 255;
 /// Length of the token that an agent which connects to the host sends before its first frame.
 pub const TOKEN_LEN: usize = 32;
 

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::Serializer;
 
-use crate::{MAX_ARGS, MAX_DIRS, MAX_ENV, MAX_OPS};
+use crate::{MAX_ARGS, MAX_ATTRIBUTES, MAX_DIRS, MAX_ENV, MAX_OPS};
 
 /// Serializes as a byte string: serde's default for a slice writes byte by byte.
 pub(crate) fn as_bytes<S: Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
@@ -39,6 +39,10 @@ pub(crate) fn args<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<&'de str>, 
 
 pub(crate) fn env<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(&'de str, &'de str)>, D::Error> {
     from.deserialize_seq(Bounded::<(&str, &str), MAX_ENV>(PhantomData))
+}
+
+pub(crate) fn attributes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(&'de str, &'de str)>, D::Error> {
+    from.deserialize_seq(Bounded::<(&str, &str), MAX_ATTRIBUTES>(PhantomData))
 }
 
 pub(crate) fn ops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Channel, FileRequest, TerminalSize, lists};
+use crate::{Channel, FileRequest, RunAs, TerminalSize, lists};
 
 /// A message of the host. `op` is a number that the host chooses and that no current operation has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,32 @@ pub enum ToGuest<'a> {
     Resize { op: u64, size: TerminalSize },
     /// Release a detached command.
     Release { op: u64 },
+    /// As `Exec`, on behalf of a user. Since version 3, like the following. An empty `cwd` is the user's home, and a
+    /// relative one is below it.
+    ExecAs {
+        op: u64,
+        #[serde(borrow)]
+        spec: ExecSpec<'a>,
+        run_as: RunAs<'a>,
+        window: u32,
+    },
+    /// As `StartDetached`, on behalf of a user; `cwd` as in `ExecAs`.
+    StartDetachedAs {
+        op: u64,
+        #[serde(borrow)]
+        spec: ExecSpec<'a>,
+        run_as: RunAs<'a>,
+        terminal: Option<TerminalSize>,
+    },
+    /// As `File`, on behalf of a user: relative paths, `~` and `~/…` are below the user's home, and the user owns what
+    /// the operation creates. Permissions are those of root.
+    FileAs {
+        op: u64,
+        user: &'a str,
+        #[serde(borrow)]
+        request: FileRequest<'a>,
+        window: u32,
+    },
 }
 
 /// A command to start.
@@ -73,7 +99,7 @@ pub struct ExecSpec<'a> {
     /// The whole environment, names and values.
     #[serde(borrow, deserialize_with = "lists::env")]
     pub env: Vec<(&'a str, &'a str)>,
-    /// Working directory, absolute.
+    /// Working directory, absolute except on behalf of a user.
     pub cwd: &'a str,
     pub stdin: StdinMode,
 }

@@ -42,6 +42,8 @@ pub enum ToHost<'a> {
     Bye { reason: &'a str },
     /// The link is attached to the detached command. `stdin` is the number of bytes of its input received so far, `window` the grant for more. Since version 2.
     Attached { op: u64, stdin: u64, window: u32 },
+    /// Before `Attached`: the pid of the command. Since version 3.
+    Running { op: u64, pid: u32 },
 }
 
 /// How a command ended.
@@ -68,4 +70,6 @@ pub enum RefusalKind {
     UnknownOp,
     /// Anything else; see the message.
     Failed,
+    /// The sandbox has no such user. Since version 3.
+    UserMissing,
 }

@@ -1,8 +1,10 @@
 //! Validation of messages, at each encode and decode.
 
+use crate::attributes::{check_list, check_name};
 use crate::{
-    ExecSpec, FileRequest, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENTRIES, MAX_ENV, MAX_MESSAGE, MAX_OPS,
-    MAX_PATH, MAX_STRING, MAX_WINDOW, MODE_BITS, ProtoError, TerminalSize, ToGuest, ToHost,
+    AttributePrefix, Attributes, ExecSpec, FileRequest, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENTRIES, MAX_ENV,
+    MAX_MESSAGE, MAX_OPS, MAX_PATH, MAX_STRING, MAX_USER, MAX_WINDOW, MODE_BITS, ProtoError, TerminalSize,
+    ToGuest, ToHost,
 };
 
 /// Checks a message for the agent.
@@ -20,7 +22,25 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
         }
         ToGuest::Exec { spec, window: size, .. } => {
             window(*size)?;
-            exec(spec)
+            exec(spec)?;
+            path("the working directory", spec.cwd)
+        }
+        ToGuest::ExecAs { spec, run_as, window: size, .. } => {
+            window(*size)?;
+            user(run_as.user)?;
+            exec(spec)?;
+            text("the working directory", spec.cwd, MAX_PATH)
+        }
+        ToGuest::StartDetachedAs { spec, run_as, terminal, .. } => {
+            terminal.map_or(Ok(()), terminal_size)?;
+            user(run_as.user)?;
+            exec(spec)?;
+            text("the working directory", spec.cwd, MAX_PATH)
+        }
+        ToGuest::FileAs { user: name, request, window: size, .. } => {
+            window(*size)?;
+            user(name)?;
+            file(request, users_path)
         }
         ToGuest::Dial { port, window: size, .. } => {
             if *port == 0 {
@@ -38,11 +58,12 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
         }
         ToGuest::File { request, window: size, .. } => {
             window(*size)?;
-            file(request)
+            file(request, raw_path)
         }
         ToGuest::StartDetached { spec, terminal, .. } => {
             terminal.map_or(Ok(()), terminal_size)?;
-            exec(spec)
+            exec(spec)?;
+            path("the working directory", spec.cwd)
         }
         ToGuest::Resize { size, .. } => terminal_size(*size),
         ToGuest::Attach { .. } | ToGuest::Release { .. } => Ok(()),
@@ -64,6 +85,7 @@ pub(crate) fn to_host(message: &ToHost<'_>) -> Result<(), ProtoError> {
         ToHost::Credit { bytes, .. } => credit(*bytes),
         ToHost::Refused { message, .. } => at_most("a message", message.len(), MAX_MESSAGE),
         ToHost::Bye { reason } => at_most("a reason", reason.len(), MAX_MESSAGE),
+        ToHost::Running { .. } => Ok(()),
         ToHost::Eof { .. } | ToHost::Exited { .. } | ToHost::Done { .. } | ToHost::Pong { .. } => Ok(()),
     }
 }
@@ -84,10 +106,13 @@ fn exec(spec: &ExecSpec<'_>) -> Result<(), ProtoError> {
         text("the name of a variable", name, MAX_STRING)?;
         text("the value of a variable", value, MAX_STRING.saturating_sub(name.len() + 1))?;
     }
-    path("the working directory", spec.cwd)
+    Ok(())
 }
 
-fn file(request: &FileRequest<'_>) -> Result<(), ProtoError> {
+fn file(
+    request: &FileRequest<'_>,
+    raw_path: impl Fn(&[u8]) -> Result<(), ProtoError>,
+) -> Result<(), ProtoError> {
     match request {
         FileRequest::Read { path, .. }
         | FileRequest::Stat { path, .. }
@@ -106,8 +131,61 @@ fn file(request: &FileRequest<'_>) -> Result<(), ProtoError> {
             }
             raw_path(path)
         }
-        FileRequest::Move { from, to, .. } => raw_path(from).and_then(|()| raw_path(to)),
+        FileRequest::Move { from, to, .. } | FileRequest::Rename { from, to } => {
+            raw_path(from).and_then(|()| raw_path(to))
+        }
+        FileRequest::Describe { path, attributes: prefix } => {
+            prefix.map_or(Ok(()), attribute_prefix)?;
+            raw_path(path)
+        }
+        FileRequest::ListTree { path, depth, attributes: prefix } => {
+            if *depth == 0 {
+                return Err(invalid("the depth", "is 0"));
+            }
+            prefix.map_or(Ok(()), attribute_prefix)?;
+            raw_path(path)
+        }
+        FileRequest::WriteInPlace { path, attributes: list } => {
+            list.as_ref().map_or(Ok(()), attributes)?;
+            raw_path(path)
+        }
+        FileRequest::SetAttributes { path, attributes: list } => {
+            attributes(list)?;
+            raw_path(path)
+        }
+        FileRequest::MakeDirs { path } | FileRequest::Watch { path, .. } => raw_path(path),
+        FileRequest::CreateUser { name, uid } => {
+            user(name)?;
+            if *uid == 0 || name.contains([':', '/', '\n', ',']) {
+                return Err(invalid("the user", "has the number 0, or a name that /etc/passwd cannot hold"));
+            }
+            Ok(())
+        }
     }
+}
+
+/// A path that may be relative to a user's home.
+fn users_path(path: &[u8]) -> Result<(), ProtoError> {
+    if path.contains(&0) {
+        return Err(invalid("a path", "has a NUL byte"));
+    }
+    at_most("a path", path.len(), MAX_PATH)
+}
+
+fn user(name: &str) -> Result<(), ProtoError> {
+    if name.is_empty() {
+        return Err(invalid("the name of a user", "is empty"));
+    }
+    text("the name of a user", name, MAX_USER)
+}
+
+fn attribute_prefix(prefix: AttributePrefix<'_>) -> Result<(), ProtoError> {
+    check_name("the prefix of attributes", prefix)
+}
+
+fn attributes(attributes: &Attributes<'_>) -> Result<(), ProtoError> {
+    attribute_prefix(attributes.prefix)?;
+    check_list(&attributes.pairs)
 }
 
 /// A path of arbitrary bytes.

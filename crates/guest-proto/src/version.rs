@@ -6,8 +6,10 @@ use crate::ProtoError;
 pub const FILES_SINCE: u16 = 2;
 /// First version with detached commands and terminals.
 pub const DETACHED_SINCE: u16 = 2;
+/// First version with commands and file operations on behalf of a user, and with watches.
+pub const USERS_SINCE: u16 = 3;
 /// The newest supported version.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The oldest supported version.
 pub const MIN_VERSION: u16 = 1;
 

@@ -57,6 +57,11 @@ impl Upload {
         self.left -= bytes;
     }
 
+    /// Whether bytes were read that [`Upload::next`] has not returned yet.
+    pub fn has_buffered(&self) -> bool {
+        self.start < self.end
+    }
+
     fn read(&mut self) -> Result<(), FileFailure> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

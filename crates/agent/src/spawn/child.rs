@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -35,6 +35,7 @@ pub enum Stage {
     Stdio,
     Cwd,
     Caps,
+    User,
     Program,
 }
 
@@ -53,6 +54,14 @@ pub enum Stdio {
     Terminal(c_int),
 }
 
+/// The user and the groups of the child.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity<'a> {
+    pub uid: Uid,
+    pub gid: Gid,
+    pub groups: &'a [Gid],
+}
+
 /// All that the child needs, prepared before `clone`.
 pub struct Plan<'a> {
     pub stdio: Stdio,
@@ -61,6 +70,10 @@ pub struct Plan<'a> {
     pub argv: &'a Pointers<'a>,
     pub env: &'a Pointers<'a>,
     pub caps: &'a CapPlan,
+    /// Root without one.
+    pub identity: Option<Identity<'a>>,
+    /// Whether set-user-ID programs get the rights of their owner.
+    pub may_gain: bool,
     pub failure: Cell<Option<Failure>>,
 }
 
@@ -190,8 +203,23 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(fail(Stage::Session))?;
     }
     raise_oom_score();
-    rustix::process::chdir(plan.cwd).map_err(fail(Stage::Cwd))?;
-    plan.caps.drop_rest().map_err(fail(Stage::Caps))
+    plan.caps.drop_rest().map_err(fail(Stage::Caps))?;
+    if !plan.may_gain {
+        rustix::thread::set_no_new_privs(true).map_err(fail(Stage::Caps))?;
+    }
+    if let Some(identity) = &plan.identity {
+        become_user(identity).map_err(fail(Stage::User))?;
+    }
+    // With the rights of the user.
+    rustix::process::chdir(plan.cwd).map_err(fail(Stage::Cwd))
+}
+
+/// Changes to a user, which drops the capabilities of this process unless the user is root.
+fn become_user(identity: &Identity<'_>) -> Result<(), Errno> {
+    rustix::thread::set_thread_groups(identity.groups)?;
+    let (uid, gid) = (identity.uid, identity.gid);
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)
 }
 
 /// Raises this process's score for the out-of-memory killer. Best effort: without `/proc` the killer may choose the

@@ -25,6 +25,10 @@ impl Host {
     fn attach(&mut self, op: u64, stdout: u64, stderr: u64) -> u64 {
         self.send(&ToGuest::Attach { op, stdout, stderr });
         match self.receive() {
+            HostMessage::Running { op: running, pid } if running == op => assert!(pid > 1),
+            other => panic!("the pid is not reported: {other:?}"),
+        }
+        match self.receive() {
             HostMessage::Attached { op: attached, stdin, .. } if attached == op => stdin,
             other => panic!("not attached: {other:?}"),
         }

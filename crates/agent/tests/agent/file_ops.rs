@@ -1,11 +1,12 @@
 //! Requests of file operations and their outcomes, for tests.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
 
 use guest_proto::{
     Channel, Exit, FileErrorKind, FileKind, FileReply, FileRequest, LAST_PIECE, PREFIX, Tally, ToGuest,
-    decode_reply, encode_to_guest, piece_header, split_reply,
+    WatchEventKind, decode_reply, encode_to_guest, piece_header, split_reply,
 };
 
 use crate::host::{Host, HostMessage, LARGE_WINDOW};
@@ -20,6 +21,12 @@ pub enum Reply {
     Packing,
     Done(Tally),
     Working,
+    Details { path: Vec<u8>, owner: String, group: String, mode: u32, attributes: Vec<(String, String)> },
+    Link { path: Vec<u8>, target: Option<Vec<u8>>, resolved: Option<(Vec<u8>, FileKind)> },
+    Watching,
+    Changed(WatchEventKind, String),
+    Overflow,
+    Synced,
     Failed(FileErrorKind, String),
 }
 
@@ -89,6 +96,7 @@ impl Host {
     /// Sends the upload as credit permits, and receives all replies.
     pub fn finish_file(&mut self, op: u64, mut feed: &[u8]) -> Outcome {
         let mut output = Vec::new();
+        let mut others = VecDeque::new();
         loop {
             let credit = match self.receive() {
                 HostMessage::Started { op: of, window, .. } if of == op => window,
@@ -101,7 +109,13 @@ impl Host {
                 HostMessage::Eof { op: of, .. } if of == op => 0,
                 HostMessage::Exited { op: of, exit, .. } if of == op => {
                     let (replies, bytes) = split_output(&output);
+                    self.deferred.append(&mut others);
                     return Outcome { replies, bytes, exit };
+                }
+                // A watch reports what this operation changes.
+                other @ HostMessage::Data { .. } => {
+                    others.push_back(other);
+                    0
                 }
                 other => panic!("unexpected: {other:?}"),
             };
@@ -114,6 +128,16 @@ impl Host {
             feed = later;
         }
     }
+}
+
+/// The complete replies in an output.
+pub fn split(mut output: &[u8]) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    while let Some(end) = split_reply(output).unwrap() {
+        replies.push(to_owned_reply(&decode_reply(&output[PREFIX..end]).unwrap()));
+        output = &output[end..];
+    }
+    replies
 }
 
 fn split_output(mut output: &[u8]) -> (Vec<Reply>, Vec<u8>) {
@@ -146,6 +170,22 @@ fn to_owned_reply(reply: &FileReply<'_>) -> Reply {
         FileReply::Packing => Reply::Packing,
         FileReply::Done(tally) => Reply::Done(tally),
         FileReply::Working => Reply::Working,
+        FileReply::Details(ref details) if details.stat.kind == FileKind::Link => Reply::Link {
+            path: details.path.to_vec(),
+            target: details.stat.target.map(<[u8]>::to_vec),
+            resolved: details.link.map(|link| (link.path.to_vec(), link.kind)),
+        },
+        FileReply::Details(ref details) => Reply::Details {
+            path: details.path.to_vec(),
+            owner: details.owner.to_owned(),
+            group: details.group.to_owned(),
+            mode: details.stat.mode,
+            attributes: details.attributes.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect(),
+        },
+        FileReply::Watching => Reply::Watching,
+        FileReply::Changed { kind, name } => Reply::Changed(kind, String::from_utf8_lossy(name).into_owned()),
+        FileReply::Overflow => Reply::Overflow,
+        FileReply::Synced => Reply::Synced,
         FileReply::Failed { kind, message } => Reply::Failed(kind, message.to_owned()),
     }
 }

@@ -1,5 +1,6 @@
 //! The host's side for tests: starts an agent and exchanges frames with it, with a timeout for each answer.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -84,7 +85,7 @@ impl Agent {
             }
         };
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        Host { stream, buf: Vec::new(), next_op: 1 }
+        Host { stream, buf: Vec::new(), next_op: 1, deferred: VecDeque::new() }
     }
 
     /// A link after its handshake, and the operations of the `Welcome`.
@@ -176,6 +177,7 @@ pub enum HostMessage {
     Pong { nonce: u64 },
     Bye { reason: String },
     Attached { op: u64, stdin: u64, window: u32 },
+    Running { op: u64, pid: u32 },
 }
 
 /// The result of a command.
@@ -192,6 +194,8 @@ pub struct Host {
     pub stream: UnixStream,
     buf: Vec<u8>,
     next_op: u64,
+    /// Messages of other operations that arrived while one was waited for.
+    pub deferred: VecDeque<HostMessage>,
 }
 
 impl Host {
@@ -208,7 +212,7 @@ impl Host {
 
     /// The next frame. Panics if none arrives in time or the link ends.
     pub fn receive(&mut self) -> HostMessage {
-        self.try_receive().expect("the link has ended")
+        self.deferred.pop_front().unwrap_or_else(|| self.try_receive().expect("the link has ended"))
     }
 
     /// The next frame, or `None` at the end of the link.
@@ -335,5 +339,6 @@ fn to_owned_message(message: ToHost<'_>) -> HostMessage {
         ToHost::Pong { nonce } => HostMessage::Pong { nonce },
         ToHost::Bye { reason } => HostMessage::Bye { reason: reason.to_owned() },
         ToHost::Attached { op, stdin, window } => HostMessage::Attached { op, stdin, window },
+        ToHost::Running { op, pid } => HostMessage::Running { op, pid },
     }
 }

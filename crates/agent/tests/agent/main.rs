@@ -14,6 +14,7 @@ mod files;
 mod host;
 mod kills;
 mod links;
+mod on_behalf;
 mod size;
 mod streams;
 mod terminals;

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    ExecSpec, Exit, MAX_ARGS, MAX_CELLS, MAX_ENV, MAX_OPS, MAX_STRING, MAX_WINDOW, RefusalKind, StdinMode,
-    TerminalSize,
+    ExecSpec, Exit, MAX_ARGS, MAX_CELLS, MAX_ENV, MAX_OPS, MAX_STRING, MAX_WINDOW, NewPrivileges,
+    RefusalKind, RunAs, StdinMode, TerminalSize,
 };
 
 fn guest_frame(message: &ToGuest<'_>) -> Vec<u8> {
@@ -100,6 +100,26 @@ proptest! {
             },
             terminal: on_terminal.then_some(TerminalSize { columns, rows }),
         });
+    }
+
+    #[test]
+    fn commands_of_users_round_trip(
+        op: u64, (argv, env, _, stdin) in spec(), cwd in "[^\0]{0,40}", user in "[^\0]{1,40}", may_gain: bool, on_terminal: bool,
+        window in 0..=MAX_WINDOW,
+    ) {
+        let spec = ExecSpec {
+            argv: argv.iter().map(String::as_str).collect(),
+            env: env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            cwd: &cwd,
+            stdin,
+        };
+        let new_privileges = if may_gain { NewPrivileges::Allowed } else { NewPrivileges::Denied };
+        let run_as = RunAs { user: &user, new_privileges };
+        round_trip_to_guest(&ToGuest::ExecAs { op, spec: spec.clone(), run_as, window });
+        let terminal = on_terminal.then_some(TerminalSize { columns: 80, rows: 24 });
+        round_trip_to_guest(&ToGuest::StartDetachedAs { op, spec, run_as, terminal });
+        round_trip_to_host(&ToHost::Running { op, pid: window });
+        round_trip_to_host(&ToHost::Refused { op, kind: RefusalKind::UserMissing, message: &user });
     }
 
     #[test]

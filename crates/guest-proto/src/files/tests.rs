@@ -65,6 +65,91 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn requests_of_users_round_trip(
+        op: u64, path in prop::collection::vec(1..=255u8, 0..100), user in "[^\0]{1,60}", n in 1..=u32::MAX, yes: bool,
+        pairs in prop::collection::vec(("[^\0]{1,40}", "\\PC{0,40}"), 0..8), prefix in "[^\0]{0,20}",
+    ) {
+        let path = path.as_slice();
+        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let attributes = || Attributes { prefix: &prefix, pairs: pairs.clone() };
+        for request in [
+            FileRequest::Describe { path, attributes: yes.then_some(prefix.as_str()) },
+            FileRequest::ListTree { path, depth: n, attributes: yes.then_some(prefix.as_str()) },
+            FileRequest::WriteInPlace { path, attributes: yes.then(attributes) },
+            FileRequest::MakeDirs { path },
+            FileRequest::Rename { from: path, to: path },
+            FileRequest::SetAttributes { path, attributes: attributes() },
+            FileRequest::Watch { path, recursive: yes },
+            FileRequest::CreateUser { name: "user", uid: n },
+        ] {
+            let message = ToGuest::FileAs { op, user: &user, request, window: 9 };
+            let mut out = Vec::new();
+            encode_to_guest(&message, &mut out).unwrap();
+            assert_eq!(decode_to_guest(&out[PREFIX..]).unwrap(), message);
+        }
+        let stat = stat(Some(path));
+        let link = yes.then_some(crate::LinkTarget { path, kind: FileKind::Directory, mode: 0o755 });
+        round_trip(&FileReply::Details(FileDetails {
+            path, stat, uid: n, gid: n, owner: &user, group: "g", link, attributes: pairs.clone(),
+        }));
+        for kind in [
+            WatchEventKind::Create, WatchEventKind::Write, WatchEventKind::Remove, WatchEventKind::Rename,
+            WatchEventKind::Chmod,
+        ] {
+            round_trip(&FileReply::Changed { kind, name: path });
+        }
+        for reply in [FileReply::Watching, FileReply::Overflow, FileReply::Synced] {
+            round_trip(&reply);
+        }
+        round_trip(&FileReply::Failed { kind: FileErrorKind::UserMissing, message: &prefix });
+    }
+}
+
+#[test]
+fn the_largest_details_fit_into_a_reply() {
+    let path = [b'x'; MAX_PATH];
+    let name = "x".repeat(crate::MAX_USER);
+    let value = "x".repeat(crate::MAX_ATTRIBUTE_BYTES - 1);
+    round_trip(&FileReply::Details(FileDetails {
+        path: &path,
+        stat: stat(Some(&path)),
+        uid: u32::MAX,
+        gid: u32::MAX,
+        owner: &name,
+        group: &name,
+        link: Some(crate::LinkTarget { path: &path, kind: FileKind::File, mode: MODE_BITS }),
+        attributes: vec![("a", &value)],
+    }));
+}
+
+#[test]
+fn invalid_requests_of_users_are_refused() {
+    let refused = |user: &str, request| {
+        encode_to_guest(&ToGuest::FileAs { op: 1, user, request, window: 1 }, &mut Vec::new()).is_err()
+    };
+    let path = b"a".as_slice();
+    assert!(refused("", FileRequest::MakeDirs { path }));
+    assert!(refused(&"x".repeat(crate::MAX_USER + 1), FileRequest::MakeDirs { path }));
+    assert!(refused("u", FileRequest::MakeDirs { path: b"a\0" }));
+    assert!(refused("u", FileRequest::ListTree { path, depth: 0, attributes: None }));
+    let many = vec![("a", ""); crate::MAX_ATTRIBUTES + 1];
+    let large = "x".repeat(crate::MAX_ATTRIBUTE_BYTES);
+    for pairs in [many, vec![("a", large.as_str())], vec![("", "x")]] {
+        assert!(refused(
+            "u",
+            FileRequest::SetAttributes { path, attributes: Attributes { prefix: "p.", pairs } }
+        ));
+    }
+    for (name, uid) in [("user", 0), ("a:b", 1), ("a\nb", 1), ("a/b", 1)] {
+        assert!(refused("root", FileRequest::CreateUser { name, uid }), "{name} {uid}");
+    }
+    // Without a user, paths are absolute.
+    let message = ToGuest::File { op: 1, request: FileRequest::MakeDirs { path }, window: 1 };
+    assert!(encode_to_guest(&message, &mut Vec::new()).is_err());
+}
+
 #[test]
 fn invalid_paths_names_and_replies_are_refused() {
     let refused =

@@ -1,0 +1,193 @@
+//! The users of the sandbox: looks up names in `/etc/passwd` and `/etc/group`, without the image's C library. Called by
+//! `spawn` and `file_op`.
+//!
+//! Root inside can make these files anything, so only regular files are read, and only a bounded part of them.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+pub const PASSWD: &str = "/etc/passwd";
+pub const GROUP: &str = "/etc/group";
+/// Most bytes that are read of each file.
+const MAX_BYTES: usize = 1024 * 1024;
+/// Most supplementary groups of a user.
+const MAX_GROUPS: usize = 1024;
+const ROOT: &[u8] = b"root";
+
+/// A user of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub name: Vec<u8>,
+    pub uid: u32,
+    pub gid: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
+    /// Absolute.
+    pub home: Vec<u8>,
+}
+
+impl User {
+    /// The user with this name. Root exists in images without the files too.
+    pub fn find(name: &str) -> Option<Self> {
+        let name = name.as_bytes();
+        let (uid, gid, home) =
+            user_in(&read(PASSWD), name).or_else(|| (name == ROOT).then(|| (0, 0, b"/root".to_vec())))?;
+        Some(Self { name: name.to_vec(), uid, gid, groups: groups_in(&read(GROUP), name, gid), home })
+    }
+
+    /// A path of the user: relative ones, `~` and `~/…` begin at the home.
+    pub fn path(&self, path: &[u8]) -> Vec<u8> {
+        if path.starts_with(b"/") {
+            return path.to_vec();
+        }
+        let below = path.strip_prefix(b"~").filter(|rest| rest.is_empty() || rest.starts_with(b"/"));
+        let below = below.unwrap_or(path);
+        let below = &below[below.iter().take_while(|byte| **byte == b'/').count()..];
+        if below.is_empty() {
+            return self.home.clone();
+        }
+        let between: &[u8] = if self.home.ends_with(b"/") { b"" } else { b"/" };
+        [&self.home, between, below].concat()
+    }
+}
+
+/// The names of users and groups by their numbers.
+#[derive(Default)]
+pub struct Names {
+    users: Vec<(u32, String)>,
+    groups: Vec<(u32, String)>,
+}
+
+impl Names {
+    pub fn read() -> Self {
+        let numbered = |content: &[u8]| {
+            let rows = content.split(|byte| *byte == b'\n').map(fields);
+            rows.filter_map(|row| Some((number(row.get(2)?)?, text(row.first()?)?))).collect()
+        };
+        Self { users: numbered(&read(PASSWD)), groups: numbered(&read(GROUP)) }
+    }
+
+    /// The name of a user, or its number.
+    pub fn user(&self, uid: u32) -> String {
+        of_number(&self.users, uid)
+    }
+
+    /// The name of a group, or its number.
+    pub fn group(&self, gid: u32) -> String {
+        of_number(&self.groups, gid)
+    }
+}
+
+fn of_number(names: &[(u32, String)], number: u32) -> String {
+    let found = names.iter().find(|(known, _)| *known == number);
+    found.map_or_else(|| number.to_string(), |(_, name)| name.clone())
+}
+
+fn text(name: &[u8]) -> Option<String> {
+    let name = std::str::from_utf8(name).ok()?;
+    (!name.is_empty() && name.len() <= guest_proto::MAX_USER).then(|| name.to_owned())
+}
+
+/// The content of a file; empty if it cannot be read.
+pub fn read(path: &str) -> Vec<u8> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Vec::new() };
+    let is_file = rustix::fs::fstat(&file)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    if is_file { read_file(&file).unwrap_or_default() } else { Vec::new() }
+}
+
+fn read_file(file: &OwnedFd) -> Result<Vec<u8>, Errno> {
+    let mut content = Vec::new();
+    let mut piece = [0; 8 * 1024];
+    while content.len() < MAX_BYTES {
+        match rustix::io::read(file, &mut piece) {
+            Ok(0) => break,
+            Ok(n) => content.extend_from_slice(&piece[..n]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(content)
+}
+
+fn fields(row: &[u8]) -> Vec<&[u8]> {
+    row.split(|byte| *byte == b':').collect()
+}
+
+fn number(field: &[u8]) -> Option<u32> {
+    std::str::from_utf8(field).ok()?.parse().ok().filter(|number| *number != u32::MAX)
+}
+
+/// Number, group and home of a user.
+fn user_in(passwd: &[u8], name: &[u8]) -> Option<(u32, u32, Vec<u8>)> {
+    passwd.split(|byte| *byte == b'\n').map(fields).find_map(|row| match row.as_slice() {
+        [found, _, uid, gid, _, home, ..] if *found == name => {
+            let is_path = home.starts_with(b"/") && !home.contains(&0) && home.len() < guest_proto::MAX_PATH;
+            let home = if is_path { home.to_vec() } else { b"/".to_vec() };
+            Some((number(uid)?, number(gid)?, home))
+        }
+        _ => None,
+    })
+}
+
+/// The groups that list the user as a member, and its own.
+fn groups_in(group: &[u8], name: &[u8], own: u32) -> Vec<u32> {
+    let mut groups = vec![own];
+    for row in group.split(|byte| *byte == b'\n').map(fields) {
+        if let [_, _, gid, members, ..] = row.as_slice()
+            && members.split(|byte| *byte == b',').any(|member| member == name)
+            && let Some(gid) = number(gid)
+            && !groups.contains(&gid)
+            && groups.len() < MAX_GROUPS
+        {
+            groups.push(gid);
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &[u8] =
+        b"root:x:0:0:root:/root:/bin/bash\n\nbroken\nuser:x:1000:1001:,,,:/srv/user:/bin/bash\n\
+        bad:x:-1:0::/:\nlate:x:4294967295:0::/:\nodd:x:7:7::relative:/bin/sh";
+
+    #[test]
+    fn users_are_found_by_name() {
+        assert_eq!(user_in(PASSWD, b"user"), Some((1000, 1001, b"/srv/user".to_vec())));
+        assert_eq!(user_in(PASSWD, b"odd"), Some((7, 7, b"/".to_vec())));
+        for name in ["use", "", "bad", "late", "broken", "1000"] {
+            assert_eq!(user_in(PASSWD, name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn groups_are_those_that_list_the_member() {
+        let group =
+            b"root:x:0:\nuser:x:1001:\nsudo:x:27:other,user\nnone:x:5:users\ntwice:x:27:user\nx:x:y:user";
+        assert_eq!(groups_in(group, b"user", 1001), [1001, 27]);
+        assert_eq!(groups_in(b"", b"user", 3), [3]);
+    }
+
+    #[test]
+    fn paths_begin_at_the_home() {
+        let user = User { name: vec![], uid: 1, gid: 1, groups: vec![], home: b"/srv/u".to_vec() };
+        for (path, expected) in [
+            ("", "/srv/u"),
+            ("~", "/srv/u"),
+            ("~/", "/srv/u"),
+            ("~/a", "/srv/u/a"),
+            ("~a", "/srv/u/~a"),
+            ("a/../b", "/srv/u/a/../b"),
+            ("/a", "/a"),
+            ("~//etc", "/srv/u/etc"),
+        ] {
+            assert_eq!(user.path(path.as_bytes()), expected.as_bytes(), "{path}");
+        }
+    }
+}
