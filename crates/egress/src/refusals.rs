@@ -46,6 +46,8 @@ pub enum Reason {
     NotAllowed,
     /// The address is closed to every sandbox.
     ClosedAddress,
+    /// The policy denies the address.
+    DeniedAddress,
     /// The name points to a closed address.
     ClosedAnswer,
     /// The client named no host: no SNI, no `Host`.
@@ -75,6 +77,7 @@ impl Reason {
         match self {
             Self::NotAllowed => "not-allowed",
             Self::ClosedAddress => "closed-address",
+            Self::DeniedAddress => "denied-address",
             Self::ClosedAnswer => "closed-answer",
             Self::NoName => "no-name",
             Self::WrongAddress => "wrong-address",
@@ -95,6 +98,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::NotAllowed => "the policy does not list the name",
             Self::ClosedAddress => "the address is closed to every sandbox",
+            Self::DeniedAddress => "the policy denies the address",
             Self::ClosedAnswer => "the name points to an address that is closed to every sandbox",
             Self::NoName => "the client named no host",
             Self::WrongAddress => "the address does not belong to the host that the client named",

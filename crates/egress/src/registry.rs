@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use api::{EgressPolicy, SandboxId};
-use rules::Names;
+use rules::{AddressVerdict, EgressRules};
 use tokio_util::sync::CancellationToken;
 
 use learnt::Learnt;
@@ -35,7 +35,7 @@ pub struct PolicyRegistry {
 pub struct Guest {
     pub id: SandboxId,
     pub address: Ipv4Addr,
-    names: RwLock<Arc<Names>>,
+    rules: RwLock<Arc<EgressRules>>,
     learnt: Mutex<Learnt>,
     open: Mutex<OpenConnections>,
     next: AtomicU64,
@@ -44,9 +44,9 @@ pub struct Guest {
 /// Why a connection passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Passing {
-    /// By the name that the client gave.
-    Name(String),
-    /// By its address, which an allowed name has.
+    /// By the name that the client gave, to an address of that name.
+    Name(String, Ipv4Addr),
+    /// By its address, which an allowed name has, or which is in an allowed network.
     Address(Ipv4Addr),
 }
 
@@ -59,8 +59,9 @@ struct OpenConnections {
 }
 
 struct Open {
-    /// The connection passes as long as one of these names is allowed.
+    /// If the policy does not decide by the address, the connection passes as long as one of these names is allowed.
     names: Vec<String>,
+    address: Ipv4Addr,
     cut: CancellationToken,
 }
 
@@ -91,13 +92,13 @@ impl PolicyRegistry {
     /// Sets the policy of the sandbox at an address and cuts connections that it forbids. Returns the learnt addresses that
     /// are closed by it.
     pub fn admit(&self, id: &SandboxId, address: Ipv4Addr, policy: &EgressPolicy) -> Vec<Ipv4Addr> {
-        let names = Arc::new(Names::new(policy));
+        let rules = Arc::new(EgressRules::new(policy));
         let mut guests = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = guests.get(&address).filter(|guest| guest.id == *id).cloned() {
             drop(guests);
-            return known.change(&names);
+            return known.change(&rules);
         }
-        let before = guests.insert(address, Arc::new(Guest::new(id.clone(), address, names)));
+        let before = guests.insert(address, Arc::new(Guest::new(id.clone(), address, rules)));
         drop(guests);
         before.map(|guest| guest.close_all()).unwrap_or_default()
     }
@@ -112,19 +113,19 @@ impl PolicyRegistry {
 }
 
 impl Guest {
-    fn new(id: SandboxId, address: Ipv4Addr, names: Arc<Names>) -> Self {
+    fn new(id: SandboxId, address: Ipv4Addr, rules: Arc<EgressRules>) -> Self {
         Self {
             id,
             address,
-            names: RwLock::new(names),
+            rules: RwLock::new(rules),
             learnt: Mutex::default(),
             open: Mutex::default(),
             next: AtomicU64::new(0),
         }
     }
 
-    pub fn names(&self) -> Arc<Names> {
-        Arc::clone(&self.names.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn rules(&self) -> Arc<EgressRules> {
+        Arc::clone(&self.rules.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether the sandbox was removed, or another one has its address.
@@ -139,7 +140,7 @@ impl Guest {
         let mut learnt = lock(&self.learnt);
         // Checked under the lock: a policy change sets the new policy first and then removes forbidden entries under this
         // lock.
-        if !self.names().passes(name) || self.is_removed() {
+        if !self.rules().passes(name) || self.is_removed() {
             return Duration::ZERO;
         }
         learnt.add(name, addresses, now + lasting, now);
@@ -165,30 +166,31 @@ impl Guest {
 
     /// Whether an unexpired answer for an allowed name had the address.
     pub fn may_reach(&self, address: Ipv4Addr, now: Instant) -> bool {
-        let names = self.names();
+        let rules = self.rules();
         let learnt = lock(&self.learnt);
-        learnt.names_of(address).any(|(name, until)| until > now && (name == NAMELESS || names.passes(name)))
+        learnt.names_of(address).any(|(name, until)| until > now && (name == NAMELESS || rules.passes(name)))
     }
 
     /// Registers a connection that passes. It is cut at once if the policy has changed and forbids it.
     pub fn enter(self: &Arc<Self>, passing: Passing) -> Connection {
         let cut = CancellationToken::new();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let names = match passing {
-            Passing::Name(name) => vec![name],
+        let (names, address) = match passing {
+            Passing::Name(name, address) => (vec![name], address),
             // Kept with the connection, which can outlive the answer.
             Passing::Address(address) => {
-                lock(&self.learnt).names_of(address).map(|(name, _)| name.to_owned()).collect()
+                (lock(&self.learnt).names_of(address).map(|(name, _)| name.to_owned()).collect(), address)
             }
         };
+        let open = Open { names, address, cut: cut.clone() };
         let mut entries = lock(&self.open);
         // Checked under the lock: a policy change sets the new policy first and then goes through the connections under
         // this lock.
-        let is_recalled = names.iter().any(|name| name == NAMELESS);
-        if entries.removed || !(is_recalled || still_passes(&self.names(), &names)) {
+        let is_recalled = |name: &String| name == NAMELESS;
+        if entries.removed || !open.passes(&self.rules(), is_recalled) {
             cut.cancel();
         }
-        entries.open.insert(number, Open { names, cut: cut.clone() });
+        entries.open.insert(number, open);
         drop(entries);
         Connection { guest: Arc::clone(self), number, cut }
     }
@@ -197,11 +199,11 @@ impl Guest {
         lock(&self.open).open.len()
     }
 
-    fn change(&self, names: &Arc<Names>) -> Vec<Ipv4Addr> {
-        *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(names);
-        let forgotten = lock(&self.learnt).forget(|name| !names.passes(name));
+    fn change(&self, rules: &Arc<EgressRules>) -> Vec<Ipv4Addr> {
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(rules);
+        let forgotten = lock(&self.learnt).forget(|name| !rules.passes(name));
         for open in lock(&self.open).open.values() {
-            if !still_passes(names, &open.names) {
+            if !open.passes(rules, |_| false) {
                 open.cut.cancel();
             }
         }
@@ -217,8 +219,15 @@ impl Guest {
     }
 }
 
-fn still_passes(names: &Names, of_connection: &[String]) -> bool {
-    !names.is_strict() || of_connection.iter().any(|name| names.passes(name))
+impl Open {
+    /// Whether a policy passes the connection. `is_recalled`: names that pass although no policy lists them.
+    fn passes(&self, rules: &EgressRules, is_recalled: impl Fn(&String) -> bool) -> bool {
+        match rules.address_verdict(self.address) {
+            AddressVerdict::Pass => true,
+            AddressVerdict::Refuse => false,
+            AddressVerdict::ByName => self.names.iter().any(|name| is_recalled(name) || rules.passes(name)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The egress verdict: whether a sandbox may reach a destination.
 //!
 //! The DNS server, the proxy and `sandboxd egress check` all call [`decide`], so they cannot disagree. The kernel decides about
-//! datagrams by the same ports (`rules::UDP_PORTS_CLOSED`) and by the addresses that DNS opened.
+//! datagrams by the same ports (`rules::UDP_PORTS_CLOSED`), by the same lists of networks (`rules::Networks`) and by the addresses
+//! that DNS opened. It decides about all traffic under default allow, and to allowed networks under default deny.
 
 use std::net::Ipv4Addr;
 
-use rules::{Names, RESOLVER_PORTS, UDP_PORTS_CLOSED, WEB_PORTS};
+use rules::{AddressVerdict, EgressRules, RESOLVER_PORTS, UDP_PORTS_CLOSED, WEB_PORTS};
 
 use crate::refusals::Reason;
 
@@ -35,6 +36,8 @@ pub enum Flow<'a> {
 /// Where a flow goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
+    /// `None` if it is not known: then no list of networks has it.
+    pub address: Option<Ipv4Addr>,
     pub port: u16,
     /// Whether the address is closed to every sandbox.
     pub is_closed: bool,
@@ -57,7 +60,7 @@ pub enum Verdict {
 }
 
 /// Decides about one flow. `to` is ignored for a lookup.
-pub fn decide(policy: &Names, flow: Flow<'_>, to: Destination) -> Verdict {
+pub fn decide(policy: &EgressRules, flow: Flow<'_>, to: Destination) -> Verdict {
     if let Flow::Lookup(name) = flow {
         return by_name(policy, name);
     }
@@ -65,8 +68,10 @@ pub fn decide(policy: &Names, flow: Flow<'_>, to: Destination) -> Verdict {
     if to.is_closed {
         return refused(Reason::ClosedAddress);
     }
-    if !policy.is_strict() {
-        return Verdict::Pass;
+    match (to.address.map(|address| policy.address_verdict(address)), policy.is_strict()) {
+        (Some(AddressVerdict::Refuse), _) => return refused(Reason::DeniedAddress),
+        (Some(AddressVerdict::Pass), _) | (None, false) => return Verdict::Pass,
+        (Some(AddressVerdict::ByName), _) | (None, true) => {}
     }
     let is_web = WEB_PORTS.contains(&to.port);
     match flow {
@@ -85,7 +90,7 @@ pub fn decide(policy: &Names, flow: Flow<'_>, to: Destination) -> Verdict {
     }
 }
 
-fn by_name(policy: &Names, name: &str) -> Verdict {
+fn by_name(policy: &EgressRules, name: &str) -> Verdict {
     match policy.passes(name) {
         true => Verdict::PassByName(name.to_owned()),
         false => Verdict::Refused(Reason::NotAllowed, Some(name.to_owned())),

@@ -5,22 +5,19 @@
 mod elements;
 pub mod log;
 mod nft;
+mod plan;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use ipnet::Ipv4Net;
-use rules::Ranges;
+use rules::Networks;
 
-use crate::names::Scope;
 use crate::owner::Owned;
-use elements::{Change, Elements, Key, Set};
+use elements::{Change, Elements, Key, RangeKey, Set};
+pub use plan::Plan;
 
-const TEMPLATE: &str = include_str!("firewall/table.nft");
-/// Connections of one sandbox that the kernel tracks.
-const CONNECTIONS_MAX: u32 = 8192;
 /// Learnt addresses of one sandbox.
 const LEARNT_MAX: usize = 4096;
 /// Added to the lifetime of a learnt address, so that repeated lookups of a name do not each change the kernel's set.
@@ -28,36 +25,30 @@ const LIFETIME_MARGIN: Duration = Duration::from_secs(15);
 /// A learnt element with less time left than this may expire before it is compared.
 const EXPIRING: Duration = Duration::from_secs(2);
 
-const BYTES_PER_MBIT: u64 = 125_000;
-/// The burst of a rate limit: what the rate allows in a quarter of a second, and at least a few of TCP's largest packets.
-const BURSTS_PER_SECOND: u64 = 4;
-const BURST_BYTES_MIN: u64 = 512 << 10;
-
 /// The sets with one element per sandbox.
-const SANDBOX_SETS: [Set; 3] = [Set::PolicyRegistry, Set::Open, Set::Strict];
+const SANDBOX_SETS: [Set; 4] = [Set::Guests, Set::Listed, Set::Open, Set::Strict];
+/// The sets of sandboxes' networks.
+const RANGE_SETS: [Set; 2] = [Set::AllowedNetworks, Set::DeniedNetworks];
 /// The sets that are the same for all sandboxes.
 const SHARED_SETS: [Set; 4] = [Set::Closed, Set::Opened, Set::OpenedHere, Set::ClosedByOperator];
 
-/// The destinations that a sandbox's packets may reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The part of a sandbox's policy that the kernel enforces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelPolicy {
+    pub passes: Passes,
+    pub networks: Networks,
+}
+
+/// The destinations that a sandbox's packets may reach, without its lists of networks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Passes {
     /// None: no policy is in force yet.
+    #[default]
     Nothing,
     /// All addresses that are not closed to all sandboxes.
     Public,
     /// Addresses that the sandbox has learnt.
     Learnt,
-}
-
-/// The names and ranges that the table is rendered from.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    pub scope: Scope,
-    pub gateway: Ipv4Addr,
-    pub proxy_port: u16,
-    pub ranges: Ranges,
-    /// Of each sandbox, in each direction. 0: unlimited.
-    pub rate_mbit: u32,
 }
 
 pub struct Firewall {
@@ -80,31 +71,51 @@ struct Loaded {
 /// One sandbox, by its address.
 struct Entry {
     link: String,
-    passes: Passes,
+    policy: KernelPolicy,
     learnt: HashMap<Ipv4Addr, Instant>,
+    /// The ranges that the kernel has for this sandbox. `None` if a change failed: then they are read from the kernel.
+    ranges: Option<Vec<(Set, RangeKey)>>,
 }
 
 impl Entry {
-    fn new(link: &str, passes: Passes) -> Self {
-        Self { link: link.to_owned(), passes, learnt: HashMap::new() }
+    fn new(link: &str, policy: KernelPolicy) -> Self {
+        Self { link: link.to_owned(), policy, learnt: HashMap::new(), ranges: Some(Vec::new()) }
     }
 
     fn key(&self, guest: Ipv4Addr, target: Option<Ipv4Addr>) -> Key {
         Key { link: self.link.clone(), guest, target }
     }
 
-    /// Adds the sandbox to the sets that it belongs to, and removes it from the others.
+    /// The ranges that the policy lists.
+    fn listed_ranges(&self, guest: Ipv4Addr) -> Vec<(Set, RangeKey)> {
+        let Networks { allowed, denied } = &self.policy.networks;
+        [(Set::AllowedNetworks, allowed), (Set::DeniedNetworks, denied)]
+            .into_iter()
+            .flat_map(|(set, networks)| networks.iter().map(move |network| (set, network)))
+            .map(|(set, network)| {
+                (set, RangeKey { guest, first: network.network(), last: network.broadcast() })
+            })
+            .collect()
+    }
+
+    /// Adds the sandbox to the sets that it belongs to, and removes it from the others. Its ranges are first: if the changes
+    /// need several transactions, nothing passes before it is denied. A sandbox without ranges is expected not to be in the
+    /// set of those with ranges.
     fn changes(&self, guest: Ipv4Addr) -> Vec<Change> {
         let key = self.key(guest, None);
         let either = |is_in: bool, set: Set| match is_in {
             true => Change::Put(set, key.clone()),
             false => Change::Drop(set, key.clone()),
         };
-        vec![
-            either(true, Set::PolicyRegistry),
-            either(self.passes == Passes::Public, Set::Open),
-            either(self.passes == Passes::Learnt, Set::Strict),
-        ]
+        let ranges = self.listed_ranges(guest);
+        let listed = (!ranges.is_empty()).then(|| Change::Put(Set::Listed, key.clone()));
+        let policy = [
+            either(true, Set::Guests),
+            either(self.policy.passes == Passes::Public, Set::Open),
+            either(self.policy.passes == Passes::Learnt, Set::Strict),
+        ];
+        let ranges = ranges.into_iter().map(|(set, range)| Change::PutRange(set, range));
+        ranges.chain(listed).chain(policy).collect()
     }
 }
 
@@ -159,7 +170,7 @@ impl Firewall {
     fn differences(&mut self) -> io::Result<Vec<Change>> {
         let expected: Vec<Change> =
             self.entries.iter().flat_map(|(guest, entry)| entry.changes(*guest)).collect();
-        let mut changes = Vec::new();
+        let mut changes = self.range_differences()?;
         for set in SANDBOX_SETS {
             let found: HashSet<Key> = self.elements.list(set)?.into_iter().map(|(key, _)| key).collect();
             let expected: HashSet<&Key> = expected.iter().filter_map(|change| change.put_into(set)).collect();
@@ -185,26 +196,56 @@ impl Firewall {
         Ok(changes)
     }
 
+    /// The same for the sets of ranges. Drops are first, because a stale range may overlap a new one.
+    fn range_differences(&mut self) -> io::Result<Vec<Change>> {
+        let found: HashSet<(Set, RangeKey)> = self.found_ranges()?.into_iter().collect();
+        let expected: HashSet<(Set, RangeKey)> =
+            self.entries.iter().flat_map(|(guest, entry)| entry.listed_ranges(*guest)).collect();
+        let stale = found.difference(&expected).map(|(set, range)| Change::DropRange(*set, *range));
+        let missing = expected.difference(&found).map(|(set, range)| Change::PutRange(*set, *range));
+        Ok(stale.chain(missing).collect())
+    }
+
+    fn found_ranges(&mut self) -> io::Result<Vec<(Set, RangeKey)>> {
+        let mut found = Vec::new();
+        for set in RANGE_SETS {
+            found.extend(self.elements.ranges(set)?.into_iter().map(|range| (set, range)));
+        }
+        Ok(found)
+    }
+
+    /// The ranges that the kernel has for a sandbox. Until the caller stores them again, they count as unknown.
+    fn take_ranges(&mut self, guest: Ipv4Addr) -> io::Result<Vec<(Set, RangeKey)>> {
+        let Some(entry) = self.entries.get_mut(&guest) else { return Ok(Vec::new()) };
+        if let Some(known) = entry.ranges.take() {
+            return Ok(known);
+        }
+        let found = self.found_ranges()?.into_iter();
+        Ok(found.filter(|(_, range)| range.guest == guest).collect())
+    }
+
     /// Replaces all entries by those of the living sandboxes, in the kernel too. Returns the learnt addresses that the kernel
     /// still has: sandbox, address, expiry.
     pub fn reconcile(
         &mut self,
-        living: &[(Ipv4Addr, String, Passes)],
+        living: &[(Ipv4Addr, String, KernelPolicy)],
     ) -> io::Result<Vec<(Ipv4Addr, Ipv4Addr, Instant)>> {
         let now = Instant::now();
-        let entries = living.iter().map(|(guest, link, passes)| (*guest, Entry::new(link, *passes)));
+        let entries = living.iter().map(|(guest, link, policy)| {
+            (*guest, Entry { ranges: None, ..Entry::new(link, policy.clone()) })
+        });
         self.entries = entries.collect();
-        let mut changes = Vec::new();
+        let mut changes = self.range_differences()?;
         for set in SANDBOX_SETS {
             let found = self.elements.list(set)?;
-            let dead = found.into_iter().filter(|(key, _)| !self.is_living(key));
+            let dead = found.into_iter().filter(|(key, _)| !self.is_living(key, set));
             changes.extend(dead.map(|(key, _)| Change::Drop(set, key)));
         }
         let mut still = Vec::new();
         for (key, left) in self.elements.list(Set::Learnt)? {
             let (Some(target), Some(left)) = (key.target, left) else { continue };
             let entry = self.entries.get_mut(&key.guest).filter(|entry| entry.link == key.link);
-            match entry.filter(|entry| entry.passes == Passes::Learnt) {
+            match entry.filter(|entry| entry.policy.passes == Passes::Learnt) {
                 Some(entry) => {
                     entry.learnt.insert(target, now + left);
                     still.push((key.guest, target, now + left));
@@ -216,31 +257,44 @@ impl Firewall {
             changes.extend(entry.changes(*guest));
         }
         self.elements.change(&changes)?;
+        for (guest, entry) in &mut self.entries {
+            entry.ranges = Some(entry.listed_ranges(*guest));
+        }
         Ok(still)
     }
 
-    fn is_living(&self, key: &Key) -> bool {
-        self.entries.get(&key.guest).is_some_and(|entry| entry.link == key.link)
+    /// Whether an element of a set may belong to a living sandbox.
+    fn is_living(&self, key: &Key, set: Set) -> bool {
+        let entry = self.entries.get(&key.guest).filter(|entry| entry.link == key.link);
+        entry.is_some_and(|entry| set != Set::Listed || !entry.policy.networks.is_empty())
     }
 
     /// Adds a sandbox. A policy that is already in force for it stays.
     pub fn admit(&mut self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
-        let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, Passes::Nothing));
+        let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, KernelPolicy::default()));
         self.elements.change(&entry.changes(guest))
     }
 
-    /// Sets what passes for a sandbox from now on, and closes the learnt addresses in `forgotten`.
+    /// Sets the policy of a sandbox, and closes the learnt addresses in `forgotten`.
     pub fn set(
         &mut self,
         guest: Ipv4Addr,
         link: &str,
-        passes: Passes,
+        policy: KernelPolicy,
         forgotten: &[Ipv4Addr],
     ) -> io::Result<()> {
-        let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, passes));
-        entry.passes = passes;
-        let mut changes = entry.changes(guest);
-        let closed: Vec<Ipv4Addr> = match passes {
+        let before = self.take_ranges(guest)?;
+        let entry = self.entries.entry(guest).or_insert_with(|| Entry::new(link, KernelPolicy::default()));
+        entry.policy = policy;
+        let listed = entry.listed_ranges(guest);
+        // In the same transaction as the new ranges, which may overlap them.
+        let stale = before.iter().filter(|range| !listed.contains(range));
+        let mut changes: Vec<Change> = stale.map(|(set, range)| Change::DropRange(*set, *range)).collect();
+        if listed.is_empty() && !before.is_empty() {
+            changes.push(Change::Drop(Set::Listed, entry.key(guest, None)));
+        }
+        changes.extend(entry.changes(guest));
+        let closed: Vec<Ipv4Addr> = match entry.policy.passes {
             Passes::Learnt => {
                 forgotten.iter().filter(|target| entry.learnt.contains_key(*target)).copied().collect()
             }
@@ -250,12 +304,14 @@ impl Firewall {
             .extend(closed.iter().map(|target| Change::Drop(Set::Learnt, entry.key(guest, Some(*target)))));
         self.elements.change(&changes)?;
         entry.learnt.retain(|target, _| !closed.contains(target));
+        entry.ranges = Some(listed);
         Ok(())
     }
 
     /// Opens addresses to a sandbox's datagrams. Has no effect unless its policy is a list of names.
     pub fn open(&mut self, guest: Ipv4Addr, targets: &[Ipv4Addr], lasting: Duration) -> io::Result<()> {
-        let Some(entry) = self.entries.get_mut(&guest).filter(|entry| entry.passes == Passes::Learnt) else {
+        let Some(entry) = self.entries.get_mut(&guest).filter(|entry| entry.policy.passes == Passes::Learnt)
+        else {
             return Ok(());
         };
         let now = Instant::now();
@@ -302,9 +358,11 @@ impl Firewall {
 
     /// Removes a sandbox. No error if it is unknown.
     pub fn remove(&mut self, guest: Ipv4Addr, link: &str) -> io::Result<()> {
+        let ranges = self.take_ranges(guest)?;
         let key = Key { link: link.to_owned(), guest, target: None };
-        let mut changes: Vec<Change> =
-            SANDBOX_SETS.into_iter().map(|set| Change::Drop(set, key.clone())).collect();
+        let sets = SANDBOX_SETS.into_iter().filter(|set| *set != Set::Listed || !ranges.is_empty());
+        let mut changes: Vec<Change> = sets.map(|set| Change::Drop(set, key.clone())).collect();
+        changes.extend(ranges.into_iter().map(|(set, range)| Change::DropRange(set, range)));
         if let Some(entry) = self.entries.get(&guest) {
             let targets = entry.learnt.keys();
             changes.extend(targets.map(|target| Change::Drop(Set::Learnt, entry.key(guest, Some(*target)))));
@@ -334,68 +392,5 @@ impl Owned for Firewall {
     }
 }
 
-impl Plan {
-    /// Rules that limit what one sandbox sends and receives: packets above the rate are dropped, and TCP slows down.
-    fn rate_rules(&self) -> [String; 2] {
-        if self.rate_mbit == 0 {
-            return [const { String::new() }; 2];
-        }
-        let rate_bytes = u64::from(self.rate_mbit) * BYTES_PER_MBIT;
-        let burst_bytes = (rate_bytes / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
-        let limit = format!("limit rate over {rate_bytes} bytes/second burst {burst_bytes} bytes");
-        let links = self.scope.links();
-        [
-            format!("update @sent {{ ip saddr {limit} }} drop"),
-            format!("oifname \"{links}*\" update @received {{ ip daddr {limit} }} drop"),
-        ]
-    }
-
-    fn render(&self) -> String {
-        let table = self.scope.table();
-        let chains: Vec<&str> = TEMPLATE
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("chain ")?.strip_suffix(" {"))
-            .collect();
-        // A chain can be deleted only if no rule jumps to it, so all chains are flushed first.
-        let mut forget: String = chains
-            .iter()
-            .map(|chain| format!("add chain inet {table} {chain}\nflush chain inet {table} {chain}\n"))
-            .collect();
-        forget.extend(chains.iter().map(|chain| format!("delete chain inet {table} {chain}\n")));
-        let here: Vec<Ipv4Net> =
-            self.ranges.opened().iter().filter(|range| range.prefix_len() == 32).copied().collect();
-        let elements: String = [
-            ("closed", Ranges::fixed().collect::<Vec<_>>()),
-            ("opened", self.ranges.opened().to_vec()),
-            ("opened_here", here),
-            ("closed_by_operator", self.ranges.closed_by_operator().to_vec()),
-        ]
-        .into_iter()
-        .filter(|(_, ranges)| !ranges.is_empty())
-        .map(|(set, ranges)| {
-            let list: Vec<String> = ranges.iter().map(text).collect();
-            format!("add element inet {table} {set} {{ {} }}\n", list.join(", "))
-        })
-        .collect();
-        let [rate_up, rate_down] = self.rate_rules();
-        let udp_closed = rules::UDP_PORTS_CLOSED.map(|port| port.to_string()).join(", ");
-        let pool = self.ranges.pool().map(|pool| pool.to_string()).unwrap_or_default();
-        TEMPLATE
-            .replace("@ELEMENTS@", &elements)
-            .replace("@FORGET@", &forget)
-            .replace("@TABLE@", &table)
-            .replace("@LINKS@", &format!("{}*", self.scope.links()))
-            .replace("@POOL@", &pool)
-            .replace("@GATEWAY@", &self.gateway.to_string())
-            .replace("@PROXY@", &self.proxy_port.to_string())
-            .replace("@CONNECTIONS@", &CONNECTIONS_MAX.to_string())
-            .replace("@RATE_UP@", &rate_up)
-            .replace("@RATE_DOWN@", &rate_down)
-            .replace("@UDP_CLOSED@", &udp_closed)
-            .replace("@GROUP@", &self.scope.log_group().to_string())
-    }
-}
-
-fn text(range: &Ipv4Net) -> String {
-    if range.prefix_len() == 32 { range.addr().to_string() } else { range.trunc().to_string() }
-}
+#[cfg(test)]
+mod tests;

@@ -14,10 +14,11 @@ use api::{EgressDefault, EgressPolicy};
 use async_trait::async_trait;
 use egress::{KernelNetwork, Parts, PolicyRegistry, Refusal, Refusals, Resolver};
 use ipnet::Ipv4Net;
+use rules::Networks;
 use tokio::sync::mpsc;
 
 use crate::contract::{Guest, NetError, Network, Usage};
-use crate::firewall::{Firewall, Passes, Plan};
+use crate::firewall::{Firewall, KernelPolicy, Passes, Plan};
 use crate::kernel::Kernel;
 use crate::links::Link;
 use crate::netlink::RouteSocket;
@@ -105,9 +106,10 @@ impl HostNetwork {
     }
 
     async fn apply_policy(&self, guest: &Guest, policy: &EgressPolicy) -> io::Result<()> {
-        let (address, link, passes) = (self.address(guest), self.link(guest), passes(policy));
+        let (address, link) = (self.address(guest), self.link(guest));
+        let kernel_policy = kernel_policy(policy);
         let forgotten = self.parts.registry.admit(&guest.id, address, policy);
-        let set = move |firewall: &mut Firewall| firewall.set(address, &link, passes, &forgotten);
+        let set = move |firewall: &mut Firewall| firewall.set(address, &link, kernel_policy, &forgotten);
         self.kernel.firewall.call("set a policy", set).await
     }
 
@@ -129,9 +131,9 @@ impl HostNetwork {
 
     async fn reconcile(&self, living: &[(Guest, EgressPolicy)]) -> io::Result<()> {
         let names: Vec<String> = living.iter().map(|(guest, _)| self.link(guest)).collect();
-        let entries: Vec<(Ipv4Addr, String, Passes)> = living
+        let entries: Vec<(Ipv4Addr, String, KernelPolicy)> = living
             .iter()
-            .map(|(guest, policy)| (self.address(guest), self.link(guest), passes(policy)))
+            .map(|(guest, policy)| (self.address(guest), self.link(guest), kernel_policy(policy)))
             .collect();
         for (guest, policy) in living {
             self.parts.registry.admit(&guest.id, self.address(guest), policy);
@@ -160,11 +162,12 @@ impl HostNetwork {
     }
 }
 
-fn passes(policy: &EgressPolicy) -> Passes {
-    match policy.default {
+fn kernel_policy(policy: &EgressPolicy) -> KernelPolicy {
+    let passes = match policy.default {
         EgressDefault::Allow => Passes::Public,
         EgressDefault::Deny => Passes::Learnt,
-    }
+    };
+    KernelPolicy { passes, networks: Networks::new(policy) }
 }
 
 #[async_trait]

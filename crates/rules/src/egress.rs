@@ -1,4 +1,6 @@
-//! Egress rules: which names a policy allows, and which addresses are closed.
+//! Egress rules: which names and addresses a policy allows, and which addresses are closed under every policy.
+
+mod networks;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,6 +9,8 @@ use std::net::Ipv4Addr;
 use api::bounds::{DOMAIN_BYTES, LABEL_BYTES};
 use api::{EgressDefault, EgressPolicy};
 use ipnet::Ipv4Net;
+
+pub use networks::{AddressVerdict, Networks, network_text, parse_network};
 
 /// Ports of other resolvers: DNS, and DNS inside TLS. They would go around the sandbox's own resolver, so they are closed under
 /// default deny.
@@ -133,16 +137,17 @@ impl Ranges {
     }
 }
 
-/// A policy, prepared for frequent lookups.
+/// A policy, prepared for frequent lookups. The ranges that are closed under every policy ([`Ranges`]) take precedence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct EgressRules {
     default: EgressDefault,
     exact: HashSet<String>,
     /// For `*.example.com`: `example.com`.
     below: HashSet<String>,
+    networks: Networks,
 }
 
-impl Names {
+impl EgressRules {
     pub fn new(policy: &EgressPolicy) -> Self {
         let (mut exact, mut below) = (HashSet::new(), HashSet::new());
         for entry in &policy.allow {
@@ -152,7 +157,7 @@ impl Names {
                 None => exact.insert(entry),
             };
         }
-        Self { default: policy.default, exact, below }
+        Self { default: policy.default, exact, below, networks: Networks::new(policy) }
     }
 
     pub fn is_strict(&self) -> bool {
@@ -162,6 +167,11 @@ impl Names {
     /// Whether the policy passes a name in the form of [`plain_name`].
     pub fn passes(&self, name: &str) -> bool {
         !self.is_strict() || self.exact.contains(name) || self.is_below(name)
+    }
+
+    /// What the policy decides by the address alone.
+    pub fn address_verdict(&self, address: Ipv4Addr) -> AddressVerdict {
+        self.networks.verdict(self.default, address)
     }
 
     /// A public resolver (DNS over HTTPS or TLS) passes only by its exact name: a wildcard that covers one is not meant to

@@ -1,7 +1,7 @@
 //! Decides what to do with a question, by the question and the policy alone.
 
 use hickory_proto::rr::{DNSClass, Name, RecordType};
-use rules::{Names, plain_name};
+use rules::{EgressRules, plain_name};
 
 use super::message::Question;
 use crate::verdict::{Destination, Flow, Verdict, decide as decide_flow};
@@ -28,12 +28,13 @@ pub enum Decision {
 }
 
 /// A lookup has no destination of its own.
-const NO_DESTINATION: Destination = Destination { port: 0, is_closed: false, is_learnt: false };
+const NO_DESTINATION: Destination =
+    Destination { address: None, port: 0, is_closed: false, is_learnt: false };
 /// Firefox looks this name up before it uses a resolver of its own.
 const NO_OTHER_RESOLVER: &str = "use-application-dns.net";
 
 /// `own` is the host name of the sandbox.
-pub fn decide(question: &Question, policy: &Names, own: &str) -> Decision {
+pub fn decide(question: &Question, policy: &EgressRules, own: &str) -> Decision {
     if question.class != DNSClass::IN {
         return Decision::Refused;
     }

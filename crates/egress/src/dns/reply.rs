@@ -29,7 +29,7 @@ const NETWORK_ERROR: u16 = 23;
 
 /// Answers one question of a sandbox.
 pub async fn to(parts: &Parts, guest: &Arc<Guest>, question: &Question, transport: Transport) -> Reply {
-    let policy = guest.names();
+    let policy = guest.rules();
     match decide(question, &policy, &guest.id.host_name()) {
         Decision::Refused => Reply::of(ResponseCode::Refused),
         Decision::NotImplemented => Reply::of(ResponseCode::NotImp),
@@ -111,7 +111,7 @@ async fn open(
     mut records: Records,
 ) -> io::Result<Option<Records>> {
     let addresses: Vec<Ipv4Addr> = records.list.iter().filter_map(address).collect();
-    let policy = guest.names();
+    let policy = guest.rules();
     if !policy.passes(name) {
         return Ok(None);
     }
@@ -146,7 +146,7 @@ async fn open(
 /// addresses, so either the change or this check closes them.
 fn is_still_allowed(parts: &Parts, guest: &Arc<Guest>, name: &str) -> bool {
     let current = parts.registry.find(guest.address);
-    current.is_some_and(|current| Arc::ptr_eq(&current, guest)) && guest.names().passes(name)
+    current.is_some_and(|current| Arc::ptr_eq(&current, guest)) && guest.rules().passes(name)
 }
 
 /// Whether the sandbox that has the address now may reach it for another name.

@@ -138,7 +138,7 @@ async fn follow(
         Verdict::Pass | Verdict::PassUnlessHttp => (Passing::Address(original), original, None),
         Verdict::PassByName(name) => {
             let address = session.locate(&name).await?;
-            (Passing::Name(name.clone()), address, Some(name))
+            (Passing::Name(name.clone(), address), address, Some(name))
         }
     };
     let entered = session.guest.enter(passing);

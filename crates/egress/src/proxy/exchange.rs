@@ -216,7 +216,7 @@ impl Exchange {
             return Err(Stop::Refused(reason, name));
         }
         let address = self.session.locate(name).await?;
-        let entered = self.session.guest.enter(Passing::Name(name.to_owned()));
+        let entered = self.session.guest.enter(Passing::Name(name.to_owned(), address));
         if entered.cut.is_cancelled() {
             return Err(Stop::Refused(Reason::NotAllowed, Some(name.to_owned())));
         }

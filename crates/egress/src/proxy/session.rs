@@ -63,18 +63,21 @@ impl Session {
     /// Decides about a flow of this connection.
     pub fn decide(&self, flow: Flow<'_>) -> Verdict {
         let is_learnt = self.guest.may_reach(*self.original.ip(), Instant::now());
-        let to = Destination { port: self.original.port(), is_closed: false, is_learnt };
-        decide(&self.guest.names(), flow, to)
+        decide(&self.guest.rules(), flow, self.destination(false, is_learnt))
     }
 
     /// Decides about the connection before its client has sent anything.
     pub async fn decide_opening(&self) -> Result<(), Stop> {
         let is_closed = self.is_closed(*self.original.ip()).await?;
-        let to = Destination { port: self.original.port(), is_closed, is_learnt: false };
-        match decide(&self.guest.names(), Flow::Opening, to) {
+        match decide(&self.guest.rules(), Flow::Opening, self.destination(is_closed, false)) {
             Verdict::Refused(reason, name) => Err(Stop::Refused(reason, name)),
             _ => Ok(()),
         }
+    }
+
+    fn destination(&self, is_closed: bool, is_learnt: bool) -> Destination {
+        let (address, port) = (Some(*self.original.ip()), self.original.port());
+        Destination { address, port, is_closed, is_learnt }
     }
 
     async fn is_closed(&self, address: Ipv4Addr) -> io::Result<bool> {

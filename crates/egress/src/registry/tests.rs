@@ -8,7 +8,11 @@ const TWO: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const TTL: Duration = Duration::from_secs(300);
 
 fn policy(allow: &[&str], default: EgressDefault) -> EgressPolicy {
-    EgressPolicy { allow: allow.iter().map(|name| (*name).to_owned()).collect(), default }
+    EgressPolicy {
+        allow: allow.iter().map(|name| (*name).to_owned()).collect(),
+        default,
+        ..EgressPolicy::default()
+    }
 }
 
 fn deny(allow: &[&str]) -> EgressPolicy {
@@ -64,8 +68,8 @@ fn a_new_policy_removes_addresses_and_cuts_connections() {
     let now = Instant::now();
     guest.learn("a.test", &[ONE, TWO], TTL, now);
     guest.learn("b.test", &[TWO], TTL, now);
-    let by_a = guest.enter(Passing::Name("a.test".into()));
-    let by_b = guest.enter(Passing::Name("b.test".into()));
+    let by_a = guest.enter(Passing::Name("a.test".into(), ONE));
+    let by_b = guest.enter(Passing::Name("b.test".into(), TWO));
     let (to_one, to_two) = (guest.enter(Passing::Address(ONE)), guest.enter(Passing::Address(TWO)));
     assert!([&by_a, &by_b, &to_one, &to_two].iter().all(|one| !one.cut.is_cancelled()));
     assert_eq!(
@@ -79,6 +83,27 @@ fn a_new_policy_removes_addresses_and_cuts_connections() {
     assert_eq!(guest.connections(), 4);
     drop((by_a, by_b, to_one, to_two));
     assert_eq!(guest.connections(), 0);
+}
+
+#[test]
+fn networks_keep_and_cut_connections() {
+    let (guests, guest) = admitted(&["a.test"]);
+    guest.learn("a.test", &[ONE, TWO], TTL, Instant::now());
+    let by_name = guest.enter(Passing::Name("a.test".into(), ONE));
+    let by_address = guest.enter(Passing::Address(TWO));
+    let change = |policy: EgressPolicy| guests.admit(&guest.id, GUEST, &policy);
+    let networks = |entries: &[Ipv4Addr]| entries.iter().map(Ipv4Addr::to_string).collect();
+    change(EgressPolicy { allow_networks: networks(&[ONE, TWO]), ..deny(&[]) });
+    assert!(!by_name.cut.is_cancelled() && !by_address.cut.is_cancelled());
+    let unlisted = guest.enter(Passing::Name("b.test".into(), TWO));
+    assert!(!unlisted.cut.is_cancelled(), "its address is in an allowed network");
+    let open = policy(&["a.test"], EgressDefault::Allow);
+    change(EgressPolicy { deny_networks: networks(&[ONE]), ..open });
+    assert!(by_name.cut.is_cancelled(), "a name opens no denied network under default allow");
+    assert!(!by_address.cut.is_cancelled());
+    assert!(guest.enter(Passing::Name("a.test".into(), ONE)).cut.is_cancelled());
+    change(deny(&["a.test"]));
+    assert!(unlisted.cut.is_cancelled());
 }
 
 #[test]
@@ -106,7 +131,7 @@ fn late_answers_and_connections_are_dropped() {
     guests.admit(&guest.id, GUEST, &deny(&[]));
     assert_eq!(guest.learn("a.test", &[ONE], TTL, now), Duration::ZERO);
     assert!(!guest.was_answered("a.test", ONE));
-    assert!(guest.enter(Passing::Name("a.test".into())).cut.is_cancelled());
+    assert!(guest.enter(Passing::Name("a.test".into(), ONE)).cut.is_cancelled());
     assert!(guest.enter(Passing::Address(ONE)).cut.is_cancelled());
     // The connections of a removed sandbox are cut even if its policy allows everything.
     guests.admit(&guest.id, GUEST, &policy(&[], EgressDefault::Allow));
@@ -122,7 +147,7 @@ fn late_answers_and_connections_are_dropped() {
 fn another_sandbox_at_the_same_address_inherits_nothing() {
     let (guests, guest) = admitted(&["a.test"]);
     guest.learn("a.test", &[ONE], TTL, Instant::now());
-    let open = guest.enter(Passing::Name("a.test".into()));
+    let open = guest.enter(Passing::Name("a.test".into(), ONE));
     assert_eq!(guests.admit(&id("sb_00000002"), GUEST, &deny(&["a.test"])), [ONE]);
     assert!(open.cut.is_cancelled() && guest.is_removed());
     let next = guests.find(GUEST).unwrap();
@@ -136,7 +161,7 @@ fn concurrent_changes_leave_nothing_forbidden() {
         let (ours, theirs) = (guest.clone(), guest.clone());
         let entering = std::thread::spawn(move || {
             let learnt = ours.learn("a.test", &[ONE], TTL, Instant::now());
-            (learnt, ours.enter(Passing::Name("a.test".into())))
+            (learnt, ours.enter(Passing::Name("a.test".into(), ONE)))
         });
         guests.admit(&theirs.id, GUEST, &deny(&[]));
         let (_, open) = entering.join().unwrap();

@@ -2,12 +2,20 @@ use api::{EgressDefault, EgressPolicy};
 
 use super::*;
 
-fn names(default: EgressDefault) -> Names {
-    Names::new(&EgressPolicy { allow: vec!["good.test".into(), "*.below.test".into()], default })
+const ALLOWED: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+const DENIED: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 8);
+
+fn names(default: EgressDefault) -> EgressRules {
+    EgressRules::new(&EgressPolicy {
+        allow: vec!["good.test".into(), "*.below.test".into()],
+        default,
+        allow_networks: vec![ALLOWED.to_string()],
+        deny_networks: vec!["198.51.100.0/24".into()],
+    })
 }
 
 fn to(port: u16, is_learnt: bool) -> Destination {
-    Destination { port, is_closed: false, is_learnt }
+    Destination { address: Some(Ipv4Addr::new(192, 0, 2, 7)), port, is_closed: false, is_learnt }
 }
 
 #[test]
@@ -69,6 +77,43 @@ fn default_allow_passes_all_but_closed_addresses() {
             assert_eq!(decide(&policy, flow, closed), Verdict::Refused(Reason::ClosedAddress, None));
         }
     }
+}
+
+#[test]
+fn an_allowed_network_passes_on_every_port_without_a_name() {
+    let flows = [
+        Flow::Opening,
+        Flow::Tls(None),
+        Flow::Tls(Some("evil.test")),
+        Flow::Http,
+        Flow::Request("evil.test"),
+        Flow::OtherTcp,
+        Flow::Silent,
+        Flow::Malformed,
+        Flow::Udp,
+    ];
+    for (flow, port) in flows.into_iter().flat_map(|flow| [22, 53, 80, 443, 853].map(|port| (flow, port))) {
+        for policy in [EgressDefault::Allow, EgressDefault::Deny].map(names) {
+            let allowed = Destination { address: Some(ALLOWED), ..to(port, false) };
+            assert_eq!(decide(&policy, flow, allowed), Verdict::Pass, "{flow:?} {port}");
+            let closed = Destination { is_closed: true, ..allowed };
+            assert_eq!(decide(&policy, flow, closed), Verdict::Refused(Reason::ClosedAddress, None));
+        }
+        let denied = Destination { address: Some(DENIED), ..to(port, true) };
+        let refused = Verdict::Refused(Reason::DeniedAddress, None);
+        assert_eq!(decide(&names(EgressDefault::Allow), flow, denied), refused, "{flow:?} {port}");
+    }
+    let strict = names(EgressDefault::Deny);
+    let denied = Destination { address: Some(DENIED), ..to(443, false) };
+    assert_eq!(
+        decide(&strict, Flow::Tls(Some("good.test")), denied),
+        Verdict::PassByName("good.test".into())
+    );
+    assert_eq!(
+        decide(&strict, Flow::Lookup("evil.test"), Destination { address: Some(ALLOWED), ..denied }),
+        Verdict::Refused(Reason::NotAllowed, Some("evil.test".into())),
+        "a list of networks opens no name"
+    );
 }
 
 #[test]

@@ -105,12 +105,12 @@ impl TestDns {
         self.parts.registry.admit(
             &id(address),
             address,
-            &EgressPolicy { allow, default: EgressDefault::Deny },
+            &EgressPolicy { allow, default: EgressDefault::Deny, ..EgressPolicy::default() },
         );
     }
 
     pub fn open(&self, address: Ipv4Addr) {
-        let policy = EgressPolicy { allow: Vec::new(), default: EgressDefault::Allow };
+        let policy = EgressPolicy::default();
         self.parts.registry.admit(&id(address), address, &policy);
     }
 

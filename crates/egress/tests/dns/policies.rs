@@ -115,8 +115,11 @@ async fn a_removed_sandbox_opens_nothing_for_its_successor() {
     let changing = async {
         tokio::time::sleep(Duration::from_millis(150)).await;
         inside.parts.registry.remove(ONE);
-        let policy =
-            api::EgressPolicy { allow: vec!["*.ok.example".to_owned()], default: api::EgressDefault::Deny };
+        let policy = api::EgressPolicy {
+            allow: vec!["*.ok.example".to_owned()],
+            default: api::EgressDefault::Deny,
+            ..api::EgressPolicy::default()
+        };
         inside.parts.registry.admit(&id(TWO), ONE, &policy);
     };
     let (answer, ()) = tokio::join!(inside.ask(ONE, "a.ok.example", RecordType::A), changing);

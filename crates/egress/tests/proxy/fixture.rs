@@ -86,6 +86,7 @@ pub fn policy(allow: &[&str]) -> EgressPolicy {
     EgressPolicy {
         allow: allow.iter().map(|name| (*name).to_owned()).collect(),
         default: EgressDefault::Deny,
+        ..EgressPolicy::default()
     }
 }
 

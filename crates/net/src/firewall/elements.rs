@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, Nla,
 };
 use netlink_packet_netfilter::nftables::{
     DataAttribute, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage, SetElementAttribute,
@@ -28,13 +29,17 @@ const IN_MESSAGE_MAX: usize = 512;
 /// Changes in one transaction; a socket accepts about 200 KiB at a time.
 const IN_BATCH_MAX: usize = 768;
 const LINK_BYTES: usize = 16;
+const NFTA_DATA_VALUE: u16 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Set {
-    PolicyRegistry,
+    Guests,
     Open,
     Strict,
     Learnt,
+    Listed,
+    AllowedNetworks,
+    DeniedNetworks,
     Closed,
     Opened,
     OpenedHere,
@@ -44,10 +49,13 @@ pub enum Set {
 impl Set {
     fn name(self) -> &'static str {
         match self {
-            Self::PolicyRegistry => "guests",
+            Self::Guests => "guests",
             Self::Open => "open",
             Self::Strict => "strict",
             Self::Learnt => "learnt",
+            Self::Listed => "listed",
+            Self::AllowedNetworks => "allowed_networks",
+            Self::DeniedNetworks => "denied_networks",
             Self::Closed => "closed",
             Self::Opened => "opened",
             Self::OpenedHere => "opened_here",
@@ -82,13 +90,38 @@ impl Key {
     }
 }
 
-/// One change of one set. Can be repeated.
+/// A sandbox's address and a range of addresses, in [`Set::AllowedNetworks`] and [`Set::DeniedNetworks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RangeKey {
+    pub guest: Ipv4Addr,
+    pub first: Ipv4Addr,
+    pub last: Ipv4Addr,
+}
+
+impl RangeKey {
+    fn bytes(&self) -> [Vec<u8>; 2] {
+        [self.first, self.last].map(|target| [self.guest.octets(), target.octets()].concat())
+    }
+
+    fn read(element: &FoundElement) -> Option<Self> {
+        let end = element.end.as_ref().unwrap_or(&element.key);
+        let (guest, first) = element.key.split_first_chunk::<4>()?;
+        let last = end.get(4..)?.first_chunk::<4>()?;
+        let [guest, first, last] =
+            [guest, first.first_chunk::<4>()?, last].map(|octets| Ipv4Addr::from(*octets));
+        Some(Self { guest, first, last })
+    }
+}
+
+/// One change of one set. Can be repeated. Ranges of one sandbox in one set must not overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Put(Set, Key),
     /// With a timeout, which starts now even if the element exists.
     PutFor(Set, Key, Duration),
     Drop(Set, Key),
+    PutRange(Set, RangeKey),
+    DropRange(Set, RangeKey),
 }
 
 impl Change {
@@ -133,17 +166,22 @@ impl Elements {
     /// Lists a set of sandboxes, with the remaining timeouts.
     pub fn list(&mut self, set: Set) -> io::Result<Vec<(Key, Option<Duration>)>> {
         let found = self.dump(set)?;
-        Ok(found.into_iter().filter_map(|(bytes, left)| Some((Key::read(&bytes)?, left))).collect())
+        Ok(found.into_iter().filter_map(|found| Some((Key::read(&found.key)?, found.left))).collect())
+    }
+
+    /// Lists a set of ranges.
+    pub fn ranges(&mut self, set: Set) -> io::Result<Vec<RangeKey>> {
+        Ok(self.dump(set)?.iter().filter_map(RangeKey::read).collect())
     }
 
     /// Lists the raw keys of a set.
     pub fn raw(&mut self, set: Set) -> io::Result<Vec<Vec<u8>>> {
-        let mut found: Vec<Vec<u8>> = self.dump(set)?.into_iter().map(|(bytes, _)| bytes).collect();
+        let mut found: Vec<Vec<u8>> = self.dump(set)?.into_iter().map(|found| found.key).collect();
         found.sort_unstable();
         Ok(found)
     }
 
-    fn dump(&mut self, set: Set) -> io::Result<Vec<(Vec<u8>, Option<Duration>)>> {
+    fn dump(&mut self, set: Set) -> io::Result<Vec<FoundElement>> {
         let question = NfTablesMessage::GetSetElement(self.message(set, Vec::new()));
         Ok(self.inner.dump(question)?.into_iter().flat_map(read).collect())
     }
@@ -213,15 +251,21 @@ enum ElementResult {
 
 fn set_and_result(change: &Change) -> (Set, ElementResult) {
     match change {
-        Change::Put(set, _) => (*set, ElementResult::Lasting),
+        Change::Put(set, _) | Change::PutRange(set, _) => (*set, ElementResult::Lasting),
         Change::PutFor(set, ..) => (*set, ElementResult::Passing),
-        Change::Drop(set, _) => (*set, ElementResult::Nothing),
+        Change::Drop(set, _) | Change::DropRange(set, _) => (*set, ElementResult::Nothing),
     }
 }
 
 fn element(change: &Change, timed: bool) -> ListAttribute<SetElementAttribute> {
-    let (Change::Put(_, key) | Change::PutFor(_, key, _) | Change::Drop(_, key)) = change;
-    let mut attributes = vec![SetElementAttribute::Key(DataAttribute::Value(key.bytes()))];
+    let key = |bytes| SetElementAttribute::Key(DataAttribute::Value(bytes));
+    let mut attributes = match change {
+        Change::Put(_, one) | Change::PutFor(_, one, _) | Change::Drop(_, one) => vec![key(one.bytes())],
+        Change::PutRange(_, range) | Change::DropRange(_, range) => {
+            let [first, last] = range.bytes();
+            vec![key(first), SetElementAttribute::KeyEnd(vec![DefaultNla::new(NFTA_DATA_VALUE, last)])]
+        }
+    };
     if let (Change::PutFor(_, _, lasting), true) = (change, timed) {
         let milliseconds = u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX);
         attributes.push(SetElementAttribute::Timeout(milliseconds));
@@ -326,7 +370,15 @@ fn aligned_length(answer: &NetlinkMessage<NetfilterMessage>, rest: &[u8]) -> usi
     (answer.header.length as usize).next_multiple_of(4).clamp(1, rest.len())
 }
 
-fn read(message: NetfilterMessage) -> Vec<(Vec<u8>, Option<Duration>)> {
+/// An element as the kernel lists it.
+struct FoundElement {
+    key: Vec<u8>,
+    /// The end of a range.
+    end: Option<Vec<u8>>,
+    left: Option<Duration>,
+}
+
+fn read(message: NetfilterMessage) -> Vec<FoundElement> {
     let NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(message)) = message.inner else {
         return Vec::new();
     };
@@ -341,16 +393,23 @@ fn read(message: NetfilterMessage) -> Vec<(Vec<u8>, Option<Duration>)> {
     elements.collect()
 }
 
-fn read_element(attributes: &[SetElementAttribute]) -> Option<(Vec<u8>, Option<Duration>)> {
-    let (mut key, mut left) = (None, None);
+fn read_element(attributes: &[SetElementAttribute]) -> Option<FoundElement> {
+    let (mut key, mut end, mut left) = (None, None, None);
     for attribute in attributes {
         match attribute {
             SetElementAttribute::Key(DataAttribute::Value(bytes)) => key = Some(bytes.clone()),
+            SetElementAttribute::KeyEnd(nested) => end = nested.first().map(value),
             SetElementAttribute::Expiration(milliseconds) => {
                 left = Some(Duration::from_millis(*milliseconds));
             }
             _ => {}
         }
     }
-    Some((key?, left))
+    Some(FoundElement { key: key?, end, left })
+}
+
+fn value(attribute: &DefaultNla) -> Vec<u8> {
+    let mut bytes = vec![0; attribute.value_len()];
+    attribute.emit_value(&mut bytes);
+    bytes
 }

@@ -103,6 +103,7 @@ fn read(attributes: &[PacketNla]) -> Option<(Ipv4Addr, Target, Reason)> {
 fn reason_of(prefix: &[u8]) -> Option<Reason> {
     match prefix {
         b"closed" => Some(Reason::ClosedAddress),
+        b"denied" => Some(Reason::DeniedAddress),
         b"port" => Some(Reason::Port),
         b"unknown" => Some(Reason::UnknownAddress),
         b"fragment" => Some(Reason::Fragment),

@@ -157,13 +157,14 @@ impl Fixture {
 }
 
 pub fn allow_all() -> EgressPolicy {
-    EgressPolicy { default: EgressDefault::Allow, allow: Vec::new() }
+    EgressPolicy::default()
 }
 
 pub fn only(names: &[&str]) -> EgressPolicy {
     EgressPolicy {
         default: EgressDefault::Deny,
         allow: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..EgressPolicy::default()
     }
 }
 

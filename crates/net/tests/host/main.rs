@@ -5,6 +5,7 @@ mod datagrams;
 mod fixture;
 mod fragments;
 mod lasting;
+mod networks;
 mod passing;
 mod rate;
 mod refusing;

@@ -1,7 +1,13 @@
+use proptest::prelude::*;
+
 use super::*;
 
-fn names(default: EgressDefault, allow: &[&str]) -> Names {
-    Names::new(&EgressPolicy { allow: allow.iter().map(|entry| (*entry).to_owned()).collect(), default })
+fn list(entries: &[&str]) -> Vec<String> {
+    entries.iter().map(|entry| (*entry).to_owned()).collect()
+}
+
+fn names(default: EgressDefault, allow: &[&str]) -> EgressRules {
+    EgressRules::new(&EgressPolicy { allow: list(allow), default, ..EgressPolicy::default() })
 }
 
 #[test]
@@ -95,4 +101,122 @@ fn addresses_closed_by_the_operator_stay_closed() {
     assert_eq!(closed("10.5.2.3", false), Some(Closed::Operator), "whatever is open around it");
     assert_eq!(closed("198.51.100.9", true), Some(Closed::Operator), "whatever is opened by the same word");
     assert_eq!(closed("10.64.1.1", false), Some(Closed::Sandboxes));
+}
+
+#[test]
+fn an_allowed_network_takes_precedence_over_a_denied_one() {
+    use AddressVerdict::{ByName, Pass, Refuse};
+    use EgressDefault::{Allow, Deny};
+    let inside = ["198.51.100.7", "198.51.100.8", "203.0.113.9"];
+    for (default, allowed, denied, expected) in [
+        (Allow, &[][..], &[][..], [Pass, Pass, Pass]),
+        (Allow, &["198.51.100.7"], &[], [Pass, Pass, Pass]),
+        (Allow, &[], &["198.51.100.7"], [Refuse, Pass, Pass]),
+        (Allow, &[], &["198.51.100.0/24"], [Refuse, Refuse, Pass]),
+        (Allow, &["198.51.100.7"], &["198.51.100.0/24"], [Pass, Refuse, Pass]),
+        (Allow, &["198.51.100.0/24"], &["198.51.100.7", "203.0.113.0/25"], [Pass, Pass, Refuse]),
+        (Allow, &["198.51.100.8/32"], &["0.0.0.0/0"], [Refuse, Pass, Refuse]),
+        (Allow, &[], &["0.0.0.0/1", "128.0.0.0/1"], [Refuse, Refuse, Refuse]),
+        (Allow, &["198.51.100.0/24"], &["not a network"], [Pass, Pass, Refuse]),
+        (Deny, &[], &[], [ByName, ByName, ByName]),
+        (Deny, &["198.51.100.7"], &[], [Pass, ByName, ByName]),
+        (Deny, &["198.51.100.0/24"], &["198.51.100.7"], [Pass, Pass, ByName]),
+        // The name decides, as without the list: a listed name stays allowed.
+        (Deny, &[], &["198.51.100.0/24"], [ByName, ByName, ByName]),
+        (Deny, &["not a network"], &[], [ByName, ByName, ByName]),
+    ] {
+        let rules = EgressRules::new(&EgressPolicy {
+            default,
+            allow: Vec::new(),
+            allow_networks: list(allowed),
+            deny_networks: list(denied),
+        });
+        let verdicts = inside.map(|address| rules.address_verdict(address.parse().unwrap()));
+        assert_eq!(verdicts, expected, "{default:?}, allowed {allowed:?}, denied {denied:?}");
+    }
+}
+
+#[test]
+fn networks_have_one_form() {
+    for (text, canonical) in [
+        ("203.0.113.7", "203.0.113.7"),
+        ("203.0.113.7/32", "203.0.113.7"),
+        ("203.0.113.7/24", "203.0.113.0/24"),
+        ("255.255.255.255/0", "0.0.0.0/0"),
+    ] {
+        assert_eq!(parse_network(text).map(|network| network_text(&network)).as_deref(), Some(canonical));
+    }
+    for wrong in [
+        "",
+        "/",
+        "203.0.113.7/",
+        "203.0.113.7/33",
+        "203.0.113.7/+8",
+        "203.0.113.7/08",
+        "203.0.113.7/-1",
+        "203.0.113.7/24/24",
+        "203.0.113",
+        "203.0.113.07",
+        "203.0.113.256",
+        " 203.0.113.7",
+        "example.com",
+        "2001:db8::1",
+        "2001:db8::/32",
+        "::ffff:203.0.113.7",
+    ] {
+        assert_eq!(parse_network(wrong), None, "{wrong:?}");
+    }
+}
+
+#[test]
+fn lists_without_effect_are_left_out() {
+    let networks = |default, allowed: &[&str], denied: &[&str]| {
+        Networks::new(&EgressPolicy {
+            default,
+            allow: Vec::new(),
+            allow_networks: list(allowed),
+            deny_networks: list(denied),
+        })
+    };
+    assert!(networks(EgressDefault::Allow, &["203.0.113.0/24"], &[]).is_empty());
+    assert!(networks(EgressDefault::Deny, &[], &["203.0.113.0/24"]).is_empty());
+    let both = networks(EgressDefault::Allow, &["203.0.113.0/25", "203.0.113.128/25"], &["203.0.113.7"]);
+    assert_eq!(both.allowed, ["203.0.113.0/24".parse().unwrap()]);
+}
+
+fn some_networks() -> impl Strategy<Value = Vec<String>> {
+    // Few bits, so that networks and addresses meet.
+    let network = (0..64_u32, 24..=32_u8).prop_map(|(host, prefix)| {
+        network_text(&Ipv4Net::new(Ipv4Addr::from(0xcb00_7100 | host << 2), prefix).unwrap())
+    });
+    prop::collection::vec(network, 0..6)
+}
+
+proptest! {
+    /// The lists for the kernel are merged and shortened; entry by entry, the policy says the same.
+    #[test]
+    fn merged_lists_decide_like_the_entries(
+        allow_networks in some_networks(),
+        deny_networks in some_networks(),
+        is_strict: bool,
+        host in 0..256_u32,
+    ) {
+        let default = if is_strict { EgressDefault::Deny } else { EgressDefault::Allow };
+        let address = Ipv4Addr::from(0xcb00_7100 | host);
+        let is_in = |list: &[String]| {
+            list.iter().any(|entry| parse_network(entry).unwrap().contains(&address))
+        };
+        let expected = match (is_in(&allow_networks), is_in(&deny_networks)) {
+            (true, _) => AddressVerdict::Pass,
+            _ if is_strict => AddressVerdict::ByName,
+            (_, true) => AddressVerdict::Refuse,
+            _ => AddressVerdict::Pass,
+        };
+        let policy = EgressPolicy { default, allow: Vec::new(), allow_networks, deny_networks };
+        prop_assert_eq!(EgressRules::new(&policy).address_verdict(address), expected);
+        let Networks { allowed, denied } = Networks::new(&policy);
+        for list in [allowed, denied] {
+            prop_assert!(list.iter().filter(|network| network.contains(&address)).count() <= 1);
+        }
+    }
 }

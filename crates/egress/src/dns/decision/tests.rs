@@ -2,17 +2,21 @@
 
 use api::{EgressDefault, EgressPolicy};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
-use rules::Names;
+use rules::EgressRules;
 
 use super::*;
 
 const OWN: &str = "sb-1";
 
-fn policy(default: EgressDefault, allow: &[&str]) -> Names {
-    Names::new(&EgressPolicy { allow: allow.iter().map(|name| (*name).to_owned()).collect(), default })
+fn policy(default: EgressDefault, allow: &[&str]) -> EgressRules {
+    EgressRules::new(&EgressPolicy {
+        allow: allow.iter().map(|name| (*name).to_owned()).collect(),
+        default,
+        ..EgressPolicy::default()
+    })
 }
 
-fn strict() -> Names {
+fn strict() -> EgressRules {
     policy(EgressDefault::Deny, &["api.example.com", "*.wide.example", "localhost.example"])
 }
 

@@ -28,7 +28,7 @@ fn a_ping_has_no_port_and_truncated_packets_are_ignored() {
 #[test]
 fn each_log_prefix_of_the_table_has_a_reason() {
     let words =
-        super::super::TEMPLATE.split("log prefix \"").skip(1).filter_map(|rest| rest.split('"').next());
+        super::super::plan::TEMPLATE.split("log prefix \"").skip(1).filter_map(|rest| rest.split('"').next());
     let mut count = 0;
     for word in words {
         count += 1;

@@ -1,0 +1,89 @@
+//! The text of the table.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use rules::{Ranges, network_text};
+
+use crate::names::Scope;
+
+pub const TEMPLATE: &str = include_str!("table.nft");
+/// Connections of one sandbox that the kernel tracks.
+const CONNECTIONS_MAX: u32 = 8192;
+const BYTES_PER_MBIT: u64 = 125_000;
+/// The burst of a rate limit: what the rate allows in a quarter of a second, and at least a few of TCP's largest packets.
+const BURSTS_PER_SECOND: u64 = 4;
+const BURST_BYTES_MIN: u64 = 512 << 10;
+
+/// The names and ranges that the table is rendered from.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub scope: Scope,
+    pub gateway: Ipv4Addr,
+    pub proxy_port: u16,
+    pub ranges: Ranges,
+    /// Of each sandbox, in each direction. 0: unlimited.
+    pub rate_mbit: u32,
+}
+
+impl Plan {
+    /// Rules that limit what one sandbox sends and receives: packets above the rate are dropped, and TCP slows down.
+    fn rate_rules(&self) -> [String; 2] {
+        if self.rate_mbit == 0 {
+            return [const { String::new() }; 2];
+        }
+        let rate_bytes = u64::from(self.rate_mbit) * BYTES_PER_MBIT;
+        let burst_bytes = (rate_bytes / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
+        let limit = format!("limit rate over {rate_bytes} bytes/second burst {burst_bytes} bytes");
+        let links = self.scope.links();
+        [
+            format!("update @sent {{ ip saddr {limit} }} drop"),
+            format!("oifname \"{links}*\" update @received {{ ip daddr {limit} }} drop"),
+        ]
+    }
+
+    pub fn render(&self) -> String {
+        let table = self.scope.table();
+        let chains: Vec<&str> = TEMPLATE
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("chain ")?.strip_suffix(" {"))
+            .collect();
+        // A chain can be deleted only if no rule jumps to it, so all chains are flushed first.
+        let mut forget: String = chains
+            .iter()
+            .map(|chain| format!("add chain inet {table} {chain}\nflush chain inet {table} {chain}\n"))
+            .collect();
+        forget.extend(chains.iter().map(|chain| format!("delete chain inet {table} {chain}\n")));
+        let here: Vec<Ipv4Net> =
+            self.ranges.opened().iter().filter(|range| range.prefix_len() == 32).copied().collect();
+        let elements: String = [
+            ("closed", Ranges::fixed().collect::<Vec<_>>()),
+            ("opened", self.ranges.opened().to_vec()),
+            ("opened_here", here),
+            ("closed_by_operator", self.ranges.closed_by_operator().to_vec()),
+        ]
+        .into_iter()
+        .filter(|(_, ranges)| !ranges.is_empty())
+        .map(|(set, ranges)| {
+            let list: Vec<String> = ranges.iter().map(network_text).collect();
+            format!("add element inet {table} {set} {{ {} }}\n", list.join(", "))
+        })
+        .collect();
+        let [rate_up, rate_down] = self.rate_rules();
+        let udp_closed = rules::UDP_PORTS_CLOSED.map(|port| port.to_string()).join(", ");
+        let pool = self.ranges.pool().map(|pool| pool.to_string()).unwrap_or_default();
+        TEMPLATE
+            .replace("@ELEMENTS@", &elements)
+            .replace("@FORGET@", &forget)
+            .replace("@TABLE@", &table)
+            .replace("@LINKS@", &format!("{}*", self.scope.links()))
+            .replace("@POOL@", &pool)
+            .replace("@GATEWAY@", &self.gateway.to_string())
+            .replace("@PROXY@", &self.proxy_port.to_string())
+            .replace("@CONNECTIONS@", &CONNECTIONS_MAX.to_string())
+            .replace("@RATE_UP@", &rate_up)
+            .replace("@RATE_DOWN@", &rate_down)
+            .replace("@UDP_CLOSED@", &udp_closed)
+            .replace("@GROUP@", &self.scope.log_group().to_string())
+    }
+}
