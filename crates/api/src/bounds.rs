@@ -40,6 +40,8 @@ pub const METADATA_VALUE_CHARS: usize = 256;
 
 /// Names in `network.egress.allow`.
 pub const EGRESS_ENTRIES: usize = 1000;
+/// Entries of `network.egress.allowNetworks`, and of `denyNetworks`. The kernel looks addresses up in both lists.
+pub const EGRESS_NETWORKS: usize = 64;
 pub const DOMAIN_BYTES: usize = 253;
 pub const LABEL_BYTES: usize = 63;
 /// Ports in `network.ingress.allowPorts`.

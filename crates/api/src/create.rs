@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EgressDefault, Integer};
+use crate::{EgressDefault, Integer, OnTimeout};
 
 /// The body of a create request. Only `image` is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct CreateBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::workdir, required = false))]
     pub workdir: Option<String>,
-    /// Total running time in ms after which the sandbox is terminated. Paused time does not count.
+    /// Total running time in ms at which the timeout ends. Paused time does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000u64))]
     #[cfg_attr(feature = "openapi", schema(default = 300_000))]
@@ -42,6 +42,15 @@ pub struct CreateBody {
     )]
     #[cfg_attr(feature = "openapi", schema(default = 120_000))]
     pub idle_timeout_ms: Option<Integer>,
+    /// What happens at the end of the timeout: the sandbox is terminated or paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, default = "terminate"))]
+    pub on_timeout: Option<OnTimeout>,
+    /// Whether commands, files and ports resume the sandbox while it is paused. With `false` only a resume does,
+    /// whatever a request or a port allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
+    pub auto_resume: Option<bool>,
     /// Your own tags. Lists can be filtered by them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata, required = false))]
@@ -49,6 +58,17 @@ pub struct CreateBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub network: Option<CreateNetwork>,
+}
+
+/// The body of a change of the timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TimeoutBody {
+    /// Running time in ms from now at which the timeout ends, shorter or longer than before. 0 ends it now.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 0, maximum = 86_400_000u64))]
+    #[cfg_attr(feature = "openapi", schema(example = 300_000))]
+    pub timeout_ms: Integer,
 }
 
 /// The resources of a new sandbox.
@@ -87,6 +107,7 @@ pub struct CreateNetwork {
 /// The policy for outgoing connections, in a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct CreateEgress {
     /// Allowed domains. `example.com` matches only that name; `*.example.com` matches every name below it, but not
     /// `example.com`.
@@ -96,6 +117,14 @@ pub struct CreateEgress {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub default: Option<EgressDefault>,
+    /// Allowed IPv4 networks and addresses. They take precedence over `denyNetworks`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::allowed_networks, required = false))]
+    pub allow_networks: Option<Vec<String>>,
+    /// Denied IPv4 networks and addresses. Without effect if `default` is `deny`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::denied_networks, required = false))]
+    pub deny_networks: Option<Vec<String>>,
 }
 
 /// The policy for exposed ports, in a request.

@@ -39,6 +39,8 @@ kinds! {
     SandboxPaused = "sandbox.paused",
     SandboxResumed = "sandbox.resumed",
     SandboxTerminated = "sandbox.terminated",
+    /// An addition: in the specification a timeout does not change.
+    SandboxTimeoutChanged = "sandbox.timeout_changed",
     SandboxError = "sandbox.error",
     ExecStarted = "exec.started",
     ExecCompleted = "exec.completed",
@@ -384,8 +386,8 @@ mod tests {
 
     #[test]
     fn kinds_are_written_as_they_are_named() {
-        // 22 of the specification, and two for the network.
-        assert_eq!(EventKind::ALL.len(), 24);
+        // 22 of the specification, two for the network and one for timeouts.
+        assert_eq!(EventKind::ALL.len(), 25);
         for kind in EventKind::ALL {
             assert_eq!(serde_json::to_string(kind).unwrap(), format!("\"{kind}\""));
             assert_eq!(kind.as_str().parse(), Ok(*kind));

@@ -23,6 +23,13 @@ pub struct ExecuteBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::command_env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
+    /// User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(nullable = false, min_length = 1, max_length = 256, default = "root")
+    )]
+    pub user: Option<String>,
     /// Time in ms after which the command and all its processes are killed. Paused time does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 300_000))]
@@ -62,6 +69,13 @@ pub struct DetachedBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::command_env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
+    /// User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(nullable = false, min_length = 1, max_length = 256, default = "root")
+    )]
+    pub user: Option<String>,
     /// Time in ms after which the command and all its processes are killed. Without it, the command may run as long as its
     /// sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +118,9 @@ pub struct ExecuteRequest {
     /// The run of its events.
     #[serde(default)]
     pub run_id: Option<RunId>,
+    /// `None`: root.
+    #[serde(default)]
+    pub user: Option<String>,
 }
 
 /// The result of a command.

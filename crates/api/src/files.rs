@@ -59,6 +59,34 @@ pub struct FileExists {
     pub exists: bool,
 }
 
+/// A change in a watched directory: the data of an event `change`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileChange {
+    pub kind: FileChangeKind,
+    /// The absolute path. Bytes that are not UTF-8 are shown as U+FFFD.
+    pub path: String,
+    /// The path, percent-encoded for the query parameter `path`. Present only if the path is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_path: Option<String>,
+}
+
+/// What happened to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FileChangeKind {
+    /// It was created, or moved to this path.
+    Create,
+    /// Its content changed.
+    Write,
+    /// It was deleted.
+    Remove,
+    /// It was moved away from this path.
+    Rename,
+    /// Its owner, permissions, times or extended attributes changed.
+    Chmod,
+}
+
 /// The result of a delete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -43,9 +43,15 @@ impl SandboxId {
         self.0.replace('_', "-")
     }
 
-    /// The sandbox with this host name.
+    /// The id without its underscore, which some resolvers refuse in host names. The E2B-compatible API uses this form.
+    pub fn compact(&self) -> String {
+        self.0.replacen('_', "", 1)
+    }
+
+    /// The sandbox with this host name, or with this compact id.
     pub fn from_host_name(name: &str) -> Option<Self> {
-        format!("{PREFIX}{}", name.strip_prefix("sb-")?).parse().ok()
+        let opaque = name.strip_prefix("sb-").or_else(|| name.strip_prefix("sb"))?;
+        format!("{PREFIX}{opaque}").parse().ok()
     }
 }
 
@@ -95,7 +101,9 @@ mod tests {
         let id = SandboxId::from_random([7; OPAQUE_RANDOM_BYTES]);
         assert_eq!(id.as_str().parse::<SandboxId>(), Ok(id.clone()));
         assert!(id.as_str().starts_with(PREFIX));
-        assert_eq!(SandboxId::from_host_name(&id.host_name()), Some(id));
+        assert_eq!(SandboxId::from_host_name(&id.host_name()), Some(id.clone()));
+        assert_eq!(SandboxId::from_host_name(&id.compact()), Some(id));
+        assert_eq!(SandboxId::from_host_name("sbshort"), None);
         assert_eq!(SandboxId::from_host_name("sb_abcdefgh"), None);
         assert_eq!(SandboxId::from_host_name("sb-ab_cdefgh"), None);
     }

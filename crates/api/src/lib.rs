@@ -27,7 +27,7 @@ pub use code::{
     CodeBody, CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, CodeDone, CodeEvent,
     CodeException, CodeExecution, CodeRequest, CodeResult, CodeText,
 };
-pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources};
+pub use create::{CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, TimeoutBody};
 pub use error::{ErrorBody, ErrorCode, ErrorObject, UnknownErrorCode};
 pub use events::{
     BadEventId, BadRunId, EventBody, EventId, EventKind, EventList, EventsBody, EventsRecorded, RunId,
@@ -42,7 +42,9 @@ pub use executions::{
     BadExecutionId, ExecutionId, ExecutionList, ExecutionOutput, ExecutionState, ExecutionView, SignalBody,
     StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize,
 };
-pub use files::{FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked};
+pub use files::{
+    FileChange, FileChangeKind, FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked,
+};
 pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, SandboxId};
 pub use images::{ImageList, ImageStatus, ImageView, PullProgress, PullStage};
@@ -50,11 +52,12 @@ pub use ports::{
     ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody, UnknownVisibility,
 };
 pub use sandbox::{
-    EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig, SandboxState,
+    E2bOptions, EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy, OnTimeout, Resources,
+    SandboxConfig, SandboxState,
 };
 pub use signals::SIGNALS;
 pub use time::{BadTimestamp, Timestamp};
-pub use usage::{QuotaView, UsageView};
+pub use usage::{QuotaView, ResourceMetrics, ResourceSample, UsageView};
 pub use views::{
     NetworkUsage, NetworkView, Pagination, PauseResult, ResumeResult, SandboxItem, SandboxList, SandboxView,
     TerminateResult, Times,

@@ -27,6 +27,16 @@ impl fmt::Display for SandboxState {
     }
 }
 
+/// What happens to a running sandbox at the end of its timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum OnTimeout {
+    #[default]
+    Terminate,
+    Pause,
+}
+
 /// Resources of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -56,12 +66,21 @@ pub enum EgressDefault {
 /// The policy for outgoing connections.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct EgressPolicy {
     /// Allowed domains. `example.com` matches only that name; `*.example.com` matches every name below it, but not
     /// `example.com`.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::domains))]
     pub allow: Vec<String>,
     pub default: EgressDefault,
+    /// Allowed IPv4 networks and addresses. They take precedence over `denyNetworks`. Absent if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::allowed_networks, required = false))]
+    pub allow_networks: Vec<String>,
+    /// Denied IPv4 networks and addresses. Without effect if `default` is `deny`. Absent if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::denied_networks, required = false))]
+    pub deny_networks: Vec<String>,
 }
 
 /// The policy for exposed ports.
@@ -95,6 +114,40 @@ pub struct SandboxConfig {
     pub workdir: String,
     pub timeout_ms: u64,
     pub idle_timeout_ms: u64,
+    /// Absent in records of earlier versions, as is `auto_resume`.
+    #[serde(default)]
+    pub on_timeout: OnTimeout,
+    /// Whether commands, files and ports may resume the sandbox.
+    #[serde(default = "auto_resume_default")]
+    pub auto_resume: bool,
     pub metadata: BTreeMap<String, String>,
     pub network: NetworkPolicy,
+    /// Whether the user `user` exists in the sandbox, and set-user-ID programs such as `sudo` work for commands with a user.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub default_user: bool,
+    /// Present in sandboxes that were created through the E2B-compatible API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub e2b: Option<Box<E2bOptions>>,
+}
+
+/// The options of a sandbox that only the E2B-compatible API has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct E2bOptions {
+    /// The template's name as the create named it.
+    pub template: String,
+    /// Running time in ms that a connect or resume without a timeout grants.
+    pub timeout_ms: u64,
+    /// Whether requests to it resume the sandbox.
+    pub auto_resume: bool,
+    /// Whether its files and processes need the access token.
+    pub secure: bool,
+    /// Whether its ports are open to everybody; otherwise they need the traffic token.
+    pub public_ports: bool,
+    /// The `Host` that programs get; `${PORT}` stands for the port.
+    pub mask_request_host: Option<String>,
+}
+
+pub(crate) fn auto_resume_default() -> bool {
+    true
 }

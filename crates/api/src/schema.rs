@@ -7,9 +7,9 @@ use utoipa::openapi::schema::{AdditionalProperties, Schema, SchemaFormat, Schema
 use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, RefOr};
 
 use crate::bounds::{
-    CPU, CPU_DEFAULT, DOMAIN_BYTES, EGRESS_ENTRIES, ENV_BYTES, ENV_VARIABLES, EVENT_DATA_BYTES,
-    INGRESS_PORTS, LABEL_BYTES, METADATA_KEY_CHARS, METADATA_KEYS, METADATA_VALUE_CHARS, PATH_BYTES,
-    PATH_PART_BYTES, PORT, WORKDIR_DEFAULT,
+    CPU, CPU_DEFAULT, DOMAIN_BYTES, EGRESS_ENTRIES, EGRESS_NETWORKS, ENV_BYTES, ENV_VARIABLES,
+    EVENT_DATA_BYTES, INGRESS_PORTS, LABEL_BYTES, METADATA_KEY_CHARS, METADATA_KEYS, METADATA_VALUE_CHARS,
+    PATH_BYTES, PATH_PART_BYTES, PORT, WORKDIR_DEFAULT,
 };
 
 const NO_NUL: &str = r"^[^\x00]*$";
@@ -20,6 +20,12 @@ fn domain_pattern() -> String {
     let inner = LABEL_BYTES - 2;
     let label = format!("[A-Za-z0-9_]([A-Za-z0-9_-]{{0,{inner}}}[A-Za-z0-9_])?");
     format!(r"^(\*\.)?({label}\.)*(?![0-9]+$){label}$")
+}
+
+/// An IPv4 address, with a prefix length or without.
+fn network_pattern() -> String {
+    let octet = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+    format!(r"^({octet}\.){{3}}{octet}(/(3[0-2]|[12]?[0-9]))?$")
 }
 
 fn text() -> ObjectBuilder {
@@ -104,6 +110,23 @@ pub(crate) fn domains() -> RefOr<Schema> {
             "Allowed domains. `example.com` matches only that name; `*.example.com` matches every name below it, but not `example.com`.",
         ))
         .examples([serde_json::json!(["example.com", "*.example.org"])])
+        .into()
+}
+
+pub(crate) fn allowed_networks() -> RefOr<Schema> {
+    networks("Allowed IPv4 networks and addresses. They take precedence over `denyNetworks`.")
+}
+
+pub(crate) fn denied_networks() -> RefOr<Schema> {
+    networks("Denied IPv4 networks and addresses. Without effect if `default` is `deny`.")
+}
+
+fn networks(description: &str) -> RefOr<Schema> {
+    ArrayBuilder::new()
+        .items(text().pattern(Some(network_pattern())))
+        .max_items(Some(EGRESS_NETWORKS))
+        .description(Some(description))
+        .examples([serde_json::json!(["203.0.113.0/24", "198.51.100.7"])])
         .into()
 }
 

@@ -1,6 +1,8 @@
-//! Usage and quotas of an account (`GET /v1/usage`).
+//! Usage and quotas of an account (`GET /v1/usage`), and what a sandbox uses (`GET /v1/sandboxes/{id}/metrics`).
 
 use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
 
 /// A quota: the amount used and the amount allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +14,40 @@ pub struct QuotaView {
     /// Upper bound; `null` if unlimited.
     #[cfg_attr(feature = "openapi", schema(minimum = 0, required = true))]
     pub allowed: Option<u64>,
+}
+
+/// What a running sandbox used at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceSample {
+    pub timestamp: Timestamp,
+    /// Number of vCPUs.
+    #[cfg_attr(feature = "openapi", schema(example = 2))]
+    pub cpu_count: u32,
+    /// Use of the vCPUs since the sample before, in percent of all of them.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, example = 12.5))]
+    pub cpu_used_percent: f64,
+    /// Memory in use, without the page cache.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0))]
+    pub memory_used_bytes: u64,
+    /// Page cache of the sandbox's files. The kernel reclaims it when memory is short.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0))]
+    pub memory_cache_bytes: u64,
+    #[cfg_attr(feature = "openapi", schema(minimum = 0))]
+    pub memory_total_bytes: u64,
+    /// Bytes that the disk occupies on the host.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0))]
+    pub disk_used_bytes: u64,
+    #[cfg_attr(feature = "openapi", schema(minimum = 0))]
+    pub disk_total_bytes: u64,
+}
+
+/// The samples of a sandbox, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ResourceMetrics {
+    pub data: Vec<ResourceSample>,
 }
 
 /// Usage and quotas of an account.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EgressPolicy, IngressPolicy, NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState, Timestamp,
+    EgressPolicy, IngressPolicy, NetworkPolicy, OnTimeout, Resources, SandboxConfig, SandboxId, SandboxState,
+    Timestamp,
 };
 
 /// The times of a sandbox's state changes.
@@ -17,6 +18,8 @@ pub struct Times {
     pub started: Option<Timestamp>,
     pub paused: Option<Timestamp>,
     pub terminated: Option<Timestamp>,
+    /// The end of the timeout; `None` unless the sandbox is running.
+    pub expires: Option<Timestamp>,
 }
 
 /// A sandbox.
@@ -37,13 +40,20 @@ pub struct SandboxView {
     /// Default working directory of commands.
     #[cfg_attr(feature = "openapi", schema(example = "/workspace"))]
     pub workdir: String,
-    /// Total running time in ms after which the sandbox is terminated. Paused time does not count.
+    /// The timeout in ms as it was last set. Paused time does not count.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400_000u64, example = 300_000))]
     pub timeout_ms: u64,
     /// Idle time in ms after which the sandbox is paused. 0 disables the automatic pause.
     #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 9_007_199_254_740_991u64))]
     #[cfg_attr(feature = "openapi", schema(example = 120_000))]
     pub idle_timeout_ms: u64,
+    /// What happens at the end of the timeout.
+    #[serde(default)]
+    pub on_timeout: OnTimeout,
+    /// Whether commands, files and ports may resume the sandbox.
+    #[serde(default = "crate::sandbox::auto_resume_default")]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub auto_resume: bool,
     /// Your own tags.
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata))]
     pub metadata: BTreeMap<String, String>,
@@ -61,6 +71,10 @@ pub struct SandboxView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub terminated_at: Option<Timestamp>,
+    /// Time at which the timeout ends if the sandbox keeps running. Present only while the sandbox is running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub expires_at: Option<Timestamp>,
 }
 
 impl SandboxView {
@@ -75,12 +89,15 @@ impl SandboxView {
             workdir: config.workdir,
             timeout_ms: config.timeout_ms,
             idle_timeout_ms: config.idle_timeout_ms,
+            on_timeout: config.on_timeout,
+            auto_resume: config.auto_resume,
             metadata: config.metadata,
             network: config.network,
             created_at: times.created,
             started_at: times.started,
             paused_at: times.paused.filter(|_| state == SandboxState::Paused),
             terminated_at: times.terminated,
+            expires_at: times.expires,
         }
     }
 }

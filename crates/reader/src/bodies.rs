@@ -3,7 +3,8 @@
 use api::bounds::EVENT_DATA_BYTES;
 use api::{
     CodeBody, CodeContextBody, CodeRequest, CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody,
-    EventsBody, ExecuteBody, ExecuteRequest, ExposeBody, SandboxConfig, SignalBody, TerminalBody, TokenBody,
+    EventsBody, ExecuteBody, ExecuteRequest, ExposeBody, SandboxConfig, SignalBody, TerminalBody,
+    TimeoutBody, TokenBody,
 };
 use rules::{
     ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeRequest, Integer,
@@ -38,6 +39,16 @@ impl RequestBody for CreateNetwork {
 
     fn read(body: &[u8], rules: &ConfigRules) -> Result<NetworkChange, Refusal> {
         rules::network_change(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    }
+}
+
+/// A new timeout in ms.
+impl RequestBody for TimeoutBody {
+    type Rules = ConfigRules;
+    type Validated = u64;
+
+    fn read(body: &[u8], rules: &ConfigRules) -> Result<u64, Refusal> {
+        rules::new_timeout(strict::body(body)?, rules).map_err(|error| readable(error).into())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rules::{EventQuery, ListQuery, event_query, list_query, quoted};
+use rules::{EventQuery, ListQuery, SampleQuery, event_query, list_query, quoted, sample_query};
 
 use crate::{FieldFault, Refusal};
 
@@ -14,6 +14,11 @@ pub fn list(query: Option<&str>) -> Result<ListQuery, Refusal> {
 /// Parses the query of a list or a stream of events.
 pub fn events(query: Option<&str>) -> Result<EventQuery, Refusal> {
     Ok(event_query(pairs(query)?)?)
+}
+
+/// Parses the query of resource samples.
+pub fn samples(query: Option<&str>) -> Result<SampleQuery, Refusal> {
+    Ok(sample_query(pairs(query)?)?)
 }
 
 fn pairs(query: Option<&str>) -> Result<Vec<(String, String)>, Refusal> {

@@ -84,10 +84,10 @@ impl Accounting {
         }
     }
 
-    /// When the running time reaches `timeout_ms` if the current run continues; `None` while the sandbox does not run.
-    pub fn reaches(&self, timeout_ms: u64) -> Option<TimeMs> {
+    /// When the running time reaches `lifetime_ms` if the current run continues; `None` while the sandbox does not run.
+    pub fn reaches(&self, lifetime_ms: u64) -> Option<TimeMs> {
         match self.phase {
-            Phase::Running { since } => Some(since.after(timeout_ms.saturating_sub(self.finished_ms))),
+            Phase::Running { since } => Some(since.after(lifetime_ms.saturating_sub(self.finished_ms))),
             Phase::NotStarted | Phase::Paused { .. } | Phase::Ended => None,
         }
     }

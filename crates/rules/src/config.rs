@@ -6,7 +6,7 @@
 mod checks;
 mod network;
 
-use api::{CreateBody, Resources, SandboxConfig, bounds};
+use api::{CreateBody, Resources, SandboxConfig, TimeoutBody, bounds};
 
 pub use api::Integer;
 pub use api::bounds::Range;
@@ -39,6 +39,7 @@ pub struct ConfigRules {
     pub metadata_key_chars_max: usize,
     pub metadata_value_chars_max: usize,
     pub egress_entries_max: usize,
+    pub egress_networks_max: usize,
     pub ingress_ports_max: usize,
 }
 
@@ -56,6 +57,7 @@ impl Default for ConfigRules {
             metadata_key_chars_max: bounds::METADATA_KEY_CHARS,
             metadata_value_chars_max: bounds::METADATA_VALUE_CHARS,
             egress_entries_max: bounds::EGRESS_ENTRIES,
+            egress_networks_max: bounds::EGRESS_NETWORKS,
             ingress_ports_max: bounds::INGRESS_PORTS,
         }
     }
@@ -80,9 +82,19 @@ pub fn sandbox_config(body: CreateBody, rules: &ConfigRules) -> Result<SandboxCo
         workdir,
         timeout_ms: integer("timeoutMs", body.timeout_ms, rules.timeout_ms)?,
         idle_timeout_ms: integer("idleTimeoutMs", body.idle_timeout_ms, rules.idle_timeout_ms)?,
+        on_timeout: body.on_timeout.unwrap_or_default(),
+        auto_resume: body.auto_resume.unwrap_or(true),
         metadata: checks::metadata(body.metadata.unwrap_or_default(), rules)?,
         network: network::policy(body.network.unwrap_or_default(), rules)?,
+        default_user: false,
+        e2b: None,
     })
+}
+
+/// Checks a new timeout. Unlike the timeout of a create it may be 0.
+pub fn new_timeout(body: TimeoutBody, rules: &ConfigRules) -> Result<u64, ConfigError> {
+    let range = Range { min: 0, ..rules.timeout_ms };
+    integer("timeoutMs", Some(body.timeout_ms), range)
 }
 
 #[cfg(test)]

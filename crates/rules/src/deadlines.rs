@@ -3,7 +3,7 @@
 //! The engine recomputes the deadline after every change of a [`Watch`] and sets its timer. An outdated timer is harmless: when it
 //! fires, the engine recomputes and acts only on what is due then.
 
-use api::SandboxState;
+use api::{OnTimeout, SandboxState};
 
 use crate::{Accounting, TimeMs};
 
@@ -21,8 +21,9 @@ pub struct Watch {
     pub state: SandboxState,
     pub accounting: Accounting,
     pub activity: Activity,
-    /// Running time after which it is terminated.
-    pub timeout_ms: u64,
+    /// Running time at which its timeout ends.
+    pub lifetime_ms: u64,
+    pub on_timeout: OnTimeout,
     /// Idle time after which it is paused; 0 never pauses it.
     pub idle_timeout_ms: u64,
     /// Paused time after which it is terminated; 0 keeps it forever.
@@ -32,7 +33,7 @@ pub struct Watch {
 /// Why a sandbox is terminated automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Expiry {
-    /// It ran for its `timeoutMs`.
+    /// Its timeout ended.
     Timeout,
     /// It was paused for longer than the retention.
     Expired,
@@ -48,11 +49,29 @@ impl Expiry {
     }
 }
 
+/// Why a sandbox is paused automatically.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AutoPause {
+    Idle,
+    /// Its timeout ended.
+    Timeout,
+}
+
+impl AutoPause {
+    /// The `reason` that its event carries.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Due {
     Expire(Expiry),
-    AutoPause,
+    Pause(AutoPause),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +100,12 @@ pub fn next_deadline(watch: &Watch) -> Option<Deadline> {
 }
 
 fn lifetime(watch: &Watch) -> Option<Deadline> {
-    let at = watch.accounting.reaches(watch.timeout_ms)?;
-    Some(Deadline { at, what: Due::Expire(Expiry::Timeout) })
+    let at = watch.accounting.reaches(watch.lifetime_ms)?;
+    let what = match watch.on_timeout {
+        OnTimeout::Terminate => Due::Expire(Expiry::Timeout),
+        OnTimeout::Pause => Due::Pause(AutoPause::Timeout),
+    };
+    Some(Deadline { at, what })
 }
 
 fn idle(watch: &Watch) -> Option<Deadline> {
@@ -92,7 +115,7 @@ fn idle(watch: &Watch) -> Option<Deadline> {
         Activity::QuietSince(since) => {
             // A resume counts as a request: idle time before the pause does not count.
             let since = since.max(watch.accounting.running_since().unwrap_or(since));
-            Some(Deadline { at: since.after(watch.idle_timeout_ms), what: Due::AutoPause })
+            Some(Deadline { at: since.after(watch.idle_timeout_ms), what: Due::Pause(AutoPause::Idle) })
         }
     }
 }
@@ -117,7 +140,8 @@ mod tests {
             state: SandboxState::Running,
             accounting,
             activity: Activity::QuietSince(TimeMs(since)),
-            timeout_ms: 300,
+            lifetime_ms: 300,
+            on_timeout: OnTimeout::Terminate,
             idle_timeout_ms: 120,
             paused_retention_ms: 10_000,
         }
@@ -129,14 +153,14 @@ mod tests {
 
     #[test]
     fn quiet_pauses_before_the_lifetime_ends() {
-        assert_eq!(next_deadline(&running(1_000)), due(1_120, Due::AutoPause));
+        assert_eq!(next_deadline(&running(1_000)), due(1_120, Due::Pause(AutoPause::Idle)));
     }
 
     #[test]
     fn activity_moves_the_pause_until_the_lifetime_comes_first() {
         let mut watch = running(1_000);
         watch.activity = Activity::QuietSince(TimeMs(1_150));
-        assert_eq!(next_deadline(&watch), due(1_270, Due::AutoPause));
+        assert_eq!(next_deadline(&watch), due(1_270, Due::Pause(AutoPause::Idle)));
         watch.activity = Activity::QuietSince(TimeMs(1_200));
         assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
     }
@@ -145,6 +169,16 @@ mod tests {
     fn the_lifetime_precedes_the_idle_pause_in_a_tie() {
         let watch = Watch { idle_timeout_ms: 300, ..running(1_000) };
         assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
+    }
+
+    #[test]
+    fn a_timeout_may_pause() {
+        let on_timeout = OnTimeout::Pause;
+        let mut watch = Watch { activity: Activity::Busy, on_timeout, ..running(1_000) };
+        assert_eq!(next_deadline(&watch), due(1_300, Due::Pause(AutoPause::Timeout)));
+        watch.accounting.paused(TimeMs(1_300));
+        watch.state = SandboxState::Paused;
+        assert_eq!(next_deadline(&watch), due(11_300, Due::Expire(Expiry::Expired)));
     }
 
     #[test]
@@ -185,7 +219,7 @@ mod tests {
         let mut watch = running(1_000);
         watch.accounting.paused(TimeMs(1_120));
         watch.accounting.resumed(TimeMs(5_000));
-        assert_eq!(next_deadline(&watch), due(5_120, Due::AutoPause));
+        assert_eq!(next_deadline(&watch), due(5_120, Due::Pause(AutoPause::Idle)));
     }
 
     #[test]
@@ -206,16 +240,17 @@ mod tests {
     #[test]
     fn reasons_have_their_names() {
         assert_eq!((Expiry::Timeout.reason(), Expiry::Expired.reason()), ("timeout", "expired"));
+        assert_eq!((AutoPause::Idle.reason(), AutoPause::Timeout.reason()), ("idle", "timeout"));
     }
 
     proptest! {
         /// At any numbers: no panic, and never later than the end of the lifetime.
         #[test]
-        fn never_later_than_the_lifetime(since: u64, quiet: u64, timeout_ms: u64, idle_timeout_ms in any::<u64>()) {
+        fn never_later_than_the_lifetime(since: u64, quiet: u64, lifetime_ms: u64, idle_timeout_ms in any::<u64>()) {
             let activity = Activity::QuietSince(TimeMs(quiet));
-            let watch = Watch { activity, timeout_ms, idle_timeout_ms, ..running(since) };
+            let watch = Watch { activity, lifetime_ms, idle_timeout_ms, ..running(since) };
             let deadline = next_deadline(&watch);
-            prop_assert!(deadline.is_some_and(|deadline| deadline.at <= TimeMs(since).after(timeout_ms)));
+            prop_assert!(deadline.is_some_and(|deadline| deadline.at <= TimeMs(since).after(lifetime_ms)));
         }
     }
 }

@@ -19,21 +19,29 @@ pub struct DetachedCommand {
 
 /// Checks the body of an execute with `detached`; shared fields have the rules of execute.
 pub fn detached_command(body: DetachedBody, rules: &ExecuteRules) -> Result<DetachedCommand, ExecuteRefusal> {
-    let DetachedBody { command, cwd, env, timeout_ms, stdin, open_stdin, auto_resume, .. } = body;
+    let DetachedBody { command, cwd, env, user, timeout_ms, stdin, open_stdin, auto_resume, .. } = body;
     let timeout_ms = timeout(timeout_ms)?;
-    let body = ExecuteBody { command, cwd, env, stdin, auto_resume, ..ExecuteBody::default() };
+    let body = ExecuteBody { command, cwd, env, user, stdin, auto_resume, ..ExecuteBody::default() };
     let request = execute_request(body, rules)?;
     Ok(DetachedCommand { request, timeout_ms, open_stdin: open_stdin.unwrap_or(false), terminal: None })
 }
 
 /// Checks a body that opens a terminal. Without a command the terminal runs a shell.
 pub fn terminal_command(body: TerminalBody, rules: &ExecuteRules) -> Result<DetachedCommand, ExecuteRefusal> {
-    let TerminalBody { cols, rows, command, cwd, env, timeout_ms, auto_resume } = body;
+    let TerminalBody { cols, rows, command, cwd, env, user, timeout_ms, auto_resume } = body;
     let size = TerminalSize { cols: integer("cols", cols, COLS)?, rows: integer("rows", rows, ROWS)? };
     let command = command.unwrap_or_default();
     let open_stdin = Some(true);
-    let body =
-        DetachedBody { command, cwd, env, timeout_ms, open_stdin, auto_resume, ..DetachedBody::default() };
+    let body = DetachedBody {
+        command,
+        cwd,
+        env,
+        user,
+        timeout_ms,
+        open_stdin,
+        auto_resume,
+        ..DetachedBody::default()
+    };
     Ok(DetachedCommand { terminal: Some(size), ..detached_command(body, rules)? })
 }
 

@@ -32,6 +32,9 @@ pub enum ExecuteRefusal {
     Invalid(#[from] ConfigError),
 }
 
+/// Most bytes in the name of a user.
+const USER_BYTES: usize = 256;
+
 /// Checks what was given and adds the defaults.
 pub fn execute_request(body: ExecuteBody, rules: &ExecuteRules) -> Result<ExecuteRequest, ExecuteRefusal> {
     let (bytes, most) = (body.command.len(), rules.command_bytes_max);
@@ -50,7 +53,17 @@ pub fn execute_request(body: ExecuteBody, rules: &ExecuteRules) -> Result<Execut
         auto_resume: body.auto_resume.unwrap_or(true),
         // Comes from a header.
         run_id: None,
+        user: body.user.map(user).transpose()?,
     })
+}
+
+fn user(name: String) -> Result<String, ConfigError> {
+    let is_name = (1..=USER_BYTES).contains(&name.len()) && !name.contains(['\0', ':', '\n']);
+    if is_name {
+        Ok(name)
+    } else {
+        Err(ConfigError::text("user", &name, "the name of a user of 1 to 256 bytes"))
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +89,7 @@ mod tests {
             stdin: None,
             auto_resume: true,
             run_id: None,
+            user: None,
         };
         assert_eq!(given(|_| {}), Ok(expected));
     }
@@ -88,11 +102,21 @@ mod tests {
             input.timeout_ms = Some(300_000);
             input.stdin = Some("in\0put".into());
             input.auto_resume = Some(false);
+            input.user = Some("user".into());
         })
         .unwrap();
+        assert_eq!(request.user.as_deref(), Some("user"));
         assert_eq!((request.cwd.as_deref(), request.env["A"].as_str()), (Some("/tmp"), "1"));
         assert_eq!((request.timeout_ms, request.stdin.as_deref()), (300_000, Some("in\0put")));
         assert!(!request.auto_resume);
+    }
+
+    #[test]
+    fn a_user_has_a_name() {
+        for wrong in ["", "a:b", "a\0", "a\n", &"x".repeat(257)] {
+            let refusal = given(|input| input.user = Some(wrong.to_owned())).unwrap_err();
+            assert!(matches!(refusal, ExecuteRefusal::Invalid(error) if error.field == "user"), "{wrong}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub use scopes::{BadScopes, Scope, Scopes};
 use crate::base32;
 
 const PREFIX: &str = "sbk_";
+const E2B_PREFIX: &str = "e2b_";
 const SECRET_BYTES: usize = 32;
 const SECRET_CHARS: usize = base32::chars_for(SECRET_BYTES);
 const CHECK_CHARS: usize = base32::chars_for(4);
@@ -59,6 +60,31 @@ impl KeyText {
             return Err(BadKey::Checksum);
         }
         Ok(Self(text.to_owned()))
+    }
+
+    /// The same key in the form that clients of the E2B-compatible API accept: `e2b_` and its 32 bytes in hexadecimal.
+    pub fn e2b_text(&self) -> String {
+        let secret = self.0.get(PREFIX.len()..PREFIX.len() + SECRET_CHARS).unwrap_or_default();
+        let bytes = base32::decode::<SECRET_BYTES>(secret).unwrap_or_default();
+        bytes.iter().fold(E2B_PREFIX.to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    }
+
+    /// Parses a key in either form.
+    pub fn parse_any(text: &str) -> Result<Self, BadKey> {
+        let Some(digits) = text.strip_prefix(E2B_PREFIX) else { return Self::parse(text) };
+        if digits.len() != 2 * SECRET_BYTES {
+            return Err(BadKey::Length { got: text.len() });
+        }
+        let mut secret = [0; SECRET_BYTES];
+        for (byte, pair) in secret.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            let digit = |byte: u8| match byte {
+                b'0'..=b'9' => Ok(byte - b'0'),
+                b'a'..=b'f' => Ok(byte - b'a' + 10),
+                _ => Err(BadKey::Character),
+            };
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Ok(Self::format(secret))
     }
 
     /// The whole text: for hashing, or to show it once to its owner.

@@ -31,6 +31,7 @@ mod quotas;
 mod quoted;
 mod rates;
 mod request_id;
+mod samples;
 mod signals;
 mod text;
 mod time;
@@ -40,11 +41,16 @@ pub use admission::{
     Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, Slots, TooManyExecutions, Usage,
 };
 pub use code::{code_context, code_request, is_context_id};
-pub use config::{ConfigError, ConfigRules, Integer, NetworkChange, Range, network_change, sandbox_config};
+pub use config::{
+    ConfigError, ConfigRules, Integer, NetworkChange, Range, network_change, new_timeout, sandbox_config,
+};
 pub use cost::Prices;
-pub use deadlines::{Activity, Deadline, Due, Expiry, Watch, next_deadline};
+pub use deadlines::{Activity, AutoPause, Deadline, Due, Expiry, Watch, next_deadline};
 pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
-pub use egress::{Closed, Names, RESOLVER_PORTS, Ranges, UDP_PORTS_CLOSED, WEB_PORTS, plain_name};
+pub use egress::{
+    AddressVerdict, Closed, EgressRules, Networks, RESOLVER_PORTS, Ranges, UDP_PORTS_CLOSED, WEB_PORTS,
+    network_text, parse_network, plain_name,
+};
 pub use environment::environment;
 pub use events::{BadRunHeader, EventQuery, SHOWN_COMMAND_BYTES, event_query, run_header, shown_command};
 pub use execution::{ExecuteRefusal, ExecuteRules, execute_request};
@@ -60,8 +66,8 @@ pub use listing::{ListQuery, QueryError, list_query};
 pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
 pub use output::{CappedOutput, Captured, OUTPUT_BLOCK_BYTES};
 pub use ports::{
-    ExposeRequest, HostOf, MAX_PORTS, PortRefusal, SignedToken, expose_request, may_expose, port_label,
-    token_lifetime_ms,
+    ExposeRequest, HostOf, MAX_PORTS, PortRefusal, ReservedName, SignedToken, expose_request, may_expose,
+    port_label, token_lifetime_ms,
 };
 pub use position::{BadOutputPosition, OutputPosition};
 pub use pressure::{
@@ -75,6 +81,7 @@ pub use rates::{
     wall_seconds,
 };
 pub use request_id::{generated_request_id, well_formed_request_id};
+pub use samples::{SampleQuery, sample_query};
 pub use signals::signal_name;
 pub use text::{cut_before, lossy};
 pub use time::TimeMs;

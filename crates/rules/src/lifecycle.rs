@@ -1,7 +1,7 @@
 //! The state table: what an operation does in each state, or why it is refused.
 //!
 //! ```text
-//!                create                pause, idle time over
+//!                create                pause, idle time over, timeout
 //!   (nothing) ----------> creating        +-------------+
 //!                            |            |             v
 //!                            +-------> running       paused <--- host rebooted
@@ -21,7 +21,10 @@ use api::SandboxState;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AutoResume {
     Allowed,
+    /// The request or the port does not allow it.
     Forbidden,
+    /// The sandbox was created with `autoResume: false`.
+    Disabled,
 }
 
 impl From<bool> for AutoResume {
@@ -53,6 +56,8 @@ pub enum Operation {
     Terminate,
     /// Change its network policy, paused or not.
     Network,
+    /// Change its timeout, paused or not.
+    Timeout,
 }
 
 impl Operation {
@@ -67,6 +72,20 @@ impl Operation {
             Self::Resume => "resume",
             Self::Terminate => "terminate",
             Self::Network => "change the network of",
+            Self::Timeout => "change the timeout of",
+        }
+    }
+
+    /// The same operation in a sandbox that only a resume may resume.
+    #[must_use]
+    pub fn without_auto_resume(self) -> Self {
+        let auto_resume = AutoResume::Disabled;
+        match self {
+            Self::Execute { .. } => Self::Execute { auto_resume },
+            Self::Files { .. } => Self::Files { auto_resume },
+            Self::Ports { .. } => Self::Ports { auto_resume },
+            Self::Attach { .. } => Self::Attach { auto_resume },
+            Self::Get | Self::Pause | Self::Resume | Self::Terminate | Self::Network | Self::Timeout => self,
         }
     }
 
@@ -80,9 +99,9 @@ impl Operation {
             | Self::Ports { auto_resume }
             | Self::Attach { auto_resume } => match auto_resume {
                 AutoResume::Allowed => &[Running, Paused],
-                AutoResume::Forbidden => &[Running],
+                AutoResume::Forbidden | AutoResume::Disabled => &[Running],
             },
-            Self::Network => &[Running, Paused],
+            Self::Network | Self::Timeout => &[Running, Paused],
             Self::Pause => &[Running],
             Self::Resume => &[Paused],
         }
@@ -100,6 +119,7 @@ pub enum Step {
     Run,
     Terminate,
     ChangeNetwork,
+    ChangeTimeout,
 }
 
 /// Why an operation is refused.
@@ -130,7 +150,8 @@ pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal
         (Paused, Operation::Resume) => Ok(Step::Resume),
         (Creating | Running, Operation::Resume) => Err(invalid()),
         (Running | Paused, Operation::Network) => Ok(Step::ChangeNetwork),
-        (Creating, Operation::Network) => Err(invalid()),
+        (Running | Paused, Operation::Timeout) => Ok(Step::ChangeTimeout),
+        (Creating, Operation::Network | Operation::Timeout) => Err(invalid()),
         (
             Creating,
             Operation::Execute { .. }
@@ -153,7 +174,7 @@ pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal
             | Operation::Attach { auto_resume },
         ) => match auto_resume {
             AutoResume::Allowed => Ok(Step::ResumeThenRun),
-            AutoResume::Forbidden => Err(invalid()),
+            AutoResume::Forbidden | AutoResume::Disabled => Err(invalid()),
         },
     }
 }
@@ -169,11 +190,14 @@ fn remedy(state: SandboxState, operation: Operation) -> &'static str {
         (SandboxState::Running, Operation::Resume) => "; it is already running",
         (
             SandboxState::Paused,
-            Operation::Execute { .. }
-            | Operation::Files { .. }
-            | Operation::Ports { .. }
-            | Operation::Attach { .. },
-        ) => "; resume it first, or omit 'autoResume'",
+            Operation::Execute { auto_resume }
+            | Operation::Files { auto_resume }
+            | Operation::Ports { auto_resume }
+            | Operation::Attach { auto_resume },
+        ) => match auto_resume {
+            AutoResume::Disabled => "; resume it first: it was created with 'autoResume' false",
+            AutoResume::Allowed | AutoResume::Forbidden => "; resume it first, or omit 'autoResume'",
+        },
         _ => "",
     }
 }
@@ -192,8 +216,9 @@ mod tests {
             Operation::Resume,
             Operation::Terminate,
             Operation::Network,
+            Operation::Timeout,
         ];
-        for auto_resume in [AutoResume::Allowed, AutoResume::Forbidden] {
+        for auto_resume in [AutoResume::Allowed, AutoResume::Forbidden, AutoResume::Disabled] {
             all.push(Operation::Execute { auto_resume });
             all.push(Operation::Files { auto_resume });
             all.push(Operation::Ports { auto_resume });
@@ -206,6 +231,7 @@ mod tests {
     fn the_whole_table() {
         let wake = AutoResume::Allowed;
         let stay = AutoResume::Forbidden;
+        let off = AutoResume::Disabled;
         // One letter a state, in the order of STATES: what is done, `x` invalid state, `-` not found.
         let rows = [
             (Operation::Get, "nnn-"),
@@ -213,14 +239,19 @@ mod tests {
             (Operation::Resume, "xxr-"),
             (Operation::Terminate, "ttt-"),
             (Operation::Network, "xNN-"),
+            (Operation::Timeout, "xTT-"),
             (Operation::Execute { auto_resume: wake }, "xRw-"),
             (Operation::Execute { auto_resume: stay }, "xRx-"),
+            (Operation::Execute { auto_resume: off }, "xRx-"),
             (Operation::Files { auto_resume: wake }, "xRw-"),
             (Operation::Files { auto_resume: stay }, "xRx-"),
+            (Operation::Files { auto_resume: off }, "xRx-"),
             (Operation::Ports { auto_resume: wake }, "xRw-"),
             (Operation::Ports { auto_resume: stay }, "xRx-"),
+            (Operation::Ports { auto_resume: off }, "xRx-"),
             (Operation::Attach { auto_resume: wake }, "xRw-"),
             (Operation::Attach { auto_resume: stay }, "xRx-"),
+            (Operation::Attach { auto_resume: off }, "xRx-"),
         ];
         assert_eq!(rows.len(), operations().len());
         for (operation, letters) in rows {
@@ -233,6 +264,7 @@ mod tests {
                     Ok(Step::Run) => 'R',
                     Ok(Step::Terminate) => 't',
                     Ok(Step::ChangeNetwork) => 'N',
+                    Ok(Step::ChangeTimeout) => 'T',
                     Err(Refusal::InvalidState { .. }) => 'x',
                     Err(Refusal::NotFound) => '-',
                 };
@@ -266,5 +298,22 @@ mod tests {
             "cannot run a command in a sandbox that is creating; it must be running or paused; wait until it is running"
         );
         assert_eq!(say(Terminated, Operation::Get), "the sandbox was terminated");
+        assert_eq!(
+            say(Paused, Operation::Files { auto_resume: AutoResume::Allowed }.without_auto_resume()),
+            "cannot access files of a sandbox that is paused; it must be running; resume it first: it was created with 'autoResume' false"
+        );
+    }
+
+    #[test]
+    fn only_operations_that_may_resume_can_be_kept_from_it() {
+        for operation in operations() {
+            let kept = operation.without_auto_resume();
+            let resumes = |operation| decide(Paused, operation) == Ok(Step::ResumeThenRun);
+            assert!(!resumes(kept));
+            assert_eq!(decide(Running, kept), decide(Running, operation));
+            if !resumes(operation) {
+                assert_eq!(decide(Paused, kept).is_ok(), decide(Paused, operation).is_ok());
+            }
+        }
     }
 }

@@ -78,8 +78,19 @@ pub enum HostOf {
     /// Not a name below the ports' domain: the service itself.
     Service,
     Port(SandboxId, u16),
+    /// The label `api` or `sandbox`, which only the E2B-compatible API uses.
+    Reserved(ReservedName),
     /// A name below the ports' domain that belongs to no port.
     UnknownName,
+}
+
+/// A label below the ports' domain that no port can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReservedName {
+    /// `api`
+    Api,
+    /// `sandbox`: headers of the request name the sandbox and the port.
+    Sandbox,
 }
 
 impl HostOf {
@@ -91,6 +102,8 @@ impl HostOf {
             end.eq_ignore_ascii_case(domain).then_some(label)
         });
         match below.and_then(|label| label.strip_suffix('.')) {
+            Some(label) if label.eq_ignore_ascii_case("api") => Self::Reserved(ReservedName::Api),
+            Some(label) if label.eq_ignore_ascii_case("sandbox") => Self::Reserved(ReservedName::Sandbox),
             Some(label) => port_of(label).map_or(Self::UnknownName, |(id, port)| Self::Port(id, port)),
             None => Self::Service,
         }
@@ -182,7 +195,14 @@ mod tests {
     fn port_host_names_are_parsed_and_others_are_rejected() {
         let label = port_label(&id(), 8080);
         assert_eq!(label, "8080-sb-abcdefgh23");
-        for host in ["8080-sb-abcdefgh23.sandboxes.localhost", "8080-SB-ABCDEFGH23.Sandboxes.LocalHost."] {
+        for (name, reserved) in [("api", ReservedName::Api), ("Sandbox", ReservedName::Sandbox)] {
+            assert_eq!(HostOf::read(&format!("{name}.{DOMAIN}"), DOMAIN), HostOf::Reserved(reserved));
+        }
+        for host in [
+            "8080-sb-abcdefgh23.sandboxes.localhost",
+            "8080-SB-ABCDEFGH23.Sandboxes.LocalHost.",
+            "8080-sbabcdefgh23.sandboxes.localhost",
+        ] {
             assert_eq!(HostOf::read(host, DOMAIN), HostOf::Port(id(), 8080), "{host}");
         }
         for host in

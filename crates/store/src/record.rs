@@ -30,6 +30,8 @@ pub struct SandboxRecord {
     /// Why it was terminated.
     pub reason: Option<String>,
     pub accounting: Accounting,
+    /// Running time at which the timeout ends.
+    pub lifetime_ms: u64,
     /// Grows with every write of the record; a write that is not newer than the stored record is refused.
     pub revision: u64,
     /// A message for the next event of the sandbox, such as the loss of its processes.
@@ -51,6 +53,11 @@ pub struct ExposedPort {
 }
 
 impl SandboxRecord {
+    /// When the timeout ends if the sandbox keeps running; `None` while it does not run.
+    pub fn expires_at(&self) -> Option<TimeMs> {
+        self.accounting.reaches(self.lifetime_ms)
+    }
+
     /// Whether the record is consistent, or why not.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if (self.state == SandboxState::Terminated) != self.terminated_at.is_some() {
@@ -66,7 +73,7 @@ impl SandboxRecord {
             .into_iter()
             .flatten()
             .map(|at| at.0)
-            .chain([self.accounting.finished_ms(), self.revision])
+            .chain([self.accounting.finished_ms(), self.lifetime_ms, self.revision])
             .chain(exposed);
         // The range of integers in databases.
         if numbers.into_iter().any(|number| i64::try_from(number).is_err()) {

@@ -15,11 +15,19 @@ fn config() -> SandboxConfig {
         workdir: "/workspace".into(),
         timeout_ms: 300_000,
         idle_timeout_ms: 120_000,
+        on_timeout: OnTimeout::Terminate,
+        auto_resume: true,
         metadata: [("userId".to_owned(), "7".to_owned())].into(),
         network: NetworkPolicy {
-            egress: EgressPolicy { allow: vec!["example.com".into()], default: EgressDefault::Deny },
+            egress: EgressPolicy {
+                allow: vec!["example.com".into()],
+                default: EgressDefault::Deny,
+                ..EgressPolicy::default()
+            },
             ingress: None,
         },
+        default_user: false,
+        e2b: None,
     }
 }
 
@@ -30,6 +38,7 @@ fn times() -> Times {
         started: Some(Timestamp(2)),
         paused: Some(Timestamp(3)),
         terminated: Some(Timestamp(4)),
+        expires: Some(Timestamp(5)),
     }
 }
 
@@ -39,7 +48,7 @@ fn at(ms: u64) -> Value {
 
 #[test]
 fn a_view_has_every_name_of_the_specification() {
-    let times = Times { terminated: None, ..times() };
+    let times = Times { terminated: None, expires: None, ..times() };
     let view = SandboxView::new(id(), SandboxState::Paused, config(), times);
     let expected = json!({
         "id": "sb_abcdefgh",
@@ -50,6 +59,8 @@ fn a_view_has_every_name_of_the_specification() {
         "workdir": "/workspace",
         "timeoutMs": 300000,
         "idleTimeoutMs": 120000,
+        "onTimeout": "terminate",
+        "autoResume": true,
         "metadata": {"userId": "7"},
         "network": {"egress": {"allow": ["example.com"], "default": "deny"}},
         "createdAt": at(1),
@@ -61,10 +72,20 @@ fn a_view_has_every_name_of_the_specification() {
 }
 
 #[test]
+fn a_view_of_an_earlier_service_has_the_defaults() {
+    let view = SandboxView::new(id(), SandboxState::Running, config(), Times { expires: None, ..times() });
+    let mut json = serde_json::to_value(&view).unwrap();
+    let fields = json.as_object_mut().unwrap();
+    assert!(fields.remove("onTimeout").is_some() && fields.remove("autoResume").is_some());
+    assert_eq!(serde_json::from_value::<SandboxView>(json).unwrap(), view);
+}
+
+#[test]
 fn inapplicable_fields_are_absent_and_read_from_null() {
     let view = SandboxView::new(id(), SandboxState::Running, config(), Times { terminated: None, ..times() });
     let mut json = serde_json::to_value(&view).unwrap();
     assert_eq!((json.get("pausedAt"), json.get("terminatedAt")), (None, None));
+    assert_eq!(json["expiresAt"], at(5));
     json["pausedAt"] = Value::Null;
     json["terminatedAt"] = Value::Null;
     json["addedLater"] = json!(1);
@@ -155,4 +176,17 @@ fn results_have_the_names_of_the_specification() {
         serde_json::to_value(&terminate).unwrap(),
         json!({"id": "sb_abcdefgh", "state": "terminated", "terminatedAt": at(1), "totalRuntimeMs": 2})
     );
+}
+
+/// A record of an earlier version has no lists of networks; a policy without them is written in its form.
+#[test]
+fn a_policy_without_networks_has_the_form_of_earlier_versions() {
+    let text = r#"{"allow":["example.com"],"default":"deny"}"#;
+    let policy: EgressPolicy = serde_json::from_str(text).unwrap();
+    assert!(policy.allow_networks.is_empty() && policy.deny_networks.is_empty());
+    assert_eq!(serde_json::to_string(&policy).unwrap(), text);
+    let listed = EgressPolicy { deny_networks: vec!["203.0.113.0/24".into()], ..policy };
+    let value = serde_json::to_value(&listed).unwrap();
+    assert_eq!(value["denyNetworks"], json!(["203.0.113.0/24"]));
+    assert_eq!(serde_json::from_value::<EgressPolicy>(value).unwrap(), listed);
 }

@@ -8,6 +8,7 @@ use api::bounds::{
 };
 
 use super::{ConfigError, ConfigRules, Integer, Range};
+use crate::egress::{network_text, parse_network};
 use crate::quoted::{alternatives, escaped, quoted};
 
 /// A variable must fit into one string that Linux passes to a process (128 KiB with its NUL).
@@ -137,6 +138,21 @@ pub(super) fn domains(domains: Vec<String>, most: usize) -> Result<Vec<String>, 
         }
     }
     Ok(domains)
+}
+
+/// Networks in their canonical form. Keeps the order and duplicates: both are harmless.
+pub(super) fn networks(field: &str, networks: Vec<String>, most: usize) -> Result<Vec<String>, ConfigError> {
+    if networks.len() > most {
+        let got = format!("{} entries", networks.len());
+        return Err(ConfigError::new(field, got, format!("at most {most} entries")));
+    }
+    let check = |(index, entry): (usize, String)| {
+        parse_network(&entry).map(|network| network_text(&network)).ok_or_else(|| {
+            let allowed = "an IPv4 address such as '203.0.113.7', or a network such as '203.0.113.0/24'";
+            ConfigError::text(format!("{field}[{index}]"), &entry, allowed)
+        })
+    };
+    networks.into_iter().enumerate().map(check).collect()
 }
 
 /// Keeps the order and duplicates: both are harmless.

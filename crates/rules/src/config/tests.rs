@@ -45,8 +45,12 @@ fn an_image_alone_gets_every_default() {
         workdir: "/workspace".into(),
         timeout_ms: 300_000,
         idle_timeout_ms: 120_000,
+        on_timeout: api::OnTimeout::Terminate,
+        auto_resume: true,
         metadata: BTreeMap::new(),
         network: NetworkPolicy::default(),
+        default_user: false,
+        e2b: None,
     };
     assert_eq!(expected.network.egress.default, EgressDefault::Allow);
     assert_eq!(given(|_| {}), Ok(expected));

@@ -117,3 +117,24 @@ fn a_scope_allows_itself_and_admin_allows_all() {
     assert!(two.allows(Scope::Read) && two.allows(Scope::Execute));
     assert!(!two.allows(Scope::Write) && !two.allows(Scope::Admin));
 }
+
+#[test]
+fn the_form_of_e2b_clients_is_the_same_key() {
+    for secret in [[0; 32], [0xa5; 32], std::array::from_fn(|n| n as u8 * 7 + 1)] {
+        let key = KeyText::format(secret);
+        let text = key.e2b_text();
+        assert!(text.len() == 68 && text.starts_with("e2b_"), "{text}");
+        assert!(KeyText::parse_any(&text) == Ok(key.clone()));
+        assert!(KeyText::parse_any(key.as_str()) == Ok(key));
+        assert!(KeyText::parse(&text).is_err(), "only the E2B-compatible API accepts it");
+    }
+    for wrong in [
+        "e2b_",
+        "e2b_0g",
+        &format!("e2b_{}", "0".repeat(63)),
+        &format!("e2b_{}", "G".repeat(64)),
+        &format!("e2b_{}é", "0".repeat(62)),
+    ] {
+        assert!(KeyText::parse_any(wrong).is_err(), "{wrong}");
+    }
+}

@@ -142,6 +142,7 @@ fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config:
         rows::texts_column(&record.image_env)?,
         config,
         rows::ports_column(&record.ports),
+        rows::integer(record.lifetime_ms)?,
     ];
     match connection.prepare_cached(sql)?.execute(values) {
         Ok(_) => Ok(()),

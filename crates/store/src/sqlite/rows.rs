@@ -10,8 +10,8 @@ use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
-    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports";
-pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23";
+    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports, lifetime_ms";
+pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24";
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at";
 
 /// The columns of an event before it has a number. The kind is text, because a newer daemon may have appended kinds to
@@ -39,11 +39,14 @@ pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
     let image_env: String = row.get(20)?;
     let config: String = row.get(21)?;
     let ports: String = row.get(22)?;
+    let lifetime_ms: Option<i64> = row.get(23)?;
+    let config = parse_config(&config)?;
     Ok(SandboxRecord {
         id: id(row)?,
         account: row.get(1)?,
         state: state(row)?,
-        config: parse_config(&config)?,
+        lifetime_ms: lifetime_ms.map_or(Ok(config.timeout_ms), unsigned)?,
+        config,
         slot: row.get(7)?,
         image_digest: row.get(18)?,
         layers: texts(&layers)?,

@@ -127,6 +127,8 @@ async fn a_database_of_version_1_is_migrated() {
         (running.id.as_str(), running.revision, running.config.timeout_ms),
         ("sb_0000000001", 2, 300_000)
     );
+    assert_eq!(running.lifetime_ms, 300_000);
+    assert_eq!((running.config.on_timeout, running.config.auto_resume), (api::OnTimeout::Terminate, true));
     assert_eq!(running.config.network.egress.allow, ["example.com"]);
     assert_eq!(running.config.network.ingress, None);
     assert_eq!((running.layers.len(), running.image_env.len()), (2, 1));
