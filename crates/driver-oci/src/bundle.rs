@@ -150,7 +150,8 @@ fn process(settings: &Settings) -> Result<Process, OciSpecError> {
         .cwd("/")
         .capabilities(capabilities)
         .rlimits(rlimits()?)
-        .no_new_privileges(true)
+        // The agent sets it for each command that may not use set-user-ID programs.
+        .no_new_privileges(false)
         .build()
 }
 

@@ -159,6 +159,28 @@ impl Cgroups {
         text.lines().filter_map(value).sum()
     }
 
+    /// CPU time in µs, memory with page cache, and page cache, in bytes; `None` if the cgroup is gone.
+    pub fn usage(&self, name: &str) -> Option<(u64, u64, u64)> {
+        let read =
+            |controller: &str, file: &str| fs::read_to_string(self.dir(controller, name).join(file)).ok();
+        let number = |text: String| text.trim().parse::<u64>().ok();
+        let field = |text: String, field: &str| {
+            text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' ')?.parse::<u64>().ok())
+        };
+        match self.layout {
+            Layout::V2 => Some((
+                field(read("", "cpu.stat")?, "usage_usec")?,
+                number(read("", "memory.current")?)?,
+                field(read("", "memory.stat")?, "file")?,
+            )),
+            Layout::V1 => Some((
+                number(read("cpuacct", "cpuacct.usage")?)? / 1000,
+                number(read("memory", "memory.usage_in_bytes")?)?,
+                field(read("memory", "memory.stat")?, "total_cache")?,
+            )),
+        }
+    }
+
     /// Sets the limits of a sandbox.
     pub fn limit(&self, name: &str, limits: Limits, cpus: &str) -> io::Result<()> {
         match self.layout {

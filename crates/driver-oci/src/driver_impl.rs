@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use api::SandboxId;
 use async_trait::async_trait;
-use driver::{ByteStream, DiskUse, Driver, DriverError, NetworkHook, Presence, SandboxSpec};
+use driver::{ByteStream, DiskUse, Driver, DriverError, NetworkHook, Presence, ResourceUse, SandboxSpec};
 
 use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::disk;
@@ -219,6 +219,19 @@ impl Driver for OciDriver {
             let disk = Paths::of(&inner.settings, &id).disk();
             let allocated = fs::metadata(disk).map_or(0, |metadata| metadata.blocks().saturating_mul(512));
             Ok(DiskUse { allocated, dirty: inner.cgroups.dirty_bytes(id.as_str()) })
+        })
+        .await
+    }
+
+    async fn resource_use(&self, id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            let Some((cpu_us, memory, memory_cache)) = inner.cgroups.usage(id.as_str()) else {
+                return Ok(None);
+            };
+            let disk = Paths::of(&inner.settings, &id).disk();
+            let disk = fs::metadata(disk).map_or(0, |metadata| metadata.blocks().saturating_mul(512));
+            Ok(Some(ResourceUse { cpu_us, memory, memory_cache, disk }))
         })
         .await
     }

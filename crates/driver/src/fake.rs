@@ -20,7 +20,7 @@ use api::SandboxId;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::{ByteStream, Driver, DriverError, Limits, NetworkHook, Presence, SandboxSpec};
+use crate::{ByteStream, Driver, DriverError, Limits, NetworkHook, Presence, ResourceUse, SandboxSpec};
 
 use agent::Guest;
 use disk::Disk;
@@ -71,6 +71,7 @@ struct State {
     busy: HashSet<SandboxId>,
     violations: Vec<String>,
     crash_after: Option<(usize, Fault)>,
+    resource_reads: u64,
 }
 
 /// A sandbox: its disk, and its processes if it is started.
@@ -392,6 +393,17 @@ impl Driver for FakeDriver {
 
     async fn last_seen_running_ms(&self, _id: &SandboxId) -> Result<Option<u64>, DriverError> {
         Ok(None)
+    }
+
+    /// One second of CPU time more with each call.
+    async fn resource_use(&self, id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
+        let mut state = self.host.state();
+        if state.presence(id) != Presence::Running {
+            return Ok(None);
+        }
+        state.resource_reads += 1;
+        let cpu_us = state.resource_reads * 1_000_000;
+        Ok(Some(ResourceUse { cpu_us, memory: 12 << 20, memory_cache: 2 << 20, disk: 3 << 20 }))
     }
 
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError> {

@@ -67,6 +67,19 @@ pub struct DiskUse {
     pub dirty: u64,
 }
 
+/// What a running sandbox uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResourceUse {
+    /// CPU time of all its processes since its start.
+    pub cpu_us: u64,
+    /// Bytes of memory, with the page cache of its files.
+    pub memory: u64,
+    /// Bytes of the page cache of its files.
+    pub memory_cache: u64,
+    /// Bytes that its disk occupies on the host.
+    pub disk: u64,
+}
+
 /// Why a driver call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
@@ -133,6 +146,11 @@ pub trait Driver: Send + Sync + 'static {
     /// What the sandbox has written to its disk; zero if the backend does not know.
     async fn disk_use(&self, _id: &SandboxId) -> Result<DiskUse, DriverError> {
         Ok(DiskUse::default())
+    }
+
+    /// What a running sandbox uses; `None` if the backend does not know, or the sandbox has no processes.
+    async fn resource_use(&self, _id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
+        Ok(None)
     }
 
     /// All sandboxes of which this host has a trace.

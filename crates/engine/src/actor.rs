@@ -47,7 +47,7 @@ use crate::events;
 use crate::host::Host;
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
-use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, WorkKind};
+use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, TimeoutChange, WorkKind};
 use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
 use crate::stamped_store::StampedStore;
@@ -243,6 +243,10 @@ impl Actor {
                 let result = self.change_network(change).await;
                 let _ = reply.send(result);
             }
+            ActorRequest::Timeout { change, reply } => {
+                let result = self.change_timeout(change).await;
+                let _ = reply.send(result);
+            }
             ActorRequest::Expose { request, run, reply } => {
                 let result = self.expose_port(request, run).await;
                 let _ = reply.send(result);
@@ -284,6 +288,15 @@ impl Actor {
         }
         if is_other_egress {
             self.policy.settle();
+        }
+        Ok(self.status.borrow().clone())
+    }
+
+    async fn change_timeout(&mut self, change: TimeoutChange) -> Result<Status, EngineError> {
+        decide(self.record.state, Operation::Timeout)?;
+        let now = self.context.stamped_store.now();
+        if let Some((next, event)) = timeouts::changed(&self.record, change, now) {
+            self.commit_events(next, vec![event], now).await?;
         }
         Ok(self.status.borrow().clone())
     }

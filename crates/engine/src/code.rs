@@ -4,7 +4,8 @@
 //! admission (execution slot, resume) -> port 49999 -> refused: start the program, port 49999 again -> the server's exchange
 //! ```
 //! The program is started with the first connection and keeps its kernels until the sandbox ends. If it dies, the next connection
-//! starts it again. Dropping a [`CodeConnection`] closes the connection, which interrupts the code, and frees its slot.
+//! starts it again. Dropping a [`CodeConnection`] closes the connection, which interrupts the code, and frees its slot. In a sandbox
+//! with a default user it runs as that user, in the user's home.
 
 use std::time::Duration;
 
@@ -16,20 +17,24 @@ use tokio::time::Instant;
 
 use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout, DIAL_TIMEOUT};
 use crate::clock::millis;
+use crate::create::DEFAULT_USER;
 use crate::error::EngineError;
 use crate::events::ExecEvents;
 use crate::link::{CommandEvent, LinkError, Tunnel};
 use crate::mailbox::{Admission, Permit};
+use crate::run_as::{environment, run_as};
 use crate::sandbox::SandboxHandle;
 use crate::status::Status;
 
 /// The port on which an interpreter listens inside.
-const PORT: u16 = 49_999;
+pub(crate) const PORT: u16 = 49_999;
 /// The program binds its port before it goes into the background, so the port accepts connections when this command has ended.
 const START: &str = "command -v code-interpreter >/dev/null || exit 127; exec code-interpreter";
 /// For a program that does not go into the background.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: i32 = 127;
+/// The home of the user of a command.
+const HOME: &str = "~";
 
 /// A connection to the interpreter. It holds an execution slot.
 pub struct CodeConnection {
@@ -64,6 +69,7 @@ impl SandboxHandle<'_> {
             stdin: None,
             auto_resume: request.auto_resume,
             run_id: request.run_id.clone(),
+            user: None,
         };
         let mut events = ExecEvents::new(&self.services.stamped_store, &admission.record, &described);
         let status = admission.status.clone();
@@ -86,14 +92,7 @@ impl SandboxHandle<'_> {
 }
 
 async fn connect(admission: Admission) -> Result<CodeConnection, EngineError> {
-    let tunnel = match admission.agent.dial(PORT, DIAL_TIMEOUT).await {
-        Err(LinkError::Refused { kind: RefusalKind::Connect, .. }) => {
-            start(&admission).await?;
-            admission.agent.dial(PORT, DIAL_TIMEOUT).await
-        }
-        dialed => dialed,
-    };
-    let tunnel = tunnel.map_err(|error| match error {
+    let tunnel = dial(&admission).await?.map_err(|error| match error {
         LinkError::Refused { kind: RefusalKind::Connect, message } => {
             EngineError::InterpreterFailed { reason: message }
         }
@@ -102,18 +101,30 @@ async fn connect(admission: Admission) -> Result<CodeConnection, EngineError> {
     Ok(CodeConnection { tunnel, _permit: admission.permit })
 }
 
+/// Connects to the interpreter's port. The outer error is that of the interpreter's start.
+pub(crate) async fn dial(admission: &Admission) -> Result<Result<Tunnel, LinkError>, EngineError> {
+    match admission.agent.dial(PORT, DIAL_TIMEOUT).await {
+        Err(LinkError::Refused { kind: RefusalKind::Connect, .. }) => {
+            start(admission).await?;
+            Ok(admission.agent.dial(PORT, DIAL_TIMEOUT).await)
+        }
+        dialed => Ok(dialed),
+    }
+}
+
 /// Starts the program, which outlives this command. Concurrent starts are harmless: only one can bind the port.
 async fn start(admission: &Admission) -> Result<(), EngineError> {
     let record = &admission.record;
-    let env = rules::environment(&record.image_env, &record.config.env, &Default::default());
+    let user = record.config.default_user.then_some(DEFAULT_USER);
+    let env = environment(record, &Default::default(), user);
     let spec = ExecSpec {
         argv: vec!["bash", "-c", "--", START],
         env: env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
-        cwd: &record.config.workdir,
+        cwd: if user.is_some() { HOME } else { &record.config.workdir },
         stdin: StdinMode::Null,
     };
     let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, admission.status.clone());
-    let mut command = match admission.agent.exec(spec, &mut timeout).await {
+    let mut command = match admission.agent.exec(spec, run_as(&record.config, user), &mut timeout).await {
         Ok(command) => command,
         Err(LinkError::Refused { message, .. }) => {
             return Err(EngineError::InterpreterFailed { reason: message });

@@ -53,6 +53,8 @@ counters! {
     refused_executions,
     paused_on_request,
     paused_idle,
+    /// Pauses at the end of a timeout.
+    paused_timeout,
     /// Pauses of sandboxes that wrote while the host's disk was almost full.
     paused_disk_pressure,
     resumed,
@@ -128,6 +130,15 @@ impl Drop for GaugeGuard {
 }
 
 impl Counters {
+    pub fn paused(&self, reason: &str) {
+        match reason {
+            "idle" => self.paused_idle.add(1),
+            "timeout" => self.paused_timeout.add(1),
+            "disk_pressure" => self.paused_disk_pressure.add(1),
+            _ => self.paused_on_request.add(1),
+        }
+    }
+
     pub fn terminated(&self, reason: &str) {
         match reason {
             "timeout" => self.terminated_timeout.add(1),

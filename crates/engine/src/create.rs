@@ -10,6 +10,7 @@
 
 use api::{EventKind, SandboxConfig, SandboxState};
 use driver::Limits;
+use guest_proto::FileRequest;
 use rules::{Accounting, TimeMs};
 use serde_json::json;
 use store::{Batch, IdempotencyRecord, NewEvent, SandboxRecord, StoreError};
@@ -27,6 +28,10 @@ use crate::status::Status;
 
 /// The working directory that exists on each disk from the start.
 const DISK_WORKDIR: &str = "/workspace";
+/// The user of sandboxes with [`SandboxConfig::default_user`]. Its number is another one if the image uses this one.
+pub(crate) const DEFAULT_USER: &str = "user";
+const DEFAULT_UID: u32 = 1000;
+const ROOT: &str = "root";
 
 /// A sandbox with the configuration of its owner and without a record.
 struct ConfiguredSandbox(ProvisionedSandbox);
@@ -160,6 +165,10 @@ impl Creation<'_> {
                 error => error.into(),
             })?;
         }
+        if config.default_user {
+            let create = FileRequest::CreateUser { name: DEFAULT_USER, uid: DEFAULT_UID };
+            sandbox.agent.run_file_op(create, ROOT, SETUP_TIMEOUT).await?;
+        }
         let guest = guest_of_spec(&sandbox.spec);
         Ok(host.network().apply(&guest, &config.network.egress).await?)
     }
@@ -222,6 +231,7 @@ fn new_record(
     accounting.started(now);
     let template = &sandbox.template;
     SandboxRecord {
+        lifetime_ms: config.timeout_ms,
         id: sandbox.spec.id.clone(),
         account,
         state: SandboxState::Running,

@@ -19,9 +19,10 @@ mod registry;
 mod start;
 
 pub use crate::detached_status::{
-    DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, new_execution_id,
+    DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, ProcessArgs, new_execution_id,
 };
 pub use attachment::{Attachment, Input};
 pub use execution::DetachedExecution;
 pub use reader::{OutputEvent, OutputReader};
+pub(crate) use record::End;
 pub use registry::{AgentAvailability, ExecutionRegistry, SandboxExecutions};

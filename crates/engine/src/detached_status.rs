@@ -34,6 +34,17 @@ pub struct DetachedRequest {
     pub auto_resume: bool,
     /// The run that its events belong to.
     pub run_id: Option<RunId>,
+    /// `None` for root.
+    pub user: Option<String>,
+    /// For a process instead of a bash command.
+    pub process: Option<ProcessArgs>,
+}
+
+/// What only processes have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProcessArgs {
+    pub argv: Vec<String>,
+    pub tag: Option<String>,
 }
 
 /// The state of an execution.
@@ -54,6 +65,8 @@ pub struct ExecutionStatus {
     pub id: ExecutionId,
     pub command: String,
     pub cwd: Option<String>,
+    /// `None` for root.
+    pub user: Option<String>,
     /// The current size.
     pub terminal: Option<TerminalSize>,
     pub run_id: Option<RunId>,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use api::{SandboxConfig, SandboxId, SandboxState};
 use rules::{AccountUsage, AutoResume, Capacity, Operation, QuotaTable, Usage};
+use store::SandboxRecord;
 use tokio::sync::oneshot;
 
 use crate::create::{self, PendingIdempotencyRecord};
@@ -44,6 +45,9 @@ impl Engine {
         if let Some(watch) = services.host_watch.clone() {
             pressure::start(&services, watch).await;
         }
+        if let Some(interval) = settings.sample_interval {
+            services.sampler().start(interval);
+        }
         services.refill().start();
         purge::start(
             services.stamped_store.clone(),
@@ -77,6 +81,20 @@ impl Engine {
     /// Operations on a sandbox of an account. Each operation fails if the account has no such sandbox.
     pub fn sandbox<'a>(&'a self, account: &'a str, id: &'a SandboxId) -> SandboxHandle<'a> {
         SandboxHandle::new(&self.services, account, id)
+    }
+
+    /// The published record of a sandbox of any account.
+    pub fn record(&self, id: &SandboxId) -> Option<Arc<SandboxRecord>> {
+        let actor = self.services.registry.find(id)?;
+        let record = Arc::clone(&actor.status.borrow().record);
+        (record.state != SandboxState::Terminated).then_some(record)
+    }
+
+    /// The published records of the running and paused sandboxes of an account.
+    pub fn records_of(&self, account: &str) -> Vec<Arc<SandboxRecord>> {
+        let mut records = self.services.registry.records();
+        records.retain(|record| record.account == account && record.state != SandboxState::Terminated);
+        records
     }
 
     /// What the sandboxes of an account hold.

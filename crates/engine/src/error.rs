@@ -10,6 +10,7 @@ use store::StoreError;
 use crate::counters::Counters;
 use crate::detached_status::{ExecutionId, ExecutionState};
 use crate::link_error::LinkError;
+use crate::process_refusal::ProcessRefusal;
 
 /// The error that caused another one. Boxed, so that callers do not depend on the types of the layers below.
 pub type Source = Box<dyn Error + Send + Sync>;
@@ -74,6 +75,13 @@ pub enum EngineError {
     NoStdin { id: ExecutionId },
     #[error("the execution '{id}' has no terminal")]
     NoTerminal { id: ExecutionId },
+    /// The sandbox did not start the process.
+    #[error("{message}")]
+    ProcessRefused { refusal: ProcessRefusal, message: String },
+    #[error("the sandbox has no process with {selector}")]
+    NoSuchProcess { selector: String },
+    #[error("{0}")]
+    ProcessInvalid(&'static str),
     #[error("the log of an execution failed: {0}")]
     Log(#[from] std::io::Error),
     #[error("the network failed: {0}")]

@@ -21,6 +21,7 @@ use crate::error::EngineError;
 use crate::events::ExecEvents;
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
 use crate::mailbox::{ActorHandle, ActorRequest, Admission};
+use crate::run_as::{environment, run_as};
 use crate::stamped_store::StampedStore;
 use crate::status::Status;
 
@@ -94,7 +95,9 @@ async fn run(
     left: Duration,
 ) -> Result<Execution, EngineError> {
     let Admission { permit, agent, record, status } = admission;
-    let env = rules::environment(&record.image_env, &record.config.env, &request.env);
+    let user = request.user.as_deref();
+    let env = environment(&record, &request.env, user);
+    let run_as = run_as(&record.config, user);
     let spec = ExecSpec {
         argv: vec!["bash", "-c", "--", &request.command],
         env: env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
@@ -104,7 +107,7 @@ async fn run(
     let mut events = ExecEvents::new(stamped_store, &record, request);
     let started = Instant::now();
     let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
-    let mut command = match agent.exec(spec, &mut timeout).await {
+    let mut command = match agent.exec(spec, run_as, &mut timeout).await {
         Ok(command) => command,
         Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
             events.failed(&message);
@@ -140,6 +143,7 @@ pub fn is_start_failure(kind: RefusalKind) -> bool {
         | RefusalKind::ProgramMissing
         | RefusalKind::NotAllowed
         | RefusalKind::TooMany
+        | RefusalKind::UserMissing
         | RefusalKind::Failed => true,
         RefusalKind::Connect | RefusalKind::UnknownOp => false,
     }

@@ -7,16 +7,21 @@ use std::borrow::Cow;
 
 use api::SandboxState;
 use bytes::Bytes;
-use guest_proto::{FileErrorKind, FileKind, FileReply, FileRequest, FileStat, ProtoError, Tally};
+use guest_proto::{FileErrorKind, FileReply, FileRequest, ProtoError, Tally, WatchEventKind};
 
 use crate::agent_timeout::AGENT_TIMEOUT;
 use crate::agent_timeout::AgentTimeout;
 use crate::error::{EngineError, FileError};
-use crate::link::{ChannelRead, FileChannel, LinkError};
-use crate::mailbox::{ActorHandle, ActorRequest, Admission};
+use crate::file_info::{FileInfo, FileRange, info};
+use crate::link::{Agent, ChannelRead, FileChannel, LinkError};
+use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit};
 use crate::status::Status;
+use crate::user_files::{PathDetails, UserFileOp};
 use rules::{AutoResume, Operation};
 use tokio::sync::watch;
+
+/// Most entries of a tree; the agent allows no more.
+const MAX_TREE: usize = 100_000;
 
 /// A file operation. Paths are absolute or relative to the sandbox's working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,31 +37,6 @@ pub enum FileOp {
     Unpack { path: Vec<u8> },
 }
 
-/// A range of bytes. [`FileRange::ALL`] is the whole file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileRange {
-    pub offset: u64,
-    /// `offset` counts from the end of the file.
-    pub from_end: bool,
-    pub length: Option<u64>,
-}
-
-impl FileRange {
-    pub const ALL: Self = Self { offset: 0, from_end: false, length: None };
-}
-
-/// The metadata of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileInfo {
-    pub kind: FileKind,
-    pub mode: u32,
-    pub size: u64,
-    pub modified_ns: i64,
-    pub inode: u64,
-    /// The target of a symbolic link.
-    pub target: Option<Vec<u8>>,
-}
-
 /// A page of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryPage {
@@ -70,9 +50,19 @@ pub enum FileResponse {
     Info(FileInfo),
     Entry(Vec<u8>, FileInfo),
     Listed(u64),
-    Content { info: FileInfo, offset: u64, length: Option<u64> },
+    Content {
+        info: FileInfo,
+        offset: u64,
+        length: Option<u64>,
+    },
     Packing,
     Done(Tally),
+    Details(Box<PathDetails>),
+    Watching,
+    Changed(WatchEventKind, Vec<u8>),
+    /// Events of a watch were lost.
+    Overflow,
+    Synced,
 }
 
 /// A running file operation. Dropping it aborts the operation.
@@ -103,10 +93,38 @@ pub async fn start(
         );
         return Err(FileError { kind: FileErrorKind::Invalid, message }.into());
     }
-    let channel = agent.file(op.request(&paths), AgentTimeout::new(AGENT_TIMEOUT, status.clone())).await;
-    let channel = channel.map_err(|error| engine_error(error, &status))?;
-    channel.release_at_end(permit);
+    let wire = op.request(&paths);
+    let channel = open(&agent, permit, &status, &wire, None).await?;
     Ok(FileOperation { channel, paths, status })
+}
+
+/// Waits for admission and starts an operation on behalf of a user. The agent resolves its paths.
+pub async fn start_for_user(
+    handle: &ActorHandle,
+    auto_resume: bool,
+    user: &str,
+    op: &UserFileOp,
+) -> Result<FileOperation, EngineError> {
+    op.check(user)?;
+    let operation = Operation::Files { auto_resume: AutoResume::from(auto_resume) };
+    let Admission { permit, agent, status, .. } =
+        handle.request(|reply| ActorRequest::Enter { operation, reply }).await?;
+    let channel = open(&agent, permit, &status, &op.request(), Some(user)).await?;
+    Ok(FileOperation { channel, paths: Vec::new(), status })
+}
+
+async fn open(
+    agent: &Agent,
+    permit: Permit,
+    status: &watch::Receiver<Status>,
+    request: &FileRequest<'_>,
+    user: Option<&str>,
+) -> Result<FileChannel, EngineError> {
+    let timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
+    let channel = agent.file(request.clone(), user, timeout).await;
+    let channel = channel.map_err(|error| engine_error(error, status))?;
+    channel.release_at_end(permit);
+    Ok(channel)
 }
 
 /// An error of the link is NOT_FOUND if the sandbox was terminated.
@@ -121,7 +139,7 @@ fn engine_error(error: LinkError, status: &watch::Receiver<Status>) -> EngineErr
     }
 }
 
-fn absolute<'a>(workdir: &[u8], path: &'a [u8]) -> Cow<'a, [u8]> {
+pub(crate) fn absolute<'a>(workdir: &[u8], path: &'a [u8]) -> Cow<'a, [u8]> {
     if path.starts_with(b"/") {
         return path.into();
     }
@@ -188,6 +206,19 @@ impl FileOperation {
         }
     }
 
+    /// Waits for the next response; `None` if the operation has ended with success. Cancel safe.
+    pub(crate) async fn next_or_end(&mut self) -> Result<Option<FileResponse>, EngineError> {
+        loop {
+            match self.channel.reply(decode).await.map_err(|error| engine_error(error, &self.status))? {
+                ChannelRead::Data(Decoded::Response(response)) => return Ok(Some(response)),
+                ChannelRead::Data(Decoded::Working) => {}
+                ChannelRead::Data(Decoded::Failed(error)) => return Err(error.into()),
+                ChannelRead::Ended { whole: true } => return Ok(None),
+                ChannelRead::Ended { whole: false } => return Err(unexpected()),
+            }
+        }
+    }
+
     /// The metadata that the operation reports.
     pub async fn info(mut self) -> Result<FileInfo, EngineError> {
         match self.next_response().await? {
@@ -213,6 +244,26 @@ impl FileOperation {
                     entries.push((name, info));
                 }
                 FileResponse::Listed(total) => return Ok(DirectoryPage { entries, total }),
+                _ => return Err(unexpected()),
+            }
+        }
+    }
+
+    /// The details that the operation reports.
+    pub async fn details(mut self) -> Result<PathDetails, EngineError> {
+        match self.next_response().await? {
+            FileResponse::Details(details) => Ok(*details),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Collects the details of all entries of a tree.
+    pub async fn into_tree(mut self) -> Result<Vec<PathDetails>, EngineError> {
+        let mut entries = Vec::new();
+        loop {
+            match self.next_response().await? {
+                FileResponse::Details(details) if entries.len() < MAX_TREE => entries.push(*details),
+                FileResponse::Listed(_) => return Ok(entries),
                 _ => return Err(unexpected()),
             }
         }
@@ -256,6 +307,11 @@ fn decode(reply: &FileReply<'_>) -> Result<Decoded, ProtoError> {
         }
         FileReply::Packing => FileResponse::Packing,
         FileReply::Done(tally) => FileResponse::Done(tally),
+        FileReply::Details(ref details) => FileResponse::Details(Box::new(PathDetails::from_wire(details))),
+        FileReply::Watching => FileResponse::Watching,
+        FileReply::Changed { kind, name } => FileResponse::Changed(kind, name.to_vec()),
+        FileReply::Overflow => FileResponse::Overflow,
+        FileReply::Synced => FileResponse::Synced,
         FileReply::Working => return Ok(Decoded::Working),
         FileReply::Failed { kind, message } => {
             return Ok(Decoded::Failed(FileError { kind, message: message.to_owned() }));
@@ -263,18 +319,7 @@ fn decode(reply: &FileReply<'_>) -> Result<Decoded, ProtoError> {
     }))
 }
 
-fn info(stat: &FileStat<'_>) -> FileInfo {
-    FileInfo {
-        kind: stat.kind,
-        mode: stat.mode & guest_proto::MODE_BITS,
-        size: stat.size,
-        modified_ns: stat.modified_ns,
-        inode: stat.inode,
-        target: stat.target.map(<[u8]>::to_vec),
-    }
-}
-
-fn unexpected() -> EngineError {
+pub(crate) fn unexpected() -> EngineError {
     LinkError::Unexpected { wanted: "the response of this operation", got: "another one" }.into()
 }
 

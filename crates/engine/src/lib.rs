@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod events;
 mod execution;
+mod file_info;
 mod files;
 mod host;
 mod host_watch;
@@ -28,11 +29,15 @@ mod metrics;
 mod network_refusals;
 mod ports;
 mod pressure;
+mod process;
+mod process_refusal;
 mod provision;
 mod provisioned_sandbox;
 mod purge;
 mod recover;
 mod registry;
+mod resource_samples;
+mod run_as;
 mod sandbox;
 mod services;
 mod settings;
@@ -40,8 +45,10 @@ mod stamped_store;
 mod status;
 mod tasks;
 mod timer;
+mod user_files;
 mod warm_pool;
 mod warm_pool_refill;
+mod watch;
 
 pub use clock::Clock;
 pub use code::{CodeConnection, CodeRun};
@@ -49,21 +56,32 @@ pub use counters::Counts;
 pub use create::{BuildResponse, PendingIdempotencyRecord};
 pub use detached::{
     Attachment, DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, Input, OutputEvent,
-    OutputReader,
+    OutputReader, ProcessArgs,
 };
 pub use engine::Engine;
 pub use error::{EngineError, FileError, Source};
 pub use execution::{Execution, ExecutionEvent, Finished};
-pub use files::{DirectoryPage, FileInfo, FileOp, FileOperation, FileRange, FileResponse};
-pub use guest_proto::{Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally, TerminalSize};
+pub use file_info::{FileInfo, FileRange};
+pub use files::{DirectoryPage, FileOp, FileOperation, FileResponse};
+pub use guest_proto::{
+    Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally, TerminalSize, WatchEventKind,
+};
 pub use host_watch::{DiskState, HostSample, HostWatch};
 pub use link::Tunnel;
-pub use mailbox::Permit;
+pub use mailbox::{Permit, TimeoutChange};
 pub use metrics::MetricsSnapshot;
 pub use ports::Exposure;
+pub use process::{
+    MAX_ARG_BYTES, MAX_PROCESS_BYTES, Process, ProcessEnd, ProcessEvent, ProcessRequest, ProcessSelector,
+    ProcessStatus,
+};
+pub use process_refusal::ProcessRefusal;
 pub use recover::Recovered;
+pub use resource_samples::ResourceSample;
 pub use sandbox::SandboxHandle;
 pub use services::Parts;
 pub use settings::{DetachedSettings, EngineSettings, FindImage, PoolTarget, Template};
 pub use status::{PauseResult, ResumeResult, Status, TerminateResult};
+pub use user_files::{FileAttributes, PathDetails, ResolvedLink, UserFileOp};
 pub use warm_pool::PoolState;
+pub use watch::{Watch, WatchEvent};

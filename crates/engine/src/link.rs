@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use driver::ByteStream;
 use guest_proto::{
-    DETACHED_SINCE, ExecSpec, FILES_SINCE, FileRequest, MIN_VERSION, StdinMode, ToGuest, ToHost, VERSION,
+    DETACHED_SINCE, ExecSpec, FILES_SINCE, FileReply, FileRequest, MIN_VERSION, RefusalKind, RunAs,
+    StdinMode, ToGuest, ToHost, USERS_SINCE, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, watch};
@@ -122,11 +123,22 @@ impl Agent {
     }
 
     /// Starts a command. Dropping the future or the command kills it.
-    pub async fn exec(&self, spec: ExecSpec<'_>, timeout: &mut AgentTimeout) -> Result<Command, LinkError> {
+    pub async fn exec(
+        &self,
+        spec: ExecSpec<'_>,
+        run_as: Option<RunAs<'_>>,
+        timeout: &mut AgentTimeout,
+    ) -> Result<Command, LinkError> {
+        if run_as.is_some() {
+            self.require_users()?;
+        }
         let wants_stdin = spec.stdin == StdinMode::Pipe;
         let (number, op) = self.inner.begin(WINDOW);
         let command = Command::new(self.clone(), number, Arc::clone(&op), wants_stdin);
-        self.inner.send(&ToGuest::Exec { op: number, spec, window: WINDOW })?;
+        self.inner.send(&match run_as {
+            Some(run_as) => ToGuest::ExecAs { op: number, spec, run_as, window: WINDOW },
+            None => ToGuest::Exec { op: number, spec, window: WINDOW },
+        })?;
         match timeout.wait(op.answered()).await.map_err(LinkError::Silent)?? {
             FirstReply::Started => Ok(command),
             FirstReply::Refused { kind, message } => {
@@ -141,14 +153,21 @@ impl Agent {
     pub async fn file(
         &self,
         request: FileRequest<'_>,
+        user: Option<&str>,
         mut timeout: AgentTimeout,
     ) -> Result<FileChannel, LinkError> {
         if self.inner.version < FILES_SINCE {
             return Err(LinkError::TooOld);
         }
+        if user.is_some() {
+            self.require_users()?;
+        }
         let (number, op) = self.inner.begin(FILE_WINDOW);
         let command = Command::new(self.clone(), number, Arc::clone(&op), true);
-        self.inner.send(&ToGuest::File { op: number, request, window: FILE_WINDOW })?;
+        self.inner.send(&match user {
+            Some(user) => ToGuest::FileAs { op: number, user, request, window: FILE_WINDOW },
+            None => ToGuest::File { op: number, request, window: FILE_WINDOW },
+        })?;
         match timeout.wait(op.answered()).await.map_err(LinkError::Silent)?? {
             FirstReply::Started => Ok(FileChannel::new(command, timeout)),
             FirstReply::Refused { kind, message } => {
@@ -157,6 +176,46 @@ impl Agent {
             }
             other => Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
         }
+    }
+
+    /// Fails if the agent does not know users.
+    fn require_users(&self) -> Result<(), LinkError> {
+        if self.inner.version < USERS_SINCE { Err(LinkError::TooOld) } else { Ok(()) }
+    }
+
+    /// Runs a file operation that answers with [`guest_proto::FileReply::Done`].
+    pub async fn run_file_op(
+        &self,
+        request: FileRequest<'_>,
+        user: &str,
+        timeout: Duration,
+    ) -> Result<(), LinkError> {
+        self.require_users()?;
+        let (number, op) = self.inner.begin(FILE_WINDOW);
+        // Not a file channel, whose timeout needs the status of a sandbox with a record.
+        let mut command = Command::new(self.clone(), number, Arc::clone(&op), false);
+        self.inner.send(&ToGuest::FileAs { op: number, user, request, window: FILE_WINDOW })?;
+        let answer = tokio::time::timeout(timeout, op.answered()).await;
+        match answer.map_err(|_| LinkError::Silent(timeout))?? {
+            FirstReply::Started => {}
+            FirstReply::Refused { kind, message } => {
+                command.forget();
+                return Err(LinkError::Refused { kind, message });
+            }
+            other => return Err(LinkError::Unexpected { wanted: "started", got: other.name() }),
+        }
+        let run = async {
+            let mut output = Vec::new();
+            loop {
+                match command.next().await {
+                    CommandEvent::Output(_, bytes) => output.extend_from_slice(&bytes),
+                    CommandEvent::Exited { exit: guest_proto::Exit::Code(0), .. } => return Ok(()),
+                    CommandEvent::Exited { .. } => return Err(refusal(&output)),
+                    CommandEvent::Lost => return Err(LinkError::Closed),
+                }
+            }
+        };
+        tokio::time::timeout(timeout, run).await.map_err(|_| LinkError::Silent(timeout))?
     }
 
     /// Connects to a TCP port in the sandbox.
@@ -183,6 +242,17 @@ impl Agent {
     /// A receiver that turns true when the link has ended. Does not keep the link open.
     pub fn ended(&self) -> watch::Receiver<bool> {
         self.inner.ended.subscribe()
+    }
+}
+
+/// The failure that a file operation reported.
+fn refusal(output: &[u8]) -> LinkError {
+    let body = guest_proto::split_reply(output).ok().flatten().map(|end| &output[guest_proto::PREFIX..end]);
+    match body.map(guest_proto::decode_reply) {
+        Some(Ok(FileReply::Failed { message, .. })) => {
+            LinkError::Refused { kind: RefusalKind::Failed, message: message.to_owned() }
+        }
+        _ => LinkError::Unexpected { wanted: "the result of a file operation", got: "its end" },
     }
 }
 

@@ -44,6 +44,10 @@ pub enum ActorRequest {
         change: NetworkChange,
         reply: Reply<Status>,
     },
+    Timeout {
+        change: TimeoutChange,
+        reply: Reply<Status>,
+    },
     Expose {
         request: ExposeRequest,
         run: Option<RunId>,
@@ -58,6 +62,23 @@ pub enum ActorRequest {
         reason: String,
         reply: Reply<TerminateResult>,
     },
+}
+
+/// A change of a sandbox's timeout, in ms of running time from now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeoutChange {
+    /// The timeout ends then, earlier or later than before.
+    Set(u64),
+    /// The timeout ends then if that is later than before.
+    Extend(u64),
+}
+
+impl TimeoutChange {
+    pub fn timeout_ms(self) -> u64 {
+        match self {
+            Self::Set(ms) | Self::Extend(ms) => ms,
+        }
+    }
 }
 
 /// The kind of admitted work.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::SandboxState;
 use store::{ExposedPort, SandboxRecord};
 use tokio::sync::watch;
 
@@ -12,15 +13,19 @@ use crate::status::Status;
 pub struct Exposure {
     pub port: ExposedPort,
     pub record: Arc<SandboxRecord>,
+    /// Whether the port is open without having been exposed; it then lasts as long as the sandbox.
+    pub(crate) is_implicit: bool,
     pub(crate) status: watch::Receiver<Status>,
 }
 
 impl Exposure {
     /// Resolves when this exposure ends: the port was closed or exposed again, or the sandbox was terminated.
     pub async fn ended(mut self) {
-        let (number, seal) = (self.port.port, self.port.seal);
-        let is_over =
-            |status: &Status| find_port(&status.record, number).is_none_or(|port| port.seal != seal);
+        let (number, seal, is_implicit) = (self.port.port, self.port.seal, self.is_implicit);
+        let is_over = |status: &Status| match is_implicit {
+            true => status.state() == SandboxState::Terminated,
+            false => find_port(&status.record, number).is_none_or(|port| port.seal != seal),
+        };
         // The sender is dropped only when the engine stops, which does not end connections.
         if self.status.wait_for(is_over).await.is_err() {
             std::future::pending::<()>().await;

@@ -1,11 +1,12 @@
 //! Operations on one sandbox on behalf of one account. Those on its detached executions are in `detached`.
 
 mod detached;
+mod processes;
 
 use std::sync::Arc;
 
 use api::{EventKind, ExecuteRequest, NetworkPolicy, RunId, SandboxId, SandboxState};
-use rules::{AutoResume, ExposeRequest, NetworkChange, Operation, PortRefusal, TimeMs};
+use rules::{AutoResume, ExposeRequest, NetworkChange, Operation, PortRefusal, SampleQuery, TimeMs};
 use serde_json::Value;
 use store::{ExposedPort, NewEvent};
 
@@ -16,10 +17,16 @@ use crate::execution::{self, Execution};
 use crate::files::{self, FileOp, FileOperation};
 use crate::host::guest;
 use crate::link::Tunnel;
-use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Reply};
+use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Reply, TimeoutChange};
 use crate::ports::find_port;
+use crate::resource_samples::ResourceSample;
 use crate::services::Services;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
+use crate::user_files::UserFileOp;
+use crate::watch::Watch;
+
+/// Exists in each sandbox.
+const ROOT: &str = "root";
 
 /// A sandbox as one account addresses it. The account and the sandbox's existence are checked by each operation.
 #[derive(Clone, Copy)]
@@ -75,6 +82,47 @@ impl<'a> SandboxHandle<'a> {
         self.explain_not_found(started).await
     }
 
+    /// Starts a file operation on behalf of a user of the sandbox.
+    pub async fn user_file_op(
+        self,
+        auto_resume: bool,
+        user: &str,
+        op: &UserFileOp,
+    ) -> Result<FileOperation, EngineError> {
+        let actor = self.actor().await?;
+        if op.writes() {
+            let checked = self.services.ledger.check_disk().map_err(EngineError::from);
+            checked.inspect_err(|error| error.count_refusal(&self.services.counters))?;
+        }
+        let started = files::start_for_user(&actor, auto_resume, user, op).await;
+        self.explain_not_found(started).await
+    }
+
+    /// Watches a directory, on request with all directories below it, and returns when the watch is active. The sandbox counts as
+    /// active while the watch exists. Relative paths begin at the user's home.
+    pub async fn watch(
+        self,
+        auto_resume: bool,
+        user: &str,
+        path: &[u8],
+        recursive: bool,
+    ) -> Result<Watch, EngineError> {
+        let op = UserFileOp::Watch { path: path.to_vec(), recursive };
+        Watch::begin(self.user_file_op(auto_resume, user, &op).await?).await
+    }
+
+    /// Like [`SandboxHandle::watch`], with relative paths below the working directory of the sandbox. Returns the absolute path too.
+    pub async fn watch_below_workdir(
+        self,
+        auto_resume: bool,
+        path: &[u8],
+        recursive: bool,
+    ) -> Result<(Watch, Vec<u8>), EngineError> {
+        let status = self.status().await?;
+        let path = files::absolute(status.record.config.workdir.as_bytes(), path).into_owned();
+        Ok((self.watch(auto_resume, ROOT, &path, recursive).await?, path))
+    }
+
     /// Connects to a TCP port inside. The sandbox is not paused for idleness while the permit exists.
     pub async fn dial(self, port: u16) -> Result<(Tunnel, Permit), EngineError> {
         let admission = self.enter(Operation::Ports { auto_resume: AutoResume::Allowed }).await?;
@@ -91,6 +139,21 @@ impl<'a> SandboxHandle<'a> {
     /// Changes the network policy. The policy is enforced and recorded when this returns, also of a paused sandbox.
     pub async fn change_network(self, change: NetworkChange) -> Result<Status, EngineError> {
         self.request(|reply| ActorRequest::Network { change, reply }).await
+    }
+
+    /// What the sandbox has used lately, oldest first, and its status.
+    pub async fn resource_samples(
+        self,
+        query: SampleQuery,
+    ) -> Result<(Status, Vec<ResourceSample>), EngineError> {
+        let status = self.status().await?;
+        let samples = self.services.resource_samples.of(self.id, query);
+        Ok((status, samples))
+    }
+
+    /// Changes the timeout, which then counts from now, or from the resume of a paused sandbox.
+    pub async fn change_timeout(self, change: TimeoutChange) -> Result<Status, EngineError> {
+        self.request(|reply| ActorRequest::Timeout { change, reply }).await
     }
 
     /// Exposes a port to the outside. Exposing a port again invalidates its earlier tokens and connections.

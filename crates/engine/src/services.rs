@@ -17,6 +17,7 @@ use crate::host_watch::HostWatch;
 use crate::ledger::Ledger;
 use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
+use crate::resource_samples::{ResourceSamples, Sampler};
 use crate::settings::{EngineSettings, FindImage};
 use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
@@ -44,6 +45,7 @@ pub struct Services {
     pub provisioner: Arc<Provisioner>,
     pub registry: Arc<SandboxRegistry>,
     pub detached: Arc<ExecutionRegistry>,
+    pub resource_samples: Arc<ResourceSamples>,
     pub actors: Arc<ActorContext>,
     pub tasks: Tasks,
     pub find_image: FindImage,
@@ -94,10 +96,21 @@ impl Services {
             provisioner,
             registry,
             detached,
+            resource_samples: Arc::new(ResourceSamples::default()),
             actors,
             tasks,
             find_image,
             host_watch: settings.host.clone(),
+        }
+    }
+
+    pub fn sampler(&self) -> Sampler {
+        Sampler {
+            samples: Arc::clone(&self.resource_samples),
+            registry: Arc::clone(&self.registry),
+            host: Arc::clone(&self.host),
+            stamped_store: self.stamped_store.clone(),
+            tasks: self.tasks.clone(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Resources;
 use rules::{Capacity, Prices, QuotaTable};
@@ -30,6 +31,8 @@ pub struct EngineSettings {
     /// Prices of running time. No cost events are recorded if everything is free.
     pub prices: Prices,
     pub detached: DetachedSettings,
+    /// The interval of the resource samples; `None` takes none.
+    pub sample_interval: Option<Duration>,
 }
 
 /// Where detached executions are stored, and how much of them.

@@ -24,6 +24,14 @@ const STREAM_BYTES: usize = 64 * 1024;
 const SIGKILL: i32 = 9;
 /// The receive window of a command's stdin.
 const STDIN_WINDOW: u32 = 64 * 1024;
+const USERS: [&str; 2] = ["root", "user"];
+/// The home of all users, which exists.
+const HOME: &str = "/workspace";
+
+/// A pid for each operation.
+fn pid(op: u64) -> u32 {
+    (op % 30_000) as u32 + 2
+}
 
 /// The processes of a sandbox. Dropping them kills them and ends all links.
 pub struct Guest {
@@ -146,13 +154,18 @@ impl Link {
                 ToGuest::Exec { op, .. }
                 | ToGuest::Setup { op, .. }
                 | ToGuest::Dial { op, .. }
-                | ToGuest::File { op, .. },
+                | ToGuest::File { op, .. }
+                | ToGuest::ExecAs { op, .. }
+                | ToGuest::FileAs { op, .. },
             ) => {
                 let stranger = op + 1_000_000;
                 self.out.send(&ToHost::Started { op: stranger, pid: 1, window: 0 }).await?;
                 self.out.send(&ToHost::Exited { op: stranger, exit: Exit::Code(0), duration_us: 1 }).await?;
             }
-            (AgentMode::Wrong, ToGuest::Exec { op, .. } | ToGuest::File { op, .. }) => {
+            (
+                AgentMode::Wrong,
+                ToGuest::Exec { op, .. } | ToGuest::File { op, .. } | ToGuest::FileAs { op, .. },
+            ) => {
                 return self.out.send(&ToHost::Opened { op: *op, window: 9 }).await;
             }
             (AgentMode::Wrong, ToGuest::Setup { op, .. }) => {
@@ -178,18 +191,20 @@ impl Link {
                 dirs.iter().for_each(|dir| lock(&self.inner.disk).make_all(dir));
                 self.out.send(&ToHost::Done { op }).await
             }
-            ToGuest::Exec { op, spec, window } => {
-                if !self.has_dir(op, spec.cwd).await? {
-                    return Ok(());
+            ToGuest::Exec { op, spec, window } => self.exec(op, spec, window).await,
+            ToGuest::ExecAs { op, spec, run_as, window } => match self.has_user(op, run_as.user).await? {
+                true => self.exec(op, at_home(spec), window).await,
+                false => Ok(()),
+            },
+            ToGuest::FileAs { op, user, request, window } => match self.has_user(op, user).await? {
+                true => self.file_op(op, &request, window).await,
+                false => Ok(()),
+            },
+            ToGuest::StartDetachedAs { op, spec, run_as, terminal } => {
+                match self.has_user(op, run_as.user).await? {
+                    true => self.start_detached(op, &at_home(spec), terminal.is_some()).await,
+                    false => Ok(()),
                 }
-                let stdin = if spec.stdin == StdinMode::Pipe { STDIN_WINDOW } else { 0 };
-                let command = script::parse(&spec);
-                self.out.send(&ToHost::Started { op, pid: 2, window: stdin }).await?;
-                if self.mode == AgentMode::OverCredit {
-                    return self.flood(op, window).await;
-                }
-                self.run(op, command, window);
-                Ok(())
             }
             ToGuest::File { op, request, window } => self.file_op(op, &request, window).await,
             ToGuest::Dial { op, port, .. } => {
@@ -232,6 +247,30 @@ impl Link {
         }
     }
 
+    async fn exec(&mut self, op: u64, spec: ExecSpec<'_>, window: u32) -> io::Result<()> {
+        if !self.has_dir(op, spec.cwd).await? {
+            return Ok(());
+        }
+        let stdin = if spec.stdin == StdinMode::Pipe { STDIN_WINDOW } else { 0 };
+        let command = script::parse(&spec);
+        self.out.send(&ToHost::Started { op, pid: pid(op), window: stdin }).await?;
+        if self.mode == AgentMode::OverCredit {
+            return self.flood(op, window).await;
+        }
+        self.run(op, command, window);
+        Ok(())
+    }
+
+    /// Whether there is such a user. If not, the operation is refused.
+    async fn has_user(&self, op: u64, user: &str) -> io::Result<bool> {
+        let is_there = USERS.contains(&user);
+        if !is_there {
+            let message = "the sandbox has no such user";
+            self.out.send(&ToHost::Refused { op, kind: RefusalKind::UserMissing, message }).await?;
+        }
+        Ok(is_there)
+    }
+
     async fn on_data(&self, op: u64, bytes: &[u8]) -> io::Result<()> {
         let detached_op = lock(&self.inner.detached_ops).get(&op).cloned();
         match (detached_op, self.ops.get(&op)) {
@@ -263,7 +302,7 @@ impl Link {
 
     async fn start_detached(&mut self, op: u64, spec: &ExecSpec<'_>, is_terminal: bool) -> io::Result<()> {
         if self.has_dir(op, spec.cwd).await? {
-            self.out.send(&ToHost::Started { op, pid: 2, window: STDIN_WINDOW }).await?;
+            self.out.send(&ToHost::Started { op, pid: pid(op), window: STDIN_WINDOW }).await?;
             let command = if is_terminal { Command::Terminal } else { script::parse(spec) };
             let detached_op = detached::start(op, command, &self.inner);
             self.forward_output(op, detached_op, [0; 2]);
@@ -281,6 +320,7 @@ impl Link {
             let message = "the position is beyond the output";
             return self.out.send(&ToHost::Refused { op, kind: RefusalKind::Failed, message }).await;
         }
+        self.out.send(&ToHost::Running { op, pid: pid(op) }).await?;
         self.out.send(&ToHost::Attached { op, stdin: detached_op.received(), window: STDIN_WINDOW }).await?;
         self.forward_output(op, detached_op, positions);
         Ok(())
@@ -367,4 +407,10 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// The command of a user: in [`HOME`] unless it names a directory.
+fn at_home(spec: ExecSpec<'_>) -> ExecSpec<'_> {
+    let cwd = if matches!(spec.cwd, "" | "~") { HOME } else { spec.cwd };
+    ExecSpec { cwd, ..spec }
 }

@@ -3,7 +3,8 @@
 use std::io;
 
 use guest_proto::{
-    Channel, Exit, FileErrorKind, FileReply, FileRequest, FileStat, LAST_PIECE, PREFIX, Tally, ToHost,
+    Channel, Exit, FileDetails, FileErrorKind, FileReply, FileRequest, FileStat, LAST_PIECE, PREFIX, Tally,
+    ToHost,
 };
 
 use super::disk::{Disk, Failure};
@@ -12,15 +13,47 @@ use super::script::Stream;
 
 /// A request with owned paths.
 pub enum FileOp {
-    Read { path: String, offset: u64, from_end: bool, length: Option<u64> },
+    Read {
+        path: String,
+        offset: u64,
+        from_end: bool,
+        length: Option<u64>,
+    },
     Stat(String),
-    List { path: String, offset: u64, limit: u32 },
-    Write { path: String, mode: Option<u32>, parents: bool },
-    MakeDir { path: String, mode: Option<u32>, recursive: bool },
-    Delete { path: String, recursive: bool },
-    Move { from: String, to: String, overwrite: bool },
+    List {
+        path: String,
+        offset: u64,
+        limit: u32,
+    },
+    Write {
+        path: String,
+        mode: Option<u32>,
+        parents: bool,
+    },
+    MakeDir {
+        path: String,
+        mode: Option<u32>,
+        recursive: bool,
+    },
+    Delete {
+        path: String,
+        recursive: bool,
+    },
+    Move {
+        from: String,
+        to: String,
+        overwrite: bool,
+    },
     Pack(String),
     Unpack(String),
+    Describe(String),
+    Tree(String),
+    WriteInPlace(String),
+    MakeDirs(String),
+    Rename(String, String),
+    /// Answers requests, and has no events.
+    Watch,
+    CreateUser,
 }
 
 pub fn parse(request: &FileRequest<'_>) -> FileOp {
@@ -41,6 +74,15 @@ pub fn parse(request: &FileRequest<'_>) -> FileOp {
         }
         FileRequest::Pack { path } => FileOp::Pack(text(path)),
         FileRequest::Unpack { path } => FileOp::Unpack(text(path)),
+        FileRequest::Describe { path, .. } | FileRequest::SetAttributes { path, .. } => {
+            FileOp::Describe(text(path))
+        }
+        FileRequest::ListTree { path, .. } => FileOp::Tree(text(path)),
+        FileRequest::WriteInPlace { path, .. } => FileOp::WriteInPlace(text(path)),
+        FileRequest::MakeDirs { path } => FileOp::MakeDirs(text(path)),
+        FileRequest::Rename { from, to } => FileOp::Rename(text(from), text(to)),
+        FileRequest::Watch { .. } => FileOp::Watch,
+        FileRequest::CreateUser { .. } => FileOp::CreateUser,
     }
 }
 
@@ -53,7 +95,8 @@ pub async fn run(mut stream: Stream, file_op: FileOp, mut inbox: Inbox) -> io::R
 
 async fn perform(stream: &mut Stream, file_op: FileOp, inbox: &mut Inbox) -> io::Result<Exit> {
     let content = match file_op {
-        FileOp::Write { .. } | FileOp::Unpack(_) => collect_upload(inbox).await,
+        FileOp::Watch => return watch(stream, inbox).await,
+        FileOp::Write { .. } | FileOp::WriteInPlace(_) | FileOp::Unpack(_) => collect_upload(inbox).await,
         _ => Some(Vec::new()),
     };
     let output = match content {
@@ -83,6 +126,21 @@ fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u
         FileOp::Move { from, to, overwrite } => append_stat(disk.rename(&from, &to, overwrite)?),
         FileOp::Delete { path, recursive } => append_done(disk.delete(&path, recursive)?, &mut output),
         FileOp::Unpack(path) => append_done(disk.unpack(&path, &content)?, &mut output),
+        FileOp::Describe(path) => append_details(&path, disk.stat(&path)?, &mut output),
+        FileOp::WriteInPlace(path) => {
+            let stat = disk.write(&path, None, true, content)?;
+            append_details(&path, stat, &mut output);
+        }
+        FileOp::MakeDirs(path) => append_details(&path, disk.make_dir(&path, None, true)?, &mut output),
+        FileOp::Rename(from, to) => append_details(&to, disk.rename(&from, &to, true)?, &mut output),
+        FileOp::Tree(path) => {
+            let entries = disk.list(&path)?;
+            for (name, stat) in &entries {
+                append_details(&format!("{path}/{name}"), *stat, &mut output);
+            }
+            append_reply(&FileReply::Listed { total: entries.len() as u64 }, &mut output);
+        }
+        FileOp::Watch | FileOp::CreateUser => append_done(Tally::default(), &mut output),
         FileOp::Pack(path) => {
             let archive = disk.pack(&path)?;
             append_reply(&FileReply::Packing, &mut output);
@@ -114,6 +172,51 @@ fn carry_out(file_op: FileOp, content: Vec<u8>, disk: &mut Disk) -> Result<Vec<u
         }
     }
     Ok(output)
+}
+
+/// Answers each byte of the upload, up to its end.
+async fn watch(stream: &mut Stream, inbox: &mut Inbox) -> io::Result<Exit> {
+    let mut output = Vec::new();
+    append_reply(&FileReply::Watching, &mut output);
+    stream.print(inbox, Channel::Stdout, &output).await?;
+    let mut killed = inbox.killed.clone();
+    let mut raw = Vec::new();
+    loop {
+        tokio::select! {
+            Ok(_) = killed.wait_for(Option::is_some) => return Ok(Exit::Code(1)),
+            bytes = inbox.stdin.recv() => match bytes.flatten() {
+                Some(bytes) => raw.extend_from_slice(&bytes),
+                None => return Ok(Exit::Code(1)),
+            },
+        }
+        while let Some(header) = raw.first_chunk::<PREFIX>() {
+            let length = u32::from_le_bytes(*header) as usize;
+            if length == 0 {
+                return Ok(Exit::Code(0));
+            }
+            if raw.len() < PREFIX + length {
+                break;
+            }
+            raw.drain(..PREFIX + length);
+            let mut output = Vec::new();
+            (0..length).for_each(|_| append_reply(&FileReply::Synced, &mut output));
+            stream.print(inbox, Channel::Stdout, &output).await?;
+        }
+    }
+}
+
+fn append_details(path: &str, stat: FileStat<'_>, to: &mut Vec<u8>) {
+    let details = FileDetails {
+        path: path.as_bytes(),
+        stat,
+        uid: 0,
+        gid: 0,
+        owner: "root",
+        group: "root",
+        link: None,
+        attributes: Vec::new(),
+    };
+    append_reply(&FileReply::Details(details), to);
 }
 
 fn append_done(tally: Tally, to: &mut Vec<u8>) {

@@ -123,6 +123,8 @@ impl Workload {
 impl Actor {
     /// Admits a caller, refuses it, or queues it if the operator allows a queue. Resumes the sandbox if the operation needs it.
     pub(super) async fn admit(&mut self, work: WorkKind, operation: Operation, reply: Reply<Admission>) {
+        let may_resume = self.record.config.auto_resume;
+        let operation = if may_resume { operation } else { operation.without_auto_resume() };
         let answer = match self.try_admit(work, operation).await {
             Ok(Some(admission)) => Ok(admission),
             Ok(None) => {

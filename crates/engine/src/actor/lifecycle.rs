@@ -11,7 +11,7 @@ use serde_json::json;
 use store::NewEvent;
 use tokio::time::Instant;
 
-use super::{Actor, ProcessState};
+use super::{Actor, ProcessState, timeouts};
 use crate::error::EngineError;
 use crate::events;
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT, guest};
@@ -27,7 +27,6 @@ const REMOVAL_ATTEMPTS: u32 = 5;
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reasons of a pause.
-const IDLE: &str = "idle";
 pub const ON_REQUEST: &str = "request";
 /// The sandbox wrote while the host's disk was almost full.
 pub const DISK_PRESSURE: &str = "disk_pressure";
@@ -63,13 +62,7 @@ impl Actor {
             self.undo_pause().await;
             return Err(error.into());
         }
-        let counters = &self.context.counters;
-        let counter = match reason {
-            IDLE => &counters.paused_idle,
-            DISK_PRESSURE => &counters.paused_disk_pressure,
-            _ => &counters.paused_on_request,
-        };
-        counter.add(1);
+        self.context.counters.paused(reason);
         self.reservation.lower(Hold::Paused);
         self.processes = match std::mem::replace(&mut self.processes, ProcessState::Stopped) {
             ProcessState::Running(agent) | ProcessState::Frozen(agent) => ProcessState::Frozen(agent),
@@ -166,6 +159,7 @@ impl Actor {
         next.state = SandboxState::Running;
         next.paused_at = None;
         let paused_duration_ms = next.accounting.resumed(now);
+        timeouts::renew(&mut next);
         let mut data = json!({ "pausedDurationMs": paused_duration_ms });
         if let Some(note) = next.note.take() {
             data["note"] = json!(note);
@@ -199,7 +193,7 @@ impl Actor {
         let (watch, now) = self.watch();
         let Some(due) = self.timeouts.due(&watch, now) else { return ControlFlow::Continue(()) };
         let result = match due {
-            Due::AutoPause => self.pause(IDLE).await.map(|_| ControlFlow::Continue(())),
+            Due::Pause(cause) => self.pause(cause.reason()).await.map(|_| ControlFlow::Continue(())),
             Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| ControlFlow::Break(())),
         };
         result.unwrap_or_else(|error| {

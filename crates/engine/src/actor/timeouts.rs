@@ -1,20 +1,58 @@
-//! Timeouts of a sandbox: pause when idle, terminate at the end of the lifetime or of the retention of paused sandboxes.
+//! Timeouts of a sandbox: pause when idle, terminate or pause at the end of its timeout, terminate at the end of the retention
+//! of paused sandboxes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::SandboxId;
+use api::{EventKind, SandboxId};
 use rules::{Activity, Due, TimeMs, Watch, next_deadline};
-use store::SandboxRecord;
+use serde_json::json;
+use store::{NewEvent, SandboxRecord};
 use tokio::sync::Notify;
 
 use crate::clock::millis;
+use crate::events;
+use crate::mailbox::TimeoutChange;
 use crate::timer::Timer;
 
 /// The delay after a timeout that could not be carried out.
 const RETRY: Duration = Duration::from_secs(5);
 /// The timer accepts at most two years. Waking up too early is harmless.
 const LONGEST_WAIT: Duration = Duration::from_secs(300 * 24 * 3600);
+
+/// The next record with another timeout, which counts from `at`, and the event. `None` if nothing changes.
+///
+/// A paused sandbox does not run, so its timeout counts from its resume. A timeout of 0 is used up at once; the configured
+/// timeout keeps its value, which a later resume needs.
+pub(super) fn changed(
+    record: &SandboxRecord,
+    change: TimeoutChange,
+    at: TimeMs,
+) -> Option<(SandboxRecord, NewEvent)> {
+    let lifetime_ms = record.accounting.running_ms(at).saturating_add(change.timeout_ms());
+    if matches!(change, TimeoutChange::Extend(_)) && lifetime_ms <= record.lifetime_ms {
+        return None;
+    }
+    let mut next = record.clone();
+    next.lifetime_ms = lifetime_ms;
+    if change.timeout_ms() > 0 {
+        next.config.timeout_ms = change.timeout_ms();
+    }
+    let mut data = json!({ "timeoutMs": change.timeout_ms() });
+    if let Some(expires) = next.expires_at() {
+        data["expiresAt"] = json!(api::Timestamp::from(expires));
+    }
+    let event = NewEvent { at, ..events::of_sandbox(&next, EventKind::SandboxTimeoutChanged, data) };
+    Some((next, event))
+}
+
+/// Gives a sandbox that is about to run its configured timeout again if it has none left.
+pub(super) fn renew(next: &mut SandboxRecord) {
+    let ran_ms = next.accounting.finished_ms();
+    if ran_ms >= next.lifetime_ms {
+        next.lifetime_ms = ran_ms.saturating_add(next.config.timeout_ms);
+    }
+}
 
 /// The sandbox's entry in the timer, and its last activity.
 pub(super) struct Timeouts {
@@ -53,7 +91,8 @@ impl Timeouts {
             state: record.state,
             accounting: record.accounting,
             activity: if is_busy { Activity::Busy } else { Activity::QuietSince(self.last_activity) },
-            timeout_ms: record.config.timeout_ms,
+            lifetime_ms: record.lifetime_ms,
+            on_timeout: record.config.on_timeout,
             idle_timeout_ms: record.config.idle_timeout_ms,
             paused_retention_ms,
         }

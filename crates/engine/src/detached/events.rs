@@ -43,13 +43,21 @@ pub fn ended_with_sandbox<'a>(
 pub fn killed(record: &Record, now: TimeMs) -> End {
     let (exit_code, signal) = outcome(rules::Command::Ended(Ended::Signalled { signal: 9 }));
     let duration_ms = now.0.saturating_sub(record.started_at_ms);
-    End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
+    End { is_lost: false, is_timed_out: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
 }
 
 /// An unknown outcome.
 pub fn lost(message: &str, now: TimeMs) -> End {
     let message = Some(message.to_owned());
-    End { is_lost: true, exit_code: None, signal: None, message, duration_ms: 0, at_ms: now.0 }
+    End {
+        is_lost: true,
+        is_timed_out: false,
+        exit_code: None,
+        signal: None,
+        message,
+        duration_ms: 0,
+        at_ms: now.0,
+    }
 }
 
 /// The outcome that the agent reported.
@@ -60,7 +68,8 @@ pub fn exited(exit: Exit, duration_us: u64, is_timed_out: bool, now: TimeMs) -> 
         Exit::Code(code) => rules::Command::Ended(Ended::Exited { code }),
     });
     let duration_ms = duration_us.div_ceil(1000);
-    End { is_lost: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
+    let is_timed_out = is_timed_out && exit == Exit::Signal(9);
+    End { is_lost: false, is_timed_out, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
 }
 
 fn outcome(command: rules::Command) -> (Option<i32>, Option<String>) {

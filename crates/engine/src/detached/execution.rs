@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use rules::TimeMs;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
@@ -57,6 +57,8 @@ pub struct DetachedExecution {
     pub stdin_lock: Arc<tokio::sync::Mutex<()>>,
     /// Whether this daemon has recorded the start event.
     pub has_started: AtomicBool,
+    /// The pid that the agent reported; 0 if it is unknown. The log has it a moment later.
+    pub pid: AtomicU32,
     commands: mpsc::Sender<WriterCommand>,
 }
 
@@ -73,6 +75,7 @@ impl DetachedExecution {
             input: watch::Sender::new(None),
             stdin_lock,
             has_started: AtomicBool::new(false),
+            pid: AtomicU32::new(log.state().pid.unwrap_or(0)),
             commands,
         };
         (Arc::new(execution), WriterInbox { commands: inbox, stdin_lock: locked })
@@ -117,6 +120,7 @@ fn status(record: &Record, progress: &Progress) -> ExecutionStatus {
         id: record.id.clone(),
         command: record.command.clone(),
         cwd: record.cwd.clone(),
+        user: record.user.clone(),
         terminal: record.terminal.map(|began| size.unwrap_or(began)),
         run_id: record.run_id.clone(),
         timeout_ms: record.timeout_ms,
@@ -147,6 +151,8 @@ mod tests {
             command: "cat".to_owned(),
             cwd: None,
             run_id: None,
+            user: None,
+            process: None,
             terminal: None,
             timeout_ms: None,
             ends_at_running_ms: None,

@@ -43,6 +43,8 @@ pub struct LogState {
     pub printed: OutputPosition,
     pub is_stdin_closed: bool,
     pub size: Option<TerminalSize>,
+    /// Of a process.
+    pub pid: Option<u32>,
     pub end: Option<End>,
     /// The end event is in the event journal.
     pub is_end_event_recorded: bool,
@@ -172,7 +174,8 @@ impl Log {
 impl LogState {
     fn apply(&mut self, entry: &Entry<'_>) {
         match entry {
-            Entry::Begin { position, is_stdin_closed, size } => {
+            Entry::Begin { position, is_stdin_closed, size, pid } => {
+                self.pid = *pid;
                 self.printed = *position;
                 self.is_stdin_closed = *is_stdin_closed;
                 self.size = *size;
@@ -181,6 +184,7 @@ impl LogState {
             Entry::StdinClosed => self.is_stdin_closed = true,
             Entry::Resized(size) => self.size = Some(*size),
             Entry::Ended(end) => self.end = Some(end.clone()),
+            Entry::Running(pid) => self.pid = Some(*pid),
             Entry::EndEventRecorded => self.is_end_event_recorded = true,
         }
     }
@@ -204,7 +208,8 @@ fn begin(dir: &Path, number: u64, state: &LogState, at_ms: u64) -> io::Result<(F
         options.read(true).write(true).create(true).truncate(true).mode(0o600).open(path(dir, number))?;
     let start = state.printed;
     let mut bytes = Vec::new();
-    let begin = Entry::Begin { position: start, is_stdin_closed: state.is_stdin_closed, size: state.size };
+    let (is_stdin_closed, size, pid) = (state.is_stdin_closed, state.size, state.pid);
+    let begin = Entry::Begin { position: start, is_stdin_closed, size, pid };
     entry::encode(&begin, at_ms, &mut bytes);
     file.write_all_at(&bytes, 0)?;
     Ok((file, Segment { number, start, bytes: bytes.len() as u64 }))

@@ -74,6 +74,7 @@ enum PendingEntry {
     Resized(guest_proto::TerminalSize),
     Ended(End),
     EndEventRecorded,
+    Running(u32),
 }
 
 /// What an event of the command led to.
@@ -204,6 +205,7 @@ impl LogWriter {
         stdin_received: u64,
         stdin: &mut Option<InitialStdin>,
     ) -> Result<bool, Stopped> {
+        self.record_pid(command.pid()).await?;
         let input = command.input();
         self.execution.input.send_replace(Some(input.clone()));
         let clock = self.executions.context.stamped_store.clock();
@@ -243,6 +245,16 @@ impl LogWriter {
                 Some(request) = self.inbox.commands.recv() => self.carry_out(request, &input).await?,
             }
         }
+    }
+
+    /// Writes the pid of a process to the log, unless it is there already.
+    async fn record_pid(&mut self, pid: Option<u32>) -> Result<(), Stopped> {
+        let is_known = self.execution.progress.borrow().log.pid.is_some();
+        let Some(pid) = pid.filter(|_| !is_known && self.execution.record.process.is_some()) else {
+            return Ok(());
+        };
+        self.execution.pid.store(pid, Ordering::Relaxed);
+        self.write(vec![PendingEntry::Running(pid)]).await
     }
 
     /// Writes all output that has arrived, then handles the event behind it.
@@ -376,6 +388,7 @@ fn append(log: &mut Log, entries: &[PendingEntry], at_ms: u64) -> io::Result<()>
             PendingEntry::Resized(size) => Entry::Resized(*size),
             PendingEntry::Ended(end) => Entry::Ended(end.clone()),
             PendingEntry::EndEventRecorded => Entry::EndEventRecorded,
+            PendingEntry::Running(pid) => Entry::Running(*pid),
         })
         .collect();
     log.append(&entries, at_ms)?;

@@ -33,7 +33,7 @@ pub enum OutputEvent {
     /// Output before this position was dropped from the log.
     Dropped { position: OutputPosition },
     /// The last item.
-    Ended(ExecutionStatus),
+    Ended(Box<ExecutionStatus>),
 }
 
 /// A reader with its position.
@@ -90,7 +90,7 @@ impl OutputReader {
                 continue;
             }
             if progress.log.end.is_some() {
-                return Ok(OutputEvent::Ended(self.execution.status()));
+                return Ok(OutputEvent::Ended(Box::new(self.execution.status())));
             }
             tokio::select! {
                 // Cannot fail: this reader holds the execution.

@@ -1,5 +1,6 @@
 //! The files of an execution beside its log: the record, written before the start, and the initial stdin.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
@@ -31,6 +32,21 @@ pub struct Record {
     /// Whether it has a stdin.
     pub has_stdin: bool,
     pub started_at_ms: u64,
+    /// `None` for root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Of a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessRecord>,
+}
+
+/// What only processes have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessRecord {
+    pub argv: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub tag: Option<String>,
 }
 
 /// The outcome of an execution.
@@ -38,6 +54,9 @@ pub struct Record {
 #[serde(rename_all = "camelCase")]
 pub struct End {
     pub is_lost: bool,
+    /// It was killed at its timeout.
+    #[serde(default)]
+    pub is_timed_out: bool,
     pub exit_code: Option<i32>,
     pub signal: Option<String>,
     pub message: Option<String>,
@@ -55,10 +74,17 @@ impl Record {
     pub fn write(&self, dir: &Path, stdin: Option<&str>) -> io::Result<()> {
         use std::os::unix::fs::DirBuilderExt;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
+        if self.process.is_some() {
+            // The process does not survive a power loss, and then its record need not either. Recovery removes a directory
+            // without a complete record.
+            let new = dir.join(format!("{RECORD}.new"));
+            fs::write(&new, &text)?;
+            return fs::rename(new, dir.join(RECORD));
+        }
         if let Some(text) = stdin {
             sync_into(dir, STDIN, text.as_bytes())?;
         }
-        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         sync_into(dir, RECORD, &text)?;
         // The directory entries have to be durable as well, up to the engine's own directory.
         for dir in dir.ancestors().take(3) {
@@ -69,7 +95,11 @@ impl Record {
 
     /// The size of its texts, which are kept on disk and in memory.
     pub fn bytes(&self) -> u64 {
-        (self.command.len() + self.cwd.as_ref().map_or(0, String::len)) as u64
+        let process = self.process.as_ref().map_or(0, |process| {
+            let env: usize = process.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+            process.argv.iter().map(String::len).sum::<usize>() + env
+        });
+        (self.command.len() + self.cwd.as_ref().map_or(0, String::len) + process) as u64
     }
 
     /// `None` if there is no valid record.

@@ -236,6 +236,27 @@ impl SandboxExecutions {
         self.list().get(id).cloned().ok_or_else(|| EngineError::NoSuchExecution { id: id.clone() })
     }
 
+    /// The newest process that fits.
+    pub(crate) fn find_newest(
+        &self,
+        fits: impl Fn(&DetachedExecution) -> bool,
+    ) -> Option<Arc<DetachedExecution>> {
+        let list = self.list();
+        let fitting = list.values().filter(|execution| fits(execution));
+        fitting.max_by_key(|execution| (execution.is_running(), execution.record.op)).cloned()
+    }
+
+    /// The processes that are running, oldest first.
+    pub(crate) fn running_processes(&self) -> Vec<Arc<DetachedExecution>> {
+        let list = self.list();
+        let is_process = |execution: &&Arc<DetachedExecution>| {
+            execution.record.process.is_some() && execution.is_running()
+        };
+        let mut running: Vec<_> = list.values().filter(is_process).cloned().collect();
+        running.sort_by_key(|execution| execution.record.op);
+        running
+    }
+
     /// All executions, newest first.
     pub fn statuses(&self) -> Vec<ExecutionStatus> {
         let mut statuses: Vec<_> = self.list().values().map(|execution| execution.status()).collect();

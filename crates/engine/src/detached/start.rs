@@ -21,7 +21,7 @@ use super::execution::DetachedExecution;
 use super::log::Log;
 use super::log::entry::Entry;
 use super::log_writer::LogWriter;
-use super::record::{End, Record};
+use super::record::{End, ProcessRecord, Record};
 use super::registry::{ExecutionRegistry, RecoveredExecution, SandboxExecutions, remove_tree};
 use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
 use crate::detached_status::{DetachedRequest, ExecutionStatus, new_execution_id};
@@ -29,6 +29,7 @@ use crate::error::EngineError;
 use crate::execution::is_start_failure;
 use crate::link::{DetachedCommand, LinkError};
 use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, WorkKind};
+use crate::run_as::{environment, run_as};
 use crate::status::Status;
 
 /// How long an execution may wait for a slot, if the operator allows a queue.
@@ -67,22 +68,30 @@ impl ExecutionRegistry {
         let new = write_record(&executions, &admission, &request, dropped).await?;
         let Admission { permit, agent, record: sandbox, status } = admission;
         let op = new.record.op;
-        let env = environment(&sandbox, &request);
+        let env = all_variables(&sandbox, &request);
         let spec = ExecSpec {
-            argv: if request.command.is_empty() {
-                vec!["bash"]
-            } else {
-                vec!["bash", "-c", "--", &request.command]
-            },
+            argv: argv(&request),
             env: env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
-            cwd: request.cwd.as_deref().unwrap_or(&sandbox.config.workdir),
+            // The default of a process is the home of its user.
+            cwd: match (&request.cwd, &request.process) {
+                (Some(cwd), _) => cwd,
+                (None, Some(_)) => "",
+                (None, None) => &sandbox.config.workdir,
+            },
             stdin: if new.record.has_stdin { StdinMode::Pipe } else { StdinMode::Null },
         };
         let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
-        match agent.start_detached(op, spec, request.terminal, &mut timeout).await {
+        let run_as = run_as(&sandbox.config, request.user.as_deref());
+        match agent.start_detached(op, spec, run_as, request.terminal, &mut timeout).await {
             Ok(command) => {
                 executions.context.stamped_store.append(events::started(&sandbox, &new.record));
                 Ok(executions.register(new, status, permit, Some(command)))
+            }
+            Err(LinkError::Refused { kind, message })
+                if request.process.is_some() && is_start_failure(kind) =>
+            {
+                remove_in_background(new.dir).await;
+                Err(EngineError::ProcessRefused { refusal: kind.into(), message })
             }
             Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
                 let new = write_refusal(&executions, new, message).await?;
@@ -94,10 +103,7 @@ impl ExecutionRegistry {
                 let is_terminated = status.borrow().state() == SandboxState::Terminated;
                 // If the sandbox was terminated, its executions were removed before this directory was created.
                 let dir = if is_terminated { executions.dir.clone() } else { new.dir };
-                let removed = tokio::task::spawn_blocking(move || remove_tree(&dir)).await;
-                if let Ok(Err(error)) = removed {
-                    tracing::error!(%error, "could not remove the record of an execution that did not start");
-                }
+                remove_in_background(dir).await;
                 Err(if is_terminated { EngineError::NotFound { terminated: None } } else { error.into() })
             }
         }
@@ -130,6 +136,8 @@ impl SandboxExecutions {
         let NewExecution { record, dir, log } = new;
         let (execution, inbox) = DetachedExecution::new(record, dir, &log);
         execution.has_started.store(command.is_some(), Ordering::Relaxed);
+        let pid = command.as_ref().and_then(DetachedCommand::pid).unwrap_or(0);
+        execution.pid.store(pid, Ordering::Relaxed);
         self.add(&execution);
         let now = execution.status();
         let writer = LogWriter::new(Arc::clone(self), execution, log, inbox, status, Some(permit));
@@ -138,9 +146,24 @@ impl SandboxExecutions {
     }
 }
 
-fn environment(sandbox: &SandboxRecord, request: &DetachedRequest) -> Vec<(String, String)> {
+async fn remove_in_background(dir: PathBuf) {
+    let removed = tokio::task::spawn_blocking(move || remove_tree(&dir)).await;
+    if let Ok(Err(error)) = removed {
+        tracing::error!(%error, "could not remove the record of an execution that did not start");
+    }
+}
+
+fn argv(request: &DetachedRequest) -> Vec<&str> {
+    match &request.process {
+        Some(process) => process.argv.iter().map(String::as_str).collect(),
+        None if request.command.is_empty() => vec!["bash"],
+        None => vec!["bash", "-c", "--", &request.command],
+    }
+}
+
+fn all_variables(sandbox: &SandboxRecord, request: &DetachedRequest) -> Vec<(String, String)> {
     let mut env: Vec<(String, String)> =
-        rules::environment(&sandbox.image_env, &sandbox.config.env, &request.env).into_iter().collect();
+        environment(sandbox, &request.env, request.user.as_deref()).into_iter().collect();
     if request.terminal.is_some() && !request.env.contains_key(TERM.0) {
         env.retain(|(name, _)| name != TERM.0);
         env.push((TERM.0.to_owned(), TERM.1.to_owned()));
@@ -170,6 +193,12 @@ async fn write_record(
         open_stdin: request.open_stdin || is_terminal,
         has_stdin: request.open_stdin || is_terminal || request.stdin.is_some(),
         started_at_ms: now.0,
+        user: request.user.clone(),
+        process: request.process.as_ref().map(|process| ProcessRecord {
+            argv: process.argv.clone(),
+            env: request.env.clone(),
+            tag: process.tag.clone(),
+        }),
         id,
     };
     let dir = executions.dir.join(record.id.as_str());
@@ -202,6 +231,7 @@ async fn write_refusal(
     let at_ms = executions.context.stamped_store.now().0;
     let end = End {
         is_lost: false,
+        is_timed_out: false,
         exit_code: outcome.exit_code,
         signal: None,
         message: Some(message),

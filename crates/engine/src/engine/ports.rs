@@ -5,11 +5,13 @@
 
 use std::sync::Arc;
 
-use api::SandboxId;
+use api::{PortVisibility, SandboxId};
 use rules::{AutoResume, Operation, PortRefusal};
+use store::ExposedPort;
 
 use super::Engine;
 use crate::agent_timeout::DIAL_TIMEOUT;
+use crate::code;
 use crate::error::EngineError;
 use crate::link::Tunnel;
 use crate::mailbox::{ActorRequest, Permit};
@@ -29,17 +31,36 @@ impl Engine {
         };
         let record = Arc::clone(&actor.status.borrow().record);
         match find_port(&record, port).cloned() {
-            Some(port) => Ok(Exposure { port, record, status: actor.status }),
+            Some(port) => Ok(Exposure { port, record, is_implicit: false, status: actor.status }),
             None => Err(PortRefusal::NotExposed { port }.into()),
         }
     }
 
-    /// Connects to an exposed port. The sandbox is not paused for idleness while the permit exists.
+    /// A port of a sandbox whose ports are open without being exposed. The caller has decided that they are.
+    pub fn implicit_exposure(&self, id: &SandboxId, port: u16, auto_resume: bool) -> Option<Exposure> {
+        let actor = self.services.registry.find(id)?;
+        let record = Arc::clone(&actor.status.borrow().record);
+        let exposed_at = record.created_at;
+        let (visibility, seal) = (PortVisibility::Public, [0; 16]);
+        let port = ExposedPort { port, visibility, auto_resume, exposed_at, seal };
+        Some(Exposure { port, record, is_implicit: true, status: actor.status })
+    }
+
+    /// Connects to an exposed port. If it is open without being exposed and is the code interpreter's, the interpreter is started
+    /// where its image has one. The sandbox is not paused for idleness while the permit exists.
     pub async fn connect_port(&self, exposure: &Exposure) -> Result<(Tunnel, Permit), EngineError> {
         let (record, port) = (&exposure.record, &exposure.port);
         let operation = Operation::Ports { auto_resume: AutoResume::from(port.auto_resume) };
         let actor = self.sandbox(&record.account, &record.id).actor().await?;
         let admission = actor.request(|reply| ActorRequest::Enter { operation, reply }).await?;
+        if exposure.is_implicit && port.port == code::PORT {
+            match code::dial(&admission).await {
+                Ok(dialed) => return Ok((dialed?, admission.permit)),
+                Err(error) => {
+                    tracing::debug!(sandbox = %record.id, %error, "the code interpreter did not start");
+                }
+            }
+        }
         Ok((admission.agent.dial(port.port, DIAL_TIMEOUT).await?, admission.permit))
     }
 }

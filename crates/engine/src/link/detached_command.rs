@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guest_proto::{
-    Channel, DETACHED_SINCE, DETACHED_WINDOW, ExecSpec, RefusalKind, StdinMode, TerminalSize, ToGuest,
+    Channel, DETACHED_SINCE, DETACHED_WINDOW, ExecSpec, RefusalKind, RunAs, StdinMode, TerminalSize, ToGuest,
 };
 use rules::OutputPosition;
 
@@ -43,12 +43,19 @@ impl Agent {
         &self,
         number: u64,
         spec: ExecSpec<'_>,
+        run_as: Option<RunAs<'_>>,
         terminal: Option<TerminalSize>,
         timeout: &mut AgentTimeout,
     ) -> Result<DetachedCommand, LinkError> {
         debug_assert!(terminal.is_none() || spec.stdin == StdinMode::Pipe, "a terminal takes input");
+        if run_as.is_some() {
+            self.require_users()?;
+        }
         let command = self.command(number)?;
-        self.inner.send(&ToGuest::StartDetached { op: number, spec, terminal })?;
+        self.inner.send(&match run_as {
+            Some(run_as) => ToGuest::StartDetachedAs { op: number, spec, run_as, terminal },
+            None => ToGuest::StartDetached { op: number, spec, terminal },
+        })?;
         match timeout.wait(command.op.answered()).await.map_err(LinkError::Silent)?? {
             FirstReply::Started => Ok(command),
             FirstReply::Refused { kind, message } => Err(LinkError::Refused { kind, message }),
@@ -99,6 +106,11 @@ impl Agent {
 }
 
 impl DetachedCommand {
+    /// The first process of the command, as the sandbox sees it. Unknown after a reattach to an agent of version 2.
+    pub fn pid(&self) -> Option<u32> {
+        self.op.pid()
+    }
+
     /// Waits for the next event. Cancel safe.
     pub async fn next(&mut self) -> CommandEvent {
         let (incoming, unacknowledged) = self.op.next().await;

@@ -90,7 +90,14 @@ fn dispatch(inner: &Inner, frame: &ToHost<'_>) -> Result<(), LinkError> {
     match *frame {
         ToHost::Data { op, channel, bytes } => on(inner, op, |op| op.data(channel, bytes))?,
         ToHost::Credit { op, bytes } => on(inner, op, |op| op.credit(bytes))?,
-        ToHost::Started { op, window, .. } => on(inner, op, |op| op.answer(FirstReply::Started, window))?,
+        ToHost::Started { op, pid, window } => on(inner, op, |op| {
+            op.set_pid(pid);
+            op.answer(FirstReply::Started, window)
+        })?,
+        ToHost::Running { op, pid } => on(inner, op, |op| {
+            op.set_pid(pid);
+            Ok(())
+        })?,
         ToHost::Opened { op, window } => on(inner, op, |op| op.answer(FirstReply::Opened, window))?,
         ToHost::Attached { op, stdin, window } => {
             on(inner, op, |op| op.answer(FirstReply::Attached { stdin }, window))?;

@@ -56,6 +56,8 @@ pub struct Op {
 
 struct OpState {
     answer: Option<FirstReply>,
+    /// As the agent reported it.
+    pid: Option<u32>,
     pieces: VecDeque<(Channel, BytesMut)>,
     windows: [Window; 2],
     credits: Credits,
@@ -75,6 +77,7 @@ impl Op {
         Self {
             state: Mutex::new(OpState {
                 answer: None,
+                pid: None,
                 pieces: VecDeque::new(),
                 windows: [Window::new(window), Window::new(window)],
                 credits: Credits::default(),
@@ -109,6 +112,15 @@ impl Op {
         }
         self.wake();
         Ok(())
+    }
+
+    /// The first process of the command, as the sandbox sees it.
+    pub fn set_pid(&self, pid: u32) {
+        self.state().pid = Some(pid).filter(|pid| *pid > 0);
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.state().pid
     }
 
     pub fn data(&self, channel: Channel, bytes: &[u8]) -> Result<(), ProtoError> {

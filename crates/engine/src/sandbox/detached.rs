@@ -112,7 +112,7 @@ impl SandboxHandle<'_> {
         self.services.detached.of(self.id).find(execution)
     }
 
-    async fn open_input(
+    pub(super) async fn open_input(
         self,
         execution: Arc<DetachedExecution>,
         auto_resume: bool,

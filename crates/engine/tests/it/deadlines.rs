@@ -1,4 +1,5 @@
 use api::SandboxState;
+use engine::TimeoutChange;
 
 use crate::harness::{DAY, HOUR, Harness, MINUTE, SECOND, START, command, config, pass, settings, settle};
 
@@ -180,4 +181,107 @@ async fn reopened(harness: &Harness) -> store::MemoryStore {
     }
     harness.engine.shutdown().await;
     copy
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_timeout_counts_from_the_change() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create_with(api::SandboxConfig { timeout_ms: HOUR, ..config() }).await.unwrap();
+    let sandbox = || harness.engine.sandbox("test", &id);
+    pass(50 * MINUTE).await;
+    let longer = sandbox().change_timeout(TimeoutChange::Set(2 * HOUR)).await.unwrap();
+    assert_eq!((longer.record.lifetime_ms / MINUTE, longer.record.config.timeout_ms), (170, 2 * HOUR));
+    let event = harness.life(&id).await.pop().unwrap();
+    assert_eq!(
+        (event.kind.as_str(), &event.data["timeoutMs"]),
+        ("sandbox.timeout_changed", &(2 * HOUR).into())
+    );
+    assert!(event.data["expiresAt"].is_string());
+    pass(HOUR).await;
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
+    // An extension never shortens.
+    let same = sandbox().change_timeout(TimeoutChange::Extend(MINUTE)).await.unwrap();
+    assert_eq!((same.number(), same.record.lifetime_ms), (longer.number(), longer.record.lifetime_ms));
+    let extended = sandbox().change_timeout(TimeoutChange::Extend(90 * MINUTE)).await.unwrap();
+    assert_eq!(extended.record.lifetime_ms / MINUTE, 200);
+    // A paused sandbox does not run, so its timeout counts from the resume.
+    sandbox().pause().await.unwrap();
+    let paused = sandbox().change_timeout(TimeoutChange::Set(10 * MINUTE)).await.unwrap();
+    assert_eq!((paused.state(), paused.record.expires_at()), (SandboxState::Paused, None));
+    pass(HOUR).await;
+    sandbox().resume().await.unwrap();
+    pass(10 * MINUTE - SECOND).await;
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Running));
+    pass(2 * SECOND).await;
+    assert_eq!(harness.ended(&id).await.1, "timeout");
+    let late = sandbox().change_timeout(TimeoutChange::Set(HOUR)).await.unwrap_err();
+    assert!(matches!(late, engine::EngineError::NotFound { terminated: Some(_) }), "{late:?}");
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_of_zero_ends_a_sandbox_now() {
+    let harness = Harness::new(settings()).await;
+    let pausing = api::SandboxConfig { on_timeout: api::OnTimeout::Pause, timeout_ms: HOUR, ..config() };
+    let (ending, pausing) = (harness.create().await, harness.create_with(pausing).await.unwrap());
+    for id in [&ending, &pausing] {
+        harness.engine.sandbox("test", id).change_timeout(TimeoutChange::Set(0)).await.unwrap();
+    }
+    settle().await;
+    assert_eq!(harness.ended(&ending).await.1, "timeout");
+    assert_eq!(harness.state(&pausing).await, Some(SandboxState::Paused));
+    assert_eq!(harness.events(&pausing).await.pop().unwrap().data["reason"], "timeout");
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_that_pauses_is_renewed_by_each_resume() {
+    let harness = Harness::new(settings()).await;
+    let on_timeout = api::OnTimeout::Pause;
+    let config = api::SandboxConfig { on_timeout, timeout_ms: 10 * MINUTE, ..config() };
+    let id = harness.create_with(config).await.unwrap();
+    for round in 1..=3 {
+        // A running command does not postpone it.
+        harness.output(&id, "sleep 1000 >/dev/null 2>&1 &").await;
+        pass(10 * MINUTE - SECOND).await;
+        assert_eq!(harness.state(&id).await, Some(SandboxState::Running), "round {round}");
+        pass(2 * SECOND).await;
+        assert_eq!(harness.state(&id).await, Some(SandboxState::Paused), "round {round}");
+        let event = harness.events(&id).await.pop().unwrap();
+        assert_eq!((event.kind.as_str(), &event.data["reason"]), ("sandbox.paused", &"timeout".into()));
+        pass(DAY).await;
+        harness.engine.sandbox("test", &id).resume().await.unwrap();
+    }
+    assert_eq!(harness.engine.metrics().counts.paused_timeout, 3);
+    // What is left of a timeout is kept.
+    pass(9 * MINUTE).await;
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
+    pass(2 * MINUTE).await;
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_auto_resume_only_a_resume_resumes() {
+    let harness = Harness::new(settings()).await;
+    let id = harness.create_with(api::SandboxConfig { auto_resume: false, ..config() }).await.unwrap();
+    let sandbox = || harness.engine.sandbox("test", &id);
+    sandbox().pause().await.unwrap();
+    let is_refused = |error: &engine::EngineError| {
+        matches!(error, engine::EngineError::Refused(_)) && error.to_string().contains("'autoResume' false")
+    };
+    let command = harness.run(&id, "true").await.unwrap_err();
+    assert!(is_refused(&command), "{command:?}");
+    let stat = engine::FileOp::Stat { path: b"/".to_vec(), follow: true };
+    let Err(file) = sandbox().file_op(true, &stat).await else { panic!("a file operation resumed it") };
+    assert!(is_refused(&file), "{file:?}");
+    let Err(port) = sandbox().dial(80).await else { panic!("a connection resumed it") };
+    assert!(is_refused(&port), "{port:?}");
+    harness.engine.wake_if_paused(&id);
+    settle().await;
+    assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+    sandbox().resume().await.unwrap();
+    assert_eq!(harness.output(&id, "echo ran").await, "ran\n");
+    harness.assert_clean().await;
 }

@@ -66,7 +66,7 @@ impl Harness {
                     bytes[channel as usize].extend_from_slice(&piece);
                 }
                 OutputEvent::Dropped { position } => panic!("dropped up to {position}"),
-                OutputEvent::Ended(status) => return (bytes, status),
+                OutputEvent::Ended(status) => return (bytes, *status),
             }
         }
     }

@@ -36,6 +36,7 @@ pub fn settings() -> EngineSettings {
         prices: Default::default(),
         // Tests that start detached executions set a directory of their own.
         detached: DetachedSettings::in_dir("/nowhere/executions".into()),
+        sample_interval: None,
     }
 }
 
@@ -53,8 +54,12 @@ pub fn config() -> SandboxConfig {
         workdir: "/workspace".to_owned(),
         timeout_ms: 365 * DAY,
         idle_timeout_ms: 0,
+        on_timeout: api::OnTimeout::Terminate,
+        auto_resume: true,
         metadata: Default::default(),
         network: Default::default(),
+        default_user: false,
+        e2b: None,
     }
 }
 
@@ -71,6 +76,7 @@ pub fn command(text: &str) -> ExecuteRequest {
         stdin: None,
         auto_resume: true,
         run_id: None,
+        user: None,
     }
 }
 

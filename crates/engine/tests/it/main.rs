@@ -16,5 +16,6 @@ mod model;
 mod network;
 mod pool;
 mod ports;
+mod processes;
 mod queue;
 mod retention;

@@ -19,6 +19,7 @@ fn strict(names: &[&str]) -> EgressPolicy {
     EgressPolicy {
         allow: names.iter().map(|name| (*name).to_owned()).collect(),
         default: EgressDefault::Deny,
+        ..EgressPolicy::default()
     }
 }
 
@@ -28,7 +29,8 @@ fn with_policy(egress: EgressPolicy) -> SandboxConfig {
 
 fn allow(names: &[&str]) -> NetworkChange {
     let allow = Some(names.iter().map(|name| (*name).to_owned()).collect());
-    let body = CreateNetwork { egress: Some(CreateEgress { allow, default: None }), ingress: None };
+    let body =
+        CreateNetwork { egress: Some(CreateEgress { allow, ..CreateEgress::default() }), ingress: None };
     network_change(body, &ConfigRules::default()).unwrap()
 }
 

@@ -21,6 +21,7 @@ pub enum Entry<'a> {
         position: OutputPosition,
         is_stdin_closed: bool,
         size: Option<TerminalSize>,
+        pid: Option<u32>,
     },
     Output(Channel, &'a [u8]),
     StdinClosed,
@@ -28,6 +29,8 @@ pub enum Entry<'a> {
     Ended(End),
     /// The end event is in the event journal.
     EndEventRecorded,
+    /// The pid of a process.
+    Running(u32),
 }
 
 const BEGIN: u8 = 1;
@@ -37,17 +40,19 @@ const STDIN_CLOSED: u8 = 4;
 const RESIZED: u8 = 5;
 const ENDED: u8 = 6;
 const END_EVENT_RECORDED: u8 = 7;
+const RUNNING: u8 = 8;
 
 /// Appends an entry to `to`.
 pub fn encode(entry: &Entry<'_>, at_ms: u64, to: &mut Vec<u8>) {
     let start = to.len();
     to.resize(start + HEADER, 0);
     let kind = match entry {
-        Entry::Begin { position, is_stdin_closed, size } => {
+        Entry::Begin { position, is_stdin_closed, size, pid } => {
             to.extend_from_slice(&position.stdout.to_le_bytes());
             to.extend_from_slice(&position.stderr.to_le_bytes());
             to.push(u8::from(*is_stdin_closed));
             put_size(size.unwrap_or(TerminalSize { columns: 0, rows: 0 }), to);
+            to.extend_from_slice(&pid.unwrap_or(0).to_le_bytes());
             BEGIN
         }
         Entry::Output(channel, bytes) => {
@@ -65,6 +70,10 @@ pub fn encode(entry: &Entry<'_>, at_ms: u64, to: &mut Vec<u8>) {
             ENDED
         }
         Entry::EndEventRecorded => END_EVENT_RECORDED,
+        Entry::Running(pid) => {
+            to.extend_from_slice(&pid.to_le_bytes());
+            RUNNING
+        }
     };
     let length = (to.len() - start - HEADER) as u32;
     to[start] = kind;
@@ -94,6 +103,8 @@ pub fn decode(bytes: &[u8]) -> Option<(Entry<'_>, u64, usize)> {
             },
             is_stdin_closed: *payload.get(16)? == 1,
             size: get_size(payload.get(17..)?),
+            // Missing in logs of earlier versions.
+            pid: payload.get(21..).and_then(get_pid),
         },
         STDOUT => Entry::Output(Channel::Stdout, payload),
         STDERR => Entry::Output(Channel::Stderr, payload),
@@ -101,6 +112,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Entry<'_>, u64, usize)> {
         RESIZED => Entry::Resized(get_size(payload)?),
         ENDED => Entry::Ended(serde_json::from_slice(payload).ok()?),
         END_EVENT_RECORDED => Entry::EndEventRecorded,
+        RUNNING => Entry::Running(get_pid(payload)?),
         _ => return None,
     };
     let at_ms = u64::from_le_bytes(*header[5..].first_chunk()?);
@@ -115,6 +127,10 @@ fn put_size(size: TerminalSize, to: &mut Vec<u8>) {
 fn get_size(bytes: &[u8]) -> Option<TerminalSize> {
     let columns = u16::from_le_bytes(*bytes.first_chunk()?);
     TerminalSize::new(columns, u16::from_le_bytes(*bytes.get(2..)?.first_chunk()?))
+}
+
+fn get_pid(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.first_chunk()?)).filter(|pid| *pid > 0)
 }
 
 /// CRC-32 (IEEE 802.3).
@@ -157,6 +173,7 @@ mod tests {
     fn entries_survive_a_round_trip() {
         let end = End {
             is_lost: false,
+            is_timed_out: false,
             exit_code: Some(3),
             signal: None,
             message: Some("why".into()),
@@ -166,8 +183,9 @@ mod tests {
         let size = TerminalSize { columns: 80, rows: 24 };
         let position = OutputPosition { stdout: u64::MAX, stderr: 7 };
         for entry in [
-            Entry::Begin { position, is_stdin_closed: true, size: Some(size) },
-            Entry::Begin { position, is_stdin_closed: false, size: None },
+            Entry::Begin { position, is_stdin_closed: true, size: Some(size), pid: Some(7) },
+            Entry::Begin { position, is_stdin_closed: false, size: None, pid: None },
+            Entry::Running(1),
             Entry::Output(Channel::Stdout, b"out"),
             Entry::Output(Channel::Stderr, b""),
             Entry::StdinClosed,

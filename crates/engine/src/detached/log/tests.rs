@@ -47,7 +47,15 @@ fn read(log: &Log, from: OutputPosition) -> ([Vec<u8>; 2], Vec<OutputPosition>) 
 fn entries_are_recovered_when_the_log_is_opened() {
     let dir = tempfile::tempdir().unwrap();
     let size = TerminalSize { columns: 9, rows: 8 };
-    let end = End { is_lost: true, exit_code: None, signal: None, message: None, duration_ms: 1, at_ms: 2 };
+    let end = End {
+        is_lost: true,
+        exit_code: None,
+        signal: None,
+        message: None,
+        is_timed_out: false,
+        duration_ms: 1,
+        at_ms: 2,
+    };
     let mut log = Log::create(dir.path(), 1 << 20).unwrap();
     log.append(&[out(b"one"), err(b"two"), Entry::StdinClosed, Entry::Resized(size)], 1).unwrap();
     log.append(&[Entry::Ended(end.clone())], 2).unwrap();
@@ -55,6 +63,7 @@ fn entries_are_recovered_when_the_log_is_opened() {
         printed: at(3, 3),
         is_stdin_closed: true,
         size: Some(size),
+        pid: None,
         end: Some(end),
         is_end_event_recorded: false,
     };
@@ -67,8 +76,15 @@ fn entries_are_recovered_when_the_log_is_opened() {
 /// Wherever in a segment the end is, also where it fills the segment.
 #[test]
 fn the_end_and_entries_after_it_are_recovered() {
-    let end =
-        End { is_lost: false, exit_code: Some(0), signal: None, message: None, duration_ms: 1, at_ms: 2 };
+    let end = End {
+        is_lost: false,
+        exit_code: Some(0),
+        signal: None,
+        message: None,
+        is_timed_out: false,
+        duration_ms: 1,
+        at_ms: 2,
+    };
     let max_bytes = 16 * 1024;
     for length in (700..1100).step_by(10) {
         let dir = tempfile::tempdir().unwrap();
