@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::CreateBody;
@@ -28,6 +29,7 @@ const STORE: &str = "store.db";
 const IMAGES: &str = "images";
 const EXECUTIONS: &str = "executions";
 const DAY_MS: u64 = 24 * 3600 * 1000;
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The resources of this host that belong to one engine.
 #[derive(Debug, Clone)]
@@ -97,6 +99,7 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         slots: scope.slots,
         prices: config.prices.of_an_hour(),
         detached: DetachedSettings::in_dir(scope.data_dir.join(EXECUTIONS)),
+        sample_interval: Some(SAMPLE_INTERVAL),
     };
     let network = connected.network;
     let parts = Parts {

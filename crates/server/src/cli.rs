@@ -75,6 +75,16 @@ pub struct ServeArguments {
     /// Print the local key and an example command at every start, not only the first
     #[arg(long)]
     pub show_key: bool,
+    /// Serve the API of E2B as well, as `enabled` in `[e2b]` does
+    #[arg(long)]
+    pub e2b: bool,
+}
+
+/// The form in which a key is printed. Both forms are the same key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum KeyFormat {
+    Native,
+    E2b,
 }
 
 #[derive(Debug, Subcommand)]
@@ -90,6 +100,9 @@ pub enum KeyCommand {
         /// Add a note, such as who uses the key
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
+        /// Print the key in the form of this service, or in the one that clients of E2B accept
+        #[arg(long, value_name = "FORMAT", default_value = "native")]
+        format: KeyFormat,
     },
     /// List all keys, including revoked ones, without their secrets
     List {

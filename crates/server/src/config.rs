@@ -78,6 +78,7 @@ impl Config {
                 value.clone_from(address);
             }
         }
+        self.e2b.enabled |= flags.e2b;
         self.check()?;
         Ok(self)
     }

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use api::{EgressDefault, EgressPolicy};
 use net::verdict::{Destination, Flow, Verdict, decide};
 use net::{Addresses, Failure, Reason};
-use rules::{Closed, Names, RESOLVER_PORTS, plain_name};
+use rules::{Closed, EgressRules, RESOLVER_PORTS, parse_network, plain_name};
 
 /// The port of a target without one.
 const HTTPS_PORT: u16 = 443;
@@ -103,11 +103,11 @@ pub fn wants_addresses(policy: &EgressPolicy, target: &Target) -> bool {
 
 /// A destination whose address is open and learnt, as after a lookup.
 fn to(port: u16) -> Destination {
-    Destination { port, is_closed: false, is_learnt: true }
+    Destination { address: None, port, is_closed: false, is_learnt: true }
 }
 
 fn refusal(policy: &EgressPolicy, flow: Flow<'_>, to: Destination) -> Option<Reason> {
-    match decide(&Names::new(policy), flow, to) {
+    match decide(&EgressRules::new(policy), flow, to) {
         Verdict::Refused(reason, _) => Some(reason),
         _ => None,
     }
@@ -119,7 +119,9 @@ pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explana
         Host::Name(name) => Flow::Tls(Some(name)),
         Host::Address(_) | Host::Six(_) => Flow::Tls(None),
     };
-    let connect = |is_closed| refusal(policy, connection, Destination { is_closed, ..to(target.port) });
+    let addresses = addresses(target, known);
+    let connect =
+        |is_closed| best(policy, connection, &addresses, Destination { is_closed, ..to(target.port) });
     let refused = match (&target.host, known) {
         (Host::Six(_), _) => {
             lines.push(("address", "sandboxes have IPv4 only".to_owned()));
@@ -138,7 +140,10 @@ pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explana
             unresolved.or_else(|| connect(false))
         }),
     };
-    if policy.default == EgressDefault::Deny {
+    lines.extend(addresses.iter().filter_map(|address| network_line(policy, *address)));
+    // Without a name only default allow and allowed networks pass.
+    let is_direct = best(policy, Flow::Tls(None), &addresses, to(target.port)).is_none();
+    if policy.default == EgressDefault::Deny && (refused.is_some() || !is_direct) {
         strict_lines(&mut lines, policy, target, refused);
     } else {
         let verb = if refused.is_none() { "passes" } else { "does not pass" };
@@ -147,21 +152,57 @@ pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explana
     Explanation { passes: refused.is_none(), reason: refused.map(Reason::code), lines }
 }
 
+/// The addresses that a client would connect to.
+fn addresses(target: &Target, known: &Known) -> Vec<Ipv4Addr> {
+    match (&target.host, known) {
+        (Host::Address(address), _) => vec![*address],
+        (Host::Name(_), Known::Resolved(Ok(found))) => found.list.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// The refusal of a flow to any of these addresses: clients try all addresses of a name, so one that passes is enough.
+fn best(policy: &EgressPolicy, flow: Flow<'_>, addresses: &[Ipv4Addr], to: Destination) -> Option<Reason> {
+    let mut refusals =
+        addresses.iter().map(|address| refusal(policy, flow, Destination { address: Some(*address), ..to }));
+    let Some(first) = refusals.next() else { return refusal(policy, flow, to) };
+    first.filter(|_| refusals.all(|other| other.is_some()))
+}
+
+/// The line about the list of networks that decides about an address.
+fn network_line(policy: &EgressPolicy, address: Ipv4Addr) -> Option<(&'static str, String)> {
+    let entry = |list: &[String]| {
+        list.iter().find(|entry| parse_network(entry).is_some_and(|one| one.contains(&address))).cloned()
+    };
+    let line = match (entry(&policy.allow_networks), entry(&policy.deny_networks)) {
+        (Some(entry), _) => format!("the entry '{entry}' of allowNetworks has {address}"),
+        (None, Some(entry)) if policy.default == EgressDefault::Allow => {
+            format!("the entry '{entry}' of denyNetworks has {address}")
+        }
+        _ => return None,
+    };
+    Some(("networks", line))
+}
+
 /// The lines about the policy.
 fn policy_line(policy: &EgressPolicy, host: &Host) -> String {
     let Host::Name(name) = host else {
         return match policy.default {
-            EgressDefault::Allow => "default allow: every address that is not closed".to_owned(),
+            EgressDefault::Allow => "default allow: every address that is not closed or denied".to_owned(),
             EgressDefault::Deny => {
-                "default deny: the policy lists names, and the target is an address".to_owned()
+                "default deny: names that are listed, and addresses in allowNetworks".to_owned()
             }
         };
     };
     if policy.default == EgressDefault::Allow {
         return "default allow: every name".to_owned();
     }
-    let alone = |entry: &String| EgressPolicy { allow: vec![entry.clone()], default: EgressDefault::Deny };
-    if let Some(entry) = policy.allow.iter().find(|entry| Names::new(&alone(entry)).passes(name)) {
+    let alone = |entry: &String| EgressPolicy {
+        allow: vec![entry.clone()],
+        default: EgressDefault::Deny,
+        ..EgressPolicy::default()
+    };
+    if let Some(entry) = policy.allow.iter().find(|entry| EgressRules::new(&alone(entry)).passes(name)) {
         return format!("default deny: the entry '{entry}' lists {name}");
     }
     let covers = |entry: &&String| {
@@ -242,7 +283,7 @@ mod tests {
 
     fn policy(default: EgressDefault) -> EgressPolicy {
         let allow = ["example.com", "*.example.org", "*.google"].map(str::to_owned).to_vec();
-        EgressPolicy { allow, default }
+        EgressPolicy { allow, default, ..EgressPolicy::default() }
     }
 
     fn target(text: &str) -> Target {
@@ -347,6 +388,56 @@ mod tests {
                 "{asked}: {explanation:?}"
             );
             assert!(text(&explanation).contains("default allow"), "{asked}");
+        }
+    }
+
+    #[test]
+    fn networks_decide_before_names() {
+        let with = |default| EgressPolicy {
+            allow_networks: vec!["203.0.113.7".to_owned()],
+            deny_networks: vec!["203.0.113.0/24".to_owned()],
+            ..policy(default)
+        };
+        let resolved = |list: &[[u8; 4]]| {
+            let list = list.iter().map(|octets| Ipv4Addr::from(*octets)).collect();
+            Known::Resolved(Ok(Addresses { list, ttl: Duration::from_secs(60) }))
+        };
+        let (allowed, denied) = ([203, 0, 113, 7], [203, 0, 113, 8]);
+        use EgressDefault::{Allow, Deny};
+        for (default, asked, known, reason, part) in [
+            (
+                Allow,
+                "203.0.113.8",
+                Known::Address(None),
+                Some("denied-address"),
+                "'203.0.113.0/24' of denyNetworks",
+            ),
+            (Allow, "203.0.113.7", Known::Address(None), None, "'203.0.113.7' of allowNetworks"),
+            (Allow, "198.51.100.1", Known::Address(None), None, "every kind passes"),
+            (
+                Allow,
+                "a.example",
+                resolved(&[denied]),
+                Some("denied-address"),
+                "of denyNetworks has 203.0.113.8",
+            ),
+            (Allow, "a.example", resolved(&[denied, allowed]), None, "every kind passes"),
+            (Deny, "203.0.113.7:53", Known::Address(None), None, "every kind passes"),
+            (Deny, "203.0.113.8", Known::Address(None), Some("no-name"), "unless the client names a host"),
+            (Deny, "example.com", resolved(&[denied]), None, "passes: the client names this host"),
+            (Deny, "example.com", resolved(&[allowed]), None, "every kind passes"),
+            (Deny, "www.example.com", Known::Nothing, Some("not-allowed"), "none of 3 entries"),
+            (
+                Deny,
+                "203.0.113.7",
+                Known::Address(Some(Closed::Operator)),
+                Some("closed-address"),
+                "every kind is refused",
+            ),
+        ] {
+            let explanation = explain(&with(default), &target(asked), &known);
+            assert_eq!(explanation.reason, reason, "{asked}: {explanation:?}");
+            assert!(text(&explanation).contains(part), "{asked}: {}", text(&explanation));
         }
     }
 }

@@ -134,7 +134,7 @@ struct KeyScope {
     key: String,
 }
 
-/// An pending request, as its leader and followers see it.
+/// A pending request, as its leader and followers see it.
 #[derive(Debug, Clone)]
 struct Waiting {
     request_hash: [u8; 32],
@@ -184,7 +184,7 @@ impl Idempotency {
         let request_hash = hash::of(&body);
         drop(body);
         let mut work = Some(work);
-        // Every iteration but the last follows an pending request that recorded nothing.
+        // Every iteration but the last follows a pending request that recorded nothing.
         loop {
             match self.join(&scope, request_hash, &mut work)? {
                 Role::Leader(mut waiting) => {
@@ -211,7 +211,7 @@ impl Idempotency {
         }
     }
 
-    /// Whether the key has a record or an pending request.
+    /// Whether the key has a record or a pending request.
     pub async fn knows(&self, caller: &Caller, endpoint: &str, key: &Key) -> Result<bool, ApiError> {
         let Key(key) = key.clone();
         let scope = KeyScope { account: Arc::clone(&caller.account), endpoint: endpoint.to_owned(), key };
@@ -321,7 +321,7 @@ fn other_request() -> ApiError {
 }
 
 fn lost() -> ApiError {
-    ApiError::internal("an pending request with an idempotency key ended without an outcome")
+    ApiError::internal("a pending request with an idempotency key ended without an outcome")
 }
 
 #[cfg(test)]

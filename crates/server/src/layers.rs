@@ -33,9 +33,9 @@ use crate::origins;
 use crate::request_id::RequestId;
 use crate::service::Service;
 use admission::admit;
-use record::Record;
 
 pub use maintenance::maintain;
+pub use record::Record;
 pub use unrouted::Unrouted;
 
 /// The declared endpoints behind authorization and limits. Clones share everything.

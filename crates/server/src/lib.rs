@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod config;
 mod doctor;
+mod e2b;
 mod endpoint;
 mod error;
 mod explain;

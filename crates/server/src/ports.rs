@@ -15,6 +15,7 @@ use crate::config::{self, Config};
 use limiter::{PortLimiter, PortLimits};
 pub use limiter::{PortPermit, PortsFull};
 use secret::Secret;
+pub use secret::read_or_create as read_or_create_secret;
 
 /// The most connections through all ports. Each may buffer some hundred kilobytes for a client that does not read.
 const MAX_CONNECTIONS: u32 = 4096;
@@ -87,6 +88,11 @@ impl Ports {
 
     pub fn url(&self, id: &SandboxId, port: u16) -> String {
         format!("{}://{}.{}{}", self.scheme, port_label(id, port), self.domain, self.public_port)
+    }
+
+    /// The domain with the port of the service, if that is not the default of the scheme.
+    pub fn public_domain(&self) -> String {
+        format!("{}{}", self.domain, self.public_port)
     }
 
     /// The scheme of ports, unless a trusted proxy states another one.

@@ -14,6 +14,7 @@
 
 mod access;
 mod cookies;
+mod e2b_port;
 mod exchange;
 mod heads;
 mod origin;
@@ -33,9 +34,11 @@ use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Method, StatusCode, Version};
 use axum::response::Response;
+use engine::Exposure;
 use listen::{Answer, Application, Pace};
 use rules::HostOf;
 
+use crate::e2b::{E2b, Target};
 use crate::error::{ApiError, of_entry, too_many_connections, unknown_host};
 use crate::layers::Guarded;
 use crate::ports::PortsFull;
@@ -49,11 +52,24 @@ use tunnel::ProgramConnection;
 /// The API, and the ports before it.
 pub struct Relay {
     pub api: Guarded,
+    pub e2b: Option<Arc<E2b>>,
 }
 
 impl Application for Relay {
     fn answer(&self, request: Request) -> Answer {
-        match host_of(&request, &self.api.service) {
+        let host = host_of(&request, &self.api.service);
+        if let (Some(e2b), Ok(host)) = (&self.e2b, &host)
+            && let Some(target) = e2b.target(host, &request)
+        {
+            let (e2b, service) = (Arc::clone(e2b), Arc::clone(&self.api.service));
+            return Box::pin(async move {
+                match target {
+                    Target::Port(id, port) => e2b_port::pass(&service, &e2b, request, &id, port).await,
+                    target => e2b.answer(target, request).await,
+                }
+            });
+        }
+        match host {
             Ok(HostOf::Service) => self.api.answer(request),
             other => {
                 let service = Arc::clone(&self.api.service);
@@ -139,6 +155,18 @@ async fn carry(
     {
         return Ok(response);
     }
+    forward(service, exposure, Request::from_parts(parts, body), &forwarded).await
+}
+
+/// Forwards an authorized request.
+async fn forward(
+    service: &Service,
+    exposure: Exposure,
+    request: Request,
+    forwarded: &Forwarded,
+) -> Result<Response, ApiError> {
+    let (id, port) = (&exposure.record.id, exposure.port.port);
+    let (parts, body) = request.into_parts();
     let port_permit = service.ports.permit(&exposure.record.account, id).map_err(|full| match full {
         PortsFull::Sandbox { most } => too_many_connections(&format!(
             "the ports of this sandbox have {most} concurrent requests and connections, the maximum; try again later"
@@ -168,7 +196,7 @@ async fn carry(
     let upgrades =
         parts.version == Version::HTTP_11 && body.is_end_stream() && heads::asks_for_websocket(&parts);
     let is_head = parts.method == Method::HEAD;
-    let request = heads::to_program(parts, body, &forwarded, upgrades);
+    let request = heads::to_program(parts, body, forwarded, upgrades);
     let answer = exchange::exchange(request, connection).await?;
     match (answer.head.status, upgrades) {
         (StatusCode::SWITCHING_PROTOCOLS, true) => upgrade::switch(answer).await,

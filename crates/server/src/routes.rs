@@ -17,6 +17,7 @@ mod health;
 mod images;
 mod list;
 mod mcp;
+mod metrics;
 mod network;
 mod openapi;
 mod pause;
@@ -27,6 +28,7 @@ mod resume;
 mod sandbox_request;
 mod stream;
 mod terminate;
+mod timeout;
 mod usage;
 mod view;
 
@@ -36,6 +38,7 @@ use crate::endpoint::{Conflict, Endpoint, Table};
 use crate::layers::Guarded;
 use crate::service::Service;
 
+pub use create::find_image;
 pub use openapi::document;
 
 /// The API with its layers. Fails if two endpoints contradict each other.
@@ -59,6 +62,8 @@ pub fn endpoints() -> Vec<Endpoint> {
         terminate::endpoint(),
         pause::endpoint(),
         resume::endpoint(),
+        timeout::endpoint(),
+        metrics::endpoint(),
         network::get_endpoint(),
         network::change_endpoint(),
         execute::endpoint(),

@@ -136,6 +136,7 @@ pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> Eng
         slots,
         prices: Default::default(),
         detached: engine::DetachedSettings::in_dir(dir.join("executions")),
+        sample_interval: Some(std::time::Duration::from_millis(50)),
     }
 }
 
@@ -233,7 +234,7 @@ fn serve(started: &mpsc::SyncSender<Result<SocketAddr>>, stop: &CancellationToke
         let socket = listen::bind((Ipv4Addr::LOCALHOST, 0).into())?;
         let address = socket.local_addr()?;
         let server = Server {
-            application: Arc::new(Relay { api: harness.guarded.clone() }),
+            application: Arc::new(Relay { api: harness.guarded.clone(), e2b: None }),
             answers: Arc::new(Unrouted(Arc::clone(&harness.service))),
             limits: Limits::default(),
             is_exempt: Arc::new(|_| false),

@@ -18,7 +18,7 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 20] = [
+const LAYERS: [Layer; 21] = [
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["sandboxd-api"], &[]),
@@ -31,6 +31,7 @@ const LAYERS: [Layer; 20] = [
     layer("driver-oci", &["sandboxd-api", "rules", "driver"], &["guest-proto"]),
     layer("engine", &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
     layer("listen", &[], &[]),
+    layer("e2b", &["sandboxd-api", "rules", "store", "engine"], &["driver", "net"]),
     // Only the program that assembles the parts depends on an isolation backend.
     layer(
         "sandboxd",
@@ -43,6 +44,7 @@ const LAYERS: [Layer; 20] = [
             "driver",
             "driver-oci",
             "engine",
+            "e2b",
             "listen",
             "reader",
             "sandboxd-client",
@@ -71,6 +73,7 @@ const ANY: &[&str] = &[
     "driver",
     "driver-oci",
     "engine",
+    "e2b",
     "listen",
     "reader",
     "sandboxd-client",

@@ -8,7 +8,7 @@ use serde_json::json;
 use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 
 use crate::app::{open_existing_store, open_store};
-use crate::cli::KeyCommand;
+use crate::cli::{KeyCommand, KeyFormat};
 use crate::config::Config;
 use crate::new_key::{NewKey, new_text, now, register};
 
@@ -25,10 +25,13 @@ pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
 
 async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
     match command {
-        KeyCommand::Create { account, scopes, label } => {
+        KeyCommand::Create { account, scopes, label, format } => {
             let text = new_text();
             register(store, &text, NewKey { account, scopes, label }).await?;
-            println!("{}", text.as_str());
+            match format {
+                KeyFormat::Native => println!("{}", text.as_str()),
+                KeyFormat::E2b => println!("{}", text.e2b_text()),
+            }
         }
         KeyCommand::List { json: true } => {
             let keys: Vec<_> = store.keys().await?.iter().map(as_json).collect();

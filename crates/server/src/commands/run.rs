@@ -124,6 +124,7 @@ fn request(arguments: &RunArguments) -> Result<ExecuteRequest> {
         stdin,
         auto_resume: true,
         run_id: None,
+        user: None,
     })
 }
 

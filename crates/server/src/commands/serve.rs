@@ -74,6 +74,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         metrics: serving.metrics(),
         key: &key,
         show_key: flags.show_key,
+        e2b: config.e2b.enabled,
     };
     // A closed standard output must not stop the service.
     let _ = std::io::stdout().write_all(welcome.text().as_bytes());

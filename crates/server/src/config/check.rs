@@ -31,6 +31,7 @@ impl Config {
         self.check_runtime()?;
         self.egress.check(self.runtime.uid_slots)?;
         self.ports.check()?;
+        self.e2b.check()?;
         self.check_prices()?;
         for (image, count) in &self.pool {
             within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
@@ -215,6 +216,25 @@ impl super::values::Mcp {
         within("mcp.idle_minutes", self.idle_minutes.into(), 6, 1440)?;
         within("mcp.sandbox_minutes", self.sandbox_minutes.into(), 1, 1440)?;
         ensure!(!self.image.is_empty(), "mcp.image is empty; it must be the name of an image");
+        Ok(())
+    }
+}
+
+impl super::values::E2b {
+    fn check(&self) -> Result<()> {
+        for (name, template) in &self.templates {
+            let key = format!("e2b.templates.\"{name}\"");
+            ensure!(!template.image.is_empty(), "{key}.image is empty; it must be the name of an image");
+            for (field, value, least, most) in [
+                ("cpu", template.cpu, 1, 64),
+                ("memory_mb", template.memory_mb, 128, 1 << 20),
+                ("disk_mb", template.disk_mb, 512, 1 << 20),
+            ] {
+                if let Some(value) = value {
+                    within(&format!("{key}.{field}"), value.into(), least, most)?;
+                }
+            }
+        }
         Ok(())
     }
 }

@@ -6,6 +6,8 @@ use toml::{Table, Value};
 const FREE: [&str; 2] = ["images", "pool"];
 /// A table of tables with the keys of the one that holds it.
 const NAMED: &str = "quotas.accounts";
+/// A table of tables whose type checks the keys.
+const TYPED: &str = "e2b.templates";
 /// The similarity (0 to 1) from which on a known key is suggested.
 const ALIKE: f64 = 0.6;
 
@@ -18,6 +20,7 @@ fn look(given: &Table, known: &Table, prefix: &str) -> Option<String> {
     given.iter().find_map(|(key, value)| match (known.get(key), value) {
         (None, _) => Some(say(key, known, prefix)),
         (Some(_), _) if prefix.is_empty() && FREE.contains(&key.as_str()) => None,
+        (Some(_), _) if format!("{prefix}{key}") == TYPED => None,
         (Some(_), Value::Table(named)) if format!("{prefix}{key}") == NAMED => {
             let known: Table = known
                 .iter()

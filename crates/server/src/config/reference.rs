@@ -28,12 +28,13 @@ read again when they change.
 ";
 
 /// Flags whose key has another name.
-const KEY_OF_FLAG: [(&str, &str); 5] = [
+const KEY_OF_FLAG: [(&str, &str); 6] = [
     ("data-dir", "`data_dir`"),
     ("run-dir", "`run_dir`"),
     ("listen", "`http.listen`"),
     ("redirect-listen", "`http.redirect_listen`"),
     ("metrics-listen", "`metrics.listen`"),
+    ("e2b", "`e2b.enabled`"),
 ];
 
 /// Generates the text.

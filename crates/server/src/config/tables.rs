@@ -11,7 +11,7 @@ pub struct Table {
     pub free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-pub const TABLES: [Table; 15] = [
+pub const TABLES: [Table; 16] = [
     Table {
         name: "",
         about: "Directories.",
@@ -320,6 +320,24 @@ pub const TABLES: [Table; 15] = [
                 "idle_seconds",
                 "seconds, 1 to 86400",
                 "A request or websocket without traffic for this long is closed.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "e2b",
+        about: "The E2B-compatible API; see [e2b.md](e2b.md). It is served at `api.DOMAIN` and `sandbox.DOMAIN` below `ports.domain`, and at the paths of that API on `http.listen`.",
+        rows: &[
+            ("enabled", "boolean", "Serve the API."),
+            (
+                "public_ports",
+                "boolean",
+                "All ports of a sandbox that was created through this API are open to everybody who knows its id, unless the create says otherwise, as with E2B. `false`: they always need the traffic token.",
+            ),
+            (
+                "templates",
+                "table of templates",
+                "Templates by name, such as `[e2b.templates.\"large\"]` with `image` and, optionally, `cpu`, `memory_mb` and `disk_mb`. By default, `base` is the image `python:3.12`, and `code-interpreter-v1` the image `code-interpreter`. Another name is the name of an image.",
             ),
         ],
         free: None,

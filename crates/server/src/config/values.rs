@@ -22,6 +22,7 @@ pub struct Config {
     pub runtime: Runtime,
     pub egress: Egress,
     pub ports: Ports,
+    pub e2b: E2b,
     pub retention: Retention,
     pub prices: PriceList,
     pub mcp: Mcp,
@@ -68,6 +69,27 @@ pub struct Ports {
     pub max_connections: u32,
     pub account_connections: u32,
     pub idle_seconds: u64,
+}
+
+/// The E2B-compatible API.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct E2b {
+    pub enabled: bool,
+    /// Whether ports of its sandboxes are open without a token.
+    pub public_ports: bool,
+    /// Besides the default templates.
+    pub templates: BTreeMap<String, E2bTemplate>,
+}
+
+/// An image and resources; the defaults are those of a create.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct E2bTemplate {
+    pub image: String,
+    pub cpu: Option<u32>,
+    pub memory_mb: Option<u32>,
+    pub disk_mb: Option<u32>,
 }
 
 /// The price of an hour of running time; 0 is free.
@@ -254,6 +276,7 @@ impl Default for Config {
             runtime: Runtime::default(),
             egress: Egress::default(),
             ports: Ports::default(),
+            e2b: E2b::default(),
             retention: Retention::default(),
             prices: PriceList::default(),
             mcp: Mcp::default(),
@@ -385,6 +408,12 @@ impl Default for Ports {
             account_connections: 2048,
             idle_seconds: 600,
         }
+    }
+}
+
+impl Default for E2b {
+    fn default() -> Self {
+        Self { enabled: false, public_ports: true, templates: BTreeMap::new() }
     }
 }
 

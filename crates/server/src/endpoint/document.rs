@@ -156,7 +156,7 @@ impl Content {
 
     /// Server-Sent Events.
     pub fn events() -> Self {
-        Self::raw("text/event-stream")
+        Self { schema: parameter::events, ..Self::raw("text/event-stream") }
     }
 
     pub fn example(mut self, example: Value) -> Self {

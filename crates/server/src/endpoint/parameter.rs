@@ -134,6 +134,11 @@ pub fn text() -> Value {
     json!({ "type": "string" })
 }
 
+/// Without a type: some tools apply it to the text of the stream, some to each event.
+pub fn events() -> Value {
+    json!({ "description": "Server-Sent Events. Each has `event`, its kind, and `data`, a JSON object." })
+}
+
 pub fn event_id() -> Value {
     json!({ "type": "string", "pattern": inline::<api::EventId>()["pattern"] })
 }

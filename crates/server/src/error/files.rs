@@ -24,7 +24,9 @@ pub fn of_file(fault: FileError) -> ApiError {
             return ApiError::new(ErrorCode::InvalidRequest, message)
                 .with_status(StatusCode::RANGE_NOT_SATISFIABLE);
         }
-        FileErrorKind::Invalid | FileErrorKind::Interrupted => ErrorCode::InvalidRequest,
+        FileErrorKind::Invalid | FileErrorKind::Interrupted | FileErrorKind::UserMissing => {
+            ErrorCode::InvalidRequest
+        }
         FileErrorKind::Failed => ErrorCode::ExecutionError,
     };
     ApiError::new(code, message)
@@ -37,7 +39,7 @@ pub fn busy(message: String) -> ApiError {
 
 /// The sandbox's agent is of an earlier version, without file operations.
 pub fn agent_too_old() -> ApiError {
-    let message = "the sandbox was started by an earlier version of the service, which has no file operations; create a \
-                   new sandbox";
+    let message = "the sandbox was started by an earlier version of the service, which does not have this operation; create \
+                   a new sandbox";
     ApiError::new(ErrorCode::InvalidState, message)
 }

@@ -57,8 +57,11 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::NoStdin { id } => executions::stdin_closed(&id),
         EngineError::NoTerminal { id } => executions::not_a_terminal(&id),
         EngineError::File(fault) => files::of_file(fault),
+        error @ (EngineError::ProcessRefused { .. }
+        | EngineError::NoSuchProcess { .. }
+        | EngineError::ProcessInvalid(_)) => ApiError::new(ErrorCode::InvalidRequest, error.to_string()),
         EngineError::AgentBusy { message } if operation == OperationKind::Files => files::busy(message),
-        EngineError::AgentTooOld if operation == OperationKind::Files => files::agent_too_old(),
+        EngineError::AgentTooOld if operation != OperationKind::Other => files::agent_too_old(),
         EngineError::NoInterpreter => super::code::no_interpreter(),
         error @ EngineError::InterpreterFailed { .. } => {
             ApiError::new(ErrorCode::ExecutionError, error.to_string())

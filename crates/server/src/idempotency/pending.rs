@@ -14,7 +14,7 @@ use super::{KeyScope, PendingByKey, RecordHeader, RecordState, ReplayableRespons
 use crate::error::ApiError;
 use crate::output::OutputMemory;
 
-/// The outcome of an pending request.
+/// The outcome of a pending request.
 #[derive(Debug)]
 pub enum Outcome {
     /// A new response, recorded.

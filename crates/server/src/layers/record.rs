@@ -36,6 +36,8 @@ pub struct Record {
     pub caller: Option<Caller>,
     status: u16,
     error: Option<ErrorSummary>,
+    /// Whether a 5xx needs no attention of the operator.
+    is_expected: bool,
 }
 
 impl Record {
@@ -56,6 +58,19 @@ impl Record {
         record
     }
 
+    /// For requests to the E2B-compatible API, whose paths are not declared here.
+    pub fn e2b(
+        service: &Arc<Service>,
+        id: &RequestId,
+        route: &'static str,
+        sandbox: Option<SandboxId>,
+        request: &Request,
+    ) -> Self {
+        let mut record = Self::begin(service, id, None, None, request);
+        (record.route, record.sandbox) = (route, sandbox);
+        record
+    }
+
     /// For requests without a readable method and path.
     pub fn unrouted(service: &Arc<Service>, id: &RequestId, what: &'static str) -> Self {
         Self::of(service, id, what, OTHER_METHOD)
@@ -73,7 +88,13 @@ impl Record {
             caller: None,
             status: CLIENT_WENT_AWAY,
             error: None,
+            is_expected: false,
         }
+    }
+
+    /// Like [`Record::answered`], for a response whose status anybody can cause, such as 502 for a sandbox that does not exist.
+    pub fn answered_as_expected(mut self, status: StatusCode) {
+        (self.status, self.is_expected) = (status.as_u16(), true);
     }
 
     /// The response head is complete.
@@ -109,7 +130,8 @@ impl Drop for Record {
         let took = self.begun.elapsed();
         self.service.metrics.request(self.route, self.method, self.status, took);
         // Exhausted capacity is an expected response; other 5xx need the operator's attention.
-        if self.status >= 500 && self.status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
+        if self.status >= 500 && !self.is_expected && self.status != StatusCode::SERVICE_UNAVAILABLE.as_u16()
+        {
             line!(error, self, took);
         } else if self.status < 400 && matches!(self.method, "GET" | "HEAD") {
             // Successful reads are frequent and of little interest.

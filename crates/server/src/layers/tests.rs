@@ -425,8 +425,12 @@ async fn sandbox(engine: &Engine) -> api::SandboxId {
         workdir: "/workspace".to_owned(),
         timeout_ms: 86_400_000,
         idle_timeout_ms: 60_000,
+        on_timeout: api::OnTimeout::Terminate,
+        auto_resume: true,
         metadata: Default::default(),
         network: Default::default(),
+        default_user: false,
+        e2b: None,
     };
     let (name, digest) = (config.image.clone(), "sha256:1".to_owned());
     let template = engine::Template { name, digest, layers: Vec::new(), env: Vec::new() };

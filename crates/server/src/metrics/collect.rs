@@ -169,6 +169,7 @@ fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
         &[
             ("cause", "request", counts.paused_on_request),
             ("cause", "idle", counts.paused_idle),
+            ("cause", "timeout", counts.paused_timeout),
             ("cause", "disk_pressure", counts.paused_disk_pressure),
         ],
     )?;

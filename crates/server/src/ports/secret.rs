@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use api::SandboxId;
 use rand::Rng;
 use ring::hmac;
@@ -24,25 +24,8 @@ const PURPOSE: &[u8] = b"sandboxd port token 1";
 pub struct Secret(hmac::Key);
 
 impl Secret {
-    /// Reads the file, or creates it.
     pub fn open(dir: &Path) -> Result<Self> {
-        let path = dir.join(FILE);
-        let bytes = match std::fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let mut secret = [0; BYTES];
-                rand::rng().fill_bytes(&mut secret);
-                write(dir, &path, &secret).with_context(|| format!("cannot write {}", path.display()))?;
-                secret.to_vec()
-            }
-            read => read.with_context(|| format!("cannot read {}", path.display()))?,
-        };
-        ensure!(
-            bytes.len() == BYTES,
-            "{} has {} bytes, but a secret has {BYTES}; remove the file, and the next start creates a new one",
-            path.display(),
-            bytes.len()
-        );
-        Ok(Self::of(&bytes))
+        Ok(Self::of(&read_or_create(dir, FILE)?))
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -70,6 +53,27 @@ impl Secret {
         hmac::verify(&self.0, &message, &token.mac).ok()?;
         Some(TimeMs(token.expires_at_ms))
     }
+}
+
+/// Reads the secret in a file of the data directory, or creates it.
+pub fn read_or_create(dir: &Path, file: &str) -> Result<[u8; BYTES]> {
+    let path = dir.join(file);
+    let bytes = match std::fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let mut secret = [0; BYTES];
+            rand::rng().fill_bytes(&mut secret);
+            write(dir, &path, &secret).with_context(|| format!("cannot write {}", path.display()))?;
+            secret.to_vec()
+        }
+        read => read.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let found = bytes.len();
+    bytes.try_into().ok().with_context(|| {
+        format!(
+            "{} has {found} bytes, but a secret has {BYTES}; remove the file, and the next start creates a new one",
+            path.display()
+        )
+    })
 }
 
 /// Unambiguous: all parts but the id have a fixed length, and the id has no NUL.

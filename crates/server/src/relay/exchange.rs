@@ -43,7 +43,8 @@ impl ProgramResponse {
 pub async fn exchange(request: Request, connection: ProgramConnection) -> Result<ProgramResponse, ApiError> {
     let state = std::sync::Arc::clone(&connection.state);
     let mut builder = http1::Builder::new();
-    builder.max_headers(MAX_HEADERS).max_buf_size(BUFFER_BYTES);
+    // Names arrive in lower case over HTTP/2; some programs expect the usual case of HTTP/1.1.
+    builder.max_headers(MAX_HEADERS).max_buf_size(BUFFER_BYTES).title_case_headers(true);
     let (mut sender, mut driver) = builder
         .handshake(TokioIo::new(connection))
         .await

@@ -45,6 +45,8 @@ pub struct Forwarded {
     pub scheme: String,
     /// The host as the client sent it, with the port.
     pub host: String,
+    /// The `Host` of the program, if that is another one.
+    pub masked_host: Option<String>,
 }
 
 impl Forwarded {
@@ -60,6 +62,7 @@ impl Forwarded {
             client: forwarded_for(trusted.then_some(request.headers()), &peer),
             scheme: scheme.unwrap_or(service.ports.scheme()).to_owned(),
             host: authority.or(text(&HOST)).unwrap_or_default().to_owned(),
+            masked_host: None,
         }
     }
 }
@@ -99,7 +102,7 @@ pub fn to_program(parts: Parts, body: Body, forwarded: &Forwarded, websocket: bo
     strip(&mut headers);
     policy::apply(&mut headers);
     let replaced = [
-        (HOST, &forwarded.host),
+        (HOST, forwarded.masked_host.as_ref().unwrap_or(&forwarded.host)),
         (FORWARDED_FOR, &forwarded.client),
         (FORWARDED_PROTO, &forwarded.scheme),
         (FORWARDED_HOST, &forwarded.host),

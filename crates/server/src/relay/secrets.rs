@@ -2,9 +2,10 @@
 //! percent-encoded (up to three times), in base64 at any offset (`Authorization: Basic`) and in hexadecimal. Pure.
 
 /// The prefixes of keys and tokens, each with its base64 forms at the three offsets within a group.
-const MARKS: [Mark; 2] = [
+const MARKS: [Mark; 3] = [
     Mark { text: b"sbk_", hex: b"73626b5f", base64: [b"c2JrX", b"Nia1", b"zYmtf"] },
     Mark { text: b"spt_", hex: b"7370745f", base64: [b"c3B0X", b"NwdF", b"zcHRf"] },
+    Mark { text: b"e2b_", hex: b"6532625f", base64: [b"ZTJiX", b"UyYl", b"lMmJf"] },
 ];
 /// The number of letters and digits after the mark in a valid key or token; a shorter word belongs to the program.
 const LEAST_FOLLOWING: usize = 20;
@@ -79,6 +80,8 @@ pub mod tests {
     pub const KEY: &str = "sbk_0123456789abcdefghjkmnpqrstvwxyz0123456789abcdefghjkmnpqrst";
     const TOKEN: &str = "spt_0123456789abcdefghjkmnpqrstvwxyz0123456789abcdefghjkmnpqrst";
 
+    const E2B_KEY: &str = "e2b_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
     pub fn base64(bytes: &[u8]) -> String {
         const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let mut text = String::new();
@@ -102,7 +105,7 @@ pub mod tests {
     #[test]
     fn secrets_are_found_in_every_form() {
         assert_eq!(base64(b"user:x"), "dXNlcjp4");
-        for secret in [KEY, TOKEN] {
+        for secret in [KEY, TOKEN, E2B_KEY] {
             let hex = secret.bytes().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
             let mut forms = vec![
                 secret.to_owned(),

@@ -4,6 +4,7 @@
 //! not on this host is pulled; if that takes too long, the create gets 503 and the pull continues.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{CreateBody, ErrorCode, SandboxView};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -81,7 +82,7 @@ async fn create_sandbox(
 ) -> Result<ReplayableResponse, ApiError> {
     let config = body.read(&service.config_rules)?;
     drop(body);
-    let template = find_image(service, &config.image).await?;
+    let template = find_image(service, &config.image, service.pull_timeout).await?;
     let to_response = match header {
         Some(_) => ReplayableResponse::committed,
         None => ReplayableResponse::new,
@@ -98,12 +99,13 @@ async fn create_sandbox(
     Ok(to_response(StatusCode::CREATED, serialize(&view::sandbox(&status.record))?))
 }
 
-async fn find_image(service: &Service, name: &str) -> Result<Template, ApiError> {
+/// An image of this host, or one that is pulled within `wait`.
+pub async fn find_image(service: &Service, name: &str, wait: Duration) -> Result<Template, ApiError> {
     if let Some(image) = service.images.get(name) {
         return Ok(app::template(&image));
     }
     let pull = pull(service, name);
-    match tokio::time::timeout(service.pull_timeout, pull).await {
+    match tokio::time::timeout(wait, pull).await {
         Ok(image) => {
             let image = image?;
             Ok(app::template(&image))

@@ -17,6 +17,7 @@ mod stat;
 mod unpack;
 mod upload;
 mod view;
+mod watch;
 mod write;
 
 use std::sync::Arc;
@@ -41,7 +42,7 @@ const COMMON_ERRORS: [(ErrorCode, &str); 4] = [
 ];
 
 /// The endpoints below a sandbox's `files`.
-pub fn endpoints() -> [Endpoint; 10] {
+pub fn endpoints() -> [Endpoint; 11] {
     [
         read::endpoint(),
         write::endpoint(),
@@ -53,6 +54,7 @@ pub fn endpoints() -> [Endpoint; 10] {
         relocate::endpoint(),
         pack::endpoint(),
         unpack::endpoint(),
+        watch::endpoint(),
     ]
 }
 

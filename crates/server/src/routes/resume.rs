@@ -13,7 +13,8 @@ pub fn endpoint() -> Endpoint {
             "resumeSandbox",
             Tag::Sandboxes,
             "Resume a paused sandbox",
-            "Continues all processes of the sandbox. `timeoutMs` and `idleTimeoutMs` keep their values. A \
+            "Continues all processes of the sandbox. `timeoutMs` and `idleTimeoutMs` keep their values; a \
+             sandbox whose timeout ended gets `timeoutMs` again. A \
              body is ignored.",
         )
         .parameters([Parameter::SANDBOX_ID])

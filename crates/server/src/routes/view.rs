@@ -15,6 +15,7 @@ use crate::error::ApiError;
 /// A sandbox for create and get.
 pub fn sandbox(record: &SandboxRecord) -> SandboxView {
     let times = times(record.created_at, record.started_at, record.paused_at, record.terminated_at);
+    let times = Times { expires: record.expires_at().map(Timestamp::from), ..times };
     SandboxView::new(record.id.clone(), record.state, record.config.clone(), times)
 }
 
@@ -36,6 +37,7 @@ fn times(
         started: timestamp(started),
         paused: timestamp(paused),
         terminated: timestamp(terminated),
+        expires: None,
     }
 }
 

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::welcome;
 use crate::config::{Config, Http, Tls};
+use crate::e2b::E2b;
 use crate::error::chain_text;
 use crate::idempotency::Idempotency;
 use crate::in_flight::InFlight;
@@ -146,7 +147,10 @@ impl BoundListeners {
     /// Starts to accept connections.
     pub fn serve(self, config: &Config, service: &Arc<Service>, grace: Duration) -> Result<ServingListeners> {
         let server = Server {
-            application: Arc::new(Relay { api: routes::guarded(Arc::clone(service))? }),
+            application: Arc::new(Relay {
+                api: routes::guarded(Arc::clone(service))?,
+                e2b: E2b::open(config, service)?,
+            }),
             answers: Arc::new(Unrouted(Arc::clone(service))),
             limits: connection_limits(&config.http),
             is_exempt: exempt(service),

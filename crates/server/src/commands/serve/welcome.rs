@@ -18,6 +18,8 @@ pub struct Welcome<'a> {
     pub metrics: Option<SocketAddr>,
     pub key: &'a LocalKey,
     pub show_key: bool,
+    /// Whether the API of E2B is served.
+    pub e2b: bool,
 }
 
 /// The URL of a listener for clients on this host.
@@ -66,8 +68,32 @@ impl Welcome<'_> {
         }
         if self.show_key {
             text.push_str(&self.first_steps());
+            text.push_str(&self.e2b_environment());
         }
         text
+    }
+
+    /// A shell command that configures programs which use the packages of E2B. It needs no name below the domain of ports.
+    fn e2b_environment(&self) -> String {
+        let (LocalKey::New { text: key, .. } | LocalKey::Existing { text: key, .. }) = self.key else {
+            return String::new();
+        };
+        if !self.e2b {
+            return String::new();
+        }
+        let url = &self.url;
+        let trust = match &self.certificate {
+            Some(path) => {
+                let path = quoted(&path.display().to_string());
+                format!(" SSL_CERT_FILE={path} NODE_EXTRA_CA_CERTS={path}")
+            }
+            None => String::new(),
+        };
+        format!(
+            "For programs that use the packages of E2B:\n\n\
+             export E2B_API_KEY={} E2B_API_URL={url} E2B_SANDBOX_URL={url}{trust}\n\n",
+            key.e2b_text()
+        )
     }
 
     /// Shell commands that create a sandbox and run a command in it.
@@ -113,7 +139,7 @@ mod tests {
     fn welcome(key: &LocalKey, show_key: bool) -> String {
         let url = url("https", "0.0.0.0:8443".parse().unwrap());
         let certificate = Some(PathBuf::from("/var/lib/my data/tls/tls-cert.pem"));
-        Welcome { url, certificate, metrics: None, key, show_key }.text()
+        Welcome { url, certificate, metrics: None, key, show_key, e2b: true }.text()
     }
 
     fn key() -> (KeyText, PathBuf) {
@@ -148,5 +174,20 @@ mod tests {
         let text = welcome(&LocalKey::Existing { text, file }, true);
         assert!(text.contains("--cacert '/var/lib/my data/tls/tls-cert.pem' -H"), "{text}");
         assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+
+    #[test]
+    fn programs_of_e2b_are_configured_by_one_command() {
+        let (text, file) = key();
+        let e2b_key = text.e2b_text();
+        let kept = LocalKey::Existing { text, file };
+        let shown = welcome(&kept, true);
+        let line = shown.lines().find(|line| line.starts_with("export ")).unwrap();
+        assert!(
+            line.contains(&format!("E2B_API_KEY={e2b_key} E2B_API_URL=https://127.0.0.1:8443 ")),
+            "{line}"
+        );
+        assert!(line.ends_with("NODE_EXTRA_CA_CERTS='/var/lib/my data/tls/tls-cert.pem'"), "{line}");
+        assert!(!welcome(&kept, false).contains("E2B") && !welcome(&LocalKey::None, true).contains("E2B"));
     }
 }

@@ -9,7 +9,12 @@ fn parts(method: &str, headers: &[(&str, &str)]) -> Parts {
 }
 
 fn forwarded() -> Forwarded {
-    Forwarded { client: "192.0.2.7".into(), scheme: "https".into(), host: "80-sb-x.example:8443".into() }
+    Forwarded {
+        client: "192.0.2.7".into(),
+        scheme: "https".into(),
+        host: "80-sb-x.example:8443".into(),
+        masked_host: None,
+    }
 }
 
 fn names(headers: &HeaderMap) -> Vec<&str> {

@@ -36,6 +36,8 @@ pub async fn start(
         terminal: terminal.map(|size| TerminalSize { columns: size.cols, rows: size.rows }),
         auto_resume: request.auto_resume,
         run_id,
+        user: request.user,
+        ..DetachedRequest::default()
     };
     let started = service.engine.sandbox(account, id).start_detached(request).await;
     let status = started.map_err(|error| fault(error, id))?;

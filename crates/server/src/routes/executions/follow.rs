@@ -134,7 +134,7 @@ impl OutputStream {
         match followed {
             Ok(OutputEvent::Output { channel, bytes, .. }) => self.unsplit = Some((channel, bytes)),
             Ok(OutputEvent::Dropped { position }) => self.skip_to(chunk, position),
-            Ok(OutputEvent::Ended(status)) => self.end(chunk, status),
+            Ok(OutputEvent::Ended(status)) => self.end(chunk, *status),
             Err(EngineError::Stopping) => self.end_with(chunk, &stopping()),
             Err(error) => self.end_with(chunk, &of_engine(error, None, OperationKind::Execute)),
         }

@@ -197,7 +197,7 @@ async fn send_output(
             // A terminal has only one output stream.
             Ok(OutputEvent::Output { bytes, .. }) => Some(Message::Binary(bytes)),
             Ok(OutputEvent::Dropped { position: at }) => Some(position(at)),
-            Ok(OutputEvent::Ended(status)) => return End::Ended(Box::new(status)),
+            Ok(OutputEvent::Ended(status)) => return End::Ended(status),
             Err(error) => return End::Failed(of_engine(error, None, OperationKind::Execute)),
         };
     }

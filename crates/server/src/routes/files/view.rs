@@ -49,7 +49,7 @@ pub fn etag(info: &FileInfo) -> String {
 }
 
 /// Removes duplicate slashes and `.`. `..` stays, because its meaning depends on links.
-fn normalized(path: &[u8]) -> Vec<u8> {
+pub fn normalized(path: &[u8]) -> Vec<u8> {
     let mut normalized = Vec::with_capacity(path.len());
     for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
         normalized.push(b'/');
@@ -58,7 +58,7 @@ fn normalized(path: &[u8]) -> Vec<u8> {
     if normalized.is_empty() { b"/".to_vec() } else { normalized }
 }
 
-fn encoded(path: &[u8]) -> String {
+pub fn encoded(path: &[u8]) -> String {
     path.iter()
         .map(|byte| match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {

@@ -60,6 +60,36 @@ async fn network_policies_are_read_and_changed() {
 }
 
 #[tokio::test]
+async fn lists_of_networks_are_read_and_changed() {
+    let fixture = Fixture::new().await;
+    let lists = json!({"allowNetworks": ["203.0.113.7/32"], "denyNetworks": ["203.0.113.9/24"]});
+    let created = fixture.post("/v1/sandboxes", json!({"image": IMAGE, "network": {"egress": lists}})).await;
+    let sandbox = format!("/v1/sandboxes/{}", created.json["id"].as_str().unwrap());
+    let network = format!("{sandbox}/network");
+    let with = |lists: serde_json::Value| {
+        let mut egress = json!({"allow": [], "default": "allow"});
+        egress.as_object_mut().unwrap().extend(lists.as_object().unwrap().clone());
+        egress
+    };
+    let first = with(json!({"allowNetworks": ["203.0.113.7"], "denyNetworks": ["203.0.113.0/24"]}));
+    assert_eq!(created.json["network"]["egress"], first);
+    for (change, expected) in [
+        ("{}", first),
+        (
+            r#"{"egress":{"denyNetworks":["192.0.2.1"]}}"#,
+            with(json!({"allowNetworks": ["203.0.113.7"], "denyNetworks": ["192.0.2.1"]})),
+        ),
+        (r#"{"egress":{"allowNetworks":[]}}"#, with(json!({"denyNetworks": ["192.0.2.1"]}))),
+        (r#"{"egress":{"denyNetworks":[]}}"#, with(json!({}))),
+    ] {
+        let changed = fixture.patch(&network, change).await;
+        assert_eq!(changed.json["network"]["egress"], expected, "{change}: {}", changed.text);
+        assert_eq!(fixture.call("GET", &network).await.json["egress"], expected);
+        assert_eq!(fixture.call("GET", &sandbox).await.json, changed.json);
+    }
+}
+
+#[tokio::test]
 async fn a_bad_change_changes_nothing() {
     let fixture = Fixture::new().await;
     let (_, network) = create_with_policy(&fixture).await;
@@ -69,6 +99,9 @@ async fn a_bad_change_changes_nothing() {
         (r#"{"egress":{"allow":null}}"#, "INVALID_REQUEST", "egress.allow"),
         (r#"{"egress":{"default":"ask"}}"#, "INVALID_CONFIG", "egress.default"),
         (r#"{"egress":{"allow":["http://x"],"default":"allow"}}"#, "INVALID_CONFIG", "egress.allow[0]"),
+        (r#"{"egress":{"denyNetworks":null}}"#, "INVALID_REQUEST", "egress.denyNetworks"),
+        (r#"{"egress":{"denyNetworks":["::/0"]}}"#, "INVALID_CONFIG", "egress.denyNetworks[0]"),
+        (r#"{"egress":{"allowNetworks":["a.example"]}}"#, "INVALID_CONFIG", "egress.allowNetworks[0]"),
         (
             r#"{"egress":{"default":"allow"},"ingress":{"allowPorts":[70000]}}"#,
             "INVALID_CONFIG",

@@ -35,13 +35,16 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
     assert_eq!(
         keys(&created.json),
         [
+            "autoResume",
             "createdAt",
             "env",
+            "expiresAt",
             "id",
             "idleTimeoutMs",
             "image",
             "metadata",
             "network",
+            "onTimeout",
             "resources",
             "startedAt",
             "state",
@@ -64,6 +67,101 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
         other.json,
         json!({"data": [], "pagination": {"total": 0, "limit": 1, "offset": 5, "hasMore": false}})
     );
+}
+
+#[tokio::test]
+async fn a_timeout_is_changed_by_put() {
+    let fixture = Fixture::new().await;
+    let body = json!({"image": IMAGE, "onTimeout": "pause", "autoResume": false, "idleTimeoutMs": 0});
+    let created = fixture.post(ALL, body).await;
+    assert_eq!((&created.json["onTimeout"], &created.json["autoResume"]), (&json!("pause"), &json!(false)));
+    let one = path(created.json["id"].as_str().unwrap());
+    let timeout = format!("{one}/timeout");
+    let put = async |path: &str, body: &'static str| {
+        let request = request("PUT", path).header("content-type", "application/json");
+        fixture.ask(request.body(Body::from(body)).unwrap()).await
+    };
+
+    let longer = put(&timeout, r#"{"timeoutMs": 86400000}"#).await;
+    assert_eq!((longer.status, &longer.json["timeoutMs"]), (StatusCode::OK, &json!(86_400_000)));
+    assert!(longer.json["expiresAt"].as_str() > created.json["expiresAt"].as_str());
+    assert_eq!(fixture.call("GET", &one).await.json, longer.json);
+    for (body, code) in [
+        ("{}", "INVALID_REQUEST"),
+        (r#"{"timeoutMs": null}"#, "INVALID_REQUEST"),
+        (r#"{"timeoutMs": "1"}"#, "INVALID_REQUEST"),
+        (r#"{"timeoutMs": -1}"#, "INVALID_CONFIG"),
+        (r#"{"timeoutMs": 86400001}"#, "INVALID_CONFIG"),
+    ] {
+        let refused = put(&timeout, body).await;
+        assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, code), "{body}");
+    }
+    assert_eq!(fixture.call("GET", &one).await.json, longer.json);
+
+    assert_eq!(put(&timeout, r#"{"timeoutMs": 0}"#).await.status, StatusCode::OK);
+    let begin = std::time::Instant::now();
+    let paused = loop {
+        let seen = fixture.call("GET", &one).await.json;
+        if seen["state"] == "paused" {
+            break seen;
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{seen}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    assert_eq!((paused.get("expiresAt"), &paused["timeoutMs"]), (None, &json!(86_400_000)));
+    let refused =
+        fixture.post(&format!("{one}/execute"), json!({"command": "true", "autoResume": true})).await;
+    assert_eq!((refused.status, refused.code()), (StatusCode::CONFLICT, "INVALID_STATE"));
+    assert_eq!(fixture.call("POST", &format!("{one}/resume")).await.status, StatusCode::OK);
+    let resumed = fixture.call("GET", &one).await.json;
+    assert!(resumed["expiresAt"].as_str() > paused["pausedAt"].as_str());
+    let foreign = put("/v1/sandboxes/sb_aaaaaaaaaaaaaaaaaaaa/timeout", r#"{"timeoutMs": 1}"#).await;
+    assert_eq!(foreign.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_running_sandbox_has_metrics() {
+    let fixture = Fixture::new().await;
+    let one = path(&fixture.create().await);
+    let metrics = async |query: &str| fixture.call("GET", &format!("{one}/metrics{query}")).await;
+    let begin = std::time::Instant::now();
+    let samples = loop {
+        let found = metrics("").await;
+        assert_eq!(found.status, StatusCode::OK, "{}", found.text);
+        let samples = found.json["data"].as_array().unwrap().clone();
+        if samples.len() >= 2 {
+            break samples;
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{}", found.text);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    let first = &samples[0];
+    assert!(first["timestamp"].as_str() < samples[1]["timestamp"].as_str());
+    assert!(first["cpuUsedPercent"].as_f64().unwrap() > 0.0);
+    assert_eq!((&first["cpuCount"], &first["memoryUsedBytes"]), (&json!(2), &json!(10 << 20)));
+    assert_eq!(
+        (&first["memoryCacheBytes"], &first["memoryTotalBytes"]),
+        (&json!(2 << 20), &json!(4096_u64 << 20))
+    );
+    assert_eq!(
+        (&first["diskUsedBytes"], &first["diskTotalBytes"]),
+        (&json!(3 << 20), &json!(10_240_u64 << 20))
+    );
+    assert_eq!(metrics("?end=2000-01-01T00:00:00Z").await.json, json!({"data": []}));
+    assert_eq!(metrics("?start=2100-01-01T00:00:00Z").await.json, json!({"data": []}));
+    let at = first["timestamp"].as_str().unwrap();
+    assert_eq!(metrics(&format!("?start={at}&end={at}")).await.json["data"], json!([first]));
+    assert_eq!(metrics("?start=1").await.code(), "INVALID_REQUEST");
+
+    // A paused sandbox keeps its samples and gets no new ones.
+    assert_eq!(fixture.call("POST", &format!("{one}/pause")).await.status, StatusCode::OK);
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let paused = metrics("").await.json;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert!(paused["data"].as_array().unwrap().len() >= 2);
+    assert_eq!(metrics("").await.json, paused);
+    assert_eq!(fixture.call("DELETE", &one).await.status, StatusCode::OK);
+    assert_eq!(metrics("").await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

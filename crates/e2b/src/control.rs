@@ -1,0 +1,136 @@
+//! The control plane: creates, lists, changes and removes sandboxes.
+//!
+//! ```text
+//! key (401) -> route (404, 405, 501) -> scope (403) -> rate limit, quota (429) -> handler
+//! ```
+//!
+//! It shows only sandboxes that were created here. Calls without a counterpart in this service get 501.
+
+mod body;
+mod changes;
+mod create;
+mod list;
+mod metrics;
+mod network;
+mod query;
+mod route;
+mod view;
+
+use std::sync::Arc;
+
+use api::SandboxId;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use rules::{Charge, KeyCharge, Scope};
+use store::SandboxRecord;
+
+use crate::error::E2bError;
+use crate::services::Caller;
+use crate::{E2bApi, options};
+use route::Route;
+
+pub use route::owns_path;
+
+const KEY: &str = "x-api-key";
+
+/// One authorized request.
+struct Call<'a> {
+    api: &'a E2bApi,
+    caller: Caller,
+    query: Option<String>,
+    headers: HeaderMap,
+}
+
+pub async fn answer(api: &E2bApi, request: Request) -> Result<Response, E2bError> {
+    let caller = authenticate(api, request.headers()).await?;
+    let route = route::find(request.method(), request.uri().path())?;
+    let (scope, charge) = access(&route);
+    if !caller.scopes.allows(scope) {
+        let message = format!("the key has the scopes {}; this request needs '{scope}'", caller.scopes);
+        return Err(E2bError::new(StatusCode::FORBIDDEN, message));
+    }
+    api.services.count(&caller, Charge::Key(charge))?;
+    let permit = api.services.enter(&caller.account, request.headers())?;
+    let (parts, body) = request.into_parts();
+    let call = Call { api, caller, query: parts.uri.query().map(str::to_owned), headers: parts.headers };
+    let response = dispatch(&call, route, body).await?;
+    Ok(permit(response))
+}
+
+async fn dispatch(call: &Call<'_>, route: Route, body: Body) -> Result<Response, E2bError> {
+    match route {
+        Route::Create => create::create(call, body).await,
+        Route::List => list::list(call),
+        Route::ListRunning => list::running(call),
+        Route::Template(name) => create::template(call, &name),
+        Route::Get(id) => call.get(&id),
+        Route::Kill(id) => changes::kill(call, &id).await,
+        Route::Pause(id) => changes::pause(call, &id).await,
+        Route::Connect(id) => changes::connect(call, &id, body).await,
+        Route::Resume(id) => changes::resume(call, &id, body).await,
+        Route::Timeout(id) => changes::timeout(call, &id, body).await,
+        Route::Refresh(id) => changes::refresh(call, &id, body).await,
+        Route::Network(id) => network::replace(call, &id, body).await,
+        Route::Metrics(id) => metrics::metrics(call, &id).await,
+        Route::Unsupported(id, name) => {
+            call.find(&id)?;
+            let message = format!("'{name}' of a sandbox is not supported by this service");
+            Err(E2bError::new(StatusCode::NOT_IMPLEMENTED, message))
+        }
+    }
+}
+
+async fn authenticate(api: &E2bApi, headers: &HeaderMap) -> Result<Caller, E2bError> {
+    let refused = |message: &str| E2bError::new(StatusCode::UNAUTHORIZED, message);
+    let mut keys = headers.get_all(KEY).iter();
+    let key = keys.next().ok_or_else(|| refused("header X-API-KEY is missing; set E2B_API_KEY"))?;
+    let key = key.to_str().ok().filter(|_| keys.next().is_none());
+    let invalid = || refused("the API key is not valid: it may be mistyped, revoked or of another service");
+    api.services.authenticate(key.ok_or_else(invalid)?).await.ok_or_else(invalid)
+}
+
+fn access(route: &Route) -> (Scope, KeyCharge) {
+    match route {
+        Route::Create => (Scope::Write, KeyCharge::Create),
+        Route::List | Route::ListRunning | Route::Template(_) | Route::Get(_) | Route::Metrics(_) => {
+            (Scope::Read, KeyCharge::Read)
+        }
+        Route::Kill(_)
+        | Route::Pause(_)
+        | Route::Connect(_)
+        | Route::Resume(_)
+        | Route::Timeout(_)
+        | Route::Refresh(_)
+        | Route::Unsupported(..)
+        | Route::Network(_) => (Scope::Write, KeyCharge::Write),
+    }
+}
+
+impl Call<'_> {
+    /// A sandbox of the caller that was created through this API.
+    fn find(&self, id: &SandboxId) -> Result<Arc<SandboxRecord>, E2bError> {
+        let record = self.api.engine.record(id);
+        let own = record.filter(|record| record.account == *self.caller.account && options(record).is_some());
+        own.ok_or_else(|| E2bError::no_sandbox(&id.compact()))
+    }
+
+    fn get(&self, id: &SandboxId) -> Result<Response, E2bError> {
+        let record = self.find(id)?;
+        Ok(view::json(StatusCode::OK, &view::detail(self.api, &self.caller, &record)))
+    }
+
+    fn sandbox<'a>(&'a self, id: &'a SandboxId) -> engine::SandboxHandle<'a> {
+        self.api.engine.sandbox(&self.caller.account, id)
+    }
+
+    /// The response for an error of an operation on a sandbox.
+    fn failed(&self, id: &SandboxId, error: engine::EngineError) -> E2bError {
+        use engine::EngineError::{NotFound, Refused};
+        match error {
+            NotFound { .. } | Refused(rules::Refusal::NotFound) => E2bError::no_sandbox(&id.compact()),
+            error => self.api.services.error(error),
+        }
+    }
+}

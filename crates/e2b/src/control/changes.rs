@@ -1,0 +1,101 @@
+//! Changes of the life of a sandbox.
+
+use api::{SandboxId, SandboxState};
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::Response;
+use engine::{EngineError, TimeoutChange};
+use rules::Refusal;
+use store::SandboxRecord;
+
+use super::body::{self, Timeout};
+use super::{Call, create, view};
+use crate::error::E2bError;
+use crate::options;
+
+pub async fn kill(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
+    call.find(id)?;
+    call.sandbox(id).terminate("request").await.map_err(|error| call.failed(id, error))?;
+    Ok(view::empty(StatusCode::NO_CONTENT))
+}
+
+/// A paused sandbox is a conflict, which their clients know.
+pub async fn pause(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
+    call.find(id)?;
+    match call.sandbox(id).pause().await {
+        Ok(_) => Ok(view::empty(StatusCode::NO_CONTENT)),
+        Err(EngineError::Refused(Refusal::InvalidState { state: SandboxState::Paused, .. })) => {
+            let message = format!("sandbox '{}' is paused already", id.compact());
+            Err(E2bError::new(StatusCode::CONFLICT, message))
+        }
+        Err(error) => Err(call.failed(id, error)),
+    }
+}
+
+/// Resumes a paused sandbox, which then has the given time; a running one gets more time, never less.
+pub async fn connect(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+    let record = call.find(id)?;
+    let timeout_ms = given_timeout(body).await?;
+    let is_resumed = wake(call, id).await?;
+    let change = match (timeout_ms, is_resumed) {
+        (Some(ms), true) => TimeoutChange::Set(ms),
+        (Some(ms), false) => TimeoutChange::Extend(ms),
+        (None, _) => TimeoutChange::Extend(granted_ms(&record)),
+    };
+    call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
+    let status = if is_resumed { StatusCode::CREATED } else { StatusCode::OK };
+    let record = call.find(id)?;
+    Ok(view::json(status, &view::sandbox(call.api, &call.caller, &record)))
+}
+
+/// The call of old clients: a running sandbox is a conflict.
+pub async fn resume(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+    let record = call.find(id)?;
+    let timeout_ms = given_timeout(body).await?.unwrap_or_else(|| granted_ms(&record));
+    if !wake(call, id).await? {
+        let message = format!("sandbox '{}' is running already", id.compact());
+        return Err(E2bError::new(StatusCode::CONFLICT, message));
+    }
+    let change = TimeoutChange::Set(timeout_ms);
+    call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
+    let record = call.find(id)?;
+    Ok(view::json(StatusCode::CREATED, &view::sandbox(call.api, &call.caller, &record)))
+}
+
+/// The time that the create asked for.
+fn granted_ms(record: &SandboxRecord) -> u64 {
+    options(record).map_or(record.config.timeout_ms, |own| own.timeout_ms)
+}
+
+async fn given_timeout(body: Body) -> Result<Option<u64>, E2bError> {
+    let body: Timeout = body::read(body).await?;
+    body.timeout.map(create::timeout_ms).transpose()
+}
+
+/// Whether the sandbox was paused. It runs when this returns.
+async fn wake(call: &Call<'_>, id: &SandboxId) -> Result<bool, E2bError> {
+    match call.sandbox(id).resume().await {
+        Ok(_) => Ok(true),
+        Err(EngineError::Refused(Refusal::InvalidState { state: SandboxState::Running, .. })) => Ok(false),
+        Err(error) => Err(call.failed(id, error)),
+    }
+}
+
+/// The timeout counts from now, and may be shorter than before.
+pub async fn timeout(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+    call.find(id)?;
+    let timeout = given_timeout(body).await?;
+    let ms = timeout.ok_or_else(|| E2bError::invalid("timeout is missing"))?;
+    let change = TimeoutChange::Set(ms);
+    call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
+    Ok(view::empty(StatusCode::NO_CONTENT))
+}
+
+/// The call of old clients that only extends the time.
+pub async fn refresh(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+    let record = call.find(id)?;
+    let ms = given_timeout(body).await?.unwrap_or_else(|| granted_ms(&record));
+    let change = TimeoutChange::Extend(ms);
+    call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
+    Ok(view::empty(StatusCode::NO_CONTENT))
+}

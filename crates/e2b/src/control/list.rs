@@ -1,0 +1,185 @@
+//! Lists of sandboxes: pages with a cursor, in the order of their starts. The published records are read, not the store, so a list shows
+//! each change whose response was sent before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{SandboxId, SandboxState, Timestamp};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use store::SandboxRecord;
+
+use super::view::started_at;
+use super::{Call, query, view};
+use crate::error::E2bError;
+use crate::options;
+
+const NEXT: HeaderName = HeaderName::from_static("x-next-token");
+const MAX_LIMIT: usize = 100;
+
+/// The filters of a list.
+#[derive(Debug, PartialEq, Eq)]
+struct Filter {
+    states: Vec<SandboxState>,
+    metadata: BTreeMap<String, String>,
+    template: Option<String>,
+    started_after: Option<u64>,
+    is_ascending: bool,
+    limit: usize,
+    after: Option<Position>,
+}
+
+/// The place of a sandbox in a list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Position {
+    started_at: u64,
+    id: SandboxId,
+}
+
+impl Position {
+    fn of(record: &SandboxRecord) -> Self {
+        Self { started_at: started_at(record).0, id: record.id.clone() }
+    }
+
+    fn cursor(&self) -> String {
+        format!("{}-{}", self.started_at, self.id.compact())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (started_at, id) = text.split_once('-')?;
+        Some(Self { started_at: started_at.parse().ok()?, id: SandboxId::from_host_name(id)? })
+    }
+}
+
+/// A page of running and paused sandboxes.
+pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
+    let filter = Filter::read(call.query.as_deref())?;
+    let (page, next) = filter.page(call.api.engine.records_of(&call.caller.account));
+    let items: Vec<_> = page.iter().map(|record| view::listed(record)).collect();
+    let mut response = view::json(StatusCode::OK, &items);
+    if let Some(next) = next.and_then(|next| HeaderValue::try_from(next.cursor()).ok()) {
+        response.headers_mut().insert(NEXT, next);
+    }
+    Ok(response)
+}
+
+/// All running sandboxes, for old clients.
+pub fn running(call: &Call<'_>) -> Result<Response, E2bError> {
+    let filter = Filter::read(call.query.as_deref())?;
+    let filter = Filter { states: vec![SandboxState::Running], limit: usize::MAX, after: None, ..filter };
+    let (page, _) = filter.page(call.api.engine.records_of(&call.caller.account));
+    let items: Vec<_> = page.iter().map(|record| view::listed(record)).collect();
+    Ok(view::json(StatusCode::OK, &items))
+}
+
+impl Filter {
+    fn read(text: Option<&str>) -> Result<Self, E2bError> {
+        let query = query::pairs(text);
+        let given = |name: &str| query.get(name).filter(|value| !value.is_empty());
+        let invalid = |name: &str, allowed: &str| {
+            let got = query.get(name).map_or("", String::as_str);
+            E2bError::invalid(format!("{name} is {}; allowed: {allowed}", rules::quoted(got)))
+        };
+        let limit = match given("limit") {
+            None => MAX_LIMIT,
+            Some(text) => (text.parse().ok())
+                .filter(|limit| (1..=MAX_LIMIT).contains(limit))
+                .ok_or_else(|| invalid("limit", "1 to 100"))?,
+        };
+        let state = |word: &str| match word {
+            "running" => Ok(SandboxState::Running),
+            "paused" => Ok(SandboxState::Paused),
+            _ => Err(invalid("state", "running, paused, or both with a comma")),
+        };
+        let states = given("state").map_or("running,paused", String::as_str);
+        Ok(Self {
+            states: states.split(',').map(state).collect::<Result<_, _>>()?,
+            metadata: given("metadata").map(|text| query::metadata(text)).unwrap_or_default(),
+            template: given("template").cloned(),
+            started_after: given("startedAfter")
+                .map(|text| {
+                    text.parse::<Timestamp>().map_err(|_| invalid("startedAfter", "a time in RFC 3339"))
+                })
+                .transpose()?
+                .map(|at| at.0),
+            is_ascending: match given("order").map(String::as_str) {
+                None | Some("desc") => false,
+                Some("asc") => true,
+                Some(_) => return Err(invalid("order", "asc or desc")),
+            },
+            limit,
+            after: given("nextToken")
+                .map(|text| {
+                    Position::parse(text).ok_or_else(|| invalid("nextToken", "a token of a response"))
+                })
+                .transpose()?,
+        })
+    }
+
+    fn matches(&self, record: &SandboxRecord) -> bool {
+        let Some(options) = options(record) else { return false };
+        self.states.contains(&record.state)
+            && self.template.as_ref().is_none_or(|template| options.template == *template)
+            && self.started_after.is_none_or(|at| started_at(record).0 >= at)
+            && self.metadata.iter().all(|(name, value)| record.config.metadata.get(name) == Some(value))
+    }
+
+    /// The page, and the position after which the next one begins.
+    fn page(&self, mut records: Vec<Arc<SandboxRecord>>) -> (Vec<Arc<SandboxRecord>>, Option<Position>) {
+        records.retain(|record| self.matches(record));
+        records.sort_by_cached_key(|record| Position::of(record));
+        if !self.is_ascending {
+            records.reverse();
+        }
+        if let Some(after) = &self.after {
+            records.retain(|record| {
+                let own = Position::of(record);
+                if self.is_ascending { own > *after } else { own < *after }
+            });
+        }
+        let has_more = records.len() > self.limit;
+        records.truncate(self.limit);
+        let last = records.last().filter(|_| has_more).map(|record| Position::of(record));
+        (records, last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back() {
+        let at = Position { started_at: 1_700_000_000_000, id: "sb_abcdefgh23".parse().unwrap() };
+        assert_eq!(Position::parse(&at.cursor()), Some(at));
+        for wrong in ["", "-", "1", "1-x", "x-sbabcdefgh23", "-1-sbabcdefgh23"] {
+            assert_eq!(Position::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn filters_are_read_and_checked() {
+        let all = Filter::read(None).unwrap();
+        assert_eq!((all.limit, all.states.len(), all.is_ascending), (100, 2, false));
+        let one = Filter::read(Some(
+            "limit=3&state=paused&order=asc&startedAfter=2026-01-02T03%3A04%3A05.5%2B02%3A00&template=base",
+        ))
+        .unwrap();
+        assert_eq!(
+            (one.limit, one.states.as_slice(), one.is_ascending),
+            (3, &[SandboxState::Paused][..], true)
+        );
+        assert_eq!(one.started_after, Some("2026-01-02T01:04:05.5Z".parse::<Timestamp>().unwrap().0));
+        for wrong in [
+            "limit=0",
+            "limit=101",
+            "limit=x",
+            "state=terminated",
+            "order=up",
+            "startedAfter=now",
+            "nextToken=x",
+        ] {
+            assert_eq!(Filter::read(Some(wrong)).unwrap_err().status.as_u16(), 400, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Resource usage of a sandbox in the form that their clients read.
+
+use api::{SandboxId, Timestamp};
+use axum::http::StatusCode;
+use axum::response::Response;
+use rules::{SampleQuery, TimeMs};
+use serde_json::{Value, json};
+use store::SandboxRecord;
+
+use super::{Call, query, view};
+use crate::error::E2bError;
+
+const MB: u64 = 1 << 20;
+
+/// The samples of a sandbox, oldest first.
+pub async fn metrics(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
+    call.find(id)?;
+    let wanted = range(call.query.as_deref())?;
+    let read = call.sandbox(id).resource_samples(wanted).await;
+    let (status, samples) = read.map_err(|error| call.failed(id, error))?;
+    let metrics: Vec<Value> = samples.iter().map(|sample| metric(sample, &status.record)).collect();
+    Ok(view::json(StatusCode::OK, &metrics))
+}
+
+fn metric(sample: &engine::ResourceSample, record: &SandboxRecord) -> Value {
+    let resources = record.config.resources;
+    json!({
+        "timestamp": Timestamp::from(sample.at),
+        "timestampUnix": sample.at.0 / 1000,
+        "cpuCount": resources.cpu,
+        "cpuUsedPct": sample.cpu_percent / f64::from(resources.cpu.max(1)),
+        "memUsed": sample.memory_used,
+        "memTotal": u64::from(resources.memory_mb) * MB,
+        "memCache": sample.memory_cache,
+        "diskUsed": sample.disk_used,
+        "diskTotal": u64::from(resources.disk_mb) * MB,
+    })
+}
+
+/// The range of `start` and `end`, which are in seconds. The second of `end` belongs to the range.
+fn range(text: Option<&str>) -> Result<SampleQuery, E2bError> {
+    let pairs = query::pairs(text);
+    let seconds = |name: &str| {
+        let given = pairs.get(name).filter(|value| !value.is_empty());
+        given.map(|value| {
+            value.parse::<u64>().map_err(|_| {
+                E2bError::invalid(format!(
+                    "{name} is {}; allowed: a Unix time in seconds",
+                    rules::quoted(value)
+                ))
+            })
+        })
+    };
+    Ok(SampleQuery {
+        start: seconds("start").transpose()?.map(|it| TimeMs(it.saturating_mul(1000))),
+        end: seconds("end").transpose()?.map(|it| TimeMs(it.saturating_mul(1000).saturating_add(999))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_is_in_seconds_and_includes_the_last_one() {
+        let read = range(Some("start=10&end=11")).unwrap();
+        assert_eq!((read.start, read.end), (Some(TimeMs(10_000)), Some(TimeMs(11_999))));
+        let open = range(Some("start=")).unwrap();
+        assert_eq!((open.start, open.end), (None, None));
+        assert!(range(Some("start=yesterday")).is_err());
+        assert_eq!(range(Some(&format!("end={}", u64::MAX))).unwrap().end, Some(TimeMs(u64::MAX)));
+    }
+}

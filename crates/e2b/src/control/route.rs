@@ -1,0 +1,164 @@
+//! The paths of the control plane. Both generations of paths lead to the same call.
+
+use api::SandboxId;
+use axum::http::{Method, StatusCode};
+
+use crate::error::E2bError;
+
+/// A supported call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    Create,
+    List,
+    /// The list of old clients, without pages.
+    ListRunning,
+    /// Whether there is a template of this name.
+    Template(String),
+    Get(SandboxId),
+    Kill(SandboxId),
+    Pause(SandboxId),
+    Connect(SandboxId),
+    Resume(SandboxId),
+    Timeout(SandboxId),
+    Refresh(SandboxId),
+    Network(SandboxId),
+    Metrics(SandboxId),
+    /// A call on a sandbox that this service does not support. Clients expect 404 if the sandbox does not exist.
+    Unsupported(SandboxId, String),
+}
+
+/// The first parts of the paths of their API.
+const ROOTS: [&str; 9] = [
+    "sandboxes",
+    "snapshots",
+    "templates",
+    "volumes",
+    "volumecontent",
+    "secrets",
+    "teams",
+    "nodes",
+    "access-tokens",
+];
+
+/// Whether the path belongs to the control plane.
+pub fn owns_path(path: &str) -> bool {
+    split(path).first().is_some_and(|root| ROOTS.contains(root))
+}
+
+/// The parts of a path without the version.
+fn split(path: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if matches!(parts.first(), Some(&("v2" | "v3"))) {
+        parts.remove(0);
+    }
+    parts
+}
+
+/// Finds the call of a method and path.
+pub fn find(method: &Method, path: &str) -> Result<Route, E2bError> {
+    let parts = split(path);
+    let is_v2 = path.starts_with("/v2/");
+    let route = match (method.as_str(), parts.as_slice()) {
+        ("POST", ["sandboxes"]) => Route::Create,
+        ("GET", ["sandboxes"]) if is_v2 => Route::List,
+        ("GET", ["sandboxes"]) => Route::ListRunning,
+        ("GET", ["templates", "aliases", name]) => Route::Template(super::query::decoded(name)),
+        ("GET", ["sandboxes", id]) => Route::Get(parse_id(id)?),
+        ("DELETE", ["sandboxes", id]) => Route::Kill(parse_id(id)?),
+        ("POST", ["sandboxes", id, "pause"]) => Route::Pause(parse_id(id)?),
+        ("POST", ["sandboxes", id, "connect"]) => Route::Connect(parse_id(id)?),
+        ("POST", ["sandboxes", id, "resume"]) => Route::Resume(parse_id(id)?),
+        ("POST", ["sandboxes", id, "timeout"]) => Route::Timeout(parse_id(id)?),
+        ("POST", ["sandboxes", id, "refreshes"]) => Route::Refresh(parse_id(id)?),
+        ("PUT", ["sandboxes", id, "network"]) => Route::Network(parse_id(id)?),
+        ("GET", ["sandboxes", id, "metrics"]) => Route::Metrics(parse_id(id)?),
+        ("POST", ["sandboxes", id, call @ ("fork" | "snapshots")]) => {
+            Route::Unsupported(parse_id(id)?, (*call).to_owned())
+        }
+        (_, parts) => return Err(refuse(method, path, parts)),
+    };
+    Ok(route)
+}
+
+fn refuse(method: &Method, path: &str, parts: &[&str]) -> E2bError {
+    let call = format!("{method} {}", rules::quoted(path));
+    match parts {
+        ["sandboxes"]
+        | ["sandboxes", _]
+        | ["templates", "aliases", _]
+        | [
+            "sandboxes",
+            _,
+            "pause" | "connect" | "resume" | "timeout" | "refreshes" | "network" | "metrics",
+        ] => E2bError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{call} is not a call of this API")),
+        ["sandboxes", id, ..] if parse_id(id).is_err() => E2bError::no_sandbox(id),
+        [root, ..] if ROOTS.contains(root) => {
+            E2bError::new(StatusCode::NOT_IMPLEMENTED, format!("{call} is not supported by this service"))
+        }
+        _ => E2bError::not_found(format!("there is no call {call}")),
+    }
+}
+
+/// Ids in each of their forms: `sb4h1v…`, `sb_4h1v…` and `sb-4h1v…`. Another text is no sandbox's id.
+fn parse_id(text: &str) -> Result<SandboxId, E2bError> {
+    let id = text.parse().ok().or_else(|| SandboxId::from_host_name(text));
+    id.ok_or_else(|| E2bError::no_sandbox(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(method: &str, path: &str) -> Result<Route, u16> {
+        find(&method.parse().unwrap(), path).map_err(|error| error.status.as_u16())
+    }
+
+    #[test]
+    fn both_generations_of_paths_are_known() {
+        let id: SandboxId = "sb_abcdefgh23".parse().unwrap();
+        assert_eq!(at("POST", "/sandboxes"), Ok(Route::Create));
+        assert_eq!(at("POST", "/v2/sandboxes"), Ok(Route::Create));
+        assert_eq!(at("GET", "/v2/sandboxes"), Ok(Route::List));
+        assert_eq!(at("GET", "/sandboxes"), Ok(Route::ListRunning));
+        for form in ["sbabcdefgh23", "sb_abcdefgh23", "sb-abcdefgh23"] {
+            assert_eq!(at("GET", &format!("/sandboxes/{form}")), Ok(Route::Get(id.clone())), "{form}");
+        }
+        assert_eq!(at("POST", "/v2/sandboxes/sbabcdefgh23/connect"), Ok(Route::Connect(id)));
+    }
+
+    #[test]
+    fn other_calls_have_the_status_that_their_clients_expect() {
+        for (method, path, status) in [
+            ("GET", "/sandboxes/../etc", 404),
+            ("GET", "/sandboxes/nope", 404),
+            ("PATCH", "/sandboxes", 405),
+            ("GET", "/sandboxes/sbabcdefgh23/pause", 405),
+            ("POST", "/sandboxes/nope/fork", 404),
+            ("GET", "/sandboxes/sbabcdefgh23/logs", 501),
+            ("POST", "/v3/templates", 501),
+            ("DELETE", "/templates/a%2Fb", 501),
+            ("GET", "/volumes", 501),
+            ("GET", "/", 404),
+            ("GET", "/v2/", 404),
+            ("GET", "/v1/sandboxes", 404),
+        ] {
+            assert_eq!(at(method, path), Err(status), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn the_native_api_keeps_its_paths() {
+        for (path, owned) in [
+            ("/v1/sandboxes", false),
+            ("/docs", false),
+            ("/", false),
+            ("/mcp", false),
+            ("/v2/x", false),
+            ("/sandboxes", true),
+            ("/v2/sandboxes/x", true),
+            ("/v3/templates", true),
+        ] {
+            assert_eq!(owns_path(path), owned, "{path}");
+        }
+    }
+}

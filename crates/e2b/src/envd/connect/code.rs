@@ -1,0 +1,80 @@
+//! The error codes of the protocol, with their names and HTTP statuses.
+
+use axum::http::StatusCode;
+
+/// An error code of the Connect protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    InvalidArgument,
+    OutOfRange,
+    FailedPrecondition,
+    Unauthenticated,
+    PermissionDenied,
+    NotFound,
+    AlreadyExists,
+    ResourceExhausted,
+    DataLoss,
+    Internal,
+    Unimplemented,
+    Unavailable,
+    DeadlineExceeded,
+}
+
+impl Code {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::OutOfRange => "out_of_range",
+            Self::FailedPrecondition => "failed_precondition",
+            Self::Unauthenticated => "unauthenticated",
+            Self::PermissionDenied => "permission_denied",
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::ResourceExhausted => "resource_exhausted",
+            Self::DataLoss => "data_loss",
+            Self::Internal => "internal",
+            Self::Unimplemented => "unimplemented",
+            Self::Unavailable => "unavailable",
+            Self::DeadlineExceeded => "deadline_exceeded",
+        }
+    }
+
+    /// The status of a unary response.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidArgument | Self::OutOfRange | Self::FailedPrecondition => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::PermissionDenied => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::AlreadyExists => StatusCode::CONFLICT,
+            Self::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            Self::DataLoss | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+}
+
+/// An error of a call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", .code.name())]
+pub struct RpcError {
+    pub code: Code,
+    pub message: String,
+}
+
+impl RpcError {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+
+    /// The error object of unary bodies and of end-of-stream envelopes.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({ "code": self.code.name(), "message": self.message })
+    }
+}

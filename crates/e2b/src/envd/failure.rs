@@ -1,0 +1,155 @@
+//! Why a request to a sandbox failed, and the responses for it: as a Connect error, or with the JSON body of `/files`.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use engine::{EngineError, FileError, FileErrorKind, ProcessRefusal};
+use serde_json::{Value, json};
+
+use super::connect::{CallKind, Code, RpcError, end_of_stream};
+
+/// The content type of streams. Clients compare it exactly.
+pub const STREAM_TYPE: HeaderValue = HeaderValue::from_static("application/connect+json");
+
+const JSON_TYPE: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A failure of a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// The sandbox's disk is full.
+    #[error("{0}")]
+    NoSpace(String),
+    /// The sandbox is paused or terminated.
+    #[error("the sandbox is not running")]
+    NotRunning,
+}
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self::Rpc(RpcError::new(code, message))
+    }
+
+    /// The failure of an engine call.
+    pub fn of(error: EngineError) -> Self {
+        let code = match &error {
+            EngineError::NotFound { .. } | EngineError::Refused(_) => return Self::NotRunning,
+            EngineError::File(_) => Code::Internal,
+            EngineError::NoSuchProcess { .. }
+            | EngineError::NoSuchExecution { .. }
+            | EngineError::ExecutionEnded { .. } => Code::NotFound,
+            EngineError::ProcessInvalid(_) => Code::InvalidArgument,
+            EngineError::ProcessRefused { refusal, .. } => of_refusal(*refusal),
+            EngineError::TooManyExecutions(_)
+            | EngineError::NeverStarted(_)
+            | EngineError::NoCapacity(_)
+            | EngineError::Quota(_)
+            | EngineError::AgentBusy { .. } => Code::ResourceExhausted,
+            EngineError::Shortage(_) | EngineError::Stopping => Code::Unavailable,
+            EngineError::NoStdin { .. } | EngineError::NoTerminal { .. } => Code::Internal,
+            EngineError::AgentTooOld => Code::FailedPrecondition,
+            _ => {
+                tracing::error!(%error, "a request to a sandbox failed");
+                return Self::new(Code::Internal, "internal error of the service");
+            }
+        };
+        match error {
+            EngineError::File(error) => Self::of_file(error),
+            error => Self::new(code, error.to_string()),
+        }
+    }
+
+    fn of_file(FileError { kind, message }: FileError) -> Self {
+        let code = match kind {
+            FileErrorKind::NotFound => Code::NotFound,
+            FileErrorKind::Exists => Code::AlreadyExists,
+            FileErrorKind::NotAFile
+            | FileErrorKind::NotADirectory
+            | FileErrorKind::NotEmpty
+            | FileErrorKind::Invalid
+            | FileErrorKind::Interrupted => Code::InvalidArgument,
+            FileErrorKind::Range => Code::OutOfRange,
+            FileErrorKind::Denied => Code::PermissionDenied,
+            FileErrorKind::DiskFull => return Self::NoSpace(message),
+            FileErrorKind::UserMissing => Code::Unauthenticated,
+            FileErrorKind::Failed => Code::Internal,
+        };
+        Self::new(code, message)
+    }
+
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Rpc(error) => Some(error.code),
+            Self::NoSpace(_) | Self::NotRunning => None,
+        }
+    }
+
+    /// Replaces the message if the code is `code`.
+    #[must_use]
+    pub fn reworded(self, code: Code, message: impl FnOnce() -> String) -> Self {
+        if self.code() == Some(code) { Self::new(code, message()) } else { self }
+    }
+
+    /// The error for a client of the Connect protocol. `None` if the failure cannot be reported in the protocol.
+    pub fn to_rpc(&self) -> Option<RpcError> {
+        match self {
+            Self::Rpc(error) => Some(error.clone()),
+            Self::NoSpace(message) => Some(RpcError::new(Code::ResourceExhausted, message)),
+            Self::NotRunning => None,
+        }
+    }
+
+    /// The response of a call. Clients ignore the body of a stream whose status is not 200.
+    pub fn rpc_response(&self, kind: CallKind, sandbox_id: &str) -> Response {
+        let Some(error) = self.to_rpc() else { return not_running(sandbox_id) };
+        match kind {
+            CallKind::Unary => json_response(error.code.status(), &error.to_json()),
+            CallKind::Stream => {
+                ([(header::CONTENT_TYPE, STREAM_TYPE)], Body::from(end_of_stream(Some(&error))))
+                    .into_response()
+            }
+        }
+    }
+
+    /// The response of `/files`.
+    pub fn http_response(&self, sandbox_id: &str) -> Response {
+        match self {
+            Self::Rpc(error) => http_error(error.code.status(), &error.message),
+            Self::NoSpace(message) => http_error(StatusCode::INSUFFICIENT_STORAGE, message),
+            Self::NotRunning => not_running(sandbox_id),
+        }
+    }
+}
+
+fn of_refusal(refusal: ProcessRefusal) -> Code {
+    match refusal {
+        ProcessRefusal::UnknownUser => Code::Unauthenticated,
+        ProcessRefusal::CwdMissing | ProcessRefusal::ProgramMissing => Code::InvalidArgument,
+        ProcessRefusal::NotAllowed => Code::PermissionDenied,
+        ProcessRefusal::TooMany => Code::ResourceExhausted,
+        ProcessRefusal::Other => Code::Internal,
+    }
+}
+
+/// A response with a JSON body.
+pub fn json_response(status: StatusCode, body: &Value) -> Response {
+    json_text(status, body.to_string())
+}
+
+/// A response with a JSON body that is written already.
+pub fn json_text(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, JSON_TYPE)], body).into_response()
+}
+
+/// An error response with the body of `/files`.
+pub fn http_error(status: StatusCode, message: &str) -> Response {
+    json_response(status, &json!({ "code": status.as_u16(), "message": message }))
+}
+
+/// The response for a sandbox that is paused or terminated. Clients recognize the message.
+pub fn not_running(sandbox_id: &str) -> Response {
+    let status = StatusCode::BAD_GATEWAY;
+    let body = json!({ "sandboxId": sandbox_id, "message": "The sandbox was not found", "code": 502 });
+    json_response(status, &body)
+}

@@ -1,0 +1,198 @@
+//! `GET /files`: the content of a file, or a range of it.
+//!
+//! The content is read from the sandbox as the client reads it. After a failure the body ends early, which the client detects by its
+//! length or the missing last chunk.
+
+use std::io::{self, Write as _};
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use engine::{EngineError, FileInfo, FileOperation, FileRange, FileResponse, UserFileOp};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::stream;
+
+use super::content_type;
+use super::encoding::{Encoding, choose};
+use super::range::{Condition, condition, http_date, range_applies, requested};
+use crate::envd::connect::Code;
+use crate::envd::failure::{Failure, http_error};
+use crate::envd::filesystem::of_files;
+use crate::envd::target::Target;
+
+/// An open file.
+struct Found {
+    operation: FileOperation,
+    info: FileInfo,
+    offset: u64,
+    /// `None` for files without a known length, such as many in `/proc`.
+    length: Option<u64>,
+}
+
+pub async fn answer(
+    target: &Target,
+    user: &str,
+    path: &str,
+    parts: &request::Parts,
+) -> Result<Response, Failure> {
+    let headers = &parts.headers;
+    let Some(encoding) = choose(headers) else {
+        return Ok(http_error(
+            StatusCode::NOT_ACCEPTABLE,
+            "no encoding is acceptable; supported: identity, gzip",
+        ));
+    };
+    let mut range =
+        requested(headers).filter(|_| parts.method == Method::GET && encoding == Encoding::Identity);
+    if range.is_some() && headers.contains_key(header::IF_RANGE) {
+        // A range past the end of another version of the file is not an error.
+        let now = open(target, user, path, None).await?;
+        range = range.filter(|_| range_applies(headers, seconds(&now.info)));
+    }
+    let mut found = match open(target, user, path, range).await {
+        Err(failure) if failure.code() == Some(Code::OutOfRange) => {
+            return Ok(not_satisfiable(open(target, user, path, None).await?.info.size));
+        }
+        opened => opened?,
+    };
+    match condition(headers, seconds(&found.info)) {
+        Condition::Send => {}
+        Condition::NotModified => return Ok(StatusCode::NOT_MODIFIED.into_response()),
+        Condition::Failed => return Ok(http_error(StatusCode::PRECONDITION_FAILED, "the file was modified")),
+    }
+    if range.is_some() && found.length.is_none() {
+        // The size is unknown.
+        range = None;
+        found = open(target, user, path, None).await?;
+    }
+    if range.is_some() && found.length == Some(0) {
+        return Ok(not_satisfiable(found.info.size));
+    }
+    let headers = content_headers(path, &found, range.is_some(), encoding);
+    let status = if range.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+    // Without a body, the file operation is dropped here.
+    let body = if parts.method == Method::HEAD { Body::empty() } else { body(found, encoding) };
+    Ok((status, headers, body).into_response())
+}
+
+async fn open(target: &Target, user: &str, path: &str, range: Option<FileRange>) -> Result<Found, Failure> {
+    let op = UserFileOp::Read { path: path.as_bytes().to_vec(), range: range.unwrap_or(FileRange::ALL) };
+    let opened = async {
+        let mut operation = target.sandbox().user_file_op(false, user, &op).await?;
+        let response = operation.next_response().await?;
+        Ok::<_, EngineError>((operation, response))
+    };
+    let (operation, response) = opened.await.map_err(|error| {
+        of_files(error, user).reworded(Code::NotFound, || format!("path '{path}' does not exist"))
+    })?;
+    match response {
+        FileResponse::Content { info, offset, length } => Ok(Found { operation, info, offset, length }),
+        _ => Err(Failure::new(Code::Internal, "the sandbox gave an unexpected response")),
+    }
+}
+
+fn seconds(info: &FileInfo) -> i64 {
+    info.modified_ns.div_euclid(1_000_000_000)
+}
+
+fn not_satisfiable(size: u64) -> Response {
+    let mut response =
+        http_error(StatusCode::RANGE_NOT_SATISFIABLE, "the range begins after the end of the file");
+    put(response.headers_mut(), header::CONTENT_RANGE, &format!("bytes */{size}"));
+    response
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+    // Digits and ASCII letters: always a valid header value.
+    if let Ok(value) = HeaderValue::from_str(text) {
+        headers.insert(name, value);
+    }
+}
+
+fn content_headers(path: &str, found: &Found, is_part: bool, encoding: Encoding) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    put(&mut headers, header::CONTENT_TYPE, content_type::of(path));
+    put(&mut headers, header::VARY, "Accept-Encoding");
+    // Content of a sandbox must not run in the origin of this service.
+    put(&mut headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    put(&mut headers, header::CONTENT_SECURITY_POLICY, "sandbox");
+    if let Some(date) = http_date(seconds(&found.info)) {
+        put(&mut headers, header::LAST_MODIFIED, &date);
+    }
+    if encoding == Encoding::Gzip {
+        put(&mut headers, header::CONTENT_ENCODING, "gzip");
+        return headers;
+    }
+    put(&mut headers, header::ACCEPT_RANGES, "bytes");
+    if let Some(length) = found.length {
+        put(&mut headers, header::CONTENT_LENGTH, &length.to_string());
+        if is_part {
+            let last = found.offset.saturating_add(length).saturating_sub(1);
+            let size = found.info.size.max(last.saturating_add(1));
+            put(&mut headers, header::CONTENT_RANGE, &format!("bytes {}-{last}/{size}", found.offset));
+        }
+    }
+    headers
+}
+
+/// The content on its way to the client.
+struct Outgoing {
+    operation: FileOperation,
+    /// Bytes of the announced length that are not sent yet.
+    left: Option<u64>,
+    gzip: Option<GzEncoder<Vec<u8>>>,
+}
+
+fn body(found: Found, encoding: Encoding) -> Body {
+    let gzip = (encoding == Encoding::Gzip).then(|| GzEncoder::new(Vec::new(), Compression::fast()));
+    let outgoing = Outgoing { operation: found.operation, left: found.length, gzip };
+    Body::from_stream(stream::unfold(Some(outgoing), |outgoing| async move {
+        let mut outgoing = outgoing?;
+        match outgoing.next().await {
+            Ok(Some((bytes, is_last))) => Some((Ok(bytes), (!is_last).then_some(outgoing))),
+            Ok(None) => None,
+            Err(error) => {
+                tracing::debug!(%error, "a download was cut");
+                Some((Err(error), None))
+            }
+        }
+    }))
+}
+
+impl Outgoing {
+    /// The next bytes, and whether they are the last.
+    async fn next(&mut self) -> io::Result<Option<(Bytes, bool)>> {
+        loop {
+            let bytes = self.read().await?;
+            let Some(gzip) = &mut self.gzip else { return Ok(bytes.map(|bytes| (bytes, false))) };
+            match bytes {
+                Some(bytes) => gzip.write_all(&bytes)?,
+                None => {
+                    gzip.try_finish()?;
+                    return Ok(Some((std::mem::take(gzip.get_mut()).into(), true)));
+                }
+            }
+            let compressed = std::mem::take(gzip.get_mut());
+            if !compressed.is_empty() {
+                return Ok(Some((compressed.into(), false)));
+            }
+        }
+    }
+
+    async fn read(&mut self) -> io::Result<Option<Bytes>> {
+        let bytes = self.operation.bytes().await.map_err(io::Error::other)?;
+        let Some(left) = self.left else { return Ok(bytes) };
+        let length = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        match left.checked_sub(length) {
+            Some(rest) if length > 0 || rest == 0 => self.left = Some(rest),
+            _ => {
+                return Err(io::Error::other(
+                    "the sandbox sent another number of bytes than it had promised",
+                ));
+            }
+        }
+        Ok(bytes)
+    }
+}

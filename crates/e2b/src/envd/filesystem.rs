@@ -1,0 +1,173 @@
+//! The service `filesystem.Filesystem`: details, directories, and watches of paths.
+//!
+//! Called by the router of this module. The agent resolves paths on behalf of the user.
+
+pub mod entry;
+mod messages;
+mod watch_stream;
+mod watchers;
+
+use axum::response::Response;
+use engine::{FileKind, PathDetails, UserFileOp};
+use serde_json::{Value, json};
+
+use super::call::{Call, stream_response};
+use super::connect::{Code, RpcError, single_message, unary_message};
+use super::failure::Failure;
+use super::proto_json::parse;
+use super::target::Target;
+use entry::METADATA_PREFIX;
+use messages::{ListRequest, MoveRequest, PathRequest, WatchRequest, WatcherRequest};
+use watch_stream::WatchStream;
+pub use watchers::Watchers;
+
+/// Most levels of a listing.
+const MAX_DEPTH: u32 = 64;
+
+/// A unary method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unary {
+    ListDir,
+    Stat,
+    MakeDir,
+    Move,
+    Remove,
+    CreateWatcher,
+    GetWatcherEvents,
+    RemoveWatcher,
+}
+
+/// Runs a unary method, and returns the JSON of its response.
+pub async fn unary(call: Call, method: Unary, watchers: &Watchers) -> Result<String, Failure> {
+    let Call { target, user, options, body } = call;
+    let json = unary_message(body).await?;
+    let work = async {
+        let response = match method {
+            Unary::ListDir => return list(&target, &user, &parse(&json)?).await,
+            Unary::Stat => {
+                let PathRequest { path } = parse(&json)?;
+                entry_response(&describe(&target, &user, path.as_bytes()).await?)
+            }
+            Unary::MakeDir => make_dir(&target, &user, &parse(&json)?).await?,
+            Unary::Move => {
+                let MoveRequest { source, destination } = parse(&json)?;
+                let op =
+                    UserFileOp::Rename { from: source.into_bytes(), to: destination.clone().into_bytes() };
+                details(&target, &user, &op).await?;
+                // The answer to a rename has no metadata.
+                entry_response(&describe(&target, &user, destination.as_bytes()).await?)
+            }
+            Unary::Remove => remove(&target, &user, &parse(&json)?).await?,
+            Unary::CreateWatcher => {
+                let WatchRequest { path, recursive, include_entry } = parse(&json)?;
+                let watch = target.sandbox().watch(false, &user, path.as_bytes(), recursive).await;
+                let watch = watch.map_err(|error| of_files(error, &user))?;
+                let id = watchers.add(&target, &user, path, include_entry, watch)?;
+                json!({ "watcherId": id })
+            }
+            Unary::GetWatcherEvents => {
+                let WatcherRequest { watcher_id } = parse(&json)?;
+                json!({ "events": watchers.events(&target, &watcher_id).await? })
+            }
+            Unary::RemoveWatcher => {
+                let WatcherRequest { watcher_id } = parse(&json)?;
+                watchers.remove(&target.id, &watcher_id)?;
+                json!({})
+            }
+        };
+        Ok(response.to_string())
+    };
+    match options.timeout {
+        None => work.await,
+        Some(timeout) => tokio::time::timeout(timeout, work)
+            .await
+            .map_err(|_| Failure::new(Code::DeadlineExceeded, "the deadline of the call is over"))?,
+    }
+}
+
+/// Streams the events of a directory.
+pub async fn watch(call: Call) -> Result<Response, Failure> {
+    let Call { target, user, options, body } = call;
+    let WatchRequest { path, recursive, include_entry } = parse(&single_message(body).await?)?;
+    let watch = target.sandbox().watch(false, &user, path.as_bytes(), recursive).await;
+    let watch = watch.map_err(|error| of_files(error, &user))?;
+    let stream = WatchStream::new(target, user, path, include_entry, watch, &options);
+    Ok(stream_response(stream.into_stream()))
+}
+
+/// A large directory is written entry by entry: as one value, it would take several times the memory of its text.
+async fn list(target: &Target, user: &str, request: &ListRequest) -> Result<String, Failure> {
+    let depth = request.depth.0.clamp(1, MAX_DEPTH);
+    let op = UserFileOp::ListTree {
+        path: request.path.clone().into_bytes(),
+        depth,
+        prefix: Some(METADATA_PREFIX.to_owned()),
+    };
+    let started = target.sandbox().user_file_op(false, user, &op).await;
+    let operation = started.map_err(|error| of_files(error, user))?;
+    let tree = operation.into_tree().await.map_err(|error| of_files(error, user))?;
+    let mut text = r#"{"entries":["#.to_owned();
+    for (at, details) in tree.into_iter().enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        text.push_str(&entry::to_json(&details).to_string());
+    }
+    text.push_str("]}");
+    Ok(text)
+}
+
+async fn make_dir(target: &Target, user: &str, request: &PathRequest) -> Result<Value, Failure> {
+    let op = UserFileOp::MakeDirs { path: request.path.clone().into_bytes() };
+    match details(target, user, &op).await {
+        Ok(made) => Ok(entry_response(&made)),
+        Err(failure) if failure.code() == Some(Code::AlreadyExists) => {
+            let found = describe(target, user, request.path.as_bytes()).await?;
+            let kind = found.link.as_ref().map_or(found.info.kind, |link| link.kind);
+            if kind == FileKind::Directory {
+                return Err(failure);
+            }
+            let message =
+                format!("path '{}' already exists and is not a directory", entry::text(&found.path));
+            Err(RpcError::invalid(message).into())
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Removing what does not exist succeeds. An empty path is the home of the user, which nobody means to remove.
+async fn remove(target: &Target, user: &str, request: &PathRequest) -> Result<Value, Failure> {
+    if request.path.is_empty() {
+        return Err(RpcError::invalid("the path is empty").into());
+    }
+    let op = UserFileOp::Remove { path: request.path.clone().into_bytes() };
+    let removed = match target.sandbox().user_file_op(false, user, &op).await {
+        Ok(operation) => operation.tally().await.map(drop),
+        Err(error) => Err(error),
+    };
+    match removed.map_err(|error| of_files(error, user)) {
+        Err(failure) if failure.code() != Some(Code::NotFound) => Err(failure),
+        _ => Ok(json!({})),
+    }
+}
+
+/// The details of a path, of a link itself.
+pub async fn describe(target: &Target, user: &str, path: &[u8]) -> Result<PathDetails, Failure> {
+    let op = UserFileOp::Describe { path: path.to_vec(), prefix: Some(METADATA_PREFIX.to_owned()) };
+    details(target, user, &op).await
+}
+
+async fn details(target: &Target, user: &str, op: &UserFileOp) -> Result<PathDetails, Failure> {
+    let started = target.sandbox().user_file_op(false, user, op).await;
+    let operation = started.map_err(|error| of_files(error, user))?;
+    operation.details().await.map_err(|error| of_files(error, user))
+}
+
+/// The failure of a file operation of a user.
+pub fn of_files(error: engine::EngineError, user: &str) -> Failure {
+    Failure::of(error).reworded(Code::Unauthenticated, || format!("invalid username: '{user}'"))
+}
+
+fn entry_response(details: &PathDetails) -> Value {
+    json!({ "entry": entry::to_json(details) })
+}

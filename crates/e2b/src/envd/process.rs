@@ -1,0 +1,218 @@
+//! The service `process.Process`: processes of the sandbox, over the engine's functions.
+//!
+//! Called by the router of this module. A client that disconnects leaves the process running; only its deadline, a signal or the
+//! end of the sandbox ends it.
+
+mod messages;
+mod output;
+
+use std::future::Future;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use engine::{Input, ProcessRequest, ProcessSelector};
+use serde_json::{Value, json};
+
+use super::call::{Call, stream_response};
+use super::connect::{
+    CallOptions, Code, Envelope, EnvelopeReader, RpcError, end_of_stream, message, next_chunk,
+    single_message, unary_message,
+};
+use super::failure::Failure;
+use super::proto_json::parse;
+use super::target::Target;
+use messages::{
+    InputBytes, ProcessOnly, SendInputRequest, SendSignalRequest, Signal, StartRequest, StreamInputRequest,
+    UpdateRequest,
+};
+use output::Output;
+
+const SIGTERM: i32 = 15;
+
+/// A unary method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unary {
+    List,
+    SendInput,
+    CloseStdin,
+    SendSignal,
+    Update,
+}
+
+/// Runs a unary method.
+pub async fn unary(call: Call, method: Unary) -> Result<Value, Failure> {
+    let Call { target, options, body, .. } = call;
+    let json = unary_message(body).await?;
+    within(options.timeout, async {
+        match method {
+            Unary::List => {
+                let processes = target.sandbox().processes().await.map_err(Failure::of)?;
+                return Ok(messages::list(&processes));
+            }
+            Unary::SendInput => {
+                let request: SendInputRequest = parse(&json)?;
+                write(&target, request.process.get()?, request.input.into_bytes()).await?;
+            }
+            Unary::CloseStdin => {
+                let request: ProcessOnly = parse(&json)?;
+                open_input(&target, request.process.get()?).await?.close().await.map_err(Failure::of)?;
+            }
+            Unary::SendSignal => {
+                let request: SendSignalRequest = parse(&json)?;
+                let input = open_input(&target, request.process.get()?).await?;
+                let sent = match request.signal()? {
+                    Signal::Kill => input.kill().await,
+                    Signal::Terminate => input.signal(SIGTERM).await,
+                };
+                sent.map_err(Failure::of)?;
+            }
+            Unary::Update => {
+                let request: UpdateRequest = parse(&json)?;
+                let input = open_input(&target, request.process.get()?).await?;
+                if let Some(pty) = request.pty {
+                    input.resize(pty.size()?).await.map_err(Failure::of)?;
+                }
+            }
+        }
+        Ok(json!({}))
+    })
+    .await
+}
+
+/// Starts a process and streams its output.
+pub async fn start(call: Call) -> Result<Response, Failure> {
+    let Call { target, user, options, body } = call;
+    let request: StartRequest = parse(&single_message(body).await?)?;
+    let mut argv = vec![request.process.cmd];
+    argv.extend(request.process.args);
+    let terminal = request.pty.map(|pty| pty.size()).transpose()?;
+    let cwd = request.process.cwd.filter(|cwd| !cwd.is_empty());
+    let process = ProcessRequest {
+        argv,
+        env: request.process.envs,
+        cwd: cwd.clone(),
+        user: user.clone(),
+        stdin: request.stdin.unwrap_or(true),
+        terminal,
+        tag: request.tag,
+        timeout_ms: options
+            .timeout
+            .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)),
+        auto_resume: false,
+        run_id: None,
+    };
+    let started = target.sandbox().start_process(process).await.map_err(|error| {
+        let is_cwd = matches!(
+            &error,
+            engine::EngineError::ProcessRefused { refusal: engine::ProcessRefusal::CwdMissing, .. }
+        );
+        let failure =
+            Failure::of(error).reworded(Code::Unauthenticated, || format!("invalid username: '{user}'"));
+        match cwd {
+            Some(cwd) if is_cwd => Failure::new(Code::InvalidArgument, format!("cwd '{cwd}' does not exist")),
+            _ => failure,
+        }
+    })?;
+    // The engine enforces the deadline of the process.
+    Ok(stream_response(Output::new(target, started, CallOptions { timeout: None, ..options }).into_stream()))
+}
+
+/// Streams the output of a process from now on.
+pub async fn connect(call: Call) -> Result<Response, Failure> {
+    let Call { target, options, body, .. } = call;
+    let request: ProcessOnly = parse(&single_message(body).await?)?;
+    let found = target.sandbox().connect_process(request.process.get()?).await.map_err(Failure::of)?;
+    Ok(stream_response(Output::new(target, found, options).into_stream()))
+}
+
+/// Writes a stream of inputs to one process.
+pub async fn stream_input(call: Call) -> Result<Response, Failure> {
+    let Call { target, options, body, .. } = call;
+    within(options.timeout, forward_input(&target, body)).await?;
+    let frames = [message(b"{}"), end_of_stream(None)];
+    Ok(stream_response(futures_util::stream::iter(frames.map(Ok))))
+}
+
+async fn forward_input(target: &Target, mut body: Body) -> Result<(), Failure> {
+    let mut reader = EnvelopeReader::default();
+    let mut input = None;
+    while let Some(chunk) = next_chunk(&mut body).await? {
+        reader.push(&chunk);
+        while let Some(envelope) = reader.next()? {
+            let Envelope::Message(json) = envelope else { continue };
+            forward_message(target, &mut input, &json).await?;
+        }
+    }
+    reader.finish()?;
+    Ok(())
+}
+
+async fn forward_message(
+    target: &Target,
+    input: &mut Option<ProcessInput>,
+    json: &Bytes,
+) -> Result<(), Failure> {
+    let request: StreamInputRequest = parse(json)?;
+    if let Some(start) = request.start {
+        *input = Some(ProcessInput::open(target, start.process.get()?).await?);
+    }
+    let Some(data) = request.data else { return Ok(()) };
+    let Some(input) = input else {
+        return Err(RpcError::invalid("the first message has no 'start'").into());
+    };
+    input.write(data.input.into_bytes()).await
+}
+
+/// The input of a process, and which kind it is.
+struct ProcessInput {
+    input: Input,
+    is_terminal: bool,
+}
+
+impl ProcessInput {
+    async fn open(target: &Target, process: ProcessSelector<'_>) -> Result<Self, Failure> {
+        let found = target.sandbox().connect_process(process).await.map_err(Failure::of)?;
+        let is_terminal = found.status().terminal.is_some();
+        Ok(Self { input: open_input(target, process).await?, is_terminal })
+    }
+
+    async fn write(&self, bytes: Option<InputBytes>) -> Result<(), Failure> {
+        let bytes = match (bytes, self.is_terminal) {
+            (None, _) => return Ok(()),
+            (Some(InputBytes::Stdin(bytes)), false) | (Some(InputBytes::Terminal(bytes)), true) => bytes,
+            (Some(InputBytes::Stdin(_)), true) => {
+                return Err(Failure::new(Code::Internal, "the process has a terminal instead of stdin"));
+            }
+            (Some(InputBytes::Terminal(_)), false) => {
+                return Err(Failure::new(Code::Internal, "the process has no terminal"));
+            }
+        };
+        self.input.write(&bytes).await.map_err(Failure::of)
+    }
+}
+
+async fn write(
+    target: &Target,
+    process: ProcessSelector<'_>,
+    bytes: Option<InputBytes>,
+) -> Result<(), Failure> {
+    ProcessInput::open(target, process).await?.write(bytes).await
+}
+
+async fn open_input(target: &Target, process: ProcessSelector<'_>) -> Result<Input, Failure> {
+    target.sandbox().process_input(process, false).await.map_err(Failure::of)
+}
+
+async fn within<T>(
+    timeout: Option<Duration>,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    match timeout {
+        None => work.await,
+        Some(timeout) => tokio::time::timeout(timeout, work)
+            .await
+            .map_err(|_| Failure::new(Code::DeadlineExceeded, "the deadline of the call is over"))?,
+    }
+}

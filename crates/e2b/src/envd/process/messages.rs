@@ -1,0 +1,317 @@
+//! The messages of `process.Process`.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use engine::{Channel, ProcessEnd, ProcessSelector, ProcessStatus, TerminalSize};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::envd::connect::RpcError;
+use crate::envd::proto_json::{Base64, Number, or_default};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    #[serde(deserialize_with = "or_default")]
+    pub cmd: String,
+    #[serde(deserialize_with = "or_default")]
+    pub args: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub envs: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Size {
+    #[serde(deserialize_with = "or_default")]
+    cols: Number,
+    #[serde(deserialize_with = "or_default")]
+    rows: Number,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Pty {
+    #[serde(deserialize_with = "or_default")]
+    size: Size,
+}
+
+impl Pty {
+    pub fn size(&self) -> Result<TerminalSize, RpcError> {
+        let Size { cols: Number(cols), rows: Number(rows) } = self.size;
+        let size = u16::try_from(cols).ok().zip(u16::try_from(rows).ok());
+        size.and_then(|(cols, rows)| TerminalSize::new(cols, rows)).ok_or_else(|| {
+            RpcError::invalid(format!(
+                "the terminal has {cols} columns and {rows} rows; allowed: 1 to 1000 each"
+            ))
+        })
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StartRequest {
+    #[serde(deserialize_with = "or_default")]
+    pub process: Config,
+    pub pty: Option<Pty>,
+    pub tag: Option<String>,
+    /// Clients that do not know the field expect an input.
+    pub stdin: Option<bool>,
+}
+
+/// A process by pid or tag.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Selector {
+    pid: Option<Number>,
+    tag: Option<String>,
+}
+
+impl Selector {
+    pub fn get(&self) -> Result<ProcessSelector<'_>, RpcError> {
+        match (self.pid, &self.tag) {
+            (Some(Number(pid)), _) => Ok(ProcessSelector::Pid(pid)),
+            (None, Some(tag)) => Ok(ProcessSelector::Tag(tag)),
+            (None, None) => {
+                Err(RpcError::invalid("the message names no process: 'pid' or 'tag' is required"))
+            }
+        }
+    }
+}
+
+/// A request that has only a process: `Connect`, `CloseStdin`, and the start of `StreamInput`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ProcessOnly {
+    #[serde(deserialize_with = "or_default")]
+    pub process: Selector,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Input {
+    stdin: Option<Base64>,
+    pty: Option<Base64>,
+}
+
+/// For which kind of process the bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputBytes {
+    Stdin(Vec<u8>),
+    Terminal(Vec<u8>),
+}
+
+impl Input {
+    /// `None` for an input without bytes.
+    pub fn into_bytes(self) -> Option<InputBytes> {
+        match (self.stdin, self.pty) {
+            (Some(Base64(bytes)), _) => Some(InputBytes::Stdin(bytes)),
+            (None, Some(Base64(bytes))) => Some(InputBytes::Terminal(bytes)),
+            (None, None) => None,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SendInputRequest {
+    #[serde(deserialize_with = "or_default")]
+    pub process: Selector,
+    #[serde(deserialize_with = "or_default")]
+    pub input: Input,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct InputData {
+    #[serde(deserialize_with = "or_default")]
+    pub input: Input,
+}
+
+/// A message of `StreamInput`. One without a known field is a keepalive.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StreamInputRequest {
+    pub start: Option<ProcessOnly>,
+    pub data: Option<InputData>,
+}
+
+/// A signal by name or number.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum SignalName {
+    Name(String),
+    Number(i32),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SendSignalRequest {
+    #[serde(deserialize_with = "or_default")]
+    pub process: Selector,
+    signal: Option<SignalName>,
+}
+
+/// The signals of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    Terminate,
+    Kill,
+}
+
+impl SendSignalRequest {
+    pub fn signal(&self) -> Result<Signal, RpcError> {
+        match &self.signal {
+            Some(SignalName::Name(name)) if name == "SIGNAL_SIGKILL" => Ok(Signal::Kill),
+            Some(SignalName::Name(name)) if name == "SIGNAL_SIGTERM" => Ok(Signal::Terminate),
+            Some(SignalName::Number(9)) => Ok(Signal::Kill),
+            Some(SignalName::Number(15)) => Ok(Signal::Terminate),
+            _ => Err(RpcError::invalid("unknown signal; allowed: SIGNAL_SIGKILL, SIGNAL_SIGTERM")),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UpdateRequest {
+    #[serde(deserialize_with = "or_default")]
+    pub process: Selector,
+    pub pty: Option<Pty>,
+}
+
+/// The first event of a stream.
+pub fn start_event(pid: u32) -> Vec<u8> {
+    format!(r#"{{"event":{{"start":{{"pid":{pid}}}}}}}"#).into_bytes()
+}
+
+pub const KEEPALIVE_EVENT: &[u8] = br#"{"event":{"keepalive":{}}}"#;
+
+/// Output. Base64 needs no escapes.
+pub fn data_event(channel: Channel, is_terminal: bool, bytes: &[u8]) -> Vec<u8> {
+    let field = match channel {
+        _ if is_terminal => "pty",
+        Channel::Stdout => "stdout",
+        Channel::Stderr => "stderr",
+    };
+    format!(r#"{{"event":{{"data":{{"{field}":"{}"}}}}}}"#, STANDARD.encode(bytes)).into_bytes()
+}
+
+/// The end of a process. `None` if the stream ends with an error instead.
+pub fn end_event(end: &ProcessEnd) -> Option<Vec<u8>> {
+    let end = match end {
+        ProcessEnd::Exited(0) => json!({ "exited": true, "status": "exit status 0" }),
+        ProcessEnd::Exited(code) => {
+            let status = format!("exit status {code}");
+            json!({ "exitCode": code, "exited": true, "status": status, "error": status })
+        }
+        ProcessEnd::Signalled(name) => {
+            let status = format!("signal: {}", signal_text(name));
+            json!({ "exitCode": -1, "status": status, "error": status })
+        }
+        ProcessEnd::TimedOut | ProcessEnd::Lost(_) => return None,
+    };
+    Some(json!({ "event": { "end": end } }).to_string().into_bytes())
+}
+
+/// The description of a signal, which clients show.
+fn signal_text(name: &str) -> &str {
+    match name {
+        "SIGKILL" => "killed",
+        "SIGTERM" => "terminated",
+        "SIGINT" => "interrupt",
+        "SIGHUP" => "hangup",
+        "SIGQUIT" => "quit",
+        "SIGSEGV" => "segmentation fault",
+        "SIGABRT" => "aborted",
+        "SIGPIPE" => "broken pipe",
+        other => other,
+    }
+}
+
+/// The response of `List`.
+pub fn list(processes: &[ProcessStatus]) -> Value {
+    let entries: Vec<Value> = processes.iter().map(entry).collect();
+    json!({ "processes": entries })
+}
+
+fn entry(process: &ProcessStatus) -> Value {
+    let (cmd, args) = process.argv.split_first().map_or(("", &[][..]), |(cmd, args)| (cmd.as_str(), args));
+    let mut config = json!({ "cmd": cmd, "args": args, "envs": process.env });
+    if let (Some(cwd), Some(config)) = (&process.cwd, config.as_object_mut()) {
+        config.insert("cwd".to_owned(), cwd.as_str().into());
+    }
+    let mut entry = Map::new();
+    entry.insert("config".to_owned(), config);
+    entry.insert("pid".to_owned(), process.pid.into());
+    if let Some(tag) = &process.tag {
+        entry.insert("tag".to_owned(), tag.as_str().into());
+    }
+    Value::Object(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::envd::proto_json::parse;
+
+    #[test]
+    fn a_start_request_may_leave_out_or_null_everything() {
+        for json in [
+            "{}",
+            r#"{"process":null,"pty":null,"tag":null,"stdin":null,"unknown":[1]}"#,
+            r#"{"process":{"cmd":null,"args":null,"envs":null,"cwd":null}}"#,
+        ] {
+            let request: StartRequest = parse(json.as_bytes()).unwrap();
+            assert!(request.process.cmd.is_empty() && request.stdin.is_none(), "{json}");
+        }
+        let pty: StartRequest = parse(br#"{"pty":{"size":{"cols":80,"rows":24}}}"#).unwrap();
+        assert_eq!(pty.pty.unwrap().size().unwrap(), TerminalSize { columns: 80, rows: 24 });
+        let pty: StartRequest = parse(br#"{"pty":{"size":{"cols":70000,"rows":24}}}"#).unwrap();
+        assert!(pty.pty.unwrap().size().is_err());
+    }
+
+    #[test]
+    fn inputs_and_signals_are_read() {
+        let input: SendInputRequest = parse(br#"{"process":{"pid":5},"input":{"stdin":"aGk="}}"#).unwrap();
+        assert_eq!(input.process.get().unwrap(), ProcessSelector::Pid(5));
+        assert_eq!(input.input.into_bytes(), Some(InputBytes::Stdin(b"hi".to_vec())));
+        for (json, expected) in [
+            (r#"{"signal":"SIGNAL_SIGKILL"}"#, Some(Signal::Kill)),
+            (r#"{"signal":15}"#, Some(Signal::Terminate)),
+            (r#"{"signal":"SIGNAL_UNSPECIFIED"}"#, None),
+            ("{}", None),
+        ] {
+            let request: SendSignalRequest = parse(json.as_bytes()).unwrap();
+            assert_eq!(request.signal().ok(), expected, "{json}");
+            assert!(request.process.get().is_err());
+        }
+    }
+
+    #[test]
+    fn ends_are_described_as_clients_expect() {
+        let text = |end: &ProcessEnd| String::from_utf8(end_event(end).unwrap()).unwrap();
+        let of = |json: &str| serde_json::from_str::<Value>(json).unwrap();
+        assert_eq!(
+            of(&text(&ProcessEnd::Exited(0))),
+            of(r#"{"event":{"end":{"exited":true,"status":"exit status 0"}}}"#)
+        );
+        assert_eq!(
+            of(&text(&ProcessEnd::Signalled("SIGKILL".to_owned()))),
+            of(r#"{"event":{"end":{"exitCode":-1,"status":"signal: killed","error":"signal: killed"}}}"#)
+        );
+        assert_eq!(end_event(&ProcessEnd::TimedOut), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(json in ".{0,200}") {
+            let _ = parse::<StartRequest>(json.as_bytes());
+            let _ = parse::<StreamInputRequest>(json.as_bytes());
+        }
+    }
+}

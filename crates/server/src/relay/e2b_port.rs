@@ -1,0 +1,75 @@
+//! Requests for ports of sandboxes that were created through the E2B-compatible API. No port has to be exposed; the traffic token decides
+//! who may use them. Refusals have the bodies that clients of that API know.
+
+use api::SandboxId;
+use axum::extract::Request;
+use axum::http::{HeaderName, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::heads::Forwarded;
+use super::requester::Requester;
+use super::{access, forward, malformed};
+use crate::e2b::{E2b, gone, of_native, port_closed, port_forbidden};
+use crate::error::ApiError;
+use crate::service::Service;
+
+const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
+
+pub async fn pass(service: &Service, e2b: &E2b, mut request: Request, id: &SandboxId, port: u16) -> Response {
+    let Some(record) = service.engine.record(id) else { return gone(id) };
+    let Some(options) = e2b::options(&record) else { return gone(id) };
+    let token = request.headers_mut().remove(TRAFFIC_TOKEN);
+    let is_token = |text: &str| e2b.api.is_traffic_token(id, text);
+    if !options.public_ports && !token.is_some_and(|token| token.to_str().is_ok_and(is_token)) {
+        return port_forbidden(id);
+    }
+    if record.state == api::SandboxState::Paused && !record.config.auto_resume {
+        return gone(id);
+    }
+    let mask = options.mask_request_host.as_ref().map(|mask| mask.replace("${PORT}", &port.to_string()));
+    match carry(service, request, (id, port), record.config.auto_resume, mask).await {
+        Ok(response) => {
+            service.metrics.ports.answered(response.status().as_u16());
+            response
+        }
+        Err(error) => {
+            service.metrics.ports.refused(error.code.as_str());
+            refuse(&error, id, port)
+        }
+    }
+}
+
+async fn carry(
+    service: &Service,
+    request: Request,
+    (id, port): (&SandboxId, u16),
+    auto_resume: bool,
+    masked_host: Option<String>,
+) -> Result<Response, ApiError> {
+    if request.method() == Method::CONNECT {
+        return Err(malformed("CONNECT is not supported: this service is not a proxy"));
+    }
+    let requester = Requester::of(&request);
+    let exposure = service.engine.implicit_exposure(id, port, auto_resume);
+    let exposure = exposure.ok_or_else(crate::error::unknown_host)?;
+    let mut forwarded = Forwarded::of(&request, service);
+    forwarded.masked_host = masked_host;
+    let (mut parts, body) = request.into_parts();
+    // Removes keys and tokens of the native API; the port is public to it.
+    if let access::Access::Redirect(response) =
+        access::authorize(service, &exposure, &mut parts, &forwarded, &requester).await?
+    {
+        return Ok(response);
+    }
+    forward(service, exposure, Request::from_parts(parts, body), &forwarded).await
+}
+
+/// A sandbox that ended or was paused meanwhile is gone; any other failure to reach the program is a closed port.
+fn refuse(error: &ApiError, id: &SandboxId, port: u16) -> Response {
+    use api::ErrorCode::{InvalidState, NotFound, PortNotFound, PortUnreachable};
+    match (error.code, error.status()) {
+        (NotFound | PortNotFound | InvalidState, _) => gone(id),
+        (PortUnreachable, StatusCode::BAD_GATEWAY) => port_closed(id, port),
+        _ => of_native(error).into_response(),
+    }
+}

@@ -1,0 +1,198 @@
+//! `GET /v1/sandboxes/{id}/files/watch`: the changes in a directory as Server-Sent Events.
+//!
+//! The agent holds changes in a bounded queue while the client does not read; if it overflows, the client gets an event.
+
+use std::sync::Arc;
+
+use api::{ErrorCode, FileChange, FileChangeKind, StreamEvent};
+use axum::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use engine::{EngineError, Watch, WatchEvent, WatchEventKind};
+use futures_util::FutureExt;
+use serde_json::json;
+
+use super::{COMMON_ERRORS, FileRequest, view};
+use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
+use crate::error::{ApiError, OperationKind, of_engine};
+use crate::request_id::RequestId;
+use crate::service::Service;
+use crate::sse::{self, Chunk, EventName, KEEP_ALIVE};
+
+/// The size at which a chunk is sent even if more changes are available.
+const CHUNK_BYTES: usize = 64 << 10;
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/sandboxes/{id}/files/watch", READ)
+        .describe(
+            "watchFiles",
+            Tag::Files,
+            "Watch a directory",
+            "A stream of events. The first event is `ready`: later changes are reported. Each `change` has the `kind` \
+             (`create`, `write`, `remove`, `rename`, `chmod`) and the `path`. A move is a `rename` of the old path and a \
+             `create` of the new one. An event `overflow` replaces changes that were lost because they were not read in \
+             time. With `recursive`, directories below are watched too, also new ones, at most 8192. The stream ends \
+             with `done` when the directory is deleted, and with `error` otherwise. The sandbox counts as active while \
+             the stream is open. A sandbox has at most 32 watches.",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::file_path("path", "/workspace"),
+            Parameter::flag("recursive", "`true` to watch all directories below, too."),
+            Parameter::AUTO_RESUME,
+        ])
+        .responds(
+            StatusCode::OK,
+            "The stream.",
+            [Content::events().example(json!(
+                "event: ready\ndata: {}\n\n\
+                 event: change\ndata: {\"kind\":\"create\",\"path\":\"/workspace/notes.txt\"}\n\n"
+            ))],
+        )
+        .errors(COMMON_ERRORS)
+        .errors([
+            (ErrorCode::FileNotFound, "The path does not exist"),
+            (ErrorCode::NotADirectory, "The path is not a directory"),
+        ])
+        .handler(watch)
+}
+
+async fn watch(call: Call) -> Result<Response, ApiError> {
+    let Call { service, caller, request_id, parts, .. } = call;
+    let request = FileRequest::new(service, &caller, &parts.uri).await?;
+    let path = request.query.path("path")?;
+    let recursive = request.query.flag("recursive", false)?;
+    let auto_resume = request.query.flag("autoResume", true)?;
+    let sandbox = request.service.engine.sandbox(&request.account, &request.id);
+    let begun = sandbox.watch_below_workdir(auto_resume, &path, recursive).await;
+    let (watch, root) = begun.map_err(|error| request.fault(error))?;
+    let service = Arc::clone(&request.service);
+    let stage = Stage::First;
+    Ok(sse::response(ChangeStream { service, key_id: caller.key_id, request_id, watch, root, stage }))
+}
+
+struct ChangeStream {
+    service: Arc<Service>,
+    key_id: Arc<str>,
+    request_id: RequestId,
+    watch: Watch,
+    root: Vec<u8>,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    First,
+    Following,
+    Ended,
+}
+
+/// The messages of the stream besides those of all streams.
+#[derive(Debug, Clone, Copy)]
+enum Message {
+    Ready,
+    Change,
+    Overflow,
+}
+
+impl EventName for Message {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Change => "change",
+            Self::Overflow => "overflow",
+        }
+    }
+}
+
+impl sse::Source for ChangeStream {
+    async fn next_chunk(&mut self) -> Option<Bytes> {
+        let mut chunk = Chunk::default();
+        match self.stage {
+            Stage::First => {
+                self.stage = Stage::Following;
+                chunk.json(None, Message::Ready, &json!({}));
+                return Some(chunk.into_bytes());
+            }
+            Stage::Ended => return None,
+            Stage::Following => {}
+        }
+        if !self.service.keyring.has(&self.key_id) {
+            let error = ApiError::new(ErrorCode::Unauthorized, "the API key was revoked");
+            self.stage = Stage::Ended;
+            chunk.error(None, &error, &self.request_id);
+            return Some(chunk.into_bytes());
+        }
+        while self.stage == Stage::Following && chunk.len() < CHUNK_BYTES {
+            let next = if chunk.is_empty() {
+                tokio::select! {
+                    biased;
+                    () = self.service.stopping.cancelled() => Err(EngineError::Stopping),
+                    next = self.watch.next() => next,
+                    () = tokio::time::sleep(KEEP_ALIVE) => {
+                        return Some(Chunk::comment("nothing new").into_bytes());
+                    }
+                }
+            } else {
+                match self.watch.next().now_or_never() {
+                    Some(next) => next,
+                    None => break,
+                }
+            };
+            self.take(&mut chunk, next);
+        }
+        Some(chunk.into_bytes())
+    }
+}
+
+impl ChangeStream {
+    fn take(&mut self, chunk: &mut Chunk, next: Result<Option<WatchEvent>, EngineError>) {
+        match next {
+            Ok(Some(WatchEvent::Changed { kind, name })) => {
+                chunk.json(None, Message::Change, &change(kind, &view::below(&self.root, &name)));
+            }
+            Ok(Some(WatchEvent::Overflow)) => chunk.json(None, Message::Overflow, &json!({})),
+            Ok(None) => {
+                self.stage = Stage::Ended;
+                chunk.json(None, StreamEvent::Done, &json!({}));
+            }
+            Err(error) => {
+                self.stage = Stage::Ended;
+                chunk.error(None, &of_engine(error, None, OperationKind::Files), &self.request_id);
+            }
+        }
+    }
+}
+
+fn change(kind: WatchEventKind, path: &[u8]) -> FileChange {
+    let path = view::normalized(path);
+    FileChange {
+        kind: match kind {
+            WatchEventKind::Create => FileChangeKind::Create,
+            WatchEventKind::Write => FileChangeKind::Write,
+            WatchEventKind::Remove => FileChangeKind::Remove,
+            WatchEventKind::Rename => FileChangeKind::Rename,
+            WatchEventKind::Chmod => FileChangeKind::Chmod,
+        },
+        path: view::text(&path),
+        raw_path: std::str::from_utf8(&path).is_err().then(|| view::encoded(&path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_names_the_absolute_path() {
+        let named = change(WatchEventKind::Write, &view::below(b"/w/", b"a"));
+        assert_eq!(
+            named,
+            FileChange { kind: FileChangeKind::Write, path: "/w/a".to_owned(), raw_path: None }
+        );
+        // The directory itself.
+        assert_eq!(change(WatchEventKind::Remove, &view::below(b"/w", b"")).path, "/w");
+        let odd = change(WatchEventKind::Create, &view::below(b"/w", b"\xff"));
+        assert_eq!(odd.raw_path.as_deref(), Some("/w/%FF"));
+    }
+}

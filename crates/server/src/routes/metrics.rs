@@ -1,0 +1,54 @@
+//! `GET /v1/sandboxes/{id}/metrics`: what a sandbox has used lately. Reads memory only.
+
+use api::{ErrorCode, Moment, ResourceMetrics, ResourceSample};
+use axum::http::StatusCode;
+
+use super::read;
+use crate::endpoint::parameter::inline;
+use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::error::{ApiError, OperationKind, of_engine};
+
+const MB: u64 = 1 << 20;
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/sandboxes/{id}/metrics", READ)
+        .describe(
+            "getMetrics",
+            Tag::Sandboxes,
+            "Get the resource usage of a sandbox",
+            "Returns samples of CPU, memory and disk, oldest first. A running sandbox is sampled about every \
+             5 s, a paused one is not. The last 720 samples are kept; a restart of the service loses them.",
+        )
+        .parameters([
+            Parameter::SANDBOX_ID,
+            Parameter::query("start", "Only samples at or after this time.", inline::<Moment>),
+            Parameter::query("end", "Only samples at or before this time.", inline::<Moment>),
+        ])
+        .returns::<ResourceMetrics>(StatusCode::OK, "The samples.")
+        .errors([
+            (ErrorCode::InvalidRequest, "A parameter has an invalid value"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
+        ])
+        .handler(get)
+}
+
+async fn get(call: Call) -> Result<Json<ResourceMetrics>, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let id = read::sandbox_id(&parts.uri)?;
+    let query = reader::samples(parts.uri.query())?;
+    let samples = service.engine.sandbox(&caller.account, &id).resource_samples(query).await;
+    let (status, samples) =
+        samples.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let resources = status.record.config.resources;
+    let view = |sample: engine::ResourceSample| ResourceSample {
+        timestamp: sample.at.into(),
+        cpu_count: resources.cpu,
+        cpu_used_percent: sample.cpu_percent / f64::from(resources.cpu.max(1)),
+        memory_used_bytes: sample.memory_used,
+        memory_cache_bytes: sample.memory_cache,
+        memory_total_bytes: u64::from(resources.memory_mb) * MB,
+        disk_used_bytes: sample.disk_used,
+        disk_total_bytes: u64::from(resources.disk_mb) * MB,
+    };
+    Json::ok(&ResourceMetrics { data: samples.into_iter().map(view).collect() })
+}
