@@ -79,6 +79,8 @@ pub enum Command {
     Pause(Ids),
     /// Resume paused sandboxes
     Resume(Ids),
+    /// Change the timeout of sandboxes, which then counts from now
+    Timeout(TimeoutArguments),
     /// Terminate sandboxes and delete their files
     Rm(RmArguments),
     /// Copy a file or a directory to, from or between sandboxes
@@ -170,9 +172,25 @@ pub struct CreateArguments {
     /// Terminate the sandbox after this running time, such as 10m or 24h [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub timeout: Option<Duration>,
+    /// Pause the sandbox at its timeout instead of terminating it
+    #[arg(long)]
+    pub pause_on_timeout: bool,
+    /// Resume the sandbox by 'sbx resume' only, not by commands, files or ports
+    #[arg(long)]
+    pub no_auto_resume: bool,
     /// Pause the sandbox after this time without activity; 0 for never [default: 2m]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub idle: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct TimeoutArguments {
+    /// Running time from now, such as 10m or 24h; 0 ends the timeout now
+    #[arg(value_name = "TIME", value_parser = time)]
+    pub timeout: Duration,
+    /// Ids of the sandboxes
+    #[arg(value_name = "SANDBOX", required = true)]
+    pub ids: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -206,6 +224,9 @@ pub struct ExecArguments {
     /// Run in this directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
+    /// Run as this user of the sandbox instead of root
+    #[arg(long, short, value_name = "USER")]
+    pub user: Option<String>,
     /// Fail if the sandbox is paused instead of resuming it
     #[arg(long)]
     pub no_resume: bool,
@@ -247,7 +268,7 @@ pub struct ShellArguments {
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Attach to the open terminal with this execution id
-    #[arg(long, value_name = "EXECUTION", conflicts_with_all = ["env", "workdir", "command"])]
+    #[arg(long, value_name = "EXECUTION", conflicts_with_all = ["env", "workdir", "user", "command"])]
     pub attach: Option<String>,
     /// Set an environment variable, or pass yours with NAME alone; repeatable
     #[arg(long, short, value_name = "NAME[=VALUE]")]
@@ -255,6 +276,9 @@ pub struct ShellArguments {
     /// Start in this directory
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
+    /// Run as this user of the sandbox instead of root
+    #[arg(long, short, value_name = "USER")]
+    pub user: Option<String>,
     /// Run this instead of a shell: a bash command line, or a program and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,

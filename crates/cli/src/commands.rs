@@ -31,6 +31,7 @@ mod resume;
 mod rm;
 mod run;
 mod shell;
+mod timeout;
 mod top;
 mod transfer;
 mod unexpose;
@@ -70,6 +71,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Top(arguments) => top::top(&client()?, json, &arguments).await,
         Command::Pause(ids) => pause::pause(&client()?, json, &ids.ids).await,
         Command::Resume(ids) => resume::resume(&client()?, json, &ids.ids).await,
+        Command::Timeout(arguments) => timeout::timeout(&client()?, json, &arguments).await,
         Command::Rm(arguments) => rm::rm(&client()?, json, arguments).await,
         Command::Cp(arguments) => cp::cp(&client()?, json, &arguments).await,
         Command::Events(arguments) => events::events(&client()?, json, &arguments).await,

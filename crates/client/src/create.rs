@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::{
     CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, EgressDefault, EventKind,
-    SandboxView,
+    OnTimeout, SandboxView,
 };
 use futures_util::future::BoxFuture;
 use hyper::Method;
@@ -143,7 +143,7 @@ impl Create {
         self
     }
 
-    /// Terminates the sandbox after this running time, not counting pauses.
+    /// Terminates the sandbox after this running time, not counting pauses; see [`on_timeout`](Self::on_timeout).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -169,6 +169,37 @@ impl Create {
     /// ```
     pub fn idle_timeout(mut self, idle: Duration) -> Self {
         self.body.idle_timeout_ms = Some(ms(idle).into());
+        self
+    }
+
+    /// What happens at the end of the timeout.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// use sandboxd_client::OnTimeout;
+    /// let sandbox = client.create("ubuntu:24.04").on_timeout(OnTimeout::Pause).await?;
+    /// assert_eq!(sandbox.known().unwrap().on_timeout, OnTimeout::Pause);
+    /// # Ok(()) });
+    /// ```
+    pub fn on_timeout(mut self, on_timeout: OnTimeout) -> Self {
+        self.body.on_timeout = Some(on_timeout);
+        self
+    }
+
+    /// With `false`, commands, files and ports do not resume the sandbox while it is paused.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let sandbox = client.create("ubuntu:24.04").auto_resume(false).await?;
+    /// sandbox.pause().await?;
+    /// let error = sandbox.execute("true").await.unwrap_err();
+    /// assert_eq!(error.code(), sandboxd_client::Code::InvalidState);
+    /// # Ok(()) });
+    /// ```
+    pub fn auto_resume(mut self, auto_resume: bool) -> Self {
+        self.body.auto_resume = Some(auto_resume);
         self
     }
 
@@ -200,6 +231,34 @@ impl Create {
         let egress = self.egress();
         egress.default = Some(EgressDefault::Deny);
         egress.allow.get_or_insert_default().extend(domains.into_iter().map(Into::into));
+        self
+    }
+
+    /// Allows the sandbox to reach these IPv4 addresses and networks, whatever else is denied.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let sandbox = client.create("ubuntu:24.04").only_domains(["example.com"]).allow_networks(["192.0.2.0/24"]).await?;
+    /// assert_eq!(sandbox.known().unwrap().network.egress.allow_networks, ["192.0.2.0/24"]);
+    /// # Ok(()) });
+    /// ```
+    pub fn allow_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
+        self.egress().allow_networks.get_or_insert_default().extend(networks.into_iter().map(Into::into));
+        self
+    }
+
+    /// Keeps the sandbox from reaching these IPv4 addresses and networks, which it could reach otherwise.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let sandbox = client.create("ubuntu:24.04").deny_networks(["203.0.113.7"]).await?;
+    /// assert_eq!(sandbox.known().unwrap().network.egress.deny_networks, ["203.0.113.7"]);
+    /// # Ok(()) });
+    /// ```
+    pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
+        self.egress().deny_networks.get_or_insert_default().extend(networks.into_iter().map(Into::into));
         self
     }
 

@@ -59,6 +59,7 @@ impl Execute {
             detached: true,
             cwd: body.cwd,
             env: body.env,
+            user: body.user,
             timeout_ms: body.timeout_ms,
             stdin: body.stdin,
             open_stdin,

@@ -93,6 +93,20 @@ impl Execute {
         self
     }
 
+    /// Sets the user, by default root: a name in the sandbox's `/etc/passwd`.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert_eq!(sandbox.execute("echo hello").user("root").await?.stdout, "hello\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.body.user = Some(user.into());
+        self
+    }
+
     /// Adds an environment variable, which overrides that of the sandbox.
     ///
     /// ```

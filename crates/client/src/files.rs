@@ -9,6 +9,7 @@ mod pack;
 mod pieces;
 mod read;
 mod tree;
+mod watch;
 mod write;
 
 use std::os::unix::ffi::OsStrExt;
@@ -27,6 +28,7 @@ pub use body::FileBody;
 pub use list::{FileListing, ListFiles};
 pub use pack::{Pack, Unpack};
 pub use read::{FileStream, Read};
+pub use watch::{FileWatch, WatchEvent};
 pub use write::Write;
 
 impl Sandbox {

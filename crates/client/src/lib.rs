@@ -64,10 +64,11 @@ mod websocket;
 pub use api::{
     BadSandboxId, CodeContext, CodeDone, CodeException, CodeExecution, CodeResult, CreateBody, Done,
     EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody, ExecutionId, ExecutionOutput,
-    ExecutionResult, ExecutionState, ExecutionView, FileEntry, FileList, FileType, Health, ImageStatus,
-    ImageView, IngressPolicy, NetworkPolicy, Pagination, PauseResult, Port, PortClosed, PortToken,
-    PortVisibility, PullProgress, PullStage, QuotaView, Resources, ResumeResult, RuntimeEvent, SandboxId,
-    SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp, Unpacked, UsageView,
+    ExecutionResult, ExecutionState, ExecutionView, FileChange, FileChangeKind, FileEntry, FileList,
+    FileType, Health, ImageStatus, ImageView, IngressPolicy, NetworkPolicy, OnTimeout, Pagination,
+    PauseResult, Port, PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView,
+    ResourceSample, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState,
+    SandboxView, TerminalSize, Timestamp, Unpacked, UsageView,
 };
 
 pub use client::Client;
@@ -78,8 +79,8 @@ pub use error::{Code, Error, Result};
 pub use events::{EventStream, Events};
 pub use execute::Execute;
 pub use files::{
-    Delete, FileBody, FileListing, FileStream, Files, ListFiles, MakeDirectory, Move, Pack, Read, Unpack,
-    Write,
+    Delete, FileBody, FileListing, FileStream, FileWatch, Files, ListFiles, MakeDirectory, Move, Pack, Read,
+    Unpack, WatchEvent, Write,
 };
 pub use guard::Guard;
 pub use lifecycle::{Failed, LifecycleEvent, Paused, Resumed, Started, Terminated};

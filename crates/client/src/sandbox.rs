@@ -3,14 +3,19 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use api::{EventKind, PauseResult, ResumeResult, SandboxId, SandboxView, TerminateResult};
+use api::{
+    EventKind, PauseResult, ResourceMetrics, ResourceSample, ResumeResult, SandboxId, SandboxView,
+    TerminateResult, TimeoutBody, Timestamp,
+};
 use hyper::body::Incoming;
 use hyper::{Method, Response};
 use serde_json::{Map, Value};
 
 use crate::client::Client;
 use crate::lifecycle::{Failed, Handlers, LifecycleEvent, Paused, Resumed, Terminated};
+use crate::millis::ms;
 use crate::retry::Safety;
 use crate::run::Run;
 use crate::transport::Call;
@@ -204,6 +209,51 @@ impl Sandbox {
         self.record_event(EventKind::SandboxResumed, &[("pausedDurationMs", paused_duration_ms.into())]);
         self.notify(&Resumed { paused_duration_ms });
         Ok(resumed)
+    }
+
+    /// Changes the timeout, which then counts from now, or from the resume of a paused sandbox. Zero ends it now.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let view = sandbox.set_timeout(std::time::Duration::from_secs(3600)).await?;
+    /// assert_eq!(view.timeout_ms, 3_600_000);
+    /// # Ok(()) });
+    /// ```
+    pub async fn set_timeout(&self, timeout: Duration) -> Result<SandboxView> {
+        let body = TimeoutBody { timeout_ms: ms(timeout).into() };
+        let call = Call::new(Method::PUT, self.path("/timeout"), Safety::Repeatable).json(&body)?;
+        let view: SandboxView = self.json(call).await.map_err(|error| self.failed(error))?;
+        *self.inner.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
+        Ok(view)
+    }
+
+    /// The samples of CPU, memory and disk from `start` to `end`, oldest first. A running sandbox is sampled about every 5 s.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// for sample in sandbox.metrics(None, None).await? {
+    ///     println!("{} {:.1} %", sample.timestamp, sample.cpu_used_percent);
+    /// }
+    /// assert!(sandbox.metrics(Some("2100-01-01T00:00:00Z".parse()?), None).await?.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub async fn metrics(
+        &self,
+        start: Option<Timestamp>,
+        end: Option<Timestamp>,
+    ) -> Result<Vec<ResourceSample>> {
+        let times = [("start", start), ("end", end)];
+        let given = times.into_iter().filter_map(|(name, time)| Some(format!("{name}={}", time?)));
+        let query = given.collect::<Vec<_>>().join("&");
+        let path =
+            self.path(&if query.is_empty() { "/metrics".to_owned() } else { format!("/metrics?{query}") });
+        let metrics: ResourceMetrics =
+            self.json(Call::get(path)).await.map_err(|error| self.failed(error))?;
+        Ok(metrics.data)
     }
 
     async fn order<T: serde::de::DeserializeOwned>(&self, verb: &str) -> Result<T> {

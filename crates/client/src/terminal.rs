@@ -110,6 +110,20 @@ impl OpenTerminal {
         self
     }
 
+    /// Sets the user, by default root: a name in the sandbox's `/etc/passwd`.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let terminal = sandbox.terminal().user("root").open().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.body.user = Some(user.into());
+        self
+    }
+
     /// Adds an environment variable, which overrides that of the sandbox.
     ///
     /// ```

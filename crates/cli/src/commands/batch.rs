@@ -1,5 +1,5 @@
 //! Applies an action to several sandboxes, ports or keys; a failure does not stop the rest. With `--json` the successful results are one
-//! document. Called by `inspect`, `pause`, `resume`, `rm`, `expose`, `unexpose` and `key revoke`.
+//! document. Called by `inspect`, `pause`, `resume`, `timeout`, `rm`, `expose`, `unexpose` and `key revoke`.
 
 use std::fmt::Display;
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use sandboxd_client::Client;
+use sandboxd_client::{Client, OnTimeout};
 
 use super::command_line;
 use super::creation::{Creation, CreationOptions, create_sandbox};
@@ -17,6 +17,12 @@ pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> 
         let mut create = command_line::create_request(client, &arguments.image, &arguments.new)?;
         if let Some(timeout) = arguments.timeout {
             create = create.timeout(timeout);
+        }
+        if arguments.pause_on_timeout {
+            create = create.on_timeout(OnTimeout::Pause);
+        }
+        if arguments.no_auto_resume {
+            create = create.auto_resume(false);
         }
         if let Some(idle) = arguments.idle {
             create = create.idle_timeout(idle);

@@ -24,6 +24,9 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
     if let Some(workdir) = &arguments.workdir {
         execute = execute.cwd(workdir);
     }
+    if let Some(user) = &arguments.user {
+        execute = execute.user(user);
+    }
     if arguments.no_resume {
         execute = execute.without_resume();
     }

@@ -44,6 +44,9 @@ pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCod
             if let Some(workdir) = &arguments.workdir {
                 open = open.cwd(workdir);
             }
+            if let Some(user) = &arguments.user {
+                open = open.user(user);
+            }
             if !arguments.command.is_empty() {
                 open = open.command(command_line::bash_command(&arguments.command));
             }

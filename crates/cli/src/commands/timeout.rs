@@ -1,0 +1,18 @@
+//! `sbx timeout`: changes the timeout of sandboxes.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use sandboxd_client::Client;
+
+use super::batch::{Form, ItemResult, for_each};
+use crate::cli::TimeoutArguments;
+
+pub async fn timeout(client: &Client, json: bool, arguments: &TimeoutArguments) -> Result<ExitCode> {
+    let TimeoutArguments { timeout, ids } = arguments;
+    for_each(ids, Form::of(json, ids.len()), async |id: &String| {
+        let view = client.sandbox(id)?.set_timeout(*timeout).await?;
+        ItemResult::new(id, view).map(Some)
+    })
+    .await
+}
