@@ -246,6 +246,7 @@ VIEW: Dict[str, Any] = {
     "metadata": {},
     "idleTimeoutMs": 0,
     "timeoutMs": 1,
+    "autoResume": True,
     "workdir": "/workspace",
     "resources": {"cpu": 2, "memoryMb": 1, "diskMb": 1},
     "network": {"egress": {"default": "allow", "allow": []}, "ingress": {"allowPorts": []}},

@@ -1,15 +1,21 @@
-"""Cancelled tasks close their connections, and leave neither tasks nor threads."""
+"""Cancelled tasks close their connections, and leave neither tasks nor threads. Interrupted creates leave no sandboxes."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 import threading
-from typing import Any
+import time
+from contextlib import contextmanager
+from typing import Any, Iterator, List, Type
 
 import pytest
 
 from sandboxd import AsyncSandboxd, EventStream, NetworkError, Sandboxd
-from scripted import RESULT, SANDBOX, Handler, Received, Service, answer
+from sandboxd._async import _background
+from sandboxd._sync import _background as blocking_background
+from scripted import RESULT, SANDBOX, VIEW, Handler, Received, Service, answer, failure
 
 
 class Waiting:
@@ -67,6 +73,175 @@ async def test_a_cancelled_call_closes_its_connection(how: str) -> None:
                 await task
             await until(waiting.closed)
         assert len(service.received) == 1 and "idempotency-key" not in service.received[0].headers
+
+
+TERMINATED = {"id": SANDBOX, "state": "terminated", "terminatedAt": "t", "totalRuntimeMs": 1}
+
+
+def assert_is_undone(received: List[Received]) -> None:
+    create, repeated, terminate = received
+    assert (repeated.path, repeated.body) == (create.path, create.body)
+    assert repeated.headers["idempotency-key"] == create.headers["idempotency-key"]
+    assert (terminate.method, terminate.path) == ("DELETE", f"/v1/sandboxes/{SANDBOX}")
+
+
+async def cancelled_create(client: AsyncSandboxd, waiting: Waiting, times: int = 1, **options: Any) -> None:
+    task = asyncio.ensure_future(client.sandboxes.create("i", **options).__aenter__())
+    await until(waiting.began)
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0.05)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# A second cancellation ends the wait for the clean-up, but not the clean-up.
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_cancelled_create_terminates_its_sandbox(times: int) -> None:
+    waiting = Waiting()
+    with Service([waiting, answer(201, VIEW), answer(200, TERMINATED)]) as service:
+        async with AsyncSandboxd(**service.settings) as client:
+            await cancelled_create(client, waiting, times)
+        assert_is_undone(service.received)
+
+
+async def test_a_cancelled_create_with_a_key_of_the_caller_is_left_to_the_caller() -> None:
+    waiting = Waiting()
+    with Service([waiting]) as service:
+        async with AsyncSandboxd(**service.settings) as client:
+            await cancelled_create(client, waiting, idempotency_key="mine")
+        assert len(service.received) == 1
+
+
+async def test_the_clean_up_of_a_cancelled_create_does_not_wait_for_capacity(caplog: pytest.LogCaptureFixture) -> None:
+    waiting = Waiting()
+    with Service([waiting, failure(503, "RESOURCE_EXHAUSTED")]) as service:
+        async with AsyncSandboxd(**service.settings) as client:
+            await cancelled_create(client, waiting)
+        assert len(service.received) == 2
+    assert [record.message for record in caplog.records] == ["terminating the sandbox of a cancelled create failed"]
+
+
+async def test_the_clean_up_of_a_cancelled_create_takes_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_background, "CLEANUP_GRACE", 0.1)
+    monkeypatch.setattr(_background, "CLEANUP_TIMEOUT", 0.5)
+    first, second = Waiting(), Waiting()
+    with Service([first, second]) as service:
+        async with AsyncSandboxd(**service.settings) as client:
+            await cancelled_create(client, first)
+            await until(second.began)
+            assert not second.closed.is_set()
+        await until(second.closed)
+        assert len(service.received) == 2
+
+
+needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="a thread cannot send signals to another")
+
+
+@contextmanager
+def interrupts(*begun: Waiting, number: int = signal.SIGINT) -> Iterator[None]:
+    """Sends a signal to the main thread each time the service has received a request that it does not respond to."""
+
+    def interrupt() -> None:
+        for each in begun:
+            if each.began.wait(10):
+                # A response that has begun is being read by then.
+                time.sleep(0.1)
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGTERM, before)
+
+
+@needs_signals
+@pytest.mark.parametrize("head", [b"", b'{"id": '])
+@pytest.mark.parametrize("number, error", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_an_interrupted_blocking_create_terminates_its_sandbox(
+    head: bytes, number: int, error: Type[BaseException]
+) -> None:
+    waiting = Waiting(head)
+    with Service([waiting, answer(201, VIEW), answer(200, TERMINATED)]) as service:
+        with Sandboxd(**service.settings) as client, interrupts(waiting, number=number):
+            with pytest.raises(error):
+                client.sandboxes.create("i")
+            # The call has waited for the clean-up.
+            assert_is_undone(service.received)
+        assert waiting.closed.wait(5)
+
+
+def test_a_blocking_create_that_is_interrupted_in_a_handler_terminates_its_sandbox() -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Service([answer(201, VIEW), answer(200, TERMINATED)]) as service:
+        with Sandboxd(**service.settings) as client:
+            with pytest.raises(KeyboardInterrupt):
+                client.sandboxes.create("i", on={"started": interrupted})
+        assert [received.method for received in service.received] == ["POST", "DELETE"]
+
+
+@needs_signals
+def test_an_interrupted_blocking_create_with_a_key_of_the_caller_is_left_to_the_caller() -> None:
+    waiting = Waiting()
+    with Service([waiting]) as service:
+        with Sandboxd(**service.settings) as client, interrupts(waiting):
+            with pytest.raises(KeyboardInterrupt):
+                client.sandboxes.create("i", idempotency_key="mine")
+        assert len(service.received) == 1
+
+
+@needs_signals
+def test_a_second_interrupt_ends_the_wait_for_the_clean_up_but_not_the_clean_up() -> None:
+    first, second = Waiting(), Waiting()
+    ended = threading.Event()
+
+    def terminated(received: Received, handler: Handler) -> None:
+        answer(200, TERMINATED)(received, handler)
+        ended.set()
+
+    # The attempt of the clean-up takes longer than the timeout of the client, and is repeated.
+    with Service([first, second, answer(201, VIEW), terminated]) as service:
+        with Sandboxd(**service.settings) as client, interrupts(first, second):
+            begin = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                client.sandboxes.create("i")
+            assert time.monotonic() - begin < 1.5 and not ended.is_set()
+            assert ended.wait(10)
+        assert [received.method for received in service.received] == ["POST", "POST", "POST", "DELETE"]
+
+
+@needs_signals
+def test_the_clean_up_of_an_interrupted_create_does_not_wait_for_capacity(caplog: pytest.LogCaptureFixture) -> None:
+    waiting = Waiting()
+    with Service([waiting, failure(503, "RESOURCE_EXHAUSTED")]) as service:
+        with Sandboxd(**service.settings) as client, interrupts(waiting):
+            with pytest.raises(KeyboardInterrupt):
+                client.sandboxes.create("i")
+        assert len(service.received) == 2
+    assert [record.message for record in caplog.records] == ["terminating the sandbox of a cancelled create failed"]
+
+
+@needs_signals
+def test_the_wait_for_the_clean_up_of_an_interrupted_create_is_limited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(blocking_background, "CLEANUP_TIMEOUT", 0.2)
+    first, second = Waiting(), Waiting()
+    with Service([first, second]) as service:
+        with Sandboxd(**{**service.settings, "retries": 0}) as client, interrupts(first):
+            begin = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                client.sandboxes.create("i")
+            assert time.monotonic() - begin < 1.5
+            messages = [record.message for record in caplog.records]
+            assert messages == ["terminating the sandbox of a cancelled create takes longer than 0.2 s"]
+            assert second.closed.wait(10)
 
 
 async def test_a_stream_can_be_closed_by_another_task() -> None:

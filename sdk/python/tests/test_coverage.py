@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import json
 import re
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 from urllib.parse import parse_qs, urlsplit
@@ -27,7 +28,7 @@ ID = "ev_0000000000000001"
 RUN: Dict[str, Any] = {"run_id": "run_1"}
 FILE: Dict[str, Any] = {"auto_resume": False, **RUN}
 LIST: Dict[str, Any] = {"kinds": ["exec.*"], "run": "r", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
-COMMAND: Dict[str, Any] = {"cwd": "/", "env": {}, "stdin": "", "timeout": 1, **FILE}
+COMMAND: Dict[str, Any] = {"cwd": "/", "env": {}, "user": "u", "stdin": "", "timeout": 1, **FILE}
 CREATE: Dict[str, Any] = {
     "cpu": 2,
     "memory_mb": 2048,
@@ -35,9 +36,11 @@ CREATE: Dict[str, Any] = {
     "env": {},
     "workdir": "/",
     "timeout": 1,
+    "on_timeout": "pause",
+    "auto_resume": False,
     "idle_timeout": 0,
     "metadata": {},
-    "egress": {"default": "deny", "allow": []},
+    "egress": {"default": "deny", "allow": [], "allowNetworks": [], "denyNetworks": []},
     "ingress": {"allowPorts": []},
 }
 NOT_SENT = {"lastEventId"}
@@ -114,12 +117,21 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
     "makeDirectory": [lambda t: t.sandbox.files.mkdir("a", recursive=True, mode=0o700, **FILE)],
     "moveFile": [lambda t: t.sandbox.files.move("a", "b", overwrite=True, **FILE)],
     "statFile": [lambda t: t.sandbox.files.stat("a", follow=True, auto_resume=False)],
+    "watchFiles": [lambda t: first(t.sandbox.files.watch("a", recursive=True, auto_resume=False))],
     "packDirectory": [lambda t: t.sandbox.files.pack("a", **FILE).close()],
     "unpackArchive": [lambda t: t.sandbox.files.unpack("a", b"", **FILE)],
     "getNetwork": [lambda t: t.sandbox.network.get()],
-    "changeNetwork": [lambda t: t.sandbox.network.update(default="deny", allow=["a"], allow_ports=[1])],
+    "changeNetwork": [
+        lambda t: t.sandbox.network.update(
+            default="deny", allow=["a"], allow_networks=["192.0.2.0/24"], deny_networks=[], allow_ports=[1]
+        )
+    ],
     "pauseSandbox": [lambda t: t.sandbox.pause()],
     "resumeSandbox": [lambda t: t.sandbox.resume()],
+    "getMetrics": [
+        lambda t: t.sandbox.metrics(start="2026-01-01T00:00:00Z", end=datetime(2026, 1, 2, tzinfo=timezone.utc))
+    ],
+    "setTimeout": [lambda t: t.sandbox.set_timeout(0)],
     "listPorts": [lambda t: t.sandbox.ports.list()],
     "exposePort": [lambda t: t.sandbox.ports.expose(1, visibility="public", auto_resume=False)],
     "createContext": [lambda t: t.sandbox.contexts.create("bash", cwd="/")],
@@ -135,7 +147,7 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
     "createPortToken": [lambda t: t.sandbox.ports.token(1, expires_in=1)],
     "openTerminal": [
         lambda t: t.sandbox.terminal(
-            cols=1, rows=1, command="", cwd="/", env={}, timeout=1, auto_resume=False, run_id="r"
+            cols=1, rows=1, command="", cwd="/", env={}, user="u", timeout=1, auto_resume=False, run_id="r"
         )
     ],
     "getUsage": [lambda t: t.client.usage()],

@@ -126,7 +126,11 @@ export class Attempt {
 
 /** The promise, or a rejection when the signal is aborted. */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
+  if (signal.aborted) {
+    // Nothing waits for the promise, so its rejection would be an unhandled one.
+    promise.catch(() => undefined);
+    throw signal.reason as Error;
+  }
   let abort: (() => void) | undefined;
   const aborted = new Promise<never>((_, reject) => {
     abort = () => {

@@ -29,7 +29,10 @@ export class Sandboxes {
     this.#transport = transport;
   }
 
-  /** Creates a sandbox. */
+  /**
+   * Creates a sandbox. Aborting the call throws at once and terminates the sandbox in the background, unless the caller gave an
+   * `idempotencyKey`.
+   */
   create(image: string, options: CreateOptions = {}): Promise<Sandbox> {
     return createSandbox(this.#transport, image, options);
   }
@@ -123,7 +126,7 @@ export class Sandboxd implements Disposable {
     return this.#get("/v1/openapi.json", options);
   }
 
-  /** Closes idle connections. */
+  /** Closes the connections: at once, or after the clean-up of aborted creates, which continues for at most 30 seconds. */
   close(): void {
     this.#transport.close();
   }

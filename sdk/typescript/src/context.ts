@@ -25,14 +25,15 @@ export interface ResumingOptions extends CallOptions {
 export class SandboxContext {
   readonly transport: Transport;
   readonly id: string;
-  readonly handlers = new Handlers();
+  readonly handlers: Handlers;
   run: Run | undefined;
   isTerminated = false;
 
-  constructor(transport: Transport, id: string, run?: Run) {
+  constructor(transport: Transport, id: string, run?: Run, handlers = new Handlers()) {
     this.transport = transport;
     this.id = id;
     this.run = run;
+    this.handlers = handlers;
   }
 
   /** The URL path of the sandbox with a suffix and a query. */

@@ -186,6 +186,6 @@ export class ListedEvents implements AsyncIterable<RuntimeEvent> {
   }
 }
 
-function timeOf(time: Date | string | undefined): string | undefined {
+export function timeOf(time: Date | string | undefined): string | undefined {
   return time instanceof Date ? time.toISOString() : time;
 }

@@ -23,6 +23,8 @@ export interface CommandOptions extends ResumingOptions {
   cwd?: string;
   /** Environment variables, which override those of the sandbox. */
   env?: Readonly<Record<string, string>>;
+  /** The user, a name in the sandbox's `/etc/passwd`. Default: root. */
+  user?: string;
   /** Text for standard input. */
   stdin?: string;
   /** Kills the command and all its processes after this time. Default: 60,000, for a detached command unlimited. */
@@ -57,8 +59,8 @@ export interface StreamOptions extends CommandOptions {
 
 /** The fields of a request body that all commands have. */
 export function commandBody(command: string, options: CommandOptions): ExecuteBody {
-  const { cwd, env, stdin, timeoutMs, autoResume } = options;
-  return defined<ExecuteBody>({ command, cwd, env, stdin, timeoutMs, autoResume, detached: undefined });
+  const { cwd, env, user, stdin, timeoutMs, autoResume } = options;
+  return defined<ExecuteBody>({ command, cwd, env, user, stdin, timeoutMs, autoResume, detached: undefined });
 }
 
 /** Runs a command and returns its result. */

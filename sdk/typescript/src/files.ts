@@ -1,6 +1,7 @@
 /** Files of a sandbox, accessed as its root user. Contents are streamed, and directories are listed in pages. */
 
 import { platform } from "#platform";
+import type { StreamedResponse } from "./attempt.js";
 import { queryString } from "./context.js";
 import type { Query, ResumingOptions, SandboxContext } from "./context.js";
 import { configurationError, errorOf } from "./error-classes.js";
@@ -12,10 +13,14 @@ import { contentPayload, streamPayload } from "./payload.js";
 import type { Content, Payload } from "./payload.js";
 import type { Directories } from "./platform/types.js";
 import type { Call } from "./transport.js";
+import { FileWatch } from "./watch.js";
 
 const TAR = "application/x-tar";
 
-/** A path in the sandbox: absolute or relative to its working directory. An entry of a list also names paths that are not UTF-8. */
+/**
+ * A path in the sandbox: absolute or relative to its working directory. An entry of a list or a change of a watch also names
+ * paths that are not UTF-8.
+ */
 export type FilePath = string | Pick<FileEntry, "path" | "rawPath">;
 
 /** Options of file operations. */
@@ -119,6 +124,20 @@ export class Files {
     const url = this.#url("/exists", { path }, {}, options);
     const call: Call = { method: "GET", path: url, safety: "repeatable", signal: options.signal };
     return (await this.#context.json<FileExistence>(call)).exists;
+  }
+
+  /**
+   * Watches the changes in a directory; with `recursive` in all directories below it, too. The watch begins with the first read,
+   * or with `start`.
+   */
+  watch(path: FilePath, options: ResumingOptions & { recursive?: boolean } = {}): FileWatch {
+    const url = this.#url("/watch", { path }, { recursive: options.recursive }, options);
+    const open = (own: AbortSignal): Promise<StreamedResponse> => {
+      const signal = options.signal === undefined ? own : AbortSignal.any([options.signal, own]);
+      const call: Call = { method: "GET", path: url, safety: "repeatable", accept: "text/event-stream", signal };
+      return this.#context.streamInRun(call, undefined);
+    };
+    return new FileWatch(open, (error) => this.#context.failed(error));
   }
 
   /** Creates a directory. */

@@ -108,6 +108,11 @@ export type CommandBody = ExecuteBody | DetachedBody;
 
 /** The body of a create request. Only `image` is required. */
 export interface CreateBody {
+  /**
+   * Whether commands, files and ports resume the sandbox while it is paused. With `false` only a resume does,
+   * whatever a request or a port allows.
+   */
+  readonly autoResume?: boolean;
   /** Environment variables. Names and values together have at most 256 KiB. */
   readonly env?: Readonly<Record<string, string>>;
   /** Idle time in ms after which the sandbox is paused. 0 disables the automatic pause. */
@@ -117,8 +122,9 @@ export interface CreateBody {
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata?: Readonly<Record<string, string>>;
   readonly network?: CreateNetwork;
+  readonly onTimeout?: OnTimeout;
   readonly resources?: CreateResources;
-  /** Total running time in ms after which the sandbox is terminated. Paused time does not count. */
+  /** Total running time in ms at which the timeout ends. Paused time does not count. */
   readonly timeoutMs?: number;
   /** Default working directory of commands. Created if it does not exist. */
   readonly workdir?: string;
@@ -131,7 +137,11 @@ export interface CreateEgress {
    * `example.com`.
    */
   readonly allow?: readonly string[];
+  /** Allowed IPv4 networks and addresses. They take precedence over `denyNetworks`. */
+  readonly allowNetworks?: readonly string[];
   readonly default?: EgressDefault;
+  /** Denied IPv4 networks and addresses. Without effect if `default` is `deny`. */
+  readonly denyNetworks?: readonly string[];
 }
 
 /** The policy for exposed ports, in a request. */
@@ -186,6 +196,11 @@ export interface DetachedBody {
    * as its sandbox.
    */
   readonly timeoutMs?: number;
+  /**
+   * User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the
+   * user's.
+   */
+  readonly user?: string;
 }
 
 /** The data of `done`, the last event of a stream. */
@@ -208,7 +223,11 @@ export interface EgressPolicy {
    * `example.com`.
    */
   readonly allow: readonly string[];
+  /** Allowed IPv4 networks and addresses. They take precedence over `denyNetworks`. */
+  readonly allowNetworks?: readonly string[];
   readonly default: EgressDefault;
+  /** Denied IPv4 networks and addresses. Without effect if `default` is `deny`. */
+  readonly denyNetworks?: readonly string[];
 }
 
 /** An event that a client posts. */
@@ -226,9 +245,9 @@ export interface EventBody {
 export type EventId = string;
 
 /** Type of the event. */
-export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.error" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
+export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
 
-export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.error" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
+export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
 
 /** A page of events, in the order of their ids. */
 export interface EventList {
@@ -264,6 +283,11 @@ export interface ExecuteBody {
   readonly stdin?: string;
   /** Time in ms after which the command and all its processes are killed. Paused time does not count. */
   readonly timeoutMs?: number;
+  /**
+   * User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the
+   * user's.
+   */
+  readonly user?: string;
 }
 
 /** A detached execution. */
@@ -457,6 +481,9 @@ export interface NetworkUsage {
   readonly connections: number;
 }
 
+/** What happens to a running sandbox at the end of its timeout. */
+export type OnTimeout = Known<"terminate" | "pause">;
+
 /** Position of a page in its list. */
 export interface Pagination {
   /** Whether there are items after this page. */
@@ -538,6 +565,28 @@ export interface Quota {
   readonly used: number;
 }
 
+/** The samples of a sandbox, oldest first. */
+export interface ResourceMetrics {
+  readonly data: readonly ResourceSample[];
+}
+
+/** What a running sandbox used at one moment. */
+export interface ResourceSample {
+  /** Number of vCPUs. */
+  readonly cpuCount: number;
+  /** Use of the vCPUs since the sample before, in percent of all of them. */
+  readonly cpuUsedPercent: number;
+  readonly diskTotalBytes: number;
+  /** Bytes that the disk occupies on the host. */
+  readonly diskUsedBytes: number;
+  /** Page cache of the sandbox's files. The kernel reclaims it when memory is short. */
+  readonly memoryCacheBytes: number;
+  readonly memoryTotalBytes: number;
+  /** Memory in use, without the page cache. */
+  readonly memoryUsedBytes: number;
+  readonly timestamp: Timestamp;
+}
+
 /** Resources of a sandbox. */
 export interface Resources {
   /** Number of vCPUs. */
@@ -583,9 +632,13 @@ export interface RuntimeEvent {
 
 /** A sandbox. */
 export interface SandboxView {
+  /** Whether commands, files and ports may resume the sandbox. */
+  readonly autoResume: boolean;
   readonly createdAt: Timestamp;
   /** Environment variables. Names and values together have at most 256 KiB. */
   readonly env: Readonly<Record<string, string>>;
+  /** Time at which the timeout ends if the sandbox keeps running. Present only while the sandbox is running. */
+  readonly expiresAt?: Timestamp;
   readonly id: SandboxId;
   /** Idle time in ms after which the sandbox is paused. 0 disables the automatic pause. */
   readonly idleTimeoutMs: number;
@@ -594,6 +647,8 @@ export interface SandboxView {
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata: Readonly<Record<string, string>>;
   readonly network: NetworkPolicy;
+  /** What happens at the end of the timeout. */
+  readonly onTimeout?: OnTimeout;
   /** Time of the pause. Present only while the sandbox is paused. */
   readonly pausedAt?: Timestamp;
   readonly resources: Resources;
@@ -602,7 +657,7 @@ export interface SandboxView {
   readonly state: SandboxState;
   /** Time of the termination. Present only in a terminated sandbox. */
   readonly terminatedAt?: Timestamp;
-  /** Total running time in ms after which the sandbox is terminated. Paused time does not count. */
+  /** The timeout in ms as it was last set. Paused time does not count. */
   readonly timeoutMs: number;
   /** Default working directory of commands. */
   readonly workdir: string;
@@ -675,6 +730,11 @@ export interface TerminalBody {
   readonly rows?: number;
   /** Time limit in ms. Without it, the terminal may run as long as its sandbox. */
   readonly timeoutMs?: number;
+  /**
+   * User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the
+   * user's.
+   */
+  readonly user?: string;
 }
 
 /** The size of a terminal, in characters. */
@@ -691,6 +751,12 @@ export interface TerminateResult {
   readonly terminatedAt: Timestamp;
   /** Total running time so far, in ms. */
   readonly totalRuntimeMs: number;
+}
+
+/** The body of a change of the timeout. */
+export interface TimeoutBody {
+  /** Running time in ms from now at which the timeout ends, shorter or longer than before. 0 ends it now. */
+  readonly timeoutMs: number;
 }
 
 /** A time in UTC with milliseconds, in ISO 8601 format. */

@@ -12,6 +12,10 @@ export interface NetworkChange extends CallOptions {
   default?: EgressDefault;
   /** The allowed domains, such as `example.com` and `*.example.com`. */
   allow?: readonly string[];
+  /** IPv4 addresses and networks that are allowed besides, or although `denyNetworks` has them. */
+  allowNetworks?: readonly string[];
+  /** IPv4 addresses and networks that are denied although the default allows them. */
+  denyNetworks?: readonly string[];
   /** The ports that may be exposed. */
   allowPorts?: readonly number[];
   /** A request with the same key within 24 hours returns the same response. */
@@ -45,10 +49,11 @@ export class Network {
   }
 }
 
-function networkBody({ default: fallback, allow, allowPorts }: NetworkChange): CreateNetwork {
-  const hasEgress = fallback !== undefined || allow !== undefined;
+function networkBody(change: NetworkChange): CreateNetwork {
+  const { default: fallback, allow, allowNetworks, denyNetworks, allowPorts } = change;
+  const egress = defined<CreateEgress>({ default: fallback, allow, allowNetworks, denyNetworks });
   return defined<CreateNetwork>({
-    egress: hasEgress ? defined<CreateEgress>({ default: fallback, allow }) : undefined,
+    egress: Object.keys(egress).length > 0 ? egress : undefined,
     ingress: allowPorts === undefined ? undefined : ({ allowPorts } satisfies CreateIngress),
   });
 }

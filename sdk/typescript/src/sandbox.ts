@@ -6,13 +6,14 @@ import { SandboxContext, defined, idempotencyHeaders } from "./context.js";
 import type { CallOptions } from "./context.js";
 import { argumentError, terminationReason } from "./error-classes.js";
 import { SandboxdError } from "./errors.js";
-import { Events } from "./events.js";
+import { Events, timeOf } from "./events.js";
 import { execute, OutputStream } from "./execute.js";
 import type { ExecuteOptions, StreamOptions } from "./execute.js";
 import { Executions, start } from "./execution.js";
 import type { Execution, StartOptions } from "./execution.js";
 import { Files } from "./files.js";
 import { randomId } from "./ids.js";
+import { Handlers } from "./lifecycle.js";
 import type { LifecycleEventName, LifecycleEvents, LifecycleHandlers } from "./lifecycle.js";
 import type {
   CodeExecution,
@@ -22,10 +23,14 @@ import type {
   CreateNetwork,
   CreateResources,
   ExecutionResult,
+  OnTimeout,
   PauseResult,
+  ResourceMetrics,
+  ResourceSample,
   ResumeResult,
   SandboxView,
   TerminateResult,
+  TimeoutBody,
 } from "./models.js";
 import { Network } from "./network.js";
 import { jsonPayload } from "./payload.js";
@@ -34,6 +39,7 @@ import type { Run } from "./run.js";
 import { attachOptions, openTerminal } from "./terminal.js";
 import type { Terminal, TerminalOptions } from "./terminal.js";
 import { Transport } from "./transport.js";
+import type { Call } from "./transport.js";
 
 const DELETED = "deleted";
 
@@ -50,8 +56,12 @@ export interface CreateOptions extends CallOptions {
   env?: Readonly<Record<string, string>>;
   /** The default working directory of commands. */
   workdir?: string;
-  /** Terminates the sandbox after this running time, not counting pauses. */
+  /** Terminates the sandbox after this running time, not counting pauses; see `onTimeout`. */
   timeoutMs?: number;
+  /** What happens at the end of the timeout. */
+  onTimeout?: OnTimeout;
+  /** With `false`, commands, files and ports do not resume the sandbox while it is paused. */
+  autoResume?: boolean;
   /** Pauses the sandbox after this time without activity; 0 disables it. */
   idleTimeoutMs?: number;
   /** Tags, by which lists can be filtered. */
@@ -68,6 +78,14 @@ export interface CreateOptions extends CallOptions {
   run?: Run;
   /** Handlers of lifecycle events, including `started`. */
   on?: LifecycleHandlers;
+}
+
+/** Which samples of a sandbox are fetched. */
+export interface MetricsOptions extends CallOptions {
+  /** Only samples at or after this time. */
+  start?: Date | string;
+  /** Only samples at or before this time. */
+  end?: Date | string;
 }
 
 /** The termination of a sandbox. */
@@ -171,6 +189,22 @@ export class Sandbox implements AsyncDisposable {
     return resumed;
   }
 
+  /** The samples of CPU, memory and disk, oldest first. A running sandbox is sampled about every 5 s. */
+  async metrics(options: MetricsOptions = {}): Promise<ResourceSample[]> {
+    const { start, end, signal } = options;
+    const path = this.context.path("/metrics", { start: timeOf(start), end: timeOf(end) });
+    const { data } = await this.context.json<ResourceMetrics>({ method: "GET", path, safety: "repeatable", signal });
+    return [...data];
+  }
+
+  /** Changes the timeout, which then counts from now, or from the resume of a paused sandbox. 0 ends it now. */
+  async setTimeout(timeoutMs: number, options: CallOptions = {}): Promise<SandboxView> {
+    const body: TimeoutBody = { timeoutMs };
+    const call = { method: "PUT", path: this.context.path("/timeout"), safety: "repeatable" as const, ...options };
+    this.#view = await this.context.json<SandboxView>({ ...call, payload: jsonPayload(body) });
+    return this.#view;
+  }
+
   /**
    * Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
    * terminated, the call succeeds; its running time is then unknown.
@@ -216,31 +250,52 @@ export class Sandbox implements AsyncDisposable {
   }
 }
 
-/** Creates a sandbox. */
+/** Creates a sandbox. If the call is aborted, or fails after the sandbox exists, the sandbox is terminated in the background. */
 export async function createSandbox(transport: Transport, image: string, options: CreateOptions): Promise<Sandbox> {
-  const { run, signal, wait = true } = options;
-  const view = await transport.json<SandboxView>({
+  const { run, signal, idempotencyKey, wait = true } = options;
+  const call: Call = {
     method: "POST",
     path: "/v1/sandboxes",
     safety: "repeatable",
     payload: jsonPayload(createBody(image, options)),
     headers: {
-      ...idempotencyHeaders(options.idempotencyKey ?? randomId("key_")),
+      ...idempotencyHeaders(idempotencyKey ?? randomId("key_")),
       ...(run === undefined ? {} : { "x-run-id": run.id }),
     },
     isImpatient: !wait,
     signal,
-  });
-  const context = new SandboxContext(transport, view.id, run);
-  context.handlers.addAll(options.on ?? {});
-  context.record("sandbox.created", { image: view.image, state: view.state });
-  context.record("sandbox.started", {});
-  context.handlers.notify({ type: "started" });
-  return new Sandbox(context, view);
+  };
+  const handlers = new Handlers();
+  handlers.addAll(options.on ?? {});
+  // Before the first request there is nothing to clean up.
+  signal?.throwIfAborted();
+  let view: SandboxView | undefined;
+  try {
+    view = await transport.json<SandboxView>(call);
+    const context = new SandboxContext(transport, view.id, run, handlers);
+    context.record("sandbox.created", { image: view.image, state: view.state });
+    context.record("sandbox.started", {});
+    context.handlers.notify({ type: "started" });
+    return new Sandbox(context, view);
+  } catch (error) {
+    // Without a key of the caller, only this call can find the sandbox.
+    if (idempotencyKey === undefined && (view !== undefined || signal?.aborted === true)) {
+      const id = view?.id;
+      transport.cleanups.start("terminating the sandbox of a cancelled create", (limit) => undo(transport, call, id, limit));
+    }
+    throw error;
+  }
+}
+
+/** Terminates the sandbox of a create. If its id is unknown, a request with the same idempotency key returns it. */
+async function undo(transport: Transport, create: Call, id: string | undefined, signal: AbortSignal): Promise<void> {
+  const known = id ?? (await transport.json<SandboxView>({ ...create, isImpatient: true, signal })).id;
+  await sandboxHandle(transport, known).terminate({ signal });
 }
 
 function createBody(image: string, options: CreateOptions): CreateBody {
-  const { cpu, memoryMb, diskMb, egress, ingress, env, workdir, timeoutMs, idleTimeoutMs, metadata } = options;
+  const { cpu, memoryMb, diskMb, egress, ingress, env, workdir, metadata } = options;
+  const { timeoutMs, idleTimeoutMs, onTimeout, autoResume } = options;
   const resources = defined<CreateResources>({ cpu, memoryMb, diskMb });
   const network = defined<CreateNetwork>({ egress, ingress });
   return defined<CreateBody>({
@@ -249,6 +304,8 @@ function createBody(image: string, options: CreateOptions): CreateBody {
     workdir,
     timeoutMs,
     idleTimeoutMs,
+    onTimeout,
+    autoResume,
     metadata,
     resources: Object.keys(resources).length === 0 ? undefined : resources,
     network: Object.keys(network).length === 0 ? undefined : network,

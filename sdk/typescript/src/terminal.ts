@@ -30,6 +30,8 @@ export interface TerminalOptions extends ResumingOptions {
   command?: string;
   cwd?: string;
   env?: Readonly<Record<string, string>>;
+  /** The user, a name in the sandbox's `/etc/passwd`. Default: root. */
+  user?: string;
   /** A time limit. Default: none. */
   timeoutMs?: number;
   /** The run to which the terminal belongs. Default: the run of the sandbox. */
@@ -55,8 +57,8 @@ export type TerminalEvent =
 
 /** Opens a terminal without attaching to it. */
 export async function openTerminal(context: SandboxContext, options: TerminalOptions): Promise<Execution> {
-  const { cols, rows, command, cwd, env, timeoutMs, autoResume } = options;
-  const body = defined<TerminalBody>({ cols, rows, command, cwd, env, timeoutMs, autoResume });
+  const { cols, rows, command, cwd, env, user, timeoutMs, autoResume } = options;
+  const body = defined<TerminalBody>({ cols, rows, command, cwd, env, user, timeoutMs, autoResume });
   try {
     const view = await context.inRun<ExecutionView>(
       {

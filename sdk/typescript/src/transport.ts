@@ -3,6 +3,7 @@
 import { platform } from "#platform";
 import { Attempt, sleep } from "./attempt.js";
 import type { Failure, StreamedResponse } from "./attempt.js";
+import { Cleanups } from "./cleanup.js";
 import { afterRepeats, errorOf, errorOfResponse, networkError, responseInfo } from "./error-classes.js";
 import { messageOf, SandboxdError } from "./errors.js";
 import type { Payload } from "./payload.js";
@@ -36,6 +37,7 @@ export interface Call {
 /** What all calls of a client share. */
 export class Transport {
   readonly settings: Settings;
+  readonly cleanups = new Cleanups();
   readonly #connections: Connections;
 
   constructor(options: ClientOptions) {
@@ -85,9 +87,11 @@ export class Transport {
     }
   }
 
-  /** Closes idle connections. */
+  /** Closes the connections, after the clean-ups, which need them. */
   close(): void {
-    this.#connections.close();
+    this.cleanups.whenIdle(() => {
+      this.#connections.close();
+    });
   }
 
   /** Sends a call with retries. */

@@ -9,6 +9,7 @@ import type { Received } from "./service.js";
 interface Schema {
   readonly $ref?: string;
   readonly oneOf?: Schema[];
+  readonly items?: Schema;
   readonly properties?: Record<string, Schema>;
 }
 
@@ -43,11 +44,12 @@ const RUN = { runId: "run_1" };
 const FILTERS = { kinds: ["exec.*"], run: "r", since: "2026-01-01T00:00:00Z", until: new Date(0) };
 const CREATE = {
   ...{ cpu: 2 as const, memoryMb: 1, diskMb: 1, env: {}, workdir: "/", timeoutMs: 1, idleTimeoutMs: 0, metadata: {} },
-  ...{ egress: { default: "deny", allow: [] }, ingress: { allowPorts: [] } },
+  ...{ onTimeout: "pause" as const, autoResume: false },
+  ...{ egress: { default: "deny", allow: [], allowNetworks: [], denyNetworks: [] }, ingress: { allowPorts: [] } },
 };
-const NETWORK = { default: "deny", allow: ["a"], allowPorts: [1] };
-const COMMAND = { cwd: "/", env: {}, stdin: "", timeoutMs: 1, autoResume: false, ...RUN };
-const TERMINAL = { cols: 1, rows: 1, command: "", cwd: "/", env: {}, timeoutMs: 1, autoResume: false, ...RUN };
+const NETWORK = { default: "deny", allow: ["a"], allowNetworks: ["192.0.2.0/24"], denyNetworks: [], allowPorts: [1] };
+const COMMAND = { cwd: "/", env: {}, user: "u", stdin: "", timeoutMs: 1, autoResume: false, ...RUN };
+const TERMINAL = { cols: 1, rows: 1, command: "", cwd: "/", env: {}, user: "u", timeoutMs: 1, autoResume: false, ...RUN };
 const FILE = { autoResume: false, ...RUN };
 
 /** The calls of each operation, with all options. Together they must use all parameters and fields. */
@@ -99,6 +101,7 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   makeDirectory: [({ sandbox }) => sandbox.files.mkdir("a", { ...FILE, recursive: true, mode: 0o700 })],
   moveFile: [({ sandbox }) => sandbox.files.move("a", "b", { ...FILE, overwrite: true })],
   statFile: [({ sandbox }) => sandbox.files.stat("a", { ...FILE, follow: true })],
+  watchFiles: [({ sandbox }) => sandbox.files.watch("a", { autoResume: false, recursive: true }).next()],
   packDirectory: [({ sandbox }) => sandbox.files.pack("a", FILE)],
   unpackArchive: [({ sandbox }) => sandbox.files.unpack("a", new Uint8Array(), FILE)],
   getNetwork: [({ sandbox }) => sandbox.network.get()],
@@ -109,6 +112,8 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   closePort: [({ sandbox }) => sandbox.ports.close(1)],
   createPortToken: [({ sandbox }) => sandbox.ports.token(1, { expiresInMs: 1 })],
   resumeSandbox: [({ sandbox }) => sandbox.resume()],
+  getMetrics: [({ sandbox }) => sandbox.metrics({ start: "2026-01-01T00:00:00Z", end: new Date(0) })],
+  setTimeout: [({ sandbox }) => sandbox.setTimeout(0)],
   openTerminal: [({ sandbox }) => sandbox.terminal(TERMINAL)],
   getUsage: [({ client }) => client.usage()],
 };
@@ -131,10 +136,19 @@ async function requestsOf(operation: string): Promise<Received[]> {
   return service.received;
 }
 
+/** The names of the fields of a request, also below. */
 function fieldsOf(schema: Schema | undefined): string[] {
   if (schema === undefined) return [];
   if (schema.$ref !== undefined) return fieldsOf(document.components.schemas[schema.$ref.split("/").at(-1) ?? ""]);
-  return [...(schema.oneOf ?? []).flatMap(fieldsOf), ...Object.keys(schema.properties ?? {})];
+  const properties = Object.entries(schema.properties ?? {});
+  const below = properties.flatMap(([name, property]) => [name, ...fieldsOf(property)]);
+  return [...(schema.oneOf ?? []).flatMap(fieldsOf), ...fieldsOf(schema.items), ...below];
+}
+
+function namesIn(value: unknown): string[] {
+  if (typeof value !== "object" || value === null) return [];
+  const names = Array.isArray(value) ? [] : Object.keys(value);
+  return [...names, ...Object.values(value).flatMap(namesIn)];
 }
 
 test("the table has exactly the operations of the document", () => {
@@ -152,7 +166,6 @@ test.each(operations.map((operation) => [operation.operationId, operation] as co
     if (parameter.in === "header") expect([...headers]).toContain(parameter.name.toLowerCase());
   }
   const body = operation.requestBody?.content["application/json"]?.schema;
-  const sent = requests.flatMap((request) => (request.body.startsWith("{") ? Object.keys(JSON.parse(request.body) as object) : []));
-  const posted = requests.flatMap(({ body: text }) => (text.startsWith("[") ? Object.keys((JSON.parse(text) as object[])[0] ?? {}) : []));
-  for (const field of fieldsOf(body)) expect([...sent, ...posted]).toContain(field);
+  const sent = requests.flatMap(({ body: text }) => (/^[{[]/.test(text) ? namesIn(JSON.parse(text)) : []));
+  for (const field of fieldsOf(body)) expect(sent).toContain(field);
 });

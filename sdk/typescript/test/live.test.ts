@@ -6,7 +6,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { CommandFailed, FileNotFound, Run, Sandbox, Sandboxd, SandboxNotFound } from "sandboxd";
 import type { Output, RuntimeEvent } from "sandboxd";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 
 const IMAGE = process.env.SANDBOXD_TEST_IMAGE ?? "ubuntu:24.04";
 const isLive = process.env.SANDBOXD_URL !== undefined;
@@ -107,6 +107,53 @@ describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
     expect(await files.remove("x", { recursive: true })).toBe(2);
     await expect(files.read("missing")).rejects.toBeInstanceOf(FileNotFound);
     expect((await files.stat("large")).sizeBytes).toBe(large.length);
+  });
+
+  test("the timeout changes, and samples are taken", async () => {
+    await using sandbox = await Sandbox.create(IMAGE, { timeoutMs: 600_000, onTimeout: "pause", autoResume: false });
+    expect(sandbox.view).toMatchObject({ onTimeout: "pause", autoResume: false });
+    expect((await sandbox.setTimeout(1_200_000)).timeoutMs).toBe(1_200_000);
+    const sampled = async () => {
+      expect(await sandbox.metrics()).not.toHaveLength(0);
+    };
+    // A busy host samples less often than every 5 s.
+    await vi.waitFor(sampled, { timeout: 60_000, interval: 100 });
+    const [sample] = await sandbox.metrics();
+    expect(sample?.memoryTotalBytes).toBeGreaterThan(sample?.memoryUsedBytes ?? 0);
+    expect(await sandbox.metrics({ start: "2100-01-01T00:00:00Z" })).toEqual([]);
+    await sandbox.setTimeout(0);
+    const paused = async () => {
+      expect((await sandbox.refresh()).state).toBe("paused");
+    };
+    await vi.waitFor(paused, { timeout: 10_000, interval: 100 });
+    await expect(sandbox.execute("true")).rejects.toMatchObject({ code: "INVALID_STATE" });
+  }, 90_000);
+
+  test("commands run as a user", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    const user = "nobody";
+    expect((await sandbox.execute("id -un", { user })).stdout).toBe("nobody\n");
+    expect((await collected(sandbox.stream("id -un", { user })))[0]).toEqual({ type: "stdout", line: "nobody" });
+    const detached = await sandbox.start("id -un", { user });
+    await detached.wait();
+    expect((await detached.output()).stdout).toBe("nobody\n");
+    let text = "";
+    for await (const event of await sandbox.terminal({ command: "id -un", user })) {
+      if (event.type === "bytes") text += new TextDecoder().decode(event.bytes);
+    }
+    expect(text).toContain("nobody");
+  });
+
+  test("a watch of a directory", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    await sandbox.files.mkdir("d/below", { recursive: true });
+    const watch = await sandbox.files.watch("d", { recursive: true }).start();
+    await sandbox.execute("echo 1 > d/below/f; rm -r d");
+    const seen = (await collected(watch)).map((event) => (event.type === "change" ? `${event.kind} ${event.path}` : ""));
+    const { workdir } = await sandbox.refresh();
+    const expected = ["create", "write", "remove"].map((kind) => `${kind} ${workdir}/d/below/f`);
+    expect(seen).toEqual(expect.arrayContaining(expected));
+    await expect(sandbox.files.watch("missing").start()).rejects.toBeInstanceOf(FileNotFound);
   });
 
   test("ports and the network", async () => {

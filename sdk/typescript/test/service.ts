@@ -102,6 +102,7 @@ export const VIEW = {
   metadata: {},
   idleTimeoutMs: 0,
   timeoutMs: 1,
+  autoResume: true,
   workdir: "/workspace",
   resources: { cpu: 2, memoryMb: 1, diskMb: 1 },
   network: { egress: { default: "allow", allow: [] } },

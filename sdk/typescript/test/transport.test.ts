@@ -23,6 +23,19 @@ test("a create, a command and the end of a block", async () => {
   expect(terminate).toMatchObject({ method: "DELETE", path: `/v1/sandboxes/${VIEW.id}` });
 });
 
+test("the timeout is changed, and samples are listed", async () => {
+  const changed = { ...VIEW, timeoutMs: 90_000, expiresAt: "2026-01-01T00:01:30.000Z", onTimeout: "pause" };
+  const sample = { timestamp: "2026-01-01T00:00:05.000Z", cpuUsedPercent: 12.5 };
+  await using service = await Service.start([json(200, changed), json(200, { data: [sample] })]);
+  const sandbox = service.client().sandboxes.connect(VIEW.id);
+  expect(await sandbox.setTimeout(90_000)).toEqual(changed);
+  expect(sandbox.view).toEqual(changed);
+  expect(await sandbox.metrics({ start: new Date(0), end: "2026-01-02T00:00:00Z" })).toEqual([sample]);
+  const [change, listing] = service.received;
+  expect(change).toMatchObject({ method: "PUT", path: `/v1/sandboxes/${VIEW.id}/timeout`, body: '{"timeoutMs":90000}' });
+  expect(listing?.path).toMatch(/\/metrics\?start=1970-01-01T00%3A00%3A00.000Z&end=2026-01-02T00%3A00%3A00Z$/);
+});
+
 test("a lost response is retried with the same key", async () => {
   await using service = await Service.start([hangUp, json(201, VIEW)]);
   await service.client(FAST).sandboxes.create("ubuntu:24.04");

@@ -65,6 +65,7 @@ from ._sync._sandbox import Sandbox
 from ._sync._sandboxes import Images, Sandboxes
 from ._sync._stream import OutputStream
 from ._sync._terminal import Terminal
+from ._sync._watch import FileWatch
 from ._terminal_events import (
     TerminalDisconnected,
     TerminalDropped,
@@ -74,6 +75,7 @@ from ._terminal_events import (
     TerminalReconnected,
 )
 from ._version import VERSION as __version__
+from ._watch_events import FileChange, WatchEvent, WatchOverflow
 
 __all__ = [
     "AsyncRun",
@@ -102,10 +104,12 @@ __all__ = [
     "ExecutionResult",
     "ExecutionTimeout",
     "Executions",
+    "FileChange",
     "FileEntry",
     "FileExists",
     "FileNotFound",
     "FileStream",
+    "FileWatch",
     "Files",
     "FollowedOutput",
     "Forbidden",
@@ -159,6 +163,8 @@ __all__ = [
     "Terminated",
     "Unauthorized",
     "UnknownError",
+    "WatchEvent",
+    "WatchOverflow",
     "__version__",
     "aio",
     "models",

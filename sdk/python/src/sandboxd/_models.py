@@ -49,6 +49,7 @@ __all__ = [
     "Network",
     "NetworkPolicy",
     "NetworkUsage",
+    "OnTimeout",
     "Pagination",
     "PauseResult",
     "Port",
@@ -59,6 +60,8 @@ __all__ = [
     "PullProgress",
     "PullStage",
     "Quota",
+    "ResourceMetrics",
+    "ResourceSample",
     "Resources",
     "ResumeResult",
     "RunId",
@@ -88,9 +91,10 @@ EventId = str
 EventKind = str
 """
 Type of the event. Values: `sandbox.created`, `sandbox.started`, `sandbox.paused`, `sandbox.resumed`,
-`sandbox.terminated`, `sandbox.error`, `exec.started`, `exec.completed`, `exec.streamed`, `exec.error`, `file.created`,
-`file.read`, `file.deleted`, `file.error`, `port.exposed`, `port.closed`, `network.changed`, `network.refused`,
-`agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error`, `cost.runtime`, `cost.llm`.
+`sandbox.terminated`, `sandbox.timeout_changed`, `sandbox.error`, `exec.started`, `exec.completed`, `exec.streamed`,
+`exec.error`, `file.created`, `file.read`, `file.deleted`, `file.error`, `port.exposed`, `port.closed`,
+`network.changed`, `network.refused`, `agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error`,
+`cost.runtime`, `cost.llm`.
 """
 
 ExecutionId = str
@@ -109,6 +113,9 @@ Type of a directory entry. `other` is a device, a FIFO or a socket. Values: `fil
 
 ImageStatus = str
 """State of an image: `ready` for creates, or `pulling`. Values: `ready`, `pulling`."""
+
+OnTimeout = str
+"""What happens to a running sandbox at the end of its timeout. Values: `terminate`, `pause`."""
 
 PortVisibility = str
 """
@@ -321,6 +328,10 @@ class EgressPolicy:
     `example.com`.
     """
     default: EgressDefault
+    allow_networks: Optional[List[str]] = None
+    """Allowed IPv4 networks and addresses. They take precedence over `deny_networks`."""
+    deny_networks: Optional[List[str]] = None
+    """Denied IPv4 networks and addresses. Without effect if `default` is `deny`."""
 
     @classmethod
     def from_json(cls, value: object) -> EgressPolicy:
@@ -329,6 +340,8 @@ class EgressPolicy:
         return cls(
             allow=fields.required("allow", _fields.array_of(_fields.text)),
             default=fields.required("default", _fields.text),
+            allow_networks=fields.optional("allowNetworks", _fields.array_of(_fields.text)),
+            deny_networks=fields.optional("denyNetworks", _fields.array_of(_fields.text)),
         )
 
 
@@ -936,6 +949,55 @@ class Quota:
 
 
 @dataclass(frozen=True)
+class ResourceMetrics:
+    """The samples of a sandbox, oldest first."""
+
+    data: List[ResourceSample]
+
+    @classmethod
+    def from_json(cls, value: object) -> ResourceMetrics:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            data=fields.required("data", _fields.array_of(ResourceSample.from_json)),
+        )
+
+
+@dataclass(frozen=True)
+class ResourceSample:
+    """What a running sandbox used at one moment."""
+
+    cpu_count: int
+    """Number of vCPUs."""
+    cpu_used_percent: float
+    """Use of the vCPUs since the sample before, in percent of all of them."""
+    disk_total_bytes: int
+    disk_used_bytes: int
+    """Bytes that the disk occupies on the host."""
+    memory_cache_bytes: int
+    """Page cache of the sandbox's files. The kernel reclaims it when memory is short."""
+    memory_total_bytes: int
+    memory_used_bytes: int
+    """Memory in use, without the page cache."""
+    timestamp: Timestamp
+
+    @classmethod
+    def from_json(cls, value: object) -> ResourceSample:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            cpu_count=fields.required("cpuCount", _fields.integer),
+            cpu_used_percent=fields.required("cpuUsedPercent", _fields.number),
+            disk_total_bytes=fields.required("diskTotalBytes", _fields.integer),
+            disk_used_bytes=fields.required("diskUsedBytes", _fields.integer),
+            memory_cache_bytes=fields.required("memoryCacheBytes", _fields.integer),
+            memory_total_bytes=fields.required("memoryTotalBytes", _fields.integer),
+            memory_used_bytes=fields.required("memoryUsedBytes", _fields.integer),
+            timestamp=fields.required("timestamp", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
 class Resources:
     """Resources of a sandbox."""
 
@@ -1016,6 +1078,8 @@ class RuntimeEvent:
 class Sandbox:
     """A sandbox."""
 
+    auto_resume: bool
+    """Whether commands, files and ports may resume the sandbox."""
     created_at: Timestamp
     env: Dict[str, str]
     """Environment variables. Names and values together have at most 256 KiB."""
@@ -1030,9 +1094,13 @@ class Sandbox:
     resources: Resources
     state: SandboxState
     timeout_ms: int
-    """Total running time in ms after which the sandbox is terminated. Paused time does not count."""
+    """The timeout in ms as it was last set. Paused time does not count."""
     workdir: str
     """Default working directory of commands."""
+    expires_at: Optional[Timestamp] = None
+    """Time at which the timeout ends if the sandbox keeps running. Present only while the sandbox is running."""
+    on_timeout: Optional[OnTimeout] = None
+    """What happens at the end of the timeout."""
     paused_at: Optional[Timestamp] = None
     """Time of the pause. Present only while the sandbox is paused."""
     started_at: Optional[Timestamp] = None
@@ -1045,6 +1113,7 @@ class Sandbox:
         """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
         fields = Fields(value)
         return cls(
+            auto_resume=fields.required("autoResume", _fields.boolean),
             created_at=fields.required("createdAt", _fields.text),
             env=fields.required("env", _fields.map_of(_fields.text)),
             id=fields.required("id", _fields.text),
@@ -1056,6 +1125,8 @@ class Sandbox:
             state=fields.required("state", _fields.text),
             timeout_ms=fields.required("timeoutMs", _fields.integer),
             workdir=fields.required("workdir", _fields.text),
+            expires_at=fields.optional("expiresAt", _fields.text),
+            on_timeout=fields.optional("onTimeout", _fields.text),
             paused_at=fields.optional("pausedAt", _fields.text),
             started_at=fields.optional("startedAt", _fields.text),
             terminated_at=fields.optional("terminatedAt", _fields.text),

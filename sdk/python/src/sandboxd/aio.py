@@ -14,6 +14,7 @@ from ._async._sandbox import AsyncSandbox
 from ._async._sandboxes import AsyncImages, AsyncSandboxes
 from ._async._stream import AsyncOutputStream
 from ._async._terminal import AsyncTerminal
+from ._async._watch import AsyncFileWatch
 
 __all__ = [
     "AsyncCodeContexts",
@@ -22,6 +23,7 @@ __all__ = [
     "AsyncExecution",
     "AsyncExecutions",
     "AsyncFileStream",
+    "AsyncFileWatch",
     "AsyncFiles",
     "AsyncFollowedOutput",
     "AsyncImages",

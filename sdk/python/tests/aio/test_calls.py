@@ -8,6 +8,7 @@ import json
 import ssl
 import subprocess
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, AsyncIterator, Dict, Iterator, List, Tuple
 
@@ -59,6 +60,31 @@ async def test_requests_carry_the_key_and_the_agent() -> None:
         expected = {"image": "ubuntu:24.04", "env": {"A": "ü"}, "timeoutMs": 1500, "resources": {"cpu": 2}}
         assert json.loads(service.received[0].body) == expected
         await client.close()
+
+
+async def test_the_timeout_is_changed_and_samples_are_listed() -> None:
+    sample = {
+        "timestamp": "2026-01-01T00:00:05.000Z",
+        "cpuCount": 2,
+        "cpuUsedPercent": 12.5,
+        "memoryUsedBytes": 1,
+        "memoryCacheBytes": 2,
+        "memoryTotalBytes": 3,
+        "diskUsedBytes": 4,
+        "diskTotalBytes": 5,
+    }
+    changed = {**VIEW, "timeoutMs": 90_000, "expiresAt": "2026-01-01T00:01:30.000Z", "onTimeout": "pause"}
+    with Service([answer(200, changed), answer(200, {"data": [sample]})]) as service:
+        sandbox = sandbox_of(service)
+        view = await sandbox.set_timeout(timedelta(seconds=90))
+        assert view == sandbox.view and (view.timeout_ms, view.on_timeout) == (90_000, "pause")
+        assert view.expires_at == "2026-01-01T00:01:30.000Z"
+        (found,) = await sandbox.metrics(start=datetime(2026, 1, 1, tzinfo=timezone.utc), end="2026-01-02T00:00:00Z")
+        assert (found.cpu_used_percent, found.disk_total_bytes) == (12.5, 5)
+        change, listing = service.received
+        assert (change.method, json.loads(change.body)) == ("PUT", {"timeoutMs": 90_000})
+        assert change.path == f"/v1/sandboxes/{SANDBOX}/timeout"
+        assert listing.path.endswith("/metrics?start=2026-01-01T00%3A00%3A00.000Z&end=2026-01-02T00%3A00%3A00Z")
 
 
 async def test_a_retry_sends_the_same_idempotency_key_and_errors_count_the_retries() -> None:

@@ -15,7 +15,7 @@ from sandboxd._sync import _uploader as uploader
 from sandboxd._sync._client import Sandboxd
 from sandboxd._sync._platform import sleep
 from sandboxd._sync._run import Run
-from scripted import Received, Responder, Service, answer, failure
+from scripted import VIEW, Received, Responder, Service, answer, failure
 
 SANDBOX = "sb_01234567890123456789"
 
@@ -147,3 +147,17 @@ def test_a_sandbox_records_its_calls_in_its_run() -> None:
                 sandbox.files.read("missing")
     assert kinds[:2] == ["exec.started", "exec.completed"] and "file.error" in kinds
     assert [received.headers["x-run-id"] for received in service.received] == ["a", "a"]
+
+
+def test_a_create_whose_run_cannot_record_it_terminates_its_sandbox() -> None:
+    class FailingRun(Run):
+        def record(self, *_: Any) -> Any:
+            raise ValueError("mine")
+
+    terminated = {"id": VIEW["id"], "state": "terminated", "terminatedAt": "t", "totalRuntimeMs": 1}
+    with Service([answer(201, VIEW), answer(200, terminated)]) as service:
+        with Sandboxd(**service.settings) as client:
+            with pytest.raises(ValueError, match="mine"):
+                client.sandboxes.create("i", run=FailingRun())
+        create, terminate = service.received
+        assert (terminate.method, terminate.path) == ("DELETE", f"/v1/sandboxes/{VIEW['id']}")

@@ -22,6 +22,7 @@ from sandboxd import (
     AsyncSandboxd,
     CommandFailed,
     Done,
+    FileChange,
     FileNotFound,
     InvalidState,
     Sandbox,
@@ -78,6 +79,86 @@ async def test_the_asyncio_flavour() -> None:
         await AsyncSandbox.connect(identifier).refresh()
 
 
+def test_the_timeout_changes_and_samples_are_taken() -> None:
+    with Sandbox.create(IMAGE, timeout=600, on_timeout="pause", auto_resume=False) as sandbox:
+        view = sandbox.view
+        assert view is not None and (view.on_timeout, view.auto_resume) == ("pause", False)
+        assert sandbox.set_timeout(1200).timeout_ms == 1_200_000
+        samples = []
+        for _ in range(600):
+            samples = sandbox.metrics()
+            if samples:
+                break
+            time.sleep(0.1)
+        assert samples[0].memory_total_bytes > samples[0].memory_used_bytes > 0
+        assert sandbox.metrics(start="2100-01-01T00:00:00Z") == []
+        sandbox.set_timeout(0)
+        for _ in range(100):
+            if sandbox.refresh().state == "paused":
+                break
+            time.sleep(0.1)
+        assert sandbox.refresh().state == "paused"
+        with pytest.raises(InvalidState):
+            sandbox.execute("true")
+
+
+def test_commands_run_as_a_user() -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        assert sandbox.execute("id -un; echo $HOME", user="nobody").stdout.splitlines()[0] == "nobody"
+        lines = [output.line for output in sandbox.stream("id -un", user="nobody") if isinstance(output, Stdout)]
+        assert lines == ["nobody"]
+        detached = sandbox.start("id -un", user="nobody")
+        assert detached.wait().exit_code == 0 and detached.output().stdout == "nobody\n"
+        with sandbox.terminal(command="id -un", user="nobody") as terminal:
+            assert "nobody" in terminal_text(list(terminal))
+        missing = sandbox.execute("true", user="missing")
+        assert missing.exit_code is None and "no user missing" in missing.stderr
+
+
+def test_a_watch_of_a_directory() -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        sandbox.files.mkdir("d/below", recursive=True)
+        with sandbox.files.watch("d", recursive=True) as watch:
+            sandbox.execute("echo 1 > d/below/f; rm -r d")
+            changes = [event for event in watch if isinstance(event, FileChange)]
+        seen = [(change.kind, change.path.rpartition("/d/")[2]) for change in changes]
+        assert ("create", "below/f") in seen and ("write", "below/f") in seen and ("remove", "below/f") in seen
+        with pytest.raises(FileNotFound):
+            sandbox.files.watch("missing").start()
+        watch = sandbox.files.watch(".").start()
+        thread = threading.Thread(target=lambda: list(watch))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+        watch.close()
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+async def test_a_cancelled_read_ends_the_watch() -> None:
+    async with AsyncSandbox.create(IMAGE) as sandbox:
+        async with sandbox.files.watch(".") as watch:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(watch.__anext__(), 0.3)
+            assert [event async for event in watch] == []
+
+
+async def test_a_cancelled_create_leaves_no_sandbox() -> None:
+    for delay in (0.001, 0.01, 0.03, 0.06, 0.1):
+        tags = {"userId": f"cancelled-{os.getpid()}"}
+        async with AsyncSandboxd() as client:
+            task = asyncio.ensure_future(client.sandboxes.create(IMAGE, metadata=tags).__aenter__())
+            await asyncio.sleep(delay)
+            task.cancel()
+            try:
+                await (await task).terminate()
+            except asyncio.CancelledError:
+                pass
+        async with AsyncSandboxd() as client:
+            left = await client.sandboxes.list(metadata=tags).all()
+            assert [item.state for item in left if item.state != "terminated"] == []
+
+
 async def test_cancelling_a_task_or_dropping_a_stream_kills_the_command() -> None:
     async with AsyncSandbox.create(IMAGE) as sandbox:
         with pytest.raises(asyncio.TimeoutError):
@@ -114,7 +195,7 @@ async def test_10_000_lines_are_followed_over_20_broken_connections() -> None:
     assert parts.port is not None
     # A connection transports some records of TLS, each of 16 KiB.
     with CuttingProxy(parts.port, cuts=20, after_bytes=48_000) as proxy:
-        async with AsyncSandboxd() as direct, AsyncSandboxd(f"{parts.scheme}://127.0.0.1:{proxy.port}") as client:
+        async with AsyncSandboxd() as direct, AsyncSandboxd(f"{parts.scheme}://{parts.hostname}:{proxy.port}") as client:
             async with direct.sandboxes.create(IMAGE) as sandbox:
                 started = await sandbox.start("seq -f %080.0f 5000; sleep 0.5; seq -f %080.0f 5001 10000")
                 execution = client.sandboxes.connect(sandbox.id).executions.handle(started.id)
@@ -226,7 +307,7 @@ async def test_a_terminal_of_asyncio_reconnects_without_loss() -> None:
     parts = urlsplit(os.environ["SANDBOXD_URL"])
     assert parts.port is not None
     with CuttingProxy(parts.port, cuts=5, after_bytes=40_000) as proxy:
-        async with AsyncSandboxd() as direct, AsyncSandboxd(f"{parts.scheme}://127.0.0.1:{proxy.port}") as client:
+        async with AsyncSandboxd() as direct, AsyncSandboxd(f"{parts.scheme}://{parts.hostname}:{proxy.port}") as client:
             async with direct.sandboxes.create(IMAGE) as sandbox:
                 path = "/tmp/go"
                 terminal = await sandbox.terminal(command=f"while [ ! -e {path} ]; do sleep 0.05; done; seq -f %030.0f 10000")

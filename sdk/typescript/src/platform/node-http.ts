@@ -33,7 +33,10 @@ export class NodeHttp {
       const { method, headers } = request;
       const sent = (isTls ? https : http).request(url, { method, headers, agent: this.#agent(url) });
       const abort = (): void => {
-        sent.destroy(abortReason(request.signal));
+        const reason = abortReason(request.signal);
+        sent.destroy(reason);
+        // While the request waits for a connection, `destroy` reports no error.
+        reject(reason);
       };
       request.signal.addEventListener("abort", abort, { once: true });
       sent.once("close", () => {

@@ -1,8 +1,9 @@
-"""Work besides the calls: threads for blocking code, and the task that uploads events. Exists twice and is not generated."""
+"""Work besides the calls: threads for blocking code, uploads of events, and clean-ups. Exists twice and is not generated."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Set
@@ -10,6 +11,10 @@ from typing import Any, AsyncIterable, AsyncIterator, Awaitable, Callable, Itera
 from .. import _tar
 from .. import models
 
+_LOG = logging.getLogger("sandboxd")
+CLEANUP_GRACE = 2.0
+"""How long a cancelled call waits for its clean-up, so that the end of the event loop does not interrupt it."""
+CLEANUP_TIMEOUT = 30.0
 ToolText = Awaitable[str]
 """What the function of `as_tool` returns."""
 
@@ -96,3 +101,31 @@ class AsyncBackground:
 
     async def _awaited(self) -> None:
         await self._work()
+
+
+class AsyncCleanups:
+    """Clean-ups after cancelled calls. They continue without their callers, for a limited time."""
+
+    def __init__(self) -> None:
+        self._tasks: Set["asyncio.Task[None]"] = set()
+
+    async def run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Starts a clean-up and waits for its end, at most for `CLEANUP_GRACE`."""
+        task = asyncio.get_running_loop().create_task(_limited(name, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Unlike `wait_for`, `wait` does not cancel the task.
+        await asyncio.wait([task], timeout=CLEANUP_GRACE)
+
+    async def finish(self) -> None:
+        """Waits for the end of the clean-ups of this event loop."""
+        loop = asyncio.get_running_loop()
+        while tasks := [task for task in self._tasks if task.get_loop() is loop]:
+            await asyncio.wait(tasks)
+
+
+async def _limited(name: str, work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await asyncio.wait_for(work(), CLEANUP_TIMEOUT)
+    except Exception:
+        _LOG.warning("%s failed", name, exc_info=True)

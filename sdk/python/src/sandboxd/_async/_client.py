@@ -80,7 +80,7 @@ class AsyncSandboxd:
         return await self._get("/v1/openapi.json", lambda document: dict(document))
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections. With asyncio, first waits for the clean-up of cancelled creates, at most 30 seconds."""
         await self._transport.close()
 
     async def __aenter__(self) -> AsyncSandboxd:

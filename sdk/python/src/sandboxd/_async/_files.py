@@ -13,17 +13,22 @@ from .._errors import SandboxdError
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
 from .._tar import LocalDirectory
+from .._watch_events import FileChange
 from . import _background, _platform
 from ._context import AsyncSandboxContext
 from ._paging import AsyncPagedList
 from ._payload import AsyncPayload
 from ._transport import AsyncResponse, Call
+from ._watch import AsyncFileWatch
 
 T = TypeVar("T")
 LONGEST_SILENCE = 90.0
 """Longer than the service waits for a slow disk."""
-FilePath = Union[str, models.FileEntry]
-"""A path in the sandbox: absolute or relative to its working directory. An entry of a list also names paths that are not UTF-8."""
+FilePath = Union[str, models.FileEntry, FileChange]
+"""
+A path in the sandbox: absolute or relative to its working directory. An entry of a list or a change of a watch also names paths
+that are not UTF-8.
+"""
 
 
 class AsyncFileStream:
@@ -191,6 +196,16 @@ class AsyncFiles:
         url = self._url("/exists", {"path": path}, autoResume=auto_resume)
         found = await self._context.json(Call("GET", url, Safety.REPEATABLE), models.FileExists.from_json)
         return found.exists
+
+    def watch(
+        self, path: FilePath, *, recursive: bool = False, auto_resume: Optional[bool] = None
+    ) -> AsyncFileWatch:
+        """
+        Watches the changes in a directory; with `recursive` in all directories below it, too. The watch begins with the first
+        read, with `start`, or with the block of a `with` statement.
+        """
+        url = self._url("/watch", {"path": path}, recursive=recursive or None, autoResume=auto_resume)
+        return AsyncFileWatch(self._context, Call("GET", url, Safety.REPEATABLE, accept="text/event-stream"))
 
     async def mkdir(
         self,

@@ -16,6 +16,8 @@ from websockets.exceptions import InvalidStatus
 T = TypeVar("T")
 # Different classes before Python 3.11.
 TIMEOUTS = (TimeoutError, asyncio.TimeoutError)
+CANCELLED = asyncio.CancelledError
+"""What a cancelled call raises."""
 KILLED_ON_CANCEL = True
 """Whether `execute` sends no idempotency key by default, so that a cancelled task ends the command."""
 LARGEST_MESSAGE = 64 << 20
@@ -170,6 +172,7 @@ class Defaults(Generic[T]):
 __all__ = [
     "Abandoning",
     "AsyncSocket",
+    "CANCELLED",
     "Content",
     "Defaults",
     "InvalidStatus",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Any, Callable, Dict, Literal, Mapping, Optional, Type, overload
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Type, overload
 
 from .. import models
 from .._errors import CommandFailed, CommandTooLong, ExecutionTimeout, SandboxdError, termination_reason
 from .._lifecycle import CallFailed, Handler, Handlers, Paused, Resumed, Started, Terminated
-from .._request import Duration, checked_id, given, key_headers, milliseconds, run_headers, seconds, shown
+from .._request import Duration, checked_id, given, key_headers, milliseconds, run_headers, seconds, shown, time_text
 from .._retry import Safety
 from .._settings import resolve
 from .._tool import tool_text
@@ -16,7 +18,7 @@ from . import _platform
 from ._background import ToolText
 from ._code import AsyncCodeContexts, CodeOutput, ContextOrId, OnException, OnResult, OnText, run_code
 from ._context import AsyncSandboxContext, Recorder
-from ._events import AsyncEvents
+from ._events import AsyncEvents, Time
 from ._executions import AsyncExecution, AsyncExecutions
 from ._files import AsyncFiles
 from ._network import AsyncNetwork
@@ -59,6 +61,8 @@ class AsyncSandbox:
         env: Optional[Mapping[str, str]] = None,
         workdir: Optional[str] = None,
         timeout: Optional[Duration] = None,
+        on_timeout: Optional[models.OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         idle_timeout: Optional[Duration] = None,
         metadata: Optional[Mapping[str, str]] = None,
         egress: Optional[Mapping[str, Any]] = None,
@@ -73,7 +77,19 @@ class AsyncSandbox:
         those of `AsyncSandboxes.create`.
         """
         body = create_body(
-            image, cpu, memory_mb, disk_mb, env, workdir, timeout, idle_timeout, metadata, egress, ingress
+            image,
+            cpu=cpu,
+            memory_mb=memory_mb,
+            disk_mb=disk_mb,
+            env=env,
+            workdir=workdir,
+            timeout=timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
+            idle_timeout=idle_timeout,
+            metadata=metadata,
+            egress=egress,
+            ingress=ingress,
         )
         return _platform.opening(create_sandbox(None, body, idempotency_key, wait, run, on))
 
@@ -99,6 +115,7 @@ class AsyncSandbox:
         *,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout: Optional[Duration] = None,
         auto_resume: Optional[bool] = None,
@@ -109,7 +126,7 @@ class AsyncSandbox:
     ) -> models.ExecutionResult:
         """
         Runs a bash command line and returns its result. A failed command is a result, too; `check` makes it an error. The command
-        is killed after `timeout`, by default 60 seconds.
+        is killed after `timeout`, by default 60 seconds. `user` is a name in the sandbox's `/etc/passwd`, by default root.
 
         With `idempotency_key`, a request with the same key within 24 hours, from any process, returns the first result.
         `killed_on_cancel` sends no key: the service kills the command when the connection ends, for example because the asyncio
@@ -124,7 +141,7 @@ class AsyncSandbox:
             "POST",
             self.context.path("/execute"),
             Safety.COMMAND if has_key else Safety.ONLY_UNSTARTED,
-            json_payload(_command_body(command, cwd, env, stdin, timeout, auto_resume)),
+            json_payload(_command_body(command, cwd, env, user, stdin, timeout, auto_resume)),
             key_headers(idempotency_key) if has_key else {},
             timeout=(TIMEOUT if timeout is None else seconds(timeout)) + self.context.transport.settings.timeout,
         )
@@ -146,6 +163,7 @@ class AsyncSandbox:
         *,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
         stdin: Optional[str] = None,
         timeout: Optional[Duration] = None,
         auto_resume: Optional[bool] = None,
@@ -160,7 +178,7 @@ class AsyncSandbox:
         get the lines that are read.
         """
         path = self.context.path("/execute", lineEnds=line_ends or None)
-        body = json_payload(_command_body(command, cwd, env, stdin, timeout, auto_resume))
+        body = json_payload(_command_body(command, cwd, env, user, stdin, timeout, auto_resume))
         call = Call("POST", path, Safety.ONLY_UNSTARTED, body, accept="text/event-stream")
         return AsyncOutputStream(
             self.context,
@@ -178,6 +196,7 @@ class AsyncSandbox:
         *,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
         stdin: Optional[str] = None,
         open_stdin: Optional[bool] = None,
         timeout: Optional[Duration] = None,
@@ -189,7 +208,7 @@ class AsyncSandbox:
         Starts a detached command, which continues without its client and has no time limit by default. `open_stdin` keeps standard
         input open for `write_stdin`.
         """
-        body = _command_body(command, cwd, env, stdin, timeout, auto_resume)
+        body = _command_body(command, cwd, env, user, stdin, timeout, auto_resume)
         body = {**body, **given(detached=True, openStdin=open_stdin)}
         return await self._started("/execute", body, run_id, idempotency_key)
 
@@ -235,6 +254,7 @@ class AsyncSandbox:
         command: Optional[str] = None,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
         timeout: Optional[Duration] = None,
         auto_resume: Optional[bool] = None,
         run_id: Optional[str] = None,
@@ -242,7 +262,7 @@ class AsyncSandbox:
     ) -> _platform.Opening[AsyncTerminal]:
         """Opens a terminal of 80 columns and 24 rows, by default with an interactive bash, and attaches to it."""
         limit = milliseconds(timeout)
-        body = given(cols=cols, rows=rows, command=command, cwd=cwd, timeoutMs=limit, autoResume=auto_resume)
+        body = given(cols=cols, rows=rows, command=command, cwd=cwd, user=user, timeoutMs=limit, autoResume=auto_resume)
         if env is not None:
             body["env"] = dict(env)
         return _platform.opening(self._terminal(body, run_id, idempotency_key, auto_resume))
@@ -282,6 +302,23 @@ class AsyncSandbox:
         self.context.record("sandbox.resumed", pausedDurationMs=resumed.paused_duration_ms)
         self.context.handlers.notify(Resumed(resumed.paused_duration_ms))
         return resumed
+
+    async def metrics(
+        self, *, start: Optional[Time] = None, end: Optional[Time] = None
+    ) -> List[models.ResourceSample]:
+        """
+        Returns the samples of CPU, memory and disk from `start` to `end`, oldest first. A running sandbox is sampled about every
+        5 seconds.
+        """
+        path = self.context.path("/metrics", start=time_text(start), end=time_text(end))
+        return (await self.context.json(Call("GET", path, Safety.REPEATABLE), models.ResourceMetrics.from_json)).data
+
+    async def set_timeout(self, timeout: Duration) -> models.Sandbox:
+        """Changes the timeout, which then counts from now, or from the resume of a paused sandbox. 0 ends it now."""
+        body = json_payload({"timeoutMs": milliseconds(timeout)})
+        call = Call("PUT", self.context.path("/timeout"), Safety.REPEATABLE, body)
+        self._view = await self.context.json(call, models.Sandbox.from_json)
+        return self._view
 
     async def terminate(self) -> Terminated:
         """
@@ -363,23 +400,27 @@ def _command_body(
     command: str,
     cwd: Optional[str],
     env: Optional[Mapping[str, str]],
+    user: Optional[str],
     stdin: Optional[str],
     timeout: Optional[Duration],
     auto_resume: Optional[bool],
 ) -> Dict[str, Any]:
     limit = milliseconds(timeout)
-    body = given(command=command, cwd=cwd, stdin=stdin, timeoutMs=limit, autoResume=auto_resume)
+    body = given(command=command, cwd=cwd, user=user, stdin=stdin, timeoutMs=limit, autoResume=auto_resume)
     return body if env is None else {**body, "env": dict(env)}
 
 
 def create_body(
     image: str,
+    *,
     cpu: Optional[int],
     memory_mb: Optional[int],
     disk_mb: Optional[int],
     env: Optional[Mapping[str, str]],
     workdir: Optional[str],
     timeout: Optional[Duration],
+    on_timeout: Optional[models.OnTimeout],
+    auto_resume: Optional[bool],
     idle_timeout: Optional[Duration],
     metadata: Optional[Mapping[str, str]],
     egress: Optional[Mapping[str, Any]],
@@ -391,6 +432,8 @@ def create_body(
         env=None if env is None else dict(env),
         workdir=workdir,
         timeoutMs=milliseconds(timeout),
+        onTimeout=on_timeout,
+        autoResume=auto_resume,
         idleTimeoutMs=milliseconds(idle_timeout),
         metadata=None if metadata is None else dict(metadata),
         resources=given(cpu=cpu, memoryMb=memory_mb, diskMb=disk_mb) or None,
@@ -406,7 +449,10 @@ async def create_sandbox(
     run: Optional[Recorder],
     handlers: Optional[Mapping[str, Handler]],
 ) -> AsyncSandbox:
-    """Creates a sandbox, by default with the client of the environment."""
+    """
+    Creates a sandbox, by default with the client of the environment. If the call is cancelled, or fails after the sandbox exists, the
+    sandbox is terminated.
+    """
     transport = transport or default_transport()
     headers = {**key_headers(key), **run_headers(None if run is None else run.id)}
     call = Call(
@@ -415,13 +461,30 @@ async def create_sandbox(
     # An invalid handler is refused before a sandbox exists.
     checked = Handlers()
     checked.add_all(handlers or {})
-    view = await transport.json(call, models.Sandbox.from_json)
-    context = AsyncSandboxContext(transport, view.id, run)
-    context.handlers = checked
-    context.record("sandbox.created", image=view.image, state=str(view.state))
-    context.record("sandbox.started")
-    context.handlers.notify(Started())
-    return AsyncSandbox(context, view)
+    view: Optional[models.Sandbox] = None
+    try:
+        view = await transport.json(call, models.Sandbox.from_json)
+        context = AsyncSandboxContext(transport, view.id, run)
+        context.handlers = checked
+        context.record("sandbox.created", image=view.image, state=str(view.state))
+        context.record("sandbox.started")
+        context.handlers.notify(Started())
+        return AsyncSandbox(context, view)
+    except BaseException as error:
+        # Without a key of the caller, only this call can find the sandbox.
+        if key is None and (view is not None or isinstance(error, _platform.CANCELLED)):
+            sandbox_id = None if view is None else view.id
+            undo = partial(_undo, transport, call, sandbox_id)
+            await transport.cleanups.run("terminating the sandbox of a cancelled create", undo)
+        raise
+
+
+async def _undo(transport: AsyncTransport, create: Call, sandbox_id: Optional[str]) -> None:
+    """Terminates the sandbox of a create. If its id is unknown, a request with the same idempotency key returns it."""
+    if sandbox_id is None:
+        view = await transport.json(replace(create, is_impatient=True), models.Sandbox.from_json)
+        sandbox_id = view.id
+    await sandbox_handle(transport, sandbox_id).terminate()
 
 
 def sandbox_handle(transport: Optional[AsyncTransport], sandbox_id: str) -> AsyncSandbox:

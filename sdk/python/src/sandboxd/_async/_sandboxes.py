@@ -31,6 +31,8 @@ class AsyncSandboxes:
         env: Optional[Mapping[str, str]] = None,
         workdir: Optional[str] = None,
         timeout: Optional[Duration] = None,
+        on_timeout: Optional[models.OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         idle_timeout: Optional[Duration] = None,
         metadata: Optional[Mapping[str, str]] = None,
         egress: Optional[Mapping[str, Any]] = None,
@@ -44,7 +46,8 @@ class AsyncSandboxes:
         Creates a sandbox.
 
         - `cpu`: 2, 4 or 8 vCPUs. `env`: variables of all commands. `workdir`: their default directory.
-        - `timeout`: terminates the sandbox after this running time, not counting pauses.
+        - `timeout`: the running time, not counting pauses, at whose end `on_timeout` happens: `terminate` (default) or `pause`.
+        - `auto_resume`: with False, commands, files and ports do not resume the sandbox while it is paused.
         - `idle_timeout`: pauses the sandbox after this time without activity; 0 disables it.
         - `metadata`: tags, by which lists can be filtered.
         - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`.
@@ -52,9 +55,24 @@ class AsyncSandboxes:
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandbox.
         - `wait`: with False the call fails at once if the service has no capacity or the image is still being pulled.
         - `run`: records the events of the sandbox in this run. `on`: handlers of lifecycle events, including `started`.
+
+        Cancelling the asyncio task, or interrupting a blocking call with Ctrl-C, terminates the sandbox, unless the caller gave
+        an `idempotency_key`.
         """
         body = create_body(
-            image, cpu, memory_mb, disk_mb, env, workdir, timeout, idle_timeout, metadata, egress, ingress
+            image,
+            cpu=cpu,
+            memory_mb=memory_mb,
+            disk_mb=disk_mb,
+            env=env,
+            workdir=workdir,
+            timeout=timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
+            idle_timeout=idle_timeout,
+            metadata=metadata,
+            egress=egress,
+            ingress=ingress,
         )
         return _platform.opening(create_sandbox(self._transport, body, idempotency_key, wait, run, on))
 

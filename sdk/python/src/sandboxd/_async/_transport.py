@@ -16,6 +16,7 @@ from .._retry import Answered, Failed, Fault, Safety, may_repeat, wait
 from .._settings import Settings
 from .._timeouts import Timeouts
 from .._version import VERSION
+from ._background import AsyncCleanups
 from ._payload import AsyncPayload
 from ._platform import TIMEOUTS, Abandoning, AsyncSocket, InvalidStatus, interrupt, sleep
 
@@ -126,6 +127,8 @@ class AsyncTransport:
 
     def __init__(self, settings: Settings, http: Optional[httpx.AsyncBaseTransport] = None) -> None:
         self.settings = settings
+        self.cleanups = AsyncCleanups()
+        """The clean-ups after cancelled calls."""
         # Proxies and certificates of environment variables are not used: the key goes to the configured service only. The number
         # of connections is unlimited, because a stream occupies one.
         self._http = http or httpx.AsyncHTTPTransport(
@@ -140,7 +143,8 @@ class AsyncTransport:
         }
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections, after the clean-ups."""
+        await self.cleanups.finish()
         await self._http.aclose()
 
     async def json(self, call: Call, parse: Callable[[Any], T]) -> T:

@@ -1,7 +1,8 @@
-"""Work besides the calls: the thread that uploads events. Exists twice and is not generated."""
+"""Work besides the calls: threads for uploads of events and for clean-ups. Exists twice and is not generated."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from typing import Callable, Iterable, Optional
@@ -10,6 +11,9 @@ from .. import models
 from .._tar import pack
 from .._tar import unpack as _unpack
 
+_LOG = logging.getLogger("sandboxd")
+CLEANUP_TIMEOUT = 10.0
+"""How long an interrupted call waits for its clean-up. Shorter than with asyncio, because the program is often about to end."""
 ToolText = str
 """What the function of `as_tool` returns."""
 
@@ -45,4 +49,30 @@ class Background:
         self._hurry.clear()
 
 
-__all__ = ["Background", "ToolText", "pack", "unpack"]
+class Cleanups:
+    """
+    Clean-ups after interrupted calls. Each runs in a thread, because signals interrupt only the main thread: a second Ctrl-C ends
+    the wait for a clean-up, but not the clean-up.
+    """
+
+    def run(self, name: str, work: Callable[[], None]) -> None:
+        """Starts a clean-up and waits for its end, at most for `CLEANUP_TIMEOUT`."""
+        # A daemon thread does not keep the program running after the wait.
+        thread = threading.Thread(target=_logged, args=(name, work), name="sandboxd-cleanup", daemon=True)
+        thread.start()
+        thread.join(CLEANUP_TIMEOUT)
+        if thread.is_alive():
+            _LOG.warning("%s takes longer than %g s", name, CLEANUP_TIMEOUT)
+
+    def finish(self) -> None:
+        """Has nothing to wait for: the interrupted calls have waited."""
+
+
+def _logged(name: str, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        _LOG.warning("%s failed", name, exc_info=True)
+
+
+__all__ = ["Background", "Cleanups", "ToolText", "pack", "unpack"]

@@ -81,7 +81,7 @@ class Sandboxd:
         return self._get("/v1/openapi.json", lambda document: dict(document))
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections. With asyncio, first waits for the clean-up of cancelled creates, at most 30 seconds."""
         self._transport.close()
 
     def __enter__(self) -> Sandboxd:

@@ -14,17 +14,22 @@ from .._errors import SandboxdError
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
 from .._tar import LocalDirectory
+from .._watch_events import FileChange
 from . import _background, _platform
 from ._context import SandboxContext
 from ._paging import PagedList
 from ._payload import Payload
 from ._transport import Response, Call
+from ._watch import FileWatch
 
 T = TypeVar("T")
 LONGEST_SILENCE = 90.0
 """Longer than the service waits for a slow disk."""
-FilePath = Union[str, models.FileEntry]
-"""A path in the sandbox: absolute or relative to its working directory. An entry of a list also names paths that are not UTF-8."""
+FilePath = Union[str, models.FileEntry, FileChange]
+"""
+A path in the sandbox: absolute or relative to its working directory. An entry of a list or a change of a watch also names paths
+that are not UTF-8.
+"""
 
 
 class FileStream:
@@ -192,6 +197,16 @@ class Files:
         url = self._url("/exists", {"path": path}, autoResume=auto_resume)
         found = self._context.json(Call("GET", url, Safety.REPEATABLE), models.FileExists.from_json)
         return found.exists
+
+    def watch(
+        self, path: FilePath, *, recursive: bool = False, auto_resume: Optional[bool] = None
+    ) -> FileWatch:
+        """
+        Watches the changes in a directory; with `recursive` in all directories below it, too. The watch begins with the first
+        read, with `start`, or with the block of a `with` statement.
+        """
+        url = self._url("/watch", {"path": path}, recursive=recursive or None, autoResume=auto_resume)
+        return FileWatch(self._context, Call("GET", url, Safety.REPEATABLE, accept="text/event-stream"))
 
     def mkdir(
         self,

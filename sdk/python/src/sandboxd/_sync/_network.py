@@ -29,15 +29,19 @@ class Network:
         *,
         default: Optional[str] = None,
         allow: Optional[Sequence[str]] = None,
+        allow_networks: Optional[Sequence[str]] = None,
+        deny_networks: Optional[Sequence[str]] = None,
         allow_ports: Optional[Sequence[int]] = None,
         idempotency_key: Optional[str] = None,
     ) -> models.Sandbox:
         """
         Changes the policy, and returns the sandbox. Absent parts do not change. `default` decides which destinations are allowed:
-        `allow` all public ones, `deny` only the domains in `allow`, such as `example.com` and `*.example.com`. `allow_ports` are
-        the ports that may be exposed.
+        `allow` all public ones, `deny` only the domains in `allow`, such as `example.com` and `*.example.com`. IPv4 addresses
+        and networks in `allow_networks` are allowed besides; those in `deny_networks` are denied although the default allows
+        them. `allow_ports` are the ports that may be exposed.
         """
-        egress = given(default=default, allow=None if allow is None else list(allow))
+        lists = {"allow": allow, "allowNetworks": allow_networks, "denyNetworks": deny_networks}
+        egress = given(default=default, **{name: list(entries) for name, entries in lists.items() if entries is not None})
         body: Dict[str, Any] = {"egress": egress} if egress else {}
         if allow_ports is not None:
             body["ingress"] = {"allowPorts": list(allow_ports)}

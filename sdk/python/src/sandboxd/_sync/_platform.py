@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, BinaryIO, Generic, Iterable, Iterator, Mapping, Optional, TypeVar, Union, cast
+from typing import Any, BinaryIO, Generic, Iterable, Iterator, Mapping, Optional, Tuple, Type, TypeVar, Union, cast
 
 import httpx
 from websockets.exceptions import InvalidStatus
@@ -15,8 +15,10 @@ from websockets.sync.client import ClientConnection, connect
 
 T = TypeVar("T")
 TIMEOUTS = (TimeoutError,)
+CANCELLED: Tuple[Type[BaseException], ...] = (KeyboardInterrupt, SystemExit)
+"""What an interrupted call raises: a signal handler raises it in the main thread."""
 KILLED_ON_CANCEL = False
-"""Whether `execute` sends no idempotency key by default. Nothing cancels a blocking call, so it is retried with a key."""
+"""Whether `execute` sends no idempotency key by default. A blocking call sends one, so that it is retried."""
 LARGEST_MESSAGE = 64 << 20
 Content = Union[str, bytes, bytearray, memoryview, "os.PathLike[str]", BinaryIO, Iterable[bytes]]
 """Content to send: text, bytes, the path of a local file, an open binary file, or an iterator of bytes."""
@@ -130,6 +132,7 @@ class Defaults(Generic[T]):
 
 __all__ = [
     "Abandoning",
+    "CANCELLED",
     "Content",
     "Defaults",
     "InvalidStatus",

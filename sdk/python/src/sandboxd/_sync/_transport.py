@@ -17,6 +17,7 @@ from .._retry import Answered, Failed, Fault, Safety, may_repeat, wait
 from .._settings import Settings
 from .._timeouts import Timeouts
 from .._version import VERSION
+from ._background import Cleanups
 from ._payload import Payload
 from ._platform import TIMEOUTS, Abandoning, Socket, InvalidStatus, interrupt, sleep
 
@@ -127,6 +128,8 @@ class Transport:
 
     def __init__(self, settings: Settings, http: Optional[httpx.BaseTransport] = None) -> None:
         self.settings = settings
+        self.cleanups = Cleanups()
+        """The clean-ups after cancelled calls."""
         # Proxies and certificates of environment variables are not used: the key goes to the configured service only. The number
         # of connections is unlimited, because a stream occupies one.
         self._http = http or httpx.HTTPTransport(
@@ -141,7 +144,8 @@ class Transport:
         }
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections, after the clean-ups."""
+        self.cleanups.finish()
         self._http.close()
 
     def json(self, call: Call, parse: Callable[[Any], T]) -> T:
