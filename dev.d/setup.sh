@@ -110,7 +110,7 @@ setup() {
     venv target/venv-sdk sdk/python/requirements-dev.txt
     ;;
   esac
-  case " $* " in *' test '*) mcp_clients ;; esac
+  case " $* " in *' test '*) mcp_clients; e2b_packages ;; esac
 }
 
 # No distribution packages it.

@@ -89,6 +89,7 @@ impl Rig {
             slots: options.slots,
             prices: Default::default(),
             detached: engine::DetachedSettings::in_dir(layout.data.join("executions")),
+            sample_interval: None,
         };
         let found = template.clone();
         let find = Arc::new(move |name: &str| (name == IMAGE).then(|| found.clone()));
@@ -228,6 +229,7 @@ pub fn command(text: &str) -> ExecuteRequest {
         stdin: None,
         auto_resume: true,
         run_id: None,
+        user: None,
     }
 }
 

@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rand::RngExt;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::layout::{CleanupGuard, RigLayout};
@@ -277,10 +278,17 @@ fn unmount_lxcfs(run: &Path) {
     }
 }
 
-/// Loopback addresses with ports that are currently free.
+/// Loopback addresses with ports that are currently free. They are below the kernel's range of ephemeral ports: a
+/// connection of another test would otherwise take the port before the service listens on it, or while it restarts.
 fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
-    let held: Vec<TcpListener> =
-        (0..N).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    let mut held: Vec<TcpListener> = Vec::new();
+    for _ in 0..1000 {
+        let port = rand::rng().random_range(10_000..32_000);
+        held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        if held.len() == N {
+            break;
+        }
+    }
     let addresses: Vec<SocketAddr> = held.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
     addresses.try_into().map_err(|_| anyhow::anyhow!("not {N} addresses"))
 }

@@ -48,7 +48,7 @@ async fn read(
         match tokio::time::timeout(TIMEOUT, reader.next()).await.unwrap().unwrap() {
             OutputEvent::Output { bytes, .. } => text.extend_from_slice(&bytes),
             OutputEvent::Dropped { position } => panic!("dropped up to {position}"),
-            OutputEvent::Ended(status) => return (String::from_utf8(text).unwrap(), status),
+            OutputEvent::Ended(status) => return (String::from_utf8(text).unwrap(), *status),
         }
     }
 }

@@ -283,6 +283,47 @@ async fn a_pause_stops_the_lifetime_and_its_end_kills_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_changed_timeout_survives_a_restart_and_pauses() {
+    let rig = Rig::new(RigOptions::default()).await.unwrap();
+    let pausing = SandboxConfig { on_timeout: api::OnTimeout::Pause, auto_resume: false, ..config() };
+    let id = create_with(&rig, pausing).await.unwrap();
+    rig.output(&id, "sleep 4314 >/dev/null 2>&1 &").await.unwrap();
+    let changed =
+        rig.engine.sandbox("test", &id).change_timeout(engine::TimeoutChange::Set(3000)).await.unwrap();
+    let rig = rig.restart().await.unwrap();
+    let status = rig.engine.sandbox("test", &id).status().await.unwrap();
+    assert_eq!(status.record.lifetime_ms, changed.record.lifetime_ms);
+    wait_for_state(&rig, &id, SandboxState::Paused).await;
+    assert_eq!(rig.lifecycle_events(&id).await.unwrap().pop().unwrap().data["reason"], "timeout");
+    let refused = rig.engine.sandbox("test", &id).execute(command("true")).await.err().unwrap();
+    assert!(matches!(refused, EngineError::Refused(_)), "{refused:?}");
+    rig.engine.sandbox("test", &id).resume().await.unwrap();
+    assert_eq!(rig.output(&id, "pgrep -xc sleep").await.unwrap(), "1\n");
+    rig.engine.sandbox("test", &id).terminate("request").await.unwrap();
+    assert_eq!(wait_for_resources(rig.layout(), &Expected::default()).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_use_of_a_running_sandbox_is_measured() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = rig.create().await.unwrap();
+        let used = async || rig.driver.resource_use(&id).await.unwrap().unwrap();
+        let before = used().await;
+        rig.output(
+            &id,
+            "head -c 8M /dev/urandom > file; sync; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done",
+        )
+        .await
+        .unwrap();
+        let after = used().await;
+        assert!(after.cpu_us > before.cpu_us + 50_000, "{before:?} {after:?}");
+        assert!(after.disk >= before.disk + (8 << 20), "{before:?} {after:?}");
+        assert!(after.memory_cache <= after.memory && after.memory > 0, "{after:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_terminated_sandbox_is_not_found_and_only_its_owner_sees_the_reason() {
     with_rig(RigOptions::default(), async |rig| {
         let id = rig.create().await.unwrap();

@@ -1,6 +1,6 @@
 //! Privileges: the capabilities of a command, and the usual ways to gain more.
 
-use e2e::command;
+use e2e::{RigOptions, command, with_rig};
 
 use crate::{findings, in_sandbox};
 
@@ -25,6 +25,53 @@ async fn a_command_has_the_documented_capabilities() {
             let [0, host, 65_536] = fields[..] else { panic!("{map}") };
             assert!(host >= rig.uid_base && host % 65_536 == 0, "{map}");
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_default_user_gains_no_more_than_root_has() {
+    with_rig(RigOptions::default(), async |rig| {
+        let config = api::SandboxConfig { default_user: true, ..e2e::config() };
+        let created = rig.engine.create("test", config, rig.template.clone(), None).await.unwrap();
+        let id = &created.record.id;
+        // In place of `sudo`, which the image need not have.
+        rig.output(id, "cp /bin/bash /workspace/b && chmod 4755 /workspace/b").await.unwrap();
+        let as_user = async |text: &str| {
+            let request = api::ExecuteRequest { user: Some("user".to_owned()), ..command(text) };
+            let result = rig.engine.sandbox("test", id).execute(request).await.unwrap();
+            let result = result.collect(10_000).await.unwrap();
+            assert_eq!(result.exit_code, Some(0), "{result:?}");
+            result.stdout
+        };
+        let who = as_user(
+            "id -un; id -Gn; echo $HOME; stat -c '%U %G %a' $HOME; touch $HOME/a; cat /proc/self/status",
+        )
+        .await;
+        assert!(who.starts_with("user\nuser\n/home/user\nuser user 755\n"), "{who}");
+        assert!(who.contains("CapEff:\t0000000000000000\n") && who.contains("NoNewPrivs:\t0\n"), "{who}");
+        let mask = format!("{:016x}", ALLOWED.iter().fold(0u64, |mask, bit| mask | 1 << bit));
+        let gained =
+            as_user("/workspace/b -p -c 'grep -E \"^(CapEff|CapBnd|Seccomp:)\" /proc/self/status'").await;
+        assert_eq!(gained, format!("CapEff:\t{mask}\nCapBnd:\t{mask}\nSeccomp:\t2\n"));
+        // Neither mounts nor namespaces, and the agent stays out of reach.
+        for forbidden in [
+            "mount -t tmpfs none /mnt",
+            "unshare -m true",
+            "unshare -U true",
+            "kill -9 1; kill -0 1; head -c1 /proc/1/mem",
+        ] {
+            let denied =
+                as_user(&format!("/workspace/b -p -c '{forbidden}' 2>/dev/null && echo done || echo denied"))
+                    .await;
+            assert_eq!(denied, "denied\n", "{forbidden}");
+        }
+        // Commands without a user keep no_new_privs.
+        assert_eq!(rig.output(id, "grep NoNewPrivs /proc/self/status").await.unwrap(), "NoNewPrivs:\t1\n");
+        assert_eq!(
+            rig.output(id, "cat /etc/sudoers.d/user").await.unwrap(),
+            "user ALL=(ALL:ALL) NOPASSWD: ALL\n"
+        );
     })
     .await;
 }

@@ -15,6 +15,7 @@ mod hellos;
 mod honest;
 mod leftovers;
 mod neighbours;
+mod networks;
 mod private;
 mod rebinding;
 mod resolvers;

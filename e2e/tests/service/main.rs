@@ -94,6 +94,11 @@ fn action_path(id: &str, verb: &str) -> String {
     format!("{SANDBOXES}/{id}/{verb}")
 }
 
+/// The path of an execution, or of a part of it such as `/output`.
+fn execution_path(id: &str, execution: &str, part: &str) -> String {
+    format!("{}/executions/{execution}{part}", sandbox_path(id))
+}
+
 /// The result of a command.
 async fn run_command(client: &Client, id: &str, body: Value) -> Value {
     client.post(&action_path(id, "execute"), &body).await.unwrap().is(200).unwrap()

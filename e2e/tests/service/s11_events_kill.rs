@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::s11_events::{EVENTS, all_events, events_path};
-use crate::{SANDBOXES, action_path, sandbox_path, small, text, wait_until};
+use crate::{SANDBOXES, action_path, execution_path, sandbox_path, small, text, wait_until};
 
 const WORKERS: u32 = 3;
 /// Part of the text of detached commands.
@@ -177,7 +177,7 @@ async fn work(client: Client, acknowledged: Acknowledged, name: String) {
         let body = json!({ "command": command, "detached": true });
         let answer = client.post(&action_path(id, "execute"), &body).await.ok()?.is(201).unwrap();
         acknowledge("exec.started", id, command);
-        Some(format!("{}/executions/{}", sandbox_path(id), text(&answer["executionId"])))
+        Some(execution_path(id, &text(&answer["executionId"]), ""))
     };
     let Ok(answer) = client.post(SANDBOXES, &small()).await else { return };
     let id = text(&answer.is(201).unwrap()["id"]);

@@ -6,7 +6,9 @@ use e2e::service::{Client, Event, Events, Service, ServiceOptions};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use crate::{action_path, create_sandbox, number, output, sandbox_path, text, user, wait_until};
+use crate::{
+    action_path, create_sandbox, execution_path, number, output, sandbox_path, text, user, wait_until,
+};
 
 /// The body of a detached command.
 fn detached(command: &str) -> Value {
@@ -20,10 +22,6 @@ async fn start_detached(client: &Client, id: &str, body: Value) -> String {
     assert_eq!(view["state"], "running");
     assert_eq!(location, execution_path(id, &text(&view["executionId"]), ""));
     text(&view["executionId"])
-}
-
-fn execution_path(id: &str, execution: &str, what: &str) -> String {
-    format!("{}/executions/{execution}{what}", sandbox_path(id))
 }
 
 async fn status(client: &Client, id: &str, execution: &str) -> Value {

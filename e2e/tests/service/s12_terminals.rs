@@ -7,7 +7,7 @@ use hyper::Method;
 use sandboxd_client::{Client, Terminal, TerminalEvent};
 use serde_json::json;
 
-use crate::{action_path, create_sandbox, text, user};
+use crate::{action_path, create_sandbox, execution_path, text, user};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -169,7 +169,6 @@ async fn a_terminal_opens_despite_a_minimal_idle_timeout() {
         let opening = tokio::time::timeout(TIMEOUT, user.post(&path, &body));
         let created = opening.await.expect("opening the terminal timed out").unwrap();
         let execution = text(&created.is(201).unwrap()["executionId"]);
-        let at = format!("/v1/sandboxes/{id}/executions/{execution}");
-        user.delete(&at).await.unwrap().is(200).unwrap();
+        user.delete(&execution_path(&id, &execution, "")).await.unwrap().is(200).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::operations::{metrics, sample};
-use crate::{SANDBOXES, action_path, create_sandbox, output, sandbox_path, small};
+use crate::{SANDBOXES, action_path, create_sandbox, execution_path, output, sandbox_path, small, text};
 
 const DISK_MB: u64 = 3000;
 const MB: u64 = 1 << 20;
@@ -28,6 +28,25 @@ async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 async fn fill(client: &Client, id: &str) {
     let body = json!({ "command": "cat /dev/zero > /filled", "detached": true });
     client.post(&action_path(id, "execute"), &body).await.unwrap().is(201).unwrap();
+}
+
+/// Runs a command that waits for the disk, which takes longer than a request may while the pages of the writers are
+/// written. The command syncs only its file, because sync without a file waits for all file systems of the host. A
+/// sandbox whose writer continues may be paused again before the command ends that writer; it is resumed.
+async fn run_to_disk(client: &Client, id: &str, command: &str) {
+    let body = json!({ "command": command, "detached": true });
+    let started = client.post(&action_path(id, "execute"), &body).await.unwrap().is(201).unwrap();
+    let execution = execution_path(id, &text(&started["executionId"]), "");
+    let mut last = Value::Null;
+    wait_until(command, async || {
+        last = client.get(&execution).await.unwrap().is(200).unwrap();
+        if state(client, id).await == "paused" {
+            client.post_empty(&action_path(id, "resume")).await.unwrap();
+        }
+        last["state"] == "exited"
+    })
+    .await;
+    assert_eq!(last["exitCode"], 0, "{command}: {last}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,10 +89,8 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
 
     // The quiet sandbox continues and can write, and commits of the service succeed.
     assert_eq!(state(&quiet, &other).await, "running");
-    assert_eq!(
-        output(&quiet, &other, "cat /kept; echo more > /kept && sync && cat /kept").await,
-        "before\nmore\n"
-    );
+    run_to_disk(&quiet, &other, "echo more >> /kept && sync /kept").await;
+    assert_eq!(output(&quiet, &other, "cat /kept").await, "before\nmore\n");
     for number in 0..20 {
         let event = json!({ "type": "agent.thinking", "runId": "run", "data": { "number": number } });
         quiet.post(&action_path(&other, "events"), &event).await.unwrap().is(201).unwrap();
@@ -82,7 +99,7 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
     // A daemon that starts under disk pressure refuses too, and loses nothing.
     service.restart().await.unwrap();
     assert_refused(&loud, &writers[0]).await;
-    assert_eq!(output(&quiet, &other, "cat /kept").await, "more\n");
+    assert_eq!(output(&quiet, &other, "cat /kept").await, "before\nmore\n");
 
     // When space is free, the other writer continues and its disk is intact.
     std::fs::remove_file(ballast).unwrap();
@@ -91,12 +108,13 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
         loud.post(&action_path(&writers[1], "resume"), &json!({})).await.unwrap().status == 200
     })
     .await;
-    let result =
-        output(&loud, &writers[1], "pkill cat; rm /filled && echo ok > /whole && sync && cat /whole").await;
-    assert_eq!(result, "ok\n");
+    run_to_disk(&loud, &writers[1], "pkill cat; rm /filled && echo ok > /whole && sync /whole").await;
+    assert_eq!(output(&loud, &writers[1], "cat /whole").await, "ok\n");
+    wait_until("disk pressure ends", async || {
+        sample(&metrics(&service).await, "sandboxd_host_disk_pressure", &[]) == 0.0
+    })
+    .await;
     create_sandbox(&quiet).await;
-    let samples = metrics(&service).await;
-    assert_eq!(sample(&samples, "sandboxd_host_disk_pressure", &[]), 0.0, "{samples}");
 }
 
 /// Creates, resumes and uploads are refused with an error that names the disk and the configuration key.
@@ -136,7 +154,7 @@ async fn disk_capacity_is_based_on_free_space() {
     let error = client.post(SANDBOXES, &small()).await.unwrap().error(503, "RESOURCE_EXHAUSTED").unwrap();
     assert_eq!(error["details"]["key"], "capacity.overcommit_disk", "{error}");
     // Data written to a sandbox's disk does not reduce its capacity twice.
-    output(&client, &first, "head -c 1500M /dev/zero > /big; sync").await;
+    output(&client, &first, "head -c 1500M /dev/zero > /big; sync /big").await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     client.delete(&sandbox_path(&first)).await.unwrap().is(200).unwrap();
     create_sandbox(&client).await;

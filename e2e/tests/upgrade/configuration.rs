@@ -53,6 +53,9 @@ fn every_key_of_the_previous_configuration_is_accepted() {
     let file = dir.path().join("config.toml");
     let toml = all_keys(&reference(Version::Previous), dir.path());
     assert!(toml.contains("\n[capacity]\n") && toml.contains("\nmax_output_bytes = "), "{toml}");
+    std::fs::write(&file, &toml).unwrap();
+    let create = ["--config", file.to_str().unwrap(), "key", "create", "--account", "a", "--scopes", "read"];
+    assert!(sandboxd(Version::Previous, &create).status.success(), "a list needs a store");
     for version in [Version::Previous, Version::Current] {
         let list = |text: &str| {
             std::fs::write(&file, text).unwrap();
