@@ -7,6 +7,7 @@ mod code;
 mod create;
 mod density;
 mod destroy;
+mod e2b;
 mod egress;
 mod events;
 mod execute;
@@ -33,7 +34,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 32] = [
+pub const NAMES: [&str; 33] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -66,6 +67,7 @@ pub const NAMES: [&str; 32] = [
     "ports",
     "terminal-echo",
     "sdk",
+    "e2b",
 ];
 
 /// The benches that also measure Docker.
@@ -135,5 +137,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["files"], files::run());
     bench!(["ports"], ports::run());
     bench!(["sdk"], sdk::run());
+    bench!(["e2b"], e2b::run());
     (rows, failures)
 }

@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 72] = [
+const BOUNDS: [Bound; 74] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -155,6 +155,8 @@ const BOUNDS: [Bound; 72] = [
         "p50 <= bare httpx + 0.3 ms",
         Test::MoreAtMost(peer("sdk-python-asyncio", "httpx"), 0.3),
     ),
+    bound("e2b-python", "create and a command: p50 <= 30 ms", Test::P50AtMost(30.0)),
+    bound("e2b-javascript", "create and a command: p50 <= 30 ms", Test::P50AtMost(30.0)),
     bound(
         "sdk-typescript",
         "p50 <= bare fetch + 0.2 ms",

@@ -34,6 +34,14 @@ pub async fn with_service<T>(body: impl AsyncFnOnce(&Service) -> Result<T>) -> R
     with_filled_service("bench", async |_| Ok(()), body).await
 }
 
+/// Runs `body` with a service that has more options.
+pub async fn with_configured_service<T>(
+    configure: impl FnOnce(ServiceOptions) -> ServiceOptions,
+    body: impl AsyncFnOnce(&Service) -> Result<T>,
+) -> Result<T> {
+    serve(configure(options()), "bench", async |_| Ok(()), body).await
+}
+
 /// Runs `body` with a service of one account. `fill` creates records before the start. An interrupt from the keyboard ends the
 /// body, and the service is removed.
 pub async fn with_filled_service<T>(
@@ -41,9 +49,23 @@ pub async fn with_filled_service<T>(
     fill: impl AsyncFnOnce(Arc<SqliteStore>) -> Result<()>,
     body: impl AsyncFnOnce(&Service) -> Result<T>,
 ) -> Result<T> {
-    let options = ServiceOptions::default()
-        .with("pool", &format!("\"{}\"", Process::image()), &POOL.to_string())
-        .with("limits", "concurrent_executions", CONCURRENT_EXECUTIONS);
+    serve(options(), account, fill, body).await
+}
+
+fn options() -> ServiceOptions {
+    ServiceOptions::default().with("pool", &format!("\"{}\"", Process::image()), &POOL.to_string()).with(
+        "limits",
+        "concurrent_executions",
+        CONCURRENT_EXECUTIONS,
+    )
+}
+
+async fn serve<T>(
+    options: ServiceOptions,
+    account: &str,
+    fill: impl AsyncFnOnce(Arc<SqliteStore>) -> Result<()>,
+    body: impl AsyncFnOnce(&Service) -> Result<T>,
+) -> Result<T> {
     let process = Process::new(&options)?;
     let store = Arc::new(SqliteStore::open(process.layout.data.join("store.db"))?);
     fill(Arc::clone(&store)).await?;
@@ -67,6 +89,14 @@ pub async fn with_filled_service<T>(
 impl Service {
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.process.address
+    }
+
+    pub fn key(&self) -> &str {
+        &self.key
     }
 
     pub fn pid(&self) -> u32 {

@@ -35,7 +35,7 @@ fn file(path: &str) -> std::path::PathBuf {
 }
 
 /// Runs a program that prints the milliseconds of each call as JSON: for each bench a list for `sandboxd` and one for its peer.
-async fn measure(
+pub async fn measure(
     service: &Service,
     mut program: Command,
     benches: &[(&'static str, &'static str)],
