@@ -247,7 +247,9 @@ async fn sandboxes_are_created_listed_paused_and_removed() {
 async fn processes_of_a_sandbox_are_shown() {
     let user = TestUser::new().await;
     let id = user.create();
-    user.stdout(&["exec", &id, "--", "sleep 4711 & (while :; do :; done) & echo"]);
+    // Until it calls exec, the child has the command line of its shell.
+    let sleep = "sleep 4711 & until grep -q sleep /proc/$!/comm; do :; done";
+    user.stdout(&["exec", &id, "--", &format!("{sleep}; (while :; do :; done) & echo")]);
     let table = user.stdout(&["ps", &id]);
     assert!(table.starts_with("PID ") && table.contains("sleep 4711"), "{table}");
     let processes = user.json(&["--json", "ps", &id]);
