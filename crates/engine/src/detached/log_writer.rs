@@ -30,7 +30,7 @@ use super::log::Log;
 use super::log::entry::Entry;
 use super::record::{End, remove_stdin_text};
 use super::registry::{AgentAvailability, SandboxExecutions};
-use crate::agent_timeout::AGENT_TIMEOUT;
+use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
 use crate::deadline::Deadline;
 use crate::error::EngineError;
 use crate::link::{Agent, CommandEvent, DetachedCommand, DetachedInput, LinkError};
@@ -181,7 +181,8 @@ impl LogWriter {
     async fn reattach_over(&self, agent: &Agent) -> Option<Reattached> {
         let op = self.execution.record.op;
         let from = self.execution.progress.borrow().log.printed;
-        match agent.reattach(op, from, AGENT_TIMEOUT).await {
+        let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, self.status.clone());
+        match agent.reattach(op, from, &mut timeout).await {
             Ok(Some((command, stdin_received))) => Some(Reattached::Command(command, stdin_received)),
             Ok(None) => Some(Reattached::Lost(PROCESSES_GONE)),
             Err(LinkError::Refused { .. } | LinkError::TooOld) => {

@@ -4,7 +4,6 @@
 //! next link.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use guest_proto::{
     Channel, DETACHED_SINCE, DETACHED_WINDOW, ExecSpec, RefusalKind, RunAs, StdinMode, TerminalSize, ToGuest,
@@ -69,12 +68,11 @@ impl Agent {
         &self,
         number: u64,
         from: OutputPosition,
-        timeout: Duration,
+        timeout: &mut AgentTimeout,
     ) -> Result<Option<(DetachedCommand, u64)>, LinkError> {
         let command = self.command(number)?;
         self.inner.send(&ToGuest::Attach { op: number, stdout: from.stdout, stderr: from.stderr })?;
-        let answer = tokio::time::timeout(timeout, command.op.answered()).await;
-        match answer.map_err(|_| LinkError::Silent(timeout))?? {
+        match timeout.wait(command.op.answered()).await.map_err(LinkError::Silent)?? {
             FirstReply::Attached { stdin } => Ok(Some((command, stdin))),
             FirstReply::Refused { kind: RefusalKind::UnknownOp, .. } => Ok(None),
             FirstReply::Refused { kind, message } => Err(LinkError::Refused { kind, message }),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::SandboxId;
-use driver::fake::FakeDriver;
+use driver::fake::{AgentMode, DriverOp, FakeDriver};
 use engine::{
     Channel, DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState,
     OutputEvent, TerminalSize,
@@ -273,6 +273,33 @@ fn a_broken_link_loses_no_output() {
         assert_eq!(String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&expected));
         assert_eq!(status.exit_code, Some(0));
         drop(input);
+        harness.assert_clean().await;
+    });
+}
+
+/// A pause during a reattach must not end the new link, which other requests use too.
+#[test]
+fn a_reattach_continues_after_a_pause() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let harness = host.open().await;
+        let id = harness.create().await;
+        let sandbox = harness.engine.sandbox("test", &id);
+        let execution = harness.detach(&id, request("sleep 100")).await;
+        // The reply to the greeting arrives after one second, that to the reattach after two.
+        host.driver.set_agent_mode_of(&id, AgentMode::Slow(Duration::from_secs(1)));
+        host.driver.hang_up(&id);
+        pass(1500).await;
+        let links = host.driver.calls(DriverOp::Connect);
+        sandbox.pause().await.unwrap();
+        pass(20_000).await;
+        sandbox.resume().await.unwrap();
+        pass(5000).await;
+        assert_eq!(host.driver.calls(DriverOp::Connect), links);
+        assert_eq!(harness.output(&id, "echo hi").await, "hi\n");
+        pass(100_000).await;
+        let status = sandbox.execution(&execution).await.unwrap();
+        assert_eq!((status.state, status.exit_code), (ExecutionState::Exited, Some(0)));
         harness.assert_clean().await;
     });
 }
@@ -595,7 +622,6 @@ fn a_long_stdin_arrives_complete_over_broken_links() {
 
 #[test]
 fn hostile_agents_harm_only_their_own_executions() {
-    use driver::fake::AgentMode;
     runtime().block_on(async {
         for mode in [
             AgentMode::Garbage { after: 3 },
