@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod events;
 mod execution;
+mod file_content;
 mod file_info;
 mod files;
 mod host;
@@ -61,6 +62,7 @@ pub use detached::{
 pub use engine::Engine;
 pub use error::{EngineError, FileError, Source};
 pub use execution::{Execution, ExecutionEvent, Finished};
+pub use file_content::FileContent;
 pub use file_info::{FileInfo, FileRange};
 pub use files::{DirectoryPage, FileOp, FileOperation, FileResponse};
 pub use guest_proto::{

@@ -5,6 +5,7 @@
 
 import { sleep } from "./attempt.js";
 import type { StreamedResponse } from "./attempt.js";
+import { ClosableIterator } from "./closable-iterator.js";
 import { errorOfEvent, networkError, terminationReason } from "./error-classes.js";
 import { SandboxdError } from "./errors.js";
 import type { RuntimeEvent } from "./models.js";
@@ -27,7 +28,7 @@ export interface EventSourceOptions {
 }
 
 /** A stream of events. It ends after the first error that does not pass. */
-export class EventStream implements AsyncIterableIterator<RuntimeEvent>, AsyncDisposable {
+export class EventStream extends ClosableIterator<RuntimeEvent> {
   readonly #options: EventSourceOptions;
   #lastEvent: string | undefined;
   #source: EventSource | undefined;
@@ -39,6 +40,7 @@ export class EventStream implements AsyncIterableIterator<RuntimeEvent>, AsyncDi
   #short = 0;
 
   constructor(options: EventSourceOptions) {
+    super();
     this.#options = options;
     this.#lastEvent = options.after;
   }
@@ -84,20 +86,6 @@ export class EventStream implements AsyncIterableIterator<RuntimeEvent>, AsyncDi
   close(): void {
     this.#isOver = true;
     this.#disconnect();
-  }
-
-  return(): Promise<IteratorResult<RuntimeEvent, undefined>> {
-    this.close();
-    return Promise.resolve({ done: true, value: undefined });
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    this.close();
-    return Promise.resolve();
   }
 
   /** Returns an event, or makes progress towards the next one. */

@@ -1,5 +1,6 @@
 /** Running commands, with buffered or streamed output. */
 
+import { ClosableIterator } from "./closable-iterator.js";
 import { checkedRunId, defined, idempotencyHeaders } from "./context.js";
 import type { ResumingOptions, SandboxContext } from "./context.js";
 import { CommandFailed, networkError } from "./error-classes.js";
@@ -100,7 +101,7 @@ function commandCall(context: SandboxContext, command: string, options: CommandO
  * The output of a command that is being run. The command starts with the first read. Ending the iteration before `done`,
  * for example with `break`, kills the command.
  */
-export class OutputStream implements AsyncIterableIterator<Output>, AsyncDisposable {
+export class OutputStream extends ClosableIterator<Output> {
   readonly #context: SandboxContext;
   readonly #command: string;
   readonly #options: StreamOptions;
@@ -112,6 +113,7 @@ export class OutputStream implements AsyncIterableIterator<Output>, AsyncDisposa
   #requestId: string | undefined;
 
   constructor(context: SandboxContext, command: string, options: StreamOptions) {
+    super();
     this.#context = context;
     this.#command = command;
     this.#options = options;
@@ -167,20 +169,6 @@ export class OutputStream implements AsyncIterableIterator<Output>, AsyncDisposa
     this.#isOver = true;
     this.#abort.abort();
     this.#source?.close();
-  }
-
-  return(): Promise<IteratorResult<Output, undefined>> {
-    this.close();
-    return Promise.resolve({ done: true, value: undefined });
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    this.close();
-    return Promise.resolve();
   }
 
   async #read(): Promise<Output> {

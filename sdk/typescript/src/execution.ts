@@ -1,6 +1,7 @@
 /** Detached executions: starting, inspecting, following, writing to, and ending them. */
 
 import { sleep } from "./attempt.js";
+import { ClosableIterator } from "./closable-iterator.js";
 import { defined, idempotencyHeaders } from "./context.js";
 import type { CallOptions, ResumingOptions, SandboxContext } from "./context.js";
 import { argumentError, networkError } from "./error-classes.js";
@@ -187,7 +188,7 @@ export class Execution {
 }
 
 /** The output of a detached execution. The connection is established again when it is lost. */
-export class FollowedOutput implements AsyncIterableIterator<Output>, AsyncDisposable {
+export class FollowedOutput extends ClosableIterator<Output> {
   readonly #execution: Execution;
   readonly #options: FollowOptions;
   #offset: string | undefined;
@@ -195,6 +196,7 @@ export class FollowedOutput implements AsyncIterableIterator<Output>, AsyncDispo
   #isOver = false;
 
   constructor(execution: Execution, options: FollowOptions) {
+    super();
     this.#execution = execution;
     this.#options = options;
     this.#offset = options.after;
@@ -230,20 +232,6 @@ export class FollowedOutput implements AsyncIterableIterator<Output>, AsyncDispo
   close(): void {
     this.#isOver = true;
     this.#disconnect();
-  }
-
-  return(): Promise<IteratorResult<Output, undefined>> {
-    this.close();
-    return Promise.resolve({ done: true, value: undefined });
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    this.close();
-    return Promise.resolve();
   }
 
   async #read(): Promise<Output | undefined> {

@@ -1,6 +1,7 @@
 /** The content of a file or an archive that is being received. */
 
 import type { StreamedResponse } from "./attempt.js";
+import { ClosableIterator } from "./closable-iterator.js";
 import { readable } from "./platform/fetch.js";
 import { concat } from "./platform/websocket-frames.js";
 
@@ -8,7 +9,7 @@ import { concat } from "./platform/websocket-frames.js";
 const LONGEST_SILENCE_MS = 90_000;
 
 /** A stream of bytes from a sandbox, read once. */
-export class FileStream implements AsyncIterableIterator<Uint8Array>, AsyncDisposable {
+export class FileStream extends ClosableIterator<Uint8Array> {
   readonly #response: StreamedResponse;
   readonly #fail: (error: unknown) => unknown;
   /** The number of bytes, if the service knows it. */
@@ -19,6 +20,7 @@ export class FileStream implements AsyncIterableIterator<Uint8Array>, AsyncDispo
   readonly requestId: string | undefined;
 
   constructor(response: StreamedResponse, fail: (error: unknown) => unknown) {
+    super();
     this.#response = response;
     this.#fail = fail;
     const length = response.headers.get("content-length");
@@ -54,19 +56,5 @@ export class FileStream implements AsyncIterableIterator<Uint8Array>, AsyncDispo
   /** Ends the transfer. */
   close(): void {
     this.#response.close();
-  }
-
-  return(): Promise<IteratorResult<Uint8Array, undefined>> {
-    this.close();
-    return Promise.resolve({ done: true, value: undefined });
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    this.close();
-    return Promise.resolve();
   }
 }

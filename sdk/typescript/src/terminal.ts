@@ -1,6 +1,7 @@
 /** Interactive terminals: opening, attaching, and attaching again after a lost connection. */
 
 import { sleep } from "./attempt.js";
+import { ClosableIterator } from "./closable-iterator.js";
 import { defined, idempotencyHeaders } from "./context.js";
 import type { CallOptions, ResumingOptions, SandboxContext } from "./context.js";
 import { errorOf, errorOfEvent, networkError } from "./error-classes.js";
@@ -96,7 +97,7 @@ interface ControlMessage {
 }
 
 /** An attached terminal. Iterating it delivers its output. */
-export class Terminal implements AsyncIterableIterator<TerminalEvent>, AsyncDisposable {
+export class Terminal extends ClosableIterator<TerminalEvent> {
   /** The execution that the terminal belongs to. */
   readonly execution: Execution;
   readonly #options: AttachOptions;
@@ -113,6 +114,7 @@ export class Terminal implements AsyncIterableIterator<TerminalEvent>, AsyncDisp
   #silence: ReturnType<typeof setTimeout> | undefined;
 
   constructor(execution: Execution, options: AttachOptions) {
+    super();
     this.execution = execution;
     this.#options = options;
     this.#position = options.after ?? 0;
@@ -188,20 +190,6 @@ export class Terminal implements AsyncIterableIterator<TerminalEvent>, AsyncDisp
   async next(): Promise<IteratorResult<TerminalEvent, undefined>> {
     const value = await this.receive();
     return value === undefined ? { done: true, value } : { done: false, value };
-  }
-
-  return(): Promise<IteratorResult<TerminalEvent, undefined>> {
-    this.close();
-    return Promise.resolve({ done: true, value: undefined });
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    this.close();
-    return Promise.resolve();
   }
 
   #connected(): Socket {

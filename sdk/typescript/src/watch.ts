@@ -1,6 +1,7 @@
 /** The changes in a directory of a sandbox. */
 
 import type { StreamedResponse } from "./attempt.js";
+import { ClosableIterator } from "./closable-iterator.js";
 import { errorOf, errorOfEvent, networkError } from "./error-classes.js";
 import type { SandboxdError } from "./errors.js";
 import type { Known } from "./models.js";
@@ -30,7 +31,7 @@ export type WatchEvent =
  * The watch of a directory. It begins with `start` or the first read, and ends when the directory is deleted. A lost connection is
  * an error: changes meanwhile are unknown.
  */
-export class FileWatch implements AsyncIterableIterator<WatchEvent>, AsyncDisposable {
+export class FileWatch extends ClosableIterator<WatchEvent> {
   readonly #open: (signal: AbortSignal) => Promise<StreamedResponse>;
   readonly #fail: (error: unknown) => unknown;
   readonly #abort = new AbortController();
@@ -38,6 +39,7 @@ export class FileWatch implements AsyncIterableIterator<WatchEvent>, AsyncDispos
   #isOver = false;
 
   constructor(open: (signal: AbortSignal) => Promise<StreamedResponse>, fail: (error: unknown) => unknown) {
+    super();
     this.#open = open;
     this.#fail = fail;
   }
@@ -82,20 +84,6 @@ export class FileWatch implements AsyncIterableIterator<WatchEvent>, AsyncDispos
     this.#isOver = true;
     this.#abort.abort();
     this.#source?.close();
-  }
-
-  return(): Promise<IteratorResult<WatchEvent, undefined>> {
-    this.close();
-    return Promise.resolve({ done: true, value: undefined });
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    this.close();
-    return Promise.resolve();
   }
 
   async #read(): Promise<SseEvent> {

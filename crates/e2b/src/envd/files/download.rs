@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use engine::{EngineError, FileInfo, FileOperation, FileRange, FileResponse, UserFileOp};
+use engine::{EngineError, FileContent, FileInfo, FileOperation, FileRange, FileResponse, UserFileOp};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream;
@@ -139,15 +139,13 @@ fn content_headers(path: &str, found: &Found, is_part: bool, encoding: Encoding)
 
 /// The content on its way to the client.
 struct Outgoing {
-    operation: FileOperation,
-    /// Bytes of the announced length that are not sent yet.
-    left: Option<u64>,
+    content: FileContent,
     gzip: Option<GzEncoder<Vec<u8>>>,
 }
 
 fn body(found: Found, encoding: Encoding) -> Body {
     let gzip = (encoding == Encoding::Gzip).then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-    let outgoing = Outgoing { operation: found.operation, left: found.length, gzip };
+    let outgoing = Outgoing { content: FileContent::new(found.operation, found.length), gzip };
     Body::from_stream(stream::unfold(Some(outgoing), |outgoing| async move {
         let mut outgoing = outgoing?;
         match outgoing.next().await {
@@ -165,7 +163,7 @@ impl Outgoing {
     /// The next bytes, and whether they are the last.
     async fn next(&mut self) -> io::Result<Option<(Bytes, bool)>> {
         loop {
-            let bytes = self.read().await?;
+            let bytes = self.content.next().await?;
             let Some(gzip) = &mut self.gzip else { return Ok(bytes.map(|bytes| (bytes, false))) };
             match bytes {
                 Some(bytes) => gzip.write_all(&bytes)?,
@@ -179,20 +177,5 @@ impl Outgoing {
                 return Ok(Some((compressed.into(), false)));
             }
         }
-    }
-
-    async fn read(&mut self) -> io::Result<Option<Bytes>> {
-        let bytes = self.operation.bytes().await.map_err(io::Error::other)?;
-        let Some(left) = self.left else { return Ok(bytes) };
-        let length = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        match left.checked_sub(length) {
-            Some(rest) if length > 0 || rest == 0 => self.left = Some(rest),
-            _ => {
-                return Err(io::Error::other(
-                    "the sandbox sent another number of bytes than it had promised",
-                ));
-            }
-        }
-        Ok(bytes)
     }
 }
