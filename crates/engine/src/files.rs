@@ -4,6 +4,7 @@
 //! report wrong content, but it cannot make a caller wait without end or buffer more than one page of entries.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use api::SandboxState;
 use bytes::Bytes;
@@ -280,9 +281,9 @@ impl FileOperation {
         }
     }
 
-    /// Sends content. False if the operation accepts no more; its next response has the reason.
-    pub async fn send_upload(&mut self, bytes: &[u8]) -> Result<bool, EngineError> {
-        self.channel.send_upload(bytes).await.map_err(|error| engine_error(error, &self.status))
+    /// Sends content, in any number of parts. False if the operation accepts no more; its next response has the reason.
+    pub async fn send_upload(&mut self, parts: VecDeque<Bytes>) -> Result<bool, EngineError> {
+        self.channel.send_upload(parts).await.map_err(|error| engine_error(error, &self.status))
     }
 
     /// Marks the content as complete.

@@ -11,14 +11,15 @@ mod io;
 mod op;
 mod tunnel;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use driver::ByteStream;
 use guest_proto::{
-    DETACHED_SINCE, ExecSpec, FILES_SINCE, FileReply, FileRequest, MIN_VERSION, RefusalKind, RunAs,
+    DETACHED_SINCE, ExecSpec, FILES_SINCE, FileReply, FileRequest, MIN_VERSION, PREFIX, RefusalKind, RunAs,
     StdinMode, ToGuest, ToHost, USERS_SINCE, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -59,9 +60,21 @@ impl Drop for LinkGuard {
     }
 }
 
+/// A frame for the agent. The payload of an upload is apart, so that it is not copied.
+struct OutgoingFrame {
+    head: Vec<u8>,
+    payload: Vec<Bytes>,
+}
+
+impl OutgoingFrame {
+    fn len(&self) -> usize {
+        self.head.len() + self.payload.iter().map(Bytes::len).sum::<usize>()
+    }
+}
+
 pub(crate) struct Inner {
     ops: Mutex<HashMap<u64, Arc<Op>>>,
-    outgoing: mpsc::UnboundedSender<Vec<u8>>,
+    outgoing: mpsc::UnboundedSender<OutgoingFrame>,
     /// Bytes queued for the connection.
     unsent: AtomicUsize,
     /// Notified when queued bytes were written.
@@ -256,6 +269,20 @@ fn refusal(output: &[u8]) -> LinkError {
     }
 }
 
+/// Takes the first `count` bytes.
+fn split_off(parts: &mut VecDeque<Bytes>, mut count: usize) -> Vec<Bytes> {
+    let mut taken = Vec::with_capacity(parts.len());
+    while count > 0 {
+        let Some(mut part) = parts.pop_front() else { break };
+        if part.len() > count {
+            parts.push_front(part.split_off(count));
+        }
+        count -= part.len();
+        taken.push(part);
+    }
+    taken
+}
+
 /// Removes an operation without a handle from the table, also if its caller is cancelled.
 struct Waiting<'a> {
     inner: &'a Inner,
@@ -305,7 +332,7 @@ impl Inner {
     fn send(&self, frame: &ToGuest<'_>) -> Result<(), LinkError> {
         let mut bytes = Vec::with_capacity(64);
         guest_proto::encode_to_guest(frame, &mut bytes)?;
-        self.queue(bytes)
+        self.queue(OutgoingFrame { head: bytes, payload: Vec::new() })
     }
 
     /// Sends bytes to an operation within its credit. Fails when the operation accepts no more.
@@ -322,6 +349,28 @@ impl Inner {
         Ok(())
     }
 
+    /// Sends a part of an upload as pieces with their headers, within the operation's credit. Fails when the operation accepts no
+    /// more.
+    async fn send_pieces(&self, number: u64, op: &Op, mut parts: VecDeque<Bytes>) -> Result<(), LinkError> {
+        loop {
+            let left: usize = parts.iter().map(Bytes::len).sum();
+            if left == 0 {
+                return Ok(());
+            }
+            // Header and piece share one frame, because a frame of four bytes costs as much as a large one.
+            let wanted = (PREFIX + left).min(guest_proto::MAX_DATA);
+            let mut granted = 0;
+            while granted <= PREFIX {
+                granted += op.reserve(wanted - granted).await.ok_or(LinkError::Closed)?;
+            }
+            self.wait_until_drained().await;
+            let piece = granted - PREFIX;
+            let mut head = guest_proto::guest_data_header(number, granted).as_slice().to_vec();
+            head.extend_from_slice(&guest_proto::piece_header(piece));
+            self.queue(OutgoingFrame { head, payload: split_off(&mut parts, piece) })?;
+        }
+    }
+
     /// Waits until few bytes are queued. Many operations with credit could fill the queue together.
     async fn wait_until_drained(&self) {
         loop {
@@ -335,15 +384,15 @@ impl Inner {
         }
     }
 
-    fn queue(&self, bytes: Vec<u8>) -> Result<(), LinkError> {
-        let unsent = self.unsent.fetch_add(bytes.len(), Ordering::Relaxed);
+    fn queue(&self, frame: OutgoingFrame) -> Result<(), LinkError> {
+        let unsent = self.unsent.fetch_add(frame.len(), Ordering::Relaxed);
         if unsent > MAX_UNSENT {
             self.end();
         }
         if *self.ended.borrow() {
             return Err(LinkError::Closed);
         }
-        self.outgoing.send(bytes).map_err(|_| LinkError::Closed)
+        self.outgoing.send(frame).map_err(|_| LinkError::Closed)
     }
 
     /// Ends the link and all its operations.
@@ -378,5 +427,25 @@ async fn exchange_hello(stream: &mut Box<dyn ByteStream>) -> Result<(u16, Vec<u6
             Err(LinkError::Unexpected { wanted: "a known version", got: "an unknown version" })
         }
         _ => Err(LinkError::Unexpected { wanted: "welcome", got: "another frame" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_taken_in_order_and_without_loss() {
+        let whole: Vec<u8> = (0..100).collect();
+        for size in 1..=whole.len() {
+            let mut parts: VecDeque<Bytes> = whole.chunks(7).map(Bytes::copy_from_slice).collect();
+            let mut taken = Vec::new();
+            while !parts.is_empty() {
+                let piece = split_off(&mut parts, size.min(whole.len() - taken.len())).concat();
+                assert_eq!(piece.len(), size.min(whole.len() - taken.len()), "{size}");
+                taken.extend(piece);
+            }
+            assert_eq!(taken, whole, "{size}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! The agent's process that watches holds events in a bounded queue of the kernel while nobody reads them. If it overflows, a
 //! [`WatchEvent::Overflow`] takes the place of the lost events.
 
+use bytes::Bytes;
 use guest_proto::WatchEventKind;
 
 use crate::error::EngineError;
@@ -52,7 +53,7 @@ impl Watch {
     /// directory was deleted.
     pub async fn poll(&mut self) -> Result<(Vec<WatchEvent>, bool), EngineError> {
         let mut events = Vec::new();
-        let is_asked = self.operation.send_upload(&[0]).await?;
+        let is_asked = self.operation.send_upload([Bytes::from_static(&[0])].into()).await?;
         self.unanswered += u32::from(is_asked);
         while events.len() < MAX_POLLED {
             match self.operation.next_or_end().await? {

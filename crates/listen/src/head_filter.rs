@@ -60,6 +60,8 @@ pub struct HeadFilter<W> {
     alarm: Alarm,
     refusal: Option<Refusal>,
     closed: bool,
+    /// A failed read after content, which hyper gets first.
+    failed: Option<io::Error>,
     activity: Arc<Activity>,
     limits: Arc<Limits>,
     host: HostRule,
@@ -93,6 +95,7 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
             alarm,
             refusal: None,
             closed: false,
+            failed: None,
             activity,
             limits,
             host,
@@ -114,12 +117,42 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
 
     /// Reads more bytes from the client. `false`: the client has closed its side.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
         let mut space = [MaybeUninit::<u8>::uninit(); READ_BYTES];
         let mut fresh = ReadBuf::uninit(&mut space);
         ready!(Pin::new(&mut self.wire).poll_read(cx, &mut fresh))?;
         self.buffered.extend_from_slice(fresh.filled());
         self.closed |= fresh.filled().is_empty();
         Poll::Ready(Ok(!fresh.filled().is_empty()))
+    }
+
+    /// Reads content directly into hyper's buffer, as much as has arrived: a record of TLS has 16 KiB at most, and each read takes a
+    /// turn of hyper's task. Returns the number of bytes, 0 at the end.
+    fn poll_content(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        let start = out.filled().len();
+        while out.remaining() > 0 {
+            let end = out.filled().len();
+            match Pin::new(&mut self.wire).poll_read(cx, out) {
+                Poll::Ready(Ok(())) if out.filled().len() > end => {}
+                Poll::Ready(Ok(())) => {
+                    self.closed = true;
+                    break;
+                }
+                Poll::Ready(Err(error)) if end == start => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(error)) => {
+                    self.failed = Some(error);
+                    break;
+                }
+                Poll::Pending if end == start => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Ok(out.filled().len() - start))
     }
 
     /// Runs between requests and within a head. Ready when the state has changed.
@@ -234,6 +267,14 @@ impl<W: AsyncRead + Unpin> AsyncRead for HeadFilter<W> {
                 State::Pass { left: 0, chunked: false } => this.next_head(),
                 State::Pass { left: 0, chunked: true } => this.state = State::Body(Chunks::new()),
                 State::Body(chunks) if chunks.ended() => this.next_head(),
+                // Never more than belongs to this request.
+                State::Pass { left, .. } if this.buffered.is_empty() && *left >= out.remaining() as u64 => {
+                    let count = ready!(this.poll_content(cx, out))?;
+                    if let State::Pass { left, .. } = &mut this.state {
+                        *left -= count as u64;
+                    }
+                    return Poll::Ready(Ok(()));
+                }
                 State::Pass { .. } | State::Body(_) if this.buffered.is_empty() => {
                     if !ready!(this.fill(cx))? {
                         return Poll::Ready(Ok(()));

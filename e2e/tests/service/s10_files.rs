@@ -59,6 +59,13 @@ async fn a_file_is_written_and_read() {
         write(&client, &id, "small", content).await;
         assert_eq!(read(&client, &id, "small").await.body, content);
     }
+    // Sizes around those of the blocks in which content travels.
+    for bytes in [8 << 10, 40 << 10, 192 << 10, 256 << 10, 1 << 20, 3 << 20] {
+        for content in [pattern(bytes - 1), pattern(bytes), pattern(bytes + 1)] {
+            write(&client, &id, "sized", content.clone()).await;
+            assert!(read(&client, &id, "sized").await.body == content, "{} bytes", content.len());
+        }
+    }
     // Parents, modes, names that need encoding.
     let query = "path=a/b/%C3%A9%20%2B%26%3D.txt&parents=true&mode=0750";
     let entry = put(&client, &files_path(&id, "", query), "x").await.is(200).unwrap();

@@ -16,7 +16,7 @@ use super::relocate;
 use super::reply::ReplyWriter;
 use super::stat;
 use super::upload::Upload;
-use super::write::write_some;
+use super::write::write_content;
 use crate::users::User;
 
 const FILE_MODE: u32 = 0o644;
@@ -54,14 +54,7 @@ pub fn write(
     if stat::size(&found) > 0 {
         rustix::fs::ftruncate(&file, 0).map_err(failure())?;
     }
-    loop {
-        let bytes = upload.next()?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let n = write_some(&file, bytes).map_err(failure())?;
-        upload.used(n);
-    }
+    write_content(&file, upload, path)
 }
 
 /// Makes a directory and its parents.

@@ -1,5 +1,6 @@
 //! The caller's handle to a running command. Dropping it before the command ends kills the command's process tree.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -111,6 +112,11 @@ impl Stdin {
     /// Writes bytes as fast as the command reads them. Fails when the command accepts no more input.
     pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         self.agent.inner.send_data(self.number, &self.op, bytes).await
+    }
+
+    /// Writes a part of an upload, in the pieces of the protocol of files.
+    pub async fn write_pieces(&mut self, parts: VecDeque<Bytes>) -> Result<(), LinkError> {
+        self.agent.inner.send_pieces(self.number, &self.op, parts).await
     }
 }
 

@@ -3,10 +3,11 @@
 //! The agent is untrusted: each reply is bounded and checked. Dropping the channel before the operation ends aborts the
 //! operation, and the agent removes partial results.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use guest_proto::{Channel, Exit, FileReply, LAST_PIECE, MAX_PIECE, PREFIX, ProtoError};
+use guest_proto::{Channel, Exit, FileReply, LAST_PIECE, PREFIX, ProtoError};
 
 use super::LinkError;
 use super::command::{Command, CommandEvent, Stdin};
@@ -78,37 +79,29 @@ impl FileChannel {
         }
     }
 
-    /// Sends content. False if the operation accepts no more; its next reply has the reason.
-    pub async fn send_upload(&mut self, bytes: &[u8]) -> Result<bool, LinkError> {
-        for piece in bytes.chunks(MAX_PIECE) {
-            // Header and piece share one frame, because a frame of four bytes costs as much as a large one.
-            let mut framed = Vec::with_capacity(PREFIX + piece.len());
-            framed.extend_from_slice(&guest_proto::piece_header(piece.len()));
-            framed.extend_from_slice(piece);
-            if !self.write(&framed).await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// Sends content, in any number of parts. False if the operation accepts no more; its next reply has the reason.
+    pub async fn send_upload(&mut self, parts: VecDeque<Bytes>) -> Result<bool, LinkError> {
+        let Some(stdin) = &mut self.stdin else { return Ok(false) };
+        is_accepted(self.timeout.wait(stdin.write_pieces(parts)).await)
     }
 
     /// Marks the content as complete. Without this call the agent discards the upload.
     pub async fn finish(&mut self) -> Result<bool, LinkError> {
-        self.write(&LAST_PIECE).await
-    }
-
-    async fn write(&mut self, bytes: &[u8]) -> Result<bool, LinkError> {
         let Some(stdin) = &mut self.stdin else { return Ok(false) };
-        match self.timeout.wait(stdin.write_all(bytes)).await {
-            Ok(Ok(())) => Ok(true),
-            Ok(Err(LinkError::Closed)) => Ok(false),
-            Ok(Err(error)) => Err(error),
-            Err(silent) => Err(LinkError::Silent(silent)),
-        }
+        is_accepted(self.timeout.wait(stdin.write_all(&LAST_PIECE)).await)
     }
 
     /// Drops `held` when the operation has ended, or when this channel is dropped.
     pub fn release_at_end(&self, held: impl std::any::Any + Send) {
         self.command.release_at_end(held);
+    }
+}
+
+fn is_accepted(written: Result<Result<(), LinkError>, Duration>) -> Result<bool, LinkError> {
+    match written {
+        Ok(Ok(())) => Ok(true),
+        Ok(Err(LinkError::Closed)) => Ok(false),
+        Ok(Err(error)) => Err(error),
+        Err(silent) => Err(LinkError::Silent(silent)),
     }
 }

@@ -1,5 +1,7 @@
 //! The I/O task of a link. It ends with the stream, at a protocol violation, or when the last handle is dropped.
 
+use std::io::IoSlice;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::sync::{mpsc, watch};
 
 use super::op::{FirstReply, Op};
-use super::{Inner, LinkError};
+use super::{Inner, LinkError, OutgoingFrame};
 
 const SMALL_BUFFER: usize = 4 * 1024;
 const LARGE_BUFFER: usize = 256 * 1024;
@@ -21,7 +23,7 @@ const JOIN_WRITES: usize = 64 * 1024;
 pub fn spawn(
     stream: Box<dyn ByteStream>,
     inner: Arc<Inner>,
-    to_write: mpsc::UnboundedReceiver<Vec<u8>>,
+    to_write: mpsc::UnboundedReceiver<OutgoingFrame>,
     stopped: watch::Receiver<bool>,
 ) {
     let (reader, writer) = split(stream);
@@ -48,15 +50,26 @@ async fn until_true(mut flag: watch::Receiver<bool>) {
 async fn write(
     mut stream: WriteHalf<Box<dyn ByteStream>>,
     inner: &Inner,
-    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
+    mut frames: mpsc::UnboundedReceiver<OutgoingFrame>,
 ) -> Result<(), LinkError> {
-    while let Some(mut batch) = frames.recv().await {
-        while batch.len() < JOIN_WRITES {
+    while let Some(OutgoingFrame { mut head, mut payload }) = frames.recv().await {
+        while payload.is_empty() && head.len() < JOIN_WRITES {
             let Ok(next) = frames.try_recv() else { break };
-            batch.extend_from_slice(&next);
+            head.extend_from_slice(&next.head);
+            payload = next.payload;
         }
-        stream.write_all(&batch).await?;
-        inner.unsent.fetch_sub(batch.len(), Ordering::Relaxed);
+        let mut parts: Vec<IoSlice<'_>> =
+            iter::once(&head[..]).chain(payload.iter().map(|part| &part[..])).map(IoSlice::new).collect();
+        let length = parts.iter().map(|part| part.len()).sum();
+        let mut parts = &mut parts[..];
+        while !parts.is_empty() {
+            let written = stream.write_vectored(parts).await?;
+            if written == 0 {
+                return Err(LinkError::Closed);
+            }
+            IoSlice::advance_slices(&mut parts, written);
+        }
+        inner.unsent.fetch_sub(length, Ordering::Relaxed);
         inner.drained.notify_waiters();
     }
     Ok(())

@@ -19,7 +19,7 @@ fn write(path: &str) -> FileOp {
 
 async fn written(harness: &Harness, id: &api::SandboxId, path: &str, text: &str) -> Result<u64, EngineError> {
     let mut work = harness.engine.sandbox("test", id).file_op(true, &write(path)).await?;
-    if work.send_upload(text.as_bytes()).await? {
+    if work.send_upload([text.to_owned().into()].into()).await? {
         work.finish().await?;
     }
     Ok(work.info().await?.size)
@@ -73,7 +73,7 @@ async fn an_aborted_upload_writes_nothing() {
     let id = harness.create().await;
     written(&harness, &id, "/f", "old").await.unwrap();
     let mut work = harness.engine.sandbox("test", &id).file_op(true, &write("/f")).await.unwrap();
-    assert!(work.send_upload(b"half").await.unwrap());
+    assert!(work.send_upload(["half".into()].into()).await.unwrap());
     drop(work);
     settle().await;
     assert_eq!(content(&harness, &id, "/f").await.unwrap(), b"old");

@@ -197,7 +197,7 @@ fn commands_and_files_have_users() {
         let sandbox = harness.engine.sandbox("test", &id);
         let op = UserFileOp::WriteInPlace { path: b"/workspace/f".to_vec(), attributes: None };
         let mut writing = sandbox.user_file_op(true, "user", &op).await.unwrap();
-        assert!(writing.send_upload(b"text").await.unwrap());
+        assert!(writing.send_upload(["text".into()].into()).await.unwrap());
         writing.finish().await.unwrap();
         assert_eq!(writing.details().await.unwrap().name(), b"f");
         let list = UserFileOp::ListTree { path: b"/workspace".to_vec(), depth: 1, prefix: None };

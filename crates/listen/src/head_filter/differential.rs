@@ -443,4 +443,21 @@ mod tests {
         println!("{rounds} connections, {requests} requests passed the head filter");
         assert!(rounds > 100 && requests > 20, "{rounds} connections, {requests} requests");
     }
+
+    /// Large content goes into hyper's buffer directly, but nothing of the next request does.
+    #[test]
+    fn large_content_ends_where_the_next_head_begins() {
+        let head = |rest: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{rest}\r\n").into_bytes();
+        for bytes in [7_999, 8_192, 40_960, 200_003] {
+            let content: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+            let first = [head(&format!("Content-Length: {bytes}\r\n")), content.clone()].concat();
+            let both = [first, head("Content-Length: 2\r\n"), b"ab".to_vec()].concat();
+            for piece in [1_000, 16_384, both.len()] {
+                compare(&both, piece);
+                let outcome = run(&both, piece, true);
+                let bodies: Vec<&[u8]> = outcome.requests.iter().map(|seen| seen.body.as_slice()).collect();
+                assert!(bodies == [content.as_slice(), b"ab"], "{bytes} bytes in pieces of {piece}");
+            }
+        }
+    }
 }

@@ -197,8 +197,7 @@ impl Upload<'_> {
     }
 
     async fn send(&mut self) -> Result<bool, Failure> {
-        let sent = self.operation.send_upload(&self.joined).await;
-        self.joined.clear();
+        let sent = self.operation.send_upload([self.joined.split().freeze()].into()).await;
         sent.map_err(|error| of_files(error, self.user))
     }
 

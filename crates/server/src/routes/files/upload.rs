@@ -1,12 +1,15 @@
 //! Forwards a request body to a file operation, a few chunks at a time: the client is read at the speed of the sandbox's disk.
 
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
-use bytes::BytesMut;
+use bytes::Bytes;
 use engine::FileOperation;
 use http_body_util::BodyExt;
+use tokio::time::Instant;
 
 use super::FileRequest;
 use crate::error::ApiError;
@@ -14,6 +17,7 @@ use crate::routes::read::{broken_body, values};
 
 /// Large enough to make the cost per frame of the link negligible; a body arrives in TLS records of 16 KiB.
 const PIECE: usize = 192 * 1024;
+const MAX_PARTS: usize = 64;
 /// How long received bytes wait for more.
 const LINGER: Duration = Duration::from_millis(2);
 
@@ -29,39 +33,59 @@ pub async fn forward(
     work: &mut FileOperation,
     mut body: Body,
 ) -> Result<(), ApiError> {
-    let mut joined = BytesMut::new();
+    let mut waiting = Waiting::default();
+    // One timer for all waits: to postpone it costs nothing, while each new one wakes the runtime's timer thread.
+    let mut linger = pin!(tokio::time::sleep(LINGER));
     loop {
-        let next = if joined.is_empty() {
-            body.frame().await
-        } else if let Ok(next) = tokio::time::timeout(LINGER, body.frame()).await {
-            next
-        } else {
-            if !send_piece(request, work, &mut joined).await? {
-                return Ok(());
+        let next = tokio::select! {
+            biased;
+            next = body.frame() => next,
+            () = &mut linger, if waiting.bytes > 0 => {
+                if !waiting.send(request, work).await? {
+                    return Ok(());
+                }
+                continue;
             }
-            continue;
         };
         let Some(frame) = next else { break };
         let frame = frame.map_err(|fault| broken_body(&fault))?;
         let Ok(data) = frame.into_data() else { continue };
-        joined.extend_from_slice(&data);
-        if joined.len() >= PIECE && !send_piece(request, work, &mut joined).await? {
+        if waiting.bytes == 0 {
+            linger.as_mut().reset(Instant::now() + LINGER);
+        }
+        waiting.push(data);
+        if waiting.is_due() && !waiting.send(request, work).await? {
             return Ok(());
         }
     }
-    if !joined.is_empty() && !send_piece(request, work, &mut joined).await? {
+    if waiting.bytes > 0 && !waiting.send(request, work).await? {
         return Ok(());
     }
     work.finish().await.map(drop).map_err(|error| request.fault(error))
 }
 
-/// `false` if the agent stopped reading.
-async fn send_piece(
-    request: &FileRequest,
-    work: &mut FileOperation,
-    joined: &mut BytesMut,
-) -> Result<bool, ApiError> {
-    let more = work.send_upload(joined).await.map_err(|error| request.fault(error))?;
-    joined.clear();
-    Ok(more)
+/// Received parts of a body that are sent together.
+#[derive(Default)]
+struct Waiting {
+    parts: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, part: Bytes) {
+        self.bytes += part.len();
+        self.parts.push_back(part);
+    }
+
+    /// Many small parts would hold much more memory than they have bytes.
+    fn is_due(&self) -> bool {
+        self.bytes >= PIECE || self.parts.len() >= MAX_PARTS
+    }
+
+    /// `false` if the agent stopped reading.
+    async fn send(&mut self, request: &FileRequest, work: &mut FileOperation) -> Result<bool, ApiError> {
+        self.bytes = 0;
+        let parts = std::mem::take(&mut self.parts);
+        work.send_upload(parts).await.map_err(|error| request.fault(error))
+    }
 }
