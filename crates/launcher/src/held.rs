@@ -1,0 +1,64 @@
+//! What the container gets from the host. The launcher takes hold of it by descriptors before it forks: the first process then needs
+//! no path of the host.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use launcher::{MountFlags, Plan, Source};
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
+
+use crate::devices;
+use crate::failure::{Failure, failed};
+use crate::mounts::attributes;
+
+/// The attributes of cgroups that are visible inside.
+const CGROUP_FLAGS: MountFlags =
+    MountFlags { read_only: true, no_suid: true, no_dev: true, no_exec: true, strict_atime: false };
+
+/// What the container gets from the host.
+pub struct Held {
+    /// For each mount of the plan its detached mount, unless the file system is created inside.
+    pub sources: Vec<Option<OwnedFd>>,
+    pub tasks: Vec<OwnedFd>,
+    pub cgroups: Vec<(PathBuf, OwnedFd)>,
+    pub null: OwnedFd,
+}
+
+impl Held {
+    pub fn of(plan: &Plan) -> Result<Self, Failure> {
+        let mut sources = Vec::with_capacity(plan.mounts.len());
+        for mount in &plan.mounts {
+            let step = || format!("prepare {}", mount.target.display());
+            sources.push(match &mount.source {
+                Source::New { .. } => None,
+                Source::Device(path, major, minor) => {
+                    Some(devices::hold(path, *major, *minor).map_err(failed(step()))?)
+                }
+                Source::Bind(path) => Some(hold_mount(path, mount.flags).map_err(failed(step()))?),
+            });
+        }
+        let (mut tasks, mut cgroups) = (Vec::new(), Vec::new());
+        for cgroup in &plan.cgroups {
+            if let Some(path) = &cgroup.tasks {
+                let file = File::options().write(true).open(path);
+                tasks.push(file.map_err(failed(format!("open {}", path.display())))?.into());
+            }
+            if let Some((dir, target)) = &cgroup.visible {
+                let step = || failed(format!("show {}", dir.display()));
+                rootfs::prepare_cgroup(target).map_err(step())?;
+                cgroups.push((target.clone(), hold_mount(dir, CGROUP_FLAGS).map_err(step())?));
+            }
+        }
+        let null = devices::open_null().map_err(failed("open the null device"))?;
+        Ok(Self { sources, tasks, cgroups, null })
+    }
+}
+
+/// A detached copy of a mount, or of a part of one.
+fn hold_mount(path: &Path, flags: MountFlags) -> std::io::Result<OwnedFd> {
+    let tree = open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    rootfs::set_attributes(&tree, attributes(flags))?;
+    Ok(tree)
+}

@@ -1,0 +1,148 @@
+//! The steps of the launcher, outside of the container: it prepares what only the host's root may touch.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use launcher::{Plan, Report, receive, send};
+use rootfs::{UserNamespace, leave_host_namespace};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use crate::failure::{Failure, failed};
+use crate::held::Held;
+use crate::inside::{self, Waiting};
+use crate::sys::{Side, fork_into};
+
+/// The namespaces of the first process. It creates the others itself: what they contain then belongs to its root.
+const NAMESPACES: libc::c_int =
+    libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNET | libc::CLONE_NEWUTS;
+
+/// The daemon's socket, which is the standard input.
+pub fn socket() -> Result<OwnedFd, Failure> {
+    let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(failed("open the standard input"))?;
+    let kind = sockopt::socket_type(&socket).map_err(failed("the standard input is not its socket"))?;
+    if kind != SocketType::SEQPACKET {
+        return Err(failed("the standard input is not its socket")(rustix::io::Errno::PROTOTYPE));
+    }
+    Ok(socket)
+}
+
+/// All steps.
+pub fn launch(socket: &OwnedFd) -> Result<(), Failure> {
+    Connected::receive(socket)?.leave_mounts()?.fork()?.map_ids()?.assemble()?.release()
+}
+
+/// The launcher has its plan.
+struct Connected<'a> {
+    socket: &'a OwnedFd,
+    plan: Plan,
+    disk: OwnedFd,
+    listener: OwnedFd,
+    cgroup: Option<OwnedFd>,
+}
+
+impl<'a> Connected<'a> {
+    fn receive(socket: &'a OwnedFd) -> Result<Self, Failure> {
+        // A launcher that outlived its daemon could create a sandbox that the next daemon has removed already.
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("watch the daemon"))?;
+        let no_plan = || failed("receive the plan")(rustix::io::Errno::PROTO);
+        let (plan, files) =
+            receive::<Plan>(socket).map_err(failed("receive the plan"))?.ok_or_else(no_plan)?;
+        if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(plan.daemon) {
+            return Err(failed("find the daemon")(rustix::io::Errno::SRCH));
+        }
+        let mut files = files.into_iter();
+        let (Some(disk), Some(listener)) = (files.next(), files.next()) else { return Err(no_plan()) };
+        Ok(Self { socket, plan, disk, listener, cgroup: files.next() })
+    }
+
+    /// Leaves the host's mounts, and takes hold of all files that the container gets from the host.
+    fn leave_mounts(self) -> Result<PrivateMounts<'a>, Failure> {
+        leave_host_namespace().map_err(failed("leave the host's mount namespace"))?;
+        rustix::process::umask(Mode::from_raw_mode(0o022));
+        rootfs::prepare(&self.plan.place, self.plan.layers.len())?;
+        let held = Held::of(&self.plan)?;
+        Ok(PrivateMounts { connected: self, held })
+    }
+}
+
+/// The launcher has a mount namespace of its own.
+struct PrivateMounts<'a> {
+    connected: Connected<'a>,
+    held: Held,
+}
+
+impl<'a> PrivateMounts<'a> {
+    fn fork(self) -> Result<Forked<'a>, Failure> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(failed("make a socket"))?;
+        let Connected { socket, plan, disk, listener, cgroup } = self.connected;
+        let cgroup = cgroup.as_ref().map(AsFd::as_fd);
+        match fork_into(NAMESPACES, cgroup).map_err(failed("create the namespaces"))? {
+            Side::Child => {
+                drop(ours);
+                inside::run(Waiting { gate: theirs, plan, listener, held: self.held })
+            }
+            Side::Parent(pid) => Ok(Forked { socket, plan, disk, pid, gate: ours }),
+        }
+    }
+}
+
+/// The first process exists and waits. It dies with the launcher.
+struct Forked<'a> {
+    socket: &'a OwnedFd,
+    plan: Plan,
+    disk: OwnedFd,
+    pid: i32,
+    gate: OwnedFd,
+}
+
+impl<'a> Forked<'a> {
+    fn map_ids(self) -> Result<Mapped<'a>, Failure> {
+        UserNamespace::map(self.pid, self.plan.uid_base).map_err(failed("map the user ids"))?;
+        let users = UserNamespace::of(self.pid).map_err(failed("open the user namespace"))?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let network = rustix::fs::open(format!("/proc/{}/ns/net", self.pid), flags, Mode::empty())
+            .map_err(failed("open the network namespace"))?;
+        // The daemon connects the network while the rest is built.
+        send(self.socket, &Report::Forked { pid: self.pid }, &[network.as_fd()])
+            .map_err(failed("report the first process"))?;
+        Ok(Mapped { forked: self, users })
+    }
+}
+
+/// The user ids of the first process are mapped.
+struct Mapped<'a> {
+    forked: Forked<'a>,
+    users: UserNamespace,
+}
+
+impl<'a> Mapped<'a> {
+    fn assemble(self) -> Result<Assembled<'a>, Failure> {
+        let Forked { plan, disk, .. } = &self.forked;
+        rootfs::assemble(disk, &plan.layers, &self.users, plan.uid_base)?;
+        Ok(Assembled(self.forked))
+    }
+}
+
+/// The root file system is mounted in the launcher's namespace.
+struct Assembled<'a>(Forked<'a>);
+
+impl Assembled<'_> {
+    /// Lets the first process go on, and waits until it has executed the agent or failed.
+    fn release(self) -> Result<(), Failure> {
+        let Forked { gate, .. } = self.0;
+        send(&gate, &inside::Order::GoOn, &[]).map_err(failed("release the first process"))?;
+        let mut is_pivoted = false;
+        loop {
+            match receive::<Report>(&gate).map_err(failed("hear from the first process"))? {
+                Some((Report::Done, _)) => is_pivoted = true,
+                Some((Report::Failed { step, error }, _)) => return Err(Failure { step, error }),
+                // The descriptor closes when the process executes the agent.
+                None if is_pivoted => return Ok(()),
+                _ => return Err(failed("run the first process, which ended")(rustix::io::Errno::SRCH)),
+            }
+        }
+    }
+}
