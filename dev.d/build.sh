@@ -2,7 +2,7 @@
 # Builds the workspace and places the programs in target/bin/. Sourced by ./dev; provides build_all, build_programs, build_sbx
 # and is_built.
 
-# The agent runs in every sandbox. The build fails if it is larger than this, in bytes.
+# The agent runs in every sandbox, and the launcher in every start of one. The build fails if one is larger than this, in bytes.
 AGENT_MAX_BYTES=$((3 * 1024 * 1024))
 
 # Its modification time is the start of the last successful build: programs do not contain sources that are newer.
@@ -13,6 +13,7 @@ build_all() {
   cargo build --release --workspace --locked
   build_agent
   place_programs sandboxd sbx
+  place_gvisor
 }
 
 # is_built PROGRAM...: whether these programs in target/bin/ are current.
@@ -37,6 +38,12 @@ build_programs() {
   fi
   wait "$agent" || { cat "$log" >&2; die "the build of the agent failed"; }
   place_programs sandboxd
+  place_gvisor
+}
+
+# place_gvisor: makes the program that ./dev setup downloaded the one that the service finds.
+place_gvisor() {
+  if [ -x "$GVISOR_PROGRAM" ]; then ln -sf ../gvisor/runsc target/bin/runsc; fi
 }
 
 # build_sbx [PREFIX...]: builds the command line client, which the daemon does not need. PREFIX runs cargo.
@@ -52,15 +59,17 @@ touch_new_stamp() {
   touch "$NEW_STAMP"
 }
 
-# build_agent [PREFIX...]: PREFIX runs cargo.
+# build_agent [PREFIX...]: builds the agent and the launcher. PREFIX runs cargo.
 build_agent() {
   local triple
   triple=$(rustc -vV | sed -n 's/^host: //p')
   # Static, so that it runs in any image. Its flags would rebuild other crates in a shared target directory.
   RUSTFLAGS="-C target-feature=+crt-static" \
-    "$@" cargo build --profile agent -p sandbox-agent --locked --target "$triple" --target-dir target/agent
+    "$@" cargo build --profile agent -p sandbox-agent -p launcher --locked --target "$triple" --target-dir target/agent
   place "target/agent/$triple/agent/sandbox-agent"
-  check_agent target/bin/sandbox-agent
+  place "target/agent/$triple/agent/sandbox-launcher"
+  check_static target/bin/sandbox-agent
+  check_static target/bin/sandbox-launcher
 }
 
 # place_programs NAME...: places programs of target/release/. Requires touch_new_stamp before the build.
@@ -82,7 +91,7 @@ place() {
   mv -f "target/bin/.$name.new" "target/bin/$name"
 }
 
-check_agent() {
+check_static() {
   local bytes
   bytes=$(stat -c %s "$1")
   [ "$bytes" -le "$AGENT_MAX_BYTES" ] || die "$1 has $bytes bytes; at most $AGENT_MAX_BYTES are allowed"

@@ -12,7 +12,6 @@ build  libc6-dev              /usr/include/stdio.h
 build  pkg-config             pkg-config
 build  ca-certificates        /etc/ssl/certs/ca-certificates.crt
 run    runc                   runc
-run    runsc?                 runsc
 run    e2fsprogs              mkfs.ext4
 run    util-linux             lsns
 run    mount                  losetup
@@ -80,10 +79,6 @@ present() {
 
 without() {
   case $1 in
-    runsc)
-      say "this distribution has no package runsc (gVisor): sandboxes run under runc, and tests of runsc are skipped;" \
-        "to add it, see the installation page of gvisor.dev"
-      ;;
     lxcfs) say "this distribution has no package lxcfs: /proc/meminfo inside a sandbox will show the memory of the host" ;;
   esac
 }
@@ -104,6 +99,7 @@ setup() {
     install_packages
   fi
   case " $* " in *' build '*) need_cargo ;; esac
+  case " $* " in *' run '*) gvisor ;; esac
   case " $* " in *' test '*) venv target/venv "$SCHEMATHESIS" ;; esac
   case " $* " in *' test '* | *' lint '*)
     npm_packages sdk/typescript

@@ -20,6 +20,9 @@ cmd_test() {
   cargo xtask census --save "$dir/census-before"
   SANDBOXD_AGENT="$ROOT/target/bin/sandbox-agent" SANDBOXD_SKIP_LOG="$ROOT/$dir/skipped" \
     cargo test --release --locked --no-fail-fast ${scope[@]+"${scope[@]}"} "$@" 2>&1 | tee "$dir/log" || status=1
+  if [ $# -eq 0 ]; then
+    SANDBOXD_SKIP_LOG="$ROOT/$dir/skipped" gvisor_suites 2>&1 | tee -a "$dir/log" || status=1
+  fi
   [ "$status" -eq 0 ] || say "tests failed; the complete output is in $dir/log"
   # Check for leaks after failures too: a failed test must not hide its leaks.
   cargo xtask census --compare "$dir/census-before" || status=1

@@ -40,8 +40,9 @@ build_previous() (
   "$tree/dev" build
   rm -rf "$2.new"
   mkdir -p "$2.new"
-  for name in sandboxd sandbox-agent sbx; do
-    cp "$tree/target/bin/$name" "$2.new/"
+  for name in sandboxd sandbox-agent sandbox-launcher sbx; do
+    # Commits before ADR 0018 have no launcher.
+    [ ! -e "$tree/target/bin/$name" ] || cp "$tree/target/bin/$name" "$2.new/"
   done
   mv "$2.new" "$2"
 )

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EgressDefault, Integer, OnTimeout};
+use crate::{EgressDefault, Integer, IsolationChoice, OnTimeout};
 
 /// The body of a create request. Only `image` is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +58,11 @@ pub struct CreateBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub network: Option<CreateNetwork>,
+    /// What separates the sandbox from the host: `container`, `gvisor`, or `auto` for the operator's choice. The service may
+    /// require a stronger one than `container`, and may lack one; `GET /v1/info` lists those that it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, default = "auto"))]
+    pub isolation: Option<IsolationChoice>,
 }
 
 /// The body of a change of the timeout.

@@ -14,6 +14,7 @@ mod files;
 mod health;
 mod ids;
 mod images;
+mod info;
 mod ports;
 mod sandbox;
 #[cfg(feature = "openapi")]
@@ -48,12 +49,13 @@ pub use files::{
 pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, SandboxId};
 pub use images::{ImageList, ImageStatus, ImageView, PullProgress, PullStage};
+pub use info::{BackendView, InfoView, LimitsView, RangeView};
 pub use ports::{
     ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody, UnknownVisibility,
 };
 pub use sandbox::{
-    E2bOptions, EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy, OnTimeout, Resources,
-    SandboxConfig, SandboxState,
+    E2bOptions, EgressDefault, EgressPolicy, IngressPolicy, Isolation, IsolationChoice, NetworkPolicy,
+    OnTimeout, Resources, SandboxConfig, SandboxState, UnknownIsolation,
 };
 pub use signals::SIGNALS;
 pub use time::{BadTimestamp, Timestamp};

@@ -37,6 +37,85 @@ pub enum OnTimeout {
     Pause,
 }
 
+/// What separates a sandbox from the host, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// Namespaces, cgroups and a filter of system calls. The host's kernel serves the remaining calls.
+    #[default]
+    Container,
+    /// gVisor: a kernel in user space serves the system calls.
+    Gvisor,
+}
+
+impl Isolation {
+    pub const ALL: [Self; 2] = [Self::Container, Self::Gvisor];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Container => "container",
+            Self::Gvisor => "gvisor",
+        }
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The isolation that a create asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum IsolationChoice {
+    /// The operator's choice for the image and the account.
+    #[default]
+    Auto,
+    Container,
+    Gvisor,
+}
+
+impl IsolationChoice {
+    /// `None` leaves the choice to the operator.
+    pub const fn named(self) -> Option<Isolation> {
+        match self {
+            Self::Auto => None,
+            Self::Container => Some(Isolation::Container),
+            Self::Gvisor => Some(Isolation::Gvisor),
+        }
+    }
+}
+
+/// A name that is no isolation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("it must be auto, container or gvisor")]
+pub struct UnknownIsolation;
+
+impl std::str::FromStr for IsolationChoice {
+    type Err = UnknownIsolation;
+
+    fn from_str(name: &str) -> Result<Self, UnknownIsolation> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "container" => Ok(Self::Container),
+            "gvisor" => Ok(Self::Gvisor),
+            _ => Err(UnknownIsolation),
+        }
+    }
+}
+
+impl From<Isolation> for IsolationChoice {
+    fn from(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::Container => Self::Container,
+            Isolation::Gvisor => Self::Gvisor,
+        }
+    }
+}
+
 /// Resources of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -122,6 +201,9 @@ pub struct SandboxConfig {
     pub auto_resume: bool,
     pub metadata: BTreeMap<String, String>,
     pub network: NetworkPolicy,
+    /// Absent in records of earlier versions.
+    #[serde(default)]
+    pub isolation: Isolation,
     /// Whether the user `user` exists in the sandbox, and set-user-ID programs such as `sudo` work for commands with a user.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default_user: bool,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EgressPolicy, IngressPolicy, NetworkPolicy, OnTimeout, Resources, SandboxConfig, SandboxId, SandboxState,
-    Timestamp,
+    EgressPolicy, IngressPolicy, Isolation, NetworkPolicy, OnTimeout, Resources, SandboxConfig, SandboxId,
+    SandboxState, Timestamp,
 };
 
 /// The times of a sandbox's state changes.
@@ -58,6 +58,10 @@ pub struct SandboxView {
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata))]
     pub metadata: BTreeMap<String, String>,
     pub network: NetworkPolicy,
+    /// What separates the sandbox from the host.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub isolation: Isolation,
     pub created_at: Timestamp,
     /// Time of the first start. Absent before the first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,6 +97,7 @@ impl SandboxView {
             auto_resume: config.auto_resume,
             metadata: config.metadata,
             network: config.network,
+            isolation: config.isolation,
             created_at: times.created,
             started_at: times.started,
             paused_at: times.paused.filter(|_| state == SandboxState::Paused),

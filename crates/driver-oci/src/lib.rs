@@ -1,32 +1,15 @@
-//! Isolation backends by an OCI runtime: `runc`, `crun` and `youki`, or gVisor's `runsc`.
-//!
-//! On the host a sandbox is a directory with its disk, a directory with its bundle and socket, cgroups, and the
-//! processes in them. Nothing is mounted in the host's namespace, and no link, rule or device outlives the processes.
+//! Backends that start agents by an OCI runtime: containers by `runc`, `crun` or `youki`, and gVisor by `runsc`.
 #![expect(
     unsafe_code,
-    reason = "id maps, loop devices and what happens between fork and exec have no safe interface"
+    reason = "what happens between fork and exec, and namespaces of a thread, have no safe interface"
 )]
 
+mod backend;
 mod bundle;
-mod cgroup;
-mod disk;
-mod driver_impl;
-mod idmap;
-mod launch;
-mod link;
-mod loopdev;
-mod names;
+mod gvisor;
+mod gvisor_filter;
 mod netns;
-mod paths;
-mod placement;
-mod priority;
-mod reap;
-mod rootfs;
 mod runtime;
-mod settings;
-mod sysfs;
-mod trial;
 
-pub use driver_impl::OciDriver;
-pub use settings::{DiskRates, Flavour, Settings};
-pub use trial::try_file_systems;
+pub use backend::OciRuntime;
+pub use gvisor::{Gvisor, GvisorError, OLDEST_RELEASE};

@@ -10,17 +10,22 @@ use std::time::{Duration, Instant};
 
 use api::SandboxId;
 use driver::DriverError;
+use driver_host::{Paths, Settings, runtime_root};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
-
-use crate::paths::{Paths, runtime_root};
-use crate::settings::{Flavour, Settings};
 
 /// The number of the first preserved descriptor in a native runtime's container.
 const PRESERVED_FD: i32 = 3;
 /// Timeout of a runtime's command. A start takes about 30 ms, and a few seconds under gVisor and load.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A runtime's program, and its arguments before the subcommand.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    pub program: PathBuf,
+    pub args: Vec<String>,
+}
 
 /// How the host and the agent get a link.
 #[derive(Debug)]
@@ -33,6 +38,7 @@ pub enum AgentChannel {
 
 /// Starts the container of a bundle and returns when its first process runs.
 pub fn run(
+    runtime: &Invocation,
     settings: &Settings,
     id: &SandboxId,
     paths: &Paths,
@@ -40,7 +46,7 @@ pub fn run(
     entry_files: &[PathBuf],
 ) -> Result<(), DriverError> {
     let failed = |error: io::Error| DriverError::failed("run the runtime", error);
-    let mut command = base_command(settings, paths);
+    let mut command = base_command(runtime, settings, paths);
     command.arg("run");
     // Stays open until the runtime is spawned: the child copies it.
     let mut listener = None;
@@ -131,63 +137,12 @@ fn inherit(fd: i32) -> io::Result<()> {
     if unsafe { libc::dup2(fd, PRESERVED_FD) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The pid of the container's first process from the runtime's pid file; it may have ended.
-pub fn first_process(paths: &Paths) -> Option<i32> {
-    fs::read_to_string(paths.first_process()).ok()?.trim().parse().ok()
-}
-
-/// Removes the runtime's state of a container: a directory, or under gVisor files, with its name.
-pub fn remove_state(settings: &Settings, id: &SandboxId) -> io::Result<()> {
-    let root = runtime_root(settings);
-    if settings.flavour == Flavour::Native {
-        return ignore_not_found(fs::remove_dir_all(root.join(id.as_str())));
-    }
-    for entry in fs::read_dir(&root)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
-        if name.starts_with(id.as_str()) {
-            ignore_not_found(if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
-        }
-    }
-    Ok(())
-}
-
-/// A missing file counts as removed.
-fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Deletes a container in any state from the runtime.
-pub fn delete(settings: &Settings, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
-    let failed = |error: io::Error| DriverError::failed("run the runtime", error);
-    let mut command = base_command(settings, paths);
-    command.args(["delete", "--force"]).arg(id.as_str());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match finish(command.spawn().map_err(failed)?).map_err(failed)? {
-        Some(status) if status.success() => Ok(()),
-        Some(_) => Err(DriverError::failed("delete the container", last_error(&paths.runtime_log()))),
-        None => Err(DriverError::failed("delete the container", too_slow())),
-    }
-}
-
-fn base_command(settings: &Settings, paths: &Paths) -> Command {
+fn base_command(runtime: &Invocation, settings: &Settings, paths: &Paths) -> Command {
     // starts: runc, runsc
-    let mut command = Command::new(&settings.runtime);
+    let mut command = Command::new(&runtime.program);
     command.arg("--root").arg(runtime_root(settings)).arg("--log").arg(paths.runtime_log());
     command.args(["--log-format", "json"]);
-    if settings.flavour == Flavour::Gvisor {
-        command.args([
-            "--network=none",
-            "--ignore-cgroups",
-            "--host-uds=open",
-            "--oci-seccomp",
-            "--overlay2=none",
-        ]);
-    }
-    command.args(&settings.runtime_args);
+    command.args(&runtime.args);
     // The daemon's environment must not leak into the sandbox.
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     command

@@ -10,16 +10,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::SandboxId;
+use api::{Isolation, SandboxId};
 use guest_proto::Exit;
 
 use crate::{Driver, DriverError, Limits, NetworkHook, Presence, SandboxSpec};
 use link::Link;
 
-/// The driver under test, and the layers of an image with bash and procps.
+/// The driver under test, one of its backends, and the layers of an image with bash and procps.
 #[derive(Clone)]
 pub struct Host {
     pub driver: Arc<dyn Driver>,
+    pub isolation: Isolation,
     pub layers: Vec<PathBuf>,
 }
 
@@ -31,6 +32,7 @@ impl Host {
             layers: self.layers.clone(),
             limits: Limits { cpu: 1, memory_mb: 512 },
             disk_mb: 512,
+            isolation: self.isolation,
         }
     }
 

@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::SandboxId;
+use api::{Isolation, SandboxId};
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -45,6 +45,8 @@ pub struct SandboxSpec {
     pub layers: Vec<PathBuf>,
     pub limits: Limits,
     pub disk_mb: u32,
+    /// The backend that starts it.
+    pub isolation: Isolation,
 }
 
 /// The state of a sandbox on this host.

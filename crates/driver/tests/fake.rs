@@ -8,6 +8,6 @@ use driver::fake::FakeDriver;
 #[tokio::test]
 async fn the_fake_driver_conforms() {
     let fake = FakeDriver::new();
-    all(Host { driver: Arc::new(fake.clone()), layers: Vec::new() }).await;
+    all(Host { driver: Arc::new(fake.clone()), isolation: Default::default(), layers: Vec::new() }).await;
     assert_eq!(fake.violations(), Vec::<String>::new());
 }

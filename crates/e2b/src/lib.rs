@@ -22,6 +22,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use engine::Engine;
 use futures_util::FutureExt;
+use rules::IsolationPolicy;
 use store::SandboxRecord;
 use tokens::Tokens;
 
@@ -50,6 +51,8 @@ pub struct Settings {
     pub public_ports: bool,
     /// The domain below which ports are reached, with the port of the service if it is not the default of the scheme.
     pub domain: String,
+    /// Which isolation sandboxes get.
+    pub isolation: Arc<IsolationPolicy>,
 }
 
 /// The API. One per server; clones are the same one.

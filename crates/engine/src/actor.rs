@@ -151,6 +151,7 @@ fn spec_of(record: &SandboxRecord) -> SandboxSpec {
         layers: record.layers.iter().map(Into::into).collect(),
         limits: Limits { cpu: resources.cpu, memory_mb: resources.memory_mb },
         disk_mb: resources.disk_mb,
+        isolation: record.config.isolation,
     }
 }
 

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::Isolation;
+
 /// Declares each counter once, for counting and for reading.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -37,9 +39,11 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Sandboxes created from the warm pool, and created cold.
-    created_warm,
-    created_cold,
+    /// Sandboxes created from the warm pool, and created cold, by isolation.
+    created_warm_container,
+    created_warm_gvisor,
+    created_cold_container,
+    created_cold_gvisor,
     /// Creates that failed in the service. Refused creates are counted below.
     create_failed,
     /// Creates and resumes refused for lack of capacity, and creates refused for lack of a range of user ids.
@@ -130,6 +134,20 @@ impl Drop for GaugeGuard {
 }
 
 impl Counters {
+    pub fn created_warm(&self, isolation: Isolation) -> &Counter {
+        match isolation {
+            Isolation::Container => &self.created_warm_container,
+            Isolation::Gvisor => &self.created_warm_gvisor,
+        }
+    }
+
+    pub fn created_cold(&self, isolation: Isolation) -> &Counter {
+        match isolation {
+            Isolation::Container => &self.created_cold_container,
+            Isolation::Gvisor => &self.created_cold_gvisor,
+        }
+    }
+
     pub fn paused(&self, reason: &str) {
         match reason {
             "idle" => self.paused_idle.add(1),

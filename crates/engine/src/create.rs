@@ -96,11 +96,12 @@ impl Creation<'_> {
     ) -> Result<Status, EngineError> {
         let Services { counters, provisioner, .. } = self.services;
         let (provisioned, counter) = match self.take_from_pool(&config, &template) {
-            Some(provisioned) => (provisioned, &counters.created_warm),
+            Some(provisioned) => (provisioned, counters.created_warm(config.isolation)),
             None => {
+                let (resources, isolation) = (config.resources, config.isolation);
                 let provisioned =
-                    provisioner.provision_with_eviction(self.account, config.resources, template).await?;
-                (provisioned, &counters.created_cold)
+                    provisioner.provision_with_eviction(self.account, resources, template, isolation).await?;
+                (provisioned, counters.created_cold(isolation))
             }
         };
         let configured = self.configure(provisioned, &config).await?;
@@ -111,7 +112,7 @@ impl Creation<'_> {
 
     fn take_from_pool(&self, config: &SandboxConfig, template: &Template) -> Option<ProvisionedSandbox> {
         let Services { warm_pool, provisioner, .. } = self.services;
-        let (found, stale) = warm_pool.take_matching(template, config.resources.disk_mb);
+        let (found, stale) = warm_pool.take_matching(template, config.isolation, config.resources.disk_mb);
         warm_pool.request_refill();
         for sandbox in stale {
             provisioner.discard_in_background(sandbox);

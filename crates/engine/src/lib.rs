@@ -71,7 +71,7 @@ pub use guest_proto::{
 pub use host_watch::{DiskState, HostSample, HostWatch};
 pub use link::Tunnel;
 pub use mailbox::{Permit, TimeoutChange};
-pub use metrics::MetricsSnapshot;
+pub use metrics::{MetricsSnapshot, SandboxCounts};
 pub use ports::Exposure;
 pub use process::{
     MAX_ARG_BYTES, MAX_PROCESS_BYTES, Process, ProcessEnd, ProcessEvent, ProcessRequest, ProcessSelector,
@@ -82,7 +82,7 @@ pub use recover::Recovered;
 pub use resource_samples::ResourceSample;
 pub use sandbox::SandboxHandle;
 pub use services::Parts;
-pub use settings::{DetachedSettings, EngineSettings, FindImage, PoolTarget, Template};
+pub use settings::{DetachedSettings, EngineSettings, FindImage, PoolKey, PoolTarget, Template};
 pub use status::{PauseResult, ResumeResult, Status, TerminateResult};
 pub use user_files::{FileAttributes, PathDetails, ResolvedLink, UserFileOp};
 pub use warm_pool::PoolState;

@@ -1,6 +1,6 @@
 //! The numbers that the metrics report: current numbers, and totals since the engine was opened.
 
-use api::SandboxState;
+use api::{Isolation, SandboxState};
 use rules::{Capacity, Usage};
 
 use crate::counters::Counts;
@@ -14,8 +14,8 @@ use crate::warm_pool::PoolState;
 pub struct MetricsSnapshot {
     /// Creates in progress.
     pub creating: u64,
-    pub running: u64,
-    pub paused: u64,
+    /// Those with an actor, by isolation.
+    pub sandboxes: [(Isolation, SandboxCounts); 2],
     pub executions_running: u64,
     /// Commands that wait for an execution slot.
     pub executions_waiting: u64,
@@ -31,21 +31,33 @@ pub struct MetricsSnapshot {
     pub traffic: net::Usage,
 }
 
+/// Sandboxes by state. A terminated sandbox is not counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SandboxCounts {
+    pub running: u64,
+    pub paused: u64,
+}
+
 /// Reads all numbers. Costs one call to the network for each sandbox.
 pub fn snapshot(services: &Services) -> MetricsSnapshot {
-    let (mut running, mut paused) = (0, 0);
-    services.registry.each_state(|state| match state {
-        SandboxState::Running => running += 1,
-        SandboxState::Paused => paused += 1,
-        // A sandbox is registered after its creation and removed at its termination.
-        SandboxState::Creating | SandboxState::Terminated => {}
+    let records = services.registry.records();
+    let sandboxes = Isolation::ALL.map(|isolation| {
+        let mut counts = SandboxCounts::default();
+        for record in records.iter().filter(|record| record.config.isolation == isolation) {
+            match record.state {
+                SandboxState::Running => counts.running += 1,
+                SandboxState::Paused => counts.paused += 1,
+                // A sandbox is registered after its creation and removed at its termination.
+                SandboxState::Creating | SandboxState::Terminated => {}
+            }
+        }
+        (isolation, counts)
     });
-    let guests: Vec<net::Guest> = services.registry.records().iter().map(|record| guest(record)).collect();
+    let guests: Vec<net::Guest> = records.iter().map(|record| guest(record)).collect();
     let counters = &services.counters;
     MetricsSnapshot {
         creating: counters.creating.get(),
-        running,
-        paused,
+        sandboxes,
         executions_running: counters.executions_running.get(),
         executions_waiting: counters.executions_waiting.get(),
         pool: services.warm_pool.state(),

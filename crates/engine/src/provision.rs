@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Resources, SandboxId};
+use api::{Isolation, Resources, SandboxId};
 use driver::{Limits, SandboxSpec};
 use net::Guest;
 use rand::Rng;
@@ -62,8 +62,9 @@ impl Provisioner {
         &self,
         resources: Resources,
         template: Template,
+        isolation: Isolation,
     ) -> Result<ProvisionedSandbox, EngineError> {
-        self.start(self.reserve(resources, None)?, template).await
+        self.start(self.reserve(resources, None)?, template, isolation).await
     }
 
     /// Provisions a sandbox for an account, and evicts warm sandboxes if the host has no capacity.
@@ -72,6 +73,7 @@ impl Provisioner {
         account: &str,
         resources: Resources,
         template: Template,
+        isolation: Isolation,
     ) -> Result<ProvisionedSandbox, EngineError> {
         let reserved = loop {
             match self.reserve(resources, Some(account)) {
@@ -80,7 +82,7 @@ impl Provisioner {
                 reserved => break reserved?,
             }
         };
-        self.start(reserved, template).await
+        self.start(reserved, template, isolation).await
     }
 
     fn reserve(&self, resources: Resources, account: Option<&str>) -> Result<ReservedSandbox, EngineError> {
@@ -96,6 +98,7 @@ impl Provisioner {
         &self,
         reserved: ReservedSandbox,
         template: Template,
+        isolation: Isolation,
     ) -> Result<ProvisionedSandbox, EngineError> {
         let ReservedSandbox { id, resources, reservation, slot } = reserved;
         let spec = SandboxSpec {
@@ -104,6 +107,7 @@ impl Provisioner {
             layers: template.layers.clone(),
             limits: Limits { cpu: resources.cpu, memory_mb: resources.memory_mb },
             disk_mb: resources.disk_mb,
+            isolation,
         };
         match self.host.provision(&spec).await {
             Ok(agent) => Ok(ProvisionedSandbox { spec, resources, template, agent, reservation, slot }),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use api::{SandboxId, SandboxState};
+use api::SandboxId;
 use store::SandboxRecord;
 
 use crate::mailbox::ActorHandle;
@@ -44,10 +44,6 @@ impl SandboxRegistry {
     }
 
     /// Calls `visit` with the published state of each sandbox.
-    pub fn each_state(&self, mut visit: impl FnMut(SandboxState)) {
-        self.read().values().for_each(|actor| visit(actor.status.borrow().state()));
-    }
-
     /// The published records of all sandboxes.
     pub fn records(&self) -> Vec<Arc<SandboxRecord>> {
         self.read().values().map(|actor| Arc::clone(&actor.status.borrow().record)).collect()

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::Resources;
+use api::{Isolation, Resources};
 use rules::{Capacity, Prices, QuotaTable};
 
 use crate::host_watch::HostWatch;
@@ -17,8 +17,7 @@ pub struct EngineSettings {
     pub quotas: QuotaTable,
     /// The host watcher's configuration; if `None`, only reserved capacity limits what is admitted.
     pub host: Option<HostWatch>,
-    /// Warm sandboxes, by image.
-    pub pool: BTreeMap<String, PoolTarget>,
+    pub pool: BTreeMap<PoolKey, PoolTarget>,
     /// Commands that may run at a time in one sandbox, and commands that may wait.
     pub concurrent_executions: u32,
     pub execution_queue: u32,
@@ -54,7 +53,14 @@ impl DetachedSettings {
     }
 }
 
-/// The number and size of the warm sandboxes of an image.
+/// Which creates a warm sandbox serves.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolKey {
+    pub image: String,
+    pub isolation: Isolation,
+}
+
+/// The number and size of the warm sandboxes of an image and an isolation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolTarget {
     pub count: u32,

@@ -1,27 +1,28 @@
-//! The warm pool: provisioned sandboxes without an owner, by image. `refill` provisions them; a create takes one that matches.
+//! The warm pool: provisioned sandboxes without an owner, by image and isolation. `refill` provisions them; a create takes one that matches.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::Isolation;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::provisioned_sandbox::ProvisionedSandbox;
-use crate::settings::{PoolTarget, Template};
+use crate::settings::{PoolKey, PoolTarget, Template};
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 
 pub struct WarmPool {
-    images: Mutex<HashMap<String, ImagePool>>,
+    pools: Mutex<HashMap<PoolKey, Pool>>,
     /// Signals each sandbox that was provisioned for the pool or could not be provisioned.
     delivered: watch::Sender<()>,
     /// Notified when the pool may want more sandboxes.
     wanted: Notify,
 }
 
-struct ImagePool {
+struct Pool {
     target: PoolTarget,
     ready: VecDeque<ProvisionedSandbox>,
     /// The number of sandboxes that are being provisioned.
@@ -32,66 +33,66 @@ struct ImagePool {
     backoff: Duration,
 }
 
-/// The fill level of the pool of one image.
+/// The fill level of the pool of one image and isolation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolState {
-    pub image: String,
+    pub key: PoolKey,
     pub ready: u32,
     pub target: u32,
 }
 
 impl WarmPool {
-    pub fn new(targets: &BTreeMap<String, PoolTarget>) -> Self {
-        let pool = |target: &PoolTarget| ImagePool {
+    pub fn new(targets: &BTreeMap<PoolKey, PoolTarget>) -> Self {
+        let pool = |target: &PoolTarget| Pool {
             target: *target,
             ready: VecDeque::new(),
             provisioning: 0,
             not_before: None,
             backoff: FIRST_BACKOFF,
         };
-        let images = targets.iter().map(|(image, target)| (image.clone(), pool(target))).collect();
-        Self { images: Mutex::new(images), delivered: watch::channel(()).0, wanted: Notify::new() }
+        let pools = targets.iter().map(|(key, target)| (key.clone(), pool(target))).collect();
+        Self { pools: Mutex::new(pools), delivered: watch::channel(()).0, wanted: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, ImagePool>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Pool>> {
         // A panic while the lock is held leaves valid pools.
-        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn state(&self) -> Vec<PoolState> {
-        let images = self.lock();
-        let mut state: Vec<_> = images
+        let pools = self.lock();
+        let mut state: Vec<_> = pools
             .iter()
-            .map(|(image, pool)| PoolState {
-                image: image.clone(),
+            .map(|(key, pool)| PoolState {
+                key: key.clone(),
                 ready: u32::try_from(pool.ready.len()).unwrap_or(u32::MAX),
                 target: pool.target.count,
             })
             .collect();
-        state.sort_by(|left, right| left.image.cmp(&right.image));
+        state.sort_by(|left, right| left.key.cmp(&right.key));
         state
     }
 
-    /// An image whose pool is below its target, with the size of the missing sandbox. Counts the sandbox as being provisioned.
-    pub fn next_to_provision(&self) -> Option<(String, PoolTarget)> {
-        let mut images = self.lock();
+    /// A pool that is below its target, with the size of the missing sandbox. Counts the sandbox as being provisioned.
+    pub fn next_to_provision(&self) -> Option<(PoolKey, PoolTarget)> {
+        let mut pools = self.lock();
         let now = Instant::now();
-        let (image, pool) = images.iter_mut().find(|(_, pool)| {
+        let (key, pool) = pools.iter_mut().find(|(_, pool)| {
             pool.ready.len() < pool.target.count.saturating_sub(pool.provisioning) as usize
                 && pool.not_before.is_none_or(|at| at <= now)
         })?;
         pool.provisioning += 1;
-        Some((image.clone(), pool.target))
+        Some((key.clone(), pool.target))
     }
 
     /// Adds a sandbox from [`Self::next_to_provision`]; `None` if it could not be provisioned.
-    pub fn deliver(&self, image: &str, sandbox: Option<ProvisionedSandbox>) {
-        if let Some(pool) = self.lock().get_mut(image) {
+    pub fn deliver(&self, key: &PoolKey, sandbox: Option<ProvisionedSandbox>) {
+        if let Some(pool) = self.lock().get_mut(key) {
             pool.provisioning = pool.provisioning.saturating_sub(1);
             if sandbox.is_some() {
                 (pool.not_before, pool.backoff) = (None, FIRST_BACKOFF);
             } else {
-                // The delay keeps an image that fails from blocking the others.
+                // The delay keeps a pool that fails from blocking the others.
                 pool.not_before = Some(Instant::now() + pool.backoff);
                 pool.backoff = (pool.backoff * 2).min(LONGEST_BACKOFF);
             }
@@ -104,8 +105,8 @@ impl WarmPool {
 
     /// Signals the next delivery; `None` if no sandbox is being provisioned.
     pub fn next_delivery(&self) -> Option<watch::Receiver<()>> {
-        let images = self.lock();
-        images.values().any(|pool| pool.provisioning > 0).then(|| self.delivered.subscribe())
+        let pools = self.lock();
+        pools.values().any(|pool| pool.provisioning > 0).then(|| self.delivered.subscribe())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -114,7 +115,7 @@ impl WarmPool {
 
     /// Returns an unused sandbox to the pool. Gives it back if the pool is full.
     pub fn put_back(&self, sandbox: ProvisionedSandbox) -> Option<ProvisionedSandbox> {
-        match self.lock().get_mut(&sandbox.template.name) {
+        match self.lock().get_mut(&key(&sandbox.template, sandbox.spec.isolation)) {
             Some(pool) if pool.ready.len() < pool.target.count as usize => {
                 pool.ready.push_front(sandbox);
                 None
@@ -127,18 +128,18 @@ impl WarmPool {
         self.lock().values_mut().find_map(|pool| pool.ready.pop_front())
     }
 
-    /// Takes a sandbox of exactly this image with a disk of this size; CPU and memory can be changed later. Also returns stale
+    /// Takes a sandbox of exactly this image and isolation with a disk of this size; CPU and memory can be changed later. Also returns stale
     /// sandboxes, which no create will match, for the caller to discard.
     pub fn take_matching(
         &self,
         template: &Template,
+        isolation: Isolation,
         disk_mb: u32,
     ) -> (Option<ProvisionedSandbox>, Vec<ProvisionedSandbox>) {
         let mut stale = Vec::new();
-        let mut images = self.lock();
-        let Some(pool) =
-            images.get_mut(&template.name).filter(|pool| pool.target.resources.disk_mb == disk_mb)
-        else {
+        let mut pools = self.lock();
+        let pool = pools.get_mut(&key(template, isolation));
+        let Some(pool) = pool.filter(|pool| pool.target.resources.disk_mb == disk_mb) else {
             return (None, stale);
         };
         let found = std::iter::from_fn(|| pool.ready.pop_front()).find_map(|sandbox| {
@@ -148,7 +149,7 @@ impl WarmPool {
             stale.push(sandbox);
             None
         });
-        drop(images);
+        drop(pools);
         (found, stale)
     }
 
@@ -160,4 +161,8 @@ impl WarmPool {
     pub async fn refill_requested(&self) {
         self.wanted.notified().await;
     }
+}
+
+fn key(template: &Template, isolation: Isolation) -> PoolKey {
+    PoolKey { image: template.name.clone(), isolation }
 }

@@ -10,7 +10,7 @@ use crate::counters::Counters;
 use crate::error::EngineError;
 use crate::provision::Provisioner;
 use crate::provisioned_sandbox::ProvisionedSandbox;
-use crate::settings::{FindImage, PoolTarget};
+use crate::settings::{FindImage, PoolKey, PoolTarget};
 use crate::tasks::Tasks;
 use crate::warm_pool::WarmPool;
 
@@ -46,28 +46,28 @@ impl Refill {
                 self.tasks.until_stopped(tokio::time::sleep(CREATE_PAUSE)).await;
                 continue;
             }
-            let Some((image, target)) = self.pool.next_to_provision() else {
+            let Some((key, target)) = self.pool.next_to_provision() else {
                 let requested = tokio::time::timeout(RETRY_INTERVAL, self.pool.refill_requested());
                 self.tasks.until_stopped(requested).await;
                 continue;
             };
-            let provisioned = self.provision(&image, target).await;
+            let provisioned = self.provision(&key, target).await;
             if let Err(error) = &provisioned {
-                tracing::warn!(image, %error, "could not provision a warm sandbox");
+                tracing::warn!(image = key.image, isolation = %key.isolation, %error, "could not provision a warm sandbox");
             }
-            self.pool.deliver(&image, provisioned.ok().flatten());
+            self.pool.deliver(&key, provisioned.ok().flatten());
         }
     }
 
     /// `None` if the image is not on this host.
     async fn provision(
         &self,
-        image: &str,
+        key: &PoolKey,
         target: PoolTarget,
     ) -> Result<Option<ProvisionedSandbox>, EngineError> {
-        let Some(template) = (self.find_image)(image) else {
+        let Some(template) = (self.find_image)(&key.image) else {
             return Ok(None);
         };
-        Ok(Some(self.provisioner.provision(target.resources, template).await?))
+        Ok(Some(self.provisioner.provision(target.resources, template, key.isolation).await?))
     }
 }

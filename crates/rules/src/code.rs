@@ -4,7 +4,8 @@ use api::bounds::CODE_BYTES;
 use api::{CodeBody, CodeContextBody, CodeRequest};
 
 use crate::ExecuteRules;
-use crate::config::{ConfigError, absolute_path, env, integer};
+use crate::config::{absolute_path, env, integer};
+use crate::config_error::ConfigError;
 
 const NAME_CHARS: usize = 100;
 

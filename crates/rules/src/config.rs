@@ -8,22 +8,14 @@ mod network;
 
 use api::{CreateBody, Resources, SandboxConfig, TimeoutBody, bounds};
 
+use crate::config_error::ConfigError;
+use crate::isolation::IsolationRules;
+
 pub use api::Integer;
 pub use api::bounds::Range;
 
 pub(crate) use checks::{absolute_path, env, integer};
 pub use network::{NetworkChange, network_change};
-
-/// A value out of its range or set.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {got}; allowed: {allowed}")]
-pub struct ConfigError {
-    /// As the client wrote it: `resources.cpu`.
-    pub field: String,
-    /// The received value, shortened and printable.
-    pub got: String,
-    pub allowed: String,
-}
 
 /// Ranges and defaults of create. [`ConfigRules::default`] is the documented API; an operator may narrow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +33,7 @@ pub struct ConfigRules {
     pub egress_entries_max: usize,
     pub egress_networks_max: usize,
     pub ingress_ports_max: usize,
+    pub isolation: IsolationRules,
 }
 
 impl Default for ConfigRules {
@@ -59,6 +52,7 @@ impl Default for ConfigRules {
             egress_entries_max: bounds::EGRESS_ENTRIES,
             egress_networks_max: bounds::EGRESS_NETWORKS,
             ingress_ports_max: bounds::INGRESS_PORTS,
+            isolation: IsolationRules::default(),
         }
     }
 }
@@ -75,8 +69,10 @@ pub fn sandbox_config(body: CreateBody, rules: &ConfigRules) -> Result<SandboxCo
         Some(path) => absolute_path("workdir", path)?,
         None => rules.workdir_default.clone(),
     };
+    let image = checks::image(body.image)?;
+    let isolation = rules.isolation.choose(body.isolation.unwrap_or_default(), &image)?;
     Ok(SandboxConfig {
-        image: checks::image(body.image)?,
+        image,
         resources,
         env: env(body.env.unwrap_or_default())?,
         workdir,
@@ -86,6 +82,7 @@ pub fn sandbox_config(body: CreateBody, rules: &ConfigRules) -> Result<SandboxCo
         auto_resume: body.auto_resume.unwrap_or(true),
         metadata: checks::metadata(body.metadata.unwrap_or_default(), rules)?,
         network: network::policy(body.network.unwrap_or_default(), rules)?,
+        isolation,
         default_user: false,
         e2b: None,
     })

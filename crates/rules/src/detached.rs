@@ -3,7 +3,8 @@
 use api::bounds::{COLS, DETACHED_TIMEOUT_MS_MAX, ROWS};
 use api::{DetachedBody, ExecuteBody, ExecuteRequest, TerminalBody, TerminalSize};
 
-use crate::config::{ConfigError, Integer, Range, integer};
+use crate::config::{Integer, Range, integer};
+use crate::config_error::ConfigError;
 use crate::execution::{ExecuteRefusal, ExecuteRules, execute_request};
 
 /// A checked detached command.

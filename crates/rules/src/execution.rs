@@ -5,7 +5,8 @@
 use api::bounds::{COMMAND_BYTES, EXECUTE_TIMEOUT_MS};
 use api::{ExecuteBody, ExecuteRequest};
 
-use crate::config::{ConfigError, Range, absolute_path, env, integer};
+use crate::config::{Range, absolute_path, env, integer};
+use crate::config_error::ConfigError;
 
 /// Ranges and defaults of execute. [`ExecuteRules::default`] is the documented API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@ mod admission;
 mod base32;
 mod code;
 mod config;
+mod config_error;
 mod cost;
 mod deadlines;
 mod detached;
@@ -18,6 +19,7 @@ mod execution;
 mod executions;
 mod idempotency;
 mod images;
+mod isolation;
 mod keys;
 mod lifecycle;
 mod lines;
@@ -41,9 +43,8 @@ pub use admission::{
     Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, Slots, TooManyExecutions, Usage,
 };
 pub use code::{code_context, code_request, is_context_id};
-pub use config::{
-    ConfigError, ConfigRules, Integer, NetworkChange, Range, network_change, new_timeout, sandbox_config,
-};
+pub use config::{ConfigRules, Integer, NetworkChange, Range, network_change, new_timeout, sandbox_config};
+pub use config_error::ConfigError;
 pub use cost::Prices;
 pub use deadlines::{Activity, AutoPause, Deadline, Due, Expiry, Watch, next_deadline};
 pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
@@ -59,6 +60,7 @@ pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Repeat, StoredRequest, idempotency_key, repeat, should_record,
 };
 pub use images::{ImageListing, image_is_listed};
+pub use isolation::{IsolationLevels, IsolationPolicy, IsolationRules};
 pub use keys::{BadKey, BadScopes, KeyText, Scope, Scopes};
 pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
 pub use lines::{LineEnd, LineSplitter, MAX_PIECE_BYTES};

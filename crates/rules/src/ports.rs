@@ -7,7 +7,8 @@ use api::bounds::{PORT, TOKEN_LIFETIME_MS};
 use api::{ExposeBody, NetworkPolicy, PortVisibility, SandboxId, TokenBody};
 
 use crate::base32;
-use crate::config::{ConfigError, integer};
+use crate::config::integer;
+use crate::config_error::ConfigError;
 
 /// The most exposed ports of one sandbox.
 pub const MAX_PORTS: usize = 64;

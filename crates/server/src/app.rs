@@ -1,5 +1,6 @@
 //! Builds engine, driver, network, store and images from the configuration. The only module that names a driver.
 
+pub mod isolation;
 pub mod lxcfs;
 pub mod network;
 
@@ -10,19 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use api::CreateBody;
-use driver_oci::{DiskRates, OciDriver, Settings};
+use api::{CreateBody, Isolation, IsolationChoice};
+use driver_host::{DiskRates, HostDriver, Settings};
 use engine::{
-    Clock, DetachedSettings, Engine, EngineSettings, HostSample, HostWatch, Parts, PoolTarget, Template,
+    Clock, DetachedSettings, Engine, EngineSettings, HostSample, HostWatch, Parts, PoolKey, PoolTarget,
+    Template,
 };
 use image::{Catalogue, Image, Images};
 use net::Network;
-use rules::{ConfigRules, Host, Overcommit, sandbox_config};
+use rules::{ConfigRules, Host, IsolationPolicy, IsolationRules, Overcommit, sandbox_config};
 use store::SqliteStore;
 
+use crate::app::isolation::Isolations;
 use crate::config::Config;
 
-const RUNTIMES: [&str; 3] = ["runc", "crun", "runsc"];
 /// The part of the host's memory that all sandboxes together can use, so that they run out of memory before the daemon does.
 const MEMORY_PERCENT: u64 = 90;
 const STORE: &str = "store.db";
@@ -65,9 +67,11 @@ pub fn server_scope(config: &Config) -> Scope {
 /// An engine and its parts.
 pub struct Opened {
     pub engine: Engine,
-    pub driver: OciDriver,
+    pub driver: HostDriver,
     pub store: Arc<SqliteStore>,
     pub network: Arc<dyn Network>,
+    /// Which isolation sandboxes get.
+    pub isolation: Arc<IsolationPolicy>,
 }
 
 /// Whether there is a warm pool. Only a server uses one.
@@ -81,9 +85,10 @@ pub enum Pool {
 pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: Pool) -> Result<Opened> {
     make_private_dir(&scope.data_dir)?;
     let mut settings = driver_settings(config, scope)?;
-    let connected = network::connect(config, scope, settings.flavour).await?;
+    let Isolations { backends, policy } = Isolations::of(config)?;
+    let connected = network::connect(config, scope).await?;
     settings.resolver = connected.resolver;
-    let driver = OciDriver::new(settings)?;
+    let driver = HostDriver::new(settings, backends)?;
     let store = Arc::new(SqliteStore::open_with_quotas(scope.data_dir.join(STORE), config.quotas.table())?);
     let found = images.clone();
     let find = Arc::new(move |name: &str| found.get(name).map(|image| template(&image)));
@@ -91,7 +96,7 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         capacity: capacity(config)?,
         quotas: config.quotas.table(),
         host: Some(host_watch(config, &scope.data_dir)?),
-        pool: if pool == Pool::AsConfigured { pool_targets(config)? } else { BTreeMap::new() },
+        pool: if pool == Pool::AsConfigured { pool_targets(config, &policy)? } else { BTreeMap::new() },
         concurrent_executions: config.limits.concurrent_executions,
         execution_queue: config.limits.execution_queue,
         paused_retention_ms: config.retention.paused_days.saturating_mul(DAY_MS),
@@ -112,21 +117,28 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
     };
     let (engine, recovered) = Engine::open(parts, settings).await?;
     tracing::info!(?recovered, "the engine is ready");
-    Ok(Opened { engine, driver, store, network })
+    Ok(Opened { engine, driver, store, network, isolation: policy })
 }
 
 /// Pooled sandboxes have the default resources, so they serve only creates with these.
-fn pool_targets(config: &Config) -> Result<BTreeMap<String, PoolTarget>> {
-    let wanted = config.pool.iter().filter(|(_, count)| **count > 0);
-    wanted
-        .map(|(image, count)| {
-            let body = CreateBody { image: image.clone(), ..CreateBody::default() };
-            let resources = sandbox_config(body, &ConfigRules::default())
-                .with_context(|| format!("pool.\"{image}\""))?
-                .resources;
-            Ok((image.clone(), PoolTarget { count: *count, resources }))
-        })
-        .collect()
+fn pool_targets(config: &Config, policy: &Arc<IsolationPolicy>) -> Result<BTreeMap<PoolKey, PoolTarget>> {
+    let rules = ConfigRules { isolation: IsolationRules::new(policy, ""), ..ConfigRules::default() };
+    let own = &config.isolation;
+    let named = [(Isolation::Container, &own.container.pool), (Isolation::Gvisor, &own.gvisor.pool)];
+    let automatic = config.pool.iter().map(|(image, count)| (IsolationChoice::Auto, image, *count));
+    let named = named.into_iter().filter(|(isolation, _)| policy.available.contains(isolation));
+    let named = named.flat_map(|(isolation, pool)| {
+        pool.iter().map(move |(image, count)| (isolation.into(), image, *count))
+    });
+    let mut targets = BTreeMap::new();
+    for (isolation, image, count) in automatic.chain(named).filter(|(.., count)| *count > 0) {
+        let body = CreateBody { image: image.clone(), isolation: Some(isolation), ..CreateBody::default() };
+        let wanted = sandbox_config(body, &rules).with_context(|| format!("the pool of \"{image}\""))?;
+        let key = PoolKey { image: wanted.image, isolation: wanted.isolation };
+        let target = targets.entry(key).or_insert(PoolTarget { count, resources: wanted.resources });
+        target.count = target.count.max(count);
+    }
+    Ok(targets)
 }
 
 /// Opens the store of this host's server, which may be running. Creates the data directory and the database if they are
@@ -207,11 +219,7 @@ pub fn template(image: &Image) -> Template {
 }
 
 pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
-    let runtime = runtime(config)?;
     Ok(Settings {
-        flavour: Settings::flavour_of(&runtime),
-        runtime,
-        runtime_args: config.runtime.args.clone(),
         agent: agent(config)?,
         data_dir: scope.data_dir.clone(),
         run_dir: scope.run_dir.clone(),
@@ -228,22 +236,9 @@ pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {
             (lxcfs::Source::Own(_), LxcfsUse::HostOnly) => None,
             (source, _) => source.dir(),
         },
+        minimum_isolation: config.isolation.minimum,
         resolver: None,
     })
-}
-
-/// The path of the runtime.
-pub fn runtime(config: &Config) -> Result<PathBuf> {
-    match config.runtime.path.as_str() {
-        "auto" => RUNTIMES.iter().find_map(|name| find_program(name)).with_context(|| {
-            format!(
-                "none of {} is installed; install one, for example with 'apt-get install runc'",
-                RUNTIMES.join(", ")
-            )
-        }),
-        path => find_program(path)
-            .with_context(|| format!("runtime.path is '{path}', but there is no such program")),
-    }
 }
 
 /// Finds a program by its path, or by its name in `PATH` and the system directories.

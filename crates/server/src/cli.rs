@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use api::SandboxId;
+use api::{IsolationChoice, SandboxId};
 use clap::{Args, Parser, Subcommand};
 use rules::Scopes;
 
@@ -163,6 +163,9 @@ pub struct RunArguments {
     /// Set the working directory of the command
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
+    /// Isolate the sandbox by this: container, gvisor, or auto for the configured choice
+    #[arg(long, value_name = "BACKEND", default_value = "auto")]
+    pub isolation: IsolationChoice,
     /// Pass standard input to the command; all of it is read before the command starts
     #[arg(long, short = 'i')]
     pub stdin: bool,

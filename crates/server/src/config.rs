@@ -5,6 +5,7 @@
 mod bounds;
 mod check;
 mod egress;
+mod isolation;
 mod keys;
 mod mcp;
 mod quotas;
@@ -17,15 +18,18 @@ mod values;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use api::Isolation;
 use sha2::{Digest, Sha256};
 
 use crate::cli::{Global, ServeArguments};
 
+use isolation::{ContainerTable, GvisorTable};
 pub use reference::reference;
 #[cfg(any(test, feature = "testing"))]
 pub use values::Mcp;
-pub use values::{Config, Http, Log, LogFormat, NetworkKind, Tls};
+use values::Runtime;
+pub use values::{Config, Http, Limits, Log, LogFormat, NetworkKind, Tls};
 
 const DEFAULT_FILE: &str = "/etc/sandboxd/config.toml";
 
@@ -44,6 +48,7 @@ pub fn load(global: &Global) -> Result<Config> {
     flag(&global.data_dir, &mut config.data_dir);
     flag(&global.run_dir, &mut config.run_dir);
     config.isolate_instance();
+    config.adopt_runtime()?;
     config.check()?;
     Ok(config)
 }
@@ -67,6 +72,34 @@ impl Config {
         }
     }
 
+    /// Takes over the settings of earlier versions, in which one runtime built all sandboxes: `runtime.path` and `runtime.args`.
+    fn adopt_runtime(&mut self) -> Result<()> {
+        let Runtime { path, args, .. } = &self.runtime;
+        let (path, args) = (path.clone(), args.clone());
+        let usual = Runtime::default();
+        if path == usual.path && args == usual.args {
+            return Ok(());
+        }
+        let own = &mut self.isolation;
+        if is_runsc(&path) {
+            let gvisor = GvisorTable::default();
+            ensure!(
+                own.gvisor.program == gvisor.program && own.gvisor.args == gvisor.args,
+                "runtime.path and isolation.gvisor.program are set; remove runtime.path and runtime.args"
+            );
+            (own.gvisor.program, own.gvisor.args) = (path, args);
+            (own.default, own.minimum) = (Isolation::Gvisor, Isolation::Gvisor);
+        } else {
+            let container = ContainerTable::default();
+            ensure!(
+                own.container.program == container.program && own.container.args == container.args,
+                "runtime.path and isolation.container.program are set; remove runtime.path and runtime.args"
+            );
+            (own.container.program, own.container.args) = (path, args);
+        }
+        Ok(())
+    }
+
     /// Overrides values with the flags of `serve`.
     pub fn with_flags(mut self, flags: &ServeArguments) -> Result<Self> {
         for (flag, value) in [
@@ -82,6 +115,10 @@ impl Config {
         self.check()?;
         Ok(self)
     }
+}
+
+fn is_runsc(program: &str) -> bool {
+    program.rsplit('/').next().is_some_and(|name| name.starts_with("runsc"))
 }
 
 fn read(path: &Path) -> Result<Config> {

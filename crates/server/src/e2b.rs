@@ -76,6 +76,7 @@ impl E2b {
             templates: templates(config),
             public_ports: config.e2b.public_ports,
             domain: service.ports.public_domain(),
+            isolation: Arc::clone(&service.isolation),
         };
         let services = Arc::new(Services { service: Arc::clone(service) });
         let api = E2bApi::new(service.engine.clone(), services, settings, secret);

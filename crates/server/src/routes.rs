@@ -15,6 +15,7 @@ mod follow;
 mod get;
 mod health;
 mod images;
+mod info;
 mod list;
 mod mcp;
 mod metrics;
@@ -39,6 +40,7 @@ use crate::layers::Guarded;
 use crate::service::Service;
 
 pub use create::find_image;
+pub use info::limits_of;
 pub use openapi::document;
 
 /// The API with its layers. Fails if two endpoints contradict each other.
@@ -72,6 +74,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         events::of_account_endpoint(),
         images::endpoint(),
         usage::endpoint(),
+        info::endpoint(),
     ];
     endpoints.extend(code::endpoints());
     endpoints.extend(executions::endpoints());

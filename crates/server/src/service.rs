@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::LimitsView;
 use engine::Engine;
 use image::Images;
-use rules::{ConfigRules, ExecuteRules};
+use rules::{ConfigRules, ExecuteRules, IsolationPolicy, IsolationRules};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -42,8 +43,15 @@ pub struct Service {
     pub trusted_proxies: TrustedProxies,
     /// Web pages that may call the API.
     pub allowed_origins: AllowedOrigins,
+    /// Without the isolation, which depends on the account; see [`Self::create_rules`].
     pub config_rules: ConfigRules,
+    /// Which isolation sandboxes get.
+    pub isolation: Arc<IsolationPolicy>,
     pub execute_rules: ExecuteRules,
+    /// The limits that each key has.
+    pub limits: LimitsView,
+    /// Whether sandboxes have a network besides their loopback interface.
+    pub has_network: bool,
     /// The limit of each stream of a buffered response.
     pub max_output_bytes: usize,
     /// The MCP server; none if it is off.
@@ -52,4 +60,12 @@ pub struct Service {
     pub pull_timeout: Duration,
     /// Cancelled at shutdown; streams then end with an error event.
     pub stopping: CancellationToken,
+}
+
+impl Service {
+    /// The rules for creates of an account.
+    pub fn create_rules(&self, account: &str) -> ConfigRules {
+        let isolation = IsolationRules::new(&self.isolation, account);
+        ConfigRules { isolation, ..self.config_rules.clone() }
+    }
 }

@@ -11,7 +11,7 @@ mod purges;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{EventKind, NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState};
+use api::{EventKind, Isolation, NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState};
 use rules::{Accounting, TimeMs};
 use serde_json::json;
 
@@ -80,6 +80,7 @@ pub fn record(number: u32) -> SandboxRecord {
             auto_resume: true,
             metadata: BTreeMap::new(),
             network: NetworkPolicy::default(),
+            isolation: Isolation::Gvisor,
             default_user: false,
             e2b: None,
         },

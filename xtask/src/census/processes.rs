@@ -7,8 +7,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Programs that run only because of sandboxd: its own, and those that it starts.
-const PROGRAMS: [&str; 9] =
-    ["sandboxd", "sandbox-agent", "sbx", "runc", "runsc", "crun", "bwrap", "docker-registry", "mmdebstrap"];
+const PROGRAMS: [&str; 10] = [
+    "sandboxd",
+    "sandbox-agent",
+    "sandbox-launcher",
+    "sbx",
+    "runc",
+    "runsc",
+    "crun",
+    "bwrap",
+    "docker-registry",
+    "mmdebstrap",
+];
 const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
 
 /// A process or a zombie.

@@ -10,7 +10,7 @@ use super::{Violation, text_of};
 const HISTORY: [&str; 1] = ["CHANGELOG.md"];
 /// Programs that the README's commands may use besides `./dev` and the programs of target/bin/.
 const PROGRAMS: [&str; 4] = ["git", "cd", "apt-get", "rustup"];
-const OUR_PROGRAMS: [&str; 3] = ["sandboxd", "sandbox-agent", "sbx"];
+const OUR_PROGRAMS: [&str; 4] = ["sandboxd", "sandbox-agent", "sandbox-launcher", "sbx"];
 
 pub fn check(sources: &[Source]) -> Vec<Violation> {
     let known = Known::new(sources);

@@ -18,7 +18,7 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 21] = [
+const LAYERS: [Layer; 25] = [
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["sandboxd-api"], &[]),
@@ -28,7 +28,11 @@ const LAYERS: [Layer; 21] = [
     layer("egress", &["sandboxd-api", "rules"], &[]),
     layer("net", &["sandboxd-api", "rules", "egress"], &[]),
     layer("driver", &["sandboxd-api", "rules", "guest-proto"], &[]),
-    layer("driver-oci", &["sandboxd-api", "rules", "driver"], &["guest-proto"]),
+    layer("rootfs", &[], &[]),
+    layer("launcher", &["rootfs"], &[]),
+    layer("driver-host", &["sandboxd-api", "driver", "rootfs"], &[]),
+    layer("driver-native", &["sandboxd-api", "driver", "driver-host", "launcher"], &[]),
+    layer("driver-oci", &["sandboxd-api", "driver", "driver-host", "rootfs"], &[]),
     layer("engine", &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
     layer("listen", &[], &[]),
     layer("e2b", &["sandboxd-api", "rules", "store", "engine"], &["driver", "net"]),
@@ -42,6 +46,8 @@ const LAYERS: [Layer; 21] = [
             "image",
             "net",
             "driver",
+            "driver-host",
+            "driver-native",
             "driver-oci",
             "engine",
             "e2b",
@@ -71,6 +77,8 @@ const ANY: &[&str] = &[
     "egress",
     "net",
     "driver",
+    "driver-host",
+    "driver-native",
     "driver-oci",
     "engine",
     "e2b",
@@ -134,7 +142,7 @@ mod tests {
     #[test]
     fn dependencies_that_point_down_pass() {
         assert!(check(&graph("engine", "rules", false)).is_empty());
-        assert!(check(&graph("driver-oci", "guest-proto", true)).is_empty());
+        assert!(check(&graph("e2b", "net", true)).is_empty());
         assert!(check(&graph("sandboxd-api", "serde", false)).is_empty());
     }
 }

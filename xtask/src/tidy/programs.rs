@@ -98,6 +98,7 @@ const PROVIDED: &[(&str, &[&str])] = &[
 const NOT_INSTALLED: &[(&str, &str)] = &[
     ("cargo", "need_cargo reports how to install it"),
     ("rustc", "need_cargo reports how to install it"),
+    ("runsc", "./dev setup downloads it into target/gvisor/"),
     ("rustup", "used only if it is installed"),
     ("systemctl", "used only on hosts with systemd"),
     ("systemd-analyze", "the test of the unit reports that it was skipped"),
@@ -105,7 +106,7 @@ const NOT_INSTALLED: &[(&str, &str)] = &[
 ];
 
 /// Programs of this repository.
-const OURS: [&str; 4] = ["sandboxd", "sbx", "sandbox-agent", "./dev"];
+const OURS: [&str; 5] = ["sandboxd", "sbx", "sandbox-agent", "sandbox-launcher", "./dev"];
 
 /// Files whose commands run inside a sandbox or a virtual machine.
 const INSIDE: [&str; 3] = ["crates/agent/src/", "e2e/vm/init", "e2e/vm/first"];

@@ -3,7 +3,7 @@
 use super::Violation;
 use super::source::Rust;
 
-const CRATES: [&str; 3] = ["agent", "driver-oci", "net"];
+const CRATES: [&str; 6] = ["agent", "driver-host", "driver-oci", "launcher", "net", "rootfs"];
 
 pub fn check(file: &Rust<'_>) -> Vec<Violation> {
     let mut found = Vec::new();

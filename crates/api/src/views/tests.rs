@@ -26,6 +26,7 @@ fn config() -> SandboxConfig {
             },
             ingress: None,
         },
+        isolation: Isolation::Gvisor,
         default_user: false,
         e2b: None,
     }
@@ -63,6 +64,7 @@ fn a_view_has_every_name_of_the_specification() {
         "autoResume": true,
         "metadata": {"userId": "7"},
         "network": {"egress": {"allow": ["example.com"], "default": "deny"}},
+        "isolation": "gvisor",
         "createdAt": at(1),
         "startedAt": at(2),
         "pausedAt": at(3),
@@ -73,10 +75,13 @@ fn a_view_has_every_name_of_the_specification() {
 
 #[test]
 fn a_view_of_an_earlier_service_has_the_defaults() {
-    let view = SandboxView::new(id(), SandboxState::Running, config(), Times { expires: None, ..times() });
+    let config = SandboxConfig { isolation: Isolation::Container, ..config() };
+    let view = SandboxView::new(id(), SandboxState::Running, config, Times { expires: None, ..times() });
     let mut json = serde_json::to_value(&view).unwrap();
     let fields = json.as_object_mut().unwrap();
-    assert!(fields.remove("onTimeout").is_some() && fields.remove("autoResume").is_some());
+    for added in ["onTimeout", "autoResume", "isolation"] {
+        assert!(fields.remove(added).is_some(), "{added}");
+    }
     assert_eq!(serde_json::from_value::<SandboxView>(json).unwrap(), view);
 }
 

@@ -4,7 +4,7 @@ use api::{CreateBody, CreateResources, E2bOptions, Integer, OnTimeout, SandboxCo
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use rules::{ConfigRules, Range, Scope, sandbox_config};
+use rules::{ConfigRules, IsolationRules, Range, Scope, sandbox_config};
 use serde_json::json;
 
 use super::body::{self, NewSandbox};
@@ -18,7 +18,7 @@ const DEFAULT_TIMEOUT_S: i64 = 300;
 pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
     let Call { api, caller, headers, .. } = call;
     let content = body::collect(body).await?;
-    let config = config(api, body::parse(&content)?)?;
+    let config = config(api, &caller.account, body::parse(&content)?)?;
     // A response with tokens must not be repeated to a key that gets none.
     let endpoint = match caller.scopes.allows(Scope::Execute) {
         true => "POST /sandboxes with tokens",
@@ -62,7 +62,7 @@ fn template_of(api: &E2bApi, name: &str) -> Template {
     named.unwrap_or_else(|| Template { image: name.to_owned(), cpu: None, memory_mb: None, disk_mb: None })
 }
 
-fn config(api: &E2bApi, body: NewSandbox) -> Result<SandboxConfig, E2bError> {
+fn config(api: &E2bApi, account: &str, body: NewSandbox) -> Result<SandboxConfig, E2bError> {
     if body.iam.is_some() {
         return Err(E2bError::invalid("iam is not supported by this service"));
     }
@@ -74,7 +74,7 @@ fn config(api: &E2bApi, body: NewSandbox) -> Result<SandboxConfig, E2bError> {
     let template = template_of(api, &body.template_id);
     let timeout_ms = timeout_ms(body.timeout.unwrap_or(DEFAULT_TIMEOUT_S))?;
     let auto_resume = body.auto_resume.and_then(|it| it.enabled).unwrap_or(false);
-    let limits = rules_for_templates();
+    let limits = rules_for_templates(IsolationRules::new(&api.settings.isolation, account));
     let number = |given: Option<u32>| given.map(Integer::from);
     let create = CreateBody {
         image: template.image,
@@ -95,6 +95,7 @@ fn config(api: &E2bApi, body: NewSandbox) -> Result<SandboxConfig, E2bError> {
         auto_resume: Some(auto_resume),
         metadata: Some(body.metadata.unwrap_or_default()),
         network: Some(policy),
+        isolation: None,
     };
     let config = sandbox_config(create, &limits).map_err(|error| E2bError::invalid(error.to_string()))?;
     let options = E2bOptions {
@@ -118,12 +119,13 @@ pub fn timeout_ms(seconds: i64) -> Result<u64, E2bError> {
 }
 
 /// The operator chooses the resources of templates, and checks them at the start.
-fn rules_for_templates() -> ConfigRules {
+fn rules_for_templates(isolation: IsolationRules) -> ConfigRules {
     let rules = ConfigRules::default();
     ConfigRules {
         cpu_allowed: (1..=64).collect(),
         memory_mb: Range { min: 128, max: u32::MAX, ..rules.memory_mb },
         disk_mb: Range { min: 512, max: u32::MAX, ..rules.disk_mb },
+        isolation,
         ..rules
     }
 }

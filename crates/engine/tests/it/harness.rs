@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ExecuteRequest, ExecutionResult, Resources, SandboxConfig, SandboxId, SandboxState};
+use api::{ExecuteRequest, ExecutionResult, Isolation, Resources, SandboxConfig, SandboxId, SandboxState};
 use driver::fake::FakeDriver;
 use engine::{
-    Clock, DetachedSettings, Engine, EngineError, EngineSettings, Parts, PoolTarget, Recovered, Template,
+    Clock, DetachedSettings, Engine, EngineError, EngineSettings, Parts, PoolKey, PoolTarget, Recovered,
+    Template,
 };
 use rules::{Capacity, TimeMs};
 use store::{MemoryStore, Store, StoreError};
@@ -41,7 +42,11 @@ pub fn settings() -> EngineSettings {
 }
 
 pub fn with_pool(count: u32) -> EngineSettings {
-    let pool = [(IMAGE.to_owned(), PoolTarget { count, resources: SIZE })].into();
+    let pool = [(
+        PoolKey { image: IMAGE.to_owned(), isolation: Isolation::Container },
+        PoolTarget { count, resources: SIZE },
+    )]
+    .into();
     EngineSettings { pool, ..settings() }
 }
 
@@ -58,6 +63,7 @@ pub fn config() -> SandboxConfig {
         auto_resume: true,
         metadata: Default::default(),
         network: Default::default(),
+        isolation: Isolation::Container,
         default_user: false,
         e2b: None,
     }

@@ -1,7 +1,7 @@
 //! Retention of terminated sandboxes and idempotency records, and metrics.
 
 use api::SandboxState;
-use engine::{EngineError, EngineSettings};
+use engine::{EngineError, EngineSettings, SandboxCounts};
 use rules::{Capacity, Usage};
 use store::{Filter, Page, Store};
 
@@ -115,14 +115,14 @@ async fn metrics_report_current_numbers_and_totals() {
     pass(SECOND).await;
 
     let facts = harness.engine.metrics();
-    assert_eq!((facts.creating, facts.running, facts.paused), (0, 1, 2));
+    assert_eq!((facts.creating, facts.sandboxes[0].1.running, facts.sandboxes[0].1.paused), (0, 1, 2));
     assert_eq!((facts.executions_running, facts.executions_waiting), (0, 0));
     assert_eq!((facts.pool[0].ready, facts.pool[0].target, facts.capacity), (1, 1, capacity));
     let used = Usage { cpu: 4, memory_mb: 2 * 2048, disk_mb: 3 * 5120 + 6000 };
     assert_eq!(facts.usage, used);
     let counts = engine::Counts {
-        created_warm: 2,
-        created_cold: 1,
+        created_warm_container: 2,
+        created_cold_container: 1,
         create_failed: 1,
         refused_capacity: 1,
         executions_started: 2,
@@ -138,7 +138,7 @@ async fn metrics_report_current_numbers_and_totals() {
     harness.engine.sandbox("test", &first).terminate("request").await.unwrap();
     pass(DAY + MINUTE).await;
     let facts = harness.engine.metrics();
-    assert_eq!((facts.running, facts.paused), (0, 0));
+    assert_eq!(facts.sandboxes[0].1, SandboxCounts::default());
     assert_eq!((facts.counts.terminated_on_request, facts.counts.terminated_expired), (1, 2));
     let short = api::SandboxConfig { timeout_ms: MINUTE, ..config() };
     harness.create_with(short).await.unwrap();

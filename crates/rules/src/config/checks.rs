@@ -7,23 +7,13 @@ use api::bounds::{
     DOMAIN_BYTES, ENV_BYTES, ENV_VARIABLES, IMAGE_CHARS, LABEL_BYTES, PATH_BYTES, PATH_PART_BYTES, PORT,
 };
 
-use super::{ConfigError, ConfigRules, Integer, Range};
+use super::{ConfigRules, Integer, Range};
+use crate::config_error::ConfigError;
 use crate::egress::{network_text, parse_network};
-use crate::quoted::{alternatives, escaped, quoted};
+use crate::quoted::{alternatives, escaped};
 
 /// A variable must fit into one string that Linux passes to a process (128 KiB with its NUL).
 const ENV_ENTRY_BYTES_MAX: usize = 128 * 1024 - 1;
-
-impl ConfigError {
-    pub(crate) fn new(field: impl Into<String>, got: impl Display, allowed: impl Into<String>) -> Self {
-        Self { field: field.into(), got: got.to_string(), allowed: allowed.into() }
-    }
-
-    /// For a text value: quoted, escaped and shortened, since messages go into logs and terminals.
-    pub(crate) fn text(field: impl Into<String>, got: &str, allowed: impl Into<String>) -> Self {
-        Self::new(field, quoted(got), allowed)
-    }
-}
 
 pub(crate) fn integer<T>(field: &str, given: Option<Integer>, range: Range<T>) -> Result<T, ConfigError>
 where

@@ -2,8 +2,9 @@
 
 use api::{CreateNetwork, EgressDefault, EgressPolicy, IngressPolicy, NetworkPolicy};
 
+use super::ConfigRules;
 use super::checks;
-use super::{ConfigError, ConfigRules};
+use crate::config_error::ConfigError;
 
 /// A checked change of a policy. Given fields replace the current ones; the others stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -49,6 +49,7 @@ fn an_image_alone_gets_every_default() {
         auto_resume: true,
         metadata: BTreeMap::new(),
         network: NetworkPolicy::default(),
+        isolation: api::Isolation::Container,
         default_user: false,
         e2b: None,
     };

@@ -4,7 +4,6 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use driver_oci::Flavour;
 use net::{HostNetwork, HostSettings, Network, NoNetwork, Refusal};
 use tokio::sync::mpsc;
 
@@ -20,13 +19,8 @@ pub struct Connected {
 }
 
 /// Why sandboxes have only a loopback interface, if that is so.
-pub fn why_none(config: &Config, flavour: Flavour) -> Option<&'static str> {
-    match (config.egress.network, flavour) {
-        (NetworkKind::None, _) => Some("egress.network is \"none\""),
-        // gVisor has its own network stack, which would need the link before its start.
-        (NetworkKind::Nftables, Flavour::Gvisor) => Some("this version gives gVisor sandboxes no network"),
-        (NetworkKind::Nftables, Flavour::Native) => None,
-    }
+pub fn why_none(config: &Config) -> Option<&'static str> {
+    (config.egress.network == NetworkKind::None).then_some("egress.network is \"none\"")
 }
 
 /// The settings of the network.
@@ -43,8 +37,8 @@ pub fn settings(config: &Config, scope: &Scope) -> Result<HostSettings> {
     })
 }
 
-pub async fn connect(config: &Config, scope: &Scope, flavour: Flavour) -> Result<Connected> {
-    if let Some(reason) = why_none(config, flavour) {
+pub async fn connect(config: &Config, scope: &Scope) -> Result<Connected> {
+    if let Some(reason) = why_none(config) {
         tracing::warn!(reason, "sandboxes have a loopback interface only");
         return Ok(Connected { network: Arc::new(NoNetwork), refusals: None, resolver: None });
     }

@@ -14,7 +14,7 @@ use api::{CreateBody, CreateResources, ExecuteRequest, SandboxConfig, SandboxId}
 use driver::Driver;
 use engine::{Engine, Execution, ExecutionEvent, Finished, Template};
 use net::Guest;
-use rules::{ConfigRules, sandbox_config};
+use rules::{ConfigRules, IsolationRules, sandbox_config};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,7 +40,7 @@ const EXIT_CODE_SIGPIPE: u8 = 141;
 const EXIT_CODE_NOT_STARTED: u8 = 127;
 
 pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
-    let sandbox = sandbox(&arguments)?;
+    let mut sandbox = sandbox(&arguments)?;
     let request = request(&arguments)?;
     let images = open_images(config)?;
     let in_use = images_lock(config)?;
@@ -52,9 +52,14 @@ pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
         tracing::info!("{stand_in}");
     }
     let (_lock, scope) = lock_run_directory(config)?;
-    let Opened { engine, driver, network, .. } = open_engine(config, &images, &scope, Pool::None).await?;
+    let Opened { engine, driver, network, isolation, .. } =
+        open_engine(config, &images, &scope, Pool::None).await?;
+    let isolation = IsolationRules::new(&isolation, ACCOUNT);
     let code = tokio::select! {
-        code = create_and_execute(&engine, sandbox, template(&image), request) => code,
+        code = async {
+            sandbox.isolation = isolation.choose(arguments.isolation, &sandbox.image)?;
+            create_and_execute(&engine, sandbox, template(&image), request).await
+        } => code,
         stopped = wait_for_stop_signal() => stopped.map(ExitCode::from),
     };
     // Everything, including the rest of an interrupted create: no other run uses this directory.

@@ -62,9 +62,9 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     }
     let lxcfs = Supervisor::start(&Source::of(config, &config.run_dir)?);
     let opened = open_engine(config, &images, &server_scope(config), Pool::AsConfigured).await?;
-    let network = opened.network;
+    let network = Arc::clone(&opened.network);
     let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
-    let service = parts::service(config, opened.engine, opened.store, images, listeners.port()).await?;
+    let service = parts::service(config, opened, images, listeners.port()).await?;
     let served = CancellationToken::new();
     let maintenance = layers::maintain(Arc::clone(&service), served.clone());
     let serving = listeners.serve(config, &service, GRACE)?;

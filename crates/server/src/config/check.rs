@@ -28,6 +28,7 @@ impl Config {
         self.check_capacity()?;
         self.quotas.check()?;
         self.check_limits()?;
+        self.isolation.check()?;
         self.check_runtime()?;
         self.egress.check(self.runtime.uid_slots)?;
         self.ports.check()?;

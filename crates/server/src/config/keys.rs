@@ -3,11 +3,11 @@
 use toml::{Table, Value};
 
 /// Tables whose keys the operator chooses.
-const FREE: [&str; 2] = ["images", "pool"];
+const FREE: [&str; 4] = ["images", "pool", "isolation.container.pool", "isolation.gvisor.pool"];
 /// A table of tables with the keys of the one that holds it.
 const NAMED: &str = "quotas.accounts";
-/// A table of tables whose type checks the keys.
-const TYPED: &str = "e2b.templates";
+/// Tables of tables whose type checks the keys.
+const TYPED: [&str; 3] = ["e2b.templates", "isolation.images", "isolation.accounts"];
 /// The similarity (0 to 1) from which on a known key is suggested.
 const ALIKE: f64 = 0.6;
 
@@ -19,8 +19,7 @@ pub fn first_unknown(given: &Table, known: &Table) -> Option<String> {
 fn look(given: &Table, known: &Table, prefix: &str) -> Option<String> {
     given.iter().find_map(|(key, value)| match (known.get(key), value) {
         (None, _) => Some(say(key, known, prefix)),
-        (Some(_), _) if prefix.is_empty() && FREE.contains(&key.as_str()) => None,
-        (Some(_), _) if format!("{prefix}{key}") == TYPED => None,
+        (Some(_), _) if is_one_of(&FREE, prefix, key) || is_one_of(&TYPED, prefix, key) => None,
         (Some(_), Value::Table(named)) if format!("{prefix}{key}") == NAMED => {
             let known: Table = known
                 .iter()
@@ -34,6 +33,10 @@ fn look(given: &Table, known: &Table, prefix: &str) -> Option<String> {
         (Some(Value::Table(known)), Value::Table(given)) => look(given, known, &format!("{prefix}{key}.")),
         (Some(_), _) => None,
     })
+}
+
+fn is_one_of(tables: &[&str], prefix: &str, key: &str) -> bool {
+    tables.contains(&format!("{prefix}{key}").as_str())
 }
 
 fn say(key: &str, known: &Table, prefix: &str) -> String {

@@ -6,7 +6,6 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
-use toml::Value;
 
 use super::tables::TABLES;
 use super::values::Config;
@@ -45,7 +44,7 @@ pub fn reference() -> Result<String> {
     for table in &TABLES {
         let values = match table.name {
             "" => &defaults,
-            name => defaults.get(name).and_then(Value::as_table).context("a table that is no table")?,
+            name => table_named(&defaults, name).context("a table that is no table")?,
         };
         let heading =
             if table.name.is_empty() { "Top level".to_owned() } else { format!("[{}]", table.name) };
@@ -69,6 +68,11 @@ pub fn reference() -> Result<String> {
     Ok(text)
 }
 
+/// The table with this path of names.
+fn table_named<'a>(within: &'a toml::Table, path: &str) -> Option<&'a toml::Table> {
+    path.split('.').try_fold(within, |table, name| table.get(name)?.as_table())
+}
+
 /// Flags of every command and of `serve` that have a variable or a key.
 fn flags(text: &mut String) -> Result<()> {
     let program = Cli::command();
@@ -85,8 +89,24 @@ fn flags(text: &mut String) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use toml::Value;
+
     use super::*;
     use crate::config::tables::Table;
+
+    /// The keys of a table and of those below it that are described as tables.
+    fn keys_of(path: &str, table: &toml::Table) -> Vec<String> {
+        let keys = table.iter().flat_map(|(key, value)| {
+            let inner = format!("{path}.{key}");
+            match value {
+                Value::Table(table) if TABLES.iter().any(|described| described.name == inner) => {
+                    keys_of(&inner, table)
+                }
+                _ => vec![inner],
+            }
+        });
+        keys.collect()
+    }
 
     #[test]
     fn every_key_has_one_row_and_every_row_a_key() {
@@ -95,7 +115,7 @@ mod tests {
         for (name, value) in &defaults {
             match value {
                 Value::Table(_) if name == "pool" => {}
-                Value::Table(table) => keys.extend(table.keys().map(|key| format!("{name}.{key}"))),
+                Value::Table(table) => keys.extend(keys_of(name, table)),
                 _ => keys.push(format!(".{name}")),
             }
         }

@@ -11,7 +11,7 @@ pub struct Table {
     pub free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-pub const TABLES: [Table; 16] = [
+pub const TABLES: [Table; 19] = [
     Table {
         name: "",
         about: "Directories.",
@@ -202,23 +202,82 @@ pub const TABLES: [Table; 16] = [
         free: None,
     },
     Table {
-        name: "runtime",
-        about: "The isolation backend.",
+        name: "isolation",
+        about: "What separates sandboxes from the host: `\"container\"`, or the stronger `\"gvisor\"`; see [isolation.md](isolation.md). A create asks for one of them or for `auto`.",
+        rows: &[
+            ("default", "`\"container\"` or `\"gvisor\"`", "What `auto` means."),
+            (
+                "minimum",
+                "`\"container\"` or `\"gvisor\"`",
+                "Callers cannot choose a weaker one, and `auto` is never weaker.",
+            ),
+            (
+                "images",
+                "tables",
+                "`default` and `minimum` for single images, as `[isolation.images.\"NAME\"]`. If image and account have one, the stronger counts.",
+            ),
+            (
+                "accounts",
+                "tables",
+                "`default` and `minimum` for single accounts, as `[isolation.accounts.\"NAME\"]`.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "isolation.container",
+        about: "Containers.",
         rows: &[
             (
-                "path",
                 "program",
-                "An OCI runtime, by name or path. `\"auto\"` takes the first of runc, crun and runsc that is installed.",
+                "program",
+                "What builds them: `\"auto\"` is the service itself, with its program `sandbox-launcher`; or an OCI runtime by name or path: runc, crun or youki.",
+            ),
+            ("args", "list of strings", "Arguments of the runtime before the subcommand."),
+            (
+                "pool",
+                "table of counts",
+                "Warm containers by image, in addition to `[pool]`, which has the isolation that `auto` means.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "isolation.gvisor",
+        about: "Sandboxes under gVisor.",
+        rows: &[
+            (
+                "program",
+                "`\"auto\"`, `\"off\"` or program",
+                "gVisor's `runsc`, a release of 2024 or later. `\"auto\"`: in the directory of `sandboxd` or on the path; if there is none, the service has containers only.",
             ),
             (
                 "args",
                 "list of strings",
-                "Arguments of the runtime before the subcommand, such as `--platform=systrap` for runsc.",
+                "Additional arguments of `runsc` before the subcommand, such as `--platform=kvm`.",
             ),
+            (
+                "pool",
+                "table of counts",
+                "Warm sandboxes under gVisor by image. Each takes some tens of MB of memory. `pool = {}` keeps none.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "runtime",
+        about: "What all sandboxes share.",
+        rows: &[
+            (
+                "path",
+                "program",
+                "The former name of `isolation.container.program`. `runsc` makes gVisor the isolation of all sandboxes.",
+            ),
+            ("args", "list of strings", "The former name of the arguments of that program."),
             (
                 "agent",
                 "path",
-                "The static program `sandbox-agent`. `\"auto\"`: in the directory of `sandboxd`.",
+                "The static program `sandbox-agent`. `\"auto\"`: in the directory of `sandboxd`. `sandbox-launcher` is beside it.",
             ),
             (
                 "cgroup_parent",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::isolation::IsolationTable;
 use super::quotas::Quotas;
 
 /// The whole file.
@@ -19,6 +20,7 @@ pub struct Config {
     pub limits: Limits,
     pub capacity: Capacity,
     pub quotas: Quotas,
+    pub isolation: IsolationTable,
     pub runtime: Runtime,
     pub egress: Egress,
     pub ports: Ports,
@@ -193,13 +195,12 @@ pub struct Capacity {
     pub reserve_memory_mb: u64,
 }
 
-/// The isolation backend.
+/// What all sandboxes share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Runtime {
-    /// Program of an OCI runtime; "auto" takes the first installed one of runc, crun and runsc.
+    /// Former names of `isolation.container.program` and its `args`, or of those of gVisor if the program is `runsc`.
     pub path: String,
-    /// Its arguments before the verb.
     pub args: Vec<String>,
     /// The static agent; "auto" takes the one beside this program.
     pub agent: String,
@@ -273,6 +274,7 @@ impl Default for Config {
             limits: Limits::default(),
             capacity: Capacity::default(),
             quotas: Quotas::default(),
+            isolation: IsolationTable::default(),
             runtime: Runtime::default(),
             egress: Egress::default(),
             ports: Ports::default(),

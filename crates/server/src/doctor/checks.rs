@@ -4,11 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use driver_oci::{Flavour, Settings};
+use api::Isolation;
+use driver_oci::OLDEST_RELEASE;
 use rustix::process::{Resource, getrlimit};
 
 use super::{Finding, runc};
-use crate::app::{agent, find_program, lxcfs, runtime, total_memory_mb};
+use crate::app::isolation::{Builder, InstalledGvisor};
+use crate::app::{agent, find_program, lxcfs, total_memory_mb};
 use crate::config::Config;
 use crate::error::chain_text;
 
@@ -25,8 +27,8 @@ pub fn all(config: &Config) -> Vec<Finding> {
         cgroups(),
         namespaces(),
         loop_devices(),
-        runtime_program(config),
-        gvisor(),
+        builder(config),
+        gvisor(config),
         agent_program(config),
         tool("mkfs.ext4", "disks of sandboxes", "apt-get install e2fsprogs", Finding::bad),
         tool(
@@ -42,7 +44,7 @@ pub fn all(config: &Config) -> Vec<Finding> {
         open_files(),
         lxcfs(config),
     ];
-    if let Ok(path) = runtime(config) {
+    if let Ok(Builder::Runtime(path)) = Builder::of(config) {
         findings.extend(runc::finding(&path, &version(&path)));
     }
     findings
@@ -120,29 +122,44 @@ fn loop_devices() -> Finding {
     }
 }
 
-fn runtime_program(config: &Config) -> Finding {
-    match runtime(config) {
-        Ok(path) => Finding::good("runtime", format!("{} ({})", path.display(), version(&path))),
-        Err(error) => Finding::bad("runtime", "none", error.to_string()),
+fn builder(config: &Config) -> Finding {
+    match Builder::of(config) {
+        Ok(builder) if builder.is_substitute(config) => Finding::fair(
+            "containers",
+            format!("{builder:?}, because there is no launcher"),
+            "install sandbox-launcher beside sandbox-agent: creating sandboxes takes longer without it",
+        ),
+        Ok(Builder::Launcher(path)) => Finding::good("containers", path.display().to_string()),
+        Ok(Builder::Runtime(path)) => {
+            Finding::good("containers", format!("{} ({})", path.display(), version(&path)))
+        }
+        Err(error) => Finding::bad("containers", "nothing builds them", error.to_string()),
     }
 }
 
-/// gVisor beside a native runtime is optional.
-fn gvisor() -> Finding {
-    match find_program("runsc") {
-        Some(path) if Settings::flavour_of(&path) == Flavour::Gvisor => {
-            Finding::good("gVisor", format!("{} ({})", path.display(), version(&path)))
+/// gVisor is optional, unless the configuration names it.
+fn gvisor(config: &Config) -> Finding {
+    const WHAT: &str = "gVisor";
+    let policy = config.isolation.policy(Vec::new());
+    let lacking =
+        if policy.named().any(|named| named == Isolation::Gvisor) { Finding::bad } else { Finding::fair };
+    let remedy = format!(
+        "optional, for isolation by a kernel in user space: install runsc of {} or later, by 'apt-get install runsc' on Debian 13, \
+         by './dev setup' in the source tree, or as the page about installation on gvisor.dev says",
+        OLDEST_RELEASE / 10_000
+    );
+    match InstalledGvisor::of(config) {
+        InstalledGvisor::Usable(gvisor) => {
+            Finding::good(WHAT, format!("{} (release {})", gvisor.program().display(), gvisor.release()))
         }
-        _ => Finding::fair(
-            "gVisor",
-            "none",
-            "optional: 'apt-get install runsc' installs gVisor, which isolates sandboxes with a kernel in user space",
-        ),
+        InstalledGvisor::Off => Finding::good(WHAT, "off by isolation.gvisor.program"),
+        InstalledGvisor::Missing => lacking(WHAT, "not installed".to_owned(), remedy),
+        InstalledGvisor::Unusable(error) => lacking(WHAT, error.to_string(), remedy),
     }
 }
 
 fn version(program: &Path) -> String {
-    // starts: runc, runsc
+    // starts: runc
     let output = Command::new(program).arg("--version").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or("version unknown").to_owned()

@@ -1,6 +1,5 @@
 //! Checks of the network of sandboxes.
 
-use driver_oci::{Flavour, Settings};
 use net::FactState;
 
 use super::Finding;
@@ -11,15 +10,8 @@ use crate::error::chain_text;
 const WHAT: &str = "network";
 
 pub fn all(config: &Config) -> Vec<Finding> {
-    let flavour = app::runtime(config).map_or(Flavour::Native, |path| Settings::flavour_of(&path));
-    if let Some(reason) = network::why_none(config, flavour) {
-        let found = format!("sandboxes have only a loopback interface: {reason}");
-        return vec![match flavour {
-            Flavour::Gvisor => {
-                Finding::fair(WHAT, found, "set runtime.path to runc or crun to give sandboxes a network")
-            }
-            Flavour::Native => Finding::good(WHAT, found),
-        }];
+    if let Some(reason) = network::why_none(config) {
+        return vec![Finding::good(WHAT, format!("sandboxes have only a loopback interface: {reason}"))];
     }
     let settings = match network::settings(config, &app::server_scope(config)) {
         Ok(settings) => settings,

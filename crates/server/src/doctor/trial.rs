@@ -1,6 +1,6 @@
 //! A trial of what cannot be seen: a disk, an id map and an overlay, as for a sandbox.
 
-use driver_oci::try_file_systems;
+use driver_host::try_file_systems;
 
 use super::Finding;
 use crate::config::Config;

@@ -101,6 +101,9 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         allowed_origins: AllowedOrigins::parse(&["https://app.example.com".to_owned()]).unwrap(),
         allow_any_image: false,
         config_rules: Default::default(),
+        isolation: Default::default(),
+        limits: crate::routes::limits_of(&Default::default(), &Default::default()),
+        has_network: true,
         execute_rules: Default::default(),
         mcp: None,
         max_output_bytes: 1024,
@@ -429,6 +432,7 @@ async fn sandbox(engine: &Engine) -> api::SandboxId {
         auto_resume: true,
         metadata: Default::default(),
         network: Default::default(),
+        isolation: api::Isolation::Container,
         default_user: false,
         e2b: None,
     };

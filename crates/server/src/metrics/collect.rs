@@ -1,8 +1,10 @@
 //! Metrics that are collected for each scrape: those of the engine and of this process.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use engine::{Engine, MetricsSnapshot};
+use api::Isolation;
+use engine::{Engine, MetricsSnapshot, PoolState, SandboxCounts};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -13,6 +15,8 @@ const BYTES_PER_MB: u64 = 1 << 20;
 
 /// Label name, label value, value. An empty label name means no label.
 type Sample<'a> = (&'a str, &'a str, u64);
+/// A second label, as the pairs of name and value in a sample.
+type Sample2<'a> = ([(&'a str, &'a str); 2], u64);
 
 struct Encoder<'a>(DescriptorEncoder<'a>);
 
@@ -31,6 +35,14 @@ impl Encoder<'_> {
 
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.put(name, help, MetricType::Counter, &[("", "", value)])
+    }
+
+    fn put2(&mut self, name: &str, help: &str, kind: MetricType, values: &[Sample2<'_>]) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
+        for (labels, value) in values {
+            encode_value(kind, *value, family.encode_family(labels)?)?;
+        }
+        Ok(())
     }
 
     fn put(&mut self, name: &str, help: &str, kind: MetricType, values: &[Sample<'_>]) -> fmt::Result {
@@ -74,14 +86,26 @@ impl Collector for EngineCollector {
 }
 
 fn present(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    let all =
+        |number: fn(&SandboxCounts) -> u64| snapshot.sandboxes.iter().map(|(_, counts)| number(counts)).sum();
     encoder.gauges(
         "sandboxes",
         "Sandboxes by state; terminated ones are not counted",
         &[
             ("state", "creating", snapshot.creating),
-            ("state", "running", snapshot.running),
-            ("state", "paused", snapshot.paused),
+            ("state", "running", all(|counts| counts.running)),
+            ("state", "paused", all(|counts| counts.paused)),
         ],
+    )?;
+    let by_isolation = snapshot.sandboxes.iter().flat_map(|(isolation, counts)| {
+        let sample = |state, count| ([("isolation", isolation.name()), ("state", state)], count);
+        [sample("running", counts.running), sample("paused", counts.paused)]
+    });
+    encoder.put2(
+        "sandboxes_by_isolation",
+        "Sandboxes by isolation and state; terminated ones are not counted",
+        MetricType::Gauge,
+        &by_isolation.collect::<Vec<_>>(),
     )?;
     encoder.gauges(
         "executions",
@@ -91,12 +115,33 @@ fn present(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result
             ("state", "waiting", snapshot.executions_waiting),
         ],
     )?;
-    let ready: Vec<Sample<'_>> =
-        snapshot.pool.iter().map(|pool| ("image", pool.image.as_str(), pool.ready.into())).collect();
-    encoder.gauges("pool_ready", "Provisioned sandboxes in the warm pool", &ready)?;
-    let target: Vec<Sample<'_>> =
-        snapshot.pool.iter().map(|pool| ("image", pool.image.as_str(), pool.target.into())).collect();
-    encoder.gauges("pool_target", "Target number of sandboxes in the warm pool", &target)
+    pool(encoder, &snapshot.pool)
+}
+
+fn pool(encoder: &mut Encoder<'_>, pools: &[PoolState]) -> fmt::Result {
+    for (name, help, number) in [
+        (
+            "pool_ready",
+            "Provisioned sandboxes in the warm pool",
+            (|pool| pool.ready) as fn(&PoolState) -> u32,
+        ),
+        ("pool_target", "Target number of sandboxes in the warm pool", |pool| pool.target),
+    ] {
+        let mut of_images = BTreeMap::new();
+        for pool in pools {
+            *of_images.entry(pool.key.image.as_str()).or_insert(0) += u64::from(number(pool));
+        }
+        let samples: Vec<Sample<'_>> =
+            of_images.into_iter().map(|(image, count)| ("image", image, count)).collect();
+        encoder.gauges(name, help, &samples)?;
+        let samples = pools.iter().map(|pool| {
+            let labels = [("image", pool.key.image.as_str()), ("isolation", pool.key.isolation.name())];
+            (labels, u64::from(number(pool)))
+        });
+        let samples: Vec<Sample2<'_>> = samples.collect();
+        encoder.put2(&format!("{name}_by_isolation"), help, MetricType::Gauge, &samples)?;
+    }
+    Ok(())
 }
 
 fn capacity(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
@@ -148,7 +193,23 @@ fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
     encoder.counters(
         "created",
         "Sandboxes created, from the warm pool or without it",
-        &[("source", "pool", counts.created_warm), ("source", "cold", counts.created_cold)],
+        &[
+            ("source", "pool", counts.created_warm_container + counts.created_warm_gvisor),
+            ("source", "cold", counts.created_cold_container + counts.created_cold_gvisor),
+        ],
+    )?;
+    let sample =
+        |isolation: Isolation, source, count| ([("isolation", isolation.name()), ("source", source)], count);
+    encoder.put2(
+        "created_by_isolation",
+        "Sandboxes created, by isolation, from the warm pool or without it",
+        MetricType::Counter,
+        &[
+            sample(Isolation::Container, "pool", counts.created_warm_container),
+            sample(Isolation::Container, "cold", counts.created_cold_container),
+            sample(Isolation::Gvisor, "pool", counts.created_warm_gvisor),
+            sample(Isolation::Gvisor, "cold", counts.created_cold_gvisor),
+        ],
     )?;
     encoder.counter("create_failures", "Creates that failed with an internal error", counts.create_failed)?;
     encoder.counters(

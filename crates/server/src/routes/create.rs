@@ -80,7 +80,7 @@ async fn create_sandbox(
     body: Received<CreateBody>,
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let config = body.read(&service.config_rules)?;
+    let config = body.read(&service.create_rules(account))?;
     drop(body);
     let template = find_image(service, &config.image, service.pull_timeout).await?;
     let to_response = match header {

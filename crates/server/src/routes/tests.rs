@@ -7,6 +7,7 @@ mod files;
 mod fixture;
 mod guard;
 mod images;
+mod info;
 mod mcp;
 mod network;
 mod sandboxes;

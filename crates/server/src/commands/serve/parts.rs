@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use engine::Engine;
 use image::Images;
 use listen::{IsExempt, Limits, Listener, SelfSigned, Server, TlsConfig};
 use rules::{ConfigRules, ExecuteRules, Rates};
-use store::SqliteStore;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::welcome;
+use crate::app::{Opened, network};
 use crate::config::{Config, Http, Tls};
 use crate::e2b::E2b;
 use crate::error::chain_text;
@@ -35,13 +34,8 @@ use crate::service::Service;
 const PULL_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Builds what handlers share.
-pub async fn service(
-    config: &Config,
-    engine: Engine,
-    store: Arc<SqliteStore>,
-    images: Images,
-    listens: u16,
-) -> Result<Arc<Service>> {
+pub async fn service(config: &Config, opened: Opened, images: Images, listens: u16) -> Result<Arc<Service>> {
+    let Opened { engine, store, isolation, .. } = opened;
     let limits = &config.limits;
     let stopping = CancellationToken::new();
     let output_memory = Arc::new(OutputMemory::new(
@@ -68,6 +62,9 @@ pub async fn service(
         allow_any_image: config.images.allow_any,
         metrics: Metrics::new(),
         config_rules: ConfigRules::default(),
+        isolation,
+        limits: routes::limits_of(limits, &ConfigRules::default()),
+        has_network: network::why_none(config).is_none(),
         execute_rules: ExecuteRules::default(),
         max_output_bytes: limits.max_output_bytes,
         mcp: config.mcp.enabled.then(|| Arc::new(config.mcp.server(&stopping))),

@@ -151,6 +151,28 @@ async fn the_unnamed_sandbox_is_created_on_first_use_and_ends_with_the_session()
 }
 
 #[tokio::test]
+async fn a_sandbox_has_the_isolation_that_the_model_chose() {
+    let fixture = Fixture::new().await;
+    let client = McpClient::initialized(&fixture, 1).await;
+    let choose = async |isolation| {
+        let arguments = json!({"image": super::fixture::IMAGE, "isolation": isolation});
+        client.call("create_sandbox", arguments).await["result"].clone()
+    };
+    for isolation in ["auto", "container"] {
+        let created = choose(isolation).await;
+        assert_eq!(created["structuredContent"]["isolation"], "container", "{created}");
+    }
+    for (isolation, allowed) in [("gvisor", "'auto' or 'container'"), ("vm", "`auto`, `container`, `gvisor`")]
+    {
+        let refused = choose(isolation).await;
+        assert_eq!(refused["isError"], true, "{refused}");
+        let text = refused["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains(allowed), "{text}");
+    }
+    assert!(client.end().await.status.is_success());
+}
+
+#[tokio::test]
 async fn the_session_of_another_key_does_not_exist() {
     let fixture = Fixture::new().await;
     let owner = McpClient::initialized(&fixture, 1).await;

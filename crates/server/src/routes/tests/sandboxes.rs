@@ -42,6 +42,7 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
             "id",
             "idleTimeoutMs",
             "image",
+            "isolation",
             "metadata",
             "network",
             "onTimeout",

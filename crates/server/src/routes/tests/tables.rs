@@ -99,6 +99,8 @@ fn the_table_of_rules() {
         ("POST", "/v1/events".to_owned(), None),
         ("GET", "/v1/images".to_owned(), read),
         ("POST", "/v1/images".to_owned(), None),
+        ("GET", "/v1/info".to_owned(), read),
+        ("POST", "/v1/info".to_owned(), None),
         ("GET", "/v1/usage".to_owned(), read),
         ("POST", "/v1/usage".to_owned(), None),
         ("GET", "/v1/openapi.json".to_owned(), read),

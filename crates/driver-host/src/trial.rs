@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use api::Isolation;
 use driver::{DriverError, Limits, SandboxSpec};
 
 use crate::disk;
+use crate::mounts;
 use crate::paths::Paths;
-use crate::rootfs;
 
 /// Smaller than the disk of any sandbox: it is only mounted.
 const DISK_MB: u32 = 64;
@@ -28,7 +29,14 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
         .map_err(|error| DriverError::failed("create the disk of the trial", error))?;
     let id = "sb_doctorstrial".parse().map_err(|error| DriverError::failed("name the trial", error))?;
     let limits = Limits { cpu: 1, memory_mb: 1 };
-    let spec = SandboxSpec { id, slot: 0, layers: vec![layer], limits, disk_mb: DISK_MB };
+    let spec = SandboxSpec {
+        id,
+        slot: 0,
+        layers: vec![layer],
+        limits,
+        disk_mb: DISK_MB,
+        isolation: Isolation::Container,
+    };
 
     let tried = std::thread::scope(|scope| scope.spawn(|| mount_and_use(&spec, &paths, uid_base)).join());
     tried.unwrap_or_else(|_| {
@@ -39,8 +47,8 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
 fn mount_and_use(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
     rootfs::leave_host_namespace()
         .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
-    rootfs::assemble(spec, paths, uid_base)?;
-    let seen = fs::read(paths.rootfs().join("seen"))
+    mounts::assemble(spec, paths, &paths.run, uid_base)?;
+    let seen = fs::read(paths.run.join("rootfs/seen"))
         .map_err(|error| DriverError::failed("read through the overlay", error))?;
     if seen.is_empty() {
         Err(DriverError::failed("read through the overlay", "an empty file"))

@@ -2,20 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use driver::SandboxSpec;
+use api::Isolation;
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{Mount, MountBuilder};
 
 use super::{AGENT_INSIDE, LINK_INSIDE};
-use crate::paths::{Paths, resolv_conf};
-use crate::settings::{Flavour, Settings};
-use crate::sysfs;
+use crate::backend::Start;
+use crate::paths::{mount_place, resolv_conf};
 
 /// The files of `/proc` for which lxcfs provides the sandbox's own values.
 const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
 
 /// All mounts, in order.
-pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec<Mount>, OciSpecError> {
+pub fn all(start: &Start<'_>) -> Result<Vec<Mount>, OciSpecError> {
+    let Start { settings, spec, isolation, paths, .. } = *start;
     let shm = format!("size={}m", spec.limits.memory_mb / 2);
     // Bounds the number of files: empty ones take no space of the tmpfs, but kernel memory.
     let shm_files = format!("nr_inodes={}", spec.limits.memory_mb * 64);
@@ -38,8 +38,8 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
         mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?,
     ];
     // gVisor's kernel has a sysfs of its own, without the host's devices.
-    if settings.flavour == Flavour::Native {
-        for (source, target) in sysfs::cover_mounts(paths) {
+    if isolation == Isolation::Container {
+        for (source, target) in rootfs::cover_mounts(&mount_place(settings)) {
             mounts.push(bind(&source, &target, &["ro", "nosuid", "nodev", "noexec"])?);
         }
     }
@@ -50,13 +50,19 @@ pub fn all(settings: &Settings, spec: &SandboxSpec, paths: &Paths) -> Result<Vec
         &["nosuid", "noexec", "nodev", "relatime", "ro"],
     )?);
     mounts.push(bind(&settings.agent, Path::new(AGENT_INSIDE), &["ro", "nosuid", "nodev"])?);
-    if settings.flavour == Flavour::Gvisor {
-        mounts.push(bind(&paths.link_dir(), Path::new(LINK_INSIDE), &["rw", "nosuid", "nodev", "noexec"])?);
-        return Ok(mounts);
-    }
     if settings.resolver.is_some() {
         let file = resolv_conf(settings);
         mounts.push(bind(&file, Path::new("/etc/resolv.conf"), &["ro", "nosuid", "nodev", "noexec"])?);
+    }
+    if isolation == Isolation::Gvisor {
+        // Otherwise gVisor mounts a file system in memory over an empty /tmp. A symbolic link there could lead to the host's files;
+        // no process of the sandbox runs yet that could make one now.
+        let own = mount_place(settings).join("rootfs/tmp");
+        if own.symlink_metadata().is_ok_and(|own| own.is_dir()) {
+            mounts.push(bind(&own, Path::new("/tmp"), &["rw", "nodev"])?);
+        }
+        mounts.push(bind(&paths.link_dir(), Path::new(LINK_INSIDE), &["rw", "nosuid", "nodev", "noexec"])?);
+        return Ok(mounts);
     }
     if let Some(lxcfs) = settings.lxcfs.as_deref().filter(|dir| is_responding(dir)) {
         for file in LXCFS_FILES {

@@ -1,21 +1,24 @@
 //! The daemon's end of the stream to an agent.
 //!
-//! Under a native runtime the agent has a listening socket that nothing else inside can reach, and the daemon connects to it. Under
-//! gVisor the agent connects to the daemon; other processes inside could too, so it first sends a token.
+//! If the host's kernel serves the sandbox, the agent has a listening socket that nothing else inside can reach, and the daemon
+//! connects to it. Under gVisor the agent connects to the daemon; other processes inside could too, so it first sends a token.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Isolation;
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
+use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-use crate::launch::{TOKEN_BYTES, remove_if_exists};
 use crate::paths::Paths;
-use crate::settings::Flavour;
 
 /// gVisor takes a while to boot, and its agent retries at least once a second.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -25,24 +28,69 @@ const MAX_UNAUTHENTICATED: usize = 64;
 /// Interval of checks whether a process is left in the sandbox, for which there is no event.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// What the kernel holds for an agent that has not read it yet: a few pieces of an upload, so that the daemon wakes seldom.
+const SEND_BYTES: usize = 1024 * 1024;
+
+/// Length of the token of an agent that connects.
+pub const TOKEN_BYTES: usize = 32;
+
+/// The listening socket that an agent inherits.
+pub fn listen(paths: &Paths) -> io::Result<OwnedFd> {
+    let socket = paths.socket();
+    remove_if_exists(&socket)?;
+    let listener = std::os::unix::net::UnixListener::bind(&socket)?;
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
+    Ok(listener.into())
+}
+
+/// Makes a new token for an agent that connects. Returns a pipe from which the agent reads it.
+pub fn prepare_token(paths: &Paths) -> io::Result<OwnedFd> {
+    let dir = paths.link_dir();
+    fs::create_dir_all(&dir)?;
+    // The container's root traverses it.
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o711))?;
+    let mut token = [0; TOKEN_BYTES];
+    rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
+    fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(paths.token())?
+        .write_all(&token)?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    // The token fits into the pipe at once; the writer is closed before the agent reads.
+    fs::File::from(writer).write_all(&token)?;
+    Ok(reader)
+}
+
+fn remove_if_exists(path: &std::path::Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Connects to the agent. `is_empty` returns whether no process is left in the sandbox that could connect.
 pub async fn connect(
-    flavour: Flavour,
+    isolation: Isolation,
     paths: &Paths,
     is_empty: impl Fn() -> bool + Send,
 ) -> io::Result<UnixStream> {
-    match flavour {
-        Flavour::Native => UnixStream::connect(paths.socket()).await,
-        Flavour::Gvisor => tokio::select! {
-            accepted = accept(paths) => accepted,
+    let stream = match isolation {
+        Isolation::Container => UnixStream::connect(paths.socket()).await?,
+        Isolation::Gvisor => tokio::select! {
+            accepted = accept(paths) => accepted?,
             () = until(is_empty) => {
-                Err(io::Error::new(io::ErrorKind::ConnectionRefused, "no process is left in the sandbox"))
+                return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "no process is left in the sandbox"));
             }
             () = tokio::time::sleep(CONNECT_TIMEOUT) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the agent did not connect"))
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the agent did not connect"));
             }
         },
-    }
+    };
+    set_socket_send_buffer_size_force(&stream, SEND_BYTES)?;
+    Ok(stream)
 }
 
 async fn until(condition: impl Fn() -> bool) {

@@ -1,4 +1,4 @@
-//! Seccomp rules for the sockets that a sandbox may create. Called by `bundle`, which adds them to `seccomp.json`.
+//! Seccomp rules for the sockets that a sandbox may create. Called by `description`, which adds them to `seccomp.json`.
 //!
 //! Unix sockets, TCP, UDP, ping and raw IP sockets over IPv4 and IPv6, and route netlink are allowed. Others are
 //! refused with the errno of a kernel that was built without them, so that programs fall back: Go tries MPTCP,

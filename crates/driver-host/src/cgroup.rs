@@ -3,13 +3,16 @@
 //! Usually the runtime creates them; this module finds them on cgroup v1, v2 and hybrid hosts. The processes of a
 //! sandbox are those in its cgroup: no pids have to be stored, and no process of the sandbox can leave it.
 
+mod devices;
 mod disk;
 mod v1;
 mod v2;
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use driver::Limits;
@@ -34,6 +37,18 @@ pub enum Layout {
 pub struct Cgroups {
     pub layout: Layout,
     parent: String,
+    /// Under v2, the loaded program that limits devices.
+    device_program: Arc<OnceLock<OwnedFd>>,
+}
+
+/// One cgroup of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupEntry {
+    /// The file into which the sandbox's first process, while it is single-threaded, writes its pid. `None` if it is created in
+    /// the cgroup.
+    pub tasks: Option<PathBuf>,
+    /// The directory on the host, and where it is mounted inside.
+    pub visible: Option<(PathBuf, PathBuf)>,
 }
 
 /// State of a sandbox's processes.
@@ -48,7 +63,7 @@ impl Cgroups {
     pub fn of_host(parent: &str) -> Self {
         let layout =
             if Path::new(ROOT).join("cgroup.controllers").exists() { Layout::V2 } else { Layout::V1 };
-        Self { layout, parent: parent.to_owned() }
+        Self { layout, parent: parent.to_owned(), device_program: Arc::default() }
     }
 
     /// The cgroup path for the runtime, the same in every hierarchy.
@@ -206,14 +221,25 @@ impl Cgroups {
         }
     }
 
-    /// Creates the cgroups with limits, for a runtime that does not. The caller then writes a pid to
-    /// [`Self::entry_files`].
+    /// Creates the cgroups with limits, for a backend whose runtime does not. Processes enter them by [`Self::entry_files`],
+    /// or by [`Self::entries`] and [`Self::open_for_fork`].
     pub fn create(&self, name: &str, limits: Limits, cpus: &str, pids_max: u32) -> io::Result<()> {
         match self.layout {
-            Layout::V2 => v2::create(Path::new(ROOT), &self.parent, name, pids_max)?,
+            Layout::V2 => {
+                v2::create(Path::new(ROOT), &self.parent, name, pids_max)?;
+                devices::limit_v2(&self.dir("", name), self.device_program()?)?;
+            }
             Layout::V1 => v1::create(|controller| self.dir(controller, name), pids_max)?,
         }
         self.limit(name, limits, cpus)
+    }
+
+    fn device_program(&self) -> io::Result<&OwnedFd> {
+        match self.device_program.get() {
+            Some(program) => Ok(program),
+            // Loaded twice if two first sandboxes start at once; one of the two is dropped.
+            None => devices::load_v2().map(|program| self.device_program.get_or_init(|| program)),
+        }
     }
 
     /// The files into which a process writes its pid to join the sandbox's cgroups.
@@ -224,6 +250,23 @@ impl Cgroups {
                 .iter()
                 .map(|controller| self.dir(controller, name).join("cgroup.procs"))
                 .collect(),
+        }
+    }
+
+    /// The cgroups of a sandbox as its first process enters and sees them.
+    pub fn entries(&self, name: &str) -> Vec<CgroupEntry> {
+        let inside = PathBuf::from(ROOT);
+        match self.layout {
+            Layout::V2 => vec![CgroupEntry { tasks: None, visible: Some((self.dir("", name), inside)) }],
+            Layout::V1 => v1::entries(|controller| self.dir(controller, name), &inside),
+        }
+    }
+
+    /// The cgroup in which a process can be created. `None` under v1, where a process enters its cgroups afterwards.
+    pub fn open_for_fork(&self, name: &str) -> io::Result<Option<OwnedFd>> {
+        match self.layout {
+            Layout::V2 => Ok(Some(fs::File::open(self.dir("", name))?.into())),
+            Layout::V1 => Ok(None),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Rate limits of a sandbox's disk, as throttles of its loop device. Called by `launch` when a sandbox has started and before it is stopped.
+//! Rate limits of a sandbox's disk, as throttles of its loop device. Called by the backends when a sandbox has started and before it is stopped.
 //!
 //! v2 charges every request to the sandbox that caused it, so one limit on its cgroup holds. v1 charges writes that the kernel does
 //! in the background to the root cgroup. There each limit is set twice: for the sandbox's cgroup (reads, direct and synchronous writes)

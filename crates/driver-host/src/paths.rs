@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use api::SandboxId;
+use api::{Isolation, SandboxId};
 
 use crate::settings::Settings;
 
@@ -42,6 +42,11 @@ impl Paths {
         self.run.join("token")
     }
 
+    /// The name of the isolation with which it was started.
+    pub fn isolation(&self) -> PathBuf {
+        self.run.join("isolation")
+    }
+
     pub fn runtime_log(&self) -> PathBuf {
         self.run.join("runtime.log")
     }
@@ -58,10 +63,6 @@ impl Paths {
     pub fn disk_device(&self) -> PathBuf {
         self.run.join("disk.device")
     }
-
-    pub fn rootfs(&self) -> PathBuf {
-        self.run.join("rootfs")
-    }
 }
 
 pub fn sandboxes_dir(settings: &Settings) -> PathBuf {
@@ -76,14 +77,33 @@ pub fn bundles_dir(settings: &Settings) -> PathBuf {
     settings.run_dir.join("sandboxes")
 }
 
-/// The runtime's own state.
+/// State of OCI runtimes.
 pub fn runtime_root(settings: &Settings) -> PathBuf {
     settings.run_dir.join("runtime")
+}
+
+/// An empty directory over which each start mounts its file systems, in a mount namespace of its own.
+pub fn mount_place(settings: &Settings) -> PathBuf {
+    settings.run_dir.join("mounts")
 }
 
 /// The `/etc/resolv.conf` of sandboxes.
 pub fn resolv_conf(settings: &Settings) -> PathBuf {
     settings.run_dir.join("resolv.conf")
+}
+
+/// The host's pid of the first process of a sandbox, from the file that its backend wrote; the process may have ended.
+pub fn first_process(paths: &Paths) -> Option<i32> {
+    std::fs::read_to_string(paths.first_process()).ok()?.trim().parse().ok()
+}
+
+/// The isolation of a started sandbox. Sandboxes of earlier versions have no file for it, but those under gVisor have a token.
+pub fn isolation_of(paths: &Paths) -> Isolation {
+    match std::fs::read_to_string(paths.isolation()) {
+        Ok(name) if name == Isolation::Gvisor.name() => Isolation::Gvisor,
+        Err(_) if paths.token().exists() => Isolation::Gvisor,
+        _ => Isolation::Container,
+    }
 }
 
 /// The ids that have a directory below `dir`.

@@ -1,37 +1,46 @@
-//! Implements the trait [`Driver`]: each call runs on a thread that may block.
+//! Implements the trait [`Driver`] for all backends: each call runs on a thread that may block.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::SandboxId;
+use api::{Isolation, SandboxId};
 use async_trait::async_trait;
 use driver::{ByteStream, DiskUse, Driver, DriverError, NetworkHook, Presence, ResourceUse, SandboxSpec};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::backend::{Backend, Start, Started};
 use crate::cgroup::{Cgroups, Leftover, Population};
+use crate::description;
 use crate::disk;
-use crate::launch::launch;
 use crate::link;
 use crate::loopdev;
 use crate::names;
-use crate::paths::{Paths, bundles_dir, ids_below, runtime_root, sandboxes_dir, templates_dir};
+use crate::paths::{
+    self, Paths, bundles_dir, ids_below, isolation_of, mount_place, runtime_root, sandboxes_dir,
+    templates_dir,
+};
 use crate::placement;
 use crate::reap::{become_subreaper, reap};
-use crate::runtime;
-use crate::settings::{Flavour, Settings};
+use crate::settings::Settings;
 
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A killed process ends only when its system call does, for example a write to a slow disk.
 const KILL_TIMEOUT: Duration = Duration::from_secs(20);
+/// A process that has not ended by then is killed with all others of its cgroups.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sandboxes behind an OCI runtime.
+/// The sandboxes on this host.
 #[derive(Debug, Clone)]
-pub struct OciDriver {
+pub struct HostDriver {
     inner: Arc<Inner>,
 }
 
@@ -39,17 +48,24 @@ pub struct OciDriver {
 struct Inner {
     settings: Settings,
     cgroups: Cgroups,
+    backends: Backends,
+    /// The disks of sandboxes that this process has started. Without an entry a disk is unmounted when the last process ends.
+    disks: Mutex<HashMap<SandboxId, OwnedFd>>,
 }
 
-impl OciDriver {
+/// What starts sandboxes, by their isolation.
+pub type Backends = BTreeMap<Isolation, Box<dyn Backend>>;
+
+impl HostDriver {
     /// Creates the shared directories.
-    pub fn new(settings: Settings) -> Result<Self, DriverError> {
+    pub fn new(settings: Settings, backends: Backends) -> Result<Self, DriverError> {
         let failed = |error: io::Error| DriverError::failed("prepare the driver's directories", error);
         for (dir, mode) in [
             // The containers' root users need to traverse these directories, but not to list them.
             (settings.run_dir.clone(), 0o711),
             (bundles_dir(&settings), 0o711),
             (runtime_root(&settings), 0o700),
+            (mount_place(&settings), 0o711),
             (sandboxes_dir(&settings), 0o700),
             (templates_dir(&settings), 0o700),
         ] {
@@ -63,7 +79,7 @@ impl OciDriver {
         if let Some(megabytes) = settings.memory_max_mb {
             cgroups.limit_all(megabytes).map_err(failed)?;
         }
-        Ok(Self { inner: Arc::new(Inner { settings, cgroups }) })
+        Ok(Self { inner: Arc::new(Inner { settings, cgroups, backends, disks: Mutex::default() }) })
     }
 
     /// Removes the shared directories and cgroups if no sandbox is left. The driver must not be used afterwards.
@@ -72,9 +88,12 @@ impl OciDriver {
             let failed = |error: io::Error| DriverError::failed("remove the driver's directories", error);
             // The empty name stands for the parent cgroup.
             inner.cgroups.remove("").map_err(failed)?;
-            for dir in
-                [bundles_dir(&inner.settings), runtime_root(&inner.settings), inner.settings.run_dir.clone()]
-            {
+            for dir in [
+                bundles_dir(&inner.settings),
+                runtime_root(&inner.settings),
+                mount_place(&inner.settings),
+                inner.settings.run_dir.clone(),
+            ] {
                 // A directory that is not empty is in use.
                 match fs::remove_dir(&dir) {
                     Err(error)
@@ -107,7 +126,7 @@ impl OciDriver {
 }
 
 #[async_trait]
-impl Driver for OciDriver {
+impl Driver for HostDriver {
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
         let spec = spec.clone();
         self.blocking(move |inner| {
@@ -127,9 +146,16 @@ impl Driver for OciDriver {
         std::thread::Builder::new()
             .name("launch".to_owned())
             .spawn(move || {
-                let result = launch(&inner.settings, &inner.cgroups, &spec, network.as_ref());
+                let (result, helper) = match inner.start(&spec, network.as_ref()) {
+                    Ok(Started { disk, helper }) => {
+                        inner.disks().insert(spec.id, disk);
+                        (Ok(()), helper)
+                    }
+                    Err(error) => (Err(error), None),
+                };
                 // Fails if the create was cancelled; its caller then destroys the sandbox.
                 let _ = done.send(result);
+                drop(helper);
             })
             .map_err(|source| DriverError::Exhausted { what: "threads", source })?;
         wait.await.unwrap_or_else(|_| {
@@ -191,7 +217,7 @@ impl Driver for OciDriver {
     async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError> {
         let paths = Paths::of(&self.inner.settings, id);
         let is_empty = || matches!(self.inner.cgroups.population(id.as_str()), Ok(Population::Empty));
-        match link::connect(self.inner.settings.flavour, &paths, is_empty).await {
+        match link::connect(isolation_of(&paths), &paths, is_empty).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(DriverError::failed("connect to the agent", error)),
         }
@@ -203,7 +229,7 @@ impl Driver for OciDriver {
     }
 
     async fn last_seen_running_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError> {
-        // The disk is not written after the last process has ended.
+        // Asked after a restart of the daemon: what it held open is closed, and the disk was not written after the last process ended.
         let disk = Paths::of(&self.inner.settings, id).disk();
         self.blocking(move |_| {
             let written = fs::metadata(&disk).and_then(|metadata| metadata.modified()).ok();
@@ -254,6 +280,40 @@ impl Driver for OciDriver {
 }
 
 impl Inner {
+    fn disks(&self) -> MutexGuard<'_, HashMap<SandboxId, OwnedFd>> {
+        self.disks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Unmounts the disk of a sandbox without processes. Returns when everything is written.
+    fn unmount_disk(&self, id: &SandboxId) {
+        // A statement of its own, so that the map is not locked meanwhile.
+        let disk = self.disks().remove(id);
+        drop(disk);
+    }
+
+    fn start(&self, spec: &SandboxSpec, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
+        self.unmount_disk(&spec.id);
+        let settings = &self.settings;
+        let paths = Paths::of(settings, &spec.id);
+        let uid_base = description::uid_base(settings, spec.slot)?;
+        make_traversable(&paths.run)
+            .map_err(|error| DriverError::failed("make the sandbox's directory", error))?;
+        // After a power failure the disk of a sandbox that did not sync may be missing. A new disk loses no synced data.
+        fs::create_dir_all(&paths.data)
+            .map_err(|error| DriverError::failed("make the disk's directory", error))?;
+        disk::ensure(settings, &paths, spec.disk_mb)?;
+        let isolation = spec.isolation.max(settings.minimum_isolation);
+        let backend = self.backends.get(&isolation).ok_or_else(|| {
+            DriverError::failed("start the sandbox", format!("this host has no isolation '{isolation}'"))
+        })?;
+        fs::write(paths.isolation(), isolation.name())
+            .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
+        let cpus = placement::cpus_of(spec);
+        let cgroups = &self.cgroups;
+        let start = Start { settings, cgroups, spec, isolation, paths: &paths, uid_base, cpus: &cpus };
+        backend.start(&start, network)
+    }
+
     fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
         let population = self.cgroups.population(id.as_str());
         Ok(match population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? {
@@ -275,6 +335,15 @@ impl Inner {
     fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
         let failed = |error: io::Error| DriverError::failed("kill the sandbox's processes", error);
         let name = id.as_str();
+        let paths = Paths::of(&self.settings, id);
+        let first = paths::first_process(&paths);
+        // The kernel ends all processes of a namespace with its first one.
+        if isolation_of(&paths) == Isolation::Container
+            && let Some(pid) = first
+            && kill_first_process(&self.cgroups, name, pid).map_err(failed)?
+        {
+            reap(&[pid]);
+        }
         let mut seen = Vec::new();
         let empty = poll(KILL_TIMEOUT, || {
             if self.cgroups.population(name)? == Population::Empty {
@@ -285,25 +354,9 @@ impl Inner {
             Ok(self.cgroups.population(name)? == Population::Empty)
         });
         empty.map_err(failed)?;
-        seen.extend(runtime::first_process(&Paths::of(&self.settings, id)));
+        seen.extend(first);
         reap(&seen);
         Ok(())
-    }
-
-    /// Removes the runtime's state of a sandbox without processes.
-    fn remove_runtime_state(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
-        // A native runtime has only a state file, and cgroups that are removed here. Its delete command would take a
-        // tenth of the processor time of a short sandbox.
-        if self.settings.flavour == Flavour::Gvisor {
-            // The runtime's log is in this directory, which may be missing.
-            fs::create_dir_all(&paths.run)
-                .map_err(|error| DriverError::failed("create the directory of the runtime's log", error))?;
-            if let Err(error) = runtime::delete(&self.settings, id, paths) {
-                tracing::warn!(%id, %error, "the runtime's delete command failed; removing its state directly");
-            }
-        }
-        runtime::remove_state(&self.settings, id)
-            .map_err(|error| DriverError::failed("remove the runtime's state", error))
     }
 
     fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
@@ -321,11 +374,44 @@ impl Inner {
         // Before the kill: once the processes have ended, another sandbox may get the device.
         self.unlimit_disk(id, &paths);
         self.kill(id)?;
-        self.remove_runtime_state(id, &paths)?;
+        self.unmount_disk(id);
+        if let Some(backend) = self.backends.get(&isolation_of(&paths)) {
+            backend.clear(&self.settings, id)?;
+        }
+        // Also of a runtime that an earlier daemon used.
+        remove_tree(&runtime_root(&self.settings).join(id.as_str()))
+            .map_err(|error| DriverError::failed("remove the runtime's state", error))?;
         let removed = poll(REMOVE_TIMEOUT, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
         removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
         remove_tree(&paths.run).map_err(|error| DriverError::failed("remove the sandbox's directory", error))
     }
+}
+
+/// Kills the first process of a sandbox's process id namespace, and waits until it has ended. Returns false if it is not in the
+/// sandbox's cgroup any more.
+fn kill_first_process(cgroups: &Cgroups, name: &str, pid: i32) -> io::Result<bool> {
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(false) };
+    // Opened first: if the pid is in the cgroup afterwards, the descriptor is of that process.
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => process,
+        Err(Errno::SRCH) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
+    let processes = cgroups.processes(name).unwrap_or_default();
+    if !processes.contains(&pid.as_raw_nonzero().get()) {
+        return Ok(false);
+    }
+    match pidfd_send_signal(&process, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // A frozen process does not see the signal.
+    if cgroups.population(name)? == Population::Frozen {
+        cgroups.thaw(name)?;
+    }
+    let timeout = Timespec::try_from(END_TIMEOUT).map_err(io::Error::other)?;
+    let ended = rustix::event::poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout))?;
+    Ok(ended > 0)
 }
 
 /// Polls with growing pauses, because cgroup v1 has no events for this.
@@ -343,6 +429,12 @@ fn poll(timeout: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::Re
         pause = (pause * 5 / 4).min(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Creates a directory that the container's root, an unprivileged user on the host, can traverse.
+fn make_traversable(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o711))
 }
 
 fn remove_tree(dir: &Path) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Gives the agent a higher scheduling priority than the commands of its sandbox.
 //!
 //! Otherwise an agent that ends a fork bomb competes with hundreds of processes. Other sandboxes are not affected:
-//! processor time is divided among sandboxes first. Called by `launch`; a failure is logged.
+//! processor time is divided among sandboxes first. Called by the backends; a failure is logged.
 
 use std::io;
 

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use driver::Limits;
 
-use super::{CPU_PERIOD_US, is_gone, shares};
+use super::{CPU_PERIOD_US, CgroupEntry, ROOT, devices, is_gone, shares};
 
-/// The controllers of cgroups that this driver creates.
+/// The controllers that limit sandboxes.
 pub const CONTROLLERS: [&str; 5] = ["freezer", "memory", "cpu", "cpuset", "pids"];
-
+/// Further hierarchies in which a sandbox has a cgroup if the kernel has them: for its metrics, for rate limits of its disk, for
+/// its devices, and so that it does not count as a part of the service that started the daemon.
+const OPTIONAL: [&str; 4] = ["cpuacct", "blkio", "devices", "systemd"];
 /// How often a kill checks whether its freeze is complete, every 0.1 ms.
 const FREEZE_CHECKS: u32 = 200;
 
@@ -80,11 +82,33 @@ pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
     fs::write(second, &text)
 }
 
+/// The cgroups of a sandbox, for its first process.
+pub fn entries(dir: impl Fn(&str) -> PathBuf, inside: &Path) -> Vec<CgroupEntry> {
+    let own = CONTROLLERS.iter().chain(OPTIONAL.iter().filter(|controller| has_hierarchy(controller)));
+    own.map(|controller| {
+        let dir = dir(controller);
+        CgroupEntry { tasks: Some(dir.join("tasks")), visible: Some((dir, inside.join(controller))) }
+    })
+    .collect()
+}
+
+fn has_hierarchy(controller: &str) -> bool {
+    Path::new(ROOT).join(controller).exists()
+}
+
 /// Creates the sandbox's directories. A new cpuset is unusable without processors and memory nodes, so it gets those
 /// of its parent.
 pub fn create(dir: impl Fn(&str) -> PathBuf, pids_max: u32) -> io::Result<()> {
     for controller in CONTROLLERS {
         fs::create_dir_all(dir(controller))?;
+    }
+    for controller in OPTIONAL {
+        if has_hierarchy(controller) {
+            fs::create_dir_all(dir(controller))?;
+        }
+        if controller == "devices" && has_hierarchy(controller) {
+            devices::limit_v1(&dir(controller))?;
+        }
     }
     let cpuset = dir("cpuset");
     if let Some(parent) = cpuset.parent() {

@@ -25,18 +25,23 @@ pub fn become_subreaper() -> io::Result<()> {
 pub fn reap(pids: &[i32]) {
     for pid in pids {
         for _ in 0..CHECKS {
-            match state_of_child(*pid) {
-                None => break,
-                Some('Z' | 'X') => {
-                    if let Some(pid) = Pid::from_raw(*pid) {
-                        // Fails if it was collected already.
-                        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-                    }
-                    break;
-                }
-                Some(_) => std::thread::sleep(CHECK_INTERVAL),
+            if collect(*pid) {
+                break;
             }
+            std::thread::sleep(CHECK_INTERVAL);
         }
+    }
+}
+
+/// Waits for a process if it is a child of the daemon that has ended. Returns false if it is one that still runs.
+pub fn collect(pid: i32) -> bool {
+    match (state_of_child(pid), Pid::from_raw(pid)) {
+        (Some('Z' | 'X'), Some(pid)) => {
+            // Fails if it was collected already.
+            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            true
+        }
+        (state, _) => state.is_none(),
     }
 }
 

@@ -1,0 +1,35 @@
+//! Sandboxes as this host sees them: a disk, cgroups, user ids, a link to the agent, and a description of the inside. A
+//! [`Backend`] for each isolation starts the agent in there; everything else is the same for all and is done by [`HostDriver`].
+//!
+//! On the host a sandbox is a directory with its disk, a directory with its socket and the backend's files, cgroups, and the
+//! processes in them. Nothing is mounted in the host's namespace, and no link, rule or device outlives the processes.
+#![expect(unsafe_code, reason = "id maps, loop devices and scheduling parameters have no safe interface")]
+
+mod backend;
+mod cgroup;
+mod description;
+mod disk;
+mod driver_impl;
+mod link;
+mod loopdev;
+mod mounts;
+mod names;
+mod paths;
+mod placement;
+mod priority;
+mod reap;
+mod settings;
+mod trial;
+
+pub use backend::{Backend, Start, Started};
+pub use cgroup::{CgroupEntry, Cgroups};
+pub use description::{AGENT_INSIDE, describe, seccomp};
+pub use driver_impl::{Backends, HostDriver};
+pub use link::{TOKEN_BYTES, listen, prepare_token};
+pub use loopdev::DeviceNumber;
+pub use mounts::{Assembled, assemble, mount_disk};
+pub use paths::{Paths, first_process, mount_place, runtime_root};
+pub use priority::raise_priority;
+pub use reap::{collect, state_of_child};
+pub use settings::{DiskRates, Settings};
+pub use trial::try_file_systems;

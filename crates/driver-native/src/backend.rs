@@ -1,0 +1,78 @@
+//! Implements [`Backend`] by one launcher process for each start.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use api::SandboxId;
+use driver::{DriverError, NetworkHook};
+use driver_host::{Backend, DeviceNumber, Settings, Start, Started, listen, mount_disk, raise_priority};
+use launcher::send;
+
+use crate::launchers::{Launcher, Launchers};
+use crate::plan::plan;
+use crate::seccomp::{Instruction, compile};
+
+/// The backend that needs no runtime.
+#[derive(Debug)]
+pub struct Native {
+    program: PathBuf,
+    launchers: Launchers,
+    filter: Vec<Instruction>,
+}
+
+impl Native {
+    /// `program` is `sandbox-launcher`.
+    pub fn new(program: PathBuf) -> Result<Self, DriverError> {
+        let seccomp = driver_host::seccomp()
+            .map_err(|error| DriverError::failed("read the rules of system calls", error))?;
+        Ok(Self { program, launchers: Launchers::default(), filter: compile(&seccomp)? })
+    }
+}
+
+impl Backend for Native {
+    fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
+        let Start { settings, cgroups, spec, paths, .. } = *start;
+        let name = spec.id.as_str();
+        // The launcher loads while the rest is prepared.
+        let mut launcher = Launcher::spawn(&self.launchers, &self.program, start)?;
+        cgroups
+            .create(name, spec.limits, start.cpus, settings.pids_max)
+            .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
+        let (disk, device) = mount_disk(&paths.disk())?;
+        fs::write(paths.disk_device(), device.to_string())
+            .map_err(|error| DriverError::failed("record the disk's device", error))?;
+        limit_disk(start, device)?;
+        let listener =
+            listen(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
+        let cgroup = cgroups
+            .open_for_fork(name)
+            .map_err(|error| DriverError::failed("open the sandbox's cgroup", error))?;
+        let files: Vec<BorrowedFd<'_>> =
+            [Some(&disk), Some(&listener), cgroup.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
+        send(&launcher.socket, &plan(start, &self.filter)?, &files)
+            .map_err(|error| DriverError::failed("send the launcher its plan", error))?;
+
+        let (pid, namespace) = launcher.forked()?;
+        fs::write(paths.first_process(), pid.to_string())
+            .map_err(|error| DriverError::failed("record the first process", error))?;
+        if let Some(hook) = network {
+            hook(namespace.as_fd())
+                .map_err(|error| DriverError::failed("connect the sandbox to the network", error))?;
+        }
+        launcher.done()?;
+        if let Err(error) = raise_priority(pid) {
+            tracing::warn!(id = %spec.id, %error, "cannot raise the priority of an agent above that of its commands");
+        }
+        Ok(Started { disk, helper: Some(Box::new(launcher)) })
+    }
+
+    fn clear(&self, _: &Settings, _: &SandboxId) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
+
+fn limit_disk(start: &Start<'_>, device: DeviceNumber) -> Result<(), DriverError> {
+    let limited = start.cgroups.limit_disk(start.spec.id.as_str(), device, start.settings.disk_rates);
+    limited.map_err(|error| DriverError::failed("limit the rates of the disk", error))
+}

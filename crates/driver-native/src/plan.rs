@@ -1,0 +1,147 @@
+//! Translates the description of a sandbox into the launcher's plan.
+
+use std::path::{Path, PathBuf};
+
+use driver::DriverError;
+use driver_host::{Start, describe, mount_place};
+use launcher::{CgroupEntry, FileSystem, Mount, MountFlags, Plan, Source};
+use oci_spec::runtime::{Linux, PosixRlimitType, Process, Spec};
+use rustix::thread::CapabilitySet;
+
+use crate::seccomp::Instruction;
+
+const DEV: &str = "/dev";
+/// The devices in `/dev`, with major and minor number. One of this list gives a process nothing that it does not have.
+const DEVICES: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+/// The links in `/dev`.
+const LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+pub fn plan(start: &Start<'_>, filter: &[Instruction]) -> Result<Plan, DriverError> {
+    let spec = describe(start)?;
+    let (process, linux) = parts(&spec)?;
+    let mounts = spec.mounts().iter().flatten().filter_map(|mount| translate(mount).transpose());
+    let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
+    mounts.extend(DEVICES.map(device));
+    let links = LINKS.map(|(name, target)| (Path::new(DEV).join(name), PathBuf::from(target)));
+    let cgroups = start.cgroups.entries(start.spec.id.as_str()).into_iter();
+    Ok(Plan {
+        daemon: rustix::process::getpid().as_raw_nonzero().get(),
+        place: mount_place(start.settings),
+        layers: start.spec.layers.clone(),
+        uid_base: start.uid_base,
+        host_name: spec.hostname().clone().unwrap_or_default(),
+        cgroups: cgroups.map(|entry| CgroupEntry { tasks: entry.tasks, visible: entry.visible }).collect(),
+        mounts,
+        links: links.to_vec(),
+        masked: to_paths(linux.masked_paths().as_ref()),
+        read_only: to_paths(linux.readonly_paths().as_ref()),
+        limits: limits(process)?,
+        capabilities: capabilities(process)?,
+        filter: filter.to_vec(),
+        command: process.args().clone().unwrap_or_default(),
+    })
+}
+
+fn unsupported(what: impl std::fmt::Display) -> DriverError {
+    DriverError::failed("plan the container", format!("{what} is not supported"))
+}
+
+fn parts(spec: &Spec) -> Result<(&Process, &Linux), DriverError> {
+    match (spec.process(), spec.linux()) {
+        (Some(process), Some(linux)) => Ok((process, linux)),
+        _ => Err(unsupported("a description without a process")),
+    }
+}
+
+fn to_paths(list: Option<&Vec<String>>) -> Vec<PathBuf> {
+    list.into_iter().flatten().map(PathBuf::from).collect()
+}
+
+fn device((name, major, minor): (&str, u32, u32)) -> Mount {
+    let path = Path::new(DEV).join(name);
+    Mount { source: Source::Device(path.clone(), major, minor), target: path, flags: MountFlags::default() }
+}
+
+/// `None` for the cgroups, which the plan lists separately.
+fn translate(mount: &oci_spec::runtime::Mount) -> Result<Option<Mount>, DriverError> {
+    let target = mount.destination().clone();
+    let source = mount.source().clone().unwrap_or_default();
+    let (flags, parameters) = split(mount.options().iter().flatten());
+    let name = source.display().to_string();
+    let new = |kind| Source::New { kind, name: name.clone(), parameters: parameters.clone() };
+    let source = match mount.typ().as_deref() {
+        Some("cgroup") => return Ok(None),
+        Some("bind") => Source::Bind(source),
+        Some("tmpfs") => new(FileSystem::Tmpfs),
+        Some("proc") => new(FileSystem::Proc),
+        Some("sysfs") => new(FileSystem::Sysfs),
+        Some("devpts") => new(FileSystem::Devpts),
+        Some("mqueue") => new(FileSystem::Mqueue),
+        other => return Err(unsupported(format_args!("a mount of the type {other:?}"))),
+    };
+    Ok(Some(Mount { source, target, flags }))
+}
+
+/// The flags of a mount, and the parameters of its file system.
+fn split<'a>(options: impl Iterator<Item = &'a String>) -> (MountFlags, Vec<(String, Option<String>)>) {
+    let (mut flags, mut parameters) = (MountFlags::default(), Vec::new());
+    for option in options {
+        match option.as_str() {
+            "ro" => flags.read_only = true,
+            "nosuid" => flags.no_suid = true,
+            "nodev" => flags.no_dev = true,
+            "noexec" => flags.no_exec = true,
+            "strictatime" => flags.strict_atime = true,
+            "rw" | "bind" | "relatime" => {}
+            other => parameters.push(match other.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (other.to_owned(), None),
+            }),
+        }
+    }
+    (flags, parameters)
+}
+
+fn limits(process: &Process) -> Result<Vec<(u32, u64)>, DriverError> {
+    let number = |kind: PosixRlimitType| match kind {
+        PosixRlimitType::RlimitNofile => Ok(libc::RLIMIT_NOFILE),
+        PosixRlimitType::RlimitCore => Ok(libc::RLIMIT_CORE),
+        other => Err(unsupported(format_args!("the limit {other:?}"))),
+    };
+    let limits = process.rlimits().iter().flatten();
+    limits.map(|limit| Ok((number(limit.typ())?, limit.hard()))).collect()
+}
+
+fn capabilities(process: &Process) -> Result<u64, DriverError> {
+    let wanted = process.capabilities().as_ref().and_then(|sets| sets.bounding().clone()).unwrap_or_default();
+    wanted.iter().try_fold(0, |bits, capability| {
+        let name = capability.to_string();
+        let name = name.strip_prefix("CAP_").unwrap_or(&name);
+        match CapabilitySet::from_name(name) {
+            Some(set) => Ok(bits | set.bits()),
+            None => Err(unsupported(format_args!("the capability {name}"))),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_flags_or_parameters() {
+        let options = ["nosuid", "ro", "newinstance", "mode=0620", "gid=5", "relatime"].map(str::to_owned);
+        let (flags, parameters) = split(options.iter());
+        assert_eq!(flags, MountFlags { read_only: true, no_suid: true, ..MountFlags::default() });
+        let expected = [("newinstance", None), ("mode", Some("0620")), ("gid", Some("5"))];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
+        assert_eq!(parameters, expected);
+    }
+}

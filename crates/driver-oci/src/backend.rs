@@ -1,0 +1,67 @@
+//! Containers built by an OCI runtime instead of the launcher.
+
+use std::fs;
+use std::path::PathBuf;
+
+use api::SandboxId;
+use driver::{DriverError, NetworkHook};
+use driver_host::{
+    Assembled, Backend, Settings, Start, Started, assemble, listen, mount_place, raise_priority,
+};
+use rootfs::leave_host_namespace;
+
+use crate::bundle::{filter, write_bundle};
+use crate::netns;
+use crate::runtime::{self, AgentChannel, Invocation};
+
+/// `runc`, `crun` or `youki`.
+#[derive(Debug)]
+pub struct OciRuntime {
+    runtime: Invocation,
+}
+
+impl OciRuntime {
+    /// `args` are the program's arguments before the subcommand.
+    pub fn new(program: PathBuf, args: Vec<String>) -> Self {
+        Self { runtime: Invocation { program, args } }
+    }
+}
+
+impl Backend for OciRuntime {
+    fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
+        let Start { settings, cgroups, spec, paths, .. } = *start;
+        let listener =
+            listen(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
+        leave_host_namespace()
+            .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
+        let Assembled { disk, device } = assemble(spec, paths, &mount_place(settings), start.uid_base)?;
+        // After the disk is attached: the host's /sys then has all directories to cover.
+        write_bundle(start, filter()?, None)?;
+        runtime::run(&self.runtime, settings, &spec.id, paths, AgentChannel::Listener(listener), &[])?;
+        // No command runs yet. The device number is stored for the removal of the limits.
+        fs::write(paths.disk_device(), device.to_string())
+            .and_then(|()| cgroups.limit_disk(spec.id.as_str(), device, settings.disk_rates))
+            .map_err(|error| DriverError::failed("limit the rates of the disk", error))?;
+        prioritise_agent(start);
+        if let Some(hook) = network {
+            netns::connect(paths, hook)
+                .map_err(|error| DriverError::failed("connect the sandbox to the network", error))?;
+        }
+        Ok(Started { disk, helper: None })
+    }
+
+    /// The runtime has only a state file, and cgroups, which the driver removes. Its delete command would take a tenth of the
+    /// processor time of a short sandbox.
+    fn clear(&self, _: &Settings, _: &SandboxId) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
+
+fn prioritise_agent(start: &Start<'_>) {
+    // No command was started yet: the agent is the only process.
+    let processes = start.cgroups.processes(start.spec.id.as_str());
+    let done = processes.and_then(|pids| pids.into_iter().try_for_each(raise_priority));
+    if let Err(error) = done {
+        tracing::warn!(id = %start.spec.id, %error, "cannot raise the priority of an agent above that of its commands");
+    }
+}

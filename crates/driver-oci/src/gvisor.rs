@@ -1,0 +1,187 @@
+//! Sandboxes under gVisor's kernel, built by its runtime `runsc`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use api::SandboxId;
+use driver::{DriverError, NetworkHook};
+use driver_host::{
+    Assembled, Backend, Settings, Start, Started, assemble, mount_place, prepare_token, runtime_root,
+};
+use rootfs::leave_host_namespace;
+use rustix::mount::mount_bind;
+
+use crate::bundle::write_bundle;
+use crate::gvisor_filter::gvisor_filter;
+use crate::netns::SandboxNetwork;
+use crate::runtime::{self, AgentChannel, Invocation};
+
+/// The first release that is accepted, by its date. Older ones lack the platform systrap and a complete restore.
+pub const OLDEST_RELEASE: u32 = 20_240_101;
+
+/// Why a program cannot be used as gVisor.
+#[derive(Debug, thiserror::Error)]
+pub enum GvisorError {
+    #[error("cannot run {}: {source}", program.display())]
+    CannotRun { program: PathBuf, source: io::Error },
+    #[error("{} does not name its release: it is not runsc", program.display())]
+    Unknown { program: PathBuf },
+    #[error("{} is release {release}; 2024 or later is required", program.display())]
+    TooOld { program: PathBuf, release: u32 },
+}
+
+/// gVisor, as installed.
+#[derive(Debug, Clone)]
+pub struct Gvisor {
+    program: PathBuf,
+    args: Vec<String>,
+    release: u32,
+}
+
+impl Gvisor {
+    /// `args` are additional arguments of `runsc` before its subcommand. Runs the program to check its release.
+    pub fn new(program: PathBuf, args: Vec<String>) -> Result<Self, GvisorError> {
+        // starts: runsc
+        let output = Command::new(&program).arg("--version").env_clear().output();
+        let output = output.map_err(|source| GvisorError::CannotRun { program: program.clone(), source })?;
+        match release_of(&String::from_utf8_lossy(&output.stdout)) {
+            None => Err(GvisorError::Unknown { program }),
+            Some(release) if release < OLDEST_RELEASE => Err(GvisorError::TooOld { program, release }),
+            Some(release) => Ok(Self { program, args, release }),
+        }
+    }
+
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The date of the release, as in 20240729.
+    pub fn release(&self) -> u32 {
+        self.release
+    }
+
+    fn invocation(&self, network: &str) -> Invocation {
+        let own = [
+            network,
+            // The driver's cgroups hold the whole of gVisor.
+            "--ignore-cgroups",
+            // The agent connects to a socket of the host.
+            "--host-uds=open",
+            "--oci-seccomp",
+            // Everything written goes to the sandbox's disk, not to memory.
+            "--overlay2=none",
+            "--platform=systrap",
+            // Ping needs raw sockets. What they send leaves through the same link as everything else.
+            "--net-raw",
+        ];
+        let args = own.into_iter().map(str::to_owned).chain(self.args.iter().cloned());
+        Invocation { program: self.program.clone(), args: args.collect() }
+    }
+}
+
+/// The release in the first line of the output of `runsc --version`: `runsc version release-20240729.0`, or Debian's
+/// `runsc version 0.0~20240729.0`.
+fn release_of(text: &str) -> Option<u32> {
+    let first = text.lines().next().filter(|line| line.starts_with("runsc version "))?;
+    let numbers = first.split(|c: char| !c.is_ascii_digit());
+    numbers.filter(|digits| digits.len() == 8).find_map(|digits| digits.parse().ok())
+}
+
+impl Backend for Gvisor {
+    fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
+        let Start { settings, cgroups, spec, paths, .. } = *start;
+        let name = spec.id.as_str();
+        let token =
+            prepare_token(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
+        // The limits apply to the processes of gVisor, which the daemon starts.
+        cgroups
+            .create(name, spec.limits, start.cpus, settings.pids_max)
+            .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
+        let entry_files = cgroups.entry_files(name);
+
+        leave_host_namespace()
+            .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
+        let Assembled { disk, device } = assemble(spec, paths, &mount_place(settings), start.uid_base)?;
+        fs::write(paths.disk_device(), device.to_string())
+            .and_then(|()| cgroups.limit_disk(name, device, settings.disk_rates))
+            .map_err(|error| DriverError::failed("limit the rates of the disk", error))?;
+        let network = network.map(connect).transpose()?;
+        write_bundle(start, gvisor_filter()?, network.as_ref().map(SandboxNetwork::path).as_deref())?;
+        show_limits(start)
+            .map_err(|error| DriverError::failed("limit the memory that gVisor sees", error))?;
+        let runtime = self.invocation(if network.is_some() { "--network=sandbox" } else { "--network=none" });
+        runtime::run(&runtime, settings, &spec.id, paths, AgentChannel::Token(token), &entry_files)?;
+        Ok(Started { disk, helper: None })
+    }
+
+    fn clear(&self, settings: &Settings, id: &SandboxId) -> Result<(), DriverError> {
+        remove_state(settings, id).map_err(|error| DriverError::failed("remove the runtime's state", error))
+    }
+}
+
+/// gVisor moves the addresses and routes of a namespace into its own network stack when it starts, so the namespace is connected
+/// before.
+fn connect(hook: &NetworkHook) -> Result<SandboxNetwork, DriverError> {
+    let failed = |error: io::Error| DriverError::failed("connect the sandbox to the network", error);
+    let network = SandboxNetwork::new().map_err(failed)?;
+    hook(network.namespace()).map_err(failed)?;
+    network.enter().map_err(failed)?;
+    Ok(network)
+}
+
+/// gVisor takes the machine's memory as that of the sandbox. In this thread's mount namespace `/proc/meminfo` shows the sandbox's
+/// limit.
+fn show_limits(start: &Start<'_>) -> io::Result<()> {
+    const MEMINFO: &str = "/proc/meminfo";
+    let own = start.paths.run.join("meminfo");
+    fs::write(&own, with_total(&fs::read_to_string(MEMINFO)?, start.spec.limits.memory_mb))?;
+    Ok(mount_bind(&own, MEMINFO)?)
+}
+
+fn with_total(meminfo: &str, megabytes: u32) -> String {
+    let total = format!("MemTotal: {} kB", u64::from(megabytes) << 10);
+    let lines = meminfo.lines().map(|line| if line.starts_with("MemTotal:") { total.as_str() } else { line });
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Removes the files of a sandbox that has no processes: their names contain the sandbox's.
+fn remove_state(settings: &Settings, id: &SandboxId) -> io::Result<()> {
+    for entry in fs::read_dir(runtime_root(settings))? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+        if name.contains(id.as_str()) {
+            ignore_not_found(if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })?;
+        }
+    }
+    Ok(())
+}
+
+/// A missing file counts as removed.
+fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_read_from_both_forms_of_the_version() {
+        assert_eq!(release_of("runsc version release-20240729.0\nspec: 1.1.0\n"), Some(20_240_729));
+        assert_eq!(release_of("runsc version 0.0~20221219.0\nspec: 1.0.2-dev\n"), Some(20_221_219));
+        for other in ["runc version 1.1.5\ncommit: 20240101", "", "runsc version VERSION_MISSING\n20240101"] {
+            assert_eq!(release_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_the_total_of_the_memory_changes() {
+        let shown = with_total("MemTotal:       24684000 kB\nMemFree:        1 kB\n", 512);
+        assert_eq!(shown, "MemTotal: 524288 kB\nMemFree:        1 kB\n");
+    }
+}

@@ -1,0 +1,77 @@
+//! The rules of system calls for gVisor's kernel. They differ from those of containers where its kernel does.
+
+use driver::DriverError;
+use oci_spec::OciSpecError;
+use oci_spec::runtime::{
+    LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompOperator,
+    LinuxSyscall, LinuxSyscallBuilder,
+};
+
+use crate::bundle::filter;
+
+/// Its kernel has none of the kinds of sockets that the rules refuse.
+const SOCKETS: [&str; 2] = ["socket", "socketpair"];
+/// Calls that fail with `EBADF` on symbolic links in its file system, which `ls -l` and `cp -a` report as errors. Without them,
+/// programs behave as on a file system without extended attributes.
+const LINK_ATTRIBUTES: [&str; 2] = ["lgetxattr", "llistxattr"];
+/// Calls that send a signal, with the argument that names a process. Linux protects process 1, the agent, from those of its
+/// namespace; gVisor does not.
+const SIGNALS: [(&str, usize); 7] = [
+    ("kill", 0),
+    ("tkill", 0),
+    ("tgkill", 0),
+    ("tgkill", 1),
+    ("rt_sigqueueinfo", 0),
+    ("rt_tgsigqueueinfo", 0),
+    ("rt_tgsigqueueinfo", 1),
+];
+const AGENT: u32 = 1;
+/// All processes, for `kill`.
+const ALL: u32 = u32::MAX;
+
+/// The rules. The first one that matches counts.
+///
+/// gVisor's filters refuse with one errno only, `EPERM`, but programs fall back to an older call after `ENOSYS`, which is what a call
+/// gets that nobody traces.
+pub fn gvisor_filter() -> Result<LinuxSeccomp, DriverError> {
+    let failed = |error: OciSpecError| DriverError::failed("compose the rules of system calls", error);
+    let mut filter = filter()?;
+    filter.set_default_action(LinuxSeccompAction::ScmpActTrace);
+    let mut rules = protected_agent().map_err(failed)?;
+    for mut rule in filter.syscalls().clone().unwrap_or_default() {
+        let special = |name: &str| SOCKETS.contains(&name) || LINK_ATTRIBUTES.contains(&name);
+        let names: Vec<String> = rule.names().iter().filter(|name| !special(name)).cloned().collect();
+        if !names.is_empty() {
+            rule.set_names(names);
+            rules.push(rule);
+        }
+    }
+    rules.push(allowed(&SOCKETS).map_err(failed)?);
+    filter.set_syscalls(Some(rules));
+    Ok(filter)
+}
+
+fn protected_agent() -> Result<Vec<LinuxSyscall>, OciSpecError> {
+    let to_agent = SIGNALS.iter().map(|(name, argument)| refused(name, *argument, AGENT));
+    to_agent.chain([refused("kill", 0, ALL)]).collect()
+}
+
+/// Refuses calls whose argument, of which the kernel reads the lower 32 bits, has this value.
+fn refused(name: &str, argument: usize, value: u32) -> Result<LinuxSyscall, OciSpecError> {
+    let argument: LinuxSeccompArg = LinuxSeccompArgBuilder::default()
+        .index(argument)
+        .value(u64::from(u32::MAX))
+        .value_two(u64::from(value))
+        .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
+        .build()?;
+    LinuxSyscallBuilder::default()
+        .names([name.to_owned()])
+        .action(LinuxSeccompAction::ScmpActErrno)
+        .args([argument])
+        .build()
+}
+
+fn allowed(names: &[&str]) -> Result<LinuxSyscall, OciSpecError> {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    LinuxSyscallBuilder::default().names(names).action(LinuxSeccompAction::ScmpActAllow).build()
+}

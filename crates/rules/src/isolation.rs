@@ -1,0 +1,174 @@
+//! Which isolation a sandbox gets: what the caller asks for, within what the operator allows and the host has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{Isolation, IsolationChoice};
+
+use crate::config_error::ConfigError;
+use crate::quoted::alternatives;
+
+/// The operator's choices for an image or an account. An absent one is that for all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IsolationLevels {
+    /// What `auto` means.
+    pub default: Option<Isolation>,
+    /// Callers cannot choose a weaker one.
+    pub minimum: Option<Isolation>,
+}
+
+/// The operator's choices, and what this host has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IsolationPolicy {
+    /// At least one.
+    pub available: Vec<Isolation>,
+    pub default: Isolation,
+    pub minimum: Isolation,
+    pub images: BTreeMap<String, IsolationLevels>,
+    pub accounts: BTreeMap<String, IsolationLevels>,
+}
+
+impl Default for IsolationPolicy {
+    /// Containers only.
+    fn default() -> Self {
+        Self {
+            available: vec![Isolation::Container],
+            default: Isolation::Container,
+            minimum: Isolation::Container,
+            images: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+        }
+    }
+}
+
+impl IsolationPolicy {
+    /// Every isolation that the policy names.
+    pub fn named(&self) -> impl Iterator<Item = Isolation> {
+        let single = self.images.values().chain(self.accounts.values());
+        let levels = single.flat_map(|levels| [levels.default, levels.minimum]).flatten();
+        [self.default, self.minimum].into_iter().chain(levels)
+    }
+}
+
+/// The policy as it applies to one account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IsolationRules {
+    policy: Arc<IsolationPolicy>,
+    own: IsolationLevels,
+}
+
+impl IsolationRules {
+    pub fn new(policy: &Arc<IsolationPolicy>, account: &str) -> Self {
+        let own = policy.accounts.get(account).copied().unwrap_or_default();
+        Self { policy: Arc::clone(policy), own }
+    }
+
+    pub fn available(&self) -> &[Isolation] {
+        &self.policy.available
+    }
+
+    /// The weakest that the caller can get with this image.
+    pub fn minimum(&self, image: &str) -> Isolation {
+        let of_image = self.of_image(image).minimum;
+        self.policy.minimum.max(of_image.max(self.own.minimum).unwrap_or_default())
+    }
+
+    /// What `auto` means with this image. Of the choices for the image and for the account the stronger one counts.
+    pub fn automatic(&self, image: &str) -> Isolation {
+        let special = self.of_image(image).default.max(self.own.default);
+        special.unwrap_or(self.policy.default).max(self.minimum(image))
+    }
+
+    pub fn choose(&self, wanted: IsolationChoice, image: &str) -> Result<Isolation, ConfigError> {
+        let Some(named) = wanted.named() else { return Ok(self.automatic(image)) };
+        let minimum = self.minimum(image);
+        let allowed = self.available().iter().filter(|isolation| **isolation >= minimum);
+        let allowed: Vec<Isolation> = allowed.copied().collect();
+        if allowed.contains(&named) {
+            return Ok(named);
+        }
+        let names: Vec<String> = ["auto"]
+            .into_iter()
+            .chain(allowed.iter().map(|it| it.name()))
+            .map(|it| format!("'{it}'"))
+            .collect();
+        Err(ConfigError::text("isolation", named.name(), alternatives(&names)))
+    }
+
+    fn of_image(&self, image: &str) -> IsolationLevels {
+        self.policy.images.get(image).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Isolation::{Container, Gvisor};
+
+    const BOTH: [Isolation; 2] = [Container, Gvisor];
+
+    fn levels(default: Option<Isolation>, minimum: Option<Isolation>) -> IsolationLevels {
+        IsolationLevels { default, minimum }
+    }
+
+    fn policy(default: Isolation, minimum: Isolation) -> IsolationPolicy {
+        IsolationPolicy { available: BOTH.to_vec(), default, minimum, ..IsolationPolicy::default() }
+    }
+
+    fn of(policy: IsolationPolicy, account: &str) -> IsolationRules {
+        IsolationRules::new(&Arc::new(policy), account)
+    }
+
+    #[test]
+    fn auto_is_the_operators_choice_and_others_are_the_callers() {
+        for default in BOTH {
+            let rules = of(policy(default, Container), "a");
+            assert_eq!(rules.choose(IsolationChoice::Auto, "i"), Ok(default));
+            assert_eq!(rules.choose(IsolationChoice::Container, "i"), Ok(Container));
+            assert_eq!(rules.choose(IsolationChoice::Gvisor, "i"), Ok(Gvisor));
+        }
+    }
+
+    #[test]
+    fn images_and_accounts_have_their_own_choice_and_the_stronger_one_counts() {
+        let mut policy = policy(Container, Container);
+        policy.images.insert("strong".to_owned(), levels(Some(Gvisor), None));
+        policy.accounts.insert("strong".to_owned(), levels(Some(Gvisor), None));
+        policy.accounts.insert("weak".to_owned(), levels(Some(Container), None));
+        let auto = |account: &str, image: &str| of(policy.clone(), account).automatic(image);
+        assert_eq!([auto("any", "any"), auto("any", "strong")], [Container, Gvisor]);
+        assert_eq!([auto("strong", "any"), auto("weak", "strong")], [Gvisor, Gvisor]);
+        let mut weaker = policy.clone();
+        weaker.default = Gvisor;
+        assert_eq!(of(weaker, "weak").automatic("any"), Container);
+    }
+
+    #[test]
+    fn nobody_gets_less_than_any_minimum() {
+        let with = |global, image, account| {
+            let mut policy = policy(Container, global);
+            policy.images.insert("i".to_owned(), levels(Some(Container), image));
+            policy.accounts.insert("a".to_owned(), levels(None, account));
+            of(policy, "a")
+        };
+        let strong = Some(Gvisor);
+        for rules in [
+            with(Gvisor, None, None),
+            with(Container, strong, None),
+            with(Container, None, strong),
+            with(Gvisor, Some(Container), Some(Container)),
+        ] {
+            assert_eq!(rules.automatic("i"), Gvisor);
+            let error = rules.choose(IsolationChoice::Container, "i").unwrap_err();
+            assert_eq!(error.to_string(), "isolation is 'container'; allowed: 'auto' or 'gvisor'");
+        }
+        assert_eq!(with(Container, None, None).choose(IsolationChoice::Container, "i"), Ok(Container));
+    }
+
+    #[test]
+    fn one_that_the_host_lacks_is_refused_with_those_it_has() {
+        let rules = of(IsolationPolicy::default(), "a");
+        let error = rules.choose(IsolationChoice::Gvisor, "i").unwrap_err();
+        assert_eq!(error.to_string(), "isolation is 'gvisor'; allowed: 'auto' or 'container'");
+    }
+}
