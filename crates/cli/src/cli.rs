@@ -9,8 +9,9 @@ mod running;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use sandboxd_client::IsolationChoice;
 
 pub use copy::{CpArguments, Volume};
 pub use events::EventsArguments;
@@ -69,6 +70,8 @@ pub enum Command {
     Images,
     /// Show the account's usage and quotas
     Usage,
+    /// Show the service's version, isolation backends and limits
+    Info,
     /// Print all details of sandboxes as JSON
     Inspect(Ids),
     /// List the processes in a sandbox
@@ -155,6 +158,9 @@ pub struct SandboxOptions {
     /// Allow only this domain, such as example.com or *.example.org; repeatable
     #[arg(long, value_name = "DOMAIN")]
     pub allow: Vec<String>,
+    /// Set what separates the sandbox from the host; auto leaves the choice to the service [default: auto]
+    #[arg(long, value_name = "BACKEND", value_parser = isolation())]
+    pub isolation: Option<IsolationChoice>,
     /// Wait at most this long for capacity and for the image
     ///
     /// By default sbx waits 2 minutes for capacity. While the service pulls the image, sbx waits until the pull ends
@@ -428,6 +434,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A parser with possible values, which completion scripts offer.
+fn isolation() -> impl TypedValueParser<Value = IsolationChoice> {
+    PossibleValuesParser::new(["auto", "container", "gvisor"]).try_map(|name| name.parse::<IsolationChoice>())
+}
+
 /// `500ms`, `30s`, `5m`, `24h`, or seconds without a unit.
 fn time(text: &str) -> Result<Duration, String> {
     let invalid = || "expected a number with a unit (ms, s, m or h), such as 30s".to_owned();
@@ -473,7 +484,24 @@ mod tests {
             (run.image.as_str(), run.command.as_slice()),
             ("img", &["ls".to_owned(), "-l".to_owned()][..])
         );
+        assert_eq!(run.new.isolation, None);
         assert!(Cli::try_parse_from(["sbx", "run", "img"]).is_err());
         assert!(Cli::try_parse_from(["sbx", "rm"]).is_err());
+    }
+
+    #[test]
+    fn the_isolation_is_one_of_three() {
+        for (name, choice) in [
+            ("auto", IsolationChoice::Auto),
+            ("container", IsolationChoice::Container),
+            ("gvisor", IsolationChoice::Gvisor),
+        ] {
+            let cli = Cli::try_parse_from(["sbx", "create", "--isolation", name, "img"]).unwrap();
+            let Command::Create(create) = cli.command else { panic!() };
+            assert_eq!(create.new.isolation, Some(choice));
+        }
+        let error =
+            Cli::try_parse_from(["sbx", "create", "--isolation", "vm", "img"]).unwrap_err().to_string();
+        assert!(error.contains("auto, container, gvisor"), "{error}");
     }
 }

@@ -14,6 +14,7 @@ mod exec;
 mod expose;
 mod follow;
 mod images;
+mod info;
 mod input;
 mod inspect;
 mod key;
@@ -65,6 +66,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Logs(arguments) => logs::logs(&client()?, json, &arguments).await,
         Command::Ls(arguments) => ls::ls(&client()?, json, &arguments).await,
         Command::Images => images::images(&client()?, json).await,
+        Command::Info => info::info(&client()?, json).await,
         Command::Usage => usage::usage(&client()?, json).await,
         Command::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
         Command::Ps(arguments) => ps::ps(&client()?, json, &arguments).await,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::{
     CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, EgressDefault, EventKind,
-    OnTimeout, SandboxView,
+    IsolationChoice, OnTimeout, SandboxView,
 };
 use futures_util::future::BoxFuture;
 use hyper::Method;
@@ -200,6 +200,21 @@ impl Create {
     /// ```
     pub fn auto_resume(mut self, auto_resume: bool) -> Self {
         self.body.auto_resume = Some(auto_resume);
+        self
+    }
+
+    /// Sets what separates the sandbox from the host. [`Client::info`] lists what the service has.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// use sandboxd_client::{Isolation, IsolationChoice};
+    /// let sandbox = client.create("ubuntu:24.04").isolation(IsolationChoice::Container).await?;
+    /// assert_eq!(sandbox.known().unwrap().isolation, Isolation::Container);
+    /// # Ok(()) });
+    /// ```
+    pub fn isolation(mut self, isolation: IsolationChoice) -> Self {
+        self.body.isolation = Some(isolation);
         self
     }
 

@@ -24,6 +24,7 @@
 //!   `Idempotency-Key`, so a retry after a lost response does not repeat them, unless the daemon was killed during the command.
 //! - [`Sandbox::files`] reads, writes and moves files of any size, and directories.
 //! - [`Client::images`] lists images, with the progress of pulls.
+//! - [`Client::info`] returns the isolation backends and the limits, [`Client::usage`] the use of the quotas.
 //! - [`Client::events`] and [`Sandbox::events`] list events or follow them without gaps.
 //! - A [`Run`] records what a program and its sandboxes do as one stream of [`RuntimeEvent`]s.
 
@@ -43,6 +44,7 @@ mod follow;
 mod guard;
 mod ids;
 mod images;
+mod info;
 mod lifecycle;
 mod list;
 mod millis;
@@ -62,13 +64,14 @@ mod usage;
 mod websocket;
 
 pub use api::{
-    BadSandboxId, CodeContext, CodeDone, CodeException, CodeExecution, CodeResult, CreateBody, Done,
-    EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody, ExecutionId, ExecutionOutput,
-    ExecutionResult, ExecutionState, ExecutionView, FileChange, FileChangeKind, FileEntry, FileList,
-    FileType, Health, ImageStatus, ImageView, IngressPolicy, NetworkPolicy, OnTimeout, Pagination,
-    PauseResult, Port, PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView,
-    ResourceSample, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState,
-    SandboxView, TerminalSize, Timestamp, Unpacked, UsageView,
+    BackendView, BadSandboxId, CodeContext, CodeDone, CodeException, CodeExecution, CodeResult, CreateBody,
+    Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody, ExecutionId,
+    ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileChange, FileChangeKind, FileEntry,
+    FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy, Isolation, IsolationChoice,
+    LimitsView, NetworkPolicy, OnTimeout, Pagination, PauseResult, Port, PortClosed, PortToken,
+    PortVisibility, PullProgress, PullStage, QuotaView, RangeView, ResourceSample, Resources, ResumeResult,
+    RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp,
+    Unpacked, UsageView,
 };
 
 pub use client::Client;

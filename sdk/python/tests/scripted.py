@@ -247,6 +247,7 @@ VIEW: Dict[str, Any] = {
     "idleTimeoutMs": 0,
     "timeoutMs": 1,
     "autoResume": True,
+    "isolation": "container",
     "workdir": "/workspace",
     "resources": {"cpu": 2, "memoryMb": 1, "diskMb": 1},
     "network": {"egress": {"default": "allow", "allow": []}, "ingress": {"allowPorts": []}},

@@ -42,6 +42,7 @@ CREATE: Dict[str, Any] = {
     "metadata": {},
     "egress": {"default": "deny", "allow": [], "allowNetworks": [], "denyNetworks": []},
     "ingress": {"allowPorts": []},
+    "isolation": "container",
 }
 NOT_SENT = {"lastEventId"}
 """The header `Last-Event-ID` has the value of this parameter."""
@@ -150,6 +151,7 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
             cols=1, rows=1, command="", cwd="/", env={}, user="u", timeout=1, auto_resume=False, run_id="r"
         )
     ],
+    "getInfo": [lambda t: t.client.info()],
     "getUsage": [lambda t: t.client.usage()],
 }
 """The calls of each operation. Together they use all arguments."""

@@ -40,6 +40,7 @@ USES: Dict[Tuple[str, str], Use] = {
     ("exposePort", ""): lambda _, sandbox: sandbox.ports.expose(80),
     ("fileExists", ""): lambda _, sandbox: sandbox.files.exists("f"),
     ("getExecution", ""): lambda _, sandbox: sandbox.executions.get("ex_1"),
+    ("getInfo", ""): lambda client, _: client.info(),
     ("getMetrics", ""): lambda _, sandbox: sandbox.metrics(),
     ("getNetwork", ""): lambda _, sandbox: sandbox.network.get(),
     ("getOutput", ""): lambda _, sandbox: sandbox.executions.handle("ex_1").output(),

@@ -3,7 +3,7 @@
 import { queryString } from "./context.js";
 import type { CallOptions } from "./context.js";
 import { Events } from "./events.js";
-import type { Health, ImageView, SandboxItem, SandboxState, UsageView } from "./models.js";
+import type { Health, ImageView, InfoView, SandboxItem, SandboxState, UsageView } from "./models.js";
 import { LARGEST_PAGE, PagedList } from "./paging.js";
 import type { Page } from "./paging.js";
 import { createSandbox, sandboxHandle } from "./sandbox.js";
@@ -109,6 +109,11 @@ export class Sandboxd implements Disposable {
   /** The URL of the service. */
   get url(): string {
     return this.#transport.settings.serviceUrl.base;
+  }
+
+  /** Returns the version, the isolation backends and the limits of the service. */
+  info(options: CallOptions = {}): Promise<InfoView> {
+    return this.#get("/v1/info", options);
   }
 
   /** Returns what the account uses, and what the operator allows it. */

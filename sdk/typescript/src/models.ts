@@ -3,6 +3,15 @@
 /** A text for which this version knows some values. A newer service may send others. */
 export type Known<T extends string> = T | (string & Record<never, never>);
 
+/** An isolation backend and what its sandboxes can do. */
+export interface BackendView {
+  /** Whether the memory of sandboxes can be saved. */
+  readonly memorySnapshots: boolean;
+  readonly name: Isolation;
+  /** Whether sandboxes have a network besides their loopback interface. */
+  readonly network: boolean;
+}
+
 /** The body of a request that runs code. Only `code` is required. */
 export interface CodeBody {
   /**
@@ -119,6 +128,7 @@ export interface CreateBody {
   readonly idleTimeoutMs?: number;
   /** Name of an image in the operator's catalogue. */
   readonly image: string;
+  readonly isolation?: IsolationChoice;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata?: Readonly<Record<string, string>>;
   readonly network?: CreateNetwork;
@@ -452,10 +462,51 @@ export interface ImageList {
 /** State of an image: `ready` for creates, or `pulling`. */
 export type ImageStatus = Known<"ready" | "pulling">;
 
+/** The service, its isolation backends, and the limits for the caller. */
+export interface InfoView {
+  /** The isolation backends of the service, weakest first. */
+  readonly backends: readonly BackendView[];
+  /** What `auto` means for the caller, unless the image has a choice of its own. */
+  readonly defaultIsolation: Isolation;
+  readonly limits: LimitsView;
+  /** The weakest isolation that the caller can choose. An image may require a stronger one. */
+  readonly minimumIsolation: Isolation;
+  /** Version of the program. */
+  readonly version: string;
+}
+
 /** The policy for exposed ports. */
 export interface IngressPolicy {
   /** Ports that may be exposed. If absent, all ports may be exposed; if empty, none. */
   readonly allowPorts: readonly number[];
+}
+
+/** What separates a sandbox from the host, weakest first. */
+export type Isolation = Known<"container" | "gvisor">;
+
+/** The isolation that a create asks for. */
+export type IsolationChoice = Known<"auto" | "container" | "gvisor">;
+
+/** The limits for the caller's key and for one sandbox. Quotas of the account are in `GET /v1/usage`. */
+export interface LimitsView {
+  /** Commands that may run at a time in one sandbox. */
+  readonly concurrentExecutions: number;
+  /** Allowed numbers of vCPUs. */
+  readonly cpu: readonly number[];
+  readonly createPerMinute: number | null;
+  readonly diskMb: RangeView;
+  /** Of one sandbox. */
+  readonly executePerMinute: number | null;
+  /** Commands that may wait in one sandbox. */
+  readonly executionQueue: number;
+  readonly idleTimeoutMs: RangeView;
+  /** Bytes of each stream in a buffered response. */
+  readonly maxOutputBytes: number;
+  readonly memoryMb: RangeView;
+  /** Requests of each kind in a minute; `null` if unlimited. */
+  readonly readPerMinute: number | null;
+  readonly timeoutMs: RangeView;
+  readonly writePerMinute: number | null;
 }
 
 /** The network policy and traffic of a sandbox. */
@@ -565,6 +616,13 @@ export interface Quota {
   readonly used: number;
 }
 
+/** Allowed values, and the default. */
+export interface RangeView {
+  readonly default: number;
+  readonly max: number;
+  readonly min: number;
+}
+
 /** The samples of a sandbox, oldest first. */
 export interface ResourceMetrics {
   readonly data: readonly ResourceSample[];
@@ -644,6 +702,8 @@ export interface SandboxView {
   readonly idleTimeoutMs: number;
   /** Name of the image. */
   readonly image: string;
+  /** What separates the sandbox from the host. */
+  readonly isolation: Isolation;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata: Readonly<Record<string, string>>;
   readonly network: NetworkPolicy;

@@ -23,6 +23,7 @@ import type {
   CreateNetwork,
   CreateResources,
   ExecutionResult,
+  IsolationChoice,
   OnTimeout,
   PauseResult,
   ResourceMetrics,
@@ -70,6 +71,8 @@ export interface CreateOptions extends CallOptions {
   egress?: CreateEgress;
   /** The policy for exposed ports. */
   ingress?: CreateIngress;
+  /** What separates the sandbox from the host: `container`, `gvisor`, or `auto` (default) for the operator's choice. */
+  isolation?: IsolationChoice;
   /** A request with the same key within 24 hours, from any process, returns the same sandbox. */
   idempotencyKey?: string;
   /** With `false` the call fails at once if the service has no capacity or the image is still being pulled. */
@@ -295,7 +298,7 @@ async function undo(transport: Transport, create: Call, id: string | undefined, 
 
 function createBody(image: string, options: CreateOptions): CreateBody {
   const { cpu, memoryMb, diskMb, egress, ingress, env, workdir, metadata } = options;
-  const { timeoutMs, idleTimeoutMs, onTimeout, autoResume } = options;
+  const { timeoutMs, idleTimeoutMs, onTimeout, autoResume, isolation } = options;
   const resources = defined<CreateResources>({ cpu, memoryMb, diskMb });
   const network = defined<CreateNetwork>({ egress, ingress });
   return defined<CreateBody>({
@@ -307,6 +310,7 @@ function createBody(image: string, options: CreateOptions): CreateBody {
     onTimeout,
     autoResume,
     metadata,
+    isolation,
     resources: Object.keys(resources).length === 0 ? undefined : resources,
     network: Object.keys(network).length === 0 ? undefined : network,
   });

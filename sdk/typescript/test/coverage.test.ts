@@ -44,7 +44,7 @@ const RUN = { runId: "run_1" };
 const FILTERS = { kinds: ["exec.*"], run: "r", since: "2026-01-01T00:00:00Z", until: new Date(0) };
 const CREATE = {
   ...{ cpu: 2 as const, memoryMb: 1, diskMb: 1, env: {}, workdir: "/", timeoutMs: 1, idleTimeoutMs: 0, metadata: {} },
-  ...{ onTimeout: "pause" as const, autoResume: false },
+  ...{ onTimeout: "pause" as const, autoResume: false, isolation: "container" },
   ...{ egress: { default: "deny", allow: [], allowNetworks: [], denyNetworks: [] }, ingress: { allowPorts: [] } },
 };
 const NETWORK = { default: "deny", allow: ["a"], allowNetworks: ["192.0.2.0/24"], denyNetworks: [], allowPorts: [1] };
@@ -115,6 +115,7 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   getMetrics: [({ sandbox }) => sandbox.metrics({ start: "2026-01-01T00:00:00Z", end: new Date(0) })],
   setTimeout: [({ sandbox }) => sandbox.setTimeout(0)],
   openTerminal: [({ sandbox }) => sandbox.terminal(TERMINAL)],
+  getInfo: [({ client }) => client.info()],
   getUsage: [({ client }) => client.usage()],
 };
 

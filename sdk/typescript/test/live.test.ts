@@ -33,6 +33,9 @@ describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
     expect(found.map(({ id }) => id)).toContain(sandbox.id);
     expect((await client.images.get(IMAGE))?.status).toBe("ready");
     expect((await client.usage()).sandboxes.used).toBeGreaterThan(0);
+    const info = await client.info();
+    expect(info.backends.map(({ name }) => name)).toContain(info.defaultIsolation);
+    expect(sandbox.view?.isolation).toBe(info.defaultIsolation);
     expect((await sandbox.terminate()).totalRuntimeMs).toBeGreaterThanOrEqual(0);
     await expect(sandbox.refresh()).rejects.toBeInstanceOf(SandboxNotFound);
     expect(names).toEqual(["started", "terminated"]);

@@ -50,6 +50,7 @@ const USES: Record<string, (target: Target) => Promise<unknown>> = {
   exposePort: ({ sandbox }) => sandbox.ports.expose(80),
   fileExists: ({ sandbox }) => sandbox.files.exists("f"),
   getExecution: ({ sandbox }) => sandbox.executions.get("ex_1"),
+  getInfo: ({ client }) => client.info(),
   getMetrics: ({ sandbox }) => sandbox.metrics(),
   getNetwork: ({ sandbox }) => sandbox.network.get(),
   getOutput: ({ execution }) => execution.output(),

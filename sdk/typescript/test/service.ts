@@ -103,6 +103,7 @@ export const VIEW = {
   idleTimeoutMs: 0,
   timeoutMs: 1,
   autoResume: true,
+  isolation: "container",
   workdir: "/workspace",
   resources: { cpu: 2, memoryMb: 1, diskMb: 1 },
   network: { egress: { default: "allow", allow: [] } },

@@ -4,10 +4,14 @@ import process from "node:process";
 
 const source = new URL("../../../docs/openapi.json", import.meta.url);
 const target = new URL("../src/models.ts", import.meta.url);
-/** Names that differ from those of the OpenAPI document, because classes of the SDK have these names. */
+/** Names that differ from those of the OpenAPI document, because classes of the SDK have these names, or they are too general. */
 const RENAMED = {
+  Backend: "BackendView",
   Execution: "ExecutionView",
+  Info: "InfoView",
+  Limits: "LimitsView",
   Network: "NetworkView",
+  Range: "RangeView",
   Image: "ImageView",
   Sandbox: "SandboxView",
   Usage: "UsageView", FileExists: "FileExistence",

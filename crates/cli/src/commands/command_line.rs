@@ -58,6 +58,9 @@ pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Res
     if !new.allow.is_empty() {
         create = create.only_domains(&new.allow);
     }
+    if let Some(isolation) = new.isolation {
+        create = create.isolation(isolation);
+    }
     Ok(create)
 }
 

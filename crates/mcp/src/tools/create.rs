@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rmcp::model::{CallToolResult, JsonObject, Tool};
+use sandboxd_client::{Isolation, IsolationChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -35,7 +36,8 @@ pub fn tool() -> Tool {
                 "allowedDomains": {
                     "type": "array", "maxItems": 100, "items": {"type": "string", "minLength": 1, "maxLength": 253},
                     "description": "The only domains that the sandbox can reach, such as example.com or *.example.org. Empty: no network. Default: all, unless this server restricts them."
-                }
+                },
+                "isolation": {"type": "string", "enum": ["auto", "container", "gvisor"], "description": "What separates the sandbox from the host. gvisor is stronger and slower; the service may lack it or require it. Default: auto, the choice of the service."}
             }),
             &[],
         ),
@@ -44,6 +46,7 @@ pub fn tool() -> Tool {
                 "sandboxId": schema::text("The id of the sandbox."),
                 "image": schema::text("Its image."),
                 "workdir": schema::text("The working directory of its commands."),
+                "isolation": schema::text("What separates it from the host: container or gvisor."),
                 "timeoutSeconds": {"type": "integer", "description": "Running time after which it is terminated."}
             }),
             &["sandboxId", "image", "timeoutSeconds"],
@@ -63,6 +66,7 @@ struct Arguments {
     env: BTreeMap<String, String>,
     workdir: Option<String>,
     allowed_domains: Option<Vec<String>>,
+    isolation: Option<IsolationChoice>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,6 +76,8 @@ struct Created {
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     workdir: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    isolation: Option<Isolation>,
     timeout_seconds: u64,
 }
 
@@ -97,6 +103,9 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     if let Some(workdir) = arguments.workdir {
         create = create.workdir(workdir);
     }
+    if let Some(isolation) = arguments.isolation {
+        create = create.isolation(isolation);
+    }
     let sandbox = create.await?;
     if call.cancelled.is_cancelled() {
         // Nobody gets the id.
@@ -107,6 +116,7 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     let created = Created {
         sandbox_id: sandbox.id().to_string(),
         image: known.as_ref().map_or_else(|| call.settings.image.clone(), |view| view.image.clone()),
+        isolation: known.as_ref().map(|view| view.isolation),
         workdir: known.map(|view| view.workdir),
         timeout_seconds: lifetime,
     };

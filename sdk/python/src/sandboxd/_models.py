@@ -16,6 +16,7 @@ from . import _fields
 from ._fields import Fields
 
 __all__ = [
+    "Backend",
     "CodeContext",
     "CodeContextList",
     "CodeContextRemoved",
@@ -45,7 +46,10 @@ __all__ = [
     "Image",
     "ImageList",
     "ImageStatus",
+    "Info",
     "IngressPolicy",
+    "Isolation",
+    "Limits",
     "Network",
     "NetworkPolicy",
     "NetworkUsage",
@@ -60,6 +64,7 @@ __all__ = [
     "PullProgress",
     "PullStage",
     "Quota",
+    "Range",
     "ResourceMetrics",
     "ResourceSample",
     "Resources",
@@ -114,6 +119,9 @@ Type of a directory entry. `other` is a device, a FIFO or a socket. Values: `fil
 ImageStatus = str
 """State of an image: `ready` for creates, or `pulling`. Values: `ready`, `pulling`."""
 
+Isolation = str
+"""What separates a sandbox from the host, weakest first. Values: `container`, `gvisor`."""
+
 OnTimeout = str
 """What happens to a running sandbox at the end of its timeout. Values: `terminate`, `pause`."""
 
@@ -143,6 +151,27 @@ SandboxState = str
 
 Timestamp = str
 """A time in UTC with milliseconds, in ISO 8601 format."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An isolation backend and what its sandboxes can do."""
+
+    memory_snapshots: bool
+    """Whether the memory of sandboxes can be saved."""
+    name: Isolation
+    network: bool
+    """Whether sandboxes have a network besides their loopback interface."""
+
+    @classmethod
+    def from_json(cls, value: object) -> Backend:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            memory_snapshots=fields.required("memorySnapshots", _fields.boolean),
+            name=fields.required("name", _fields.text),
+            network=fields.required("network", _fields.boolean),
+        )
 
 
 @dataclass(frozen=True)
@@ -710,6 +739,33 @@ class ImageList:
 
 
 @dataclass(frozen=True)
+class Info:
+    """The service, its isolation backends, and the limits for the caller."""
+
+    backends: List[Backend]
+    """The isolation backends of the service, weakest first."""
+    default_isolation: Isolation
+    """What `auto` means for the caller, unless the image has a choice of its own."""
+    limits: Limits
+    minimum_isolation: Isolation
+    """The weakest isolation that the caller can choose. An image may require a stronger one."""
+    version: str
+    """Version of the program."""
+
+    @classmethod
+    def from_json(cls, value: object) -> Info:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            backends=fields.required("backends", _fields.array_of(Backend.from_json)),
+            default_isolation=fields.required("defaultIsolation", _fields.text),
+            limits=fields.required("limits", Limits.from_json),
+            minimum_isolation=fields.required("minimumIsolation", _fields.text),
+            version=fields.required("version", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
 class IngressPolicy:
     """The policy for exposed ports."""
 
@@ -722,6 +778,49 @@ class IngressPolicy:
         fields = Fields(value)
         return cls(
             allow_ports=fields.required("allowPorts", _fields.array_of(_fields.integer)),
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits for the caller's key and for one sandbox. Quotas of the account are in `GET /v1/usage`."""
+
+    concurrent_executions: int
+    """Commands that may run at a time in one sandbox."""
+    cpu: List[int]
+    """Allowed numbers of vCPUs."""
+    create_per_minute: Optional[int]
+    disk_mb: Range
+    execute_per_minute: Optional[int]
+    """Of one sandbox."""
+    execution_queue: int
+    """Commands that may wait in one sandbox."""
+    idle_timeout_ms: Range
+    max_output_bytes: int
+    """Bytes of each stream in a buffered response."""
+    memory_mb: Range
+    read_per_minute: Optional[int]
+    """Requests of each kind in a minute; None if unlimited."""
+    timeout_ms: Range
+    write_per_minute: Optional[int]
+
+    @classmethod
+    def from_json(cls, value: object) -> Limits:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            concurrent_executions=fields.required("concurrentExecutions", _fields.integer),
+            cpu=fields.required("cpu", _fields.array_of(_fields.integer)),
+            create_per_minute=fields.optional("createPerMinute", _fields.integer),
+            disk_mb=fields.required("diskMb", Range.from_json),
+            execute_per_minute=fields.optional("executePerMinute", _fields.integer),
+            execution_queue=fields.required("executionQueue", _fields.integer),
+            idle_timeout_ms=fields.required("idleTimeoutMs", Range.from_json),
+            max_output_bytes=fields.required("maxOutputBytes", _fields.integer),
+            memory_mb=fields.required("memoryMb", Range.from_json),
+            read_per_minute=fields.optional("readPerMinute", _fields.integer),
+            timeout_ms=fields.required("timeoutMs", Range.from_json),
+            write_per_minute=fields.optional("writePerMinute", _fields.integer),
         )
 
 
@@ -949,6 +1048,25 @@ class Quota:
 
 
 @dataclass(frozen=True)
+class Range:
+    """Allowed values, and the default."""
+
+    default: int
+    max: int
+    min: int
+
+    @classmethod
+    def from_json(cls, value: object) -> Range:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            default=fields.required("default", _fields.integer),
+            max=fields.required("max", _fields.integer),
+            min=fields.required("min", _fields.integer),
+        )
+
+
+@dataclass(frozen=True)
 class ResourceMetrics:
     """The samples of a sandbox, oldest first."""
 
@@ -1088,6 +1206,8 @@ class Sandbox:
     """Idle time in ms after which the sandbox is paused. 0 disables the automatic pause."""
     image: str
     """Name of the image."""
+    isolation: Isolation
+    """What separates the sandbox from the host."""
     metadata: Dict[str, str]
     """Your own tags. Lists can be filtered by them."""
     network: NetworkPolicy
@@ -1119,6 +1239,7 @@ class Sandbox:
             id=fields.required("id", _fields.text),
             idle_timeout_ms=fields.required("idleTimeoutMs", _fields.integer),
             image=fields.required("image", _fields.text),
+            isolation=fields.required("isolation", _fields.text),
             metadata=fields.required("metadata", _fields.map_of(_fields.text)),
             network=fields.required("network", NetworkPolicy.from_json),
             resources=fields.required("resources", Resources.from_json),

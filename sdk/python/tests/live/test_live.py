@@ -59,6 +59,10 @@ def test_create_execute_pause_resume_terminate() -> None:
         image = client.images.get(IMAGE)
         assert image is not None and image.status == "ready"
         assert client.usage().sandboxes.used > 0 and client.health().status == "ok"
+        info = client.info()
+        assert sandbox.view is not None and sandbox.view.isolation == info.default_isolation
+        assert info.default_isolation in [backend.name for backend in info.backends]
+        assert info.limits.cpu and info.limits.timeout_ms.max >= info.limits.timeout_ms.default
         assert client.sandboxes.get(sandbox.id).view is not None
         assert client.openapi()["openapi"].startswith("3")
     assert (sandbox.terminate().total_runtime_ms or 0) > 0

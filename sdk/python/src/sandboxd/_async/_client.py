@@ -67,6 +67,10 @@ class AsyncSandboxd:
         """The URL of the service."""
         return self._transport.settings.service_url.url("")
 
+    async def info(self) -> models.Info:
+        """Returns the version, the isolation backends and the limits of the service."""
+        return await self._get("/v1/info", models.Info.from_json)
+
     async def usage(self) -> models.Usage:
         """Returns what the account uses, and what the operator allows it."""
         return await self._get("/v1/usage", models.Usage.from_json)

@@ -67,6 +67,7 @@ class AsyncSandbox:
         metadata: Optional[Mapping[str, str]] = None,
         egress: Optional[Mapping[str, Any]] = None,
         ingress: Optional[Mapping[str, Any]] = None,
+        isolation: Optional[str] = None,
         idempotency_key: Optional[str] = None,
         wait: bool = True,
         run: Optional[Recorder] = None,
@@ -90,6 +91,7 @@ class AsyncSandbox:
             metadata=metadata,
             egress=egress,
             ingress=ingress,
+            isolation=isolation,
         )
         return _platform.opening(create_sandbox(None, body, idempotency_key, wait, run, on))
 
@@ -425,6 +427,7 @@ def create_body(
     metadata: Optional[Mapping[str, str]],
     egress: Optional[Mapping[str, Any]],
     ingress: Optional[Mapping[str, Any]],
+    isolation: Optional[str],
 ) -> Dict[str, Any]:
     """The body of a create request."""
     return given(
@@ -438,6 +441,7 @@ def create_body(
         metadata=None if metadata is None else dict(metadata),
         resources=given(cpu=cpu, memoryMb=memory_mb, diskMb=disk_mb) or None,
         network=given(egress=egress, ingress=ingress) or None,
+        isolation=isolation,
     )
 
 

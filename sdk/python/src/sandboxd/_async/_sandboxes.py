@@ -37,6 +37,7 @@ class AsyncSandboxes:
         metadata: Optional[Mapping[str, str]] = None,
         egress: Optional[Mapping[str, Any]] = None,
         ingress: Optional[Mapping[str, Any]] = None,
+        isolation: Optional[str] = None,
         idempotency_key: Optional[str] = None,
         wait: bool = True,
         run: Optional[Recorder] = None,
@@ -52,6 +53,7 @@ class AsyncSandboxes:
         - `metadata`: tags, by which lists can be filtered.
         - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`.
         - `ingress`: the policy for exposed ports, such as `{"allowPorts": [8080]}`.
+        - `isolation`: `container`, `gvisor`, or `auto` (default) for the operator's choice.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandbox.
         - `wait`: with False the call fails at once if the service has no capacity or the image is still being pulled.
         - `run`: records the events of the sandbox in this run. `on`: handlers of lifecycle events, including `started`.
@@ -73,6 +75,7 @@ class AsyncSandboxes:
             metadata=metadata,
             egress=egress,
             ingress=ingress,
+            isolation=isolation,
         )
         return _platform.opening(create_sandbox(self._transport, body, idempotency_key, wait, run, on))
 

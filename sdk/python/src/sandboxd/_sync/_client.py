@@ -68,6 +68,10 @@ class Sandboxd:
         """The URL of the service."""
         return self._transport.settings.service_url.url("")
 
+    def info(self) -> models.Info:
+        """Returns the version, the isolation backends and the limits of the service."""
+        return self._get("/v1/info", models.Info.from_json)
+
     def usage(self) -> models.Usage:
         """Returns what the account uses, and what the operator allows it."""
         return self._get("/v1/usage", models.Usage.from_json)

@@ -38,6 +38,7 @@ class Sandboxes:
         metadata: Optional[Mapping[str, str]] = None,
         egress: Optional[Mapping[str, Any]] = None,
         ingress: Optional[Mapping[str, Any]] = None,
+        isolation: Optional[str] = None,
         idempotency_key: Optional[str] = None,
         wait: bool = True,
         run: Optional[Recorder] = None,
@@ -53,6 +54,7 @@ class Sandboxes:
         - `metadata`: tags, by which lists can be filtered.
         - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`.
         - `ingress`: the policy for exposed ports, such as `{"allowPorts": [8080]}`.
+        - `isolation`: `container`, `gvisor`, or `auto` (default) for the operator's choice.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandbox.
         - `wait`: with False the call fails at once if the service has no capacity or the image is still being pulled.
         - `run`: records the events of the sandbox in this run. `on`: handlers of lifecycle events, including `started`.
@@ -74,6 +76,7 @@ class Sandboxes:
             metadata=metadata,
             egress=egress,
             ingress=ingress,
+            isolation=isolation,
         )
         return _platform.opening(create_sandbox(self._transport, body, idempotency_key, wait, run, on))
 
