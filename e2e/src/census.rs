@@ -43,7 +43,10 @@ pub fn strays(layout: &RigLayout, expected: &Expected) -> Vec<String> {
     let mut strays = Vec::new();
     differences("disk", &names(&layout.data.join("sandboxes")), &disks, &mut strays);
     differences("bundle", &names(&layout.run.join("sandboxes")), &alive, &mut strays);
-    differences("runtime state", &names(&layout.run.join("runtime")), &alive, &mut strays);
+    // Only OCI runtimes have any. The names of gVisor's files contain the sandbox's.
+    let states = names(&layout.run.join("runtime"));
+    let orphans = states.iter().filter(|name| !alive.iter().any(|id| name.contains(id.as_str())));
+    strays.extend(orphans.map(|name| format!("runtime state {name} is left over")));
     differences("cgroup", &cgroups(&layout.name), &alive, &mut strays);
     differences("loop device", &loop_devices(layout), &alive, &mut strays);
     let unfinished =

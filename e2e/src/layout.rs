@@ -4,11 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use api::Isolation;
 use driver::Driver;
-use driver_oci::{OciDriver, Settings};
+use driver_host::{Backend, HostDriver, Settings};
+use driver_native::Native;
+use driver_oci::{Gvisor, OciRuntime};
 use rand::RngExt;
 
-use crate::options::{RigOptions, SLOTS, agent, workspace};
+use crate::options::{RigOptions, SLOTS, agent, gvisor, launcher, workspace};
 
 /// The number of different ranges of user ids.
 const BLOCKS: u32 = 16;
@@ -54,12 +57,9 @@ impl RigLayout {
         SLOTS * 65_536
     }
 
-    pub fn driver(&self, options: &RigOptions) -> Result<OciDriver> {
+    pub fn driver(&self, options: &RigOptions) -> Result<HostDriver> {
         std::fs::create_dir_all(&self.data)?;
-        Ok(OciDriver::new(Settings {
-            flavour: Settings::flavour_of(&options.runtime),
-            runtime: options.runtime.clone(),
-            runtime_args: options.runtime_args.clone(),
+        let settings = Settings {
             agent: agent()?,
             data_dir: self.data.clone(),
             run_dir: self.run.clone(),
@@ -69,8 +69,15 @@ impl RigLayout {
             disk_rates: options.disk_rates,
             memory_max_mb: None,
             lxcfs: options.lxcfs.clone(),
+            minimum_isolation: options.isolation,
             resolver: None,
-        })?)
+        };
+        let backend: Box<dyn Backend> = match (options.isolation, &options.runtime) {
+            (Isolation::Container, None) => Box::new(Native::new(launcher()?)?),
+            (Isolation::Container, Some(program)) => Box::new(OciRuntime::new(program.clone(), Vec::new())),
+            (Isolation::Gvisor, _) => Box::new(Gvisor::new(gvisor()?, Vec::new())?),
+        };
+        Ok(HostDriver::new(settings, [(options.isolation, backend)].into())?)
     }
 
     /// Removes all its resources from the host. No engine may be running on it.

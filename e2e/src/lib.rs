@@ -15,5 +15,5 @@ pub use census::{Expected, strays, wait_for_resources};
 pub use daemon::{CallOutcome, Daemon, RecoverySummary, escape, unescape};
 pub use guard::with_rig;
 pub use layout::{CleanupGuard, RigLayout};
-pub use options::RigOptions;
+pub use options::{RigOptions, agent, gvisor, isolation, launcher};
 pub use rig::{HaltedRig, Rig, command, config, rootfs};

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use driver_oci::DiskRates;
+use api::Isolation;
+use driver_host::DiskRates;
 use engine::Clock;
 use rules::Capacity;
 
@@ -13,8 +14,10 @@ pub const SLOTS: u32 = 1024;
 /// Options of a rig.
 #[derive(Debug, Clone)]
 pub struct RigOptions {
-    pub runtime: PathBuf,
-    pub runtime_args: Vec<String>,
+    /// That of all its sandboxes.
+    pub isolation: Isolation,
+    /// An OCI runtime that builds containers. None: the service's own launcher.
+    pub runtime: Option<PathBuf>,
     pub pool: u32,
     pub capacity: Capacity,
     pub concurrent_executions: u32,
@@ -31,8 +34,8 @@ pub struct RigOptions {
 impl Default for RigOptions {
     fn default() -> Self {
         Self {
-            runtime: "/usr/sbin/runc".into(),
-            runtime_args: Vec::new(),
+            isolation: isolation(),
+            runtime: runtime(),
             pool: 0,
             capacity: Capacity { cpu: 100_000, memory_mb: 100_000_000, disk_mb: 100_000_000 },
             concurrent_executions: 3,
@@ -46,8 +49,32 @@ impl Default for RigOptions {
     }
 }
 
+/// The OCI runtime under test, for runs of the suites on one.
+pub fn runtime() -> Option<PathBuf> {
+    std::env::var_os("SANDBOXD_TEST_RUNTIME").map(PathBuf::from)
+}
+
+/// The isolation under test, for runs of the suites on another one.
+pub fn isolation() -> Isolation {
+    match std::env::var("SANDBOXD_TEST_ISOLATION") {
+        Ok(name) if name == Isolation::Gvisor.name() => Isolation::Gvisor,
+        _ => Isolation::Container,
+    }
+}
+
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The launcher, which is beside the agent.
+pub fn launcher() -> Result<PathBuf> {
+    Ok(agent()?.with_file_name("sandbox-launcher"))
+}
+
+/// gVisor, which './dev setup' installs beside the agent if the machine has no recent one.
+pub fn gvisor() -> Result<PathBuf> {
+    let places = [agent()?.with_file_name("runsc"), "/usr/local/bin/runsc".into(), "/usr/bin/runsc".into()];
+    places.into_iter().find(|path| path.exists()).context("there is no runsc: run './dev setup' first")
 }
 
 /// The agent built by `./dev build`.

@@ -81,7 +81,11 @@ impl Rig {
             capacity: options.capacity,
             quotas: Default::default(),
             host: None,
-            pool: if options.pool > 0 { [(IMAGE.to_owned(), pool)].into() } else { Default::default() },
+            pool: if options.pool > 0 {
+                [(engine::PoolKey { image: IMAGE.to_owned(), isolation: config().isolation }, pool)].into()
+            } else {
+                Default::default()
+            },
             concurrent_executions: options.concurrent_executions,
             execution_queue: options.execution_queue,
             paused_retention_ms: options.paused_retention_ms,

@@ -28,7 +28,10 @@ fn build(run: &Path) {
     let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("vm/make.sh"))
         .args([cache, run, &workspace, &workspace.join("target/test-images/images")])
         .args([IMAGE, env!("CARGO_BIN_EXE_guest"), env!("CARGO_BIN_EXE_victim")])
-        .args([workspace.join("target/bin/sandboxd"), workspace.join("target/bin/sandbox-agent")])
+        .args(
+            ["sandboxd", "sandbox-agent", "sandbox-launcher"]
+                .map(|name| workspace.join("target/bin").join(name)),
+        )
         .stdin(Stdio::null())
         .output()
         .unwrap();

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use api::SandboxId;
+use api::{Isolation, SandboxId};
 use e2e::{CleanupGuard, Daemon, Expected, Rig, RigLayout, RigOptions, wait_for_resources, with_rig};
 use engine::{
     DetachedRequest, EngineError, ExecutionId, ExecutionState, ExecutionStatus, OutputEvent, OutputReader,
@@ -16,11 +16,7 @@ const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn gvisor() -> RigOptions {
-    RigOptions {
-        runtime: "/usr/bin/runsc".into(),
-        runtime_args: vec!["--platform=ptrace".to_owned()],
-        ..RigOptions::default()
-    }
+    RigOptions { isolation: Isolation::Gvisor, ..RigOptions::default() }
 }
 
 fn request(command: &str) -> DetachedRequest {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use api::SandboxId;
-use driver_oci::DiskRates;
+use driver_host::DiskRates;
 use e2e::{Rig, RigOptions, with_rig};
 
 const RATE_MB: u32 = 16;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use api::{SandboxId, SandboxState};
 use driver::{Presence, SandboxSpec};
@@ -58,7 +59,9 @@ fn cgroups(layout: &RigLayout, name: &str) -> Vec<PathBuf> {
 }
 
 /// Simulates a reboot: removes all processes, all cgroups and the run directory.
-async fn reboot(halted: &HaltedRig) {
+async fn reboot(halted: &mut HaltedRig) {
+    // The daemon has ended too, and holds nothing open.
+    halted.driver = Arc::new(halted.layout.driver(&halted.options).unwrap());
     for id in halted.driver.list().await.unwrap() {
         halted.driver.kill(&id).await.unwrap();
         for dir in cgroups(&halted.layout, id.as_str()) {
@@ -127,6 +130,7 @@ async fn incomplete_creates_are_rolled_back() {
         layers: rig.template.layers.clone(),
         limits: driver::Limits { cpu: 2, memory_mb: 2048 },
         disk_mb: 5120,
+        isolation: Default::default(),
     };
     let (created, started) = (spec("sb_halfmade", 900), spec("sb_halfstarted", 901));
     let partial = rig.data.join("sandboxes/sb_halfcopied");
@@ -183,8 +187,8 @@ async fn after_a_reboot_sandboxes_are_paused_and_can_be_resumed() {
 
     let started_ms =
         rig.engine.sandbox("test", &running).status().await.unwrap().record.started_at.unwrap().0;
-    let halted = rig.halt().await;
-    reboot(&halted).await;
+    let mut halted = rig.halt().await;
+    reboot(&mut halted).await;
     // The host may be off for days: the running time ends when the disk was last written.
     let last_write = std::time::UNIX_EPOCH + std::time::Duration::from_millis(started_ms + 7);
     let disk = halted.layout.data.join("sandboxes").join(running.as_str()).join("disk.img");
@@ -320,8 +324,8 @@ async fn a_sandbox_without_its_disk_starts_with_an_empty_one() {
     let id = rig.create().await.unwrap();
     mark(&rig, &id).await;
     let disk = rig.data.join("sandboxes").join(id.as_str()).join("disk.img");
-    let halted = rig.halt().await;
-    reboot(&halted).await;
+    let mut halted = rig.halt().await;
+    reboot(&mut halted).await;
     fs::remove_file(&disk).unwrap();
     let rig = halted.start().await.unwrap();
     assert_eq!(rig.recovered, Recovered { stopped: 1, ..Recovered::default() });
@@ -339,8 +343,8 @@ async fn a_damaged_disk_is_repaired_and_an_irreparable_one_refused() {
     }
     let disk = |id: &SandboxId| rig.data.join("sandboxes").join(id.as_str()).join("disk.img");
     let (damaged_disk, ruined_disk) = (disk(&damaged), disk(&ruined));
-    let halted = rig.halt().await;
-    reboot(&halted).await;
+    let mut halted = rig.halt().await;
+    reboot(&mut halted).await;
     // Overwrites the group descriptors: the kernel refuses such a file system, e2fsck repairs it from backups.
     let file = fs::File::options().write(true).open(&damaged_disk).unwrap();
     file.write_all_at(&[0xff; 4096], 4096).unwrap();

@@ -111,7 +111,12 @@ make_root() {
   for program in runc mkfs.ext4 e2fsck; do
     add_program "$tree" "$(command -v $program)"
   done
-  if command -v runsc >/dev/null; then add_program "$tree" "$(command -v runsc)"; fi
+  # Static. The machine's own may be too old.
+  if [ -e "$WORKSPACE/target/gvisor/runsc" ]; then
+    install -D "$WORKSPACE/target/gvisor/runsc" "$tree/usr/bin/runsc"
+  elif command -v runsc >/dev/null; then
+    add_program "$tree" "$(command -v runsc)"
+  fi
   if command -v lxcfs >/dev/null; then
     add_program "$tree" "$(command -v lxcfs)"
     # Loaded by name when it starts.

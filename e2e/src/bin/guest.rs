@@ -304,11 +304,7 @@ async fn recovery() -> Result<()> {
 
 /// For gVisor, the driver creates the cgroups itself.
 async fn gvisor() -> Result<()> {
-    let options = RigOptions {
-        runtime: RUNSC.into(),
-        runtime_args: vec!["--platform=ptrace".to_owned()],
-        ..RigOptions::default()
-    };
+    let options = RigOptions { isolation: api::Isolation::Gvisor, ..RigOptions::default() };
     with_rig(options, async |rig| {
         let id = small(rig, 1, 512).await?;
         ensure!(rig.output(&id, "echo works").await? == "works\n", "commands do not run");

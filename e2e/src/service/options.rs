@@ -31,8 +31,14 @@ impl Default for ServiceOptions {
             .with("capacity", "cpu", "100000")
             .with("capacity", "memory_mb", "100000000")
             .with("capacity", "disk_mb", "100000000")
+            .with("isolation", "default", &format!("{:?}", crate::options::isolation().name()))
+            .with("isolation", "gvisor.pool", "{}")
             .with("runtime", "lxcfs", "\"off\"")
-            .with("runtime", "path", "\"runc\"")
+            .with(
+                "isolation",
+                "container.program",
+                &format!("{:?}", crate::options::runtime().unwrap_or_else(|| "auto".into())),
+            )
             .with("log", "level", "\"info\"")
     }
 }
@@ -41,6 +47,13 @@ impl ServiceOptions {
     #[must_use]
     pub fn with(mut self, table: &'static str, key: &str, value: &str) -> Self {
         self.tables.entry(table).or_default().insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Without the table `[isolation]`, which programs before ADR 0019 do not know.
+    #[must_use]
+    pub fn without_isolation(mut self) -> Self {
+        self.tables.remove("isolation");
         self
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use api::{ExecuteRequest, SandboxState};
-use e2e::command;
+use api::{ExecuteRequest, SandboxId, SandboxState};
+use e2e::{Rig, RigOptions, command, with_rig};
 use engine::ExecutionEvent;
 
 use crate::{in_sandbox, small, wait_until};
@@ -88,17 +88,24 @@ async fn a_busy_sandbox_can_be_paused() {
     .await;
 }
 
-/// A sandbox can obstruct its next start: the runtime reads `/etc/passwd`, and would block forever on a pipe.
+/// Puts a pipe in the place of `/etc/passwd` and ends the processes, so that the next command starts the sandbox again.
+async fn replace_passwd_by_pipe(rig: &Rig, id: &SandboxId) {
+    rig.output(id, "mv /etc/passwd /etc/passwd.kept && mkfifo /etc/passwd && sync").await.unwrap();
+    let agent = rustix::process::Pid::from_raw(rig.host_pids(id).unwrap()[0]).unwrap();
+    rustix::process::kill_process(agent, rustix::process::Signal::KILL).unwrap();
+    wait_until("the sandbox is paused", async || {
+        rig.engine.sandbox("test", id).status().await.unwrap().state() == SandboxState::Paused
+    })
+    .await;
+}
+
+/// A sandbox can obstruct its next start by a runtime: that reads `/etc/passwd`, and would block forever on a pipe.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_hangs_times_out() {
-    in_sandbox(async |rig, id| {
-        rig.output(id, "mv /etc/passwd /etc/passwd.kept && mkfifo /etc/passwd && sync").await.unwrap();
-        let agent = rustix::process::Pid::from_raw(rig.host_pids(id).unwrap()[0]).unwrap();
-        rustix::process::kill_process(agent, rustix::process::Signal::KILL).unwrap();
-        wait_until("the sandbox is paused", async || {
-            rig.engine.sandbox("test", id).status().await.unwrap().state() == SandboxState::Paused
-        })
-        .await;
+    let options = RigOptions { runtime: Some("/usr/sbin/runc".into()), ..RigOptions::default() };
+    with_rig(options, async |rig| {
+        let id = &small(rig).await;
+        replace_passwd_by_pipe(rig, id).await;
         let begun = std::time::Instant::now();
         let refused = rig.engine.sandbox("test", id).execute(command("true")).await;
         assert!(refused.is_err(), "the sandbox started although /etc/passwd is a pipe");
@@ -107,6 +114,16 @@ async fn a_start_that_hangs_times_out() {
         assert_eq!(rig.engine.sandbox("test", id).status().await.unwrap().state(), SandboxState::Paused);
         assert!(rig.host_pids(id).unwrap_or_default().is_empty());
         rig.engine.sandbox("test", id).terminate("request").await.unwrap();
+    })
+    .await;
+}
+
+/// The launcher reads no file of the sandbox.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_sandbox_do_not_obstruct_its_next_start() {
+    in_sandbox(async |rig, id| {
+        replace_passwd_by_pipe(rig, id).await;
+        assert_eq!(rig.output(id, "test -p /etc/passwd && echo started").await.unwrap(), "started\n");
     })
     .await;
 }

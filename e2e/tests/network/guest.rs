@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use api::Isolation;
 use e2e::internet;
 use e2e::service::{Client, Events};
 use hyper::Method;
@@ -84,12 +85,19 @@ impl<'a> Guest<'a> {
     }
 
     /// A Python program in the sandbox's namespaces, without its system call filter and with all capabilities: for frames that
-    /// no program inside can send, so that the packet filter is tested alone.
+    /// no program inside can send, so that the packet filter is tested alone. Under gVisor it is one that broke out of its kernel:
+    /// only the network namespace is that of the sandbox, and it has no address.
     pub async fn python_without_seccomp(&self, program: &str) -> String {
         let pid_file = self.net.service.layout.run.join("sandboxes").join(&self.id).join("first.pid");
         let pid = std::fs::read_to_string(pid_file).unwrap();
+        let own: &[&str] = match e2e::isolation() {
+            Isolation::Container => &["--net", "--mount", "--pid"],
+            Isolation::Gvisor => &["--net"],
+        };
         let mut child = tokio::process::Command::new("nsenter")
-            .args(["--target", pid.trim(), "--net", "--mount", "--pid", "python3", "-"])
+            .args(["--target", pid.trim()])
+            .args(own)
+            .args(["python3", "-"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

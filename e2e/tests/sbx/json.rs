@@ -109,6 +109,29 @@ async fn keys_are_printed_as_json() {
     assert!(code(&wrong) == 125 && text(&wrong.stderr).contains("bad"), "{}", text(&wrong.stderr));
 }
 
+/// A create gets the isolation that it asks for, or an error that names those of the service.
+#[tokio::test(flavor = "multi_thread")]
+async fn info_lists_the_isolation_that_a_create_can_choose() {
+    let user = TestUser::new().await;
+    let (info, ended) = user.run_json(&["info"]);
+    assert_eq!((&info["version"], ended), (&json!(env!("CARGO_PKG_VERSION")), 0));
+    let isolation = info["defaultIsolation"].as_str().unwrap();
+    let names: Vec<&str> =
+        info["backends"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&isolation), "{info}");
+    assert!(user.stdout(&["info"]).contains("memoryMb"), "{info}");
+    let (view, _) = user.run_json(&["create", "--isolation", isolation, Service::image()]);
+    assert_eq!(view["isolation"], isolation);
+    let id = view["id"].as_str().unwrap();
+    assert_eq!(user.run_json(&["inspect", id]).0[0]["isolation"], isolation);
+    user.stdout(&["rm", id]);
+    for other in ["container", "gvisor"].into_iter().filter(|name| !names.contains(name)) {
+        let refused = user.run(&["create", "--isolation", other, Service::image()]);
+        let message = text(&refused.stderr);
+        assert!(code(&refused) == 125 && message.contains("'auto'"), "{message}");
+    }
+}
+
 /// The values follow creates, pauses and terminations; the table and the JSON agree.
 #[tokio::test(flavor = "multi_thread")]
 async fn usage_follows_the_sandboxes() {

@@ -32,6 +32,7 @@ mod s3_timers;
 mod s4_10_idempotency;
 mod s4_1_create;
 mod s4_1_images;
+mod s4_1_isolation;
 mod s4_2_list;
 mod s4_3_get;
 mod s4_4_pause_resume;

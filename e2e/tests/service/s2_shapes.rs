@@ -7,7 +7,7 @@ use crate::{
     SANDBOXES, action_path, create_sandbox, keys, number, run_command, sandbox_path, text, time, user,
 };
 
-const SANDBOX: [&str; 15] = [
+const SANDBOX: [&str; 16] = [
     "autoResume",
     "createdAt",
     "env",
@@ -15,6 +15,7 @@ const SANDBOX: [&str; 15] = [
     "id",
     "idleTimeoutMs",
     "image",
+    "isolation",
     "metadata",
     "network",
     "onTimeout",

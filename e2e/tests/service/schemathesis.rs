@@ -8,11 +8,14 @@ use e2e::service::{Service, ServiceOptions};
 use crate::skip::skipped;
 
 /// The API key, and statuses that schemathesis does not expect for valid requests: 408 if the timeout of a command is too short to
-/// start it, 416 if a file is shorter than the range, 426 because it does not open websockets for terminals.
+/// start it, 416 if a file is shorter than the range, 426 because it does not open websockets for terminals, and 400 if an output is
+/// shorter than the position from which it is attached.
 fn config(key: &str) -> String {
+    const EXPECTED: &str = "\"2xx\", 401, 403, 404, 408, 409, 416, 426, 429";
+    const CHECK: &str = "positive_data_acceptance.expected-statuses";
     format!(
-        "[auth.openapi.apiKey]\nbearer = \"{key}\"\n[checks]\n\
-         positive_data_acceptance.expected-statuses = [\"2xx\", 401, 403, 404, 408, 409, 416, 426, 429]\n"
+        "[auth.openapi.apiKey]\nbearer = \"{key}\"\n[checks]\n{CHECK} = [{EXPECTED}]\n[[operations]]\n\
+         include-path = \"/v1/sandboxes/{{id}}/executions/{{execution}}/attach\"\nchecks.{CHECK} = [400, {EXPECTED}]\n"
     )
 }
 

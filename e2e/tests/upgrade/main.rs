@@ -61,6 +61,10 @@ struct Installation {
 
 impl Installation {
     async fn new(version: Version) -> Self {
+        Self::with(version, |options| options).await
+    }
+
+    async fn with(version: Version, change: impl FnOnce(ServiceOptions) -> ServiceOptions) -> Self {
         // Built from packages, so before the thread leaves the host's network.
         e2e::rootfs().unwrap();
         let internet = Internet::new().unwrap();
@@ -72,11 +76,12 @@ impl Installation {
         let options = ServiceOptions::default()
             .programs(programs.path())
             .default_capacity()
+            .without_isolation()
             .with("runtime", "lxcfs", "\"auto\"")
             .with("limits", "concurrent_executions", "20")
             .with("egress", "resolver", &format!("\"{RESOLVER}\""))
             .with("pool", &format!("\"{}\"", Service::image()), "1");
-        let installation = Self { service: Service::new(&options).unwrap(), internet, programs };
+        let installation = Self { service: Service::new(&change(options)).unwrap(), internet, programs };
         installation.start(version).await;
         installation
     }
@@ -132,9 +137,13 @@ impl Installation {
 
 /// Replaces the programs as `install` does: a running daemon keeps its file.
 fn install(version: Version, directory: &Path) {
-    for name in ["sandboxd", "sandbox-agent"] {
-        let new = directory.join(format!("{name}.new"));
-        std::fs::copy(version.programs().join(name), &new).unwrap();
+    for name in ["sandboxd", "sandbox-agent", "sandbox-launcher"] {
+        let (program, new) = (version.programs().join(name), directory.join(format!("{name}.new")));
+        // Versions before ADR 0018 have no launcher.
+        if name == "sandbox-launcher" && !program.exists() {
+            continue;
+        }
+        std::fs::copy(program, &new).unwrap();
         std::fs::rename(new, directory.join(name)).unwrap();
     }
 }
@@ -187,6 +196,36 @@ async fn everything_survives_an_upgrade_after_sigterm() {
 #[ignore = "run by ./dev upgrade, which builds the previous programs"]
 async fn everything_survives_an_upgrade_after_sigkill() {
     everything_survives(End::Kill).await;
+}
+
+/// Under the previous version gVisor was a setting of the whole service. Its sandboxes keep it.
+#[tokio::test]
+#[ignore = "run by ./dev upgrade, which builds the previous programs"]
+async fn sandboxes_under_gvisor_survive_an_upgrade() {
+    let runsc = e2e::gvisor().unwrap().canonicalize().unwrap();
+    let under_gvisor = |options: ServiceOptions| options.with("runtime", "path", &format!("{runsc:?}"));
+    let installation = Installation::with(Version::Previous, under_gvisor).await;
+    let client = installation.service.account().await.unwrap();
+    let (running, stopped) =
+        (create_sandbox(&client, &small()).await, create_sandbox(&client, &small()).await);
+    for id in [&running, &stopped] {
+        output(&client, id, "echo kept > f; sync; sleep 9999 >/dev/null 2>&1 &").await;
+    }
+    lose_processes(&installation, &client, &stopped).await;
+    installation.end(End::Kill).await;
+    installation.start(Version::Current).await;
+    let client = client.with_own_connections();
+    assert_eq!(output(&client, &running, "cat f; cat /proc/[0-9]*/comm | grep -c sleep").await, "kept\n1\n");
+    // The processes of the other one start again, with the network that gVisor has now.
+    let seen =
+        output(&client, &stopped, "cat f; cut -d' ' -f3 /proc/version; grep -c eth0 /proc/net/dev").await;
+    assert_eq!(seen, "kept\n4.4.0\n1\n");
+    let new = create_sandbox(&client, &small()).await;
+    assert_eq!(output(&client, &new, "cut -d' ' -f3 /proc/version").await, "4.4.0\n");
+    for id in [&running, &stopped, &new] {
+        client.delete(&sandbox_path(id)).await.unwrap().is(200).unwrap();
+    }
+    assert_no_leftovers(&installation, &[running, stopped, new]).await;
 }
 
 /// The current daemon reports the right usage of an account that the previous one served.

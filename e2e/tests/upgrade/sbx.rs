@@ -155,9 +155,11 @@ async fn the_current_client_works_with_the_previous_daemon() {
     sbx.lifecycle();
     sbx.streams();
     // An endpoint that a previous daemon may lack ends with a message and not with a crash.
-    let output = sbx.run(&["usage"]);
-    assert!(matches!(output.status.code(), Some(0 | 125)), "{output:?}");
-    assert_eq!(output.status.success(), output.stderr.is_empty(), "{output:?}");
+    for command in ["usage", "info"] {
+        let output = sbx.run(&[command]);
+        assert!(matches!(output.status.code(), Some(0 | 125)), "{output:?}");
+        assert_eq!(output.status.success(), output.stderr.is_empty(), "{output:?}");
+    }
 }
 
 /// Both clients follow an execution from the previous daemon to the current one, and profiles remain.
