@@ -1,5 +1,6 @@
 //! The benches, one per file. Each returns rows and removes what it created, also if it fails.
 
+mod at_once;
 mod burst;
 mod churn;
 mod client;
@@ -7,12 +8,14 @@ mod code;
 mod create;
 mod density;
 mod destroy;
+mod disk;
 mod e2b;
 mod egress;
 mod events;
 mod execute;
 mod files;
 mod get;
+mod gvisor;
 mod http_create;
 mod http_execute;
 mod list;
@@ -34,12 +37,14 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 33] = [
+pub const NAMES: [&str; 38] = [
     "execute",
     "create-warm",
     "create-cold",
     "create",
     "burst",
+    "at-once",
+    "at-once-cold",
     "pause",
     "resume",
     "destroy",
@@ -64,10 +69,13 @@ pub const NAMES: [&str; 33] = [
     "client",
     "sbx-run",
     "files",
+    "upload",
+    "small-files",
     "ports",
     "terminal-echo",
     "sdk",
     "e2b",
+    "gvisor",
 ];
 
 /// The benches that also measure Docker.
@@ -116,6 +124,7 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["execute"], execute::run(setup));
     bench!(["create-warm", "create-cold", "create"], create::run(setup));
     bench!(["burst"], burst::run());
+    bench!(at_once::NAMES, at_once::run());
     bench!(["pause", "resume"], pause::run(setup));
     bench!(["destroy"], destroy::run(setup));
     bench!(["churn"], churn::run(setup));
@@ -135,8 +144,10 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["terminal-echo"], terminal_echo::run());
     bench!(["sbx-run"], sbx_run::run(setup));
     bench!(["files"], files::run());
+    bench!(disk::NAMES, disk::run(setup));
     bench!(["ports"], ports::run());
     bench!(["sdk"], sdk::run());
     bench!(["e2b"], e2b::run());
+    bench!(["gvisor"], gvisor::run());
     (rows, failures)
 }

@@ -22,7 +22,7 @@ use crate::subject::{Measured, Subject};
 
 /// The hidden subcommand that runs the worker.
 pub const WORKER: &str = "__runc-worker";
-const RUNC: &str = "/usr/sbin/runc";
+pub const RUNC: &str = "/usr/sbin/runc";
 
 pub struct Runc {
     bench: &'static str,
@@ -33,7 +33,7 @@ pub struct Runc {
 }
 
 impl Runc {
-    /// Creates a sandbox, copies its bundle, and starts the worker.
+    /// Creates a sandbox, copies its bundle, and starts the worker. The rig uses runc.
     pub async fn start(bench: &'static str, rig: &Rig) -> Result<Self> {
         let dir = rig.run.join("runc-bench");
         let id = rig.create().await.context("creating a sandbox for its bundle")?;
@@ -41,7 +41,7 @@ impl Runc {
         let written = fs::read(sandbox_dir.join("config.json"));
         rig.engine.sandbox("test", &id).terminate("request").await?;
         let mut config: Value = serde_json::from_slice(&written.context("reading its bundle")?)?;
-        remove_mounts_of(&sandbox_dir, &mut config);
+        remove_covers(&rig.run.join("mounts"), &mut config);
         write_bundle(&dir, rig, config).with_context(|| format!("writing {}", dir.display()))?;
         let mut worker = tokio::process::Command::new("unshare")
             .args(["--mount", "--propagation", "private"])
@@ -58,13 +58,12 @@ impl Runc {
     }
 }
 
-/// Removes the mounts whose sources were removed with the sandbox: `runc` is measured without the covers of `/sys`.
-fn remove_mounts_of(sandbox_dir: &Path, config: &mut Value) {
-    let is_removed = |mount: &Value| {
-        mount["source"].as_str().is_some_and(|source| Path::new(source).starts_with(sandbox_dir))
-    };
+/// Removes the mounts whose sources exist only in the namespace of a start: `runc` is measured without the covers of `/sys`.
+fn remove_covers(place: &Path, config: &mut Value) {
+    let is_cover =
+        |mount: &Value| mount["source"].as_str().is_some_and(|source| Path::new(source).starts_with(place));
     if let Some(mounts) = config["mounts"].as_array_mut() {
-        mounts.retain(|mount| !is_removed(mount));
+        mounts.retain(|mount| !is_cover(mount));
     }
 }
 

@@ -9,7 +9,7 @@ use e2e::{Rig, RigOptions};
 use super::Setup;
 use crate::baselines::bwrap::Bwrap;
 use crate::baselines::docker::Docker;
-use crate::baselines::runc::Runc;
+use crate::baselines::runc::{RUNC, Runc};
 use crate::report::{OURS, Row};
 use crate::subject::{Measured, Subject, interleave};
 use crate::traces::Traces;
@@ -22,37 +22,43 @@ const PEERS: &str = "create";
 
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
     let pool = if setup.wants(&["create-warm"]) { POOL } else { 0 };
+    let with_runc = RigOptions { runtime: Some(RUNC.into()), ..RigOptions::default() };
     with_rig(RigOptions { pool, ..RigOptions::default() }, async |warm: &Rig| {
         with_rig(RigOptions::default(), async |cold: &Rig| {
-            let mut subjects: Vec<Box<dyn Subject + '_>> = Vec::new();
-            if setup.wants(&["create-warm"]) {
-                subjects.push(Box::new(Ours { bench: "create-warm", rig: warm }));
-            }
-            if setup.wants(&["create-cold"]) {
-                subjects.push(Box::new(Ours { bench: "create-cold", rig: cold }));
-            }
-            subjects.push(Box::new(Runc::start(PEERS, cold).await?));
-            subjects
-                .extend(Bwrap::find(PEERS, e2e::rootfs()?).map(|bwrap| Box::new(bwrap) as Box<dyn Subject>));
-            if let Some(docker) = &setup.docker {
-                subjects.push(Box::new(DockerCreate { docker }));
-            }
-            interleave(ROUNDS, &mut subjects).await
+            with_rig(with_runc, async |runc: &Rig| measure(setup, warm, cold, runc).await).await
         })
         .await
     })
     .await
 }
 
-struct Ours<'a> {
-    bench: &'static str,
-    rig: &'a Rig,
+async fn measure(setup: &Setup, warm: &Rig, cold: &Rig, runc: &Rig) -> Result<Vec<Row>> {
+    let mut subjects: Vec<Box<dyn Subject + '_>> = Vec::new();
+    if setup.wants(&["create-warm"]) {
+        subjects.push(Box::new(Create { bench: "create-warm", name: OURS, rig: warm }));
+    }
+    if setup.wants(&["create-cold"]) {
+        subjects.push(Box::new(Create { bench: "create-cold", name: OURS, rig: cold }));
+    }
+    subjects.push(Box::new(Runc::start(PEERS, runc).await?));
+    subjects.extend(Bwrap::find(PEERS, e2e::rootfs()?).map(|bwrap| Box::new(bwrap) as Box<dyn Subject>));
+    if let Some(docker) = &setup.docker {
+        subjects.push(Box::new(DockerCreate { docker }));
+    }
+    interleave(ROUNDS, &mut subjects).await
+}
+
+/// A create by a rig, whose sandbox is then removed.
+pub struct Create<'a> {
+    pub bench: &'static str,
+    pub name: &'static str,
+    pub rig: &'a Rig,
 }
 
 #[async_trait]
-impl Subject for Ours<'_> {
+impl Subject for Create<'_> {
     fn name(&self) -> &'static str {
-        OURS
+        self.name
     }
 
     async fn once(&mut self) -> Result<Vec<Measured>> {

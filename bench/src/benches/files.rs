@@ -17,12 +17,12 @@ use crate::report::{Figure, OURS, Row};
 use crate::samples::{Samples, median};
 use crate::service::{Service, with_service};
 
-const PIECE: usize = 1 << 20;
+pub const PIECE: usize = 1 << 20;
 const PIECES: u64 = 1000;
 const ROUNDS: usize = 5;
 const SMALL_FILES: u64 = 10_000;
 /// A command that does the same inside the sandbox.
-const INSIDE: &str = "inside";
+pub const INSIDE: &str = "inside";
 
 pub async fn run() -> Result<Vec<Row>> {
     with_service(async |service: &Service| {
