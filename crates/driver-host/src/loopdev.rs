@@ -7,11 +7,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 // From the kernel's <linux/loop.h>.
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
+/// How long a file system may take to be unmounted, which writes what is dirty.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 /// Attempts: another process may take the free device between the two calls.
 const ATTEMPTS: u32 = 64;
 
@@ -77,9 +84,11 @@ pub fn is_free_or_of(device: DeviceNumber, dir: &str) -> bool {
     file.map_or(true, |path| path.split('/').any(|part| part == dir))
 }
 
-/// Attaches `backing` to a free loop device.
+/// Attaches `backing` to a free loop device. Waits until an earlier device of the same file is detached: two file systems over one
+/// file would destroy it.
 pub fn attach(backing: &Path) -> io::Result<LoopDevice> {
     let file = OpenOptions::new().read(true).write(true).open(backing)?;
+    lock(&file)?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let mut last = io::Error::from_raw_os_error(libc::EBUSY);
     for _ in 0..ATTEMPTS {
@@ -90,6 +99,19 @@ pub fn attach(backing: &Path) -> io::Result<LoopDevice> {
         }
     }
     Err(last)
+}
+
+/// The device keeps the open file, and with it the lock, until it is detached. That may be after the daemon has closed its last
+/// descriptor of the mount: a program that it was starting at that moment has a copy until it is executed.
+fn lock(file: &File) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_INTERVAL),
+            Err(Errno::INTR) => {}
+            locked => return Ok(locked?),
+        }
+    }
 }
 
 fn try_attach(control: &File, backing: &File) -> io::Result<LoopDevice> {
@@ -114,4 +136,27 @@ fn try_attach(control: &File, backing: &File) -> io::Result<LoopDevice> {
     let number = device.metadata()?.rdev();
     let number = DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
     Ok(LoopDevice { path, number, _open: device.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_device_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let first = attach(&path).unwrap();
+        let begin = Instant::now();
+        let second = std::thread::scope(|scope| {
+            let second = scope.spawn(|| attach(&path).unwrap());
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!second.is_finished());
+            drop(first);
+            second.join().unwrap()
+        });
+        assert!(begin.elapsed() >= Duration::from_millis(100));
+        assert!(is_free_or_of(second.number, dir.path().file_name().unwrap().to_str().unwrap()));
+    }
 }

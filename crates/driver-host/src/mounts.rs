@@ -46,6 +46,10 @@ pub fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> 
         {
             Err(DriverError::Exhausted { what: "loop devices", source: error })
         }
+        // A check of a file system that is mounted would destroy it.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(DriverError::failed("mount the disk, whose last use has not ended", error))
+        }
         Err(first) => {
             tracing::warn!(image = %image.display(), error = %first, "cannot mount a disk; checking it");
             // The exit code tells only what was repaired: the next mount shows whether the disk is usable.
