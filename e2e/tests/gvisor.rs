@@ -1,6 +1,6 @@
 //! gVisor as the isolation backend: the lifecycle of a sandbox, and a selection of the attacks of `escape` and `abuse`.
 //!
-//! Each test documents its differences. `ptrace` is the only platform that works everywhere with the oldest supported `runsc`.
+//! Each test documents its differences.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::MetadataExt;
@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use api::{ExecuteRequest, Isolation, Resources, SandboxConfig, SandboxId, SandboxState};
+use driver::Driver;
 use e2e::{Rig, RigOptions, command, config, with_rig};
 
 fn options() -> RigOptions {
@@ -75,6 +76,44 @@ async fn a_sandbox_runs_pauses_and_terminates() {
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left");
     }
     rig.clear().await.unwrap();
+}
+
+/// All of gVisor counts as the sandbox, in every hierarchy that limits or measures it.
+#[tokio::test(flavor = "multi_thread")]
+async fn its_processes_are_in_all_cgroups_of_the_sandbox() {
+    in_sandbox(async |rig, id| {
+        for pid in rig.host_pids(id).unwrap() {
+            let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+            for line in cgroups.lines() {
+                let controllers = line.split(':').nth(1).unwrap();
+                let limits = ["freezer", "memory", "cpu", "cpuacct", "cpuset", "pids", "blkio"];
+                if controllers.split(',').any(|controller| limits.contains(&controller)) {
+                    assert!(line.ends_with(id.as_str()), "process {pid}: {line}");
+                }
+            }
+        }
+        let used = rig.driver.resource_use(id).await.unwrap().unwrap();
+        assert!(used.cpu_us > 10_000, "{used:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_inside_shows_the_size_and_name_of_the_sandbox() {
+    with_rig(options(), async |rig| {
+        for memory_mb in [512, 1024] {
+            let resources = Resources { cpu: 1, memory_mb, disk_mb: 512 };
+            let config = SandboxConfig { resources, ..config() };
+            let created = rig.engine.create("test", config, rig.template.clone(), None).await.unwrap();
+            let id = created.record.id.clone();
+            let total = rig.output(&id, "awk '/^MemTotal/ { print $2 }' /proc/meminfo").await.unwrap();
+            assert_eq!(total.trim(), (memory_mb * 1024).to_string());
+            let names = rig.output(&id, "hostname; cat /proc/sys/kernel/hostname").await.unwrap();
+            let expected = id.host_name();
+            assert!(names.lines().all(|name| name == expected), "{names} instead of {expected}");
+        }
+    })
+    .await;
 }
 
 fn processor_time(pid: i32) -> u64 {

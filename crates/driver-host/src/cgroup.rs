@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use api::Isolation;
 use driver::Limits;
 
 use crate::loopdev::DeviceNumber;
@@ -223,11 +224,22 @@ impl Cgroups {
 
     /// Creates the cgroups with limits, for a backend whose runtime does not. Processes enter them by [`Self::entry_files`],
     /// or by [`Self::entries`] and [`Self::open_for_fork`].
-    pub fn create(&self, name: &str, limits: Limits, cpus: &str, pids_max: u32) -> io::Result<()> {
+    ///
+    /// The devices of a container are limited, but not those of gVisor's kernel, which may need that of KVM.
+    pub fn create(
+        &self,
+        name: &str,
+        isolation: Isolation,
+        limits: Limits,
+        cpus: &str,
+        pids_max: u32,
+    ) -> io::Result<()> {
         match self.layout {
             Layout::V2 => {
                 v2::create(Path::new(ROOT), &self.parent, name, pids_max)?;
-                devices::limit_v2(&self.dir("", name), self.device_program()?)?;
+                if isolation == Isolation::Container {
+                    devices::limit_v2(&self.dir("", name), self.device_program()?)?;
+                }
             }
             Layout::V1 => v1::create(|controller| self.dir(controller, name), pids_max)?,
         }
@@ -242,14 +254,11 @@ impl Cgroups {
         }
     }
 
-    /// The files into which a process writes its pid to join the sandbox's cgroups.
+    /// The files into which a process writes its pid to join the sandbox's cgroups, except the one that limits devices.
     pub fn entry_files(&self, name: &str) -> Vec<PathBuf> {
         match self.layout {
             Layout::V2 => vec![self.dir("", name).join("cgroup.procs")],
-            Layout::V1 => v1::CONTROLLERS
-                .iter()
-                .map(|controller| self.dir(controller, name).join("cgroup.procs"))
-                .collect(),
+            Layout::V1 => v1::entry_files(|controller| self.dir(controller, name)),
         }
     }
 

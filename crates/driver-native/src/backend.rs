@@ -37,7 +37,7 @@ impl Backend for Native {
         // The launcher loads while the rest is prepared.
         let mut launcher = Launcher::spawn(&self.launchers, &self.program, start)?;
         cgroups
-            .create(name, spec.limits, start.cpus, settings.pids_max)
+            .create(name, start.isolation, spec.limits, start.cpus, settings.pids_max)
             .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
         let (disk, device) = mount_disk(&paths.disk())?;
         fs::write(paths.disk_device(), device.to_string())

@@ -31,8 +31,8 @@ impl Launchers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Collects the first processes of launchers that have died. The daemon has inherited them; they die too, at the latest when
-    /// they notice.
+    /// Collects the first processes of launchers that have died. The daemon has inherited them; their parent-death signal or
+    /// the closed socket ends them.
     fn reap_orphans(&self) {
         let begin = Instant::now();
         loop {

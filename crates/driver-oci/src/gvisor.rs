@@ -46,7 +46,12 @@ impl Gvisor {
         // starts: runsc
         let output = Command::new(&program).arg("--version").env_clear().output();
         let output = output.map_err(|source| GvisorError::CannotRun { program: program.clone(), source })?;
-        match release_of(&String::from_utf8_lossy(&output.stdout)) {
+        Self::of_version(program, args, &String::from_utf8_lossy(&output.stdout))
+    }
+
+    /// By the output of `runsc --version`.
+    fn of_version(program: PathBuf, args: Vec<String>, version: &str) -> Result<Self, GvisorError> {
+        match release_of(version) {
             None => Err(GvisorError::Unknown { program }),
             Some(release) if release < OLDEST_RELEASE => Err(GvisorError::TooOld { program, release }),
             Some(release) => Ok(Self { program, args, release }),
@@ -97,7 +102,7 @@ impl Backend for Gvisor {
             prepare_token(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
         // The limits apply to the processes of gVisor, which the daemon starts.
         cgroups
-            .create(name, spec.limits, start.cpus, settings.pids_max)
+            .create(name, start.isolation, spec.limits, start.cpus, settings.pids_max)
             .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
         let entry_files = cgroups.entry_files(name);
 
@@ -177,6 +182,15 @@ mod tests {
         for other in ["runc version 1.1.5\ncommit: 20240101", "", "runsc version VERSION_MISSING\n20240101"] {
             assert_eq!(release_of(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn releases_before_2024_are_refused() {
+        let accepted = |version: &str| Gvisor::of_version("/usr/bin/runsc".into(), Vec::new(), version);
+        assert_eq!(accepted("runsc version 0.0~20240729.0").unwrap().release(), 20_240_729);
+        let error = accepted("runsc version 0.0~20221219.0").unwrap_err().to_string();
+        assert_eq!(error, "/usr/bin/runsc is release 20221219; 2024 or later is required");
+        assert!(accepted("runc version 1.1.5").is_err());
     }
 
     #[test]

@@ -31,8 +31,8 @@ const ALL: u32 = u32::MAX;
 
 /// The rules. The first one that matches counts.
 ///
-/// gVisor's filters refuse with one errno only, `EPERM`, but programs fall back to an older call after `ENOSYS`, which is what a call
-/// gets that nobody traces.
+/// gVisor's filters refuse with one errno only, `EPERM`, but programs fall back to an older call after `ENOSYS`, which an untraced
+/// call returns.
 pub fn gvisor_filter() -> Result<LinuxSeccomp, DriverError> {
     let failed = |error: OciSpecError| DriverError::failed("compose the rules of system calls", error);
     let mut filter = filter()?;

@@ -14,8 +14,18 @@ pub const CONTROLLERS: [&str; 5] = ["freezer", "memory", "cpu", "cpuset", "pids"
 /// Further hierarchies in which a sandbox has a cgroup if the kernel has them: for its metrics, for rate limits of its disk, for
 /// its devices, and so that it does not count as a part of the service that started the daemon.
 const OPTIONAL: [&str; 4] = ["cpuacct", "blkio", "devices", "systemd"];
+/// The hierarchy that limits devices.
+const DEVICES: &str = "devices";
 /// How often a kill checks whether its freeze is complete, every 0.1 ms.
 const FREEZE_CHECKS: u32 = 200;
+
+/// The files into which a process writes its pid to join the cgroups of a sandbox.
+pub fn entry_files(dir: impl Fn(&str) -> PathBuf) -> Vec<PathBuf> {
+    let optional =
+        OPTIONAL.iter().filter(|controller| **controller != DEVICES).map(|controller| dir(controller));
+    let required = CONTROLLERS.iter().map(|controller| dir(controller));
+    required.chain(optional.filter(|dir| dir.exists())).map(|dir| dir.join("cgroup.procs")).collect()
+}
 
 /// Requests a freeze; returns whether it is complete.
 pub fn freeze(dir: &Path) -> io::Result<bool> {
