@@ -239,6 +239,11 @@ impl Driver for HostDriver {
         .await
     }
 
+    async fn isolation(&self, id: &SandboxId) -> Option<Isolation> {
+        let paths = Paths::of(&self.inner.settings, id);
+        paths.run.exists().then(|| isolation_of(&paths))
+    }
+
     async fn disk_use(&self, id: &SandboxId) -> Result<DiskUse, DriverError> {
         let id = id.clone();
         self.blocking(move |inner| {
@@ -356,6 +361,8 @@ impl Inner {
         empty.map_err(failed)?;
         seen.extend(first);
         reap(&seen);
+        // Another process may get the pid now. If the file stays, the next kill checks that the process is in the cgroup.
+        let _ = fs::remove_file(paths.first_process());
         Ok(())
     }
 

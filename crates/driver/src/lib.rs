@@ -145,6 +145,11 @@ pub trait Driver: Send + Sync + 'static {
     /// there is none. The engine ends the running time there when it finds the processes gone.
     async fn last_seen_running_ms(&self, id: &SandboxId) -> Result<Option<u64>, DriverError>;
 
+    /// What isolates a sandbox that was started since the host booted; `None` for others, or if the backend does not know.
+    async fn isolation(&self, _id: &SandboxId) -> Option<Isolation> {
+        None
+    }
+
     /// What the sandbox has written to its disk; zero if the backend does not know.
     async fn disk_use(&self, _id: &SandboxId) -> Result<DiskUse, DriverError> {
         Ok(DiskUse::default())

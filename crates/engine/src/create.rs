@@ -112,7 +112,7 @@ impl Creation<'_> {
 
     fn take_from_pool(&self, config: &SandboxConfig, template: &Template) -> Option<ProvisionedSandbox> {
         let Services { warm_pool, provisioner, .. } = self.services;
-        let (found, stale) = warm_pool.take_matching(template, config.isolation, config.resources.disk_mb);
+        let (found, stale) = warm_pool.take_matching(template, config.isolation, config.resources);
         warm_pool.request_refill();
         for sandbox in stale {
             provisioner.discard_in_background(sandbox);

@@ -15,7 +15,7 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use api::{EventKind, SandboxId, SandboxState};
+use api::{EventKind, Isolation, SandboxId, SandboxState};
 use driver::Presence;
 use futures_util::StreamExt;
 use rules::{Hold, TimeMs};
@@ -87,6 +87,9 @@ async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, E
             if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running }
         }
     };
+    if let Some(isolation) = driver.isolation(&id).await.filter(|found| *found != record.config.isolation) {
+        record = record_isolation(services, record, isolation).await?;
+    }
     let hold = match (record.state, presence) {
         // Its processes were lost, and the daemon crashed while it started them again.
         (SandboxState::Paused, Presence::Paused | Presence::Running) if record.note.is_some() => {
@@ -121,6 +124,21 @@ fn log_failure(id: &SandboxId, result: Result<(), impl Display>) {
     if let Err(error) = result {
         tracing::error!(%id, %error, "could not bring a sandbox to the state of its record");
     }
+}
+
+/// Corrects a record of a version in which one runtime isolated all sandboxes.
+async fn record_isolation(
+    services: &Services,
+    before: SandboxRecord,
+    isolation: Isolation,
+) -> Result<SandboxRecord, EngineError> {
+    let mut next = before.clone();
+    next.config.isolation = isolation;
+    next.revision += 1;
+    let now = services.stamped_store.now();
+    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    services.stamped_store.commit(batch).await?;
+    Ok(next)
 }
 
 /// Records that the sandbox's processes ended, unless its record says so already.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::Isolation;
+use api::{Isolation, Resources};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -128,18 +128,18 @@ impl WarmPool {
         self.lock().values_mut().find_map(|pool| pool.ready.pop_front())
     }
 
-    /// Takes a sandbox of exactly this image and isolation with a disk of this size; CPU and memory can be changed later. Also returns stale
-    /// sandboxes, which no create will match, for the caller to discard.
+    /// Takes a sandbox of exactly this image and isolation that can have this size. Also returns stale sandboxes, which no create
+    /// will match, for the caller to discard.
     pub fn take_matching(
         &self,
         template: &Template,
         isolation: Isolation,
-        disk_mb: u32,
+        size: Resources,
     ) -> (Option<ProvisionedSandbox>, Vec<ProvisionedSandbox>) {
         let mut stale = Vec::new();
         let mut pools = self.lock();
         let pool = pools.get_mut(&key(template, isolation));
-        let Some(pool) = pool.filter(|pool| pool.target.resources.disk_mb == disk_mb) else {
+        let Some(pool) = pool.filter(|pool| fits(pool.target.resources, size, isolation)) else {
             return (None, stale);
         };
         let found = std::iter::from_fn(|| pool.ready.pop_front()).find_map(|sandbox| {
@@ -165,4 +165,27 @@ impl WarmPool {
 
 fn key(template: &Template, isolation: Isolation) -> PoolKey {
     PoolKey { image: template.name.clone(), isolation }
+}
+
+/// Whether a sandbox of the pool can get this size: its disk has a fixed size, and gVisor shows the memory that it had at its start.
+fn fits(pooled: Resources, wanted: Resources, isolation: Isolation) -> bool {
+    let is_shown = isolation == Isolation::Gvisor;
+    pooled.disk_mb == wanted.disk_mb && (!is_shown || pooled.memory_mb == wanted.memory_mb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_are_fixed_and_so_is_the_memory_under_gvisor() {
+        let pooled = Resources { cpu: 1, memory_mb: 512, disk_mb: 1024 };
+        for isolation in Isolation::ALL {
+            assert!(fits(pooled, Resources { cpu: 4, ..pooled }, isolation));
+            assert!(!fits(pooled, Resources { disk_mb: 2048, ..pooled }, isolation));
+        }
+        let larger = Resources { memory_mb: 1024, ..pooled };
+        assert!(fits(pooled, larger, Isolation::Container));
+        assert!(!fits(pooled, larger, Isolation::Gvisor));
+    }
 }

@@ -220,6 +220,8 @@ async fn sandboxes_under_gvisor_survive_an_upgrade() {
     let seen =
         output(&client, &stopped, "cat f; cut -d' ' -f3 /proc/version; grep -c eth0 /proc/net/dev").await;
     assert_eq!(seen, "kept\n4.4.0\n1\n");
+    let view = client.get(&sandbox_path(&running)).await.unwrap().is(200).unwrap();
+    assert_eq!(view["isolation"], "gvisor");
     let new = create_sandbox(&client, &small()).await;
     assert_eq!(output(&client, &new, "cut -d' ' -f3 /proc/version").await, "4.4.0\n");
     for id in [&running, &stopped, &new] {
