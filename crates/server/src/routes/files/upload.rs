@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use engine::FileOperation;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
@@ -17,7 +17,8 @@ use crate::routes::read::{broken_body, values};
 
 /// Large enough to make the cost per frame of the link negligible; a body arrives in TLS records of 16 KiB.
 const PIECE: usize = 192 * 1024;
-const MAX_PARTS: usize = 64;
+/// Parts below this size are joined.
+const SMALL_PART: usize = 8 * 1024;
 /// How long received bytes wait for more.
 const LINGER: Duration = Duration::from_millis(2);
 
@@ -54,7 +55,7 @@ pub async fn forward(
             linger.as_mut().reset(Instant::now() + LINGER);
         }
         waiting.push(data);
-        if waiting.is_due() && !waiting.send(request, work).await? {
+        if waiting.bytes >= PIECE && !waiting.send(request, work).await? {
             return Ok(());
         }
     }
@@ -68,23 +69,34 @@ pub async fn forward(
 #[derive(Default)]
 struct Waiting {
     parts: VecDeque<Bytes>,
+    /// Copies of small parts, which follow `parts`.
+    small: BytesMut,
     bytes: usize,
 }
 
 impl Waiting {
+    /// A part holds the buffer into which it was read, so small ones are copied: otherwise a client that sends single bytes would
+    /// make the service hold much more memory than it sends.
     fn push(&mut self, part: Bytes) {
         self.bytes += part.len();
-        self.parts.push_back(part);
+        if part.len() < SMALL_PART {
+            self.small.extend_from_slice(&part);
+        } else {
+            self.collect_small();
+            self.parts.push_back(part);
+        }
     }
 
-    /// Many small parts would hold much more memory than they have bytes.
-    fn is_due(&self) -> bool {
-        self.bytes >= PIECE || self.parts.len() >= MAX_PARTS
+    fn collect_small(&mut self) {
+        if !self.small.is_empty() {
+            self.parts.push_back(self.small.split().freeze());
+        }
     }
 
     /// `false` if the agent stopped reading.
     async fn send(&mut self, request: &FileRequest, work: &mut FileOperation) -> Result<bool, ApiError> {
         self.bytes = 0;
+        self.collect_small();
         let parts = std::mem::take(&mut self.parts);
         work.send_upload(parts).await.map_err(|error| request.fault(error))
     }
