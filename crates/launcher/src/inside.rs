@@ -18,7 +18,7 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, failed};
-use crate::held::Held;
+use crate::host_files::HostFiles;
 use crate::mounts::{attach_over, create, name_of};
 use crate::place::{self, Kind};
 use crate::sys;
@@ -27,28 +27,28 @@ use crate::sys;
 #[derive(Serialize, Deserialize)]
 pub enum Order {
     /// The root file system is complete.
-    GoOn,
+    RootReady,
 }
 
 /// The descriptor of the agent's listening socket, and the one on which a failure is reported.
 const LISTENER: i32 = 3;
-const GATE: i32 = 4;
+const CONTROL: i32 = 4;
 /// Higher than all descriptors of the agent.
 const SPARE: i32 = 10;
 
 /// All steps. A failure is reported to the launcher.
 pub fn run(first: Waiting) -> ! {
-    let gate = first.gate.try_clone();
+    let control = first.control.try_clone();
     let failure = match first.wait().and_then(become_agent) {
         Ok(never) => match never {},
         Err(failure) => failure,
     };
-    if let Ok(gate) = gate {
-        // After the descriptors were sealed the gate has a fixed number.
+    if let Ok(control) = control {
+        // After the descriptors were sealed the control has a fixed number.
         let report = Report::Failed { step: failure.step, error: failure.error };
-        if send(&gate, &report, &[]).is_err() {
+        if send(&control, &report, &[]).is_err() {
             // SAFETY: only used to send; if nothing is open there the call fails.
-            let _ = send(unsafe { BorrowedFd::borrow_raw(GATE) }, &report, &[]);
+            let _ = send(unsafe { BorrowedFd::borrow_raw(CONTROL) }, &report, &[]);
         }
     }
     // SAFETY: ends this process without running anything that belongs to the launcher.
@@ -61,21 +61,21 @@ fn become_agent(released: Released) -> Result<std::convert::Infallible, Failure>
 
 /// The first process, without ids of its own yet.
 pub struct Waiting {
-    pub gate: OwnedFd,
+    pub control: OwnedFd,
     pub plan: Plan,
     pub listener: OwnedFd,
-    pub held: Held,
+    pub host_files: HostFiles,
 }
 
 impl Waiting {
     /// Enters the cgroups and waits until the root file system is complete; then becomes the container's root.
     fn wait(self) -> Result<Released, Failure> {
         self.die_with_launcher()?;
-        for tasks in &self.held.tasks {
+        for tasks in &self.host_files.tasks {
             // 0 stands for the writing process. The kernel asks for the rights of the launcher, which has opened the file.
             rustix::io::write(tasks, b"0").map_err(failed("enter the cgroups"))?;
         }
-        let go = receive::<Order>(&self.gate).map_err(failed("wait for the launcher"))?;
+        let go = receive::<Order>(&self.control).map_err(failed("wait for the launcher"))?;
         go.ok_or_else(|| failed("wait for the launcher")(Errno::PIPE))?;
         sys::become_root().map_err(failed("become the container's root"))?;
         // The change of ids has cleared the signal.
@@ -86,10 +86,10 @@ impl Waiting {
     /// Half-built containers end with the launcher.
     fn die_with_launcher(&self) -> Result<(), Failure> {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("watch the launcher"))?;
-        // If the launcher died before the line above, the signal never comes, but the other end of the gate is closed.
-        let mut gate = [PollFd::new(&self.gate, PollFlags::empty())];
-        poll(&mut gate, Some(&Timespec::default())).map_err(failed("watch the launcher"))?;
-        if gate[0].revents().contains(PollFlags::HUP) {
+        // If the launcher died before the line above, the signal never comes, but the other end of the control is closed.
+        let mut control = [PollFd::new(&self.control, PollFlags::empty())];
+        poll(&mut control, Some(&Timespec::default())).map_err(failed("watch the launcher"))?;
+        if control[0].revents().contains(PollFlags::HUP) {
             return Err(failed("watch the launcher")(Errno::SRCH));
         }
         Ok(())
@@ -117,11 +117,11 @@ struct Unshared(Waiting);
 
 impl Unshared {
     fn mount(self) -> Result<Mounted, Failure> {
-        let Waiting { plan, held, .. } = &self.0;
+        let Waiting { plan, host_files, .. } = &self.0;
         // A locked mount cannot become the root; a copy of it can.
         let root = copy(CWD, "rootfs").map_err(failed("copy the root"))?;
         rootfs::attach(&root, Path::new("rootfs")).map_err(failed("attach the root"))?;
-        for (mount, source) in plan.mounts.iter().zip(&held.sources) {
+        for (mount, source) in plan.mounts.iter().zip(&host_files.sources) {
             let step = || format!("mount {}", mount.target.display());
             let created;
             let tree = match (source, &mount.source) {
@@ -142,7 +142,7 @@ impl Unshared {
             let made = place::link(&root, path, target);
             made.map_err(failed(format!("create {}", path.display())))?;
         }
-        for (target, tree) in &held.cgroups {
+        for (target, tree) in &host_files.cgroups {
             let step = || format!("mount {}", target.display());
             let place = place::ensure(&root, target, Kind::Directory).map_err(failed(step()))?;
             attach_over(tree, &place).map_err(failed(step()))?;
@@ -225,26 +225,26 @@ struct Pivoted(Waiting);
 impl Pivoted {
     /// Closes every descriptor but those of the agent.
     fn seal(self) -> Result<Sealed, Failure> {
-        let Waiting { gate, plan, listener, held } = self.0;
+        let Waiting { control, plan, listener, host_files } = self.0;
         let step = || failed::<std::io::Error>("close the descriptors of the host");
-        send(&gate, &Report::Done, &[]).map_err(step())?;
+        send(&control, &Report::Done, &[]).map_err(step())?;
         // First out of the way of the numbers that they will get.
-        let [gate, listener, null] = [
-            sys::lift(gate.as_fd(), SPARE),
+        let [control, listener, null] = [
+            sys::lift(control.as_fd(), SPARE),
             sys::lift(listener.as_fd(), SPARE),
-            sys::lift(held.null.as_fd(), SPARE),
+            sys::lift(host_files.null.as_fd(), SPARE),
         ];
-        let (gate, listener, null) =
-            (gate.map_err(step())?, listener.map_err(step())?, null.map_err(step())?);
+        let (control, listener, null) =
+            (control.map_err(step())?, listener.map_err(step())?, null.map_err(step())?);
         sys::inherit_as(null.as_fd(), 0).map_err(step())?;
         sys::inherit_as(listener.as_fd(), LISTENER).map_err(step())?;
-        sys::inherit_as(gate.as_fd(), GATE).map_err(step())?;
+        sys::inherit_as(control.as_fd(), CONTROL).map_err(step())?;
         // The objects of these descriptors must not close the numbers again.
-        std::mem::forget((gate, listener, null, held));
-        sys::close_range(GATE + 1, i32::MAX).map_err(step())?;
-        // SAFETY: the gate was moved to this number, and nothing else uses it.
-        let gate = unsafe { BorrowedFd::borrow_raw(GATE) };
-        rustix::io::fcntl_setfd(gate, rustix::io::FdFlags::CLOEXEC)
+        std::mem::forget((control, listener, null, host_files));
+        sys::close_range(CONTROL + 1, i32::MAX).map_err(step())?;
+        // SAFETY: the control was moved to this number, and nothing else uses it.
+        let control = unsafe { BorrowedFd::borrow_raw(CONTROL) };
+        rustix::io::fcntl_setfd(control, rustix::io::FdFlags::CLOEXEC)
             .map_err(failed("close the descriptors of the host"))?;
         Ok(Sealed(plan))
     }

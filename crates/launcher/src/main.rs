@@ -15,7 +15,7 @@
 
 mod devices;
 mod failure;
-mod held;
+mod host_files;
 mod inside;
 mod mounts;
 mod outside;

@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::failure::{Failure, failed};
-use crate::held::Held;
+use crate::host_files::HostFiles;
 use crate::inside::{self, Waiting};
 use crate::sys::{Side, fork_into};
 
@@ -56,20 +56,20 @@ impl<'a> Connected<'a> {
         Ok(Self { socket, plan, disk, listener, cgroup: files.next() })
     }
 
-    /// Leaves the host's mounts, and takes hold of all files that the container gets from the host.
+    /// Leaves the host's mounts, and opens all files that the container gets from the host.
     fn leave_mounts(self) -> Result<PrivateMounts<'a>, Failure> {
         leave_host_namespace().map_err(failed("leave the host's mount namespace"))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
         rootfs::prepare(&self.plan.place, self.plan.layers.len())?;
-        let held = Held::of(&self.plan)?;
-        Ok(PrivateMounts { connected: self, held })
+        let host_files = HostFiles::of(&self.plan)?;
+        Ok(PrivateMounts { connected: self, host_files })
     }
 }
 
 /// The launcher has a mount namespace of its own.
 struct PrivateMounts<'a> {
     connected: Connected<'a>,
-    held: Held,
+    host_files: HostFiles,
 }
 
 impl<'a> PrivateMounts<'a> {
@@ -82,9 +82,9 @@ impl<'a> PrivateMounts<'a> {
         match fork_into(NAMESPACES, cgroup).map_err(failed("create the namespaces"))? {
             Side::Child => {
                 drop(ours);
-                inside::run(Waiting { gate: theirs, plan, listener, held: self.held })
+                inside::run(Waiting { control: theirs, plan, listener, host_files: self.host_files })
             }
-            Side::Parent(pid) => Ok(Forked { socket, plan, disk, pid, gate: ours }),
+            Side::Parent(pid) => Ok(Forked { socket, plan, disk, pid, control: ours }),
         }
     }
 }
@@ -95,7 +95,7 @@ struct Forked<'a> {
     plan: Plan,
     disk: OwnedFd,
     pid: i32,
-    gate: OwnedFd,
+    control: OwnedFd,
 }
 
 impl<'a> Forked<'a> {
@@ -132,11 +132,11 @@ struct Assembled<'a>(Forked<'a>);
 impl Assembled<'_> {
     /// Lets the first process go on, and waits until it has executed the agent or failed.
     fn release(self) -> Result<(), Failure> {
-        let Forked { gate, .. } = self.0;
-        send(&gate, &inside::Order::GoOn, &[]).map_err(failed("release the first process"))?;
+        let Forked { control, .. } = self.0;
+        send(&control, &inside::Order::RootReady, &[]).map_err(failed("release the first process"))?;
         let mut is_pivoted = false;
         loop {
-            match receive::<Report>(&gate).map_err(failed("hear from the first process"))? {
+            match receive::<Report>(&control).map_err(failed("hear from the first process"))? {
                 Some((Report::Done, _)) => is_pivoted = true,
                 Some((Report::Failed { step, error }, _)) => return Err(Failure { step, error }),
                 // The descriptor closes when the process executes the agent.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Plan {
     /// The daemon's pid. The launcher ends if this is not its parent.
     pub daemon: i32,
-    /// An empty directory, over which the launcher mounts what it needs, out of sight of the host.
+    /// An empty directory. The launcher mounts over it in a mount namespace of its own.
     pub place: PathBuf,
     /// The layers of the image, topmost first.
     pub layers: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! What the container gets from the host. The launcher takes hold of it by descriptors before it forks: the first process then needs
+//! What the container gets from the host. The launcher opens all of it before it forks: the first process then needs
 //! no path of the host.
 
 use std::fs::File;
@@ -18,7 +18,7 @@ const CGROUP_FLAGS: MountFlags =
     MountFlags { read_only: true, no_suid: true, no_dev: true, no_exec: true, strict_atime: false };
 
 /// What the container gets from the host.
-pub struct Held {
+pub struct HostFiles {
     /// For each mount of the plan its detached mount, unless the file system is created inside.
     pub sources: Vec<Option<OwnedFd>>,
     pub tasks: Vec<OwnedFd>,
@@ -26,7 +26,7 @@ pub struct Held {
     pub null: OwnedFd,
 }
 
-impl Held {
+impl HostFiles {
     pub fn of(plan: &Plan) -> Result<Self, Failure> {
         let mut sources = Vec::with_capacity(plan.mounts.len());
         for mount in &plan.mounts {
