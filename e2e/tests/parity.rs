@@ -19,6 +19,9 @@ const fn only(line: &'static str, reason: &'static str) -> Difference {
 
 const COVERS: &str =
     "masked paths are covered by empty read-only files and directories of one file system, without devices";
+/// `cachestat`, of Linux 6.5.
+const FIRST_NEW_CALL: u32 = 451;
+const MAX_CALL: u32 = 1000;
 const NEW_CALLS: &str =
     "calls that are newer than the host's libseccomp: runc refuses what its library does not know";
 
@@ -26,8 +29,7 @@ const NEW_CALLS: &str =
 const ONLY_LAUNCHER: &[Difference] = &[
     only("mount /sys/empty /", COVERS),
     only("mount /sys/none /proc/", COVERS),
-    only("call 45", NEW_CALLS),
-    only("call 46", NEW_CALLS),
+    only("call new", NEW_CALLS),
     only("file /dev/mqueue d drwxrwxrwt 0 0", "the directory belongs to the sandbox's group too"),
     only(
         "file /sys/fs/cgroup d drwxr-xr-x 65534",
@@ -41,8 +43,7 @@ const ONLY_RUNC: &[Difference] = &[
     only("mount / /proc/", COVERS),
     only("mount / /sys/firmware", COVERS),
     only("writable /proc/", "writes to a masked file fail instead of being ignored"),
-    only("call 45", NEW_CALLS),
-    only("call 46", NEW_CALLS),
+    only("call new", NEW_CALLS),
     only("file /dev/mqueue d drwxrwxrwt 0 65534", "see above"),
     only("file /sys/fs/cgroup d drwxr-xr-x 0", "see above"),
     only("mount / /sys/fs/cgroup r", "one more file system, of which the covers are a part"),
@@ -128,6 +129,16 @@ fn without_base(line: &str, base: &str) -> String {
     line.replace(&format!("uid={base}"), "uid=BASE").replace(&format!("gid={base}"), "gid=BASE")
 }
 
+/// Marks the calls that libseccomp of the oldest supported distribution does not know.
+fn mark_new_call(line: &str) -> String {
+    let number = line.strip_prefix("call ").and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    if number.is_some_and(|number| (FIRST_NEW_CALL..MAX_CALL).contains(&number)) {
+        line.replacen("call ", "call new ", 1)
+    } else {
+        line.to_owned()
+    }
+}
+
 async fn facts(runtime: Option<&str>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let options = RigOptions { runtime: runtime.map(Into::into), ..RigOptions::default() };
@@ -140,7 +151,7 @@ async fn facts(runtime: Option<&str>) -> BTreeSet<String> {
         let base = base.split_whitespace().nth(1).unwrap();
         let normal =
             text.replace(id.as_str(), "SANDBOX").replace(host_name.trim(), "HOST").replace(&rig.name, "RIG");
-        found = normal.lines().map(|line| without_base(line, base)).collect();
+        found = normal.lines().map(|line| mark_new_call(&without_base(line, base))).collect();
     })
     .await;
     found
