@@ -32,10 +32,16 @@ async fn fill(client: &Client, id: &str) {
 
 /// Runs a command that waits for the disk, which takes longer than a request may while the pages of the writers are
 /// written. The command syncs only its file, because sync without a file waits for all file systems of the host. A
-/// sandbox whose writer continues may be paused again before the command ends that writer; it is resumed.
+/// sandbox whose writer continues may be paused again before the command ends that writer, and even before the command starts; it
+/// is resumed.
 async fn run_to_disk(client: &Client, id: &str, command: &str) {
     let body = json!({ "command": command, "detached": true });
-    let started = client.post(&action_path(id, "execute"), &body).await.unwrap().is(201).unwrap();
+    let path = action_path(id, "execute");
+    let starting = client.with_own_connections();
+    let started = tokio::select! {
+        started = starting.post(&path, &body) => started.unwrap().is(201).unwrap(),
+        () = keep_running(client, id) => unreachable!(),
+    };
     let execution = execution_path(id, &text(&started["executionId"]), "");
     let mut last = Value::Null;
     wait_until(command, async || {
@@ -47,6 +53,16 @@ async fn run_to_disk(client: &Client, id: &str, command: &str) {
     })
     .await;
     assert_eq!(last["exitCode"], 0, "{command}: {last}");
+}
+
+/// Resumes a sandbox whenever it is paused.
+async fn keep_running(client: &Client, id: &str) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if state(client, id).await == "paused" {
+            client.post_empty(&action_path(id, "resume")).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
