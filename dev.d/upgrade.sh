@@ -16,7 +16,7 @@ cmd_upgrade() {
     build_previous "$commit" "$programs"
   fi
   say "testing the upgrade from $(git log -1 --format='%h %s' "$commit")"
-  SANDBOXD_PREVIOUS="$ROOT/$programs" cmd_test -p e2e --test upgrade -- --ignored
+  SANDBOXD_PREVIOUS="$ROOT/$programs" cmd_test --test upgrade -- --ignored
 }
 
 # previous_commit [COMMIT]: the commit to upgrade from. The default is the commit of origin/main that this branch is based on, or

@@ -65,7 +65,7 @@ const BOUNDS: [Bound; 82] = [
     bound("at-once-cold", "200 at once without a pool: p99 <= 2 s", Test::P99AtMost(2000.0)),
     bound("at-once-cold", "all succeed", Test::CleanAfter(200)),
     bound("churn", ">= 150 a second", Test::AtLeast(150.0)),
-    bound("churn", "no failures, nothing left after 2,000", Test::CleanAfter(2000)),
+    bound("churn", "no failures, nothing left after 5,000", Test::CleanAfter(5000)),
     bound("gvisor-create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
     bound(
         "gvisor-execute",
@@ -78,7 +78,7 @@ const BOUNDS: [Bound; 82] = [
     bound("resume", ">= 4 x faster than Docker", Test::FasterThan(peer("resume", "docker"), 4.0)),
     bound("destroy", "p50 until answered <= 3 ms", Test::P50AtMost(3.0)),
     bound("destroy-gone", "every trace gone <= 1 s later", Test::P99AtMost(1000.0)),
-    bound("density", "one idle sandbox <= 4 MB of host memory", Test::AtMost(4.0)),
+    bound("density", "one idle sandbox <= 0.35 MB of host memory", Test::AtMost(0.35)),
     bound("density", "500 at once", Test::CleanAfter(500)),
     bound_on("density", "daemon-idle", "daemon <= 1 % of a core when idle", Test::AtMost(1.0)),
     bound("output", ">= 300 MB/s", Test::AtLeast(300.0)),

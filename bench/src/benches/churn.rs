@@ -16,7 +16,7 @@ const CLIENTS: [usize; 4] = [2, 3, 4, 8];
 const TRIAL: usize = 60;
 
 pub async fn run(setup: &Setup) -> Result<Vec<Row>> {
-    let cycles = if setup.scale == Scale::Full { 2000 } else { 300 };
+    let cycles = if setup.scale == Scale::Full { 5000 } else { 300 };
     with_rig(RigOptions::default(), async |rig: &Rig| {
         let mut best = (0, 0.0);
         let mut tried = Vec::new();
