@@ -346,7 +346,10 @@ async fn exhaustion_is_limited_to_the_sandbox() {
             "bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 60",
         ] {
             match run(hog, 3000).await {
-                Ok(result) => assert_eq!(result.signal.as_deref(), Some("SIGKILL"), "{result:?}"),
+                // The kill orphans stopped process groups, which get a SIGHUP. gVisor may deliver it first.
+                Ok(result) => {
+                    assert!(matches!(result.signal.as_deref(), Some("SIGKILL" | "SIGHUP")), "{result:?}");
+                }
                 Err(error) => assert!(error.to_string().contains("closed the link"), "{error}"),
             }
             wait_until("it runs commands again", async || {
