@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use api::{ExecuteRequest, Isolation, Resources, SandboxConfig, SandboxId, SandboxState};
-use driver::Driver;
 use e2e::{Rig, RigOptions, command, config, with_rig};
 
 fn options() -> RigOptions {

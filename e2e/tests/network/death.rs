@@ -143,6 +143,12 @@ async fn policies_work_after_a_clean_restart() {
         .await;
 }
 
+/// How long the daemon may take to restore rules. Under gVisor the probes take all CPUs of a small machine: each starts processes,
+/// which costs twenty times as much.
+fn restore_timeout() -> Duration {
+    Duration::from_secs(if e2e::isolation() == api::Isolation::Gvisor { 10 } else { 2 })
+}
+
 /// Another program flushes the firewall.
 #[tokio::test]
 async fn flushed_firewall_rules_are_restored() {
@@ -152,7 +158,7 @@ async fn flushed_firewall_rules_are_restored() {
         ["nft flush ruleset", "nft delete table inet $(nft list tables | awk '/sandboxd_/ {print $3}')"]
     {
         net.internet.machine().shell(command).unwrap();
-        wait_until("the rules are back", Duration::from_secs(2), async || {
+        wait_until("the rules are back", restore_timeout(), async || {
             net.internet.machine().shell("nft list tables").unwrap().contains("sandboxd_")
         })
         .await;
@@ -168,8 +174,7 @@ async fn flushed_firewall_rules_are_restored() {
     {
         let before = rules(chain);
         shell(&format!("nft flush chain inet {table} {chain}"));
-        wait_until(&format!("{chain} is back"), Duration::from_secs(2), async || rules(chain) == before)
-            .await;
+        wait_until(&format!("{chain} is back"), restore_timeout(), async || rules(chain) == before).await;
     }
     // While the rules were missing, packets may have passed; now none do.
     let arrived = || {

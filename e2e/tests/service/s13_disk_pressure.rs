@@ -12,6 +12,9 @@ use crate::{SANDBOXES, action_path, create_sandbox, execution_path, output, sand
 const DISK_MB: u64 = 3000;
 const MB: u64 = 1 << 20;
 
+/// Both tests fill file systems on the same disk of the host, and depend on how fast that is.
+static HOST_DISK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 async fn state(client: &Client, id: &str) -> Value {
     client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap()["state"].clone()
 }
@@ -67,6 +70,7 @@ async fn keep_running(client: &Client, id: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
+    let _alone = HOST_DISK.lock().await;
     let options = ServiceOptions::default().on_disk_mb(DISK_MB);
     let service = Service::start(&options).await.unwrap();
     let (loud, quiet) = (service.account().await.unwrap(), service.account().await.unwrap());
@@ -156,6 +160,7 @@ async fn assert_refused(client: &Client, paused: &str) {
 /// Without overcommit, only the free space is allocated to sandboxes.
 #[tokio::test]
 async fn disk_capacity_is_based_on_free_space() {
+    let _alone = HOST_DISK.lock().await;
     let options = ServiceOptions::default()
         .on_disk_mb(20_000)
         .with("capacity", "overcommit_disk", "1.0")
