@@ -237,7 +237,7 @@ pub const TABLES: [Table; 19] = [
             (
                 "pool",
                 "table of counts",
-                "Warm containers by image, in addition to `[pool]`, which has the isolation that `auto` means.",
+                "Warm containers by image. `[pool]` counts for the isolation that `auto` means; if both name an image, the larger count applies.",
             ),
         ],
         free: None,
