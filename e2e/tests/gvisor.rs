@@ -85,7 +85,7 @@ async fn its_processes_are_in_all_cgroups_of_the_sandbox() {
             let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
             for line in cgroups.lines() {
                 let controllers = line.split(':').nth(1).unwrap();
-                let limits = ["freezer", "memory", "cpu", "cpuacct", "cpuset", "pids", "blkio"];
+                let limits = ["freezer", "memory", "cpu", "cpuacct", "cpuset", "pids"];
                 if controllers.split(',').any(|controller| limits.contains(&controller)) {
                     assert!(line.ends_with(id.as_str()), "process {pid}: {line}");
                 }

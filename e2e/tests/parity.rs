@@ -25,29 +25,62 @@ const MAX_CALL: u32 = 1000;
 const NEW_CALLS: &str =
     "calls that are newer than the host's libseccomp: runc refuses what its library does not know";
 
+const PARTS: &str =
+    "of a sysfs only the parts are mounted that a sandbox sees, instead of covers over the others";
+const NODES: &str = "devices are nodes of /dev, which the host's root owns, so that the sandbox cannot remove them, instead of mounts";
+const HIERARCHIES: &str = "only the hierarchies are shown in which programs look for limits and use; in systemd and blkio it has no cgroup of its own";
+
 #[cfg(target_arch = "x86_64")]
 const ONLY_LAUNCHER: &[Difference] = &[
-    only("mount /sys/empty /", COVERS),
-    only("mount /sys/none /proc/", COVERS),
+    only("mount /empty /proc/", COVERS),
+    only("mount /none /proc/", COVERS),
+    only("mount /sys /sys ", PARTS),
+    only("mount /devices/system /sys/devices/system ", PARTS),
+    only("mount /devices/virtual/net /sys/devices/virtual/net ", PARTS),
+    only("mount /kernel/mm/transparent_hugepage ", PARTS),
+    only("mount / /dev ", NODES),
+    only("file /dev d drwxrwxr-t 65534 0", NODES),
     only("call new", NEW_CALLS),
     only("file /dev/mqueue d drwxrwxrwt 0 0", "the directory belongs to the sandbox's group too"),
     only(
         "file /sys/fs/cgroup d drwxr-xr-x 65534",
         "it belongs to the host's root: it is a part of the covers",
     ),
-    only("mount / /sys/fs/cgroup/systemd", "the name of the mount's source"),
 ];
 #[cfg(target_arch = "x86_64")]
 const ONLY_RUNC: &[Difference] = &[
     only("mount /null /proc/", COVERS),
     only("mount / /proc/", COVERS),
     only("mount / /sys/firmware", COVERS),
+    only("mount / /sys ", PARTS),
+    only("mount /empty /sys/", PARTS),
+    only("mount /sys/", PARTS),
+    only("mount /kernel/mm/transparent_hugepage ", PARTS),
     only("writable /proc/", "writes to a masked file fail instead of being ignored"),
+    only("mount / /dev ", NODES),
+    only("mount /full /dev/full ", NODES),
+    only("mount /null /dev/null ", NODES),
+    only("mount /random /dev/random ", NODES),
+    only("mount /tty /dev/tty ", NODES),
+    only("mount /urandom /dev/urandom ", NODES),
+    only("mount /zero /dev/zero ", NODES),
+    only("file /dev d drwxr-xr-x 0 0", NODES),
     only("call new", NEW_CALLS),
     only("file /dev/mqueue d drwxrwxrwt 0 65534", "see above"),
     only("file /sys/fs/cgroup d drwxr-xr-x 0", "see above"),
     only("mount / /sys/fs/cgroup r", "one more file system, of which the covers are a part"),
-    only("mount / /sys/fs/cgroup/systemd", "the name of the mount's source"),
+    only("mount / /sys/fs/cgroup/blkio ", HIERARCHIES),
+    only("mount / /sys/fs/cgroup/devices ", HIERARCHIES),
+    only("mount / /sys/fs/cgroup/freezer ", HIERARCHIES),
+    only("mount / /sys/fs/cgroup/systemd ", HIERARCHIES),
+    only("file /sys/fs/cgroup/blkio ", HIERARCHIES),
+    only("file /sys/fs/cgroup/devices ", HIERARCHIES),
+    only("file /sys/fs/cgroup/freezer ", HIERARCHIES),
+    only("file /sys/fs/cgroup/systemd ", HIERARCHIES),
+    only("cgroup /sys/fs/cgroup/blkio/", HIERARCHIES),
+    only("cgroup /sys/fs/cgroup/devices/", HIERARCHIES),
+    only("cgroup /sys/fs/cgroup/freezer/", HIERARCHIES),
+    only("cgroup /sys/fs/cgroup/systemd/", HIERARCHIES),
 ];
 
 /// Prints one fact per line. Ids of sandboxes, numbers of devices and of users are replaced.

@@ -1,14 +1,16 @@
 //! The part of a driver in which backends differ: how the agent starts inside, and what the backend keeps of its own.
 
 use std::fmt::Debug;
+use std::fs;
 use std::os::fd::OwnedFd;
 
 use api::{Isolation, SandboxId};
 use driver::{DriverError, NetworkHook, SandboxSpec};
 
 use crate::cgroup::Cgroups;
+use crate::loopdev::DeviceNumber;
 use crate::paths::Paths;
-use crate::settings::Settings;
+use crate::settings::{DiskRates, Settings};
 
 /// A sandbox whose directories and disk exist.
 #[derive(Debug)]
@@ -25,11 +27,31 @@ pub struct Start<'a> {
     pub cpus: &'a str,
 }
 
+impl Start<'_> {
+    /// Sets the rate limits of the disk, and records its device for their removal.
+    pub fn limit_disk(&self, device: DeviceNumber) -> Result<(), DriverError> {
+        let rates = self.settings.disk_rates;
+        if rates == DiskRates::default() {
+            return Ok(());
+        }
+        fs::write(self.paths.disk_device(), device.to_string())
+            .and_then(|()| self.cgroups.limit_disk(self.spec.id.as_str(), device, rates))
+            .map_err(|error| DriverError::failed("limit the rates of the disk", error))
+    }
+}
+
+/// Keeps the file systems of a sandbox mounted. Otherwise the last process that ends would have to write everything to the disk
+/// first, even if it is about to be deleted.
+#[derive(Debug)]
+pub struct Mounts {
+    /// Dropped first: its end writes to the disk.
+    pub root: OwnedFd,
+    pub disk: OwnedFd,
+}
+
 /// A started sandbox.
 pub struct Started {
-    /// Keeps the file system of the disk mounted. Otherwise the last process that ends would have to write everything to the disk
-    /// first, even if it is about to be deleted.
-    pub disk: OwnedFd,
+    pub mounts: Mounts,
     /// The process that built the container. Its drop waits for its end, after the start was answered.
     pub helper: Option<Box<dyn Send>>,
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use api::Isolation;
 use driver::Limits;
 
-use crate::loopdev::DeviceNumber;
+use crate::loopdev::{self, DeviceNumber};
 use crate::settings::DiskRates;
 
 pub const CPU_PERIOD_US: u64 = 100_000;
@@ -215,15 +215,23 @@ impl Cgroups {
     }
 
     /// Removes the rate limits that would outlive the sandbox.
-    pub fn unlimit_disk(&self, device: DeviceNumber) -> io::Result<()> {
+    pub fn unlimit_disk(&self, name: &str, device: DeviceNumber) -> io::Result<()> {
         match self.layout {
             Layout::V2 => Ok(()),
-            Layout::V1 => disk::unlimit_v1(&Path::new(ROOT).join("blkio"), device),
+            Layout::V1 => disk::unlimit_v1(&Path::new(ROOT).join("blkio"), &self.dir("blkio", name), device),
+        }
+    }
+
+    /// Removes the rate limits of sandboxes whose daemon was killed.
+    pub fn unlimit_free_disks(&self) -> io::Result<()> {
+        match self.layout {
+            Layout::V2 => Ok(()),
+            Layout::V1 => disk::unlimit_free_v1(&Path::new(ROOT).join("blkio"), loopdev::is_free),
         }
     }
 
     /// Creates the cgroups with limits, for a backend whose runtime does not. Processes enter them by [`Self::entry_files`],
-    /// or by [`Self::entries`] and [`Self::open_for_fork`].
+    /// or by [`Self::entries`] and [`Self::open_for_fork`], which are called when the disk has its limits.
     ///
     /// The devices of a container are limited, but not those of gVisor's kernel, which may need that of KVM.
     pub fn create(
@@ -241,7 +249,7 @@ impl Cgroups {
                     devices::limit_v2(&self.dir("", name), self.device_program()?)?;
                 }
             }
-            Layout::V1 => v1::create(|controller| self.dir(controller, name), pids_max)?,
+            Layout::V1 => v1::create(|controller, name| self.dir(controller, name), name, pids_max)?,
         }
         self.limit(name, limits, cpus)
     }
@@ -258,7 +266,7 @@ impl Cgroups {
     pub fn entry_files(&self, name: &str) -> Vec<PathBuf> {
         match self.layout {
             Layout::V2 => vec![self.dir("", name).join("cgroup.procs")],
-            Layout::V1 => v1::entry_files(|controller| self.dir(controller, name)),
+            Layout::V1 => v1::entry_files(|controller, name| self.dir(controller, name), name),
         }
     }
 
@@ -267,7 +275,7 @@ impl Cgroups {
         let inside = PathBuf::from(ROOT);
         match self.layout {
             Layout::V2 => vec![CgroupEntry { tasks: None, visible: Some((self.dir("", name), inside)) }],
-            Layout::V1 => v1::entries(|controller| self.dir(controller, name), &inside),
+            Layout::V1 => v1::entries(|controller, name| self.dir(controller, name), name, &inside),
         }
     }
 
@@ -332,6 +340,11 @@ pub enum Leftover {
 
 /// Removes a cgroup after its subdirectories. The files of a cgroup need not be removed.
 fn remove_tree(dir: &Path) -> io::Result<()> {
+    // Most have no subdirectories. With some, or with processes, the kernel answers EBUSY or ENOTEMPTY.
+    match fs::remove_dir(dir) {
+        Err(error) if !is_gone(&error) => {}
+        done => return done,
+    }
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {

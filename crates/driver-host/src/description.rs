@@ -83,14 +83,23 @@ const MASKED_WITHOUT_LXCFS: [&str; 2] = ["/proc/diskstats", "/proc/swaps"];
 /// writable despite its mount option.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"];
 
-/// Describes the inside of a sandbox. The filter of system calls is left out: it is the same for all sandboxes, and long. See
-/// [`seccomp`].
-pub fn describe(start: &Start<'_>) -> Result<Spec, DriverError> {
-    compose(start).map_err(|error| DriverError::failed("describe the sandbox", error))
+/// How a description has `/sys`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SysView {
+    /// A sysfs. What a container must not see of it is covered.
+    Covered,
+    /// Not at all: the backend makes it.
+    LeftOut,
 }
 
-fn compose(start: &Start<'_>) -> Result<Spec, OciSpecError> {
-    let mounts = mounts::all(start)?;
+/// Describes the inside of a sandbox. The filter of system calls is left out: it is the same for all sandboxes, and long. See
+/// [`seccomp`].
+pub fn describe(start: &Start<'_>, sys: SysView) -> Result<Spec, DriverError> {
+    compose(start, sys).map_err(|error| DriverError::failed("describe the sandbox", error))
+}
+
+fn compose(start: &Start<'_>, sys: SysView) -> Result<Spec, OciSpecError> {
+    let mounts = mounts::all(start, sys)?;
     SpecBuilder::default()
         .version("1.0.2")
         .root(

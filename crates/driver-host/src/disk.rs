@@ -16,7 +16,7 @@ use crate::paths::{Paths, templates_dir};
 use crate::settings::Settings;
 
 /// Raised when the content of templates changes, so that an upgrade creates new ones.
-const TEMPLATE_VERSION: u32 = 1;
+const TEMPLATE_VERSION: u32 = 2;
 const COPY_BYTES: usize = 256 * 1024;
 
 /// Creates the disk of a sandbox if it has none.
@@ -71,10 +71,11 @@ pub fn create_template(work: &Path, disk_mb: u32) -> Result<PathBuf, DriverError
     let file = File::create(&image).map_err(failed)?;
     file.set_len(u64::from(disk_mb) * 1024 * 1024).map_err(failed)?;
     let output = Command::new("mkfs.ext4")
-        // No blocks reserved for root, as which all commands run. A small journal and lazy tables keep the copy
-        // small.
-        .args(["-q", "-F", "-b", "4096", "-m", "0", "-J", "size=4", "-O", "^resize_inode", "-L", "sandbox"])
-        .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,packed_meta_blocks=1"])
+        // No blocks reserved for root, as which all commands run. A small journal, lazy tables and one copy of the superblock
+        // keep the template small.
+        .args(["-q", "-F", "-b", "4096", "-m", "0", "-J", "size=4", "-L", "sandbox"])
+        .args(["-O", "^resize_inode,^sparse_super,sparse_super2"])
+        .args(["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,packed_meta_blocks=1,num_backup_sb=1"])
         .arg("-d")
         .arg(&tree)
         .arg(&image)

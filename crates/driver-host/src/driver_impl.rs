@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::backend::{Backend, Start, Started};
+use crate::backend::{Backend, Mounts, Start, Started};
 use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::description;
 use crate::disk;
@@ -49,8 +48,8 @@ struct Inner {
     settings: Settings,
     cgroups: Cgroups,
     backends: Backends,
-    /// The disks of sandboxes that this process has started. Without an entry a disk is unmounted when the last process ends.
-    disks: Mutex<HashMap<SandboxId, OwnedFd>>,
+    /// The mounts of sandboxes that this process has started. Without an entry a disk is unmounted when the last process ends.
+    mounts: Mutex<HashMap<SandboxId, Mounts>>,
 }
 
 /// What starts sandboxes, by their isolation.
@@ -79,7 +78,8 @@ impl HostDriver {
         if let Some(megabytes) = settings.memory_max_mb {
             cgroups.limit_all(megabytes).map_err(failed)?;
         }
-        Ok(Self { inner: Arc::new(Inner { settings, cgroups, backends, disks: Mutex::default() }) })
+        cgroups.unlimit_free_disks().map_err(failed)?;
+        Ok(Self { inner: Arc::new(Inner { settings, cgroups, backends, mounts: Mutex::default() }) })
     }
 
     /// Removes the shared directories and cgroups if no sandbox is left. The driver must not be used afterwards.
@@ -147,8 +147,8 @@ impl Driver for HostDriver {
             .name("launch".to_owned())
             .spawn(move || {
                 let (result, helper) = match inner.start(&spec, network.as_ref()) {
-                    Ok(Started { disk, helper }) => {
-                        inner.disks().insert(spec.id, disk);
+                    Ok(Started { mounts, helper }) => {
+                        inner.mounts().insert(spec.id, mounts);
                         (Ok(()), helper)
                     }
                     Err(error) => (Err(error), None),
@@ -285,15 +285,15 @@ impl Driver for HostDriver {
 }
 
 impl Inner {
-    fn disks(&self) -> MutexGuard<'_, HashMap<SandboxId, OwnedFd>> {
-        self.disks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mounts(&self) -> MutexGuard<'_, HashMap<SandboxId, Mounts>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Unmounts the disk of a sandbox without processes. Returns when everything is written.
     fn unmount_disk(&self, id: &SandboxId) {
         // A statement of its own, so that the map is not locked meanwhile.
-        let disk = self.disks().remove(id);
-        drop(disk);
+        let mounts = self.mounts().remove(id);
+        drop(mounts);
     }
 
     fn start(&self, spec: &SandboxSpec, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
@@ -311,7 +311,7 @@ impl Inner {
         let backend = self.backends.get(&isolation).ok_or_else(|| {
             DriverError::failed("start the sandbox", format!("this host has no isolation '{isolation}'"))
         })?;
-        fs::write(paths.isolation(), isolation.name())
+        paths::record_isolation(&paths, isolation)
             .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
         let cpus = placement::cpus_of(spec);
         let cgroups = &self.cgroups;
@@ -370,7 +370,7 @@ impl Inner {
         let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
         if let Some(device) = device
             && loopdev::is_free_or_of(device, id.as_str())
-            && let Err(error) = self.cgroups.unlimit_disk(device)
+            && let Err(error) = self.cgroups.unlimit_disk(id.as_str(), device)
         {
             tracing::warn!(%id, %error, "cannot remove a rate limit of a loop device");
         }

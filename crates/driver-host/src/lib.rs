@@ -21,9 +21,9 @@ mod reap;
 mod settings;
 mod trial;
 
-pub use backend::{Backend, Start, Started};
+pub use backend::{Backend, Mounts, Start, Started};
 pub use cgroup::{CgroupEntry, Cgroups};
-pub use description::{AGENT_INSIDE, describe, seccomp};
+pub use description::{AGENT_INSIDE, SysView, describe, seccomp};
 pub use driver_impl::{Backends, HostDriver};
 pub use link::{TOKEN_BYTES, listen, prepare_token};
 pub use loopdev::DeviceNumber;

@@ -1,6 +1,7 @@
 //! Mounts a sandbox's disk, and its whole root file system for runtimes that expect it mounted.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -11,13 +12,17 @@ use rustix::mount::{
     fsmount, fsopen,
 };
 
+use crate::backend::Mounts;
 use crate::loopdev::{self, DeviceNumber};
 use crate::paths::Paths;
+
+/// What a mount reads of a disk: its superblock, bitmaps and first inodes.
+const READ_AHEAD: NonZeroU64 = NonZeroU64::new(128 << 10).unwrap();
 
 /// A mounted root file system.
 #[derive(Debug)]
 pub struct Assembled {
-    pub disk: OwnedFd,
+    pub mounts: Mounts,
     pub device: DeviceNumber,
 }
 
@@ -31,10 +36,10 @@ pub fn assemble(
     let users =
         UserNamespace::with_base(uid_base).map_err(|error| DriverError::failed("make the id map", error))?;
     let (disk, device) = mount_disk(&paths.disk())?;
-    rootfs::prepare(place, spec.layers.len())
+    let root = rootfs::prepare(place, spec.layers.len())
         .and_then(|()| rootfs::assemble(&disk, &spec.layers, &users, uid_base))
         .map_err(|StepError { step, source }| DriverError::failed(step, source))?;
-    Ok(Assembled { disk, device })
+    Ok(Assembled { mounts: Mounts { root, disk }, device })
 }
 
 /// Mounts a disk, detached; if that fails, checks it and tries once more.
@@ -65,6 +70,7 @@ pub fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> 
 
 fn try_mount_disk(image: &Path) -> io::Result<(OwnedFd, DeviceNumber)> {
     let device = loopdev::attach(image)?;
+    device.read_ahead(READ_AHEAD)?;
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", device.path.as_str())?;
     // Blocks freed inside are freed on the host too.

@@ -1,5 +1,7 @@
 //! The paths of a sandbox: one directory that survives a reboot, and one that does not.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use api::{Isolation, SandboxId};
@@ -97,7 +99,20 @@ pub fn first_process(paths: &Paths) -> Option<i32> {
     std::fs::read_to_string(paths.first_process()).ok()?.trim().parse().ok()
 }
 
-/// The isolation of a started sandbox. Sandboxes of earlier versions have no file for it, but those under gVisor have a token.
+/// Containers, of which there are many, have no file for it.
+pub fn record_isolation(paths: &Paths, isolation: Isolation) -> io::Result<()> {
+    match isolation {
+        Isolation::Container => {
+            [paths.isolation(), paths.token()].iter().try_for_each(|file| match fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            })
+        }
+        Isolation::Gvisor => fs::write(paths.isolation(), isolation.name()),
+    }
+}
+
+/// The isolation of a started sandbox. Sandboxes of the first versions have no file for it, but those under gVisor have a token.
 pub fn isolation_of(paths: &Paths) -> Isolation {
     match std::fs::read_to_string(paths.isolation()) {
         Ok(name) if name == Isolation::Gvisor.name() => Isolation::Gvisor,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use api::SandboxId;
 use driver::{DriverError, NetworkHook};
-use driver_host::{Backend, DeviceNumber, Settings, Start, Started, listen, mount_disk, raise_priority};
+use driver_host::{Backend, Mounts, Settings, Start, Started, listen, mount_disk, raise_priority};
 use launcher::send;
 
 use crate::launchers::{Launcher, Launchers};
@@ -40,9 +40,7 @@ impl Backend for Native {
             .create(name, start.isolation, spec.limits, start.cpus, settings.pids_max)
             .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
         let (disk, device) = mount_disk(&paths.disk())?;
-        fs::write(paths.disk_device(), device.to_string())
-            .map_err(|error| DriverError::failed("record the disk's device", error))?;
-        limit_disk(start, device)?;
+        start.limit_disk(device)?;
         let listener =
             listen(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
         let cgroup = cgroups
@@ -60,19 +58,14 @@ impl Backend for Native {
             hook(namespace.as_fd())
                 .map_err(|error| DriverError::failed("connect the sandbox to the network", error))?;
         }
-        launcher.done()?;
+        let root = launcher.done()?;
         if let Err(error) = raise_priority(pid) {
             tracing::warn!(id = %spec.id, %error, "cannot raise the priority of an agent above that of its commands");
         }
-        Ok(Started { disk, helper: Some(Box::new(launcher)) })
+        Ok(Started { mounts: Mounts { root, disk }, helper: Some(Box::new(launcher)) })
     }
 
     fn clear(&self, _: &Settings, _: &SandboxId) -> Result<(), DriverError> {
         Ok(())
     }
-}
-
-fn limit_disk(start: &Start<'_>, device: DeviceNumber) -> Result<(), DriverError> {
-    let limited = start.cgroups.limit_disk(start.spec.id.as_str(), device, start.settings.disk_rates);
-    limited.map_err(|error| DriverError::failed("limit the rates of the disk", error))
 }

@@ -117,12 +117,13 @@ impl Launcher {
         }
     }
 
-    /// Waits until the agent runs. The launcher then ends.
-    pub fn done(&mut self) -> Result<(), DriverError> {
+    /// Waits until the agent runs; returns the sandbox's root. The launcher then ends.
+    pub fn done(&mut self) -> Result<OwnedFd, DriverError> {
         match self.report()? {
-            (Report::Done, _) => {
+            (Report::Done, files) => {
                 self.is_done = true;
-                Ok(())
+                let root = files.into_iter().next();
+                root.ok_or_else(|| DriverError::failed("start the sandbox", "the launcher sent no root"))
             }
             (report, _) => Err(unexpected(&report)),
         }

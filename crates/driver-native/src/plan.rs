@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use driver::DriverError;
-use driver_host::{Start, describe, mount_place};
-use launcher::{CgroupEntry, FileSystem, Mount, MountFlags, Plan, Source};
+use driver_host::{Start, SysView, describe, mount_place};
+use launcher::{CgroupEntry, FileSystem, Mount, MountFlags, Node, Plan, Source};
 use oci_spec::runtime::{Linux, PosixRlimitType, Process, Spec};
 use rustix::thread::CapabilitySet;
 
 use crate::seccomp::Instruction;
 
 const DEV: &str = "/dev";
+const SYS: &str = "/sys";
 /// The devices in `/dev`, with major and minor number. One of this list gives a process nothing that it does not have.
 const DEVICES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
@@ -24,11 +25,11 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 pub fn plan(start: &Start<'_>, filter: &[Instruction]) -> Result<Plan, DriverError> {
-    let spec = describe(start)?;
+    let spec = describe(start, SysView::LeftOut)?;
     let (process, linux) = parts(&spec)?;
+    let sys = Mount { source: Source::Sys, target: SYS.into(), flags: MountFlags::default() };
     let mounts = spec.mounts().iter().flatten().filter_map(|mount| translate(mount).transpose());
-    let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
-    mounts.extend(DEVICES.map(device));
+    let mounts = mounts.chain([Ok(sys)]).collect::<Result<Vec<_>, _>>()?;
     let links = LINKS.map(|(name, target)| (Path::new(DEV).join(name), PathBuf::from(target)));
     let cgroups = start.cgroups.entries(start.spec.id.as_str()).into_iter();
     Ok(Plan {
@@ -64,9 +65,8 @@ fn to_paths(list: Option<&Vec<String>>) -> Vec<PathBuf> {
     list.into_iter().flatten().map(PathBuf::from).collect()
 }
 
-fn device((name, major, minor): (&str, u32, u32)) -> Mount {
-    let path = Path::new(DEV).join(name);
-    Mount { source: Source::Device(path.clone(), major, minor), target: path, flags: MountFlags::default() }
+fn node((name, major, minor): (&str, u32, u32)) -> Node {
+    Node { name: name.to_owned(), major, minor }
 }
 
 /// `None` for the cgroups, which the plan lists separately.
@@ -79,9 +79,12 @@ fn translate(mount: &oci_spec::runtime::Mount) -> Result<Option<Mount>, DriverEr
     let source = match mount.typ().as_deref() {
         Some("cgroup") => return Ok(None),
         Some("bind") => Source::Bind(source),
+        Some("tmpfs") if target == Path::new(DEV) => {
+            let parameters = parameters.into_iter().filter(|(name, _)| name != "mode").collect();
+            Source::Devices { parameters, nodes: DEVICES.map(node).to_vec() }
+        }
         Some("tmpfs") => new(FileSystem::Tmpfs),
         Some("proc") => new(FileSystem::Proc),
-        Some("sysfs") => new(FileSystem::Sysfs),
         Some("devpts") => new(FileSystem::Devpts),
         Some("mqueue") => new(FileSystem::Mqueue),
         other => return Err(unsupported(format_args!("a mount of the type {other:?}"))),

@@ -1,6 +1,5 @@
 //! Containers built by an OCI runtime instead of the launcher.
 
-use std::fs;
 use std::path::PathBuf;
 
 use api::SandboxId;
@@ -29,25 +28,23 @@ impl OciRuntime {
 
 impl Backend for OciRuntime {
     fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
-        let Start { settings, cgroups, spec, paths, .. } = *start;
+        let Start { settings, spec, paths, .. } = *start;
         let listener =
             listen(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
         leave_host_namespace()
             .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
-        let Assembled { disk, device } = assemble(spec, paths, &mount_place(settings), start.uid_base)?;
+        let Assembled { mounts, device } = assemble(spec, paths, &mount_place(settings), start.uid_base)?;
         // After the disk is attached: the host's /sys then has all directories to cover.
         write_bundle(start, filter()?, None)?;
         runtime::run(&self.runtime, settings, &spec.id, paths, AgentChannel::Listener(listener), &[])?;
-        // No command runs yet. The device number is stored for the removal of the limits.
-        fs::write(paths.disk_device(), device.to_string())
-            .and_then(|()| cgroups.limit_disk(spec.id.as_str(), device, settings.disk_rates))
-            .map_err(|error| DriverError::failed("limit the rates of the disk", error))?;
+        // No command runs yet.
+        start.limit_disk(device)?;
         prioritise_agent(start);
         if let Some(hook) = network {
             netns::connect(paths, hook)
                 .map_err(|error| DriverError::failed("connect the sandbox to the network", error))?;
         }
-        Ok(Started { disk, helper: None })
+        Ok(Started { mounts, helper: None })
     }
 
     /// The runtime has only a state file, and cgroups, which the driver removes. Its delete command would take a tenth of the

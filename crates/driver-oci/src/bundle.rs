@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use driver::DriverError;
-use driver_host::{Start, describe, seccomp};
+use driver_host::{Start, SysView, describe, seccomp};
 use oci_spec::runtime::{LinuxNamespaceType, LinuxSeccomp, Spec};
 
 /// Writes the bundle. `network` is the path of the container's network namespace; without one the runtime creates it.
@@ -13,7 +13,7 @@ pub fn write_bundle(
     filter: LinuxSeccomp,
     network: Option<&Path>,
 ) -> Result<(), DriverError> {
-    let mut description = describe(start)?;
+    let mut description = describe(start, SysView::Covered)?;
     if let Some(linux) = description.linux_mut() {
         linux.set_seccomp(Some(filter));
     }

@@ -104,21 +104,25 @@ impl Backend for Gvisor {
         cgroups
             .create(name, start.isolation, spec.limits, start.cpus, settings.pids_max)
             .map_err(|error| DriverError::failed("make the sandbox's cgroups", error))?;
-        let entry_files = cgroups.entry_files(name);
 
         leave_host_namespace()
             .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
-        let Assembled { disk, device } = assemble(spec, paths, &mount_place(settings), start.uid_base)?;
-        fs::write(paths.disk_device(), device.to_string())
-            .and_then(|()| cgroups.limit_disk(name, device, settings.disk_rates))
-            .map_err(|error| DriverError::failed("limit the rates of the disk", error))?;
+        let Assembled { mounts, device } = assemble(spec, paths, &mount_place(settings), start.uid_base)?;
+        start.limit_disk(device)?;
         let network = network.map(connect).transpose()?;
         write_bundle(start, gvisor_filter()?, network.as_ref().map(SandboxNetwork::path).as_deref())?;
         show_limits(start)
             .map_err(|error| DriverError::failed("limit the memory that gVisor sees", error))?;
         let runtime = self.invocation(if network.is_some() { "--network=sandbox" } else { "--network=none" });
-        runtime::run(&runtime, settings, &spec.id, paths, AgentChannel::Token(token), &entry_files)?;
-        Ok(Started { disk, helper: None })
+        runtime::run(
+            &runtime,
+            settings,
+            &spec.id,
+            paths,
+            AgentChannel::Token(token),
+            &cgroups.entry_files(name),
+        )?;
+        Ok(Started { mounts, helper: None })
     }
 
     fn clear(&self, settings: &Settings, id: &SandboxId) -> Result<(), DriverError> {

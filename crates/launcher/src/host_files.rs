@@ -32,10 +32,10 @@ impl HostFiles {
         for mount in &plan.mounts {
             let step = || format!("prepare {}", mount.target.display());
             sources.push(match &mount.source {
-                Source::New { .. } => None,
-                Source::Device(path, major, minor) => {
-                    Some(devices::hold(path, *major, *minor).map_err(failed(step()))?)
-                }
+                Source::New { .. } | Source::Sys => None,
+                Source::Devices { parameters, nodes } => Some(
+                    devices::create(plan.uid_base, parameters, nodes, mount.flags).map_err(failed(step()))?,
+                ),
                 Source::Bind(path) => Some(hold_mount(path, mount.flags).map_err(failed(step()))?),
             });
         }

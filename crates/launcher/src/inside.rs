@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use launcher::{Plan, Report, Source, receive, send};
+use launcher::{MountFlags, Plan, Report, Source, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, failed};
 use crate::host_files::HostFiles;
-use crate::mounts::{attach_over, create, name_of};
+use crate::mounts::{attach_over, attributes, create, name_of};
 use crate::place::{self, Kind};
 use crate::sys;
 
@@ -123,6 +123,10 @@ impl Unshared {
         rootfs::attach(&root, Path::new("rootfs")).map_err(failed("attach the root"))?;
         for (mount, source) in plan.mounts.iter().zip(&host_files.sources) {
             let step = || format!("mount {}", mount.target.display());
+            if mount.source == Source::Sys {
+                mount_sys(&root, &mount.target).map_err(failed(step()))?;
+                continue;
+            }
             let created;
             let tree = match (source, &mount.source) {
                 (Some(source), _) => source,
@@ -151,6 +155,27 @@ impl Unshared {
     }
 }
 
+/// Mounts what stands in the place of `/sys`, and over it parts of a sysfs.
+fn mount_sys(root: &OwnedFd, target: &Path) -> std::io::Result<()> {
+    let flags =
+        MountFlags { read_only: true, no_suid: true, no_dev: true, no_exec: true, strict_atime: false };
+    // The kernel copies parts of attached mounts only. This one is left with the old root.
+    let whole = create("sysfs", "sysfs", &[], flags, FsMountFlags::FSMOUNT_CLOEXEC)?;
+    rootfs::attach(&whole, Path::new(rootfs::WHOLE_SYS))?;
+    let base = copy(CWD, rootfs::SYS)?;
+    rootfs::set_attributes(&base, attributes(flags))?;
+    attach_over(&base, &place::ensure(root, target, Kind::Directory)?)?;
+    for part in rootfs::SYS_PARTS {
+        match copy(CWD, Path::new(rootfs::WHOLE_SYS).join(part)) {
+            Ok(tree) => attach_over(&tree, &place::ensure(root, &target.join(part), Kind::Directory)?)?,
+            // This kernel does not have it.
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 fn copy(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
     open_tree(at, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
 }
@@ -171,7 +196,7 @@ impl Mounted {
                 Kind::Directory => rootfs::EMPTY_DIR,
                 Kind::File => rootfs::EMPTY_FILE,
             };
-            let cover = copy(CWD, Path::new(rootfs::COVERS).join(cover)).map_err(failed(step()))?;
+            let cover = copy(CWD, cover).map_err(failed(step()))?;
             rootfs::set_attributes(&cover, rootfs::Attributes::READ_ONLY).map_err(failed(step()))?;
             attach_over(&cover, &place).map_err(failed(step()))?;
         }

@@ -7,5 +7,5 @@
 mod plan;
 mod wire;
 
-pub use plan::{CgroupEntry, FileSystem, Mount, MountFlags, Plan, Report, Source};
+pub use plan::{CgroupEntry, FileSystem, Mount, MountFlags, Node, Plan, Report, Source};
 pub use wire::{MAX_FILES, receive, send};

@@ -22,6 +22,7 @@ mod outside;
 mod place;
 mod sys;
 
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use launcher::Report;
@@ -34,11 +35,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let report = match outside::launch(&socket) {
-        Ok(()) => Report::Done,
-        Err(failure) => Report::Failed { step: failure.step, error: failure.error },
+    let (report, root) = match outside::launch(&socket) {
+        Ok(root) => (Report::Done, Some(root)),
+        Err(failure) => (Report::Failed { step: failure.step, error: failure.error }, None),
     };
+    let files: Vec<_> = root.iter().map(AsFd::as_fd).collect();
     // Without a daemon that listens nobody needs the report.
-    let _ = launcher::send(&socket, &report, &[]);
+    let _ = launcher::send(&socket, &report, &files);
     if report == Report::Done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -14,7 +14,6 @@ use rustix::mount::{
 pub fn name_of(kind: FileSystem) -> &'static str {
     match kind {
         FileSystem::Proc => "proc",
-        FileSystem::Sysfs => "sysfs",
         FileSystem::Tmpfs => "tmpfs",
         FileSystem::Devpts => "devpts",
         FileSystem::Mqueue => "mqueue",

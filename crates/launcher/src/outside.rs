@@ -27,8 +27,8 @@ pub fn socket() -> Result<OwnedFd, Failure> {
     Ok(socket)
 }
 
-/// All steps.
-pub fn launch(socket: &OwnedFd) -> Result<(), Failure> {
+/// All steps. Returns the container's root, as a mount of its own.
+pub fn launch(socket: &OwnedFd) -> Result<OwnedFd, Failure> {
     Connected::receive(socket)?.leave_mounts()?.fork()?.map_ids()?.assemble()?.release()
 }
 
@@ -118,21 +118,24 @@ struct Mapped<'a> {
     users: UserNamespace,
 }
 
-impl<'a> Mapped<'a> {
-    fn assemble(self) -> Result<Assembled<'a>, Failure> {
+impl Mapped<'_> {
+    fn assemble(self) -> Result<Assembled, Failure> {
         let Forked { plan, disk, .. } = &self.forked;
-        rootfs::assemble(disk, &plan.layers, &self.users, plan.uid_base)?;
-        Ok(Assembled(self.forked))
+        let root = rootfs::assemble(disk, &plan.layers, &self.users, plan.uid_base)?;
+        Ok(Assembled { control: self.forked.control, root })
     }
 }
 
 /// The root file system is mounted in the launcher's namespace.
-struct Assembled<'a>(Forked<'a>);
+struct Assembled {
+    control: OwnedFd,
+    root: OwnedFd,
+}
 
-impl Assembled<'_> {
+impl Assembled {
     /// Lets the first process go on, and waits until it has executed the agent or failed.
-    fn release(self) -> Result<(), Failure> {
-        let Forked { control, .. } = self.0;
+    fn release(self) -> Result<OwnedFd, Failure> {
+        let Self { control, root } = self;
         send(&control, &inside::Order::RootReady, &[]).map_err(failed("release the first process"))?;
         let mut is_pivoted = false;
         loop {
@@ -140,7 +143,7 @@ impl Assembled<'_> {
                 Some((Report::Done, _)) => is_pivoted = true,
                 Some((Report::Failed { step, error }, _)) => return Err(Failure { step, error }),
                 // The descriptor closes when the process executes the agent.
-                None if is_pivoted => return Ok(()),
+                None if is_pivoted => return Ok(root),
                 _ => return Err(failed("run the first process, which ended")(rustix::io::Errno::SRCH)),
             }
         }

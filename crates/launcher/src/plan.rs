@@ -59,14 +59,23 @@ pub enum Source {
     New { kind: FileSystem, name: String, parameters: Vec<(String, Option<String>)> },
     /// A file or directory of the host.
     Bind(PathBuf),
-    /// A character device of the host, with its major and minor number.
-    Device(PathBuf, u32, u32),
+    /// A file system in memory with these character devices. The launcher chooses its mode.
+    Devices { parameters: Vec<(String, Option<String>)>, nodes: Vec<Node> },
+    /// What stands in the place of `/sys`.
+    Sys,
+}
+
+/// A character device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    pub name: String,
+    pub major: u32,
+    pub minor: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileSystem {
     Proc,
-    Sysfs,
     Tmpfs,
     Devpts,
     Mqueue,
@@ -87,7 +96,7 @@ pub struct MountFlags {
 pub enum Report {
     /// The first process exists, with this pid on the host. Its network namespace comes with the report.
     Forked { pid: i32 },
-    /// The agent runs.
+    /// The agent runs. The root comes with the report, as a mount of its own.
     Done,
     /// A step failed.
     Failed { step: String, error: i32 },

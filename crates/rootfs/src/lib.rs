@@ -1,5 +1,5 @@
 //! The root file system of a sandbox, mounted in a private mount namespace: a disk and the layers of an image with mapped ids,
-//! an overlay over them, and the covers of `/sys`.
+//! an overlay over them, and what stands in the place of `/sys`.
 #![expect(unsafe_code, reason = "id maps of mounts and file system ids have no safe interface")]
 
 mod idmap;
@@ -8,4 +8,7 @@ mod sysfs;
 
 pub use idmap::{Attributes, IDS, UserNamespace, attach, set_attributes};
 pub use overlay::{StepError, as_owner, assemble, leave_host_namespace, prepare};
-pub use sysfs::{DIRECTORY as COVERS, EMPTY_DIR, EMPTY_FILE, cover_mounts, prepare_cgroup};
+pub use sysfs::{
+    DIRECTORY as SYS, EMPTY_DIR, EMPTY_FILE, PARTS as SYS_PARTS, WHOLE as WHOLE_SYS, cover_mounts,
+    prepare_cgroup,
+};

@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::fs::CWD;
+use rustix::mount::{MountFlags, MountPropagationFlags, OpenTreeFlags, mount, mount_change, open_tree};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::idmap::{Access, UserNamespace, attach};
@@ -32,26 +33,26 @@ pub struct StepError {
 }
 
 /// Mounts a file system in memory at `place` and makes it the working directory. It has the mount points of [`assemble`] and the
-/// covers of `/sys`. The first step of [`assemble`].
+/// directory that stands in the place of `/sys`. The first step of [`assemble`].
 pub fn prepare(place: &Path, layers: usize) -> Result<(), StepError> {
     let step = |step: &str| {
         let step = step.to_owned();
         move |source: io::Error| StepError { step, source }
     };
-    sysfs::mount_at(place).map_err(step("mount the covers of /sys"))?;
+    sysfs::mount_at(place).map_err(step("mount the place of the mounts"))?;
     rustix::process::chdir(place).map_err(io::Error::from).map_err(step("enter the place of the mounts"))?;
     make_mount_points(layers).map_err(step("make mount points"))?;
-    sysfs::fill().map_err(step("prepare the covers of /sys"))
+    sysfs::fill().map_err(step("prepare what stands in the place of /sys"))
 }
 
 /// Mounts a sandbox's root at `rootfs` below the working directory, as the calling thread sees it. `disk` is a detached
-/// mount; `users` maps the ids of files to `uid_base` and above.
+/// mount; `users` maps the ids of files to `uid_base` and above. Returns the root as a detached mount of its own.
 pub fn assemble(
     disk: &OwnedFd,
     layers: &[PathBuf],
     users: &UserNamespace,
     uid_base: u32,
-) -> Result<(), StepError> {
+) -> Result<OwnedFd, StepError> {
     let step = |step: &str| {
         let step = step.to_owned();
         move |source: io::Error| StepError { step, source }
@@ -65,7 +66,9 @@ pub fn assemble(
     }
     as_owner(uid_base, || mount_overlay(layers.len()))
         .map_err(step("act as the sandbox's root"))?
-        .map_err(step("mount the overlay"))
+        .map_err(step("mount the overlay"))?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(CWD, "rootfs", flags).map_err(io::Error::from).map_err(step("copy the root"))
 }
 
 /// Mount point of a layer. Short and relative, because all layers together must fit into one page of mount options.

@@ -1,16 +1,20 @@
-//! Covers parts of `/sys` in a sandbox: mounts a small file system whose parts are bind-mounted over `/sys`.
+//! What a sandbox sees of `/sys`.
 //!
 //! A sysfs shows the whole machine: the backing files of all loop devices, whose names contain sandbox ids, and the
-//! statistics of all disks. So directories that programs do not need are covered:
+//! statistics of all disks. So a sandbox gets a small file system in its place, in which parts of a sysfs are mounted:
 //!
 //! ```text
-//! visible  class/net, devices/virtual/net (those of the sandbox), devices/system (processors, memory nodes), fs/cgroup,
-//!          kernel/mm/transparent_hugepage
-//! covered  all else of class, fs and kernel; block, bus, dev, module, ...; in devices every part that holds a block device
+//! class/net, devices/virtual/net  the sandbox's network interfaces
+//! devices/system                  processors, memory nodes
+//! fs/cgroup                       the sandbox's cgroups
+//! kernel/mm/transparent_hugepage
+//! block, bus, dev, module, ...    empty, for programs that list them
 //! ```
 //!
-//! The covers are parts of one ramfs. It is not mounted elsewhere, so the sandbox's mount table shows no path of the
-//! host.
+//! An OCI runtime cannot mount parts of a file system that it creates. There the sysfs is mounted, and all else is covered by
+//! directories of the small file system.
+//!
+//! It is not mounted elsewhere, so the sandbox's mount table shows no path of the host.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,18 +24,24 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 
-/// Directory of the covers in the ramfs.
+/// The directory of the ramfs that stands in the place of `/sys`.
 pub const DIRECTORY: &str = "sys";
-/// Subdirectory of the ramfs that stays empty.
+/// The directory of the ramfs where a whole sysfs is mounted while parts of it are taken.
+pub const WHOLE: &str = "whole-sys";
+/// A directory of the ramfs that stays empty.
 pub const EMPTY_DIR: &str = "empty";
-/// File of the ramfs that stays empty.
+/// A file of the ramfs that stays empty.
 pub const EMPTY_FILE: &str = "none";
+/// The parts of a sysfs that a sandbox sees. Kernels may lack the last one.
+pub const PARTS: [&str; 3] = ["devices/system", "devices/virtual/net", HUGE_PAGES];
 /// Directories of `/sys` that are replaced by the ones of the same name in the ramfs.
 const REPLACED: [&str; 3] = ["class", "fs", "kernel"];
+/// Empty directories in the place of `/sys`, for programs that list them.
+const EMPTY: [&str; 6] = ["block", "bus", "dev", "module", "power", "devices/virtual/block"];
 /// The beginning of the paths of loop devices.
 const LOOP_DEVICES: &[u8] = b"/sys/class/block/loop";
 const HUGE_PAGES: &str = "kernel/mm/transparent_hugepage";
-/// Directories of `/sys` that are empty inside.
+/// Directories of a sysfs that are covered by empty ones.
 const COVERED: [&str; 11] = [
     "block",
     "bus",
@@ -55,10 +65,13 @@ pub fn mount_at(place: &Path) -> io::Result<()> {
 /// Fills the ramfs, which is the working directory.
 pub fn fill() -> io::Result<()> {
     let root = Path::new(DIRECTORY);
-    for dir in ["class", "fs/cgroup", HUGE_PAGES, EMPTY_DIR] {
+    for dir in [EMPTY_DIR, WHOLE] {
+        fs::create_dir(dir)?;
+    }
+    for dir in ["class", "fs/cgroup"].iter().chain(&PARTS).chain(&EMPTY) {
         fs::create_dir_all(root.join(dir))?;
     }
-    fs::write(root.join(EMPTY_FILE), "")?;
+    fs::write(EMPTY_FILE, "")?;
     // All interfaces of a sandbox are virtual devices.
     symlink("../devices/virtual/net", root.join("class/net"))
 }
@@ -69,7 +82,7 @@ pub fn prepare_cgroup(target: &Path) -> io::Result<()> {
     fs::create_dir_all(Path::new(DIRECTORY).join(inside))
 }
 
-/// The read-only bind mounts over `/sys`, as source and target, in the order in which they have to be made. `place` is where
+/// The read-only bind mounts over a sysfs, as source and target, in the order in which they have to be made. `place` is where
 /// the ramfs is mounted.
 pub fn cover_mounts(place: &Path) -> Vec<(PathBuf, PathBuf)> {
     let root = place.join(DIRECTORY);
@@ -79,7 +92,7 @@ pub fn cover_mounts(place: &Path) -> Vec<(PathBuf, PathBuf)> {
         cover_mounts.push((sys.join(HUGE_PAGES), sys.join(HUGE_PAGES)));
     }
     let empty = COVERED.iter().map(|dir| sys.join(dir)).chain(roots_of_block_devices());
-    cover_mounts.extend(empty.filter(|dir| dir.exists()).map(|dir| (root.join(EMPTY_DIR), dir)));
+    cover_mounts.extend(empty.filter(|dir| dir.exists()).map(|dir| (place.join(EMPTY_DIR), dir)));
     cover_mounts
 }
 

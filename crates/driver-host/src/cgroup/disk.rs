@@ -4,7 +4,8 @@
 //! in the background to the root cgroup. There each limit is set twice: for the sandbox's cgroup (reads, direct and synchronous writes)
 //! and for the root cgroup, restricted to this loop device. A sandbox that writes in both ways at once gets at most twice the limit.
 //!
-//! A limit of the root cgroup outlives the sandbox: it is removed when the sandbox stops, and overwritten when the device is used next.
+//! A limit of the root cgroup outlives the sandbox. It is removed when the sandbox stops, or, if the daemon was killed, when the next
+//! one starts.
 
 use std::fs;
 use std::io;
@@ -28,31 +29,48 @@ fn throttles(rates: DiskRates) -> [(&'static str, u64); 4] {
     ]
 }
 
-/// Sets the limits under v1. If the runtime creates no cgroup in this hierarchy, only the limits of the root cgroup
-/// apply.
+/// Sets the limits under v1.
 pub fn limit_v1(root: &Path, sandbox: &Path, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
-    for (file, rate) in throttles(rates) {
-        if rate > 0 && sandbox.exists() {
-            fs::write(sandbox.join(file), format!("{device} {rate}"))?;
-        }
-        if rate > 0 || has_limit(&root.join(file), device)? {
-            fs::write(root.join(file), format!("{device} {rate}"))?;
+    for (file, rate) in throttles(rates).into_iter().filter(|(_, rate)| *rate > 0) {
+        fs::create_dir_all(sandbox)?;
+        fs::write(sandbox.join(file), format!("{device} {rate}"))?;
+        fs::write(root.join(file), format!("{device} {rate}"))?;
+    }
+    Ok(())
+}
+
+/// Removes those limits of the root cgroup that the sandbox's cgroup has too. The root's list has an entry for every device of the
+/// host, so it is not read.
+pub fn unlimit_v1(root: &Path, sandbox: &Path, device: DeviceNumber) -> io::Result<()> {
+    for (file, _) in throttles(DiskRates::default()) {
+        if limited(&sandbox.join(file))?.contains(&device) {
+            remove(root, file, device)?;
         }
     }
     Ok(())
 }
 
-/// Removes the limits of the root cgroup.
-pub fn unlimit_v1(root: &Path, device: DeviceNumber) -> io::Result<()> {
-    limit_v1(root, Path::new("/nonexistent"), device, DiskRates::default())
+/// Removes the limits of devices that are not attached.
+pub fn unlimit_free_v1(root: &Path, is_free: impl Fn(DeviceNumber) -> bool) -> io::Result<()> {
+    for (file, _) in throttles(DiskRates::default()) {
+        for device in limited(&root.join(file))?.into_iter().filter(|device| is_free(*device)) {
+            remove(root, file, device)?;
+        }
+    }
+    Ok(())
 }
 
-fn has_limit(file: &Path, device: DeviceNumber) -> io::Result<bool> {
-    let prefix = format!("{device} ");
+fn remove(root: &Path, file: &str, device: DeviceNumber) -> io::Result<()> {
+    fs::write(root.join(file), format!("{device} 0"))
+}
+
+/// The devices with a limit.
+fn limited(file: &Path) -> io::Result<Vec<DeviceNumber>> {
+    let device = |line: &str| line.split(' ').next()?.parse().ok();
     match fs::read_to_string(file) {
-        Ok(text) => Ok(text.lines().any(|line| line.starts_with(&prefix))),
-        // A kernel without throttles has none to remove.
-        Err(error) if is_gone(&error) => Ok(false),
+        Ok(text) => Ok(text.lines().filter_map(device).collect()),
+        // A kernel without throttles, or a sandbox without limits.
+        Err(error) if is_gone(&error) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
@@ -104,22 +122,25 @@ mod tests {
         assert!(!sandbox.path().join("io.max").exists());
     }
 
+    const THROTTLE: &str = "blkio.throttle.read_bps_device";
+
     #[test]
-    fn limits_of_an_earlier_sandbox_are_removed() {
-        let root = tempfile::tempdir().unwrap();
-        for (file, _) in throttles(DiskRates::default()) {
-            fs::write(root.path().join(file), "7:30 5\n7:3 5\n").unwrap();
-        }
-        unlimit_v1(root.path(), DEVICE).unwrap();
-        for (file, _) in throttles(DiskRates::default()) {
-            assert_eq!(fs::read_to_string(root.path().join(file)).unwrap(), "7:3 0");
-        }
-        let other = DeviceNumber { major: 7, minor: 0 };
-        fs::write(root.path().join("blkio.throttle.read_bps_device"), "7:3 5\n").unwrap();
-        unlimit_v1(root.path(), other).unwrap();
-        assert_eq!(
-            fs::read_to_string(root.path().join("blkio.throttle.read_bps_device")).unwrap(),
-            "7:3 5\n"
-        );
+    fn a_limit_of_the_root_is_removed_if_the_sandbox_has_it_or_if_the_device_is_free() {
+        let (root, sandbox) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let written = || fs::read_to_string(root.path().join(THROTTLE)).unwrap();
+        let rates = DiskRates { read_mb_per_s: 1, ..DiskRates::default() };
+        limit_v1(root.path(), sandbox.path(), DEVICE, rates).unwrap();
+        assert_eq!(written(), "7:3 1048576");
+        unlimit_v1(root.path(), sandbox.path(), DeviceNumber { major: 7, minor: 30 }).unwrap();
+        assert_eq!(written(), "7:3 1048576");
+        unlimit_v1(root.path(), sandbox.path(), DEVICE).unwrap();
+        assert_eq!(written(), "7:3 0");
+
+        fs::write(root.path().join(THROTTLE), "7:30 5\n7:3 5\n").unwrap();
+        unlimit_v1(root.path(), Path::new("/nonexistent"), DEVICE).unwrap();
+        unlimit_free_v1(root.path(), |_| false).unwrap();
+        assert_eq!(written(), "7:30 5\n7:3 5\n");
+        unlimit_free_v1(root.path(), |device| device == DEVICE).unwrap();
+        assert_eq!(written(), "7:3 0");
     }
 }

@@ -9,22 +9,46 @@ use driver::Limits;
 
 use super::{CPU_PERIOD_US, CgroupEntry, ROOT, devices, is_gone, shares};
 
-/// The controllers that limit sandboxes.
+/// The controllers that limit sandboxes. Each sandbox has a cgroup in these hierarchies.
 pub const CONTROLLERS: [&str; 5] = ["freezer", "memory", "cpu", "cpuset", "pids"];
-/// Further hierarchies in which a sandbox has a cgroup if the kernel has them: for its metrics, for rate limits of its disk, for
-/// its devices, and so that it does not count as a part of the service that started the daemon.
-const OPTIONAL: [&str; 4] = ["cpuacct", "blkio", "devices", "systemd"];
+/// Where each sandbox has a cgroup, for its metrics and its devices, if the kernel has the hierarchy.
+const OPTIONAL: [&str; 2] = ["cpuacct", DEVICES];
 /// The hierarchy that limits devices.
 const DEVICES: &str = "devices";
+/// Where sandboxes are in the cgroup of the driver, if the kernel has the hierarchy: in blkio those without limits of their own, and
+/// in systemd all, so that they do not count as a part of the service that started the daemon. A cgroup takes 0.1 ms and 11 KB.
+const MAYBE_SHARED: [&str; 2] = ["blkio", "systemd"];
+/// The hierarchies that are visible inside: those in which programs look for their limits and their use.
+const VISIBLE: [&str; 5] = ["memory", "cpu", "cpuacct", "cpuset", "pids"];
+/// The files of a cpuset.
+const PROCESSORS: &str = "cpuset.cpus";
+const MEMORY_NODES: &str = "cpuset.mems";
 /// How often a kill checks whether its freeze is complete, every 0.1 ms.
 const FREEZE_CHECKS: u32 = 200;
 
+/// The directories of the cgroups that a sandbox's processes are in. `dir` finds one by controller and name; without a name it is
+/// the driver's.
+fn joined(dir: impl Fn(&str, &str) -> PathBuf, name: &str) -> Vec<(&'static str, PathBuf)> {
+    let shared = existing(&MAYBE_SHARED).map(|controller| {
+        let own = dir(controller, name);
+        (controller, if own.exists() { own } else { dir(controller, "") })
+    });
+    own_controllers().map(|controller| (controller, dir(controller, name))).chain(shared).collect()
+}
+
+fn own_controllers() -> impl Iterator<Item = &'static str> {
+    CONTROLLERS.into_iter().chain(existing(&OPTIONAL))
+}
+
+/// Those of the hierarchies that the kernel has.
+fn existing(controllers: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
+    controllers.iter().copied().filter(|controller| Path::new(ROOT).join(controller).exists())
+}
+
 /// The files into which a process writes its pid to join the cgroups of a sandbox.
-pub fn entry_files(dir: impl Fn(&str) -> PathBuf) -> Vec<PathBuf> {
-    let optional =
-        OPTIONAL.iter().filter(|controller| **controller != DEVICES).map(|controller| dir(controller));
-    let required = CONTROLLERS.iter().map(|controller| dir(controller));
-    required.chain(optional.filter(|dir| dir.exists())).map(|dir| dir.join("cgroup.procs")).collect()
+pub fn entry_files(dir: impl Fn(&str, &str) -> PathBuf, name: &str) -> Vec<PathBuf> {
+    let joined = joined(dir, name).into_iter().filter(|(controller, _)| *controller != DEVICES);
+    joined.map(|(_, dir)| dir.join("cgroup.procs")).collect()
 }
 
 /// Requests a freeze; returns whether it is complete.
@@ -74,7 +98,7 @@ pub fn limit(dir: impl Fn(&str) -> PathBuf, limits: Limits, cpus: &str) -> io::R
     fs::write(dir("cpu").join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
     fs::write(dir("cpu").join("cpu.cfs_quota_us"), quota.to_string())?;
     fs::write(dir("cpu").join("cpu.shares"), shares(limits.cpu).to_string())?;
-    fs::write(dir("cpuset").join("cpuset.cpus"), cpus)?;
+    fs::write(dir("cpuset").join(PROCESSORS), cpus)?;
     limit_memory(&dir("memory"), u64::from(limits.memory_mb) << 20)
 }
 
@@ -93,52 +117,43 @@ pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
 }
 
 /// The cgroups of a sandbox, for its first process.
-pub fn entries(dir: impl Fn(&str) -> PathBuf, inside: &Path) -> Vec<CgroupEntry> {
-    let own = CONTROLLERS.iter().chain(OPTIONAL.iter().filter(|controller| has_hierarchy(controller)));
-    own.map(|controller| {
-        let dir = dir(controller);
-        CgroupEntry { tasks: Some(dir.join("tasks")), visible: Some((dir, inside.join(controller))) }
-    })
-    .collect()
+pub fn entries(dir: impl Fn(&str, &str) -> PathBuf, name: &str, inside: &Path) -> Vec<CgroupEntry> {
+    let entry = |(controller, dir): (&str, PathBuf)| {
+        let tasks = Some(dir.join("tasks"));
+        let visible = VISIBLE.contains(&controller).then(|| (dir, inside.join(controller)));
+        CgroupEntry { tasks, visible }
+    };
+    joined(dir, name).into_iter().map(entry).collect()
 }
 
-fn has_hierarchy(controller: &str) -> bool {
-    Path::new(ROOT).join(controller).exists()
+/// Creates the sandbox's directories, and the driver's in which they are or which they share. A new cpuset is unusable without
+/// processors and memory nodes: the driver's gets those of its parent, and the sandbox's the nodes, as [`limit`] sets its processors.
+pub fn create(dir: impl Fn(&str, &str) -> PathBuf, name: &str, pids_max: u32) -> io::Result<()> {
+    for controller in own_controllers() {
+        fs::create_dir_all(dir(controller, name))?;
+    }
+    for controller in existing(&MAYBE_SHARED) {
+        fs::create_dir_all(dir(controller, ""))?;
+    }
+    let devices = dir(DEVICES, name);
+    if devices.exists() {
+        devices::limit_v1(&devices)?;
+    }
+    inherit(&dir("cpuset", ""), PROCESSORS)?;
+    inherit(&dir("cpuset", ""), MEMORY_NODES)?;
+    inherit(&dir("cpuset", name), MEMORY_NODES)?;
+    fs::write(dir("pids", name).join("pids.max"), pids_max.to_string())
 }
 
-/// Creates the sandbox's directories. A new cpuset is unusable without processors and memory nodes, so it gets those
-/// of its parent.
-pub fn create(dir: impl Fn(&str) -> PathBuf, pids_max: u32) -> io::Result<()> {
-    for controller in CONTROLLERS {
-        fs::create_dir_all(dir(controller))?;
-    }
-    for controller in OPTIONAL {
-        if has_hierarchy(controller) {
-            fs::create_dir_all(dir(controller))?;
-        }
-        if controller == "devices" && has_hierarchy(controller) {
-            devices::limit_v1(&dir(controller))?;
-        }
-    }
-    let cpuset = dir("cpuset");
-    if let Some(parent) = cpuset.parent() {
-        inherit_cpuset(parent)?;
-    }
-    inherit_cpuset(&cpuset)?;
-    fs::write(dir("pids").join("pids.max"), pids_max.to_string())
-}
-
-fn inherit_cpuset(dir: &Path) -> io::Result<()> {
+/// Gives a cpuset the processors or memory nodes of its parent, unless it has some.
+fn inherit(dir: &Path, file: &str) -> io::Result<()> {
     let Some(parent) = dir.parent() else { return Ok(()) };
-    for file in ["cpuset.cpus", "cpuset.mems"] {
-        match fs::read_to_string(dir.join(file)) {
-            Ok(text) if text.trim().is_empty() => {
-                fs::write(dir.join(file), fs::read_to_string(parent.join(file))?)?;
-            }
-            Ok(_) => {}
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
+    match fs::read_to_string(dir.join(file)) {
+        Ok(text) if text.trim().is_empty() => {
+            fs::write(dir.join(file), fs::read_to_string(parent.join(file))?)
         }
+        Ok(_) => Ok(()),
+        Err(error) if is_gone(&error) => Ok(()),
+        Err(error) => Err(error),
     }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use api::Isolation;
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{Mount, MountBuilder};
 
-use super::{AGENT_INSIDE, LINK_INSIDE};
+use super::{AGENT_INSIDE, LINK_INSIDE, SysView};
 use crate::backend::Start;
 use crate::paths::{mount_place, resolv_conf};
 
@@ -14,7 +14,7 @@ use crate::paths::{mount_place, resolv_conf};
 const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
 
 /// All mounts, in order.
-pub fn all(start: &Start<'_>) -> Result<Vec<Mount>, OciSpecError> {
+pub fn all(start: &Start<'_>, sys: SysView) -> Result<Vec<Mount>, OciSpecError> {
     let Start { settings, spec, isolation, paths, .. } = *start;
     let shm = format!("size={}m", spec.limits.memory_mb / 2);
     // Bounds the number of files: empty ones take no space of the tmpfs, but kernel memory.
@@ -35,10 +35,12 @@ pub fn all(start: &Start<'_>) -> Result<Vec<Mount>, OciSpecError> {
         )?,
         mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm, &shm_files])?,
         mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
-        mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?,
     ];
+    if sys == SysView::Covered {
+        mounts.push(mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?);
+    }
     // gVisor's kernel has a sysfs of its own, without the host's devices.
-    if isolation == Isolation::Container {
+    if sys == SysView::Covered && isolation == Isolation::Container {
         for (source, target) in rootfs::cover_mounts(&mount_place(settings)) {
             mounts.push(bind(&source, &target, &["ro", "nosuid", "nodev", "noexec"])?);
         }
