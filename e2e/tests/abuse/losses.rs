@@ -121,6 +121,10 @@ async fn a_start_that_hangs_times_out() {
 /// The launcher reads no file of the sandbox.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_a_sandbox_do_not_obstruct_its_next_start() {
+    if std::env::var_os("SANDBOXD_TEST_RUNTIME").is_some() {
+        // Runtimes read /etc/passwd; see the test above.
+        return;
+    }
     in_sandbox(async |rig, id| {
         replace_passwd_by_pipe(rig, id).await;
         assert_eq!(rig.output(id, "test -p /etc/passwd && echo started").await.unwrap(), "started\n");
