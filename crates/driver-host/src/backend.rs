@@ -31,10 +31,12 @@ impl Start<'_> {
     /// Sets the rate limits of the disk, and records its device for their removal.
     pub fn limit_disk(&self, device: DeviceNumber) -> Result<(), DriverError> {
         let rates = self.settings.disk_rates;
-        if rates == DiskRates::default() {
-            return Ok(());
-        }
-        fs::write(self.paths.disk_device(), device.to_string())
+        let recorded = if rates == DiskRates::default() {
+            Ok(())
+        } else {
+            fs::write(self.paths.disk_device(), device.to_string())
+        };
+        recorded
             .and_then(|()| self.cgroups.limit_disk(self.spec.id.as_str(), device, rates))
             .map_err(|error| DriverError::failed("limit the rates of the disk", error))
     }

@@ -8,11 +8,12 @@ mod disk;
 mod v1;
 mod v2;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::Isolation;
@@ -40,6 +41,8 @@ pub struct Cgroups {
     parent: String,
     /// Under v2, the loaded program that limits devices.
     device_program: Arc<OnceLock<OwnedFd>>,
+    /// Under v1, devices whose rate limits an earlier daemon has set.
+    stale_limits: Arc<Mutex<HashSet<DeviceNumber>>>,
 }
 
 /// One cgroup of a sandbox.
@@ -64,7 +67,12 @@ impl Cgroups {
     pub fn of_host(parent: &str) -> Self {
         let layout =
             if Path::new(ROOT).join("cgroup.controllers").exists() { Layout::V2 } else { Layout::V1 };
-        Self { layout, parent: parent.to_owned(), device_program: Arc::default() }
+        Self {
+            layout,
+            parent: parent.to_owned(),
+            device_program: Arc::default(),
+            stale_limits: Arc::default(),
+        }
     }
 
     /// The cgroup path for the runtime, the same in every hierarchy.
@@ -210,7 +218,13 @@ impl Cgroups {
         let dir = self.dir("blkio", name);
         match self.layout {
             Layout::V2 => disk::limit_v2(&dir, device, rates),
-            Layout::V1 => disk::limit_v1(&Path::new(ROOT).join("blkio"), &dir, device, rates),
+            Layout::V1 => {
+                let root = Path::new(ROOT).join("blkio");
+                if self.stale_limits().remove(&device) {
+                    disk::unlimit_reused_v1(&root, device)?;
+                }
+                disk::limit_v1(&root, &dir, device, rates)
+            }
         }
     }
 
@@ -222,12 +236,17 @@ impl Cgroups {
         }
     }
 
-    /// Removes the rate limits of sandboxes whose daemon was killed.
+    /// Removes the rate limits of sandboxes whose daemon was killed: at once, or when their device is used next.
     pub fn unlimit_free_disks(&self) -> io::Result<()> {
-        match self.layout {
-            Layout::V2 => Ok(()),
-            Layout::V1 => disk::unlimit_free_v1(&Path::new(ROOT).join("blkio"), loopdev::is_free),
+        if self.layout == Layout::V1 {
+            let attached = disk::unlimit_free_v1(&Path::new(ROOT).join("blkio"), loopdev::is_free)?;
+            self.stale_limits().extend(attached);
         }
+        Ok(())
+    }
+
+    fn stale_limits(&self) -> MutexGuard<'_, HashSet<DeviceNumber>> {
+        self.stale_limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Creates the cgroups with limits, for a backend whose runtime does not. Processes enter them by [`Self::entry_files`],

@@ -78,7 +78,9 @@ impl HostDriver {
         if let Some(megabytes) = settings.memory_max_mb {
             cgroups.limit_all(megabytes).map_err(failed)?;
         }
-        cgroups.unlimit_free_disks().map_err(failed)?;
+        if let Err(error) = cgroups.unlimit_free_disks() {
+            tracing::warn!(%error, "cannot remove the rate limits of an earlier daemon");
+        }
         Ok(Self { inner: Arc::new(Inner { settings, cgroups, backends, mounts: Mutex::default() }) })
     }
 

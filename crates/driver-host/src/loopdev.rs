@@ -50,7 +50,7 @@ struct LoopConfig {
 }
 
 /// The number of a block device, written `7:3`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceNumber {
     pub major: u32,
     pub minor: u32,
@@ -82,8 +82,8 @@ pub struct LoopDevice {
 
 impl LoopDevice {
     /// Asks the kernel to read the first bytes of the device: with one request instead of one for each block that a mount needs.
-    pub fn read_ahead(&self, bytes: NonZeroU64) -> io::Result<()> {
-        Ok(rustix::fs::fadvise(&self.open, 0, Some(bytes), Advice::WillNeed)?)
+    pub fn read_ahead(&self, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.open, 0, NonZeroU64::new(bytes), Advice::WillNeed)?)
     }
 }
 

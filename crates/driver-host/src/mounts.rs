@@ -1,7 +1,6 @@
 //! Mounts a sandbox's disk, and its whole root file system for runtimes that expect it mounted.
 
 use std::io;
-use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -17,7 +16,7 @@ use crate::loopdev::{self, DeviceNumber};
 use crate::paths::Paths;
 
 /// What a mount reads of a disk: its superblock, bitmaps and first inodes.
-const READ_AHEAD: NonZeroU64 = NonZeroU64::new(128 << 10).unwrap();
+const READ_AHEAD: u64 = 128 << 10;
 
 /// A mounted root file system.
 #[derive(Debug)]

@@ -87,7 +87,8 @@ async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, E
             if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running }
         }
     };
-    if let Some(isolation) = driver.isolation(&id).await.filter(|found| *found != record.config.isolation) {
+    // Never a weaker one: a start that a crash has interrupted may not have recorded its isolation on the host yet.
+    if let Some(isolation) = driver.isolation(&id).await.filter(|found| *found > record.config.isolation) {
         record = record_isolation(services, record, isolation).await?;
     }
     let hold = match (record.state, presence) {

@@ -11,8 +11,8 @@
 //! block, bus, dev, module, ...    empty, for programs that list them
 //! ```
 //!
-//! An OCI runtime cannot mount parts of a file system that it creates. There the sysfs is mounted, and all else is covered by
-//! directories of the small file system.
+//! An OCI runtime cannot mount parts of a file system that it creates. There the sysfs is mounted, and what programs do not need is
+//! covered by directories of the small file system.
 //!
 //! It is not mounted elsewhere, so the sandbox's mount table shows no path of the host.
 

@@ -1,11 +1,12 @@
-//! Rate limits of a sandbox's disk, as throttles of its loop device. Called by the backends when a sandbox has started and before it is stopped.
+//! Rate limits of a sandbox's disk, as throttles of its loop device. Called by the backends before a command runs, and before a sandbox is
+//! stopped.
 //!
 //! v2 charges every request to the sandbox that caused it, so one limit on its cgroup holds. v1 charges writes that the kernel does
 //! in the background to the root cgroup. There each limit is set twice: for the sandbox's cgroup (reads, direct and synchronous writes)
 //! and for the root cgroup, restricted to this loop device. A sandbox that writes in both ways at once gets at most twice the limit.
 //!
-//! A limit of the root cgroup outlives the sandbox. It is removed when the sandbox stops, or, if the daemon was killed, when the next
-//! one starts.
+//! A limit of the root cgroup outlives the sandbox. It is removed when the sandbox stops. If its daemon was killed, the next one removes
+//! it when it starts, or, if the device is attached then, when the device is used next.
 
 use std::fs;
 use std::io;
@@ -32,6 +33,10 @@ fn throttles(rates: DiskRates) -> [(&'static str, u64); 4] {
 /// Sets the limits under v1.
 pub fn limit_v1(root: &Path, sandbox: &Path, device: DeviceNumber, rates: DiskRates) -> io::Result<()> {
     for (file, rate) in throttles(rates).into_iter().filter(|(_, rate)| *rate > 0) {
+        // Otherwise the files of a kernel without throttles would be created.
+        if !root.join(file).exists() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, format!("the kernel has no {file}")));
+        }
         fs::create_dir_all(sandbox)?;
         fs::write(sandbox.join(file), format!("{device} {rate}"))?;
         fs::write(root.join(file), format!("{device} {rate}"))?;
@@ -39,8 +44,8 @@ pub fn limit_v1(root: &Path, sandbox: &Path, device: DeviceNumber, rates: DiskRa
     Ok(())
 }
 
-/// Removes those limits of the root cgroup that the sandbox's cgroup has too. The root's list has an entry for every device of the
-/// host, so it is not read.
+/// Removes those limits of the root cgroup that the sandbox's cgroup has too. The root's list is not read: the kernel visits every
+/// device of the host for it.
 pub fn unlimit_v1(root: &Path, sandbox: &Path, device: DeviceNumber) -> io::Result<()> {
     for (file, _) in throttles(DiskRates::default()) {
         if limited(&sandbox.join(file))?.contains(&device) {
@@ -50,14 +55,24 @@ pub fn unlimit_v1(root: &Path, sandbox: &Path, device: DeviceNumber) -> io::Resu
     Ok(())
 }
 
-/// Removes the limits of devices that are not attached.
-pub fn unlimit_free_v1(root: &Path, is_free: impl Fn(DeviceNumber) -> bool) -> io::Result<()> {
+/// Removes the limits of devices that are not attached; returns the devices of the others.
+pub fn unlimit_free_v1(root: &Path, is_free: impl Fn(DeviceNumber) -> bool) -> io::Result<Vec<DeviceNumber>> {
+    let mut attached = Vec::new();
     for (file, _) in throttles(DiskRates::default()) {
-        for device in limited(&root.join(file))?.into_iter().filter(|device| is_free(*device)) {
-            remove(root, file, device)?;
+        for device in limited(&root.join(file))? {
+            if is_free(device) {
+                remove(root, file, device)?;
+            } else {
+                attached.push(device);
+            }
         }
     }
-    Ok(())
+    Ok(attached)
+}
+
+/// Removes the limits of a device that its last sandbox has left.
+pub fn unlimit_reused_v1(root: &Path, device: DeviceNumber) -> io::Result<()> {
+    throttles(DiskRates::default()).iter().try_for_each(|(file, _)| remove(root, file, device))
 }
 
 fn remove(root: &Path, file: &str, device: DeviceNumber) -> io::Result<()> {
@@ -129,6 +144,10 @@ mod tests {
         let (root, sandbox) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let written = || fs::read_to_string(root.path().join(THROTTLE)).unwrap();
         let rates = DiskRates { read_mb_per_s: 1, ..DiskRates::default() };
+        let error = limit_v1(root.path(), sandbox.path(), DEVICE, rates).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 0);
+        fs::write(root.path().join(THROTTLE), "").unwrap();
         limit_v1(root.path(), sandbox.path(), DEVICE, rates).unwrap();
         assert_eq!(written(), "7:3 1048576");
         unlimit_v1(root.path(), sandbox.path(), DeviceNumber { major: 7, minor: 30 }).unwrap();
@@ -138,9 +157,12 @@ mod tests {
 
         fs::write(root.path().join(THROTTLE), "7:30 5\n7:3 5\n").unwrap();
         unlimit_v1(root.path(), Path::new("/nonexistent"), DEVICE).unwrap();
-        unlimit_free_v1(root.path(), |_| false).unwrap();
+        let other = DeviceNumber { major: 7, minor: 30 };
+        assert_eq!(unlimit_free_v1(root.path(), |_| false).unwrap(), [other, DEVICE]);
         assert_eq!(written(), "7:30 5\n7:3 5\n");
-        unlimit_free_v1(root.path(), |device| device == DEVICE).unwrap();
+        assert_eq!(unlimit_free_v1(root.path(), |device| device == DEVICE).unwrap(), [other]);
         assert_eq!(written(), "7:3 0");
+        unlimit_reused_v1(root.path(), other).unwrap();
+        assert_eq!(written(), "7:30 0");
     }
 }

@@ -42,7 +42,8 @@ fn own_controllers() -> impl Iterator<Item = &'static str> {
 
 /// Those of the hierarchies that the kernel has.
 fn existing(controllers: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
-    controllers.iter().copied().filter(|controller| Path::new(ROOT).join(controller).exists())
+    // A directory alone could be one that somebody made in the file system around the hierarchies.
+    controllers.iter().copied().filter(|name| Path::new(ROOT).join(name).join("cgroup.procs").exists())
 }
 
 /// The files into which a process writes its pid to join the cgroups of a sandbox.
