@@ -24,6 +24,8 @@ use crate::settings::DiskRates;
 
 pub const CPU_PERIOD_US: u64 = 100_000;
 const ROOT: &str = "/sys/fs/cgroup";
+/// Under v1, the root cgroup in the hierarchy that limits disks.
+const ROOT_DISKS: &str = "/sys/fs/cgroup/blkio";
 
 /// The cgroup version of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,11 +221,10 @@ impl Cgroups {
         match self.layout {
             Layout::V2 => disk::limit_v2(&dir, device, rates),
             Layout::V1 => {
-                let root = Path::new(ROOT).join("blkio");
                 if self.stale_limits().remove(&device) {
-                    disk::unlimit_reused_v1(&root, device)?;
+                    disk::unlimit_reused_v1(Path::new(ROOT_DISKS), device)?;
                 }
-                disk::limit_v1(&root, &dir, device, rates)
+                disk::limit_v1(Path::new(ROOT_DISKS), &dir, device, rates)
             }
         }
     }
@@ -232,14 +233,14 @@ impl Cgroups {
     pub fn unlimit_disk(&self, name: &str, device: DeviceNumber) -> io::Result<()> {
         match self.layout {
             Layout::V2 => Ok(()),
-            Layout::V1 => disk::unlimit_v1(&Path::new(ROOT).join("blkio"), &self.dir("blkio", name), device),
+            Layout::V1 => disk::unlimit_v1(Path::new(ROOT_DISKS), &self.dir("blkio", name), device),
         }
     }
 
     /// Removes the rate limits of sandboxes whose daemon was killed: at once, or when their device is used next.
     pub fn unlimit_free_disks(&self) -> io::Result<()> {
         if self.layout == Layout::V1 {
-            let attached = disk::unlimit_free_v1(&Path::new(ROOT).join("blkio"), loopdev::is_free)?;
+            let attached = disk::unlimit_free_v1(Path::new(ROOT_DISKS), loopdev::is_free)?;
             self.stale_limits().extend(attached);
         }
         Ok(())

@@ -11,14 +11,12 @@ use std::time::{Duration, Instant};
 use api::{Isolation, SandboxId};
 use async_trait::async_trait;
 use driver::{ByteStream, DiskUse, Driver, DriverError, NetworkHook, Presence, ResourceUse, SandboxSpec};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::backend::{Backend, Mounts, Start, Started};
 use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::description;
 use crate::disk;
+use crate::first_process::kill_first_process;
 use crate::link;
 use crate::loopdev;
 use crate::names;
@@ -33,8 +31,6 @@ use crate::settings::Settings;
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A killed process ends only when its system call does, for example a write to a slow disk.
 const KILL_TIMEOUT: Duration = Duration::from_secs(20);
-/// A process that has not ended by then is killed with all others of its cgroups.
-const END_TIMEOUT: Duration = Duration::from_millis(500);
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sandboxes on this host.
@@ -394,33 +390,6 @@ impl Inner {
         removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
         remove_tree(&paths.run).map_err(|error| DriverError::failed("remove the sandbox's directory", error))
     }
-}
-
-/// Kills the first process of a sandbox's process id namespace, and waits until it has ended. Returns false if it is not in the
-/// sandbox's cgroup any more.
-fn kill_first_process(cgroups: &Cgroups, name: &str, pid: i32) -> io::Result<bool> {
-    let Some(pid) = Pid::from_raw(pid) else { return Ok(false) };
-    // Opened first: if the pid is in the cgroup afterwards, the descriptor is of that process.
-    let process = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(process) => process,
-        Err(Errno::SRCH) => return Ok(false),
-        Err(error) => return Err(error.into()),
-    };
-    let processes = cgroups.processes(name).unwrap_or_default();
-    if !processes.contains(&pid.as_raw_nonzero().get()) {
-        return Ok(false);
-    }
-    match pidfd_send_signal(&process, Signal::KILL) {
-        Ok(()) | Err(Errno::SRCH) => {}
-        Err(error) => return Err(error.into()),
-    }
-    // A frozen process does not see the signal.
-    if cgroups.population(name)? == Population::Frozen {
-        cgroups.thaw(name)?;
-    }
-    let timeout = Timespec::try_from(END_TIMEOUT).map_err(io::Error::other)?;
-    let ended = rustix::event::poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout))?;
-    Ok(ended > 0)
 }
 
 /// Polls with growing pauses, because cgroup v1 has no events for this.

@@ -10,6 +10,7 @@ mod cgroup;
 mod description;
 mod disk;
 mod driver_impl;
+mod first_process;
 mod link;
 mod loopdev;
 mod mounts;

@@ -99,7 +99,7 @@ pub fn first_process(paths: &Paths) -> Option<i32> {
     std::fs::read_to_string(paths.first_process()).ok()?.trim().parse().ok()
 }
 
-/// Containers, of which there are many, have no file for it.
+/// Records the isolation of a sandbox that starts. No file means a container, which saves one for most sandboxes.
 pub fn record_isolation(paths: &Paths, isolation: Isolation) -> io::Result<()> {
     match isolation {
         Isolation::Container => {

@@ -11,11 +11,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::devices;
 use crate::failure::{Failure, failed};
-use crate::mounts::attributes;
-
-/// The attributes of cgroups that are visible inside.
-const CGROUP_FLAGS: MountFlags =
-    MountFlags { read_only: true, no_suid: true, no_dev: true, no_exec: true, strict_atime: false };
+use crate::mounts::{KERNEL_VIEW, attributes};
 
 /// What the container gets from the host.
 pub struct HostFiles {
@@ -48,7 +44,7 @@ impl HostFiles {
             if let Some((dir, target)) = &cgroup.visible {
                 let step = || failed(format!("show {}", dir.display()));
                 rootfs::prepare_cgroup(target).map_err(step())?;
-                cgroups.push((target.clone(), hold_mount(dir, CGROUP_FLAGS).map_err(step())?));
+                cgroups.push((target.clone(), hold_mount(dir, KERNEL_VIEW).map_err(step())?));
             }
         }
         let null = devices::open_null().map_err(failed("open the null device"))?;

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use launcher::{MountFlags, Plan, Report, Source, receive, send};
+use launcher::{Plan, Report, Source, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, failed};
 use crate::host_files::HostFiles;
-use crate::mounts::{attach_over, attributes, create, name_of};
+use crate::mounts::{KERNEL_VIEW, attach_over, attributes, create, name_of};
 use crate::place::{self, Kind};
 use crate::sys;
 
@@ -155,15 +155,13 @@ impl Unshared {
     }
 }
 
-/// Mounts what stands in the place of `/sys`, and over it parts of a sysfs.
+/// Mounts the sandbox's `/sys`: a small file system, and over it parts of a sysfs.
 fn mount_sys(root: &OwnedFd, target: &Path) -> std::io::Result<()> {
-    let flags =
-        MountFlags { read_only: true, no_suid: true, no_dev: true, no_exec: true, strict_atime: false };
     // The kernel copies parts of attached mounts only. This one is left with the old root.
-    let whole = create("sysfs", "sysfs", &[], flags, FsMountFlags::FSMOUNT_CLOEXEC)?;
+    let whole = create("sysfs", "sysfs", &[], KERNEL_VIEW, FsMountFlags::FSMOUNT_CLOEXEC)?;
     rootfs::attach(&whole, Path::new(rootfs::WHOLE_SYS))?;
     let base = copy(CWD, rootfs::SYS)?;
-    rootfs::set_attributes(&base, attributes(flags))?;
+    rootfs::set_attributes(&base, attributes(KERNEL_VIEW))?;
     attach_over(&base, &place::ensure(root, target, Kind::Directory)?)?;
     for part in rootfs::SYS_PARTS {
         match copy(CWD, Path::new(rootfs::WHOLE_SYS).join(part)) {

@@ -10,6 +10,10 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 
+/// The flags of cgroups and of parts of a sysfs.
+pub const KERNEL_VIEW: MountFlags =
+    MountFlags { read_only: true, no_suid: true, no_dev: true, no_exec: true, strict_atime: false };
+
 /// The kernel's name of a file system.
 pub fn name_of(kind: FileSystem) -> &'static str {
     match kind {

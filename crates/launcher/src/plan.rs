@@ -61,7 +61,7 @@ pub enum Source {
     Bind(PathBuf),
     /// A file system in memory with these character devices. The launcher chooses its mode.
     Devices { parameters: Vec<(String, Option<String>)>, nodes: Vec<Node> },
-    /// What stands in the place of `/sys`.
+    /// The sandbox's `/sys`: a small file system with parts of a sysfs.
     Sys,
 }
 

@@ -1,5 +1,5 @@
 //! The root file system of a sandbox, mounted in a private mount namespace: a disk and the layers of an image with mapped ids,
-//! an overlay over them, and what stands in the place of `/sys`.
+//! an overlay over them, and the sandbox's `/sys`.
 #![expect(unsafe_code, reason = "id maps of mounts and file system ids have no safe interface")]
 
 mod idmap;

@@ -33,16 +33,18 @@ pub struct StepError {
 }
 
 /// Mounts a file system in memory at `place` and makes it the working directory. It has the mount points of [`assemble`] and the
-/// directory that stands in the place of `/sys`. The first step of [`assemble`].
+/// directory that becomes the sandbox's `/sys`. The first step of [`assemble`].
 pub fn prepare(place: &Path, layers: usize) -> Result<(), StepError> {
     let step = |step: &str| {
         let step = step.to_owned();
         move |source: io::Error| StepError { step, source }
     };
-    sysfs::mount_at(place).map_err(step("mount the place of the mounts"))?;
-    rustix::process::chdir(place).map_err(io::Error::from).map_err(step("enter the place of the mounts"))?;
+    sysfs::mount_at(place).map_err(step("mount a file system in memory"))?;
+    rustix::process::chdir(place)
+        .map_err(io::Error::from)
+        .map_err(step("enter the file system in memory"))?;
     make_mount_points(layers).map_err(step("make mount points"))?;
-    sysfs::fill().map_err(step("prepare what stands in the place of /sys"))
+    sysfs::fill().map_err(step("prepare the sandbox's /sys"))
 }
 
 /// Mounts a sandbox's root at `rootfs` below the working directory, as the calling thread sees it. `disk` is a detached

@@ -24,7 +24,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 
-/// The directory of the ramfs that stands in the place of `/sys`.
+/// The directory of the ramfs that becomes the sandbox's `/sys`.
 pub const DIRECTORY: &str = "sys";
 /// The directory of the ramfs where a whole sysfs is mounted while parts of it are taken.
 pub const WHOLE: &str = "whole-sys";
@@ -36,7 +36,7 @@ pub const EMPTY_FILE: &str = "none";
 pub const PARTS: [&str; 3] = ["devices/system", "devices/virtual/net", HUGE_PAGES];
 /// Directories of `/sys` that are replaced by the ones of the same name in the ramfs.
 const REPLACED: [&str; 3] = ["class", "fs", "kernel"];
-/// Empty directories in the place of `/sys`, for programs that list them.
+/// Empty directories in the sandbox's `/sys`, for programs that list them.
 const EMPTY: [&str; 6] = ["block", "bus", "dev", "module", "power", "devices/virtual/block"];
 /// The beginning of the paths of loop devices.
 const LOOP_DEVICES: &[u8] = b"/sys/class/block/loop";

@@ -48,7 +48,7 @@ pub fn limit_v1(root: &Path, sandbox: &Path, device: DeviceNumber, rates: DiskRa
 /// device of the host for it.
 pub fn unlimit_v1(root: &Path, sandbox: &Path, device: DeviceNumber) -> io::Result<()> {
     for (file, _) in throttles(DiskRates::default()) {
-        if limited(&sandbox.join(file))?.contains(&device) {
+        if devices_with_limit(&sandbox.join(file))?.contains(&device) {
             remove(root, file, device)?;
         }
     }
@@ -59,7 +59,7 @@ pub fn unlimit_v1(root: &Path, sandbox: &Path, device: DeviceNumber) -> io::Resu
 pub fn unlimit_free_v1(root: &Path, is_free: impl Fn(DeviceNumber) -> bool) -> io::Result<Vec<DeviceNumber>> {
     let mut attached = Vec::new();
     for (file, _) in throttles(DiskRates::default()) {
-        for device in limited(&root.join(file))? {
+        for device in devices_with_limit(&root.join(file))? {
             if is_free(device) {
                 remove(root, file, device)?;
             } else {
@@ -79,8 +79,8 @@ fn remove(root: &Path, file: &str, device: DeviceNumber) -> io::Result<()> {
     fs::write(root.join(file), format!("{device} 0"))
 }
 
-/// The devices with a limit.
-fn limited(file: &Path) -> io::Result<Vec<DeviceNumber>> {
+/// The devices that a throttle limits.
+fn devices_with_limit(file: &Path) -> io::Result<Vec<DeviceNumber>> {
     let device = |line: &str| line.split(' ').next()?.parse().ok();
     match fs::read_to_string(file) {
         Ok(text) => Ok(text.lines().filter_map(device).collect()),
