@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use api::SandboxId;
+use api::{SandboxId, SnapshotId};
 
 use crate::layout::RigLayout;
 
@@ -20,6 +20,8 @@ pub struct Expected {
     pub alive: BTreeSet<SandboxId>,
     /// Sandboxes that have only a disk.
     pub stopped: BTreeSet<SandboxId>,
+    /// Snapshots whose disks are needed.
+    pub snapshots: BTreeSet<SnapshotId>,
     /// The process that runs the engine, if it is not this one.
     pub daemon: Option<u32>,
 }
@@ -49,6 +51,14 @@ pub fn strays(layout: &RigLayout, expected: &Expected) -> Vec<String> {
     strays.extend(orphans.map(|name| format!("runtime state {name} is left over")));
     differences("cgroup", &cgroups(&layout.name), &alive, &mut strays);
     differences("loop device", &loop_devices(layout), &alive, &mut strays);
+    let snapshots = expected.snapshots.iter().map(ToString::to_string).collect();
+    differences("snapshot", &names(&layout.data.join("snapshots")), &snapshots, &mut strays);
+    for snapshot in &snapshots {
+        let files = names(&layout.data.join("snapshots").join(snapshot));
+        if files != [format!("{snapshot}.img")].into() {
+            strays.push(format!("snapshot {snapshot} consists of {files:?}"));
+        }
+    }
     let unfinished =
         names(&layout.data.join("templates")).into_iter().filter(|name| name.starts_with("new-"));
     strays.extend(unfinished.map(|name| format!("unfinished template {name}")));

@@ -70,12 +70,8 @@ impl Rig {
     async fn open(options: RigOptions, layout: RigLayout, cleanup: Option<CleanupGuard>) -> Result<Self> {
         let driver: Arc<dyn Driver> = Arc::new(layout.driver(&options)?);
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(layout.data.join("store.db"))?);
-        let template = Template {
-            name: IMAGE.to_owned(),
-            digest: "sha256:test".to_owned(),
-            layers: vec![rootfs()?],
-            env: vec!["IMAGE_SAYS=hello".to_owned()],
-        };
+        let env = vec!["IMAGE_SAYS=hello".to_owned()];
+        let template = Template::of_image(IMAGE.to_owned(), "sha256:test".to_owned(), vec![rootfs()?], env);
         let pool = engine::PoolTarget { count: options.pool, resources: config().resources };
         let engine_settings = EngineSettings {
             capacity: options.capacity,

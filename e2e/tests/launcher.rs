@@ -59,6 +59,7 @@ impl Site {
             id: format!("sb_launchertest{slot:06}").parse().unwrap(),
             slot,
             layers: vec![layer.to_owned(), e2e::rootfs().unwrap()],
+            disk_from: None,
             limits: Limits { cpu: 1, memory_mb: 256 },
             disk_mb: 512,
             isolation: Isolation::Container,

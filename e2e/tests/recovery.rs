@@ -41,7 +41,7 @@ async fn assert_on_host(rig: &Rig, alive: &[&SandboxId], stopped: &[&SandboxId])
     let set = |ids: &[&SandboxId]| ids.iter().map(|id| (*id).clone()).collect::<BTreeSet<_>>();
     let strays = wait_for_resources(
         rig.layout(),
-        &Expected { alive: set(alive), stopped: set(stopped), daemon: None },
+        &Expected { alive: set(alive), stopped: set(stopped), ..Expected::default() },
     )
     .await;
     assert!(strays.is_empty(), "{}", strays.join("\n"));
@@ -128,6 +128,7 @@ async fn incomplete_creates_are_rolled_back() {
         id: id.parse().unwrap(),
         slot,
         layers: rig.template.layers.clone(),
+        disk_from: None,
         limits: driver::Limits { cpu: 2, memory_mb: 2048 },
         disk_mb: 5120,
         isolation: Default::default(),

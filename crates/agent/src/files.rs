@@ -95,6 +95,10 @@ fn act(request: &FileRequest<'_>, reply: &mut ReplyWriter) -> Result<(), FileFai
             accounts::create(name, uid)?;
             reply.send(&FileReply::Done(guest_proto::Tally::default()))
         }
+        FileRequest::Sync => {
+            rustix::fs::sync();
+            reply.send(&FileReply::Done(guest_proto::Tally::default()))
+        }
         FileRequest::Watch { path, recursive } => watch::watch(path, recursive, &mut Upload::new(), reply),
         FileRequest::Describe { path, attributes } => Describer::new(attributes).send(path, reply),
         FileRequest::ListTree { path, depth, attributes } => {
@@ -160,6 +164,6 @@ fn paths_mut<'r, 'a>(request: &'r mut FileRequest<'a>) -> [Option<&'r mut &'a [u
         | FileRequest::SetAttributes { path, .. }
         | FileRequest::Watch { path, .. } => [Some(path), None],
         FileRequest::Move { from, to, .. } | FileRequest::Rename { from, to } => [Some(from), Some(to)],
-        FileRequest::CreateUser { .. } => [None, None],
+        FileRequest::CreateUser { .. } | FileRequest::Sync => [None, None],
     }
 }

@@ -9,6 +9,14 @@ pub struct Range<T> {
     pub default: T,
 }
 
+impl Range<u32> {
+    /// The range with nothing below a value.
+    #[must_use]
+    pub fn raised_to(self, least: u32) -> Self {
+        Self { min: self.min.max(least), max: self.max.max(least), default: self.default.max(least) }
+    }
+}
+
 /// The largest integer that every JSON client can represent.
 pub const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
@@ -37,6 +45,10 @@ pub const ENV_BYTES: usize = 256 << 10;
 pub const METADATA_KEYS: usize = 20;
 pub const METADATA_KEY_CHARS: usize = 256;
 pub const METADATA_VALUE_CHARS: usize = 256;
+
+pub const SNAPSHOT_NAME_CHARS: usize = 128;
+/// New sandboxes of one fork.
+pub const FORK_COUNT: Range<u32> = Range { min: 1, max: 100, default: 1 };
 
 /// Names in `network.egress.allow`.
 pub const EGRESS_ENTRIES: usize = 1000;

@@ -14,7 +14,8 @@ use crate::{EgressDefault, Integer, IsolationChoice, OnTimeout};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreateBody {
-    /// Name of an image in the operator's catalogue.
+    /// Name of an image in the operator's catalogue, or id of a snapshot. The disk of a sandbox from a snapshot is at least as large
+    /// as that of the snapshot's sandbox, and its isolation at least as strong.
     #[cfg_attr(feature = "openapi", schema(required = true, min_length = 1, max_length = 512))]
     #[cfg_attr(feature = "openapi", schema(pattern = r"^[\x21-\x7e]+$", example = "ubuntu:24.04"))]
     pub image: String,

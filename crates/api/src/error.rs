@@ -86,6 +86,8 @@ codes! {
     PortNotFound "PORT_NOT_FOUND" 404,
     /// The sandbox has no such execution.
     ExecutionNotFound "EXECUTION_NOT_FOUND" 404,
+    /// The snapshot does not exist or was deleted.
+    SnapshotNotFound "SNAPSHOT_NOT_FOUND" 404,
     /// The code interpreter has no such context.
     ContextNotFound "CONTEXT_NOT_FOUND" 404,
     /// The API has no such path.
@@ -173,6 +175,7 @@ mod tests {
             (404, "FILE_NOT_FOUND"),
             (404, "EXECUTION_NOT_FOUND"),
             (404, "CONTEXT_NOT_FOUND"),
+            (404, "SNAPSHOT_NOT_FOUND"),
             (409, "NO_INTERPRETER"),
             (409, "FILE_EXISTS"),
             (409, "EXECUTION_ENDED"),

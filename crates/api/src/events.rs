@@ -42,6 +42,11 @@ kinds! {
     /// An addition: in the specification a timeout does not change.
     SandboxTimeoutChanged = "sandbox.timeout_changed",
     SandboxError = "sandbox.error",
+    /// Additions: the specification has no snapshots.
+    SandboxRolledBack = "sandbox.rolled_back",
+    SandboxForked = "sandbox.forked",
+    SnapshotCreated = "snapshot.created",
+    SnapshotDeleted = "snapshot.deleted",
     ExecStarted = "exec.started",
     ExecCompleted = "exec.completed",
     ExecStreamed = "exec.streamed",
@@ -386,8 +391,8 @@ mod tests {
 
     #[test]
     fn kinds_are_written_as_they_are_named() {
-        // 22 of the specification, two for the network and one for timeouts.
-        assert_eq!(EventKind::ALL.len(), 25);
+        // 22 of the specification, two for the network, one for timeouts and four for snapshots.
+        assert_eq!(EventKind::ALL.len(), 29);
         for kind in EventKind::ALL {
             assert_eq!(serde_json::to_string(kind).unwrap(), format!("\"{kind}\""));
             assert_eq!(kind.as_str().parse(), Ok(*kind));

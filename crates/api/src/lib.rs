@@ -20,6 +20,7 @@ mod sandbox;
 #[cfg(feature = "openapi")]
 mod schema;
 mod signals;
+mod snapshots;
 mod time;
 mod usage;
 mod views;
@@ -47,7 +48,7 @@ pub use files::{
     FileChange, FileChangeKind, FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked,
 };
 pub use health::Health;
-pub use ids::{ALPHABET, BadSandboxId, SandboxId};
+pub use ids::{ALPHABET, BadSandboxId, BadSnapshotId, SandboxId, SnapshotId};
 pub use images::{ImageList, ImageStatus, ImageView, PullProgress, PullStage};
 pub use info::{BackendView, InfoView, LimitsView, RangeView};
 pub use ports::{
@@ -58,6 +59,10 @@ pub use sandbox::{
     OnTimeout, Resources, SandboxConfig, SandboxState, UnknownIsolation,
 };
 pub use signals::SIGNALS;
+pub use snapshots::{
+    ForkBody, ForkList, RollbackBody, SnapshotBody, SnapshotDeleted, SnapshotList, SnapshotState,
+    SnapshotView,
+};
 pub use time::{BadTimestamp, Timestamp};
 pub use usage::{QuotaView, ResourceMetrics, ResourceSample, UsageView};
 pub use views::{

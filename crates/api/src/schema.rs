@@ -175,7 +175,7 @@ pub(crate) fn kind(kinds: impl Iterator<Item = &'static str>, example: &str) -> 
 
 /// An event type, or a group such as `exec.*`.
 pub(crate) fn kinds(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
-    let groups = ["sandbox.*", "exec.*", "file.*", "port.*", "network.*", "agent.*", "cost.*"];
+    let groups = ["sandbox.*", "snapshot.*", "exec.*", "file.*", "port.*", "network.*", "agent.*", "cost.*"];
     text().enum_values(Some(kinds.chain(groups))).examples(["exec.*"]).into()
 }
 

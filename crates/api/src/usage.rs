@@ -67,6 +67,9 @@ pub struct UsageView {
     pub memory_mb: QuotaView,
     /// Disks of sandboxes that are not terminated.
     pub disk_mb: QuotaView,
+    pub snapshots: QuotaView,
+    /// Disk space of snapshots.
+    pub snapshot_bytes: QuotaView,
     /// Logs of detached executions.
     pub execution_log_bytes: QuotaView,
     /// Stored bytes of responses to requests with an `Idempotency-Key`. Above the quota the oldest are evicted.
@@ -83,12 +86,14 @@ pub struct UsageView {
 
 impl UsageView {
     /// All quotas with their names, in the order of the fields.
-    pub fn quotas(&self) -> [(&'static str, QuotaView); 10] {
+    pub fn quotas(&self) -> [(&'static str, QuotaView); 12] {
         [
             ("sandboxes", self.sandboxes),
             ("vcpus", self.vcpus),
             ("memoryMb", self.memory_mb),
             ("diskMb", self.disk_mb),
+            ("snapshots", self.snapshots),
+            ("snapshotBytes", self.snapshot_bytes),
             ("executionLogBytes", self.execution_log_bytes),
             ("idempotencyBytes", self.idempotency_bytes),
             ("eventBytes", self.event_bytes),
@@ -112,6 +117,8 @@ mod tests {
             vcpus: quota(2),
             memory_mb: quota(3),
             disk_mb: quota(4),
+            snapshots: quota(11),
+            snapshot_bytes: quota(12),
             execution_log_bytes: quota(5),
             idempotency_bytes: quota(6),
             event_bytes: quota(7),

@@ -5,6 +5,7 @@ mod events;
 mod key;
 mod mcp;
 mod running;
+mod snapshot;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub use events::EventsArguments;
 pub use key::KeyCommand;
 pub use mcp::McpArguments;
 pub use running::Running;
+pub use snapshot::{ForkArguments, RollbackArguments, SnapshotCommand};
 
 use copy::volume;
 
@@ -84,6 +86,13 @@ pub enum Command {
     Resume(Ids),
     /// Change the timeout of sandboxes, which then counts from now
     Timeout(TimeoutArguments),
+    /// Take, list and delete snapshots of sandboxes
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Replace the disk of a sandbox by that of one of its snapshots; its processes end
+    Rollback(RollbackArguments),
+    /// Create sandboxes with a copy of the disk of another one and print their ids
+    Fork(ForkArguments),
     /// Terminate sandboxes and delete their files
     Rm(RmArguments),
     /// Copy a file or a directory to, from or between sandboxes
@@ -171,7 +180,7 @@ pub struct SandboxOptions {
 
 #[derive(Debug, Args)]
 pub struct CreateArguments {
-    /// Image to create the sandbox from
+    /// Image or snapshot to create the sandbox from
     pub image: String,
     #[command(flatten)]
     pub new: SandboxOptions,

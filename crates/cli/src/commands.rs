@@ -13,6 +13,7 @@ mod events;
 mod exec;
 mod expose;
 mod follow;
+mod fork;
 mod images;
 mod info;
 mod input;
@@ -30,8 +31,10 @@ mod ports;
 mod ps;
 mod resume;
 mod rm;
+mod rollback;
 mod run;
 mod shell;
+mod snapshot;
 mod timeout;
 mod top;
 mod transfer;
@@ -74,6 +77,9 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Pause(ids) => pause::pause(&client()?, json, &ids.ids).await,
         Command::Resume(ids) => resume::resume(&client()?, json, &ids.ids).await,
         Command::Timeout(arguments) => timeout::timeout(&client()?, json, &arguments).await,
+        Command::Snapshot(command) => snapshot::snapshot(&client()?, json, command).await,
+        Command::Rollback(arguments) => rollback::rollback(&client()?, json, &arguments).await,
+        Command::Fork(arguments) => fork::fork(&client()?, json, arguments).await,
         Command::Rm(arguments) => rm::rm(&client()?, json, arguments).await,
         Command::Cp(arguments) => cp::cp(&client()?, json, &arguments).await,
         Command::Events(arguments) => events::events(&client()?, json, &arguments).await,

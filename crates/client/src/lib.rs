@@ -55,7 +55,8 @@ mod retry;
 mod run;
 mod sandbox;
 mod settings;
-pub mod sse;
+pub mod snapshots;
+mod sse;
 mod stream;
 mod terminal;
 mod transport;
@@ -70,8 +71,8 @@ pub use api::{
     FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy, Isolation, IsolationChoice,
     LimitsView, NetworkPolicy, OnTimeout, Pagination, PauseResult, Port, PortClosed, PortToken,
     PortVisibility, PullProgress, PullStage, QuotaView, RangeView, ResourceSample, Resources, ResumeResult,
-    RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, TerminalSize, Timestamp,
-    Unpacked, UsageView,
+    RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, SnapshotDeleted,
+    SnapshotId, SnapshotList, SnapshotState, SnapshotView, TerminalSize, Timestamp, Unpacked, UsageView,
 };
 
 pub use client::Client;
@@ -93,6 +94,7 @@ pub use reattach::Following;
 pub use run::{LlmCost, Run};
 pub use sandbox::Sandbox;
 pub use settings::ClientBuilder;
+pub use snapshots::{Fork, Snapshots, TakeSnapshot};
 pub use stream::{Output, OutputStream};
 pub use terminal::{Keyboard, OpenTerminal, Terminal, TerminalEvent};
 pub use trust::{BadFingerprint, Fingerprint};

@@ -6,7 +6,6 @@ use std::time::Duration;
 use api::{EventKind, ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody};
 use futures_util::future::BoxFuture;
 use hyper::Method;
-use serde::de::DeserializeOwned;
 
 use crate::millis::ms;
 use crate::retry::Safety;
@@ -86,10 +85,6 @@ impl Sandbox {
     /// ```
     pub fn port_token(&self, port: u16) -> TokenFor {
         TokenFor { sandbox: self.clone(), port, body: TokenBody::default() }
-    }
-
-    async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
-        self.client().transport().json(call).await.map_err(|error| self.failed(error))
     }
 }
 

@@ -140,8 +140,12 @@ impl Sandbox {
     /// ```
     pub async fn refresh(&self) -> Result<SandboxView> {
         let view = self.view().await.map_err(|error| self.failed(error))?;
-        *self.inner.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
+        self.set_known(view.clone());
         Ok(view)
+    }
+
+    pub(crate) fn set_known(&self, view: SandboxView) {
+        *self.inner.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
     }
 
     async fn view(&self) -> Result<SandboxView> {
@@ -156,6 +160,10 @@ impl Sandbox {
     /// Sends a call about this sandbox, with the id of its run.
     pub(crate) async fn json<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
         self.inner.client.transport().json(self.in_run(call)?).await
+    }
+
+    pub(crate) async fn send<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
+        self.client().transport().json(call).await.map_err(|error| self.failed(error))
     }
 
     /// The same for a streamed response.
@@ -225,7 +233,7 @@ impl Sandbox {
         let body = TimeoutBody { timeout_ms: ms(timeout).into() };
         let call = Call::new(Method::PUT, self.path("/timeout"), Safety::Repeatable).json(&body)?;
         let view: SandboxView = self.json(call).await.map_err(|error| self.failed(error))?;
-        *self.inner.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(view.clone());
+        self.set_known(view.clone());
         Ok(view)
     }
 

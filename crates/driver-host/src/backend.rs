@@ -2,13 +2,14 @@
 
 use std::fmt::Debug;
 use std::fs;
-use std::os::fd::OwnedFd;
 
 use api::{Isolation, SandboxId};
 use driver::{DriverError, NetworkHook, SandboxSpec};
 
 use crate::cgroup::Cgroups;
+use crate::layers::SnapshotMounts;
 use crate::loopdev::DeviceNumber;
+use crate::mounts::Mounts;
 use crate::paths::Paths;
 use crate::settings::{DiskRates, Settings};
 
@@ -17,6 +18,7 @@ use crate::settings::{DiskRates, Settings};
 pub struct Start<'a> {
     pub settings: &'a Settings,
     pub cgroups: &'a Cgroups,
+    pub snapshots: &'a SnapshotMounts,
     pub spec: &'a SandboxSpec,
     /// At least that of `spec`.
     pub isolation: Isolation,
@@ -40,15 +42,6 @@ impl Start<'_> {
             .and_then(|()| self.cgroups.limit_disk(self.spec.id.as_str(), device, rates))
             .map_err(|error| DriverError::failed("limit the rates of the disk", error))
     }
-}
-
-/// Keeps the file systems of a sandbox mounted. Otherwise the last process that ends would have to write everything to the disk
-/// first, even if it is about to be deleted.
-#[derive(Debug)]
-pub struct Mounts {
-    /// Dropped first: its end writes to the disk.
-    pub root: OwnedFd,
-    pub disk: OwnedFd,
 }
 
 /// A started sandbox.

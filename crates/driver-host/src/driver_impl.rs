@@ -1,55 +1,38 @@
 //! Implements the trait [`Driver`] for all backends: each call runs on a thread that may block.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use api::{Isolation, SandboxId};
+use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
-use driver::{ByteStream, DiskUse, Driver, DriverError, NetworkHook, Presence, ResourceUse, SandboxSpec};
+use driver::{
+    ByteStream, DiskCopy, DiskUse, Driver, DriverError, NetworkHook, Presence, ResourceUse, SandboxSpec,
+};
 
-use crate::backend::{Backend, Mounts, Start, Started};
-use crate::cgroup::{Cgroups, Leftover, Population};
-use crate::description;
+use crate::backend::Started;
+use crate::cgroup::{Cgroups, Population};
+use crate::copy::HostCopy;
 use crate::disk;
-use crate::first_process::kill_first_process;
+use crate::inner::{Backends, FREEZE_TIMEOUT, Inner, new_disk, remove_tree};
 use crate::link;
-use crate::loopdev;
 use crate::names;
 use crate::paths::{
-    self, Paths, bundles_dir, ids_below, isolation_of, mount_place, runtime_root, sandboxes_dir,
+    Paths, bundles_dir, ids_below, isolation_of, mount_place, runtime_root, sandboxes_dir, snapshots_dir,
     templates_dir,
 };
 use crate::placement;
-use crate::reap::{become_subreaper, reap};
+use crate::reap::become_subreaper;
 use crate::settings::Settings;
-
-const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A killed process ends only when its system call does, for example a write to a slow disk.
-const KILL_TIMEOUT: Duration = Duration::from_secs(20);
-const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::snapshot;
 
 /// The sandboxes on this host.
 #[derive(Debug, Clone)]
 pub struct HostDriver {
     inner: Arc<Inner>,
 }
-
-#[derive(Debug)]
-struct Inner {
-    settings: Settings,
-    cgroups: Cgroups,
-    backends: Backends,
-    /// The mounts of sandboxes that this process has started. Without an entry a disk is unmounted when the last process ends.
-    mounts: Mutex<HashMap<SandboxId, Mounts>>,
-}
-
-/// What starts sandboxes, by their isolation.
-pub type Backends = BTreeMap<Isolation, Box<dyn Backend>>;
 
 impl HostDriver {
     /// Creates the shared directories.
@@ -62,6 +45,7 @@ impl HostDriver {
             (runtime_root(&settings), 0o700),
             (mount_place(&settings), 0o711),
             (sandboxes_dir(&settings), 0o700),
+            (snapshots_dir(&settings), 0o700),
             (templates_dir(&settings), 0o700),
         ] {
             fs::create_dir_all(&dir).map_err(failed)?;
@@ -77,7 +61,7 @@ impl HostDriver {
         if let Err(error) = cgroups.unlimit_free_disks() {
             tracing::warn!(%error, "cannot remove the rate limits of an earlier daemon");
         }
-        Ok(Self { inner: Arc::new(Inner { settings, cgroups, backends, mounts: Mutex::default() }) })
+        Ok(Self { inner: Arc::new(Inner::new(settings, cgroups, backends)) })
     }
 
     /// Removes the shared directories and cgroups if no sandbox is left. The driver must not be used afterwards.
@@ -131,7 +115,7 @@ impl Driver for HostDriver {
             let paths = Paths::of(&inner.settings, &spec.id);
             fs::create_dir_all(&paths.data)
                 .map_err(|error| DriverError::failed("make the disk's directory", error))?;
-            disk::ensure(&inner.settings, &paths, spec.disk_mb)
+            disk::ensure(&inner.settings, &paths, spec.disk_mb, new_disk(&spec))
         })
         .await
     }
@@ -146,7 +130,7 @@ impl Driver for HostDriver {
             .spawn(move || {
                 let (result, helper) = match inner.start(&spec, network.as_ref()) {
                     Ok(Started { mounts, helper }) => {
-                        inner.mounts().insert(spec.id, mounts);
+                        inner.keep_mounts(spec.id, mounts);
                         (Ok(()), helper)
                     }
                     Err(error) => (Err(error), None),
@@ -265,6 +249,70 @@ impl Driver for HostDriver {
         .await
     }
 
+    async fn copy_disk(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<Box<dyn DiskCopy>, DriverError> {
+        Ok(Box::new(HostCopy::begin(&self.inner, id, snapshot).await?))
+    }
+
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |inner| {
+            inner.snapshots.close(&snapshot::image(&dir));
+            remove_tree(&dir).map_err(|error| DriverError::failed("remove the snapshot", error))
+        })
+        .await
+    }
+
+    async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError> {
+        self.blocking(|inner| {
+            ids_below(&snapshots_dir(&inner.settings))
+                .map_err(|error| DriverError::failed("list snapshots", error))
+        })
+        .await
+    }
+
+    async fn prepare_disk(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
+        let spec = spec.clone();
+        self.blocking(move |inner| {
+            let prepared = Paths::of(&inner.settings, &spec.id).prepared_disk();
+            disk::create(&inner.settings, &prepared, spec.disk_mb, new_disk(&spec))?;
+            // The record that makes it the sandbox's disk survives a power failure.
+            fs::File::open(&prepared)
+                .and_then(|file| file.sync_all())
+                .map_err(|error| DriverError::failed("save the new disk", error))
+        })
+        .await
+    }
+
+    async fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.require(&id, Population::Empty, "replace the disk of")?;
+            inner.unmount_disk(&id);
+            let paths = Paths::of(&inner.settings, &id);
+            match fs::rename(paths.prepared_disk(), paths.disk()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                renamed => renamed.and_then(|()| disk::sync_dir(&paths.data)),
+            }
+            .map_err(|error| DriverError::failed("replace the disk", error))
+        })
+        .await
+    }
+
+    async fn discard_prepared_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let prepared = Paths::of(&self.inner.settings, id).prepared_disk();
+        self.blocking(move |_| match fs::remove_file(prepared) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(DriverError::failed("remove an unused disk", error))
+            }
+            _ => Ok(()),
+        })
+        .await
+    }
+
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError> {
         self.blocking(|inner| {
             let failed = |error: io::Error| DriverError::failed("list sandboxes", error);
@@ -272,152 +320,12 @@ impl Driver for HostDriver {
             for dir in
                 [sandboxes_dir(&inner.settings), bundles_dir(&inner.settings), runtime_root(&inner.settings)]
             {
-                ids.extend(ids_below(&dir).map_err(failed)?);
+                ids.extend(ids_below::<SandboxId>(&dir).map_err(failed)?);
             }
             let names = inner.cgroups.names().map_err(failed)?;
             ids.extend(names.iter().filter_map(|name| name.parse().ok()));
             Ok(ids.into_iter().collect())
         })
         .await
-    }
-}
-
-impl Inner {
-    fn mounts(&self) -> MutexGuard<'_, HashMap<SandboxId, Mounts>> {
-        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Unmounts the disk of a sandbox without processes. Returns when everything is written.
-    fn unmount_disk(&self, id: &SandboxId) {
-        // A statement of its own, so that the map is not locked meanwhile.
-        let mounts = self.mounts().remove(id);
-        drop(mounts);
-    }
-
-    fn start(&self, spec: &SandboxSpec, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
-        self.unmount_disk(&spec.id);
-        let settings = &self.settings;
-        let paths = Paths::of(settings, &spec.id);
-        let uid_base = description::uid_base(settings, spec.slot)?;
-        make_traversable(&paths.run)
-            .map_err(|error| DriverError::failed("make the sandbox's directory", error))?;
-        // After a power failure the disk of a sandbox that did not sync may be missing. A new disk loses no synced data.
-        fs::create_dir_all(&paths.data)
-            .map_err(|error| DriverError::failed("make the disk's directory", error))?;
-        disk::ensure(settings, &paths, spec.disk_mb)?;
-        let isolation = spec.isolation.max(settings.minimum_isolation);
-        let backend = self.backends.get(&isolation).ok_or_else(|| {
-            DriverError::failed("start the sandbox", format!("this host has no isolation '{isolation}'"))
-        })?;
-        paths::record_isolation(&paths, isolation)
-            .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
-        let cpus = placement::cpus_of(spec);
-        let cgroups = &self.cgroups;
-        let start = Start { settings, cgroups, spec, isolation, paths: &paths, uid_base, cpus: &cpus };
-        backend.start(&start, network)
-    }
-
-    fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
-        let population = self.cgroups.population(id.as_str());
-        Ok(match population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? {
-            Population::Running => Presence::Running,
-            Population::Frozen => Presence::Paused,
-            Population::Empty if Paths::of(&self.settings, id).data.exists() => Presence::Stopped,
-            Population::Empty => Presence::Absent,
-        })
-    }
-
-    fn require(&self, id: &SandboxId, wanted: Population, action: &'static str) -> Result<(), DriverError> {
-        let population = self.cgroups.population(id.as_str());
-        if population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? == wanted {
-            return Ok(());
-        }
-        Err(DriverError::InvalidState { id: id.clone(), presence: self.presence(id)?, action })
-    }
-
-    fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
-        let failed = |error: io::Error| DriverError::failed("kill the sandbox's processes", error);
-        let name = id.as_str();
-        let paths = Paths::of(&self.settings, id);
-        let first = paths::first_process(&paths);
-        // The kernel ends all processes of a namespace with its first one.
-        if isolation_of(&paths) == Isolation::Container
-            && let Some(pid) = first
-            && kill_first_process(&self.cgroups, name, pid).map_err(failed)?
-        {
-            reap(&[pid]);
-        }
-        let mut seen = Vec::new();
-        let empty = poll(KILL_TIMEOUT, || {
-            if self.cgroups.population(name)? == Population::Empty {
-                return Ok(true);
-            }
-            seen.extend(self.cgroups.processes(name)?);
-            self.cgroups.kill(name)?;
-            Ok(self.cgroups.population(name)? == Population::Empty)
-        });
-        empty.map_err(failed)?;
-        seen.extend(first);
-        reap(&seen);
-        // Another process may get the pid now. If the file stays, the next kill checks that the process is in the cgroup.
-        let _ = fs::remove_file(paths.first_process());
-        Ok(())
-    }
-
-    fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
-        let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
-        if let Some(device) = device
-            && loopdev::is_free_or_of(device, id.as_str())
-            && let Err(error) = self.cgroups.unlimit_disk(id.as_str(), device)
-        {
-            tracing::warn!(%id, %error, "cannot remove a rate limit of a loop device");
-        }
-    }
-
-    fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
-        let paths = Paths::of(&self.settings, id);
-        // Before the kill: once the processes have ended, another sandbox may get the device.
-        self.unlimit_disk(id, &paths);
-        self.kill(id)?;
-        self.unmount_disk(id);
-        if let Some(backend) = self.backends.get(&isolation_of(&paths)) {
-            backend.clear(&self.settings, id)?;
-        }
-        // Also of a runtime that an earlier daemon used.
-        remove_tree(&runtime_root(&self.settings).join(id.as_str()))
-            .map_err(|error| DriverError::failed("remove the runtime's state", error))?;
-        let removed = poll(REMOVE_TIMEOUT, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
-        removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
-        remove_tree(&paths.run).map_err(|error| DriverError::failed("remove the sandbox's directory", error))
-    }
-}
-
-/// Polls with growing pauses, because cgroup v1 has no events for this.
-fn poll(timeout: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
-    let begin = Instant::now();
-    let mut pause = Duration::from_micros(100);
-    while !done()? {
-        if begin.elapsed() > timeout {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("not done after {} s", timeout.as_secs()),
-            ));
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 5 / 4).min(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-/// Creates a directory that the container's root, an unprivileged user on the host, can traverse.
-fn make_traversable(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o711))
-}
-
-fn remove_tree(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }

@@ -7,10 +7,15 @@
 
 mod backend;
 mod cgroup;
+mod changes;
+mod copy;
 mod description;
 mod disk;
 mod driver_impl;
+mod ext4;
 mod first_process;
+mod inner;
+mod layers;
 mod link;
 mod loopdev;
 mod mounts;
@@ -20,15 +25,19 @@ mod placement;
 mod priority;
 mod reap;
 mod settings;
+mod snapshot;
 mod trial;
 
-pub use backend::{Backend, Mounts, Start, Started};
+pub use backend::{Backend, Start, Started};
 pub use cgroup::{CgroupEntry, Cgroups};
 pub use description::{AGENT_INSIDE, SysView, describe, seccomp};
-pub use driver_impl::{Backends, HostDriver};
+pub use driver_impl::HostDriver;
+pub use ext4::mount_disk;
+pub use inner::Backends;
+pub use layers::{OpenLayer, SnapshotMounts};
 pub use link::{TOKEN_BYTES, listen, prepare_token};
 pub use loopdev::DeviceNumber;
-pub use mounts::{Assembled, assemble, mount_disk};
+pub use mounts::{Assembled, Mounts, assemble};
 pub use paths::{Paths, first_process, mount_place, runtime_root};
 pub use priority::raise_priority;
 pub use reap::{collect, state_of_child};

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 // From the kernel's <linux/loop.h>.
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LOOP_MAJOR: u32 = 7;
 /// How long a file system may take to be unmounted, which writes what is dirty.
@@ -107,10 +108,46 @@ pub fn is_free_or_of(device: DeviceNumber, dir: &str) -> bool {
 pub fn attach(backing: &Path) -> io::Result<LoopDevice> {
     let file = OpenOptions::new().read(true).write(true).open(backing)?;
     lock(&file)?;
+    attach_file(&file, LO_FLAGS_AUTOCLEAR)
+}
+
+/// Attaches `backing` to a free loop device that cannot be written.
+pub fn attach_read_only(backing: &Path) -> io::Result<LoopDevice> {
+    attach_file(&File::open(backing)?, LO_FLAGS_AUTOCLEAR | LO_FLAGS_READ_ONLY)
+}
+
+/// The loop device that is attached to a file.
+pub fn find(backing: &Path) -> io::Result<Option<DeviceNumber>> {
+    for entry in fs::read_dir("/sys/class/block")? {
+        let name = entry?.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.strip_prefix("loop")) else { continue };
+        let Ok(minor) = number.parse() else { continue };
+        let device = DeviceNumber { major: LOOP_MAJOR, minor };
+        let file = fs::read_to_string(backing_file(device));
+        if file.is_ok_and(|file| Path::new(file.trim_end_matches('\n')) == backing) {
+            return Ok(Some(device));
+        }
+    }
+    Ok(None)
+}
+
+impl DeviceNumber {
+    /// The path of a loop device.
+    pub fn loop_path(self) -> String {
+        format!("/dev/loop{}", self.minor)
+    }
+
+    /// From the device number of a file.
+    pub fn of(number: u64) -> Self {
+        Self { major: rustix::fs::major(number), minor: rustix::fs::minor(number) }
+    }
+}
+
+fn attach_file(file: &File, flags: u32) -> io::Result<LoopDevice> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let mut last = io::Error::from_raw_os_error(libc::EBUSY);
     for _ in 0..ATTEMPTS {
-        match try_attach(&control, &file) {
+        match try_attach(&control, file, flags) {
             Ok(device) => return Ok(device),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
             Err(error) => return Err(error),
@@ -132,7 +169,7 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-fn try_attach(control: &File, backing: &File) -> io::Result<LoopDevice> {
+fn try_attach(control: &File, backing: &File, flags: u32) -> io::Result<LoopDevice> {
     // SAFETY: LOOP_CTL_GET_FREE takes no argument and accesses no memory of this process.
     let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
     if number < 0 {
@@ -145,14 +182,13 @@ fn try_attach(control: &File, backing: &File) -> io::Result<LoopDevice> {
     config.fd = u32::try_from(backing.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     // 4096-byte sectors: the size of the file system's blocks, so no read-modify-write below it.
     config.block_size = 4096;
-    config.info.flags = LO_FLAGS_AUTOCLEAR;
+    config.info.flags = flags;
     // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, which `config` is, and keeps no pointer to it.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    let number = device.metadata()?.rdev();
-    let number = DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
+    let number = DeviceNumber::of(device.metadata()?.rdev());
     Ok(LoopDevice { path, number, open: device.into() })
 }
 
@@ -175,6 +211,7 @@ mod tests {
             second.join().unwrap()
         });
         assert!(begin.elapsed() >= Duration::from_millis(100));
+        assert_eq!(find(&path).unwrap(), Some(second.number));
         assert!(is_free_or_of(second.number, dir.path().file_name().unwrap().to_str().unwrap()));
     }
 }

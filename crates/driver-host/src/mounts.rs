@@ -1,22 +1,24 @@
-//! Mounts a sandbox's disk, and its whole root file system for runtimes that expect it mounted.
+//! Mounts a sandbox's whole root file system, for runtimes that expect it mounted.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use driver::{DriverError, SandboxSpec};
 use rootfs::{StepError, UserNamespace};
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
-    fsmount, fsopen,
-};
 
-use crate::backend::Mounts;
-use crate::loopdev::{self, DeviceNumber};
+use crate::ext4::mount_disk;
+use crate::layers::{OpenLayer, SnapshotMounts};
+use crate::loopdev::DeviceNumber;
 use crate::paths::Paths;
 
-/// What a mount reads of a disk: its superblock, bitmaps and first inodes.
-const READ_AHEAD: u64 = 128 << 10;
+/// Keeps the file systems of a sandbox mounted. Otherwise the last process that ends would have to write everything to the disk
+/// first, even if it is about to be deleted.
+#[derive(Debug)]
+pub struct Mounts {
+    /// Dropped first: its end writes to the disk.
+    pub root: OwnedFd,
+    pub disk: OwnedFd,
+}
 
 /// A mounted root file system.
 #[derive(Debug)]
@@ -29,55 +31,17 @@ pub struct Assembled {
 pub fn assemble(
     spec: &SandboxSpec,
     paths: &Paths,
+    snapshots: &SnapshotMounts,
     place: &Path,
     uid_base: u32,
 ) -> Result<Assembled, DriverError> {
     let users =
         UserNamespace::with_base(uid_base).map_err(|error| DriverError::failed("make the id map", error))?;
     let (disk, device) = mount_disk(&paths.disk())?;
-    let root = rootfs::prepare(place, spec.layers.len())
-        .and_then(|()| rootfs::assemble(&disk, &spec.layers, &users, uid_base))
+    let open = snapshots.open(&spec.layers)?;
+    let layers: Vec<_> = open.iter().map(OpenLayer::as_layer).collect();
+    let root = rootfs::prepare(place, layers.len())
+        .and_then(|()| rootfs::assemble(&disk, &layers, &users, uid_base))
         .map_err(|StepError { step, source }| DriverError::failed(step, source))?;
     Ok(Assembled { mounts: Mounts { root, disk }, device })
-}
-
-/// Mounts a disk, detached; if that fails, checks it and tries once more.
-pub fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> {
-    match try_mount_disk(image) {
-        Ok(mount) => Ok(mount),
-        Err(error)
-            if error.raw_os_error() == Some(libc::ENOSPC) || error.raw_os_error() == Some(libc::ENODEV) =>
-        {
-            Err(DriverError::Exhausted { what: "loop devices", source: error })
-        }
-        // A check of a file system that is mounted would destroy it.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(DriverError::failed("mount the disk, whose last use has not ended", error))
-        }
-        Err(first) => {
-            tracing::warn!(image = %image.display(), error = %first, "cannot mount a disk; checking it");
-            // The exit code tells only what was repaired: the next mount shows whether the disk is usable.
-            std::process::Command::new("e2fsck")
-                .args(["-f", "-y"])
-                .arg(image)
-                .output()
-                .map_err(|error| DriverError::failed("run e2fsck (package e2fsprogs)", error))?;
-            try_mount_disk(image).map_err(|error| DriverError::failed("mount the disk", error))
-        }
-    }
-}
-
-fn try_mount_disk(image: &Path) -> io::Result<(OwnedFd, DeviceNumber)> {
-    let device = loopdev::attach(image)?;
-    device.read_ahead(READ_AHEAD)?;
-    let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", device.path.as_str())?;
-    // Blocks freed inside are freed on the host too.
-    fsconfig_set_flag(&context, "discard")?;
-    fsconfig_set_string(&context, "errors", "remount-ro")?;
-    // The kernel would write zeroes over 1.6 % of the disk, which the sparse image has already.
-    fsconfig_set_flag(&context, "noinit_itable")?;
-    fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
-    Ok((fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?, device.number))
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use api::{Isolation, SandboxId};
 
@@ -29,6 +30,11 @@ impl Paths {
     /// The disk is made under this name and renamed when complete.
     pub fn unfinished_disk(&self) -> PathBuf {
         self.data.join("disk.img.new")
+    }
+
+    /// The disk that replaces the current one when it is adopted.
+    pub fn prepared_disk(&self) -> PathBuf {
+        self.data.join("disk.img.next")
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -69,6 +75,11 @@ impl Paths {
 
 pub fn sandboxes_dir(settings: &Settings) -> PathBuf {
     settings.data_dir.join("sandboxes")
+}
+
+/// Has a directory for each snapshot.
+pub fn snapshots_dir(settings: &Settings) -> PathBuf {
+    settings.data_dir.join("snapshots")
 }
 
 pub fn templates_dir(settings: &Settings) -> PathBuf {
@@ -122,10 +133,10 @@ pub fn isolation_of(paths: &Paths) -> Isolation {
 }
 
 /// The ids that have a directory below `dir`.
-pub fn ids_below(dir: &Path) -> std::io::Result<Vec<SandboxId>> {
-    let entries = match std::fs::read_dir(dir) {
+pub fn ids_below<T: FromStr>(dir: &Path) -> io::Result<Vec<T>> {
+    let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let mut ids = Vec::new();

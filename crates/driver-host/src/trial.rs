@@ -6,7 +6,8 @@ use std::path::Path;
 use api::Isolation;
 use driver::{DriverError, Limits, SandboxSpec};
 
-use crate::disk;
+use crate::disk::{self, Content};
+use crate::layers::SnapshotMounts;
 use crate::mounts;
 use crate::paths::Paths;
 
@@ -24,7 +25,7 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
     }
     fs::write(layer.join("seen"), "through the overlay")
         .map_err(|error| DriverError::failed("create the layer of the trial", error))?;
-    let image = disk::create_template(&dir.join("template"), DISK_MB)?;
+    let image = disk::create_template(&dir.join("template"), DISK_MB, Content::Directories)?;
     fs::rename(image, paths.disk())
         .map_err(|error| DriverError::failed("create the disk of the trial", error))?;
     let id = "sb_doctorstrial".parse().map_err(|error| DriverError::failed("name the trial", error))?;
@@ -33,6 +34,7 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
         id,
         slot: 0,
         layers: vec![layer],
+        disk_from: None,
         limits,
         disk_mb: DISK_MB,
         isolation: Isolation::Container,
@@ -47,7 +49,7 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
 fn mount_and_use(spec: &SandboxSpec, paths: &Paths, uid_base: u32) -> Result<(), DriverError> {
     rootfs::leave_host_namespace()
         .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
-    mounts::assemble(spec, paths, &paths.run, uid_base)?;
+    mounts::assemble(spec, paths, &SnapshotMounts::default(), &paths.run, uid_base)?;
     let seen = fs::read(paths.run.join("rootfs/seen"))
         .map_err(|error| DriverError::failed("read through the overlay", error))?;
     if seen.is_empty() {

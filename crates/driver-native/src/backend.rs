@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use api::SandboxId;
 use driver::{DriverError, NetworkHook};
-use driver_host::{Backend, Mounts, Settings, Start, Started, listen, mount_disk, raise_priority};
+use driver_host::{Backend, Mounts, OpenLayer, Settings, Start, Started, listen, mount_disk, raise_priority};
 use launcher::send;
 
 use crate::launchers::{Launcher, Launchers};
@@ -46,9 +46,11 @@ impl Backend for Native {
         let cgroup = cgroups
             .open_for_fork(name)
             .map_err(|error| DriverError::failed("open the sandbox's cgroup", error))?;
-        let files: Vec<BorrowedFd<'_>> =
-            [Some(&disk), Some(&listener), cgroup.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
-        send(&launcher.socket, &plan(start, &self.filter)?, &files)
+        let layers = start.snapshots.open(&spec.layers)?;
+        let snapshots = layers.iter().filter_map(OpenLayer::snapshot);
+        let files = [&disk, &listener].into_iter().chain(snapshots).chain(cgroup.as_ref());
+        let files: Vec<BorrowedFd<'_>> = files.map(AsFd::as_fd).collect();
+        send(&launcher.socket, &plan(start, &layers, &self.filter)?, &files)
             .map_err(|error| DriverError::failed("send the launcher its plan", error))?;
 
         let (pid, namespace) = launcher.forked()?;

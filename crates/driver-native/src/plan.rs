@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use driver::DriverError;
-use driver_host::{Start, SysView, describe, mount_place};
-use launcher::{CgroupEntry, FileSystem, Mount, MountFlags, Node, Plan, Source};
+use driver_host::{OpenLayer, Start, SysView, describe, mount_place};
+use launcher::{CgroupEntry, FileSystem, Layer, Mount, MountFlags, Node, Plan, Source};
 use oci_spec::runtime::{Linux, PosixRlimitType, Process, Spec};
 use rustix::thread::CapabilitySet;
 
@@ -24,7 +24,7 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-pub fn plan(start: &Start<'_>, filter: &[Instruction]) -> Result<Plan, DriverError> {
+pub fn plan(start: &Start<'_>, layers: &[OpenLayer], filter: &[Instruction]) -> Result<Plan, DriverError> {
     let spec = describe(start, SysView::LeftOut)?;
     let (process, linux) = parts(&spec)?;
     let sys = Mount { source: Source::Sys, target: SYS.into(), flags: MountFlags::default() };
@@ -35,7 +35,7 @@ pub fn plan(start: &Start<'_>, filter: &[Instruction]) -> Result<Plan, DriverErr
     Ok(Plan {
         daemon: rustix::process::getpid().as_raw_nonzero().get(),
         place: mount_place(start.settings),
-        layers: start.spec.layers.clone(),
+        layers: layers.iter().map(layer).collect(),
         uid_base: start.uid_base,
         host_name: spec.hostname().clone().unwrap_or_default(),
         cgroups: cgroups.map(|entry| CgroupEntry { tasks: entry.tasks, visible: entry.visible }).collect(),
@@ -48,6 +48,13 @@ pub fn plan(start: &Start<'_>, filter: &[Instruction]) -> Result<Plan, DriverErr
         filter: filter.to_vec(),
         command: process.args().clone().unwrap_or_default(),
     })
+}
+
+fn layer(open: &OpenLayer) -> Layer {
+    match open {
+        OpenLayer::Directory(path) => Layer::Directory(path.clone()),
+        OpenLayer::Snapshot(_) => Layer::Snapshot,
+    }
 }
 
 fn unsupported(what: impl std::fmt::Display) -> DriverError {

@@ -33,7 +33,8 @@ impl Backend for OciRuntime {
             listen(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
         leave_host_namespace()
             .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
-        let Assembled { mounts, device } = assemble(spec, paths, &mount_place(settings), start.uid_base)?;
+        let Assembled { mounts, device } =
+            assemble(spec, paths, start.snapshots, &mount_place(settings), start.uid_base)?;
         // After the disk is attached: the host's /sys then has all directories to cover.
         write_bundle(start, filter()?, None)?;
         runtime::run(&self.runtime, settings, &spec.id, paths, AgentChannel::Listener(listener), &[])?;

@@ -107,7 +107,8 @@ impl Backend for Gvisor {
 
         leave_host_namespace()
             .map_err(|error| DriverError::failed("leave the host's mount namespace", error))?;
-        let Assembled { mounts, device } = assemble(spec, paths, &mount_place(settings), start.uid_base)?;
+        let Assembled { mounts, device } =
+            assemble(spec, paths, start.snapshots, &mount_place(settings), start.uid_base)?;
         start.limit_disk(device)?;
         let network = network.map(connect).transpose()?;
         write_bundle(start, gvisor_filter()?, network.as_ref().map(SandboxNetwork::path).as_deref())?;

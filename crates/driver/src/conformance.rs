@@ -4,6 +4,7 @@
 //! After a panic the caller removes the remaining sandboxes.
 
 mod link;
+mod snapshots;
 
 use std::io;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ impl Host {
             id: id(number),
             slot: number,
             layers: self.layers.clone(),
+            disk_from: None,
             limits: Limits { cpu: 1, memory_mb: 512 },
             disk_mb: 512,
             isolation: self.isolation,
@@ -69,6 +71,7 @@ pub async fn all(host: Host) {
     calls_can_be_repeated(&host).await;
     limits_change_while_a_sandbox_runs(&host).await;
     sandboxes_are_isolated_from_each_other(&host).await;
+    snapshots::all(&host).await;
     an_error_of_the_network_hook_fails_the_start(&host).await;
     assert_eq!(ok(host.driver.list().await), [], "a case left a sandbox");
 }

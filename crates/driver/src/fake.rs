@@ -11,20 +11,24 @@ mod disk;
 mod file_op;
 mod guest;
 mod script;
+mod snapshot;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::SandboxId;
+use api::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::{ByteStream, Driver, DriverError, Limits, NetworkHook, Presence, ResourceUse, SandboxSpec};
+use crate::{
+    ByteStream, DiskCopy, Driver, DriverError, Limits, NetworkHook, Presence, ResourceUse, SandboxSpec,
+};
 
 use agent::Guest;
 use disk::Disk;
 pub use guest::AgentMode;
+use snapshot::FakeCopy;
 
 /// The operations of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +43,10 @@ pub enum DriverOp {
     Destroy,
     Connect,
     Inspect,
+    CopyDisk,
+    Capture,
+    PrepareDisk,
+    AdoptDisk,
 }
 
 /// When an operation fails.
@@ -65,6 +73,9 @@ struct Host {
 #[derive(Default)]
 struct State {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
+    /// Without a disk until it is captured.
+    snapshots: BTreeMap<SnapshotId, Option<Disk>>,
+    prepared_disks: BTreeMap<SandboxId, Arc<Mutex<Disk>>>,
     faults: VecDeque<(DriverOp, Fault)>,
     mode: AgentMode,
     calls: Vec<(DriverOp, SandboxId)>,
@@ -280,11 +291,8 @@ impl State {
 
     /// The sandbox's directory and disk. Creates them if they do not exist.
     fn get_or_create(&mut self, spec: &SandboxSpec) -> &mut Sandbox {
-        self.sandboxes.entry(spec.id.clone()).or_insert_with(|| Sandbox {
-            limits: None,
-            disk: Arc::default(),
-            guest: None,
-        })
+        let disk = snapshot::new_disk(self, spec);
+        self.sandboxes.entry(spec.id.clone()).or_insert_with(|| Sandbox { limits: None, disk, guest: None })
     }
 
     /// The processes of a sandbox, if the sandbox is in the wanted state.
@@ -373,6 +381,7 @@ impl Driver for FakeDriver {
     async fn destroy(&self, id: &SandboxId) -> Result<(), DriverError> {
         let work = |state: &mut State| {
             state.sandboxes.remove(id);
+            state.prepared_disks.remove(id);
             Ok(())
         };
         self.host.call(DriverOp::Destroy, id, work).await
@@ -404,6 +413,53 @@ impl Driver for FakeDriver {
         state.resource_reads += 1;
         let cpu_us = state.resource_reads * 1_000_000;
         Ok(Some(ResourceUse { cpu_us, memory: 12 << 20, memory_cache: 2 << 20, disk: 3 << 20 }))
+    }
+
+    async fn copy_disk(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<Box<dyn DiskCopy>, DriverError> {
+        Ok(Box::new(FakeCopy::begin(&self.host, id, snapshot).await?))
+    }
+
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        self.host.state().snapshots.remove(snapshot);
+        Ok(())
+    }
+
+    async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError> {
+        Ok(self.host.state().snapshots.keys().cloned().collect())
+    }
+
+    async fn prepare_disk(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
+        let work = |state: &mut State| {
+            let disk = snapshot::new_disk(state, spec);
+            state.prepared_disks.insert(spec.id.clone(), disk);
+            Ok(())
+        };
+        self.host.call(DriverOp::PrepareDisk, &spec.id, work).await
+    }
+
+    async fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let work = |state: &mut State| {
+            let presence = state.presence(id);
+            if presence != Presence::Stopped {
+                return invalid_state(id, presence, "replace the disk of");
+            }
+            if let (Some(disk), Some(sandbox)) =
+                (state.prepared_disks.remove(id), state.sandboxes.get_mut(id))
+            {
+                sandbox.disk = disk;
+            }
+            Ok(())
+        };
+        self.host.call(DriverOp::AdoptDisk, id, work).await
+    }
+
+    async fn discard_prepared_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
+        self.host.state().prepared_disks.remove(id);
+        Ok(())
     }
 
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError> {

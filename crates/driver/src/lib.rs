@@ -13,10 +13,11 @@ pub mod fake;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use api::{Isolation, SandboxId};
+use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -41,8 +42,11 @@ pub struct SandboxSpec {
     pub id: SandboxId,
     /// The number of the sandbox's range of host user ids. No two sandboxes on the host share one.
     pub slot: u32,
-    /// The unpacked layers of the image, topmost first. Read-only; shared by all sandboxes of the image.
+    /// The layers below its disk, topmost first: disks of snapshots, as [`DiskCopy::finish`] names them, and unpacked layers of the
+    /// image. Read-only and shared.
     pub layers: Vec<PathBuf>,
+    /// The disk of a snapshot, of which [`Driver::create`] and [`Driver::prepare_disk`] make a copy instead of an empty disk.
+    pub disk_from: Option<PathBuf>,
     pub limits: Limits,
     pub disk_mb: u32,
     /// The backend that starts it.
@@ -80,6 +84,31 @@ pub struct ResourceUse {
     pub memory_cache: u64,
     /// Bytes that its disk occupies on the host.
     pub disk: u64,
+}
+
+/// The snapshot whose disk a layer is; `None` for a layer of an image.
+pub fn snapshot_of_layer(layer: &Path) -> Option<SnapshotId> {
+    layer.file_name()?.to_str()?.strip_suffix(".img")?.parse().ok()
+}
+
+/// The disk of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotDisk {
+    /// For [`SandboxSpec::layers`]. The file's name is the snapshot's id and `.img`.
+    pub layer: PathBuf,
+    /// Bytes that it occupies on the host.
+    pub bytes: u64,
+}
+
+/// A copy of a sandbox's disk in progress. If it is dropped, [`Driver::remove_snapshot`] removes what it wrote.
+#[async_trait]
+pub trait DiskCopy: Send {
+    /// Copies what has changed since the copy began, while the processes of the sandbox are frozen. The engine makes no other call for
+    /// the sandbox meanwhile. Returns how long the processes were frozen; zero if there are none, or if they were frozen before.
+    async fn capture(&mut self) -> Result<Duration, DriverError>;
+
+    /// Makes the copy usable. Afterwards it survives a power failure.
+    async fn finish(self: Box<Self>) -> Result<SnapshotDisk, DriverError>;
 }
 
 /// Why a driver call failed.
@@ -159,6 +188,28 @@ pub trait Driver: Send + Sync + 'static {
     async fn resource_use(&self, _id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
         Ok(None)
     }
+
+    /// Begins to copy the sandbox's disk. The sandbox may run, and the engine may make other calls for it meanwhile.
+    async fn copy_disk(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<Box<dyn DiskCopy>, DriverError>;
+
+    /// Removes the disk of a snapshot, complete or not. Succeeds if it does not exist. No sandbox may have it as a layer.
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError>;
+
+    /// All snapshots of which this host has a trace.
+    async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError>;
+
+    /// Creates another disk for an existing sandbox. It is not used before [`Driver::adopt_disk`].
+    async fn prepare_disk(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
+
+    /// Replaces the disk of a sandbox without processes by the prepared one. Succeeds if that was done before.
+    async fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError>;
+
+    /// Removes a prepared disk that is not wanted any more. Succeeds if there is none.
+    async fn discard_prepared_disk(&self, id: &SandboxId) -> Result<(), DriverError>;
 
     /// All sandboxes of which this host has a trace.
     async fn list(&self) -> Result<Vec<SandboxId>, DriverError>;

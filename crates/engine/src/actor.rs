@@ -15,13 +15,15 @@
 //! first: after a crash the recovery finds no record and removes the sandbox.
 //!
 //! This file has the actor's state, its loop and the changes of its settings. `lifecycle` has pause, resume, terminate and the
-//! loss of processes, `admission` lets callers work inside. `ports` and `network_policy` compute the next record, and
+//! loss of processes, `snapshot` and `rollback` copy and replace the disk, `admission` lets callers work inside. `ports` and `network_policy` compute the next record, and
 //! `timeouts` knows when an idle or expired sandbox is due.
 
 mod admission;
 mod lifecycle;
 mod network_policy;
 mod ports;
+mod rollback;
+mod snapshot;
 mod timeouts;
 
 pub use lifecycle::{DISK_PRESSURE, ON_REQUEST, PROCESSES_LOST};
@@ -50,6 +52,7 @@ use crate::link::Agent;
 use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, TimeoutChange, WorkKind};
 use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
+use crate::snapshots::SnapshotRegistry;
 use crate::stamped_store::StampedStore;
 use crate::status::Status;
 use crate::tasks::Tasks;
@@ -62,6 +65,7 @@ pub struct ActorContext {
     pub stamped_store: StampedStore,
     pub counters: Arc<Counters>,
     pub registry: Arc<SandboxRegistry>,
+    pub snapshots: Arc<SnapshotRegistry>,
     pub detached: Arc<ExecutionRegistry>,
     pub timer: Timer,
     pub tasks: Tasks,
@@ -149,6 +153,7 @@ fn spec_of(record: &SandboxRecord) -> SandboxSpec {
         id: record.id.clone(),
         slot: record.slot,
         layers: record.layers.iter().map(Into::into).collect(),
+        disk_from: None,
         limits: Limits { cpu: resources.cpu, memory_mb: resources.memory_mb },
         disk_mb: resources.disk_mb,
         isolation: record.config.isolation,
@@ -254,6 +259,14 @@ impl Actor {
             }
             ActorRequest::ClosePort { port, run, reply } => {
                 let result = self.close_port(port, run).await;
+                let _ = reply.send(result);
+            }
+            ActorRequest::Capture { copy, reply } => {
+                let result = self.capture(copy).await;
+                let _ = reply.send(result);
+            }
+            ActorRequest::Rollback { snapshot, reply } => {
+                let result = self.rollback(&snapshot).await;
                 let _ = reply.send(result);
             }
             ActorRequest::Terminate { reason, reply } => {

@@ -62,6 +62,10 @@ counters! {
     /// Pauses of sandboxes that wrote while the host's disk was almost full.
     paused_disk_pressure,
     resumed,
+    snapshots_taken,
+    rolled_back,
+    /// Forks, each of which created several sandboxes.
+    forked,
     /// Sandboxes terminated on request, at the end of their lifetime, and at the end of the retention of paused sandboxes.
     terminated_on_request,
     terminated_timeout,

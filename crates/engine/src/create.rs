@@ -8,6 +8,8 @@
 //! configuration. A failed step undoes all earlier steps before it returns. If the daemon crashes before the record is
 //! committed, recovery removes the sandbox.
 
+use std::sync::Arc;
+
 use api::{EventKind, SandboxConfig, SandboxState};
 use driver::Limits;
 use guest_proto::FileRequest;
@@ -15,7 +17,7 @@ use rules::{Accounting, TimeMs};
 use serde_json::json;
 use store::{Batch, IdempotencyRecord, NewEvent, SandboxRecord, StoreError};
 
-use crate::actor::{self, ActorInit};
+use crate::actor::{self, ActorContext, ActorInit};
 use crate::error::EngineError;
 use crate::events;
 use crate::host::{SETUP_TIMEOUT, guest_of_spec};
@@ -34,32 +36,33 @@ const DEFAULT_UID: u32 = 1000;
 const ROOT: &str = "root";
 
 /// A sandbox with the configuration of its owner and without a record.
-struct ConfiguredSandbox(ProvisionedSandbox);
+pub struct ConfiguredSandbox(pub ProvisionedSandbox);
 
-/// Builds the status and the body of the response from the record.
-pub type BuildResponse = Box<dyn FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send>;
+/// Builds the status and the body of the response from what was created.
+pub type BuildResponse<T = SandboxRecord> = Box<dyn FnOnce(&T) -> (u16, Vec<u8>) + Send>;
 
-/// The idempotency record of a create. It is committed together with the sandbox's record: after a crash both exist or neither.
-pub struct PendingIdempotencyRecord {
+/// The idempotency record of a create. It is committed together with the record of what is created: after a crash both exist or
+/// neither.
+pub struct PendingIdempotencyRecord<T = SandboxRecord> {
     pub endpoint: String,
     pub key: String,
     pub request_hash: [u8; 32],
     pub expires_at: TimeMs,
     /// Called with the record that is about to be committed.
-    pub respond: BuildResponse,
+    pub respond: BuildResponse<T>,
 }
 
-impl PendingIdempotencyRecord {
-    fn complete(self, record: &SandboxRecord) -> IdempotencyRecord {
-        let (status, content) = (self.respond)(record);
+impl<T> PendingIdempotencyRecord<T> {
+    pub(crate) fn complete(self, account: &str, created_at: TimeMs, created: &T) -> IdempotencyRecord {
+        let (status, content) = (self.respond)(created);
         IdempotencyRecord {
-            account: record.account.clone(),
+            account: account.to_owned(),
             endpoint: self.endpoint,
             key: self.key,
             request_hash: self.request_hash,
             status,
             content,
-            created_at: record.created_at,
+            created_at,
             expires_at: self.expires_at,
         }
     }
@@ -82,9 +85,10 @@ pub async fn create(
     created
 }
 
-struct Creation<'a> {
-    services: &'a Services,
-    account: &'a str,
+/// Creates sandboxes for one account.
+pub struct Creation<'a> {
+    pub services: &'a Services,
+    pub account: &'a str,
 }
 
 impl Creation<'_> {
@@ -121,7 +125,7 @@ impl Creation<'_> {
     }
 
     /// Applies the owner's configuration. After a failure the sandbox is discarded, or returned to the pool if it is unchanged.
-    async fn configure(
+    pub async fn configure(
         &self,
         mut sandbox: ProvisionedSandbox,
         config: &SandboxConfig,
@@ -157,7 +161,8 @@ impl Creation<'_> {
             sandbox.spec.limits = Limits { cpu: wanted.cpu, memory_mb: wanted.memory_mb };
             host.driver().limit(&sandbox.spec).await?;
         }
-        if config.workdir != DISK_WORKDIR {
+        // The owner of a snapshot may have deleted it.
+        if config.workdir != DISK_WORKDIR || sandbox.template.is_snapshot() {
             let created = sandbox.agent.make_dirs(&[&config.workdir], SETUP_TIMEOUT).await;
             created.map_err(|error| match error {
                 LinkError::Refused { message, .. } => {
@@ -184,23 +189,20 @@ impl Creation<'_> {
         let Services { stamped_store, provisioner, actors, .. } = self.services;
         let sandbox = configured.0;
         let record = new_record(stamped_store.now(), &sandbox, self.account.to_owned(), config);
-        let image = json!({ "image": record.config.image });
-        let created = events::of_sandbox(&record, EventKind::SandboxCreated, image);
-        let started = events::of_sandbox(&record, EventKind::SandboxStarted, json!({}));
-        let mut batch = Batch::new().put(record.clone()).event(created).event(started);
+        let mut batch = with_created(Batch::new(), &record);
         if let Some(idempotency) = idempotency {
-            batch = batch.idempotency_record(idempotency.complete(&record));
+            batch =
+                batch.idempotency_record(idempotency.complete(&record.account, record.created_at, &record));
         }
         if let Err(error) = stamped_store.commit(batch).await {
             provisioner.discard(sandbox).await;
             return Err(error.into());
         }
-        let ProvisionedSandbox { agent, reservation, slot, .. } = sandbox;
-        Ok(actor::spawn(actors, ActorInit { record, agent: Some(agent), reservation, slot }))
+        Ok(start_actor(actors, sandbox, record))
     }
 
     /// Counts a refused create, or records an event for a failed one.
-    async fn record_failure(&self, error: &EngineError) {
+    pub async fn record_failure(&self, error: &EngineError) {
         let Services { counters, stamped_store, .. } = self.services;
         if is_refusal(error) {
             error.count_refusal(counters);
@@ -222,7 +224,22 @@ impl Creation<'_> {
     }
 }
 
-fn new_record(
+/// Adds the record of a new sandbox and its events.
+pub fn with_created(batch: Batch, record: &SandboxRecord) -> Batch {
+    let image = json!({ "image": record.config.image });
+    let created = events::of_sandbox(record, EventKind::SandboxCreated, image);
+    let started = events::of_sandbox(record, EventKind::SandboxStarted, json!({}));
+    batch.put(record.clone()).event(created).event(started)
+}
+
+/// Starts the actor of a sandbox whose record is committed.
+pub fn start_actor(actors: &Arc<ActorContext>, sandbox: ProvisionedSandbox, record: SandboxRecord) -> Status {
+    // The template holds the disks of snapshots until the registry has the record.
+    let ProvisionedSandbox { agent, reservation, slot, template: _template, .. } = sandbox;
+    actor::spawn(actors, ActorInit { record, agent: Some(agent), reservation, slot })
+}
+
+pub fn new_record(
     now: TimeMs,
     sandbox: &ProvisionedSandbox,
     account: String,
@@ -250,6 +267,7 @@ fn new_record(
         revision: 1,
         note: None,
         ports: Vec::new(),
+        has_prepared_disk: false,
     }
 }
 

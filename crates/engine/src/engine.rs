@@ -4,9 +4,10 @@ mod ports;
 
 use std::sync::Arc;
 
-use api::{SandboxConfig, SandboxId, SandboxState};
-use rules::{AccountUsage, AutoResume, Capacity, Operation, QuotaTable, Usage};
-use store::SandboxRecord;
+use api::{EventKind, SandboxConfig, SandboxId, SandboxState, SnapshotId};
+use rules::{AccountUsage, AutoResume, Capacity, Operation, QuotaTable, SnapshotQuery, TimeMs, Usage};
+use serde_json::json;
+use store::{Batch, NewEvent, SandboxRecord, SnapshotRecord};
 use tokio::sync::oneshot;
 
 use crate::create::{self, PendingIdempotencyRecord};
@@ -17,6 +18,7 @@ use crate::recover::{Recovered, recover};
 use crate::sandbox::SandboxHandle;
 use crate::services::{Parts, Services};
 use crate::settings::{EngineSettings, Template};
+use crate::snapshots::{self, SnapshotUsage};
 use crate::status::Status;
 use crate::warm_pool::PoolState;
 use crate::{network_refusals, pressure, purge};
@@ -49,6 +51,8 @@ impl Engine {
             services.sampler().start(interval);
         }
         services.refill().start();
+        let Services { host, registry, snapshots, tasks, .. } = &*services;
+        snapshots::start_sweeper(Arc::clone(host), Arc::clone(registry), Arc::clone(snapshots), tasks);
         purge::start(
             services.stamped_store.clone(),
             Arc::clone(&services.counters),
@@ -95,6 +99,47 @@ impl Engine {
         let mut records = self.services.registry.records();
         records.retain(|record| record.account == account && record.state != SandboxState::Terminated);
         records
+    }
+
+    /// A page of the snapshots of an account, newest first, and the number of all that match.
+    pub fn list_snapshots(&self, account: &str, query: &SnapshotQuery) -> (Vec<Arc<SnapshotRecord>>, u64) {
+        self.services.snapshots.list(account, query)
+    }
+
+    pub fn snapshot(&self, account: &str, id: &SnapshotId) -> Result<Arc<SnapshotRecord>, EngineError> {
+        self.services.snapshots.find(account, id)
+    }
+
+    /// What a create from a snapshot begins with, and the snapshot.
+    pub fn snapshot_template(
+        &self,
+        account: &str,
+        id: &SnapshotId,
+    ) -> Result<(Template, Arc<SnapshotRecord>), EngineError> {
+        self.services.snapshots.template(account, id)
+    }
+
+    /// Deletes a snapshot. Its disk stays on the host as long as sandboxes or other snapshots are above it.
+    pub async fn delete_snapshot(&self, account: &str, id: &SnapshotId) -> Result<TimeMs, EngineError> {
+        let Services { snapshots, stamped_store, .. } = &*self.services;
+        let record = snapshots.find(account, id)?;
+        let now = stamped_store.now();
+        let event = NewEvent {
+            sandbox: record.sandbox.clone(),
+            account: record.account.clone(),
+            run: String::new(),
+            at: now,
+            kind: EventKind::SnapshotDeleted,
+            data: json!({ "snapshotId": id }),
+            once: Some(format!("deletion of {id}")),
+        };
+        stamped_store.commit(Batch::new().delete_snapshot(id.clone()).event(event)).await?;
+        snapshots.remove(id);
+        Ok(now)
+    }
+
+    pub fn snapshots_of(&self, account: &str) -> SnapshotUsage {
+        self.services.snapshots.used_by(account)
     }
 
     /// What the sandboxes of an account hold.

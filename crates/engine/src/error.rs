@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use api::{SandboxId, SnapshotId};
 use driver::DriverError;
 use guest_proto::{FileErrorKind, RefusalKind};
 use rules::TimeMs;
@@ -20,6 +21,14 @@ pub enum EngineError {
     /// The account has no such sandbox, or the sandbox was terminated. Only its owner gets the time and the reason.
     #[error("no such sandbox")]
     NotFound { terminated: Option<(TimeMs, String)> },
+    /// The account has no such snapshot.
+    #[error("no such snapshot")]
+    NoSuchSnapshot { id: SnapshotId },
+    /// A sandbox can be rolled back only to its own snapshots.
+    #[error("snapshot {id} was taken of sandbox {sandbox}")]
+    ForeignSnapshot { id: SnapshotId, sandbox: SandboxId },
+    #[error(transparent)]
+    Config(#[from] rules::ConfigError),
     #[error(transparent)]
     Refused(#[from] rules::Refusal),
     #[error(transparent)]

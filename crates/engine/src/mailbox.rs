@@ -1,10 +1,12 @@
 //! The interface of a sandbox's actor: requests through a mailbox, permits for work inside, and the published status.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::RunId;
+use driver::DiskCopy;
 use rules::{AutoResume, ExposeRequest, NetworkChange, Operation, TimeMs};
-use store::{ExposedPort, SandboxRecord};
+use store::{ExposedPort, SandboxRecord, SnapshotRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::counters::GaugeGuard;
@@ -58,10 +60,29 @@ pub enum ActorRequest {
         run: Option<RunId>,
         reply: Reply<TimeMs>,
     },
+    /// Completes a copy of the disk.
+    Capture {
+        copy: Box<dyn DiskCopy>,
+        reply: Reply<CapturedDisk>,
+    },
+    /// Replaces the disk by that of a snapshot of the sandbox, and starts it.
+    Rollback {
+        snapshot: Arc<SnapshotRecord>,
+        reply: Reply<Status>,
+    },
     Terminate {
         reason: String,
         reply: Reply<TerminateResult>,
     },
+}
+
+/// A captured copy of a disk.
+pub struct CapturedDisk {
+    pub copy: Box<dyn DiskCopy>,
+    /// The record of the sandbox at that moment.
+    pub record: Arc<SandboxRecord>,
+    /// How long its processes were frozen.
+    pub frozen: Duration,
 }
 
 /// A change of a sandbox's timeout, in ms of running time from now.

@@ -7,6 +7,7 @@ use crate::counters::Counts;
 use crate::host::guest;
 use crate::host_watch::{DiskState, HostWatch};
 use crate::services::Services;
+use crate::snapshots::SnapshotUsage;
 use crate::warm_pool::PoolState;
 
 /// A snapshot of the numbers.
@@ -23,6 +24,8 @@ pub struct MetricsSnapshot {
     pub capacity: Capacity,
     pub usage: Usage,
     pub counts: Counts,
+    /// Snapshots that have a record.
+    pub snapshots: SnapshotUsage,
     /// The host's disk, if it is watched.
     pub disk: Option<DiskState>,
     /// Refusals by the network, by the code of the reason.
@@ -64,6 +67,7 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
         capacity: services.ledger.capacity(),
         usage: services.ledger.used(),
         counts: counters.read(),
+        snapshots: services.snapshots.used(),
         disk: services.host_watch.as_ref().map(HostWatch::disk),
         network_refusals: counters.network_refusals.read(),
         traffic: services.host.network().total_usage(&guests),

@@ -23,7 +23,7 @@ use crate::warm_pool::WarmPool;
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Capacity, a range of user ids, and an id for a sandbox.
-struct ReservedSandbox {
+pub struct ReservedSandbox {
     id: SandboxId,
     resources: Resources,
     reservation: Reservation,
@@ -75,14 +75,23 @@ impl Provisioner {
         template: Template,
         isolation: Isolation,
     ) -> Result<ProvisionedSandbox, EngineError> {
-        let reserved = loop {
+        let reserved = self.reserve_with_eviction(account, resources).await?;
+        self.start(reserved, template, isolation).await
+    }
+
+    /// Reserves what a sandbox of an account needs, and evicts warm sandboxes if the host has no capacity.
+    pub async fn reserve_with_eviction(
+        &self,
+        account: &str,
+        resources: Resources,
+    ) -> Result<ReservedSandbox, EngineError> {
+        loop {
             match self.reserve(resources, Some(account)) {
                 Err(EngineError::NoCapacity(_) | EngineError::NoSlot(_))
                     if self.ledger.could_fit(resources) && self.evict_one_or_wait().await => {}
-                reserved => break reserved?,
+                reserved => return reserved,
             }
-        };
-        self.start(reserved, template, isolation).await
+        }
     }
 
     fn reserve(&self, resources: Resources, account: Option<&str>) -> Result<ReservedSandbox, EngineError> {
@@ -94,7 +103,8 @@ impl Provisioner {
         Ok(ReservedSandbox { id: new_sandbox_id(), resources, reservation, slot })
     }
 
-    async fn start(
+    /// Provisions a sandbox for which everything is reserved.
+    pub async fn start(
         &self,
         reserved: ReservedSandbox,
         template: Template,
@@ -105,6 +115,7 @@ impl Provisioner {
             id,
             slot: slot.number,
             layers: template.layers.clone(),
+            disk_from: template.disk_from.clone(),
             limits: Limits { cpu: resources.cpu, memory_mb: resources.memory_mb },
             disk_mb: resources.disk_mb,
             isolation,

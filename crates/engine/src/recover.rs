@@ -62,6 +62,9 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
         records.iter().map(|record| (guest(record), record.config.network.egress.clone())).collect();
     services.host.network().recover(&policies).await?;
     services.detached.recover(known).await?;
+    for snapshot in services.stamped_store.store().snapshots().await? {
+        services.snapshots.insert(snapshot);
+    }
 
     let mut adopted = futures_util::stream::iter(records)
         .map(|record| adopt(services, record))
@@ -80,6 +83,7 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
 async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, EngineError> {
     let driver = services.host.driver();
     let id = record.id.clone();
+    settle_prepared_disk(services, &record).await;
     let presence = match driver.inspect(&id).await {
         Ok(presence) => presence,
         Err(error) => {
@@ -119,6 +123,18 @@ async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, E
     let slot = services.ledger.adopt_slot(record.slot);
     actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot });
     Ok(hold)
+}
+
+/// Finishes or forgets a rollback that a crash has interrupted.
+async fn settle_prepared_disk(services: &Services, record: &SandboxRecord) {
+    let driver = services.host.driver();
+    let settled = if record.has_prepared_disk {
+        driver.adopt_disk(&record.id).await
+    } else {
+        driver.discard_prepared_disk(&record.id).await
+    };
+    // The next start tries again.
+    log_failure(&record.id, settled);
 }
 
 fn log_failure(id: &SandboxId, result: Result<(), impl Display>) {

@@ -5,16 +5,21 @@ mod processes;
 
 use std::sync::Arc;
 
-use api::{EventKind, ExecuteRequest, NetworkPolicy, RunId, SandboxId, SandboxState};
-use rules::{AutoResume, ExposeRequest, NetworkChange, Operation, PortRefusal, SampleQuery, TimeMs};
+use api::{EventKind, ExecuteRequest, NetworkPolicy, RunId, SandboxId, SandboxState, SnapshotId};
+use rules::{
+    AutoResume, ExposeRequest, ForkRequest, NetworkChange, Operation, PortRefusal, SampleQuery,
+    SnapshotRequest, TimeMs,
+};
 use serde_json::Value;
-use store::{ExposedPort, NewEvent};
+use store::{ExposedPort, NewEvent, SandboxRecord, SnapshotRecord};
 
 use crate::actor::ON_REQUEST;
 use crate::agent_timeout::DIAL_TIMEOUT;
+use crate::create::PendingIdempotencyRecord;
 use crate::error::EngineError;
 use crate::execution::{self, Execution};
 use crate::files::{self, FileOp, FileOperation};
+use crate::fork;
 use crate::host::guest;
 use crate::link::Tunnel;
 use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Reply, TimeoutChange};
@@ -22,6 +27,7 @@ use crate::ports::find_port;
 use crate::resource_samples::ResourceSample;
 use crate::services::Services;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
+use crate::take_snapshot::{self, PendingSnapshot};
 use crate::user_files::UserFileOp;
 use crate::watch::Watch;
 
@@ -56,6 +62,53 @@ impl<'a> SandboxHandle<'a> {
 
     pub async fn resume(self) -> Result<ResumeResult, EngineError> {
         self.request(|reply| ActorRequest::Resume { reply }).await
+    }
+
+    /// Takes a snapshot of the disk. The sandbox stays as it is. If the caller stops waiting, the snapshot is completed.
+    pub async fn take_snapshot(
+        self,
+        request: SnapshotRequest,
+        idempotency: Option<PendingSnapshot>,
+    ) -> Result<Arc<SnapshotRecord>, EngineError> {
+        let actor = self.actor().await?;
+        let services = Arc::clone(self.services);
+        let taking = async move { take_snapshot::take(&services, &actor, request, idempotency).await };
+        self.run_to_completion(taking).await
+    }
+
+    /// Replaces the disk by that of a snapshot of this sandbox. All its processes end, and it runs afterwards.
+    pub async fn rollback(self, snapshot: &SnapshotId) -> Result<Status, EngineError> {
+        let actor = self.actor().await?;
+        let (_template, snapshot) = self.services.snapshots.template(self.account, snapshot)?;
+        if snapshot.sandbox != *self.id {
+            let (id, sandbox) = (snapshot.id.clone(), snapshot.sandbox.clone());
+            return Err(EngineError::ForeignSnapshot { id, sandbox });
+        }
+        let rolled_back = actor.request(|reply| ActorRequest::Rollback { snapshot, reply }).await;
+        self.explain_not_found(rolled_back).await
+    }
+
+    /// Creates sandboxes above a copy of the disk, all or none. If the caller stops waiting, the fork is completed.
+    pub async fn fork(
+        self,
+        request: ForkRequest,
+        idempotency: Option<PendingIdempotencyRecord<Vec<SandboxRecord>>>,
+    ) -> Result<Vec<Status>, EngineError> {
+        let actor = self.actor().await?;
+        let services = Arc::clone(self.services);
+        let forking = async move { fork::fork(&services, &actor, request, idempotency).await };
+        self.run_to_completion(forking).await
+    }
+
+    async fn run_to_completion<T: Send + 'static>(
+        self,
+        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        if self.services.tasks.is_stopping() {
+            return Err(EngineError::Stopping);
+        }
+        let done = self.services.tasks.spawn(work).await.map_err(|_| EngineError::TaskLost)?;
+        self.explain_not_found(done).await
     }
 
     /// Kills all processes of the sandbox, then returns. The rest of it is removed in the background.

@@ -19,6 +19,7 @@ use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
 use crate::resource_samples::{ResourceSamples, Sampler};
 use crate::settings::{EngineSettings, FindImage};
+use crate::snapshots::SnapshotRegistry;
 use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
 use crate::timer::Timer;
@@ -44,6 +45,7 @@ pub struct Services {
     pub warm_pool: Arc<WarmPool>,
     pub provisioner: Arc<Provisioner>,
     pub registry: Arc<SandboxRegistry>,
+    pub snapshots: Arc<SnapshotRegistry>,
     pub detached: Arc<ExecutionRegistry>,
     pub resource_samples: Arc<ResourceSamples>,
     pub actors: Arc<ActorContext>,
@@ -59,6 +61,7 @@ impl Services {
         let counters = Arc::new(Counters::default());
         let tasks = Tasks::default();
         let registry = Arc::new(SandboxRegistry::default());
+        let snapshots = Arc::new(SnapshotRegistry::default());
         let host = Arc::new(Host::new(driver, network, clock));
         let stamped_store = StampedStore::new(store, clock, Arc::clone(&counters));
         let ledger = Arc::new(Ledger::new(settings.capacity, settings.quotas.clone(), settings.slots));
@@ -77,6 +80,7 @@ impl Services {
             stamped_store: stamped_store.clone(),
             counters: Arc::clone(&counters),
             registry: Arc::clone(&registry),
+            snapshots: Arc::clone(&snapshots),
             detached: Arc::clone(&detached),
             timer: Timer::start(),
             tasks: tasks.clone(),
@@ -95,6 +99,7 @@ impl Services {
             warm_pool,
             provisioner,
             registry,
+            snapshots,
             detached,
             resource_samples: Arc::new(ResourceSamples::default()),
             actors,

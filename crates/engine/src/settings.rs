@@ -9,6 +9,7 @@ use api::{Isolation, Resources};
 use rules::{Capacity, Prices, QuotaTable};
 
 use crate::host_watch::HostWatch;
+use crate::snapshot_hold::SnapshotHold;
 
 /// Settings of an [`crate::Engine`].
 #[derive(Debug, Clone)]
@@ -67,7 +68,7 @@ pub struct PoolTarget {
     pub resources: Resources,
 }
 
-/// An unpacked image on this host.
+/// An unpacked image on this host, or a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     pub name: String,
@@ -76,6 +77,21 @@ pub struct Template {
     pub layers: Vec<PathBuf>,
     /// `NAME=value`.
     pub env: Vec<String>,
+    /// The disk of a snapshot that is copied as the first content of the sandbox's disk.
+    pub disk_from: Option<PathBuf>,
+    /// The snapshots that it needs.
+    pub hold: SnapshotHold,
+}
+
+impl Template {
+    pub fn of_image(name: String, digest: String, layers: Vec<PathBuf>, env: Vec<String>) -> Self {
+        Self { name, digest, layers, env, disk_from: None, hold: SnapshotHold::default() }
+    }
+
+    /// Whether it is of a snapshot instead of an image.
+    pub fn is_snapshot(&self) -> bool {
+        self.hold.holds_any()
+    }
 }
 
 /// Finds an image on this host by its name.

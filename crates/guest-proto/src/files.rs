@@ -137,6 +137,8 @@ pub enum FileRequest<'a> {
     },
     /// Creates a user with a group, a home directory and a `sudoers` file, unless the sandbox has the user: `Done`.
     CreateUser { name: &'a str, uid: u32 },
+    /// Writes everything that is cached to the disk: `Done`. Since version 4.
+    Sync,
 }
 
 /// A reply of a file operation.

@@ -61,7 +61,7 @@ pub use flow::{Credits, Window};
 pub use to_guest::{ExecSpec, StdinMode, ToGuest};
 pub use to_host::{Exit, RefusalKind, ToHost};
 pub use users::{MAX_USER, NewPrivileges, RunAs};
-pub use version::{DETACHED_SINCE, FILES_SINCE, MIN_VERSION, USERS_SINCE, VERSION, negotiate};
+pub use version::{DETACHED_SINCE, FILES_SINCE, MIN_VERSION, SYNC_SINCE, USERS_SINCE, VERSION, negotiate};
 
 use serde::{Deserialize, Serialize};
 

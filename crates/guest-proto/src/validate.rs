@@ -161,6 +161,7 @@ fn file(
             }
             Ok(())
         }
+        FileRequest::Sync => Ok(()),
     }
 }
 

@@ -8,8 +8,10 @@ pub const FILES_SINCE: u16 = 2;
 pub const DETACHED_SINCE: u16 = 2;
 /// First version with commands and file operations on behalf of a user, and with watches.
 pub const USERS_SINCE: u16 = 3;
+/// First version with [`crate::FileRequest::Sync`].
+pub const SYNC_SINCE: u16 = 4;
 /// The newest supported version.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// The oldest supported version.
 pub const MIN_VERSION: u16 = 1;
 

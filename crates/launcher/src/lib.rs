@@ -7,5 +7,5 @@
 mod plan;
 mod wire;
 
-pub use plan::{CgroupEntry, FileSystem, Mount, MountFlags, Node, Plan, Report, Source};
-pub use wire::{MAX_FILES, receive, send};
+pub use plan::{CgroupEntry, FileSystem, Layer, Mount, MountFlags, Node, Plan, Report, Source};
+pub use wire::{MAX_FILES, MAX_SNAPSHOTS, receive, send};

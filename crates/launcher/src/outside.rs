@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use launcher::{Plan, Report, receive, send};
+use launcher::{Layer, Plan, Report, receive, send};
 use rootfs::{UserNamespace, leave_host_namespace};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
@@ -38,6 +38,7 @@ struct Connected<'a> {
     plan: Plan,
     disk: OwnedFd,
     listener: OwnedFd,
+    snapshots: Vec<OwnedFd>,
     cgroup: Option<OwnedFd>,
 }
 
@@ -53,7 +54,12 @@ impl<'a> Connected<'a> {
         }
         let mut files = files.into_iter();
         let (Some(disk), Some(listener)) = (files.next(), files.next()) else { return Err(no_plan()) };
-        Ok(Self { socket, plan, disk, listener, cgroup: files.next() })
+        let count = plan.layers.iter().filter(|layer| **layer == Layer::Snapshot).count();
+        let snapshots: Vec<OwnedFd> = files.by_ref().take(count).collect();
+        if snapshots.len() < count {
+            return Err(no_plan());
+        }
+        Ok(Self { socket, plan, disk, listener, snapshots, cgroup: files.next() })
     }
 
     /// Leaves the host's mounts, and opens all files that the container gets from the host.
@@ -77,14 +83,14 @@ impl<'a> PrivateMounts<'a> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(failed("make a socket"))?;
-        let Connected { socket, plan, disk, listener, cgroup } = self.connected;
+        let Connected { socket, plan, disk, listener, snapshots, cgroup } = self.connected;
         let cgroup = cgroup.as_ref().map(AsFd::as_fd);
         match fork_into(NAMESPACES, cgroup).map_err(failed("create the namespaces"))? {
             Side::Child => {
-                drop(ours);
+                drop((ours, disk, snapshots));
                 inside::run(Waiting { control: theirs, plan, listener, host_files: self.host_files })
             }
-            Side::Parent(pid) => Ok(Forked { socket, plan, disk, pid, control: ours }),
+            Side::Parent(pid) => Ok(Forked { socket, plan, disk, snapshots, pid, control: ours }),
         }
     }
 }
@@ -94,6 +100,7 @@ struct Forked<'a> {
     socket: &'a OwnedFd,
     plan: Plan,
     disk: OwnedFd,
+    snapshots: Vec<OwnedFd>,
     pid: i32,
     control: OwnedFd,
 }
@@ -120,8 +127,14 @@ struct Mapped<'a> {
 
 impl Mapped<'_> {
     fn assemble(self) -> Result<Assembled, Failure> {
-        let Forked { plan, disk, .. } = &self.forked;
-        let root = rootfs::assemble(disk, &plan.layers, &self.users, plan.uid_base)?;
+        let Forked { plan, disk, snapshots, .. } = &self.forked;
+        let mut snapshots = snapshots.iter();
+        let layers = plan.layers.iter().filter_map(|layer| match layer {
+            Layer::Directory(path) => Some(rootfs::Layer::Directory(path)),
+            Layer::Snapshot => snapshots.next().map(rootfs::Layer::Snapshot),
+        });
+        let layers: Vec<_> = layers.collect();
+        let root = rootfs::assemble(disk, &layers, &self.users, plan.uid_base)?;
         Ok(Assembled { control: self.forked.control, root })
     }
 }

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// A container to build. The files that come with it are, in this order: the disk as a detached mount, the listening socket of
-/// the agent, the log of the agent, and the directory of the cgroup under cgroup v2.
+/// the agent, the disks of snapshots among the layers as detached mounts, and the directory of the cgroup under cgroup v2.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The daemon's pid. The launcher ends if this is not its parent.
     pub daemon: i32,
     /// An empty directory. The launcher mounts over it in a mount namespace of its own.
     pub place: PathBuf,
-    /// The layers of the image, topmost first.
-    pub layers: Vec<PathBuf>,
+    /// The layers below the disk, topmost first.
+    pub layers: Vec<Layer>,
     /// The host id of user 0 inside.
     pub uid_base: u32,
     pub host_name: String,
@@ -34,6 +34,14 @@ pub struct Plan {
     pub filter: Vec<(u16, u8, u8, u32)>,
     /// The path of the agent inside, and its arguments.
     pub command: Vec<String>,
+}
+
+/// A layer below the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layer {
+    Directory(PathBuf),
+    /// The disk of a snapshot. Its mount comes with the plan.
+    Snapshot,
 }
 
 /// A cgroup of the sandbox.

@@ -11,8 +11,10 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// The most snapshots among the layers of a container.
+pub const MAX_SNAPSHOTS: usize = 16;
 /// The most files in one message.
-pub const MAX_FILES: usize = 4;
+pub const MAX_FILES: usize = 3 + MAX_SNAPSHOTS;
 /// A plan has a few kilobytes, and one with the most layers a hundred.
 const MAX_BYTES: usize = 128 * 1024;
 

@@ -3,12 +3,12 @@
 use api::bounds::EVENT_DATA_BYTES;
 use api::{
     CodeBody, CodeContextBody, CodeRequest, CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody,
-    EventsBody, ExecuteBody, ExecuteRequest, ExposeBody, SandboxConfig, SignalBody, TerminalBody,
-    TimeoutBody, TokenBody,
+    EventsBody, ExecuteBody, ExecuteRequest, ExposeBody, ForkBody, RollbackBody, SandboxConfig, SignalBody,
+    SnapshotBody, TerminalBody, TimeoutBody, TokenBody,
 };
 use rules::{
-    ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeRequest, Integer,
-    NetworkChange, alternatives, quoted,
+    ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeRequest, ForkRequest,
+    Integer, NetworkChange, SnapshotRequest, alternatives, quoted,
 };
 
 use crate::{Refusal, strict};
@@ -132,6 +132,34 @@ impl RequestBody for TokenBody {
 
     fn read(body: &[u8], (): &()) -> Result<u64, Refusal> {
         rules::token_lifetime_ms(&strict::body(body)?).map_err(|error| readable(error).into())
+    }
+}
+
+impl RequestBody for SnapshotBody {
+    type Rules = ConfigRules;
+    type Validated = SnapshotRequest;
+
+    fn read(body: &[u8], rules: &ConfigRules) -> Result<SnapshotRequest, Refusal> {
+        rules::snapshot_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    }
+}
+
+impl RequestBody for RollbackBody {
+    type Rules = ();
+    /// Not checked: a text that is not an id names no snapshot.
+    type Validated = Self;
+
+    fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
+        strict::body(body)
+    }
+}
+
+impl RequestBody for ForkBody {
+    type Rules = ConfigRules;
+    type Validated = ForkRequest;
+
+    fn read(body: &[u8], rules: &ConfigRules) -> Result<ForkRequest, Refusal> {
+        rules::fork_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use rules::{EventQuery, ListQuery, SampleQuery, event_query, list_query, quoted, sample_query};
+use rules::{
+    EventQuery, ListQuery, SampleQuery, SnapshotQuery, event_query, list_query, quoted, sample_query,
+    snapshot_query,
+};
 
 use crate::{FieldFault, Refusal};
 
@@ -14,6 +17,11 @@ pub fn list(query: Option<&str>) -> Result<ListQuery, Refusal> {
 /// Parses the query of a list or a stream of events.
 pub fn events(query: Option<&str>) -> Result<EventQuery, Refusal> {
     Ok(event_query(pairs(query)?)?)
+}
+
+/// Parses the query of the list of snapshots.
+pub fn snapshots(query: Option<&str>) -> Result<SnapshotQuery, Refusal> {
+    Ok(snapshot_query(pairs(query)?)?)
 }
 
 /// Parses the query of resource samples.

@@ -7,7 +7,7 @@ mod overlay;
 mod sysfs;
 
 pub use idmap::{Attributes, IDS, UserNamespace, attach, set_attributes};
-pub use overlay::{StepError, as_owner, assemble, leave_host_namespace, prepare};
+pub use overlay::{Layer, StepError, as_owner, assemble, leave_host_namespace, prepare};
 pub use sysfs::{
     DIRECTORY as SYS, EMPTY_DIR, EMPTY_FILE, PARTS as SYS_PARTS, WHOLE as WHOLE_SYS, cover_mounts,
     prepare_cgroup,

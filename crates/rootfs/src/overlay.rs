@@ -7,7 +7,8 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
 
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, MountPropagationFlags, OpenTreeFlags, mount, mount_change, open_tree};
@@ -16,6 +17,11 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use crate::idmap::{Access, UserNamespace, attach};
 use crate::sysfs;
 
+/// Mount point of the sandbox's disk.
+const DISK: &str = "disk";
+/// The directory of a disk with what the sandbox has written.
+const UPPER: &str = "upper";
+
 /// Gives the calling thread a mount namespace and a working directory of its own. The thread must not be used for
 /// anything else afterwards.
 pub fn leave_host_namespace() -> io::Result<()> {
@@ -23,6 +29,15 @@ pub fn leave_host_namespace() -> io::Result<()> {
     unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS)? };
     mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
     Ok(())
+}
+
+/// A layer below the sandbox's disk. Read-only.
+#[derive(Debug, Clone, Copy)]
+pub enum Layer<'a> {
+    /// A directory of the host: a layer of an image.
+    Directory(&'a Path),
+    /// The disk of a snapshot, as a detached mount that was not used before. Its directory `upper` is the layer.
+    Snapshot(&'a OwnedFd),
 }
 
 /// A step that failed, and why.
@@ -48,10 +63,11 @@ pub fn prepare(place: &Path, layers: usize) -> Result<(), StepError> {
 }
 
 /// Mounts a sandbox's root at `rootfs` below the working directory, as the calling thread sees it. `disk` is a detached
-/// mount; `users` maps the ids of files to `uid_base` and above. Returns the root as a detached mount of its own.
+/// mount; `layers` are topmost first; `users` maps the ids of files to `uid_base` and above. Returns the root as a detached mount of
+/// its own.
 pub fn assemble(
     disk: &OwnedFd,
-    layers: &[PathBuf],
+    layers: &[Layer<'_>],
     users: &UserNamespace,
     uid_base: u32,
 ) -> Result<OwnedFd, StepError> {
@@ -60,17 +76,48 @@ pub fn assemble(
         move |source: io::Error| StepError { step, source }
     };
     users.apply(disk, Access::ReadWrite).map_err(step("map the disk's ids"))?;
-    attach(disk, Path::new("disk")).map_err(step("attach the disk"))?;
+    attach(disk, Path::new(DISK)).map_err(step("attach the disk"))?;
+    let mut lower = Vec::with_capacity(layers.len());
     for (number, layer) in layers.iter().enumerate() {
-        users
-            .bind_read_only(layer, &PathBuf::from(layer_point(number)))
-            .map_err(step(&format!("map the ids of layer {}", layer.display())))?;
+        lower.push(attach_layer(*layer, number, users)?);
     }
-    as_owner(uid_base, || mount_overlay(layers.len()))
+    if let Some(Layer::Snapshot(_)) = layers.first() {
+        inherit_root(Path::new(&lower[0]), &Path::new(DISK).join(UPPER))
+            .map_err(step("copy the attributes of the root"))?;
+    }
+    as_owner(uid_base, || mount_overlay(&lower))
         .map_err(step("act as the sandbox's root"))?
         .map_err(step("mount the overlay"))?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     open_tree(CWD, "rootfs", flags).map_err(io::Error::from).map_err(step("copy the root"))
+}
+
+/// Mounts a layer, and returns the path of its files.
+fn attach_layer(layer: Layer<'_>, number: usize, users: &UserNamespace) -> Result<String, StepError> {
+    let point = layer_point(number);
+    match layer {
+        Layer::Directory(path) => {
+            let failed =
+                |source| StepError { step: format!("map the ids of layer {}", path.display()), source };
+            users.bind_read_only(path, Path::new(&point)).map_err(failed)?;
+            Ok(point)
+        }
+        Layer::Snapshot(mount) => {
+            let mapped = users.apply(mount, Access::ReadOnly).and_then(|()| attach(mount, Path::new(&point)));
+            mapped.map_err(|source| StepError { step: format!("attach the snapshot {number}"), source })?;
+            Ok(format!("{point}/{UPPER}"))
+        }
+    }
+}
+
+/// Gives an unused upper directory the owner and the mode that `/` has in the snapshot below: those of the upper directory count.
+fn inherit_root(lower: &Path, upper: &Path) -> io::Result<()> {
+    if fs::read_dir(upper)?.next().is_some() {
+        return Ok(());
+    }
+    let root = fs::metadata(lower)?;
+    chown(upper, Some(root.uid()), Some(root.gid()))?;
+    fs::set_permissions(upper, fs::Permissions::from_mode(root.mode() & 0o7777))
 }
 
 /// Mount point of a layer. Short and relative, because all layers together must fit into one page of mount options.
@@ -79,14 +126,13 @@ fn layer_point(number: usize) -> String {
 }
 
 fn make_mount_points(layers: usize) -> io::Result<()> {
-    fs::create_dir("disk")?;
+    fs::create_dir(DISK)?;
     fs::create_dir("rootfs")?;
     (0..layers).try_for_each(|number| fs::create_dir(layer_point(number)))
 }
 
-fn mount_overlay(layers: usize) -> io::Result<()> {
-    let lower: Vec<String> = (0..layers).map(layer_point).collect();
-    let options = format!("lowerdir={},upperdir=disk/upper,workdir=disk/work", lower.join(":"));
+fn mount_overlay(lower: &[String]) -> io::Result<()> {
+    let options = format!("lowerdir={},upperdir={DISK}/{UPPER},workdir={DISK}/work", lower.join(":"));
     let options = std::ffi::CString::new(options)?;
     mount("overlay", "rootfs", "overlay", MountFlags::NODEV | MountFlags::NOATIME, options.as_c_str())?;
     Ok(())

@@ -14,7 +14,7 @@ use crate::isolation::IsolationRules;
 pub use api::Integer;
 pub use api::bounds::Range;
 
-pub(crate) use checks::{absolute_path, env, integer};
+pub(crate) use checks::{absolute_path, env, integer, metadata};
 pub use network::{NetworkChange, network_change};
 
 /// Ranges and defaults of create. [`ConfigRules::default`] is the documented API; an operator may narrow it.

@@ -55,12 +55,20 @@ impl IsolationPolicy {
 pub struct IsolationRules {
     policy: Arc<IsolationPolicy>,
     own: IsolationLevels,
+    floor: Isolation,
 }
 
 impl IsolationRules {
     pub fn new(policy: &Arc<IsolationPolicy>, account: &str) -> Self {
         let own = policy.accounts.get(account).copied().unwrap_or_default();
-        Self { policy: Arc::clone(policy), own }
+        Self { policy: Arc::clone(policy), own, floor: Isolation::default() }
+    }
+
+    /// For a sandbox above a snapshot: it gets at least the isolation of the sandbox that the snapshot was taken of. Otherwise a
+    /// snapshot would be a way around the minimum of an image.
+    #[must_use]
+    pub fn at_least(self, floor: Isolation) -> Self {
+        Self { floor, ..self }
     }
 
     pub fn available(&self) -> &[Isolation] {
@@ -70,7 +78,7 @@ impl IsolationRules {
     /// The weakest that the caller can get with this image.
     pub fn minimum(&self, image: &str) -> Isolation {
         let of_image = self.of_image(image).minimum;
-        self.policy.minimum.max(of_image.max(self.own.minimum).unwrap_or_default())
+        self.policy.minimum.max(of_image.max(self.own.minimum).unwrap_or_default()).max(self.floor)
     }
 
     /// What `auto` means with this image. Of the choices for the image and for the account the stronger one counts.
@@ -141,6 +149,13 @@ mod tests {
         let mut weaker = policy.clone();
         weaker.default = Gvisor;
         assert_eq!(of(weaker, "weak").automatic("any"), Container);
+    }
+
+    #[test]
+    fn a_snapshot_is_no_way_around_a_minimum() {
+        let rules = of(policy(Container, Container), "a").at_least(Gvisor);
+        assert_eq!(rules.choose(IsolationChoice::Auto, "snap_12345678"), Ok(Gvisor));
+        assert_eq!(rules.choose(IsolationChoice::Container, "snap_12345678").unwrap_err().field, "isolation");
     }
 
     #[test]

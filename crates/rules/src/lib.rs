@@ -35,6 +35,7 @@ mod rates;
 mod request_id;
 mod samples;
 mod signals;
+mod snapshots;
 mod text;
 mod time;
 
@@ -85,5 +86,9 @@ pub use rates::{
 pub use request_id::{generated_request_id, well_formed_request_id};
 pub use samples::{SampleQuery, sample_query};
 pub use signals::signal_name;
+pub use snapshots::{
+    BaseLayers, ForkRequest, MAX_SNAPSHOT_LAYERS, SnapshotQuery, SnapshotRequest, base_layers, fork_request,
+    snapshot_query, snapshot_request,
+};
 pub use text::{cut_before, lossy};
 pub use time::TimeMs;

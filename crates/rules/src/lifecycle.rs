@@ -58,6 +58,10 @@ pub enum Operation {
     Network,
     /// Change its timeout, paused or not.
     Timeout,
+    /// Copy its disk, paused or not: for a snapshot or a fork.
+    Snapshot,
+    /// Replace its disk, paused or not. It runs afterwards.
+    Rollback,
 }
 
 impl Operation {
@@ -73,6 +77,8 @@ impl Operation {
             Self::Terminate => "terminate",
             Self::Network => "change the network of",
             Self::Timeout => "change the timeout of",
+            Self::Snapshot => "take a snapshot of",
+            Self::Rollback => "roll back",
         }
     }
 
@@ -85,7 +91,14 @@ impl Operation {
             Self::Files { .. } => Self::Files { auto_resume },
             Self::Ports { .. } => Self::Ports { auto_resume },
             Self::Attach { .. } => Self::Attach { auto_resume },
-            Self::Get | Self::Pause | Self::Resume | Self::Terminate | Self::Network | Self::Timeout => self,
+            Self::Get
+            | Self::Pause
+            | Self::Resume
+            | Self::Terminate
+            | Self::Network
+            | Self::Timeout
+            | Self::Snapshot
+            | Self::Rollback => self,
         }
     }
 
@@ -101,7 +114,7 @@ impl Operation {
                 AutoResume::Allowed => &[Running, Paused],
                 AutoResume::Forbidden | AutoResume::Disabled => &[Running],
             },
-            Self::Network | Self::Timeout => &[Running, Paused],
+            Self::Network | Self::Timeout | Self::Snapshot | Self::Rollback => &[Running, Paused],
             Self::Pause => &[Running],
             Self::Resume => &[Paused],
         }
@@ -120,6 +133,8 @@ pub enum Step {
     Terminate,
     ChangeNetwork,
     ChangeTimeout,
+    CopyDisk,
+    ReplaceDisk,
 }
 
 /// Why an operation is refused.
@@ -151,7 +166,11 @@ pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal
         (Creating | Running, Operation::Resume) => Err(invalid()),
         (Running | Paused, Operation::Network) => Ok(Step::ChangeNetwork),
         (Running | Paused, Operation::Timeout) => Ok(Step::ChangeTimeout),
-        (Creating, Operation::Network | Operation::Timeout) => Err(invalid()),
+        (Running | Paused, Operation::Snapshot) => Ok(Step::CopyDisk),
+        (Running | Paused, Operation::Rollback) => Ok(Step::ReplaceDisk),
+        (Creating, Operation::Network | Operation::Timeout | Operation::Snapshot | Operation::Rollback) => {
+            Err(invalid())
+        }
         (
             Creating,
             Operation::Execute { .. }
@@ -217,6 +236,8 @@ mod tests {
             Operation::Terminate,
             Operation::Network,
             Operation::Timeout,
+            Operation::Snapshot,
+            Operation::Rollback,
         ];
         for auto_resume in [AutoResume::Allowed, AutoResume::Forbidden, AutoResume::Disabled] {
             all.push(Operation::Execute { auto_resume });
@@ -240,6 +261,8 @@ mod tests {
             (Operation::Terminate, "ttt-"),
             (Operation::Network, "xNN-"),
             (Operation::Timeout, "xTT-"),
+            (Operation::Snapshot, "xCC-"),
+            (Operation::Rollback, "xBB-"),
             (Operation::Execute { auto_resume: wake }, "xRw-"),
             (Operation::Execute { auto_resume: stay }, "xRx-"),
             (Operation::Execute { auto_resume: off }, "xRx-"),
@@ -265,6 +288,8 @@ mod tests {
                     Ok(Step::Terminate) => 't',
                     Ok(Step::ChangeNetwork) => 'N',
                     Ok(Step::ChangeTimeout) => 'T',
+                    Ok(Step::CopyDisk) => 'C',
+                    Ok(Step::ReplaceDisk) => 'B',
                     Err(Refusal::InvalidState { .. }) => 'x',
                     Err(Refusal::NotFound) => '-',
                 };

@@ -20,6 +20,9 @@ pub struct Quotas {
     pub memory_mb: Option<u64>,
     /// Disks of all sandboxes that are not terminated.
     pub disk_mb: Option<u64>,
+    pub snapshots: Option<u64>,
+    /// Disks of snapshots.
+    pub snapshot_bytes: Option<u64>,
     /// Logs of detached executions.
     pub execution_log_bytes: Option<u64>,
     /// Requests in flight, streams included.
@@ -61,6 +64,8 @@ pub enum Quota {
     Vcpus,
     Memory,
     Disk,
+    Snapshots,
+    SnapshotBytes,
     ExecutionLogs,
     Connections,
     Streams,
@@ -74,6 +79,8 @@ impl Quota {
             Self::Vcpus => "quotas.vcpus",
             Self::Memory => "quotas.memory_mb",
             Self::Disk => "quotas.disk_mb",
+            Self::Snapshots => "quotas.snapshots",
+            Self::SnapshotBytes => "quotas.snapshots_mb",
             Self::ExecutionLogs => "quotas.execution_logs_mb",
             Self::Connections => "quotas.connections",
             Self::Streams => "quotas.streams",
@@ -84,6 +91,7 @@ impl Quota {
         match self {
             Self::Sandboxes | Self::Disk => "terminate sandboxes",
             Self::Vcpus | Self::Memory => "pause or terminate sandboxes",
+            Self::Snapshots | Self::SnapshotBytes => "delete snapshots",
             Self::ExecutionLogs => "terminate sandboxes that ran detached executions",
             Self::Connections => "wait for requests to end",
             Self::Streams => "close streams",
@@ -103,6 +111,8 @@ impl fmt::Display for Quota {
             Self::Vcpus => "vCPUs",
             Self::Memory => "memory in MB",
             Self::Disk => "disk in MB",
+            Self::Snapshots => "snapshots",
+            Self::SnapshotBytes => "snapshots in bytes",
             Self::ExecutionLogs => "execution logs in bytes",
             Self::Connections => "requests in flight",
             Self::Streams => "streams",
@@ -153,6 +163,12 @@ impl Quotas {
         check(Quota::Memory, used.memory_mb, more.memory_mb, self.memory_mb)?;
         check(Quota::Disk, used.disk_mb, more.disk_mb, self.disk_mb)?;
         Ok(used.plus(more))
+    }
+
+    /// Whether the account may have one more snapshot, of a disk that has this many bytes.
+    pub fn take_snapshot(&self, count: u64, used_bytes: u64, bytes: u64) -> Result<(), QuotaExceeded> {
+        check(Quota::Snapshots, count, 1, self.snapshots)?;
+        check(Quota::SnapshotBytes, used_bytes, bytes, self.snapshot_bytes)
     }
 
     /// Whether a detached execution may start: its log may grow as long as the account's logs are below the quota.

@@ -210,12 +210,8 @@ pub fn lock_file(path: &Path) -> Result<File> {
 
 /// The engine's view of an image.
 pub fn template(image: &Image) -> Template {
-    Template {
-        name: image.name.clone(),
-        digest: image.digest.clone(),
-        layers: image.layers.clone(),
-        env: image.config.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-    }
+    let env = image.config.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    Template::of_image(image.name.clone(), image.digest.clone(), image.layers.clone(), env)
 }
 
 pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {

@@ -10,6 +10,7 @@ mod files;
 mod images;
 mod operations;
 mod ports;
+mod snapshots;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
 pub use operations::{OperationKind, not_found, of_engine, of_quota};
 pub use ports::{gateway_timeout, port_not_found, too_many_connections, unknown_host};
+pub use snapshots::no_snapshot;
 
 /// A JSON document that cannot be read or written.
 #[derive(Debug, thiserror::Error)]

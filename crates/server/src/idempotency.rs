@@ -27,7 +27,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use rules::{IDEMPOTENCY_VALID_MS, TimeMs};
-use store::{SandboxRecord, Store};
+use store::Store;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
@@ -111,11 +111,11 @@ impl RecordHeader {
         }
     }
 
-    /// For the engine, which adds the record to the commit of the sandbox.
-    pub fn into_pending(
+    /// For the engine, which adds the record to the commit of what it creates.
+    pub fn into_pending<T>(
         self,
-        respond: impl FnOnce(&SandboxRecord) -> (u16, Vec<u8>) + Send + 'static,
-    ) -> engine::PendingIdempotencyRecord {
+        respond: impl FnOnce(&T) -> (u16, Vec<u8>) + Send + 'static,
+    ) -> engine::PendingIdempotencyRecord<T> {
         engine::PendingIdempotencyRecord {
             endpoint: self.scope.endpoint,
             key: self.scope.key,

@@ -27,6 +27,7 @@ mod post_events;
 mod read;
 mod resume;
 mod sandbox_request;
+mod snapshots;
 mod stream;
 mod terminate;
 mod timeout;
@@ -76,6 +77,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         usage::endpoint(),
         info::endpoint(),
     ];
+    endpoints.extend(snapshots::endpoints());
     endpoints.extend(code::endpoints());
     endpoints.extend(executions::endpoints());
     endpoints.extend(files::endpoints());

@@ -122,7 +122,7 @@ impl Harness {
 }
 
 fn template(name: &str) -> Template {
-    Template { name: name.to_owned(), digest: "sha256:1".to_owned(), layers: vec![], env: vec![] }
+    Template::of_image(name.to_owned(), "sha256:1".to_owned(), vec![], vec![])
 }
 
 /// The settings of an engine without limits other than its capacity and the number of sandboxes and executions.

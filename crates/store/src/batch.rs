@@ -1,12 +1,12 @@
 //! Batches of writes, committed atomically. A new kind of row is a new [`Write`] and an arm in each store.
 
-use api::{EventKind, SandboxId};
+use api::{EventKind, SandboxId, SnapshotId};
 use rules::TimeMs;
 
-use crate::{IdempotencyRecord, KeyRecord, SandboxRecord, StoreError};
+use crate::{IdempotencyRecord, KeyRecord, SandboxRecord, SnapshotRecord, StoreError};
 
 /// The maximum number of writes in one batch.
-pub const MAX_WRITES: usize = 256;
+pub const MAX_WRITES: usize = 512;
 
 /// One write.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +28,10 @@ pub enum Write {
         id: String,
         at: TimeMs,
     },
+    /// Adds a snapshot. Replaces one of the same id.
+    PutSnapshot(Box<SnapshotRecord>),
+    /// Removes a snapshot. No error if there is none.
+    DeleteSnapshot(SnapshotId),
     /// Adds an idempotency record. [`StoreError::AlreadyRecorded`] if one exists that had not expired when this one was made.
     PutIdempotencyRecord(Box<IdempotencyRecord>),
 }
@@ -81,6 +85,14 @@ impl Batch {
         self.with(Write::PutIdempotencyRecord(Box::new(record)))
     }
 
+    pub fn put_snapshot(self, record: SnapshotRecord) -> Self {
+        self.with(Write::PutSnapshot(Box::new(record)))
+    }
+
+    pub fn delete_snapshot(self, id: SnapshotId) -> Self {
+        self.with(Write::DeleteSnapshot(id))
+    }
+
     pub fn with(mut self, write: Write) -> Self {
         self.writes.push(write);
         self
@@ -109,6 +121,9 @@ impl Batch {
                 Write::PutKey(key) => {
                     key.check().map_err(|reason| StoreError::BadRow { what: "a key", reason })?;
                 }
+                Write::PutSnapshot(record) => {
+                    record.check().map_err(|reason| StoreError::BadRow { what: "a snapshot", reason })?;
+                }
                 Write::PutIdempotencyRecord(record) => {
                     record
                         .check()
@@ -118,7 +133,10 @@ impl Batch {
                     let reason = "its time exceeds 63 bits";
                     return Err(StoreError::BadRow { what: "a revocation", reason });
                 }
-                Write::DeleteSandbox(_) | Write::RevokeKey { .. } | Write::KeepPosted { .. } => {}
+                Write::DeleteSandbox(_)
+                | Write::DeleteSnapshot(_)
+                | Write::RevokeKey { .. }
+                | Write::KeepPosted { .. } => {}
             }
         }
         Ok(())

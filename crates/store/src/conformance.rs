@@ -7,6 +7,7 @@ mod events;
 mod keys;
 mod lists;
 mod purges;
+mod snapshots;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     keys::an_expired_record_is_replaced(make()).await;
     keys::expired_records_are_purged(make()).await;
     keys::invalid_keys_and_records_are_refused(make()).await;
+    snapshots::snapshots_read_back_and_are_deleted(make()).await;
+    snapshots::a_batch_with_a_snapshot_is_all_or_nothing(make()).await;
 }
 
 /// A running sandbox, different for each number.
@@ -98,6 +101,7 @@ pub fn record(number: u32) -> SandboxRecord {
         revision: 1,
         note: None,
         ports: Vec::new(),
+        has_prepared_disk: false,
     }
 }
 

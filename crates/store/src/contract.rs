@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, NewEvent, Page, SandboxRecord, StoreError, StoredBytes, Topic,
+    Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, StoreError, StoredBytes, Topic,
 };
 
 /// Durable storage. Calls may be concurrent. A future that is dropped early may or may not have written.
@@ -61,6 +61,9 @@ pub trait Store: Send + Sync + 'static {
     /// A number that grows with every change of a key by any process. A caller that reads it before the keys, and reads the keys
     /// again when it has changed, misses none.
     async fn keys_version(&self) -> Result<u64, StoreError>;
+
+    /// All snapshots, oldest first; those of the same time are ordered by id.
+    async fn snapshots(&self) -> Result<Vec<SnapshotRecord>, StoreError>;
 
     /// The record of an idempotency key. It may have expired: see [`IdempotencyRecord::is_expired`].
     async fn idempotency_record(

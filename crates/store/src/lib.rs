@@ -15,6 +15,7 @@ mod followers;
 mod idempotency_record;
 mod keys;
 mod record;
+mod snapshots;
 mod sqlite;
 
 #[cfg(feature = "testing")]
@@ -29,6 +30,7 @@ pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};
 pub use idempotency_record::{IdempotencyRecord, MAX_RESPONSE, StoredBytes};
 pub use keys::KeyRecord;
 pub use record::{Event, ExposedPort, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
+pub use snapshots::SnapshotRecord;
 pub use sqlite::SqliteStore;
 
 #[cfg(feature = "testing")]

@@ -8,7 +8,7 @@ mod lists;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::{SandboxId, SandboxState};
+use api::{SandboxId, SandboxState, SnapshotId};
 use async_trait::async_trait;
 use rules::TimeMs;
 use tokio::sync::watch;
@@ -16,7 +16,8 @@ use tokio::sync::watch;
 use crate::followers::{Followers, VisibleEvent};
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, MAX_PAGE, NewEvent, Page, SandboxRecord, Store, StoreError, StoredBytes, Topic, Write,
+    Listing, MAX_PAGE, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes, Topic,
+    Write,
 };
 
 #[derive(Debug, Clone)]
@@ -51,6 +52,7 @@ struct Tables {
     keys: BTreeMap<String, KeyRecord>,
     key_changes: u64,
     idempotency_records: BTreeMap<KeyScope, IdempotencyRecord>,
+    snapshots: BTreeMap<SnapshotId, SnapshotRecord>,
 }
 
 /// Account, endpoint and key of an idempotency record.
@@ -212,6 +214,12 @@ impl Store for MemoryStore {
         Ok(self.read()?.tables.key_changes)
     }
 
+    async fn snapshots(&self) -> Result<Vec<SnapshotRecord>, StoreError> {
+        let mut snapshots: Vec<_> = self.read()?.tables.snapshots.values().cloned().collect();
+        snapshots.sort_by(|one, two| (one.created_at, &one.id).cmp(&(two.created_at, &two.id)));
+        Ok(snapshots)
+    }
+
     async fn idempotency_record(
         &self,
         account: &str,
@@ -264,6 +272,7 @@ enum Undo {
     Sandbox(SandboxId, Option<Box<(u64, SandboxRecord)>>),
     Key(String, Option<KeyRecord>),
     IdempotencyRecord(KeyScope, Option<IdempotencyRecord>),
+    Snapshot(SnapshotId, Option<SnapshotRecord>),
     Events(Vec<Event>),
     Nothing,
 }
@@ -295,6 +304,7 @@ impl Tables {
                         Undo::IdempotencyRecord(key_scope, previous) => {
                             restore(&mut self.idempotency_records, key_scope, previous);
                         }
+                        Undo::Snapshot(id, previous) => restore(&mut self.snapshots, id, previous),
                         Undo::Events(previous) => self.events = previous,
                         Undo::Nothing => {}
                     }
@@ -321,6 +331,10 @@ impl Tables {
                 let key_scope = key_scope(record);
                 Undo::IdempotencyRecord(key_scope.clone(), self.idempotency_records.get(&key_scope).cloned())
             }
+            Write::PutSnapshot(record) => {
+                Undo::Snapshot(record.id.clone(), self.snapshots.get(&record.id).cloned())
+            }
+            Write::DeleteSnapshot(id) => Undo::Snapshot(id.clone(), self.snapshots.get(id).cloned()),
             Write::KeepPosted { .. } => Undo::Events(self.events.clone()),
             Write::AppendEvent(_) => Undo::Nothing,
         }
@@ -334,6 +348,12 @@ impl Tables {
             Write::PutIdempotencyRecord(record) => return self.put_idempotency_record(*record),
             Write::DeleteSandbox(id) => {
                 self.sandboxes.remove(&id);
+            }
+            Write::PutSnapshot(record) => {
+                self.snapshots.insert(record.id.clone(), *record);
+            }
+            Write::DeleteSnapshot(id) => {
+                self.snapshots.remove(&id);
             }
             Write::KeepPosted { account, most_bytes } => {
                 events::evict_posted(&mut self.events, &account, most_bytes);

@@ -38,6 +38,8 @@ pub struct SandboxRecord {
     pub note: Option<String>,
     /// Exposed ports, each number once.
     pub ports: Vec<ExposedPort>,
+    /// Whether its next start replaces its disk by the prepared one.
+    pub has_prepared_disk: bool,
 }
 
 /// An exposed port of a sandbox.

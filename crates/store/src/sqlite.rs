@@ -26,6 +26,7 @@ mod quota;
 mod read;
 mod readers;
 mod rows;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -42,7 +43,7 @@ use tokio::sync::watch;
 use crate::followers::Followers;
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, NewEvent, Page, SandboxRecord, Store, StoreError, StoredBytes, Topic,
+    Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes, Topic,
 };
 use journal::Journal;
 use purge::{Purged, Target};
@@ -199,6 +200,10 @@ impl Store for SqliteStore {
 
     async fn keys_version(&self) -> Result<u64, StoreError> {
         self.readers.read("cannot read the version of the keys", keys::version).await
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotRecord>, StoreError> {
+        self.readers.read("cannot read the snapshots", snapshots::all).await
     }
 
     async fn idempotency_record(

@@ -25,6 +25,10 @@ mod s13_quotas;
 mod s13_stored_quotas;
 mod s14_code;
 mod s14_code_hostile;
+mod s15_fork;
+mod s15_rollback;
+mod s15_snapshots;
+mod s15_snapshots_kill;
 mod s1_service;
 mod s2_shapes;
 mod s3_states;
@@ -60,6 +64,7 @@ use tokio::sync::Mutex;
 
 /// A well-formed id that no sandbox has.
 const UNKNOWN_ID: &str = "sb_00000000000000000000";
+const SNAPSHOTS: &str = "/v1/snapshots";
 const SANDBOXES: &str = "/v1/sandboxes";
 
 /// The service that most tests share. The last test that holds it stops it.
@@ -93,6 +98,12 @@ fn sandbox_path(id: &str) -> String {
 
 fn action_path(id: &str, verb: &str) -> String {
     format!("{SANDBOXES}/{id}/{verb}")
+}
+
+/// The id of a new snapshot.
+async fn take_snapshot(client: &Client, id: &str) -> String {
+    let taken = client.post(&action_path(id, "snapshots"), &json!({})).await.unwrap().is(201).unwrap();
+    text(&taken["id"])
 }
 
 /// The path of an execution, or of a part of it such as `/output`.

@@ -87,7 +87,7 @@ const ESSENTIAL: &[(&str, &[&str])] = &[
 /// Programs of packages in the table other than the program that the row checks.
 const PROVIDED: &[(&str, &[&str])] = &[
     ("docker.io", &["containerd"]),
-    ("e2fsprogs", &["e2fsck", "tune2fs", "dumpe2fs"]),
+    ("e2fsprogs", &["e2fsck", "tune2fs", "dumpe2fs", "resize2fs"]),
     // gcc depends on binutils.
     ("gcc", &["readelf"]),
     ("mount", &["mount", "umount"]),

@@ -78,6 +78,8 @@ codes! {
     PortNotFound,
     /// The sandbox has no execution with this id, or the execution log has expired.
     ExecutionNotFound,
+    /// The snapshot does not exist or was deleted.
+    SnapshotNotFound,
     /// The code interpreter has no such context.
     ContextNotFound,
     /// The URL path does not exist: the service is older than this library, or the URL is that of another server.

@@ -9,12 +9,14 @@ use guest_proto::{FileErrorKind, FileKind, FileStat, Tally};
 /// Why a file operation fails.
 pub type Failure = (FileErrorKind, String);
 
+#[derive(Clone)]
 enum Entry {
     Directory { mode: u32 },
     File { mode: u32, bytes: Vec<u8> },
 }
 
 /// All entries by their absolute paths without `.`, `..` and doubled slashes.
+#[derive(Clone)]
 pub struct Disk {
     entries: BTreeMap<String, Entry>,
 }

@@ -82,7 +82,7 @@ pub fn parse(request: &FileRequest<'_>) -> FileOp {
         FileRequest::MakeDirs { path } => FileOp::MakeDirs(text(path)),
         FileRequest::Rename { from, to } => FileOp::Rename(text(from), text(to)),
         FileRequest::Watch { .. } => FileOp::Watch,
-        FileRequest::CreateUser { .. } => FileOp::CreateUser,
+        FileRequest::CreateUser { .. } | FileRequest::Sync => FileOp::CreateUser,
     }
 }
 

@@ -104,13 +104,8 @@ impl Actor {
         }
     }
 
-    async fn try_resume(&mut self) -> Result<ResumeResult, EngineError> {
-        while let Err(error) = self.reservation.raise() {
-            // Evicting warm sandboxes helps only if the host's capacity is what is missing.
-            if !matches!(error, EngineError::NoCapacity(_)) || !self.context.provisioner.evict_one().await {
-                return Err(error);
-            }
-        }
+    pub(super) async fn try_resume(&mut self) -> Result<ResumeResult, EngineError> {
+        self.raise_reservation().await?;
         let before =
             if matches!(self.processes, ProcessState::Stopped) { Hold::Stopped } else { Hold::Paused };
         let resumed = match self.wake().await {
@@ -121,6 +116,17 @@ impl Actor {
             self.undo_resume(before).await;
         }
         resumed
+    }
+
+    /// Reserves what the sandbox needs to run.
+    pub(super) async fn raise_reservation(&mut self) -> Result<(), EngineError> {
+        while let Err(error) = self.reservation.raise() {
+            // Evicting warm sandboxes helps only if the host's capacity is what is missing.
+            if !matches!(error, EngineError::NoCapacity(_)) || !self.context.provisioner.evict_one().await {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Thaws the processes, or starts the sandbox again on its disk. Returns the link to the agent, if it is open.
@@ -137,6 +143,9 @@ impl Actor {
             ProcessState::Running(agent) => Ok(agent.clone()),
             ProcessState::Stopped => {
                 let host = &self.context.host;
+                if self.record.has_prepared_disk {
+                    host.driver().adopt_disk(self.id()).await?;
+                }
                 host.start(&self.spec).await?;
                 host.network().apply(&guest(&self.record), &self.record.config.network.egress).await?;
                 let agent = self.connect(BOOT_TIMEOUT).await?;
@@ -158,6 +167,7 @@ impl Actor {
         let mut next = (*self.record).clone();
         next.state = SandboxState::Running;
         next.paused_at = None;
+        next.has_prepared_disk = false;
         let paused_duration_ms = next.accounting.resumed(now);
         timeouts::renew(&mut next);
         let mut data = json!({ "pausedDurationMs": paused_duration_ms });
@@ -230,6 +240,8 @@ impl Actor {
     /// Removes the sandbox from the host. Its range of user ids and its address are released when nothing is left of it.
     fn remove_in_background(&mut self) {
         let context = Arc::clone(&self.context);
+        // Its layers may be the last trace of a deleted snapshot.
+        context.snapshots.request_sweep();
         let guest = guest(&self.record);
         let slot = self.slot.take();
         self.context.tasks.spawn(async move {

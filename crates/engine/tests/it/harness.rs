@@ -70,7 +70,7 @@ pub fn config() -> SandboxConfig {
 }
 
 pub fn template() -> Template {
-    Template { name: IMAGE.to_owned(), digest: "sha256:1".to_owned(), layers: Vec::new(), env: Vec::new() }
+    Template::of_image(IMAGE.to_owned(), "sha256:1".to_owned(), Vec::new(), Vec::new())
 }
 
 pub fn command(text: &str) -> ExecuteRequest {

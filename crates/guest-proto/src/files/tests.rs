@@ -83,6 +83,7 @@ proptest! {
             FileRequest::SetAttributes { path, attributes: attributes() },
             FileRequest::Watch { path, recursive: yes },
             FileRequest::CreateUser { name: "user", uid: n },
+            FileRequest::Sync,
         ] {
             let message = ToGuest::FileAs { op, user: &user, request, window: 9 };
             let mut out = Vec::new();

@@ -91,7 +91,7 @@ pub(crate) fn env(env: BTreeMap<String, String>) -> Result<BTreeMap<String, Stri
     Ok(env)
 }
 
-pub(super) fn metadata(
+pub(crate) fn metadata(
     metadata: BTreeMap<String, String>,
     rules: &ConfigRules,
 ) -> Result<BTreeMap<String, String>, ConfigError> {

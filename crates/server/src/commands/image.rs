@@ -92,14 +92,16 @@ async fn collect_garbage(config: &Config, images: &Images) -> Result<()> {
     Ok(())
 }
 
-/// The layers that sandboxes of this host use, including paused ones.
+/// The layers that sandboxes of this host use, including paused ones, and those below snapshots.
 async fn layers_in_use(config: &Config) -> Result<HashSet<PathBuf>> {
     let path = config.data_dir.join("store.db");
     if !path.exists() {
         return Ok(HashSet::new());
     }
     let store = SqliteStore::open_beside(&path)?;
-    let living = store.living().await?;
+    let (living, snapshots) = (store.living().await?, store.snapshots().await?);
     store.close().await;
-    Ok(living.into_iter().flat_map(|record| record.layers).map(PathBuf::from).collect())
+    let layers = living.into_iter().map(|record| record.layers);
+    let layers = layers.chain(snapshots.into_iter().map(|record| record.layers));
+    Ok(layers.flatten().map(PathBuf::from).collect())
 }

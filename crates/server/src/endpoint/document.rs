@@ -19,6 +19,7 @@ pub type Components = Vec<(String, RefOr<Schema>)>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     Sandboxes,
+    Snapshots,
     Commands,
     Executions,
     Code,
@@ -78,8 +79,9 @@ pub struct DocumentedError {
 }
 
 impl Tag {
-    pub const ALL: [(Self, &str); 10] = [
+    pub const ALL: [(Self, &str); 11] = [
         (Self::Sandboxes, "Create, get, pause, resume and terminate sandboxes."),
+        (Self::Snapshots, "Snapshots of sandboxes: take, list and delete them, roll back, and fork."),
         (Self::Commands, "Run commands in a sandbox."),
         (Self::Executions, "Detached commands and terminals: output, input, signals and results."),
         (Self::Code, "Run code in the code interpreter of a sandbox, and manage its contexts."),
@@ -98,6 +100,7 @@ impl Tag {
     pub fn name(self) -> &'static str {
         match self {
             Self::Sandboxes => "Sandboxes",
+            Self::Snapshots => "Snapshots",
             Self::Commands => "Commands",
             Self::Executions => "Executions",
             Self::Code => "Code interpreter",

@@ -4,7 +4,7 @@ use api::{ErrorCode, SandboxState, Timestamp};
 use engine::EngineError;
 use rules::{QuotaExceeded, Refusal, TimeMs};
 
-use super::{ApiError, executions, files, ports};
+use super::{ApiError, executions, files, ports, snapshots};
 
 /// Commands are usually short.
 const SLOT_RETRY_S: u64 = 1;
@@ -26,6 +26,9 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
     let api_error = match error {
         EngineError::NotFound { terminated } => return not_found(id.unwrap_or_default(), terminated),
         EngineError::Refused(Refusal::NotFound) => return not_found(id.unwrap_or_default(), None),
+        EngineError::NoSuchSnapshot { id } => return snapshots::no_snapshot(id.as_str()),
+        EngineError::ForeignSnapshot { id, sandbox } => snapshots::of_other_sandbox(&id, &sandbox),
+        EngineError::Config(error) => reader::Refusal::from(error).into(),
         EngineError::Refused(refusal @ Refusal::InvalidState { state, .. }) => {
             ApiError::new(ErrorCode::InvalidState, refusal.to_string())
                 .with_detail("state", state.to_string())
@@ -70,18 +73,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         | EngineError::AgentBusy { .. }
         | EngineError::AgentTooOld
         | EngineError::PortUnreachable { .. }
-        | EngineError::Backend(_)) => match operation {
-            OperationKind::Files => {
-                let message = "the sandbox failed during the file operation, which may have been completed";
-                ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
-            }
-            OperationKind::Execute => {
-                let message =
-                    "the sandbox failed during the command, which may have run partly or completely";
-                ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
-            }
-            OperationKind::Other => ApiError::internal(error),
-        },
+        | EngineError::Backend(_)) => of_sandbox_failure(error, operation),
         error @ (EngineError::Network(_)
         | EngineError::Store(_)
         | EngineError::Log(_)
@@ -90,6 +82,21 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
     match id {
         Some(id) => api_error.with_detail("sandboxId", id),
         None => api_error,
+    }
+}
+
+/// The agent or the isolation backend failed.
+fn of_sandbox_failure(error: EngineError, operation: OperationKind) -> ApiError {
+    match operation {
+        OperationKind::Files => {
+            let message = "the sandbox failed during the file operation, which may have been completed";
+            ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
+        }
+        OperationKind::Execute => {
+            let message = "the sandbox failed during the command, which may have run partly or completely";
+            ApiError::new(ErrorCode::ExecutionError, message).with_cause(error)
+        }
+        OperationKind::Other => ApiError::internal(error),
     }
 }
 

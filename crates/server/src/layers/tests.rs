@@ -437,7 +437,7 @@ async fn sandbox(engine: &Engine) -> api::SandboxId {
         e2b: None,
     };
     let (name, digest) = (config.image.clone(), "sha256:1".to_owned());
-    let template = engine::Template { name, digest, layers: Vec::new(), env: Vec::new() };
+    let template = engine::Template::of_image(name, digest, Vec::new(), Vec::new());
     engine.create("one", config, template, None).await.unwrap().record.id.clone()
 }
 

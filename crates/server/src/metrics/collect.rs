@@ -235,6 +235,7 @@ fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
         ],
     )?;
     encoder.counter("resumed", "Resumes", counts.resumed)?;
+    snapshots(encoder, snapshot)?;
     encoder.counters(
         "terminated",
         "Terminations by cause",
@@ -255,6 +256,15 @@ fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
         counts.events_lost,
     )?;
     encoder.counter("purged_sandboxes", "Records of terminated sandboxes removed", counts.purged_sandboxes)
+}
+
+fn snapshots(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    let counts = &snapshot.counts;
+    encoder.gauge("snapshots", "Snapshots", snapshot.snapshots.count)?;
+    encoder.gauge("snapshot_bytes", "Disk space of snapshots", snapshot.snapshots.bytes)?;
+    encoder.counter("snapshots_taken", "Snapshots taken", counts.snapshots_taken)?;
+    encoder.counter("rolled_back", "Rollbacks", counts.rolled_back)?;
+    encoder.counter("forked", "Forks", counts.forked)
 }
 
 /// Collects the metrics of this process.

@@ -14,8 +14,9 @@ use http_body_util::BodyExt;
 use image::{ImageError, Source};
 use serde::Deserialize;
 use serde_json::json;
+use store::SandboxRecord;
 
-use super::{read, view};
+use super::{read, snapshots, view};
 use crate::app;
 use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
 use crate::error::{ApiError, OperationKind, of_engine};
@@ -59,6 +60,7 @@ pub fn endpoint() -> Endpoint {
         .errors([
             (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
             (ErrorCode::InvalidConfig, "A value is not allowed, or the image is unknown"),
+            (ErrorCode::SnapshotNotFound, "`image` is the id of a snapshot that does not exist"),
         ])
         .handler(create)
 }
@@ -80,15 +82,21 @@ async fn create_sandbox(
     body: Received<CreateBody>,
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let config = body.read(&service.create_rules(account))?;
+    let (config, template) = match snapshots::named_in(&body.bytes) {
+        Some(snapshot) => snapshots::create_from(service, account, &body, &snapshot?)?,
+        None => {
+            let config = body.read(&service.create_rules(account))?;
+            let template = find_image(service, &config.image, service.pull_timeout).await?;
+            (config, template)
+        }
+    };
     drop(body);
-    let template = find_image(service, &config.image, service.pull_timeout).await?;
     let to_response = match header {
         Some(_) => ReplayableResponse::committed,
         None => ReplayableResponse::new,
     };
     let pending = header.map(|header| {
-        header.into_pending(|record| {
+        header.into_pending(|record: &SandboxRecord| {
             // Serializing a view cannot fail: it is text and numbers.
             let content = serialize(&view::sandbox(record)).unwrap_or_default();
             (StatusCode::CREATED.as_u16(), content.to_vec())

@@ -26,6 +26,7 @@ async fn get(call: Call) -> Result<Json<UsageView>, ApiError> {
     let (engine, quotas) = (&service.engine, service.engine.quotas().of(account));
     let held = engine.used_by(account);
     let stored = service.store.stored_bytes(account).await?;
+    let snapshots = engine.snapshots_of(account);
     let (connections, streams) = service.in_flight.of(account);
     let quota = |used, allowed| QuotaView { used, allowed };
     Json::ok(&UsageView {
@@ -34,6 +35,8 @@ async fn get(call: Call) -> Result<Json<UsageView>, ApiError> {
         vcpus: quota(held.resources.cpu, quotas.vcpus),
         memory_mb: quota(held.resources.memory_mb, quotas.memory_mb),
         disk_mb: quota(held.resources.disk_mb, quotas.disk_mb),
+        snapshots: quota(snapshots.count, quotas.snapshots),
+        snapshot_bytes: quota(snapshots.bytes, quotas.snapshot_bytes),
         execution_log_bytes: quota(engine.execution_log_bytes(account), quotas.execution_log_bytes),
         idempotency_bytes: quota(stored.idempotency, quotas.stored.idempotency_bytes),
         event_bytes: quota(stored.events, quotas.stored.event_bytes),

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use super::encoding::Encoded;
 use super::error::{Outcome, SqliteError};
 use super::rows::EventRow;
-use super::{keys, posted, quota, rows};
+use super::{keys, posted, quota, rows, snapshots};
 use crate::followers::VisibleEvent;
 use crate::{Committed, SandboxRecord, StoreError, Write};
 
@@ -31,6 +31,8 @@ pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable
                 committed.event_sequences.push(sequence);
                 accounts.insert(event.account);
             }
+            Write::PutSnapshot(record) => snapshots::put(connection, &record)?,
+            Write::DeleteSnapshot(id) => snapshots::delete(connection, &id)?,
             Write::KeepPosted { account, most_bytes } => posted::evict(connection, &account, most_bytes)?,
             Write::PutKey(key) => keys::put(connection, &key)?,
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
@@ -143,6 +145,7 @@ fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config:
         config,
         rows::ports_column(&record.ports),
         rows::integer(record.lifetime_ms)?,
+        record.has_prepared_disk,
     ];
     match connection.prepare_cached(sql)?.execute(values) {
         Ok(_) => Ok(()),

@@ -1,0 +1,68 @@
+//! Arguments of `sbx snapshot`, `sbx rollback` and `sbx fork`.
+
+use clap::{Args, Subcommand};
+
+use super::pair;
+
+#[derive(Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Take a snapshot of a sandbox and print its id
+    Create {
+        /// Id of the sandbox
+        #[arg(value_name = "SANDBOX")]
+        id: String,
+        /// Name the snapshot; several can have the same name
+        #[arg(long, short, value_name = "NAME")]
+        name: Option<String>,
+        /// Add a tag; repeatable
+        #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
+        metadata: Vec<(String, String)>,
+    },
+    /// List snapshots
+    Ls {
+        /// List only snapshots of this sandbox
+        #[arg(long, value_name = "SANDBOX")]
+        sandbox: Option<String>,
+        /// List only snapshots with this name
+        #[arg(long, short, value_name = "NAME")]
+        name: Option<String>,
+        /// List only snapshots with this tag; repeatable
+        #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
+        metadata: Vec<(String, String)>,
+        /// Print only ids, one per line
+        #[arg(long, short)]
+        quiet: bool,
+    },
+    /// Delete snapshots; sandboxes that were created from them are not affected
+    Rm {
+        /// Ids of the snapshots
+        #[arg(value_name = "SNAPSHOT", required = true)]
+        ids: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct RollbackArguments {
+    /// Id of the sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// Id of a snapshot of this sandbox
+    #[arg(value_name = "SNAPSHOT")]
+    pub snapshot: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ForkArguments {
+    /// Id of the sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// Create this many sandboxes, up to 100
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1)]
+    pub count: u32,
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+    /// Add a tag, in place of the tags of the sandbox; repeatable
+    #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
+    pub metadata: Vec<(String, String)>,
+}

@@ -1,0 +1,19 @@
+//! `sbx rollback`: replaces the disk of a sandbox by that of one of its snapshots.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use sandboxd_client::Client;
+
+use crate::cli::RollbackArguments;
+use crate::output;
+
+pub async fn rollback(client: &Client, json: bool, arguments: &RollbackArguments) -> Result<ExitCode> {
+    let view = client.sandbox(&arguments.id)?.rollback(&arguments.snapshot).await?;
+    if json {
+        output::json(&view)?;
+    } else {
+        output::text(&format!("{}\n", view.id))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,112 @@
+//! `sbx snapshot`: takes, lists and deletes snapshots.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use sandboxd_client::{Client, SnapshotView};
+
+use super::batch::{Form, ItemResult, for_each};
+use crate::cli::SnapshotCommand;
+use crate::output;
+use crate::progress::size;
+use crate::style::{Paint, Tone};
+use crate::table::{age, plain, table};
+
+pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> Result<ExitCode> {
+    match command {
+        SnapshotCommand::Create { id, name, metadata } => {
+            let mut request = client.sandbox(&id)?.snapshot();
+            if let Some(name) = name {
+                request = request.name(name);
+            }
+            for (key, value) in metadata {
+                request = request.metadata(key, value);
+            }
+            let taken = request.await?;
+            if json {
+                output::json(&taken)?;
+            } else {
+                output::text(&format!("{}\n", taken.id))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        SnapshotCommand::Ls { sandbox, name, metadata, quiet } => {
+            let found = list(client, sandbox.as_deref(), name, metadata).await?;
+            if json {
+                output::json(&found)?;
+            } else if quiet {
+                output::text(&found.iter().map(|snapshot| format!("{}\n", snapshot.id)).collect::<String>())?;
+            } else {
+                output::text(&render(&found, now_ms(), Paint::of(&std::io::stdout())))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        SnapshotCommand::Rm { ids } => {
+            for_each(&ids, Form::of(json, ids.len()), async |id: &String| {
+                let deleted = client.delete_snapshot(id).await?;
+                ItemResult::new(id, deleted).map(Some)
+            })
+            .await
+        }
+    }
+}
+
+async fn list(
+    client: &Client,
+    sandbox: Option<&str>,
+    name: Option<String>,
+    metadata: Vec<(String, String)>,
+) -> Result<Vec<SnapshotView>> {
+    let mut query = client.snapshots();
+    if let Some(sandbox) = sandbox {
+        query = query.of(&sandbox.parse().with_context(|| format!("'{}'", sandbox.escape_debug()))?);
+    }
+    if let Some(name) = name {
+        query = query.name(name);
+    }
+    for (key, value) in metadata {
+        query = query.metadata(key, value);
+    }
+    Ok(query.all().await?)
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn render(snapshots: &[SnapshotView], now_ms: u64, paint: Paint) -> String {
+    let rows: Vec<_> = snapshots
+        .iter()
+        .map(|snapshot| {
+            [
+                (snapshot.id.to_string(), Tone::Bold),
+                plain(snapshot.name.as_deref().unwrap_or("-")),
+                plain(&snapshot.image),
+                plain(size(snapshot.size_bytes)),
+                plain(age(now_ms.saturating_sub(snapshot.created_at.0))),
+                plain(snapshot.sandbox_id.to_string()),
+            ]
+        })
+        .collect();
+    table(["ID", "NAME", "IMAGE", "SIZE", "AGE", "SANDBOX"], &rows, paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_shows_name_and_size() {
+        let json = r#"[{"id":"snap_abcdefgh","sandboxId":"sb_abcdefgh","name":"after-setup","image":"ubuntu:24.04",
+            "isolation":"container","memory":false,"sizeBytes":5000000,"state":"ready",
+            "createdAt":"1970-01-01T00:01:00Z","metadata":{}}]"#;
+        let snapshots: Vec<SnapshotView> = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            render(&snapshots, 180_000, Paint::None),
+            "ID             NAME         IMAGE         SIZE    AGE  SANDBOX\n\
+             snap_abcdefgh  after-setup  ubuntu:24.04  5.0 MB  2m   sb_abcdefgh\n"
+        );
+    }
+}

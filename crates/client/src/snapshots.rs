@@ -1,0 +1,422 @@
+//! Snapshots: take, list and delete them, roll back, and fork.
+
+use std::collections::BTreeMap;
+use std::future::IntoFuture;
+
+use api::{
+    ForkBody, ForkList, RollbackBody, SandboxView, SnapshotBody, SnapshotDeleted, SnapshotList, SnapshotView,
+};
+use futures_util::future::BoxFuture;
+use hyper::Method;
+
+use crate::client::Client;
+use crate::retry::Safety;
+use crate::sandbox::Sandbox;
+use crate::transport::{Call, encoded};
+use crate::{Result, ids};
+
+const LARGEST_PAGE: u32 = 100;
+
+impl Client {
+    /// Lists snapshots, newest first.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.snapshot().name("before").await?;
+    /// for snapshot in client.snapshots().of(sandbox.id()).all().await? {
+    ///     println!("{} {} bytes", snapshot.id, snapshot.size_bytes);
+    /// }
+    /// # assert_eq!(client.snapshots().all().await?.len(), 1);
+    /// # Ok(()) });
+    /// ```
+    pub fn snapshots(&self) -> Snapshots {
+        Snapshots {
+            client: self.clone(),
+            sandbox: None,
+            name: None,
+            metadata: BTreeMap::new(),
+            page_size: LARGEST_PAGE,
+        }
+    }
+
+    /// Returns a snapshot.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let taken = client.create("ubuntu:24.04").await?.snapshot().await?;
+    /// let snapshot = client.snapshot(taken.id.as_str()).await?;
+    /// assert_eq!(snapshot, taken);
+    /// # Ok(()) });
+    /// ```
+    pub async fn snapshot(&self, id: &str) -> Result<SnapshotView> {
+        self.transport().json(Call::get(path_of(id))).await
+    }
+
+    /// Deletes a snapshot. Sandboxes that were created from it are not affected.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let taken = client.create("ubuntu:24.04").await?.snapshot().await?;
+    /// client.delete_snapshot(taken.id.as_str()).await?;
+    /// let error = client.snapshot(taken.id.as_str()).await.unwrap_err();
+    /// assert_eq!(error.code(), sandboxd_client::Code::SnapshotNotFound);
+    /// # Ok(()) });
+    /// ```
+    pub async fn delete_snapshot(&self, id: &str) -> Result<SnapshotDeleted> {
+        self.transport().json(Call::new(Method::DELETE, path_of(id), Safety::AfterAnswer)).await
+    }
+}
+
+fn path_of(id: &str) -> String {
+    format!("/v1/snapshots/{}", encoded(id))
+}
+
+impl Sandbox {
+    /// Takes a snapshot of the disk; `.await` sends the request. Its id can be the image of a create.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.execute("echo kept > file").await?;
+    /// let snapshot = sandbox.snapshot().name("after-setup").await?;
+    /// let copy = client.create(snapshot.id.as_str()).await?;
+    /// assert_eq!(copy.execute("cat file").await?.stdout, "kept\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn snapshot(&self) -> TakeSnapshot {
+        TakeSnapshot { sandbox: self.clone(), body: SnapshotBody::default(), key: None }
+    }
+
+    /// Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.execute("echo before > file").await?;
+    /// let snapshot = sandbox.snapshot().await?;
+    /// sandbox.execute("echo after > file").await?;
+    /// sandbox.rollback(snapshot.id.as_str()).await?;
+    /// assert_eq!(sandbox.execute("cat file").await?.stdout, "before\n");
+    /// # Ok(()) });
+    /// ```
+    pub async fn rollback(&self, snapshot: &str) -> Result<SandboxView> {
+        let body = RollbackBody { snapshot_id: snapshot.to_owned() };
+        let call = Call::new(Method::POST, self.path("/rollback"), Safety::AfterAnswer).json(&body)?;
+        let view: SandboxView = self.send(call).await?;
+        self.set_known(view.clone());
+        Ok(view)
+    }
+
+    /// Creates sandboxes with the configuration of this one and a copy of its disk: all, or none. `.await` sends the request.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # sandbox.execute("echo kept > file").await?;
+    /// for fork in sandbox.fork(2).env("ATTEMPT", "2").await? {
+    ///     assert_eq!(fork.execute("cat file; echo $ATTEMPT").await?.stdout, "kept\n2\n");
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub fn fork(&self, count: u32) -> Fork {
+        Fork {
+            sandbox: self.clone(),
+            body: ForkBody { count: count.into(), ..ForkBody::default() },
+            key: None,
+        }
+    }
+}
+
+/// A snapshot to take; `.await` sends the request.
+///
+/// ```
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let snapshot = sandbox.snapshot().name("nightly").metadata("job", "17").idempotency_key("job-17").await?;
+/// assert_eq!(snapshot.metadata["job"], "17");
+/// # Ok(()) });
+/// ```
+#[must_use = "a request does nothing unless awaited"]
+pub struct TakeSnapshot {
+    sandbox: Sandbox,
+    body: SnapshotBody,
+    key: Option<String>,
+}
+
+impl TakeSnapshot {
+    /// Sets a name. Several snapshots can have the same.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert_eq!(sandbox.snapshot().name("nightly").await?.name.as_deref(), Some("nightly"));
+    /// # Ok(()) });
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.body.name = Some(name.into());
+        self
+    }
+
+    /// Adds a tag.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.snapshot().metadata("job", "17").await?;
+    /// assert_eq!(client.snapshots().metadata("job", "17").all().await?.len(), 1);
+    /// # Ok(()) });
+    /// ```
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.body.metadata.get_or_insert_default().insert(key.into(), value.into());
+        self
+    }
+
+    /// Sets the `Idempotency-Key`. By default the library generates one for its retries.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let first = sandbox.snapshot().idempotency_key("nightly-17").await?;
+    /// assert_eq!(sandbox.snapshot().idempotency_key("nightly-17").await?.id, first.id);
+    /// # Ok(()) });
+    /// ```
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    async fn send(self) -> Result<SnapshotView> {
+        let key = self.key.unwrap_or_else(|| ids::random_id("sbx_"));
+        let call = Call::new(Method::POST, self.sandbox.path("/snapshots"), Safety::Repeatable);
+        self.sandbox.send(call.json(&self.body)?.key(&key)?).await
+    }
+}
+
+impl IntoFuture for TakeSnapshot {
+    type Output = Result<SnapshotView>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+/// A fork; `.await` sends the request.
+///
+/// ```
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # let sandbox = client.create("ubuntu:24.04").await?;
+/// let forks = sandbox.fork(3).metadata("experiment", "7").await?;
+/// assert_eq!(forks.len(), 3);
+/// # Ok(()) });
+/// ```
+#[must_use = "a request does nothing unless awaited"]
+pub struct Fork {
+    sandbox: Sandbox,
+    body: ForkBody,
+    key: Option<String>,
+}
+
+impl Fork {
+    /// Adds an environment variable to those of the sandbox.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let forks = sandbox.fork(1).env("SEED", "4").await?;
+    /// assert_eq!(forks[0].execute("echo $SEED").await?.stdout, "4\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.body.env.get_or_insert_default().insert(name.into(), value.into());
+        self
+    }
+
+    /// Adds a tag. The tags of the sandbox are not copied then.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").metadata("job", "17").await?;
+    /// let forks = sandbox.fork(1).metadata("experiment", "7").await?;
+    /// assert_eq!(forks[0].known().unwrap().metadata.get("job"), None);
+    /// # Ok(()) });
+    /// ```
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.body.metadata.get_or_insert_default().insert(key.into(), value.into());
+        self
+    }
+
+    /// Sets the `Idempotency-Key`. By default the library generates one for its retries.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let first = sandbox.fork(1).idempotency_key("experiment-7").await?;
+    /// assert_eq!(sandbox.fork(1).idempotency_key("experiment-7").await?[0].id(), first[0].id());
+    /// # Ok(()) });
+    /// ```
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    async fn send(self) -> Result<Vec<Sandbox>> {
+        let key = self.key.unwrap_or_else(|| ids::random_id("sbx_"));
+        let call = Call::new(Method::POST, self.sandbox.path("/fork"), Safety::Repeatable);
+        let forks: ForkList = self.sandbox.send(call.json(&self.body)?.key(&key)?).await?;
+        let client = self.sandbox.client();
+        let handle = |view: SandboxView| Sandbox::new(client.clone(), view.id.clone(), Some(view));
+        Ok(forks.data.into_iter().map(handle).collect())
+    }
+}
+
+impl IntoFuture for Fork {
+    type Output = Result<Vec<Sandbox>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+/// A query for snapshots.
+///
+/// ```
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # client.create("ubuntu:24.04").await?.snapshot().name("nightly").await?;
+/// let page = client.snapshots().name("nightly").page_size(10).page(0).await?;
+/// assert_eq!(page.pagination.total, 1);
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Snapshots {
+    client: Client,
+    sandbox: Option<String>,
+    name: Option<String>,
+    metadata: BTreeMap<String, String>,
+    page_size: u32,
+}
+
+impl Snapshots {
+    /// Filters by sandbox.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// assert!(client.snapshots().of(sandbox.id()).all().await?.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub fn of(mut self, sandbox: &api::SandboxId) -> Self {
+        self.sandbox = Some(sandbox.to_string());
+        self
+    }
+
+    /// Filters by name.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// assert!(client.snapshots().name("nightly").all().await?.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Filters by tag. A snapshot must match all tags.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// assert!(client.snapshots().metadata("job", "17").all().await?.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// Sets the number of items per request: 1 to 100, by default 100.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// # for _ in 0..3 { sandbox.snapshot().await?; }
+    /// let page = client.snapshots().page_size(2).page(0).await?;
+    /// assert!(page.data.len() == 2 && page.pagination.has_more);
+    /// # assert_eq!(client.snapshots().page_size(2).all().await?.len(), 3);
+    /// # Ok(()) });
+    /// ```
+    pub fn page_size(mut self, page_size: u32) -> Self {
+        self.page_size = page_size;
+        self
+    }
+
+    /// Returns one page, starting at `offset`.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let page = client.snapshots().page(0).await?;
+    /// assert_eq!(page.pagination.total, 0);
+    /// # Ok(()) });
+    /// ```
+    pub async fn page(&self, offset: u64) -> Result<SnapshotList> {
+        self.client.transport().json(Call::get(self.path(offset))).await
+    }
+
+    /// Returns all.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// for snapshot in client.snapshots().all().await? {
+    ///     println!("{}", snapshot.id);
+    /// }
+    /// # Ok(()) });
+    /// ```
+    pub async fn all(&self) -> Result<Vec<SnapshotView>> {
+        let mut all: Vec<SnapshotView> = Vec::new();
+        loop {
+            let page = self.page(all.len() as u64).await?;
+            let ends = page.data.is_empty() || !page.pagination.has_more;
+            all.extend(page.data);
+            if ends {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn path(&self, offset: u64) -> String {
+        let mut path = format!("/v1/snapshots?limit={}&offset={offset}", self.page_size);
+        for (parameter, value) in [("sandboxId", &self.sandbox), ("name", &self.name)] {
+            if let Some(value) = value {
+                path.push_str(&format!("&{parameter}={}", encoded(value)));
+            }
+        }
+        for (key, value) in &self.metadata {
+            path.push_str(&format!("&metadata.{}={}", encoded(key), encoded(value)));
+        }
+        path
+    }
+}

@@ -1,0 +1,127 @@
+//! Takes a snapshot of a sandbox: runs the steps of `snapshot` on threads that may block, and freezes the processes in between.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{SandboxId, SnapshotId};
+use async_trait::async_trait;
+use driver::{DiskCopy, DriverError, Presence, SnapshotDisk};
+
+use crate::inner::{FREEZE_TIMEOUT, Inner};
+use crate::paths::{Paths, snapshots_dir};
+use crate::snapshot::ImageCopy;
+
+/// A copy of the disk of a sandbox in progress.
+pub struct HostCopy {
+    inner: Arc<Inner>,
+    id: SandboxId,
+    /// `None` after a failed step.
+    copy: Option<ImageCopy>,
+}
+
+impl HostCopy {
+    pub async fn begin(
+        inner: &Arc<Inner>,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<Self, DriverError> {
+        let dir = snapshots_dir(&inner.settings).join(snapshot.as_str());
+        let (host, name) = (Arc::clone(inner), id.clone());
+        let copy = blocking(move || {
+            let presence = host.presence(&name)?;
+            if presence == Presence::Absent {
+                return Err(DriverError::InvalidState { id: name, presence, action: "copy the disk of" });
+            }
+            let failed = |error: io::Error| DriverError::failed("copy the sandbox's disk", error);
+            let mounted = host.mounted_disk(&name).map_err(failed)?;
+            ImageCopy::begin(&Paths::of(&host.settings, &name).disk(), dir, mounted.as_ref()).map_err(failed)
+        });
+        Ok(Self { inner: Arc::clone(inner), id: id.clone(), copy: Some(copy.await?) })
+    }
+
+    fn take(&mut self) -> Result<ImageCopy, DriverError> {
+        self.copy
+            .take()
+            .ok_or_else(|| DriverError::failed("copy the sandbox's disk", "an earlier step failed"))
+    }
+}
+
+#[async_trait]
+impl DiskCopy for HostCopy {
+    async fn capture(&mut self) -> Result<Duration, DriverError> {
+        let (host, id, mut copy) = (Arc::clone(&self.inner), self.id.clone(), self.take()?);
+        let (copy, frozen) = blocking(move || {
+            let frozen = capture(&host, &id, &mut copy)?;
+            Ok((copy, frozen))
+        })
+        .await?;
+        self.copy = Some(copy);
+        Ok(frozen)
+    }
+
+    async fn finish(mut self: Box<Self>) -> Result<SnapshotDisk, DriverError> {
+        let copy = self.take()?;
+        blocking(move || copy.finish()).await
+    }
+}
+
+fn capture(host: &Inner, id: &SandboxId, copy: &mut ImageCopy) -> Result<Duration, DriverError> {
+    let failed = |error: io::Error| DriverError::failed("copy the sandbox's disk", error);
+    let presence = host.presence(id)?;
+    if presence == Presence::Absent {
+        return Err(DriverError::InvalidState { id: id.clone(), presence, action: "copy the disk of" });
+    }
+    let disk = Paths::of(&host.settings, id).disk();
+    let mounted = host.mounted_disk(id).map_err(failed)?;
+    if presence != Presence::Running {
+        return copy.capture(&disk, mounted.as_ref()).map(|()| Duration::ZERO).map_err(failed);
+    }
+    copy.approach(mounted.as_ref()).map_err(failed)?;
+    let begin = Instant::now();
+    let frozen = Frozen::new(host, id)?;
+    let captured = copy.capture(&disk, mounted.as_ref()).map_err(failed);
+    let thawed = frozen.thaw();
+    captured.and(thawed).map(|()| begin.elapsed())
+}
+
+/// Frozen processes, thawed at the latest when it is dropped. A daemon that dies meanwhile leaves them frozen; the next one thaws them,
+/// because the record says that they run.
+struct Frozen<'a> {
+    host: &'a Inner,
+    id: &'a SandboxId,
+    is_thawed: bool,
+}
+
+impl<'a> Frozen<'a> {
+    fn new(host: &'a Inner, id: &'a SandboxId) -> Result<Self, DriverError> {
+        let frozen = host.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
+        frozen.map_err(|error| DriverError::failed("freeze the sandbox", error))?;
+        Ok(Self { host, id, is_thawed: false })
+    }
+
+    fn thaw(mut self) -> Result<(), DriverError> {
+        self.is_thawed = true;
+        let thawed = self.host.cgroups.thaw(self.id.as_str());
+        thawed.map_err(|error| DriverError::failed("thaw the sandbox", error))
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if !self.is_thawed
+            && let Err(error) = self.host.cgroups.thaw(self.id.as_str())
+        {
+            tracing::error!(id = %self.id, %error, "could not thaw a sandbox after a failed copy of its disk");
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, DriverError> + Send + 'static,
+) -> Result<T, DriverError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(DriverError::failed("run a step of a snapshot", error)),
+    }
+}

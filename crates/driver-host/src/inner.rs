@@ -1,0 +1,252 @@
+//! The sandboxes on this host, as all calls of the driver use them. Everything here blocks.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use api::{Isolation, SandboxId};
+use driver::{DriverError, NetworkHook, Presence, SandboxSpec, snapshot_of_layer};
+
+use crate::backend::{Backend, Start, Started};
+use crate::cgroup::{Cgroups, Leftover, Population};
+use crate::description;
+use crate::disk::{self, Content};
+use crate::ext4::mount_again;
+use crate::first_process::kill_first_process;
+use crate::layers::SnapshotMounts;
+use crate::loopdev::{self, DeviceNumber};
+use crate::mounts::Mounts;
+use crate::paths::{self, Paths, isolation_of, runtime_root};
+use crate::placement;
+use crate::reap::reap;
+use crate::settings::Settings;
+
+pub const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A killed process ends only when its system call does, for example a write to a slow disk.
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What starts sandboxes, by their isolation.
+pub type Backends = BTreeMap<Isolation, Box<dyn Backend>>;
+
+#[derive(Debug)]
+pub struct Inner {
+    pub settings: Settings,
+    pub cgroups: Cgroups,
+    pub backends: Backends,
+    /// The mounts of sandboxes that this process has started. Without an entry a disk is unmounted when the last process ends.
+    mounts: Mutex<HashMap<SandboxId, StartedMounts>>,
+    starts: AtomicU64,
+    pub snapshots: SnapshotMounts,
+}
+
+/// The mounts of a sandbox that this process has started.
+#[derive(Debug)]
+struct StartedMounts {
+    /// Differs for each start.
+    start: u64,
+    mounts: Mounts,
+}
+
+/// The disk of a sandbox that is mounted.
+#[derive(Debug)]
+pub struct MountedDisk {
+    pub device: DeviceNumber,
+    /// The start that mounted it; 0 if an earlier daemon did.
+    pub start: u64,
+    pub mount: OwnedFd,
+}
+
+impl Inner {
+    pub fn new(settings: Settings, cgroups: Cgroups, backends: Backends) -> Self {
+        let (mounts, starts) = (Mutex::default(), AtomicU64::new(1));
+        Self { settings, cgroups, backends, mounts, starts, snapshots: SnapshotMounts::default() }
+    }
+
+    fn mounts(&self) -> MutexGuard<'_, HashMap<SandboxId, StartedMounts>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn keep_mounts(&self, id: SandboxId, mounts: Mounts) {
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        self.mounts().insert(id, StartedMounts { start, mounts });
+    }
+
+    /// The disk of a sandbox, if it is mounted.
+    pub fn mounted_disk(&self, id: &SandboxId) -> io::Result<Option<MountedDisk>> {
+        let own = match self.mounts().get(id) {
+            Some(StartedMounts { start, mounts }) => Some((*start, mounts.disk.try_clone()?)),
+            None => None,
+        };
+        if let Some((start, mount)) = own {
+            let device = DeviceNumber::of(rustix::fs::fstat(&mount)?.st_dev);
+            return Ok(Some(MountedDisk { device, start, mount }));
+        }
+        // An earlier daemon started the sandbox, if it runs.
+        if self.cgroups.population(id.as_str())? == Population::Empty {
+            return Ok(None);
+        }
+        let Some(device) = loopdev::find(&Paths::of(&self.settings, id).disk())? else { return Ok(None) };
+        Ok(Some(MountedDisk { device, start: 0, mount: mount_again(&device.loop_path())? }))
+    }
+
+    /// Unmounts the disk of a sandbox without processes. Returns when everything is written.
+    pub fn unmount_disk(&self, id: &SandboxId) {
+        // A statement of its own, so that the map is not locked meanwhile.
+        let mounts = self.mounts().remove(id);
+        drop(mounts);
+    }
+
+    pub fn start(&self, spec: &SandboxSpec, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
+        self.unmount_disk(&spec.id);
+        let settings = &self.settings;
+        let paths = Paths::of(settings, &spec.id);
+        let uid_base = description::uid_base(settings, spec.slot)?;
+        make_traversable(&paths.run)
+            .map_err(|error| DriverError::failed("make the sandbox's directory", error))?;
+        // After a power failure the disk of a sandbox that did not sync may be missing. A new disk loses no synced data.
+        fs::create_dir_all(&paths.data)
+            .map_err(|error| DriverError::failed("make the disk's directory", error))?;
+        disk::ensure(settings, &paths, spec.disk_mb, empty_disk(spec))?;
+        let isolation = spec.isolation.max(settings.minimum_isolation);
+        let backend = self.backends.get(&isolation).ok_or_else(|| {
+            DriverError::failed("start the sandbox", format!("this host has no isolation '{isolation}'"))
+        })?;
+        paths::record_isolation(&paths, isolation)
+            .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
+        let cpus = placement::cpus_of(spec);
+        let Self { cgroups, snapshots, .. } = self;
+        let start =
+            Start { settings, cgroups, snapshots, spec, isolation, paths: &paths, uid_base, cpus: &cpus };
+        backend.start(&start, network)
+    }
+
+    pub fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
+        let population = self.cgroups.population(id.as_str());
+        Ok(match population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? {
+            Population::Running => Presence::Running,
+            Population::Frozen => Presence::Paused,
+            Population::Empty if Paths::of(&self.settings, id).data.exists() => Presence::Stopped,
+            Population::Empty => Presence::Absent,
+        })
+    }
+
+    pub fn require(
+        &self,
+        id: &SandboxId,
+        wanted: Population,
+        action: &'static str,
+    ) -> Result<(), DriverError> {
+        let population = self.cgroups.population(id.as_str());
+        if population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? == wanted {
+            return Ok(());
+        }
+        Err(DriverError::InvalidState { id: id.clone(), presence: self.presence(id)?, action })
+    }
+
+    pub fn kill(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let failed = |error: io::Error| DriverError::failed("kill the sandbox's processes", error);
+        let name = id.as_str();
+        let paths = Paths::of(&self.settings, id);
+        let first = paths::first_process(&paths);
+        // The kernel ends all processes of a namespace with its first one.
+        if isolation_of(&paths) == Isolation::Container
+            && let Some(pid) = first
+            && kill_first_process(&self.cgroups, name, pid).map_err(failed)?
+        {
+            reap(&[pid]);
+        }
+        let mut seen = Vec::new();
+        let empty = poll(KILL_TIMEOUT, || {
+            if self.cgroups.population(name)? == Population::Empty {
+                return Ok(true);
+            }
+            seen.extend(self.cgroups.processes(name)?);
+            self.cgroups.kill(name)?;
+            Ok(self.cgroups.population(name)? == Population::Empty)
+        });
+        empty.map_err(failed)?;
+        seen.extend(first);
+        reap(&seen);
+        // Another process may get the pid now. If the file stays, the next kill checks that the process is in the cgroup.
+        let _ = fs::remove_file(paths.first_process());
+        Ok(())
+    }
+
+    fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
+        let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
+        if let Some(device) = device
+            && loopdev::is_free_or_of(device, id.as_str())
+            && let Err(error) = self.cgroups.unlimit_disk(id.as_str(), device)
+        {
+            tracing::warn!(%id, %error, "cannot remove a rate limit of a loop device");
+        }
+    }
+
+    pub fn stop(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let paths = Paths::of(&self.settings, id);
+        // Before the kill: once the processes have ended, another sandbox may get the device.
+        self.unlimit_disk(id, &paths);
+        self.kill(id)?;
+        self.unmount_disk(id);
+        if let Some(backend) = self.backends.get(&isolation_of(&paths)) {
+            backend.clear(&self.settings, id)?;
+        }
+        // Also of a runtime that an earlier daemon used.
+        remove_tree(&runtime_root(&self.settings).join(id.as_str()))
+            .map_err(|error| DriverError::failed("remove the runtime's state", error))?;
+        let removed = poll(REMOVE_TIMEOUT, || Ok(self.cgroups.remove(id.as_str())? == Leftover::None));
+        removed.map_err(|error| DriverError::failed("remove the sandbox's cgroups", error))?;
+        remove_tree(&paths.run).map_err(|error| DriverError::failed("remove the sandbox's directory", error))
+    }
+}
+
+/// What a new disk of a sandbox contains if it is not a copy.
+fn empty_disk(spec: &SandboxSpec) -> Content<'_> {
+    if spec.layers.iter().any(|layer| snapshot_of_layer(layer).is_some()) {
+        Content::Empty
+    } else {
+        Content::Directories
+    }
+}
+
+/// What a new disk of a sandbox contains.
+pub fn new_disk(spec: &SandboxSpec) -> Content<'_> {
+    spec.disk_from.as_deref().map_or_else(|| empty_disk(spec), Content::CopyOf)
+}
+
+/// Polls with growing pauses, because cgroup v1 has no events for this.
+fn poll(timeout: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let begin = Instant::now();
+    let mut pause = Duration::from_micros(100);
+    while !done()? {
+        if begin.elapsed() > timeout {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("not done after {} s", timeout.as_secs()),
+            ));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 5 / 4).min(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Creates a directory that the container's root, an unprivileged user on the host, can traverse.
+fn make_traversable(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o711))
+}
+
+pub fn remove_tree(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,180 @@
+//! The disk of a snapshot: a copy of a sandbox's disk image, made while the sandbox uses it.
+//!
+//! ```text
+//! begin     copies the image, and again what was written meanwhile, until little is left
+//! capture   (processes are frozen) writes all cached data to the image, copies what is left
+//! finish    lets the file system replay its journal, makes the copy durable and gives it its name
+//! ```
+//!
+//! If the host's file system can share data between files, the capture is one system call and nothing is copied.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use driver::{DriverError, SnapshotDisk};
+use rustix::fs::{Mode, OFlags, openat, syncfs};
+
+use crate::changes::{ChangeTracker, Changes};
+use crate::disk::{copy_data, sync_dir};
+use crate::ext4::mount_disk;
+use crate::inner::MountedDisk;
+
+/// The capture begins when less than this is left to copy, or after this many passes.
+const LITTLE: u64 = 8 << 20;
+const PASSES: u32 = 4;
+/// Passes of a capture. Only the kernel writes then, and hardly anything.
+const CAPTURE_PASSES: u32 = 16;
+
+/// The image in the directory of a snapshot. Both have the snapshot's id as their name.
+pub fn image(dir: &Path) -> PathBuf {
+    dir.join(dir.file_name().unwrap_or_default()).with_extension("img")
+}
+
+fn unfinished_image(dir: &Path) -> PathBuf {
+    image(dir).with_extension("new")
+}
+
+/// A copy in progress.
+pub struct ImageCopy {
+    dir: PathBuf,
+    source: File,
+    target: File,
+    /// Whether the host's file system can share data between files.
+    is_shared: bool,
+    /// Of the start of the sandbox that was running when the copy began.
+    tracked: Option<(u64, ChangeTracker)>,
+}
+
+impl ImageCopy {
+    /// `disk` is an image, which is mounted if the sandbox has processes.
+    pub fn begin(disk: &Path, dir: PathBuf, mounted: Option<&MountedDisk>) -> io::Result<Self> {
+        let source = File::open(disk)?;
+        fs::create_dir_all(&dir)?;
+        let open =
+            File::options().read(true).write(true).create(true).truncate(true).open(unfinished_image(&dir));
+        let target = open?;
+        let is_shared = rustix::fs::ioctl_ficlone(&target, &source).is_ok();
+        let mut copy = Self { dir, source, target, is_shared, tracked: None };
+        if let Some(mounted) = mounted.filter(|_| !is_shared) {
+            // What is written before this call is copied by the first pass.
+            copy.tracked = track(mounted);
+            sync(&mounted.mount)?;
+        }
+        if !is_shared {
+            copy.target.set_len(copy.source.metadata()?.len())?;
+            copy.copy_all()?;
+            copy.copy_until_little_is_left()?;
+        }
+        Ok(copy)
+    }
+
+    fn copy_all(&mut self) -> io::Result<()> {
+        let Self { source, target, tracked, .. } = self;
+        let length = source.metadata()?.len();
+        copy_data(source, target, 0..length, &mut || {
+            if let Some((_, tracker)) = tracked {
+                tracker.poll();
+            }
+        })
+    }
+
+    /// Copies what was written since the last pass. Returns the number of copied bytes; `None` if that is unknown.
+    fn copy_changes(&mut self) -> io::Result<Option<u64>> {
+        let Some((_, tracker)) = &mut self.tracked else { return Ok(None) };
+        let Changes::Ranges(ranges) = tracker.take() else { return Ok(None) };
+        let length = self.source.metadata()?.len();
+        let mut bytes = 0;
+        for range in ranges {
+            let range = range.start.min(length)..range.end.min(length);
+            bytes += range.end - range.start;
+            copy_data(&self.source, &self.target, range, &mut || tracker.poll())?;
+        }
+        Ok(Some(bytes))
+    }
+
+    fn copy_until_little_is_left(&mut self) -> io::Result<()> {
+        for _ in 0..PASSES {
+            match self.copy_changes()? {
+                Some(bytes) if bytes > LITTLE => {}
+                // Too much was written for the tracker. It gets another chance.
+                None if self.tracked.is_some() => self.copy_all()?,
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes cached data to the image, so that less is left when the processes are frozen.
+    pub fn approach(&mut self, mounted: Option<&MountedDisk>) -> io::Result<()> {
+        let Some(mounted) = mounted else { return Ok(()) };
+        sync(&mounted.mount)?;
+        if !self.is_shared && self.is_tracked(mounted) {
+            self.copy_changes()?;
+        }
+        Ok(())
+    }
+
+    /// Completes the copy. Nothing may write to the disk meanwhile. Fails if the sandbox has got another disk since the copy began.
+    pub fn capture(&mut self, disk: &Path, mounted: Option<&MountedDisk>) -> io::Result<()> {
+        if fs::metadata(disk)?.ino() != self.source.metadata()?.ino() {
+            return Err(io::Error::other("the disk was replaced meanwhile"));
+        }
+        if let Some(mounted) = mounted {
+            sync(&mounted.mount)?;
+        }
+        if self.is_shared {
+            return Ok(rustix::fs::ioctl_ficlone(&self.target, &self.source)?);
+        }
+        if mounted.is_some_and(|mounted| self.is_tracked(mounted)) {
+            for _ in 0..CAPTURE_PASSES {
+                match self.copy_changes()? {
+                    Some(0) => return Ok(()),
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+        }
+        self.copy_all()
+    }
+
+    /// Whether the changes of this mount were tracked since the copy began.
+    fn is_tracked(&self, mounted: &MountedDisk) -> bool {
+        self.tracked.as_ref().is_some_and(|(start, _)| *start == mounted.start)
+    }
+
+    pub fn finish(self) -> Result<SnapshotDisk, DriverError> {
+        let failed = |error: io::Error| DriverError::failed("finish the snapshot", error);
+        let Self { dir, source, target, tracked, .. } = self;
+        drop((source, tracked));
+        let unfinished = unfinished_image(&dir);
+        // The file system was in use: the mount replays its journal, and the end of the mount leaves it clean.
+        drop(mount_disk(&unfinished)?);
+        let bytes = target.metadata().map_err(failed)?.blocks() * 512;
+        target.set_permissions(fs::Permissions::from_mode(0o400)).map_err(failed)?;
+        target.sync_all().map_err(failed)?;
+        let layer = image(&dir);
+        fs::rename(unfinished, &layer).map_err(failed)?;
+        let above = dir.parent().map_or(Ok(()), sync_dir);
+        sync_dir(&dir).and(above).map_err(failed)?;
+        Ok(SnapshotDisk { layer, bytes })
+    }
+}
+
+fn track(mounted: &MountedDisk) -> Option<(u64, ChangeTracker)> {
+    match ChangeTracker::start(mounted.device) {
+        Ok(tracker) => Some((mounted.start, tracker)),
+        Err(error) => {
+            tracing::warn!(%error, "cannot track the writes to a disk; a snapshot freezes its sandbox for the whole copy");
+            None
+        }
+    }
+}
+
+/// Writes everything that is cached of a file system to its device.
+fn sync(mount: &OwnedFd) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(syncfs(openat(mount, ".", flags, Mode::empty())?)?)
+}

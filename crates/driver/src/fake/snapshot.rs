@@ -1,0 +1,71 @@
+//! Snapshots of fake sandboxes: whole copies of their disks.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::{SandboxId, SnapshotId};
+use async_trait::async_trait;
+
+use super::disk::Disk;
+use super::{DriverOp, Host, State};
+use crate::{DiskCopy, DriverError, Presence, SandboxSpec, SnapshotDisk};
+
+const BYTES: u64 = 1 << 20;
+
+fn layer(snapshot: &SnapshotId) -> PathBuf {
+    Path::new("/fake").join(format!("{snapshot}.img"))
+}
+
+/// The disk of a new sandbox.
+pub(super) fn new_disk(state: &State, spec: &SandboxSpec) -> Arc<Mutex<Disk>> {
+    let from = spec.disk_from.as_ref().or(spec.layers.first());
+    let found = from.and_then(|from| state.snapshots.iter().find(|(id, _)| layer(id) == **from));
+    let disk = found.and_then(|(_, disk)| disk.clone()).unwrap_or_default();
+    Arc::new(Mutex::new(disk))
+}
+
+/// A copy in progress.
+pub(super) struct FakeCopy {
+    host: Arc<Host>,
+    id: SandboxId,
+    snapshot: SnapshotId,
+}
+
+impl FakeCopy {
+    pub(super) async fn begin(
+        host: &Arc<Host>,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<Self, DriverError> {
+        let work = |state: &mut State| {
+            if state.presence(id) == Presence::Absent {
+                return super::invalid_state(id, Presence::Absent, "copy the disk of");
+            }
+            state.snapshots.insert(snapshot.clone(), None);
+            Ok(())
+        };
+        host.call(DriverOp::CopyDisk, id, work).await?;
+        Ok(Self { host: Arc::clone(host), id: id.clone(), snapshot: snapshot.clone() })
+    }
+}
+
+#[async_trait]
+impl DiskCopy for FakeCopy {
+    async fn capture(&mut self) -> Result<Duration, DriverError> {
+        let (id, snapshot) = (&self.id, &self.snapshot);
+        let work = |state: &mut State| {
+            let Some(sandbox) = state.sandboxes.get(id) else {
+                return super::invalid_state(id, Presence::Absent, "copy the disk of");
+            };
+            let disk = sandbox.disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            state.snapshots.insert(snapshot.clone(), Some(disk));
+            Ok(Duration::from_millis(1))
+        };
+        self.host.call(DriverOp::Capture, id, work).await
+    }
+
+    async fn finish(self: Box<Self>) -> Result<SnapshotDisk, DriverError> {
+        Ok(SnapshotDisk { layer: layer(&self.snapshot), bytes: BYTES })
+    }
+}

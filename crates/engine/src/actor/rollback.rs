@@ -1,0 +1,100 @@
+//! Rolls a sandbox back: its processes end, and it starts again on the disk of a snapshot.
+//!
+//! ```text
+//! prepare the new disk -> end the processes -> commit (paused, with the layers of the snapshot) -> replace the disk -> start -> commit
+//! ```
+//!
+//! Before the first commit a failure or a crash leaves the old disk, afterwards the new one: never a mixture, and never another state
+//! without an error. After a crash the sandbox is paused on its disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::EventKind;
+use api::SandboxState;
+use driver::SandboxSpec;
+use rules::{Hold, Operation, base_layers, decide};
+use serde_json::json;
+use store::SnapshotRecord;
+use tokio::time::Instant;
+
+use super::{Actor, ProcessState, spec_of};
+use crate::error::EngineError;
+use crate::host::guest;
+use crate::snapshots::split_layers;
+use crate::status::Status;
+
+/// How long the detached executions may take to record their end.
+const EXECUTIONS_TIMEOUT: Duration = Duration::from_secs(2);
+const EXECUTIONS_INTERVAL: Duration = Duration::from_millis(2);
+
+impl Actor {
+    pub(super) async fn rollback(&mut self, snapshot: &Arc<SnapshotRecord>) -> Result<Status, EngineError> {
+        decide(self.record.state, Operation::Rollback)?;
+        let before = self.reservation.hold();
+        self.raise_reservation().await?;
+        let (snapshots, image) = split_layers(&snapshot.layers);
+        let base = base_layers(snapshots, image);
+        let spec = SandboxSpec {
+            layers: base.layers.iter().map(Into::into).collect(),
+            disk_from: base.disk_from.map(Into::into),
+            ..self.spec.clone()
+        };
+        let prepared = match self.context.host.driver().prepare_disk(&spec).await {
+            Ok(()) => self.end_processes().await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = prepared {
+            let is_stopped = matches!(self.processes, ProcessState::Stopped);
+            self.reservation.lower(if is_stopped { Hold::Stopped } else { before });
+            return Err(error);
+        }
+        self.reservation.lower(Hold::Stopped);
+        if let Err(error) = self.commit_rollback(snapshot, base.layers).await {
+            self.processes_lost().await?;
+            return Err(error);
+        }
+        self.spec = spec_of(&self.record);
+        self.try_resume().await?;
+        self.context.counters.rolled_back.add(1);
+        Ok(self.status.borrow().clone())
+    }
+
+    /// Ends all processes, and waits until their executions know.
+    async fn end_processes(&mut self) -> Result<(), EngineError> {
+        if let Err(error) = self.context.host.stop(&guest(&self.record)).await {
+            if self.has_lost_processes().await {
+                self.processes_lost().await?;
+            }
+            return Err(error);
+        }
+        self.processes = ProcessState::Stopped;
+        self.publish_agent();
+        let begin = Instant::now();
+        while !self.executions.running_ops().is_empty() && begin.elapsed() < EXECUTIONS_TIMEOUT {
+            tokio::time::sleep(EXECUTIONS_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// From here on the prepared disk is the sandbox's disk.
+    async fn commit_rollback(
+        &mut self,
+        snapshot: &SnapshotRecord,
+        layers: Vec<String>,
+    ) -> Result<(), EngineError> {
+        let now = self.context.stamped_store.now();
+        let mut next = (*self.record).clone();
+        next.layers = layers;
+        next.image_env.clone_from(&snapshot.image_env);
+        next.has_prepared_disk = true;
+        next.note = Some(format!("rolled back to {}; its processes ended", snapshot.id));
+        if next.state == SandboxState::Running {
+            next.state = SandboxState::Paused;
+            next.paused_at = Some(now);
+            next.accounting.paused(now);
+        }
+        let data = json!({ "snapshotId": snapshot.id });
+        Ok(self.commit(next, EventKind::SandboxRolledBack, data, now).await?)
+    }
+}

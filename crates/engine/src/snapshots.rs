@@ -1,0 +1,18 @@
+//! Snapshots: which exist, which are in use, and what of them is removed from the host.
+//!
+//! A snapshot is a record and a disk. The disk stays on the host as long as a record of a snapshot or of a sandbox has it among its
+//! layers, or a hold exists; a deleted snapshot may therefore leave its disk to others. `sweep` removes disks that nothing refers to.
+
+mod registry;
+mod sweep;
+
+use std::path::Path;
+
+pub use registry::{SnapshotRegistry, SnapshotUsage};
+pub use sweep::start as start_sweeper;
+
+/// The disks of snapshots among layers, and the layers of the image below them.
+pub fn split_layers(layers: &[String]) -> (&[String], &[String]) {
+    let is_image = |layer: &String| driver::snapshot_of_layer(Path::new(layer)).is_none();
+    layers.split_at(layers.iter().position(is_image).unwrap_or(layers.len()))
+}

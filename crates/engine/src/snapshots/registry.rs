@@ -1,0 +1,190 @@
+//! The snapshots of all accounts, in memory. The store has their records; this registry is filled from it at the start.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use api::SnapshotId;
+use driver::snapshot_of_layer;
+use rules::{Quotas, SnapshotQuery, base_layers};
+use store::SnapshotRecord;
+use tokio::sync::Semaphore;
+
+use super::split_layers;
+use crate::error::EngineError;
+use crate::settings::Template;
+use crate::snapshot_hold::{HoldCounts, SnapshotHold};
+
+/// Disks that are copied at a time. Each copy uses a processor and the host's disk.
+const CONCURRENT_COPIES: usize = 2;
+
+pub struct SnapshotRegistry {
+    state: RwLock<State>,
+    holds: Arc<HoldCounts>,
+    pub copies: Semaphore,
+}
+
+#[derive(Default)]
+struct State {
+    records: BTreeMap<SnapshotId, Arc<SnapshotRecord>>,
+    /// Snapshots that are being taken.
+    pending: BTreeMap<SnapshotId, (String, u64)>,
+}
+
+/// What the snapshots of an account use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SnapshotUsage {
+    pub count: u64,
+    pub bytes: u64,
+}
+
+/// The share of a snapshot that is being taken in the quotas of its account.
+pub struct PendingShare {
+    registry: Arc<SnapshotRegistry>,
+    id: SnapshotId,
+}
+
+impl Drop for PendingShare {
+    fn drop(&mut self) {
+        self.registry.write().pending.remove(&self.id);
+    }
+}
+
+impl Default for SnapshotRegistry {
+    fn default() -> Self {
+        let (state, holds) = (RwLock::default(), Arc::default());
+        Self { state, holds, copies: Semaphore::new(CONCURRENT_COPIES) }
+    }
+}
+
+impl SnapshotRegistry {
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        // Every change under the lock is complete before anything can panic.
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn insert(&self, record: SnapshotRecord) -> Arc<SnapshotRecord> {
+        let record = Arc::new(record);
+        self.write().records.insert(record.id.clone(), Arc::clone(&record));
+        record
+    }
+
+    pub fn remove(&self, id: &SnapshotId) {
+        self.write().records.remove(id);
+        self.request_sweep();
+    }
+
+    pub fn find(&self, account: &str, id: &SnapshotId) -> Result<Arc<SnapshotRecord>, EngineError> {
+        let found = self.read().records.get(id).filter(|record| record.account == account).cloned();
+        found.ok_or_else(|| EngineError::NoSuchSnapshot { id: id.clone() })
+    }
+
+    /// A page of the snapshots of an account that match a query, newest first, and the number of all that match.
+    pub fn list(&self, account: &str, query: &SnapshotQuery) -> (Vec<Arc<SnapshotRecord>>, u64) {
+        let state = self.read();
+        let matching =
+            state.records.values().filter(|record| record.account == account && matches(record, query));
+        let mut matching: Vec<_> = matching.cloned().collect();
+        drop(state);
+        matching.sort_by(|one, two| (two.created_at, &two.id).cmp(&(one.created_at, &one.id)));
+        let total = matching.len() as u64;
+        let skipped = usize::try_from(query.offset).unwrap_or(usize::MAX);
+        (matching.into_iter().skip(skipped).take(query.limit as usize).collect(), total)
+    }
+
+    pub fn used_by(&self, account: &str) -> SnapshotUsage {
+        self.read().used_by(account)
+    }
+
+    /// The number of snapshots, and the bytes of their disks.
+    pub fn used(&self) -> SnapshotUsage {
+        let state = self.read();
+        let bytes = state.records.values().map(|record| record.bytes).sum();
+        SnapshotUsage { count: state.records.len() as u64, bytes }
+    }
+
+    /// Counts a snapshot that is about to be taken, if the quotas allow it.
+    pub fn begin(
+        self: &Arc<Self>,
+        id: &SnapshotId,
+        account: &str,
+        bytes: u64,
+        quotas: &Quotas,
+    ) -> Result<PendingShare, EngineError> {
+        let mut state = self.write();
+        let used = state.used_by(account);
+        quotas.take_snapshot(used.count, used.bytes, bytes)?;
+        state.pending.insert(id.clone(), (account.to_owned(), bytes));
+        Ok(PendingShare { registry: Arc::clone(self), id: id.clone() })
+    }
+
+    /// Keeps the disks of these layers, and of a snapshot that is being taken.
+    pub fn hold(&self, layers: &[String], own: Option<&SnapshotId>) -> SnapshotHold {
+        let ids = layers.iter().filter_map(|layer| snapshot_of_layer(Path::new(layer)));
+        self.holds.hold(ids.chain(own.cloned()).collect())
+    }
+
+    /// What sandboxes above a snapshot begin with.
+    pub fn template(
+        &self,
+        account: &str,
+        id: &SnapshotId,
+    ) -> Result<(Template, Arc<SnapshotRecord>), EngineError> {
+        // Held before the record is looked up: the sweeper would find neither.
+        let hold = self.hold(&[], Some(id));
+        let record = self.find(account, id)?;
+        let template = self.template_of(&record);
+        drop(hold);
+        Ok((template, record))
+    }
+
+    /// As [`Self::template`], for a snapshot whose disks the caller holds.
+    pub fn template_of(&self, record: &SnapshotRecord) -> Template {
+        let (snapshots, image) = split_layers(&record.layers);
+        let base = base_layers(snapshots, image);
+        Template {
+            name: record.id.to_string(),
+            digest: record.image_digest.clone(),
+            layers: base.layers.iter().map(PathBuf::from).collect(),
+            env: record.image_env.clone(),
+            disk_from: base.disk_from.map(PathBuf::from),
+            hold: self.hold(&record.layers, None),
+        }
+    }
+
+    pub fn request_sweep(&self) {
+        self.holds.sweep_wanted.notify_one();
+    }
+
+    pub async fn sweep_requested(&self) {
+        self.holds.sweep_wanted.notified().await;
+    }
+
+    /// Whether a snapshot has a record or a hold, or another snapshot has it among its layers.
+    pub fn is_needed(&self, id: &SnapshotId) -> bool {
+        let state = self.read();
+        let is_layer = |layer: &String| snapshot_of_layer(Path::new(layer)).as_ref() == Some(id);
+        self.holds.is_held(id) || state.records.values().any(|record| record.layers.iter().any(is_layer))
+    }
+}
+
+impl State {
+    fn used_by(&self, account: &str) -> SnapshotUsage {
+        let own = self.records.values().filter(|record| record.account == account).map(|record| record.bytes);
+        let pending = self.pending.values().filter(|(owner, _)| owner == account).map(|(_, bytes)| *bytes);
+        own.chain(pending).fold(SnapshotUsage::default(), |used, bytes| SnapshotUsage {
+            count: used.count + 1,
+            bytes: used.bytes.saturating_add(bytes),
+        })
+    }
+}
+
+fn matches(record: &SnapshotRecord, query: &SnapshotQuery) -> bool {
+    query.sandbox.as_ref().is_none_or(|sandbox| record.sandbox == *sandbox)
+        && query.name.as_ref().is_none_or(|name| record.name.as_ref() == Some(name))
+        && query.metadata.iter().all(|(key, value)| record.metadata.get(key) == Some(value))
+}

@@ -1,0 +1,125 @@
+//! Takes a snapshot: copies the disk while the sandbox runs, lets its actor capture the rest, and commits the record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{EventKind, SnapshotId};
+use driver::SnapshotDisk;
+use rand::Rng;
+use rules::{Operation, SnapshotRequest, decide};
+use serde_json::json;
+use store::{Batch, SandboxRecord, SnapshotRecord};
+
+use crate::create::PendingIdempotencyRecord;
+use crate::error::EngineError;
+use crate::events;
+use crate::mailbox::{ActorHandle, ActorRequest, CapturedDisk};
+use crate::services::Services;
+use crate::snapshot_hold::SnapshotHold;
+
+/// The idempotency record of a snapshot.
+pub type PendingSnapshot = PendingIdempotencyRecord<SnapshotRecord>;
+
+/// The disk of a sandbox, copied and held.
+pub struct CopiedDisk {
+    pub id: SnapshotId,
+    pub disk: SnapshotDisk,
+    /// The record of the sandbox at the moment of the copy.
+    pub sandbox: Arc<SandboxRecord>,
+    pub frozen: Duration,
+    /// Kept until the registry or the records of sandboxes refer to the disk.
+    pub _hold: SnapshotHold,
+}
+
+fn new_snapshot_id() -> SnapshotId {
+    let mut random = [0; 20];
+    rand::rng().fill_bytes(&mut random);
+    SnapshotId::from_random(random)
+}
+
+/// Takes a snapshot of a sandbox.
+pub async fn take(
+    services: &Services,
+    actor: &ActorHandle,
+    request: SnapshotRequest,
+    idempotency: Option<PendingSnapshot>,
+) -> Result<Arc<SnapshotRecord>, EngineError> {
+    let Services { snapshots, stamped_store, ledger, counters, .. } = services;
+    let id = new_snapshot_id();
+    let account = actor.status.borrow().record.account.clone();
+    let bytes = used_bytes(services, actor).await?;
+    let _share = snapshots.begin(&id, &account, bytes, ledger.quotas().of(&account))?;
+    let copied = copy(services, actor, id).await?;
+    let record = new_record(&copied, request, stamped_store.now());
+    let data = json!({
+        "snapshotId": record.id, "name": record.name, "sizeBytes": record.bytes,
+        "frozenMs": copied.frozen.as_millis() as u64,
+    });
+    let event = events::of_sandbox(&copied.sandbox, EventKind::SnapshotCreated, data);
+    let mut batch = Batch::new().put_snapshot(record.clone()).event(event);
+    if let Some(idempotency) = idempotency {
+        batch = batch.idempotency_record(idempotency.complete(&account, record.created_at, &record));
+    }
+    stamped_store.commit(batch).await?;
+    counters.snapshots_taken.add(1);
+    // Registered before the hold is dropped.
+    Ok(snapshots.insert(record))
+}
+
+async fn used_bytes(services: &Services, actor: &ActorHandle) -> Result<u64, EngineError> {
+    let id = actor.status.borrow().record.id.clone();
+    Ok(services.host.driver().disk_use(&id).await?.allocated)
+}
+
+/// Copies the disk of a sandbox. What a failed copy leaves is removed by the sweeper.
+pub async fn copy(
+    services: &Services,
+    actor: &ActorHandle,
+    id: SnapshotId,
+) -> Result<CopiedDisk, EngineError> {
+    let Services { snapshots, ledger, host, .. } = services;
+    ledger.check_disk()?;
+    let status = actor.status.borrow().clone();
+    decide(status.state(), Operation::Snapshot)?;
+    // Cannot fail: the semaphore is never closed.
+    let _permit = snapshots.copies.acquire().await;
+    let hold = snapshots.hold(&status.record.layers, Some(&id));
+    let copy = host.driver().copy_disk(&status.record.id, &id).await?;
+    let captured = actor.request(|reply| ActorRequest::Capture { copy, reply }).await?;
+    let CapturedDisk { copy, record, frozen } = captured;
+    let disk = copy.finish().await?;
+    // A rollback may have changed its layers since the copy began. Those that it has now are kept by its record until then.
+    let hold_now = snapshots.hold(&record.layers, Some(&id));
+    drop(hold);
+    Ok(CopiedDisk { id, disk, sandbox: record, frozen, _hold: hold_now })
+}
+
+fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs) -> SnapshotRecord {
+    let SandboxRecord { id, account, config, image_digest, image_env, layers, .. } = &*copied.sandbox;
+    let own = copied.disk.layer.to_string_lossy().into_owned();
+    SnapshotRecord {
+        id: copied.id.clone(),
+        account: account.clone(),
+        sandbox: id.clone(),
+        name: request.name,
+        image: config.image.clone(),
+        image_digest: image_digest.clone(),
+        image_env: image_env.clone(),
+        isolation: config.isolation,
+        layers: [std::slice::from_ref(&own), layers].concat(),
+        disk_mb: config.resources.disk_mb,
+        bytes: copied.disk.bytes,
+        metadata: request.metadata,
+        created_at: now,
+    }
+}
+
+/// A snapshot for the sandboxes of a fork only. It has no record.
+pub async fn copy_for_fork(
+    services: &Services,
+    actor: &ActorHandle,
+) -> Result<(SnapshotRecord, CopiedDisk), EngineError> {
+    let copied = copy(services, actor, new_snapshot_id()).await?;
+    let record = new_record(&copied, SnapshotRequest::default(), services.stamped_store.now());
+    Ok((record, copied))
+}

@@ -1,0 +1,62 @@
+//! The endpoints of snapshots, one per module, and the create from a snapshot.
+
+mod delete;
+mod fork;
+mod get;
+mod list;
+mod rollback;
+mod take;
+mod view;
+
+use api::{CreateBody, SandboxConfig, SnapshotId};
+use axum::http::Uri;
+use engine::Template;
+use serde::Deserialize;
+
+use super::read::segment;
+use crate::endpoint::{Endpoint, Received};
+use crate::error::{ApiError, OperationKind, no_snapshot, of_engine};
+use crate::service::Service;
+
+pub fn endpoints() -> [Endpoint; 6] {
+    [
+        take::endpoint(),
+        rollback::endpoint(),
+        fork::endpoint(),
+        list::endpoint(),
+        get::endpoint(),
+        delete::endpoint(),
+    ]
+}
+
+/// The snapshot id in `/v1/snapshots/{id}`. A text that is not an id names no snapshot.
+fn snapshot_id(uri: &Uri) -> Result<SnapshotId, ApiError> {
+    let text = segment(uri, 3);
+    text.parse().map_err(|_| no_snapshot(&text))
+}
+
+#[derive(Deserialize)]
+struct NamedImage {
+    image: String,
+}
+
+/// The snapshot that the body of a create names as its image. `None` if it names an image, or cannot be parsed.
+pub fn named_in(body: &[u8]) -> Option<Result<SnapshotId, ApiError>> {
+    let NamedImage { image } = serde_json::from_slice(body).ok()?;
+    image.starts_with(SnapshotId::PREFIX).then(|| image.parse().map_err(|_| no_snapshot(&image)))
+}
+
+/// The configuration of a create from a snapshot, and what the sandbox begins with.
+pub fn create_from(
+    service: &Service,
+    account: &str,
+    body: &Received<CreateBody>,
+    id: &SnapshotId,
+) -> Result<(SandboxConfig, Template), ApiError> {
+    let found = service.engine.snapshot_template(account, id);
+    let (template, snapshot) = found.map_err(|error| of_engine(error, None, OperationKind::Other))?;
+    let mut rules = service.create_rules(account);
+    rules.disk_mb = rules.disk_mb.raised_to(snapshot.disk_mb);
+    rules.isolation = rules.isolation.at_least(snapshot.isolation);
+    Ok((body.read(&rules)?, template))
+}

@@ -1,0 +1,31 @@
+//! `DELETE /v1/snapshots/{id}`.
+
+use api::{ErrorCode, SnapshotDeleted};
+use axum::http::StatusCode;
+
+use super::snapshot_id;
+use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
+use crate::error::{ApiError, OperationKind, of_engine};
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::delete("/v1/snapshots/{id}", WRITE)
+        .describe(
+            "deleteSnapshot",
+            Tag::Snapshots,
+            "Delete a snapshot",
+            "Sandboxes that were created from the snapshot, and snapshots of those, are not affected. The \
+             disk space becomes free when none of them is left.",
+        )
+        .parameters([Parameter::SNAPSHOT_ID])
+        .returns::<SnapshotDeleted>(StatusCode::OK, "The snapshot is deleted.")
+        .errors([(ErrorCode::SnapshotNotFound, "The snapshot does not exist or was deleted")])
+        .handler(delete)
+}
+
+async fn delete(call: Call) -> Result<Json<SnapshotDeleted>, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let id = snapshot_id(&parts.uri)?;
+    let deleted = service.engine.delete_snapshot(&caller.account, &id).await;
+    let deleted_at = deleted.map_err(|error| of_engine(error, None, OperationKind::Other))?.into();
+    Json::ok(&SnapshotDeleted { id, deleted_at })
+}

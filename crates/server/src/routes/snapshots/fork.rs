@@ -1,0 +1,80 @@
+//! `POST /v1/sandboxes/{id}/fork`: creates sandboxes above a copy of the disk of a sandbox, once per idempotency key.
+
+use std::sync::Arc;
+
+use api::{ErrorCode, ForkBody, ForkList, SandboxId};
+use axum::http::StatusCode;
+use serde_json::json;
+use store::SandboxRecord;
+
+use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
+use crate::error::{ApiError, OperationKind, of_engine};
+use crate::idempotency::{RecordHeader, ReplayableResponse};
+use crate::keyring::Caller;
+use crate::routes::sandbox_request::SandboxRequest;
+use crate::routes::view;
+use crate::service::Service;
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::post("/v1/sandboxes/{id}/fork", CREATE)
+        .describe(
+            "forkSandbox",
+            Tag::Snapshots,
+            "Fork a sandbox",
+            "Creates sandboxes with the configuration of a running or paused sandbox and a copy of its \
+             disk: all of them, or none. They run new processes; exposed ports are not copied. The sandbox \
+             stands still no longer than for a snapshot.",
+        )
+        .parameters([Parameter::SANDBOX_ID, Parameter::IDEMPOTENCY_KEY])
+        .json_body::<ForkBody>(
+            1 << 20,
+            Content::json::<ForkBody>().example(json!({"count": 3, "env": {"ATTEMPT": "2"}})),
+            "Unknown fields are ignored; a repeated or `null` field is an error.",
+        )
+        .returns::<ForkList>(StatusCode::CREATED, "All new sandboxes are running.")
+        .replayable()
+        .errors([
+            (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
+            (ErrorCode::InvalidConfig, "A value is not allowed"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
+            (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
+        ])
+        .handler(fork)
+}
+
+async fn fork(call: Call<Caller, JsonBody<ForkBody>>) -> Result<Json<ForkList>, ApiError> {
+    let Call { service, caller, path, parts, body, .. } = call;
+    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
+    let key = request.key()?;
+    let body = request.body(body).await?;
+    let (id, endpoint) = (request.id, request.endpoint);
+    let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
+    let work = move |header| async move { carry_out(&shared, &account, &id, &received, header).await };
+    service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
+}
+
+async fn carry_out(
+    service: &Service,
+    account: &str,
+    id: &SandboxId,
+    body: &Received<ForkBody>,
+    header: Option<RecordHeader>,
+) -> Result<ReplayableResponse, ApiError> {
+    let request = body.read(&service.config_rules)?;
+    let to_response = if header.is_some() { ReplayableResponse::committed } else { ReplayableResponse::new };
+    let pending = header.map(|header| {
+        header.into_pending(|records: &Vec<SandboxRecord>| {
+            // Serializing a view cannot fail: it is text and numbers.
+            let content = serialize(&listed(records.iter())).unwrap_or_default();
+            (StatusCode::CREATED.as_u16(), content.to_vec())
+        })
+    });
+    let forked = service.engine.sandbox(account, id).fork(request, pending).await;
+    let statuses = forked.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+    let list = listed(statuses.iter().map(|status| &*status.record));
+    Ok(to_response(StatusCode::CREATED, serialize(&list)?))
+}
+
+fn listed<'a>(records: impl Iterator<Item = &'a SandboxRecord>) -> ForkList {
+    ForkList { data: records.map(view::sandbox).collect() }
+}

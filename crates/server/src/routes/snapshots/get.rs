@@ -1,0 +1,25 @@
+//! `GET /v1/snapshots/{id}`.
+
+use api::{ErrorCode, SnapshotView};
+use axum::http::StatusCode;
+
+use super::{snapshot_id, view};
+use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::error::{ApiError, OperationKind, of_engine};
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/snapshots/{id}", READ)
+        .describe("getSnapshot", Tag::Snapshots, "Get a snapshot", "")
+        .parameters([Parameter::SNAPSHOT_ID])
+        .returns::<SnapshotView>(StatusCode::OK, "The snapshot.")
+        .errors([(ErrorCode::SnapshotNotFound, "The snapshot does not exist or was deleted")])
+        .handler(get)
+}
+
+async fn get(call: Call) -> Result<Json<SnapshotView>, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let id = snapshot_id(&parts.uri)?;
+    let record = service.engine.snapshot(&caller.account, &id);
+    let record = record.map_err(|error| of_engine(error, None, OperationKind::Other))?;
+    Json::ok(&view::snapshot(&record))
+}

@@ -1,0 +1,50 @@
+//! `POST /v1/sandboxes/{id}/rollback`: replaces the disk of a sandbox by that of one of its snapshots. Completes if the client
+//! disconnects.
+
+use api::{ErrorCode, RollbackBody, SandboxView};
+use axum::http::StatusCode;
+use serde_json::json;
+
+use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
+use crate::error::{ApiError, OperationKind, no_snapshot, of_engine};
+use crate::keyring::Caller;
+use crate::routes::sandbox_request::SandboxRequest;
+use crate::routes::view;
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::post("/v1/sandboxes/{id}/rollback", WRITE)
+        .describe(
+            "rollbackSandbox",
+            Tag::Snapshots,
+            "Roll a sandbox back to a snapshot",
+            "Ends all processes of a running or paused sandbox, replaces its disk by that of one of its \
+             snapshots, and starts it again. Its id, configuration, network policy and exposed ports stay.",
+        )
+        .parameters([Parameter::SANDBOX_ID])
+        .json_body::<RollbackBody>(
+            64 << 10,
+            Content::json::<RollbackBody>().example(json!({"snapshotId": "snap_7m3t5w0ry4h1v8x2k9qz"})),
+            "Unknown fields are ignored; a repeated or `null` field is an error.",
+        )
+        .returns::<SandboxView>(StatusCode::OK, "The sandbox runs on the disk of the snapshot.")
+        .errors([
+            (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
+            (ErrorCode::InvalidConfig, "The snapshot was taken of another sandbox"),
+            (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
+            (ErrorCode::SnapshotNotFound, "The snapshot does not exist"),
+            (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
+        ])
+        .handler(rollback)
+}
+
+async fn rollback(call: Call<Caller, JsonBody<RollbackBody>>) -> Result<Json<SandboxView>, ApiError> {
+    let Call { service, caller, path, parts, body, .. } = call;
+    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
+    let sandbox = service.engine.sandbox(&caller.account, &request.id);
+    let body = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
+    let snapshot = body.snapshot_id.parse().map_err(|_| no_snapshot(&body.snapshot_id))?;
+    let rolled_back = sandbox.rollback(&snapshot).await;
+    let status =
+        rolled_back.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;
+    Json::ok(&view::sandbox(&status.record))
+}

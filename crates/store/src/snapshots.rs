@@ -1,0 +1,40 @@
+//! Records of snapshots.
+
+use std::collections::BTreeMap;
+
+use api::{Isolation, SandboxId, SnapshotId};
+use rules::TimeMs;
+
+/// A snapshot of a sandbox's disk. It never changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    pub id: SnapshotId,
+    pub account: String,
+    pub sandbox: SandboxId,
+    pub name: Option<String>,
+    /// The image of the sandbox.
+    pub image: String,
+    pub image_digest: String,
+    /// `NAME=value`.
+    pub image_env: Vec<String>,
+    pub isolation: Isolation,
+    /// In the form of the driver, topmost first: its own disk, the snapshots below it, and the layers of the image.
+    pub layers: Vec<String>,
+    /// The size of the sandbox's disk.
+    pub disk_mb: u32,
+    /// Bytes that its own disk occupies on the host.
+    pub bytes: u64,
+    pub metadata: BTreeMap<String, String>,
+    pub created_at: TimeMs,
+}
+
+impl SnapshotRecord {
+    /// Whether it can be stored, or why not.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        // The range of integers in databases.
+        if [self.bytes, self.created_at.0].into_iter().any(|number| i64::try_from(number).is_err()) {
+            return Err("its size or time exceeds 63 bits");
+        }
+        Ok(())
+    }
+}

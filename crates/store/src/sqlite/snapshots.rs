@@ -1,0 +1,70 @@
+//! Rows of snapshots.
+
+use api::{Isolation, SnapshotId};
+use rusqlite::{Connection, Row, params};
+
+use super::error::{Outcome, SqliteError};
+use super::{read, rows};
+use crate::SnapshotRecord;
+
+const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, disk_mb, bytes, metadata, created_at";
+
+pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<()> {
+    let sql = format!(
+        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
+    );
+    let metadata = serde_json::to_string(&record.metadata)
+        .map_err(|error| SqliteError::content("metadata of a snapshot", error))?;
+    connection.prepare_cached(&sql)?.execute(params![
+        record.id.as_str(),
+        record.account,
+        record.sandbox.as_str(),
+        record.name,
+        record.image,
+        record.image_digest,
+        rows::texts_column(&record.image_env)?,
+        record.isolation.name(),
+        rows::texts_column(&record.layers)?,
+        record.disk_mb,
+        rows::integer(record.bytes)?,
+        metadata,
+        rows::integer(record.created_at.0)?,
+    ])?;
+    Ok(())
+}
+
+pub(super) fn delete(connection: &Connection, id: &SnapshotId) -> Outcome<()> {
+    connection.prepare_cached("DELETE FROM snapshots WHERE id = ?1")?.execute([id.as_str()])?;
+    Ok(())
+}
+
+pub(super) fn all(connection: &mut Connection) -> Outcome<Vec<SnapshotRecord>> {
+    let sql = format!("SELECT {COLUMNS} FROM snapshots ORDER BY created_at, id");
+    read::all(connection, &sql, [], record)
+}
+
+fn record(row: &Row<'_>) -> Outcome<SnapshotRecord> {
+    let text = |column: usize| row.get::<_, String>(column);
+    let metadata = text(11)?;
+    Ok(SnapshotRecord {
+        id: text(0)?.parse().map_err(|error| SqliteError::content("id of a snapshot", error))?,
+        account: text(1)?,
+        sandbox: text(2)?.parse().map_err(|error| SqliteError::content("sandbox of a snapshot", error))?,
+        name: row.get(3)?,
+        image: text(4)?,
+        image_digest: text(5)?,
+        image_env: rows::texts(&text(6)?)?,
+        isolation: isolation(&text(7)?)?,
+        layers: rows::texts(&text(8)?)?,
+        disk_mb: row.get(9)?,
+        bytes: rows::unsigned(row.get(10)?)?,
+        metadata: serde_json::from_str(&metadata)
+            .map_err(|error| SqliteError::content("metadata of a snapshot", error))?,
+        created_at: rows::time(row, 12)?,
+    })
+}
+
+fn isolation(name: &str) -> Outcome<Isolation> {
+    let known = Isolation::ALL.into_iter().find(|isolation| isolation.name() == name);
+    known.ok_or_else(|| SqliteError::content("isolation of a snapshot", name))
+}
