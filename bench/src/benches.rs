@@ -25,6 +25,7 @@ mod ports;
 pub mod recovery;
 mod sbx_run;
 mod sdk;
+mod snapshot;
 mod sse;
 mod streams;
 mod terminal_echo;
@@ -37,7 +38,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 38] = [
+pub const NAMES: [&str; 41] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -76,11 +77,24 @@ pub const NAMES: [&str; 38] = [
     "sdk",
     "e2b",
     "gvisor",
+    "snapshot",
+    "create-from-snapshot",
+    "fork",
 ];
 
 /// The benches that also measure Docker.
-pub const USES_DOCKER: [&str; 8] =
-    ["execute", "create-warm", "create-cold", "create", "pause", "resume", "destroy", "sbx-run"];
+pub const USES_DOCKER: [&str; 10] = [
+    "snapshot",
+    "create-from-snapshot",
+    "execute",
+    "create-warm",
+    "create-cold",
+    "create",
+    "pause",
+    "resume",
+    "destroy",
+    "sbx-run",
+];
 
 /// The size of benches whose bounds are about large numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,5 +163,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["sdk"], sdk::run());
     bench!(["e2b"], e2b::run());
     bench!(["gvisor"], gvisor::run());
+    bench!(snapshot::NAMES, snapshot::run(setup));
     (rows, failures)
 }

@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 82] = [
+const BOUNDS: [Bound; 87] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -66,6 +66,15 @@ const BOUNDS: [Bound; 82] = [
     bound("at-once-cold", "all succeed", Test::CleanAfter(200)),
     bound("churn", ">= 150 a second", Test::AtLeast(150.0)),
     bound("churn", "no failures, nothing left after 5,000", Test::CleanAfter(5000)),
+    bound("snapshot", "of 100 MB: p50 <= 0.5 s", Test::P50AtMost(500.0)),
+    bound("snapshot-frozen", "of 100 MB: p50 <= 100 ms", Test::P50AtMost(100.0)),
+    bound("snapshot-frozen", "of 100 MB: p99 <= 100 ms", Test::P99AtMost(100.0)),
+    bound(
+        "create-from-snapshot",
+        "p50 <= 2 x a cold create",
+        Test::MultipleAtMost(peer("create-cold", OURS), 2.0),
+    ),
+    bound("fork", "20 until all run: p50 <= 1 s", Test::P50AtMost(1000.0)),
     bound("gvisor-create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
     bound(
         "gvisor-execute",

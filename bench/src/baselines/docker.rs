@@ -74,8 +74,12 @@ impl Docker {
 
     /// A container that sleeps, with the limits of our sandboxes and no network.
     pub async fn create_and_start(&self) -> Result<String> {
+        self.create_and_start_from(&self.image).await
+    }
+
+    pub async fn create_and_start_from(&self, image: &str) -> Result<String> {
         let body = json!({
-            "Image": self.image,
+            "Image": image,
             "Cmd": ["sleep", "infinity"],
             "HostConfig": {
                 "NetworkMode": "none", "Memory": 2_147_483_648_u64, "NanoCpus": 2_000_000_000_u64, "PidsLimit": 512,
@@ -111,6 +115,21 @@ impl Docker {
 
     pub async fn unpause(&self, container: &str) -> Result<()> {
         self.post(&format!("/containers/{container}/unpause"), None).await?.expect_status(&[204]).map(drop)
+    }
+
+    /// Makes an image of a container, and returns its id.
+    pub async fn commit(&self, container: &str) -> Result<String> {
+        let committed = self.post(&format!("/commit?container={container}"), Some(&json!({}))).await?;
+        let committed = committed.expect_status(&[201])?.json()?;
+        Ok(committed["Id"].as_str().context("Docker returned no image id")?.to_owned())
+    }
+
+    pub async fn remove_image(&self, image: &str) -> Result<()> {
+        self.client
+            .request("DELETE", &format!("/images/{image}"), None)
+            .await?
+            .expect_status(&[200])
+            .map(drop)
     }
 
     pub async fn remove(&self, container: &str) -> Result<()> {

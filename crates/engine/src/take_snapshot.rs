@@ -53,7 +53,7 @@ pub async fn take(
     let record = new_record(&copied, request, stamped_store.now());
     let data = json!({
         "snapshotId": record.id, "name": record.name, "sizeBytes": record.bytes,
-        "frozenMs": copied.frozen.as_millis() as u64,
+        "frozenMs": milliseconds(copied.frozen),
     });
     let event = events::of_sandbox(&copied.sandbox, EventKind::SnapshotCreated, data);
     let mut batch = Batch::new().put_snapshot(record.clone()).event(event);
@@ -69,6 +69,11 @@ pub async fn take(
 async fn used_bytes(services: &Services, actor: &ActorHandle) -> Result<u64, EngineError> {
     let id = actor.status.borrow().record.id.clone();
     Ok(services.host.driver().disk_use(&id).await?.allocated)
+}
+
+/// Rounded up.
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 /// Copies the disk of a sandbox. What a failed copy leaves is removed by the sweeper.
