@@ -9,11 +9,13 @@
 mod body;
 mod changes;
 mod create;
+mod fork;
 mod list;
 mod metrics;
 mod network;
 mod query;
 mod route;
+mod snapshots;
 mod view;
 
 use std::sync::Arc;
@@ -67,18 +69,17 @@ async fn dispatch(call: &Call<'_>, route: Route, body: Body) -> Result<Response,
         Route::Template(name) => create::template(call, &name),
         Route::Get(id) => call.get(&id),
         Route::Kill(id) => changes::kill(call, &id).await,
-        Route::Pause(id) => changes::pause(call, &id).await,
+        Route::Pause(id) => changes::pause(call, &id, body).await,
         Route::Connect(id) => changes::connect(call, &id, body).await,
         Route::Resume(id) => changes::resume(call, &id, body).await,
         Route::Timeout(id) => changes::timeout(call, &id, body).await,
         Route::Refresh(id) => changes::refresh(call, &id, body).await,
         Route::Network(id) => network::replace(call, &id, body).await,
         Route::Metrics(id) => metrics::metrics(call, &id).await,
-        Route::Unsupported(id, name) => {
-            call.find(&id)?;
-            let message = format!("'{name}' of a sandbox is not supported by this service");
-            Err(E2bError::new(StatusCode::NOT_IMPLEMENTED, message))
-        }
+        Route::Fork(id) => fork::fork(call, &id, body).await,
+        Route::TakeSnapshot(id) => snapshots::take(call, &id, body).await,
+        Route::ListSnapshots => snapshots::list(call),
+        Route::DeleteTemplate(name) => snapshots::delete(call, &name).await,
     }
 }
 
@@ -93,17 +94,21 @@ async fn authenticate(api: &E2bApi, headers: &HeaderMap) -> Result<Caller, E2bEr
 
 fn access(route: &Route) -> (Scope, KeyCharge) {
     match route {
-        Route::Create => (Scope::Write, KeyCharge::Create),
-        Route::List | Route::ListRunning | Route::Template(_) | Route::Get(_) | Route::Metrics(_) => {
-            (Scope::Read, KeyCharge::Read)
-        }
+        Route::Create | Route::Fork(_) => (Scope::Write, KeyCharge::Create),
+        Route::List
+        | Route::ListRunning
+        | Route::ListSnapshots
+        | Route::Template(_)
+        | Route::Get(_)
+        | Route::Metrics(_) => (Scope::Read, KeyCharge::Read),
         Route::Kill(_)
         | Route::Pause(_)
         | Route::Connect(_)
         | Route::Resume(_)
         | Route::Timeout(_)
         | Route::Refresh(_)
-        | Route::Unsupported(..)
+        | Route::TakeSnapshot(_)
+        | Route::DeleteTemplate(_)
         | Route::Network(_) => (Scope::Write, KeyCharge::Write),
     }
 }

@@ -24,6 +24,7 @@ mod network_policy;
 mod ports;
 mod rollback;
 mod snapshot;
+mod stop;
 mod timeouts;
 
 pub use lifecycle::{DISK_PRESSURE, ON_REQUEST, PROCESSES_LOST};
@@ -49,7 +50,7 @@ use crate::events;
 use crate::host::Host;
 use crate::ledger::{Reservation, SlotLease};
 use crate::link::Agent;
-use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, TimeoutChange, WorkKind};
+use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, Processes, TimeoutChange, WorkKind};
 use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
 use crate::snapshots::SnapshotRegistry;
@@ -234,12 +235,18 @@ impl Actor {
                 let work = WorkKind::of_detached(is_terminal);
                 self.admit(work, Operation::Execute { auto_resume }, reply).await;
             }
-            ActorRequest::Pause { reason, reply } => {
-                let result = self.pause(reason).await;
+            ActorRequest::Pause { reason, processes, reply } => {
+                let result = match processes {
+                    Processes::Kept => self.pause(reason).await,
+                    Processes::Ended => self.stop(reason).await,
+                };
                 let _ = reply.send(result);
             }
-            ActorRequest::Resume { reply } => {
-                let result = self.resume().await;
+            ActorRequest::Resume { processes, reply } => {
+                let result = match processes {
+                    Processes::Kept => self.resume().await,
+                    Processes::Ended => self.restart().await,
+                };
                 if let Err(error) = &result {
                     error.count_refusal(&self.context.counters);
                 }

@@ -74,7 +74,7 @@ pub use guest_proto::{
 };
 pub use host_watch::{DiskState, HostSample, HostWatch};
 pub use link::Tunnel;
-pub use mailbox::{Permit, TimeoutChange};
+pub use mailbox::{Permit, Processes, TimeoutChange};
 pub use metrics::{MetricsSnapshot, SandboxCounts};
 pub use ports::Exposure;
 pub use process::{

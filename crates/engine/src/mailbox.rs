@@ -37,9 +37,11 @@ pub enum ActorRequest {
     Pause {
         /// In the event of the pause.
         reason: &'static str,
+        processes: Processes,
         reply: Reply<PauseResult>,
     },
     Resume {
+        processes: Processes,
         reply: Reply<ResumeResult>,
     },
     Network {
@@ -83,6 +85,15 @@ pub struct CapturedDisk {
     pub record: Arc<SandboxRecord>,
     /// How long its processes were frozen.
     pub frozen: Duration,
+}
+
+/// What becomes of a sandbox's processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Processes {
+    /// They are frozen by a pause, and continue at a resume.
+    Kept,
+    /// They end. A resume starts the sandbox again on its disk.
+    Ended,
 }
 
 /// A change of a sandbox's timeout, in ms of running time from now.

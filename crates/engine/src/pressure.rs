@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::actor::DISK_PRESSURE;
 use crate::host_watch::HostWatch;
-use crate::mailbox::{ActorHandle, ActorRequest};
+use crate::mailbox::{ActorHandle, ActorRequest, Processes};
 use crate::services::Services;
 
 const MB: u64 = 1 << 20;
@@ -220,7 +220,7 @@ impl Watcher {
         writers.sort_by_key(|(more, ..)| std::cmp::Reverse(*more));
         futures_util::stream::iter(writers)
             .for_each_concurrent(CONCURRENCY, async |(more, id, handle)| {
-                let pausing = handle.request(|reply| ActorRequest::Pause { reason: DISK_PRESSURE, reply });
+                let pausing = handle.request(|reply| ActorRequest::Pause { reason: DISK_PRESSURE, processes: Processes::Kept, reply });
                 match tokio::time::timeout(PAUSE_TIMEOUT, pausing).await {
                     Ok(Ok(_)) => {
                         tracing::warn!(%id, written_mb = more / MB, "paused a sandbox that is filling the disk");

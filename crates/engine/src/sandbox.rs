@@ -22,7 +22,7 @@ use crate::files::{self, FileOp, FileOperation};
 use crate::fork;
 use crate::host::guest;
 use crate::link::Tunnel;
-use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Reply, TimeoutChange};
+use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Processes, Reply, TimeoutChange};
 use crate::ports::find_port;
 use crate::resource_samples::ResourceSample;
 use crate::services::Services;
@@ -57,11 +57,21 @@ impl<'a> SandboxHandle<'a> {
     }
 
     pub async fn pause(self) -> Result<PauseResult, EngineError> {
-        self.request(|reply| ActorRequest::Pause { reason: ON_REQUEST, reply }).await
+        self.pause_with(Processes::Kept).await
+    }
+
+    /// Pauses the sandbox, and keeps or ends its processes.
+    pub async fn pause_with(self, processes: Processes) -> Result<PauseResult, EngineError> {
+        self.request(|reply| ActorRequest::Pause { reason: ON_REQUEST, processes, reply }).await
     }
 
     pub async fn resume(self) -> Result<ResumeResult, EngineError> {
-        self.request(|reply| ActorRequest::Resume { reply }).await
+        self.resume_with(Processes::Kept).await
+    }
+
+    /// Resumes the sandbox, with its processes or, on its disk, without them.
+    pub async fn resume_with(self, processes: Processes) -> Result<ResumeResult, EngineError> {
+        self.request(|reply| ActorRequest::Resume { processes, reply }).await
     }
 
     /// Takes a snapshot of the disk. The sandbox stays as it is. If the caller stops waiting, the snapshot is completed.

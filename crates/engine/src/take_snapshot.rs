@@ -112,7 +112,7 @@ fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs)
         image_env: image_env.clone(),
         isolation: config.isolation,
         layers: [std::slice::from_ref(&own), layers].concat(),
-        disk_mb: config.resources.disk_mb,
+        resources: config.resources,
         bytes: copied.disk.bytes,
         metadata: request.metadata,
         created_at: now,

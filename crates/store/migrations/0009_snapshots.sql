@@ -11,6 +11,8 @@ CREATE TABLE snapshots (
     image_env TEXT NOT NULL,
     isolation TEXT NOT NULL,
     layers TEXT NOT NULL,
+    cpu INTEGER NOT NULL,
+    memory_mb INTEGER NOT NULL,
     disk_mb INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     metadata TEXT NOT NULL,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Isolation, SandboxId, SnapshotId};
+use api::{Isolation, Resources, SandboxId, SnapshotId};
 use rules::TimeMs;
 
 /// A snapshot of a sandbox's disk. It never changes.
@@ -20,8 +20,8 @@ pub struct SnapshotRecord {
     pub isolation: Isolation,
     /// In the form of the driver, topmost first: its own disk, the snapshots below it, and the layers of the image.
     pub layers: Vec<String>,
-    /// The size of the sandbox's disk.
-    pub disk_mb: u32,
+    /// Those of the sandbox.
+    pub resources: Resources,
     /// Bytes that its own disk occupies on the host.
     pub bytes: u64,
     pub metadata: BTreeMap<String, String>,

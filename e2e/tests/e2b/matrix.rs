@@ -16,6 +16,10 @@ async fn manage_sandboxes(language: Language) {
     let Some(releases) = language.packages() else { return };
     let e2b = E2bService::start().await;
     all_pass(&e2b, language, &releases, "basic").await;
+    for packages in &releases {
+        // One after the other, because all use the same name of a snapshot.
+        e2b.passes(language.command(packages, "snapshots")).await;
+    }
     // Without a domain, the program knows only the URL of the service.
     let newest: &Path = &releases[0];
     e2b.passes_with(&e2b.key, Address::Url, language.command(newest, "domain")).await;

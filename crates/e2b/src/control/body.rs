@@ -54,12 +54,35 @@ pub struct Network {
     pub allow_internet_access: Option<bool>,
 }
 
+/// The body of a pause.
+#[derive(Debug, Default, Deserialize)]
+pub struct Pause {
+    /// Whether the processes are kept. By default they are.
+    pub memory: Option<bool>,
+}
+
+/// The body of a snapshot. Snapshots have no processes, whatever `memory` asks for.
+#[derive(Debug, Default, Deserialize)]
+pub struct NewSnapshot {
+    pub name: Option<String>,
+}
+
+/// The body of a fork.
+#[derive(Debug, Default, Deserialize)]
+pub struct Fork {
+    /// Seconds.
+    pub timeout: Option<i64>,
+    pub count: Option<i64>,
+}
+
 /// The body of connect, resume, and a change of the timeout.
 #[derive(Debug, Default, Deserialize)]
 pub struct Timeout {
     /// Seconds.
     #[serde(alias = "duration")]
     pub timeout: Option<i64>,
+    /// Whether a resume keeps the processes. By default it does.
+    pub memory: Option<bool>,
 }
 
 /// Reads a JSON body. An empty body is an empty object.

@@ -4,7 +4,7 @@ use api::{SandboxId, SandboxState};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use engine::{EngineError, TimeoutChange};
+use engine::{EngineError, Processes, TimeoutChange};
 use rules::Refusal;
 use store::SandboxRecord;
 
@@ -20,9 +20,10 @@ pub async fn kill(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError>
 }
 
 /// A paused sandbox is a conflict, which their clients know.
-pub async fn pause(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
+pub async fn pause(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
-    match call.sandbox(id).pause().await {
+    let body: body::Pause = body::read(body).await?;
+    match call.sandbox(id).pause_with(processes(body.memory)).await {
         Ok(_) => Ok(view::empty(StatusCode::NO_CONTENT)),
         Err(EngineError::Refused(Refusal::InvalidState { state: SandboxState::Paused, .. })) => {
             let message = format!("sandbox '{}' is paused already", id.compact());
@@ -35,8 +36,9 @@ pub async fn pause(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError
 /// Resumes a paused sandbox, which then has the given time; a running one gets more time, never less.
 pub async fn connect(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     let record = call.find(id)?;
-    let timeout_ms = given_timeout(body).await?;
-    let is_resumed = wake(call, id).await?;
+    let body: Timeout = body::read(body).await?;
+    let timeout_ms = body.timeout.map(create::timeout_ms).transpose()?;
+    let is_resumed = wake(call, id, processes(body.memory)).await?;
     let change = match (timeout_ms, is_resumed) {
         (Some(ms), true) => TimeoutChange::Set(ms),
         (Some(ms), false) => TimeoutChange::Extend(ms),
@@ -52,7 +54,7 @@ pub async fn connect(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Resp
 pub async fn resume(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     let record = call.find(id)?;
     let timeout_ms = given_timeout(body).await?.unwrap_or_else(|| granted_ms(&record));
-    if !wake(call, id).await? {
+    if !wake(call, id, Processes::Kept).await? {
         let message = format!("sandbox '{}' is running already", id.compact());
         return Err(E2bError::new(StatusCode::CONFLICT, message));
     }
@@ -60,6 +62,11 @@ pub async fn resume(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respo
     call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
     let record = call.find(id)?;
     Ok(view::json(StatusCode::CREATED, &view::sandbox(call.api, &call.caller, &record)))
+}
+
+/// From the field `memory`.
+fn processes(memory: Option<bool>) -> Processes {
+    if memory == Some(false) { Processes::Ended } else { Processes::Kept }
 }
 
 /// The time that the create asked for.
@@ -73,8 +80,8 @@ async fn given_timeout(body: Body) -> Result<Option<u64>, E2bError> {
 }
 
 /// Whether the sandbox was paused. It runs when this returns.
-async fn wake(call: &Call<'_>, id: &SandboxId) -> Result<bool, E2bError> {
-    match call.sandbox(id).resume().await {
+async fn wake(call: &Call<'_>, id: &SandboxId, processes: Processes) -> Result<bool, E2bError> {
+    match call.sandbox(id).resume_with(processes).await {
         Ok(_) => Ok(true),
         Err(EngineError::Refused(Refusal::InvalidState { state: SandboxState::Running, .. })) => Ok(false),
         Err(error) => Err(call.failed(id, error)),

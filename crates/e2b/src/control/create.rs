@@ -1,14 +1,17 @@
 //! Creating a sandbox from a template.
 
+use std::sync::Arc;
+
 use api::{CreateBody, CreateResources, E2bOptions, Integer, OnTimeout, SandboxConfig};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
 use rules::{ConfigRules, IsolationRules, Range, Scope, sandbox_config};
 use serde_json::json;
+use store::SnapshotRecord;
 
 use super::body::{self, NewSandbox};
-use super::{Call, network, view};
+use super::{Call, network, snapshots, view};
 use crate::error::E2bError;
 use crate::services::{Caller, Creation, NewRecord};
 use crate::{E2bApi, Template};
@@ -18,7 +21,9 @@ const DEFAULT_TIMEOUT_S: i64 = 300;
 pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
     let Call { api, caller, headers, .. } = call;
     let content = body::collect(body).await?;
-    let config = config(api, &caller.account, body::parse(&content)?)?;
+    let body: NewSandbox = body::parse(&content)?;
+    let snapshot = snapshot_of(api, &caller.account, &body.template_id)?;
+    let config = config(api, &caller.account, body, snapshot.as_deref())?;
     // A response with tokens must not be repeated to a key that gets none.
     let endpoint = match caller.scopes.allows(Scope::Execute) {
         true => "POST /sandboxes with tokens",
@@ -36,7 +41,13 @@ async fn create_sandbox(
     config: SandboxConfig,
     new_record: Option<NewRecord>,
 ) -> Result<Vec<u8>, E2bError> {
-    let image = api.services.image(&config.image).await?;
+    let image = match config.image.parse() {
+        Ok(snapshot) => {
+            let found = api.engine.snapshot_template(&caller.account, &snapshot);
+            found.map_err(|error| api.services.error(error))?.0
+        }
+        Err(_) => api.services.image(&config.image).await?,
+    };
     let pending = new_record.map(|new_record| {
         let (api, caller) = (api.clone(), caller.clone());
         new_record(Box::new(move |record| {
@@ -48,21 +59,46 @@ async fn create_sandbox(
     Ok(view::sandbox(&api, &caller, &status.record).to_string().into_bytes())
 }
 
-/// Whether there is a template of this name.
+/// The snapshot that a create names as its template, unless a template has this name.
+fn snapshot_of(api: &E2bApi, account: &str, name: &str) -> Result<Option<Arc<SnapshotRecord>>, E2bError> {
+    if api.settings.templates.contains_key(name) {
+        return Ok(None);
+    }
+    let Some(id) = snapshots::named(api, account, name) else { return Ok(None) };
+    let missing = |_| E2bError::not_found(format!("template {} not found", rules::quoted(name)));
+    api.engine.snapshot(account, &id).map(Some).map_err(missing)
+}
+
+/// Whether there is a template or a snapshot of this name.
 pub fn template(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
-    if !call.api.settings.templates.contains_key(name) {
+    let is_snapshot = || matches!(snapshot_of(call.api, &call.caller.account, name), Ok(Some(_)));
+    if !call.api.settings.templates.contains_key(name) && !is_snapshot() {
         return Err(E2bError::not_found(format!("template {} not found", rules::quoted(name))));
     }
     Ok(view::json(StatusCode::OK, &json!({ "templateID": name, "public": true })))
 }
 
-/// The template of this name, or the image of this name with the default resources.
-fn template_of(api: &E2bApi, name: &str) -> Template {
+/// The template of this name, the snapshot with its resources, or the image of this name with the default resources.
+fn template_of(api: &E2bApi, name: &str, snapshot: Option<&SnapshotRecord>) -> Template {
+    if let Some(SnapshotRecord { id, resources, .. }) = snapshot {
+        let (cpu, memory_mb, disk_mb) = (resources.cpu, resources.memory_mb, resources.disk_mb);
+        return Template {
+            image: id.to_string(),
+            cpu: Some(cpu),
+            memory_mb: Some(memory_mb),
+            disk_mb: Some(disk_mb),
+        };
+    }
     let named = api.settings.templates.get(name).cloned();
     named.unwrap_or_else(|| Template { image: name.to_owned(), cpu: None, memory_mb: None, disk_mb: None })
 }
 
-fn config(api: &E2bApi, account: &str, body: NewSandbox) -> Result<SandboxConfig, E2bError> {
+fn config(
+    api: &E2bApi,
+    account: &str,
+    body: NewSandbox,
+    snapshot: Option<&SnapshotRecord>,
+) -> Result<SandboxConfig, E2bError> {
     if body.iam.is_some() {
         return Err(E2bError::invalid("iam is not supported by this service"));
     }
@@ -71,10 +107,12 @@ fn config(api: &E2bApi, account: &str, body: NewSandbox) -> Result<SandboxConfig
     }
     let network = body.network.unwrap_or_default();
     let policy = network::policy(&network, body.allow_internet_access)?;
-    let template = template_of(api, &body.template_id);
+    let template = template_of(api, &body.template_id, snapshot);
     let timeout_ms = timeout_ms(body.timeout.unwrap_or(DEFAULT_TIMEOUT_S))?;
     let auto_resume = body.auto_resume.and_then(|it| it.enabled).unwrap_or(false);
-    let limits = rules_for_templates(IsolationRules::new(&api.settings.isolation, account));
+    let floor = snapshot.map(|snapshot| snapshot.isolation).unwrap_or_default();
+    let isolation = IsolationRules::new(&api.settings.isolation, account).at_least(floor);
+    let limits = rules_for_templates(isolation);
     let number = |given: Option<u32>| given.map(Integer::from);
     let create = CreateBody {
         image: template.image,

@@ -23,8 +23,11 @@ pub enum Route {
     Refresh(SandboxId),
     Network(SandboxId),
     Metrics(SandboxId),
-    /// A call on a sandbox that this service does not support. Clients expect 404 if the sandbox does not exist.
-    Unsupported(SandboxId, String),
+    Fork(SandboxId),
+    TakeSnapshot(SandboxId),
+    ListSnapshots,
+    /// Deletes a snapshot, which their clients call a template.
+    DeleteTemplate(String),
 }
 
 /// The first parts of the paths of their API.
@@ -72,9 +75,10 @@ pub fn find(method: &Method, path: &str) -> Result<Route, E2bError> {
         ("POST", ["sandboxes", id, "refreshes"]) => Route::Refresh(parse_id(id)?),
         ("PUT", ["sandboxes", id, "network"]) => Route::Network(parse_id(id)?),
         ("GET", ["sandboxes", id, "metrics"]) => Route::Metrics(parse_id(id)?),
-        ("POST", ["sandboxes", id, call @ ("fork" | "snapshots")]) => {
-            Route::Unsupported(parse_id(id)?, (*call).to_owned())
-        }
+        ("POST", ["sandboxes", id, "fork"]) => Route::Fork(parse_id(id)?),
+        ("POST", ["sandboxes", id, "snapshots"]) => Route::TakeSnapshot(parse_id(id)?),
+        ("GET", ["snapshots"]) => Route::ListSnapshots,
+        ("DELETE", ["templates", name]) => Route::DeleteTemplate(super::query::decoded(name)),
         (_, parts) => return Err(refuse(method, path, parts)),
     };
     Ok(route)
@@ -84,12 +88,14 @@ fn refuse(method: &Method, path: &str, parts: &[&str]) -> E2bError {
     let call = format!("{method} {}", rules::quoted(path));
     match parts {
         ["sandboxes"]
+        | ["snapshots"]
         | ["sandboxes", _]
         | ["templates", "aliases", _]
         | [
             "sandboxes",
             _,
-            "pause" | "connect" | "resume" | "timeout" | "refreshes" | "network" | "metrics",
+            "pause" | "connect" | "resume" | "timeout" | "refreshes" | "network" | "metrics" | "fork"
+            | "snapshots",
         ] => E2bError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{call} is not a call of this API")),
         ["sandboxes", id, ..] if parse_id(id).is_err() => E2bError::no_sandbox(id),
         [root, ..] if ROOTS.contains(root) => {
@@ -100,7 +106,7 @@ fn refuse(method: &Method, path: &str, parts: &[&str]) -> E2bError {
 }
 
 /// Ids in each of their forms: `sb4h1v…`, `sb_4h1v…` and `sb-4h1v…`. Another text is no sandbox's id.
-fn parse_id(text: &str) -> Result<SandboxId, E2bError> {
+pub fn parse_id(text: &str) -> Result<SandboxId, E2bError> {
     let id = text.parse().ok().or_else(|| SandboxId::from_host_name(text));
     id.ok_or_else(|| E2bError::no_sandbox(text))
 }
@@ -136,7 +142,6 @@ mod tests {
             ("POST", "/sandboxes/nope/fork", 404),
             ("GET", "/sandboxes/sbabcdefgh23/logs", 501),
             ("POST", "/v3/templates", 501),
-            ("DELETE", "/templates/a%2Fb", 501),
             ("GET", "/volumes", 501),
             ("GET", "/", 404),
             ("GET", "/v2/", 404),

@@ -8,7 +8,6 @@
 //! without an error. After a crash the sandbox is paused on its disk.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::EventKind;
 use api::SandboxState;
@@ -16,17 +15,11 @@ use driver::SandboxSpec;
 use rules::{Hold, Operation, base_layers, decide};
 use serde_json::json;
 use store::SnapshotRecord;
-use tokio::time::Instant;
 
 use super::{Actor, ProcessState, spec_of};
 use crate::error::EngineError;
-use crate::host::guest;
 use crate::snapshots::split_layers;
 use crate::status::Status;
-
-/// How long the detached executions may take to record their end.
-const EXECUTIONS_TIMEOUT: Duration = Duration::from_secs(2);
-const EXECUTIONS_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Actor {
     pub(super) async fn rollback(&mut self, snapshot: &Arc<SnapshotRecord>) -> Result<Status, EngineError> {
@@ -58,23 +51,6 @@ impl Actor {
         self.try_resume().await?;
         self.context.counters.rolled_back.add(1);
         Ok(self.status.borrow().clone())
-    }
-
-    /// Ends all processes, and waits until their executions know.
-    async fn end_processes(&mut self) -> Result<(), EngineError> {
-        if let Err(error) = self.context.host.stop(&guest(&self.record)).await {
-            if self.has_lost_processes().await {
-                self.processes_lost().await?;
-            }
-            return Err(error);
-        }
-        self.processes = ProcessState::Stopped;
-        self.publish_agent();
-        let begin = Instant::now();
-        while !self.executions.running_ops().is_empty() && begin.elapsed() < EXECUTIONS_TIMEOUT {
-            tokio::time::sleep(EXECUTIONS_INTERVAL).await;
-        }
-        Ok(())
     }
 
     /// From here on the prepared disk is the sandbox's disk.

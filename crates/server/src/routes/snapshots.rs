@@ -56,7 +56,7 @@ pub fn create_from(
     let found = service.engine.snapshot_template(account, id);
     let (template, snapshot) = found.map_err(|error| of_engine(error, None, OperationKind::Other))?;
     let mut rules = service.create_rules(account);
-    rules.disk_mb = rules.disk_mb.raised_to(snapshot.disk_mb);
+    rules.disk_mb = rules.disk_mb.raised_to(snapshot.resources.disk_mb);
     rules.isolation = rules.isolation.at_least(snapshot.isolation);
     Ok((body.read(&rules)?, template))
 }

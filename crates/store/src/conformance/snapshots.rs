@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::Isolation;
+use api::{Isolation, Resources};
 use rules::TimeMs;
 
 use super::record;
@@ -22,7 +22,7 @@ fn snapshot(number: u32) -> SnapshotRecord {
         image_env: vec!["PATH=/bin".to_owned()],
         isolation: if number.is_multiple_of(2) { Isolation::Container } else { Isolation::Gvisor },
         layers: vec![format!("/snapshots/{number}.img"), "/layers/1".to_owned()],
-        disk_mb: 10_240,
+        resources: Resources { cpu: 2, memory_mb: 4096, disk_mb: 10_240 },
         bytes: u64::from(number) << 32,
         metadata: BTreeMap::from([("key".to_owned(), "value".to_owned())]),
         created_at: TimeMs(1_700_000_000_000 - u64::from(number)),

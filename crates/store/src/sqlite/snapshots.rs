@@ -1,17 +1,17 @@
 //! Rows of snapshots.
 
-use api::{Isolation, SnapshotId};
+use api::{Isolation, Resources, SnapshotId};
 use rusqlite::{Connection, Row, params};
 
 use super::error::{Outcome, SqliteError};
 use super::{read, rows};
 use crate::SnapshotRecord;
 
-const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, disk_mb, bytes, metadata, created_at";
+const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at";
 
 pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<()> {
     let sql = format!(
-        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
+        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
     );
     let metadata = serde_json::to_string(&record.metadata)
         .map_err(|error| SqliteError::content("metadata of a snapshot", error))?;
@@ -25,7 +25,9 @@ pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<(
         rows::texts_column(&record.image_env)?,
         record.isolation.name(),
         rows::texts_column(&record.layers)?,
-        record.disk_mb,
+        record.resources.cpu,
+        record.resources.memory_mb,
+        record.resources.disk_mb,
         rows::integer(record.bytes)?,
         metadata,
         rows::integer(record.created_at.0)?,
@@ -45,7 +47,7 @@ pub(super) fn all(connection: &mut Connection) -> Outcome<Vec<SnapshotRecord>> {
 
 fn record(row: &Row<'_>) -> Outcome<SnapshotRecord> {
     let text = |column: usize| row.get::<_, String>(column);
-    let metadata = text(11)?;
+    let metadata = text(13)?;
     Ok(SnapshotRecord {
         id: text(0)?.parse().map_err(|error| SqliteError::content("id of a snapshot", error))?,
         account: text(1)?,
@@ -56,11 +58,11 @@ fn record(row: &Row<'_>) -> Outcome<SnapshotRecord> {
         image_env: rows::texts(&text(6)?)?,
         isolation: isolation(&text(7)?)?,
         layers: rows::texts(&text(8)?)?,
-        disk_mb: row.get(9)?,
-        bytes: rows::unsigned(row.get(10)?)?,
+        resources: Resources { cpu: row.get(9)?, memory_mb: row.get(10)?, disk_mb: row.get(11)? },
+        bytes: rows::unsigned(row.get(12)?)?,
         metadata: serde_json::from_str(&metadata)
             .map_err(|error| SqliteError::content("metadata of a snapshot", error))?,
-        created_at: rows::time(row, 12)?,
+        created_at: rows::time(row, 14)?,
     })
 }
 

@@ -1,0 +1,38 @@
+//! Forks of a sandbox.
+
+use api::SandboxId;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::Response;
+use engine::TimeoutChange;
+use rules::ForkRequest;
+use serde_json::{Value, json};
+
+use super::body::{self, Fork};
+use super::{Call, create, view};
+use crate::error::E2bError;
+
+const MAX_COUNT: u32 = 20;
+
+/// All new sandboxes, or an error for all. They have the disk of the sandbox, and new processes.
+pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
+    call.find(id)?;
+    let Fork { timeout, count } = body::read(body).await?;
+    let timeout_ms = timeout.map(create::timeout_ms).transpose()?;
+    let count = count.unwrap_or(1);
+    let allowed = u32::try_from(count).ok().filter(|count| (1..=MAX_COUNT).contains(count));
+    let invalid = || E2bError::invalid(format!("count is {count}; allowed: 1 to {MAX_COUNT}"));
+    let request =
+        ForkRequest { count: allowed.ok_or_else(invalid)?, env: Default::default(), metadata: None };
+    let forked = call.sandbox(id).fork(request, None).await;
+    let mut shown = Vec::new();
+    for status in forked.map_err(|error| call.failed(id, error))? {
+        let fork = &status.record.id;
+        if let Some(ms) = timeout_ms {
+            let changed = call.sandbox(fork).change_timeout(TimeoutChange::Set(ms)).await;
+            changed.map_err(|error| call.failed(fork, error))?;
+        }
+        shown.push(json!({ "sandbox": view::sandbox(call.api, &call.caller, &status.record) }));
+    }
+    Ok(view::json(StatusCode::CREATED, &Value::from(shown)))
+}

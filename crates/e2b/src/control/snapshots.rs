@@ -1,0 +1,88 @@
+//! Snapshots, which their clients use as templates.
+
+use api::{SnapshotBody, SnapshotId};
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use rules::{ConfigRules, SnapshotQuery, snapshot_request};
+use serde_json::{Value, json};
+use store::SnapshotRecord;
+
+use super::body::{self, NewSnapshot};
+use super::{Call, query, route, view};
+use crate::E2bApi;
+use crate::error::E2bError;
+
+const NEXT: HeaderName = HeaderName::from_static("x-next-token");
+const MAX_LIMIT: u32 = 100;
+
+fn shown(record: &SnapshotRecord) -> Value {
+    json!({ "snapshotID": record.id, "names": record.name.iter().collect::<Vec<_>>() })
+}
+
+pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Response, E2bError> {
+    call.find(id)?;
+    let NewSnapshot { name } = body::read(body).await?;
+    let body = SnapshotBody { name, ..SnapshotBody::default() };
+    let request = snapshot_request(body, &ConfigRules::default());
+    let request = request.map_err(|error| E2bError::invalid(error.to_string()))?;
+    let taken = call.sandbox(id).take_snapshot(request, None).await;
+    let record = taken.map_err(|error| call.failed(id, error))?;
+    Ok(view::json(StatusCode::CREATED, &shown(&record)))
+}
+
+/// A page of snapshots, newest first. The token of the next page is its offset.
+pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
+    let given = query::pairs(call.query.as_deref());
+    let given = |name: &str| given.get(name).filter(|value| !value.is_empty());
+    let number = |name: &str, default: u32| match given(name) {
+        None => Ok(default),
+        Some(text) => text
+            .parse()
+            .map_err(|_| E2bError::invalid(format!("{name} is {}; allowed: a number", rules::quoted(text)))),
+    };
+    let limit = number("limit", MAX_LIMIT)?;
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(E2bError::invalid(format!("limit is {limit}; allowed: 1 to {MAX_LIMIT}")));
+    }
+    let offset = u64::from(number("nextToken", 0)?);
+    let sandbox = given("sandboxID").map(|text| route::parse_id(text)).transpose();
+    // An unknown sandbox has no snapshots.
+    let Ok(sandbox) = sandbox else { return Ok(view::json(StatusCode::OK, &json!([]))) };
+    let name = given("name").cloned();
+    let query = SnapshotQuery { sandbox, name, metadata: Default::default(), limit, offset };
+    let (page, total) = call.api.engine.list_snapshots(&call.caller.account, &query);
+    let items: Vec<Value> = page.iter().map(|record| shown(record)).collect();
+    let mut response = view::json(StatusCode::OK, &items);
+    let next = offset + items.len() as u64;
+    if next < total && !items.is_empty() {
+        response.headers_mut().insert(NEXT, HeaderValue::from(next));
+    }
+    Ok(response)
+}
+
+pub async fn delete(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
+    let missing = || E2bError::not_found(format!("template {} not found", rules::quoted(name)));
+    let id = named(call.api, &call.caller.account, name).ok_or_else(missing)?;
+    match call.api.engine.delete_snapshot(&call.caller.account, &id).await {
+        Ok(_) => Ok(view::empty(StatusCode::NO_CONTENT)),
+        Err(engine::EngineError::NoSuchSnapshot { .. }) => Err(missing()),
+        Err(error) => Err(call.api.services.error(error)),
+    }
+}
+
+/// The snapshot with this id, or the newest one with this name.
+pub fn named(api: &E2bApi, account: &str, text: &str) -> Option<SnapshotId> {
+    if let Ok(id) = text.parse() {
+        return Some(id);
+    }
+    let query = SnapshotQuery {
+        sandbox: None,
+        name: Some(text.to_owned()),
+        metadata: Default::default(),
+        limit: 1,
+        offset: 0,
+    };
+    let (newest, _) = api.engine.list_snapshots(account, &query);
+    newest.first().map(|record| record.id.clone())
+}

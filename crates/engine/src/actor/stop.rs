@@ -1,0 +1,68 @@
+//! Ends the processes of a sandbox on request and keeps its disk: a pause without processes, and a resume without them.
+
+use std::time::Duration;
+
+use api::{EventKind, SandboxState};
+use rules::{Hold, Operation, decide};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{Actor, ProcessState};
+use crate::error::EngineError;
+use crate::host::guest;
+use crate::status::{PauseResult, ResumeResult};
+
+/// The note of a sandbox whose processes ended at a pause.
+const STOPPED: &str = "its processes ended at the pause; its disk is unchanged";
+/// How long the detached executions may take to record their end.
+const EXECUTIONS_TIMEOUT: Duration = Duration::from_secs(2);
+const EXECUTIONS_INTERVAL: Duration = Duration::from_millis(2);
+
+impl Actor {
+    /// Pauses a running sandbox without its processes.
+    pub(super) async fn stop(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
+        decide(self.record.state, Operation::Pause)?;
+        self.end_processes().await?;
+        self.reservation.lower(Hold::Stopped);
+        let now = self.context.stamped_store.now();
+        let mut next = (*self.record).clone();
+        next.state = SandboxState::Paused;
+        next.paused_at = Some(now);
+        next.note = Some(STOPPED.to_owned());
+        let runtime_duration_ms = next.accounting.paused(now);
+        let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
+        if let Err(error) = self.commit(next, EventKind::SandboxPaused, data, now).await {
+            self.processes_lost().await?;
+            return Err(error.into());
+        }
+        self.context.counters.paused(reason);
+        Ok(PauseResult { id: self.id().clone(), paused_at: now, runtime_duration_ms })
+    }
+
+    /// Resumes a paused sandbox without the processes that it has.
+    pub(super) async fn restart(&mut self) -> Result<ResumeResult, EngineError> {
+        decide(self.record.state, Operation::Resume)?;
+        if !matches!(self.processes, ProcessState::Stopped) {
+            self.end_processes().await?;
+            self.reservation.lower(Hold::Stopped);
+        }
+        self.try_resume().await
+    }
+
+    /// Ends all processes, and waits until their executions know.
+    pub(super) async fn end_processes(&mut self) -> Result<(), EngineError> {
+        if let Err(error) = self.context.host.stop(&guest(&self.record)).await {
+            if self.has_lost_processes().await {
+                self.processes_lost().await?;
+            }
+            return Err(error);
+        }
+        self.processes = ProcessState::Stopped;
+        self.publish_agent();
+        let begin = Instant::now();
+        while !self.executions.running_ops().is_empty() && begin.elapsed() < EXECUTIONS_TIMEOUT {
+            tokio::time::sleep(EXECUTIONS_INTERVAL).await;
+        }
+        Ok(())
+    }
+}
