@@ -25,7 +25,9 @@ const RECORD: char = '\u{1e}';
 /// Not run because the test has already started the service.
 const NOT_RUN: &str = "./dev run";
 /// Fields with varying numbers.
-const DURATIONS: [&str; 4] = ["durationMs", "runtimeDurationMs", "pausedDurationMs", "totalRuntimeMs"];
+/// Numbers that differ from run to run.
+const VARYING: [&str; 5] =
+    ["durationMs", "runtimeDurationMs", "pausedDurationMs", "totalRuntimeMs", "sizeBytes"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
@@ -158,7 +160,7 @@ fn mask_value(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(mask_value),
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
-                if DURATIONS.contains(&name.as_str()) && field.is_u64() {
+                if VARYING.contains(&name.as_str()) && field.is_u64() {
                     *field = Value::from(0);
                 }
                 mask_value(field);
@@ -186,8 +188,7 @@ fn varying_prefix(text: &str) -> Option<(char, usize)> {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
         Some(prefix.len() + end)
     };
-    if let Some(bytes) = word("sb_").or_else(|| word("ev_")).or_else(|| word("sb-")).or_else(|| word("req_"))
-    {
+    if let Some(bytes) = ["sb_", "ev_", "sb-", "req_", "snap_"].into_iter().find_map(word) {
         return Some(('#', bytes));
     }
     if let Some(rest) = text.strip_prefix("\"durationMs\":") {
@@ -209,6 +210,11 @@ async fn the_quick_start_works() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_guide_works() {
     check_guide("docs/api.md").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_snapshot_guide_works() {
+    check_guide("docs/snapshots.md").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -85,7 +85,12 @@ impl Subject for Ours<'_> {
         let create = begin.elapsed();
         self.terminate(&created.record.id).await?;
 
-        let request = ForkRequest { count: FORKS, env: Default::default(), metadata: None };
+        let request = ForkRequest {
+            count: FORKS,
+            env: Default::default(),
+            metadata: None,
+            isolation: Default::default(),
+        };
         let begin = Instant::now();
         let forks = engine.sandbox(ACCOUNT, &id).fork(request, None).await?;
         let ids: Vec<SandboxId> = forks.iter().map(|fork| fork.record.id.clone()).collect();

@@ -78,10 +78,20 @@ fn environment(description: &str) -> RefOr<Schema> {
 }
 
 pub(crate) fn metadata() -> RefOr<Schema> {
+    tags("Your own tags. Lists can be filtered by them.")
+}
+
+pub(crate) fn fork_metadata() -> RefOr<Schema> {
+    tags(
+        "Tags of the new sandboxes, in place of those of the sandbox. Without it they have the tags of the sandbox.",
+    )
+}
+
+fn tags(description: &str) -> RefOr<Schema> {
     let keys = text().min_length(Some(1)).max_length(Some(METADATA_KEY_CHARS));
     map(keys, text().max_length(Some(METADATA_VALUE_CHARS)))
         .max_properties(Some(METADATA_KEYS))
-        .description(Some("Your own tags. Lists can be filtered by them."))
+        .description(Some(description))
         .examples([serde_json::json!({"userId": "user_123"})])
         .into()
 }

@@ -33,11 +33,11 @@ pub struct SnapshotView {
     pub id: SnapshotId,
     /// The sandbox that it was taken of. That sandbox may have been terminated since.
     pub sandbox_id: SandboxId,
-    /// The name that its creator chose. Absent if none.
+    /// The name that its creator chose. Absent without a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, example = "after-setup"))]
     pub name: Option<String>,
-    /// Name of the image of the sandbox.
+    /// The `image` of the sandbox: the name of an image, or the id of a snapshot, which may have been deleted since.
     #[cfg_attr(feature = "openapi", schema(example = "ubuntu:24.04"))]
     pub image: String,
     pub isolation: Isolation,
@@ -119,6 +119,6 @@ pub struct ForkBody {
     pub env: Option<BTreeMap<String, String>>,
     /// Tags of the new sandboxes, in place of those of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata, required = false))]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::fork_metadata, required = false))]
     pub metadata: Option<BTreeMap<String, String>>,
 }

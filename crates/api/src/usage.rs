@@ -67,6 +67,7 @@ pub struct UsageView {
     pub memory_mb: QuotaView,
     /// Disks of sandboxes that are not terminated.
     pub disk_mb: QuotaView,
+    /// Snapshots.
     pub snapshots: QuotaView,
     /// Disk space of snapshots.
     pub snapshot_bytes: QuotaView,

@@ -30,7 +30,7 @@ pub struct Times {
 pub struct SandboxView {
     pub id: SandboxId,
     pub state: SandboxState,
-    /// Name of the image.
+    /// Name of the image, or id of the snapshot that it was created from.
     #[cfg_attr(feature = "openapi", schema(example = "ubuntu:24.04"))]
     pub image: String,
     pub resources: Resources,

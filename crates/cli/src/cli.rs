@@ -210,7 +210,7 @@ pub struct TimeoutArguments {
 
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Image to create the sandbox from
+    /// Image or snapshot to create the sandbox from
     pub image: String,
     #[command(flatten)]
     pub new: SandboxOptions,

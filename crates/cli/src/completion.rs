@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn commands_flags_and_values_are_offered() {
-        assert_eq!(words("r"), ["run", "resume", "rm"]);
+        assert_eq!(words("r"), ["run", "resume", "rollback", "rm"]);
+        assert_eq!(words("snapshot "), ["create", "ls", "rm", "help"]);
         assert_eq!(words("key "), ["create", "list", "revoke", "help"]);
         assert!(!words("").iter().any(|word| word.starts_with("__") || word == "man"));
         assert_eq!(words("ls --s"), ["--state"]);
@@ -179,6 +180,7 @@ mod tests {
             given: given.iter().map(|id| (*id).to_owned()).collect(),
         };
         assert_eq!(at("exec "), sandboxes("exec", &[]));
+        assert_eq!(at("rollback sb_1 "), Candidates::Nothing);
         assert_eq!(at("--profile work exec -e A=1 sb_"), sandboxes("exec", &[]));
         assert_eq!(at("rm sb_1 sb_"), sandboxes("rm", &["sb_1"]));
         assert_eq!(at("exec sb_1 "), Candidates::Nothing);

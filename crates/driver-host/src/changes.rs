@@ -65,6 +65,7 @@ pub struct ChangeTracker {
     fields: Fields,
     found: PieceSet,
     is_incomplete: bool,
+    processors: Vec<i32>,
 }
 
 impl ChangeTracker {
@@ -74,21 +75,21 @@ impl ChangeTracker {
         Self::with_rings(device, processors, pages)
     }
 
-    fn with_rings(device: DeviceNumber, processors: Vec<i32>, pages: usize) -> io::Result<Self> {
+    pub(crate) fn with_rings(device: DeviceNumber, processors: Vec<i32>, pages: usize) -> io::Result<Self> {
         let tracing = open_tracing()?;
         let number = read_at(&tracing, &format!("{EVENT}/id"))?;
         let number = number.trim().parse().map_err(io::Error::other)?;
         let fields = Fields::parse(&read_at(&tracing, &format!("{EVENT}/format"))?)
             .ok_or_else(|| io::Error::other("the kernel's event has an unknown format"))?;
         let filter = std::ffi::CString::new(format!("dev == {}", kernel_number(device)))?;
-        let rings = processors.into_iter().map(|cpu| Ring::open(cpu, number, &filter, pages));
+        let rings = processors.iter().map(|cpu| Ring::open(*cpu, number, &filter, pages));
         let rings = rings.collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { rings, fields, found: PieceSet::default(), is_incomplete: false })
+        Ok(Self { rings, fields, found: PieceSet::default(), is_incomplete: false, processors })
     }
 
     /// Empties the rings. To be called often enough that they do not overflow.
     pub fn poll(&mut self) {
-        let Self { rings, fields, found, is_incomplete } = self;
+        let Self { rings, fields, found, is_incomplete, .. } = self;
         for ring in rings {
             ring.read(|kind, body| {
                 if kind == PERF_RECORD_SAMPLE
@@ -105,7 +106,9 @@ impl ChangeTracker {
     pub fn take(&mut self) -> Changes {
         self.poll();
         let found = std::mem::take(&mut self.found);
-        if std::mem::take(&mut self.is_incomplete) {
+        // A processor that came online has no ring.
+        let has_all = processors().is_ok_and(|online| online.iter().all(|cpu| self.processors.contains(cpu)));
+        if std::mem::take(&mut self.is_incomplete) || !has_all {
             Changes::Unknown
         } else {
             Changes::Ranges(found.ranges())
@@ -125,7 +128,7 @@ fn read_at(dir: &OwnedFd, path: &str) -> io::Result<String> {
     io::read_to_string(File::from(file))
 }
 
-fn processors() -> io::Result<Vec<i32>> {
+pub(crate) fn processors() -> io::Result<Vec<i32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_list(text.trim()).ok_or_else(|| io::Error::other("cannot read the list of processors"))
 }

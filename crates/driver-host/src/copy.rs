@@ -35,7 +35,7 @@ impl HostCopy {
             }
             let failed = |error: io::Error| DriverError::failed("copy the sandbox's disk", error);
             let mounted = host.mounted_disk(&name).map_err(failed)?;
-            ImageCopy::begin(&Paths::of(&host.settings, &name).disk(), dir, mounted.as_ref()).map_err(failed)
+            ImageCopy::begin(&Paths::of(&host.settings, &name).disk(), dir, mounted).map_err(failed)
         });
         Ok(Self { inner: Arc::clone(inner), id: id.clone(), copy: Some(copy.await?) })
     }
@@ -95,9 +95,10 @@ struct Frozen<'a> {
 
 impl<'a> Frozen<'a> {
     fn new(host: &'a Inner, id: &'a SandboxId) -> Result<Self, DriverError> {
-        let frozen = host.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
-        frozen.map_err(|error| DriverError::failed("freeze the sandbox", error))?;
-        Ok(Self { host, id, is_thawed: false })
+        // Also thaws processes of which only some were frozen.
+        let frozen = Self { host, id, is_thawed: false };
+        let result = host.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
+        result.map(|()| frozen).map_err(|error| DriverError::failed("freeze the sandbox", error))
     }
 
     fn thaw(mut self) -> Result<(), DriverError> {

@@ -44,7 +44,7 @@ pub fn ensure(
     }
     create(settings, &paths.unfinished_disk(), disk_mb, content)?;
     fs::rename(paths.unfinished_disk(), &disk)
-        .and_then(|()| if matches!(content, Content::CopyOf(_)) { sync_dir(&paths.data) } else { Ok(()) })
+        .and_then(|()| if matches!(content, Content::CopyOf(_)) { sync_names(&paths.data) } else { Ok(()) })
         .map_err(|error| DriverError::failed("rename the new disk", error))
 }
 
@@ -83,6 +83,12 @@ fn grow_file_system(image: &Path) -> Result<(), DriverError> {
         return Ok(());
     }
     Err(DriverError::failed("run resize2fs", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// Saves the names in a directory, and its own.
+fn sync_names(dir: &Path) -> io::Result<()> {
+    sync_dir(dir)?;
+    dir.parent().map_or(Ok(()), sync_dir)
 }
 
 pub fn sync_dir(dir: &Path) -> io::Result<()> {

@@ -277,11 +277,14 @@ impl Driver for HostDriver {
     async fn prepare_disk(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
         let spec = spec.clone();
         self.blocking(move |inner| {
-            let prepared = Paths::of(&inner.settings, &spec.id).prepared_disk();
-            disk::create(&inner.settings, &prepared, spec.disk_mb, new_disk(&spec))?;
+            let paths = Paths::of(&inner.settings, &spec.id);
+            let unfinished = paths.unfinished_disk();
+            disk::create(&inner.settings, &unfinished, spec.disk_mb, new_disk(&spec))?;
             // The record that makes it the sandbox's disk survives a power failure.
-            fs::File::open(&prepared)
+            fs::File::open(&unfinished)
                 .and_then(|file| file.sync_all())
+                .and_then(|()| fs::rename(&unfinished, paths.prepared_disk()))
+                .and_then(|()| disk::sync_dir(&paths.data))
                 .map_err(|error| DriverError::failed("save the new disk", error))
         })
         .await
@@ -303,12 +306,17 @@ impl Driver for HostDriver {
     }
 
     async fn discard_prepared_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
-        let prepared = Paths::of(&self.inner.settings, id).prepared_disk();
-        self.blocking(move |_| match fs::remove_file(prepared) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(DriverError::failed("remove an unused disk", error))
+        let paths = Paths::of(&self.inner.settings, id);
+        self.blocking(move |_| {
+            for file in [paths.prepared_disk(), paths.unfinished_disk()] {
+                match fs::remove_file(file) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(DriverError::failed("remove an unused disk", error));
+                    }
+                    _ => {}
+                }
             }
-            _ => Ok(()),
+            Ok(())
         })
         .await
     }

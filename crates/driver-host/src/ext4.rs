@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use driver::DriverError;
 use rustix::mount::{
@@ -14,6 +15,9 @@ use crate::loopdev::{self, DeviceNumber};
 
 /// What a mount reads of a disk: its superblock, bitmaps and first inodes.
 const READ_AHEAD: u64 = 128 << 10;
+/// How long a device may be claimed by others.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Mounts a disk, detached; if that fails, checks it and tries once more.
 pub fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> {
@@ -44,8 +48,21 @@ pub fn mount_disk(image: &Path) -> Result<(OwnedFd, DeviceNumber), DriverError> 
 fn try_mount_disk(image: &Path) -> io::Result<(OwnedFd, DeviceNumber)> {
     let device = loopdev::attach(image)?;
     device.read_ahead(READ_AHEAD)?;
+    let begin = Instant::now();
+    loop {
+        match mount_device(&device.path) {
+            // Another thread that looks for a free device claims it for a moment.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < BUSY_TIMEOUT => {
+                std::thread::sleep(BUSY_INTERVAL);
+            }
+            mounted => return Ok((mounted?, device.number)),
+        }
+    }
+}
+
+fn mount_device(device: &str) -> io::Result<OwnedFd> {
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", device.path.as_str())?;
+    fsconfig_set_string(&context, "source", device)?;
     // Blocks freed inside are freed on the host too.
     fsconfig_set_flag(&context, "discard")?;
     fsconfig_set_string(&context, "errors", "remount-ro")?;
@@ -53,7 +70,7 @@ fn try_mount_disk(image: &Path) -> io::Result<(OwnedFd, DeviceNumber)> {
     fsconfig_set_flag(&context, "noinit_itable")?;
     fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
-    Ok((fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?, device.number))
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
 /// A mount of the file system on a device that is mounted already.

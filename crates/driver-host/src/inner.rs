@@ -54,12 +54,18 @@ struct StartedMounts {
     mounts: Mounts,
 }
 
-/// The disk of a sandbox that is mounted.
-#[derive(Debug)]
-pub struct MountedDisk {
+/// Tells a mounted disk from those of other starts of the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountId {
     pub device: DeviceNumber,
     /// The start that mounted it; 0 if an earlier daemon did.
     pub start: u64,
+}
+
+/// The disk of a sandbox that is mounted.
+#[derive(Debug)]
+pub struct MountedDisk {
+    pub id: MountId,
     pub mount: OwnedFd,
 }
 
@@ -86,14 +92,23 @@ impl Inner {
         };
         if let Some((start, mount)) = own {
             let device = DeviceNumber::of(rustix::fs::fstat(&mount)?.st_dev);
-            return Ok(Some(MountedDisk { device, start, mount }));
+            return Ok(Some(MountedDisk { id: MountId { device, start }, mount }));
         }
         // An earlier daemon started the sandbox, if it runs.
         if self.cgroups.population(id.as_str())? == Population::Empty {
             return Ok(None);
         }
-        let Some(device) = loopdev::find(&Paths::of(&self.settings, id).disk())? else { return Ok(None) };
-        Ok(Some(MountedDisk { device, start: 0, mount: mount_again(&device.loop_path())? }))
+        let disk = Paths::of(&self.settings, id).disk();
+        let found = loopdev::find(&disk)?;
+        // Its processes use the disk, so it is mounted.
+        let device =
+            found.ok_or_else(|| io::Error::other("no loop device has the disk of a running sandbox"))?;
+        let mount = mount_again(&device.loop_path())?;
+        // The device may have got another file before it was mounted.
+        if loopdev::find(&disk)? != Some(device) {
+            return Err(io::Error::other("the disk of a running sandbox was detached"));
+        }
+        Ok(Some(MountedDisk { id: MountId { device, start: 0 }, mount }))
     }
 
     /// Unmounts the disk of a sandbox without processes. Returns when everything is written.

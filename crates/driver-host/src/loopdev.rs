@@ -116,8 +116,15 @@ pub fn attach_read_only(backing: &Path) -> io::Result<LoopDevice> {
     attach_file(&File::open(backing)?, LO_FLAGS_AUTOCLEAR | LO_FLAGS_READ_ONLY)
 }
 
+/// Waits until no loop device of this image is left that could write to it.
+pub fn wait_until_detached(image: &Path) -> io::Result<()> {
+    lock(&File::open(image)?)
+}
+
 /// The loop device that is attached to a file.
 pub fn find(backing: &Path) -> io::Result<Option<DeviceNumber>> {
+    // The kernel shows the path without symbolic links.
+    let backing = backing.canonicalize()?;
     for entry in fs::read_dir("/sys/class/block")? {
         let name = entry?.file_name();
         let Some(number) = name.to_str().and_then(|name| name.strip_prefix("loop")) else { continue };

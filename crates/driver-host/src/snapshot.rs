@@ -20,7 +20,8 @@ use rustix::fs::{Mode, OFlags, openat, syncfs};
 use crate::changes::{ChangeTracker, Changes};
 use crate::disk::{copy_data, sync_dir};
 use crate::ext4::mount_disk;
-use crate::inner::MountedDisk;
+use crate::inner::{MountId, MountedDisk};
+use crate::loopdev;
 
 /// The capture begins when less than this is left to copy, or after this many passes.
 const LITTLE: u64 = 8 << 20;
@@ -44,13 +45,14 @@ pub struct ImageCopy {
     target: File,
     /// Whether the host's file system can share data between files.
     is_shared: bool,
-    /// Of the start of the sandbox that was running when the copy began.
-    tracked: Option<(u64, ChangeTracker)>,
+    /// Of the disk that was mounted when the copy began.
+    tracked: Option<(MountId, ChangeTracker)>,
 }
 
 impl ImageCopy {
-    /// `disk` is an image, which is mounted if the sandbox has processes.
-    pub fn begin(disk: &Path, dir: PathBuf, mounted: Option<&MountedDisk>) -> io::Result<Self> {
+    /// `disk` is an image, which is mounted if the sandbox has processes. The mount is not held during the copy: the sandbox may be
+    /// stopped and started meanwhile.
+    pub fn begin(disk: &Path, dir: PathBuf, mounted: Option<MountedDisk>) -> io::Result<Self> {
         let source = File::open(disk)?;
         fs::create_dir_all(&dir)?;
         let open =
@@ -60,7 +62,7 @@ impl ImageCopy {
         let mut copy = Self { dir, source, target, is_shared, tracked: None };
         if let Some(mounted) = mounted.filter(|_| !is_shared) {
             // What is written before this call is copied by the first pass.
-            copy.tracked = track(mounted);
+            copy.tracked = track(&mounted);
             sync(&mounted.mount)?;
         }
         if !is_shared {
@@ -111,8 +113,9 @@ impl ImageCopy {
     pub fn approach(&mut self, mounted: Option<&MountedDisk>) -> io::Result<()> {
         let Some(mounted) = mounted else { return Ok(()) };
         sync(&mounted.mount)?;
-        if !self.is_shared && self.is_tracked(mounted) {
-            self.copy_changes()?;
+        if !self.is_shared && self.is_tracked(mounted) && self.copy_changes()?.is_none() {
+            // The tracker forgets what it has lost, so the whole disk is copied again.
+            self.copy_all()?;
         }
         Ok(())
     }
@@ -142,7 +145,7 @@ impl ImageCopy {
 
     /// Whether the changes of this mount were tracked since the copy began.
     fn is_tracked(&self, mounted: &MountedDisk) -> bool {
-        self.tracked.as_ref().is_some_and(|(start, _)| *start == mounted.start)
+        self.tracked.as_ref().is_some_and(|(tracked, _)| *tracked == mounted.id)
     }
 
     pub fn finish(self) -> Result<SnapshotDisk, DriverError> {
@@ -152,6 +155,7 @@ impl ImageCopy {
         let unfinished = unfinished_image(&dir);
         // The file system was in use: the mount replays its journal, and the end of the mount leaves it clean.
         drop(mount_disk(&unfinished)?);
+        loopdev::wait_until_detached(&unfinished).map_err(failed)?;
         let bytes = target.metadata().map_err(failed)?.blocks() * 512;
         target.set_permissions(fs::Permissions::from_mode(0o400)).map_err(failed)?;
         target.sync_all().map_err(failed)?;
@@ -163,9 +167,9 @@ impl ImageCopy {
     }
 }
 
-fn track(mounted: &MountedDisk) -> Option<(u64, ChangeTracker)> {
-    match ChangeTracker::start(mounted.device) {
-        Ok(tracker) => Some((mounted.start, tracker)),
+fn track(mounted: &MountedDisk) -> Option<(MountId, ChangeTracker)> {
+    match ChangeTracker::start(mounted.id.device) {
+        Ok(tracker) => Some((mounted.id, tracker)),
         Err(error) => {
             tracing::warn!(%error, "cannot track the writes to a disk; a snapshot freezes its sandbox for the whole copy");
             None
@@ -177,4 +181,85 @@ fn track(mounted: &MountedDisk) -> Option<(u64, ChangeTracker)> {
 fn sync(mount: &OwnedFd) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(syncfs(openat(mount, ".", flags, Mode::empty())?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::path::Path;
+
+    use super::*;
+    use crate::changes::processors;
+    use crate::disk::{Content, create_template};
+
+    /// A mounted disk of 64 MB, and a copy of it in progress.
+    fn begin(dir: &Path) -> (MountedDisk, PathBuf, ImageCopy) {
+        let disk = dir.join("disk.img");
+        fs::rename(create_template(&dir.join("template"), 64, Content::Directories).unwrap(), &disk).unwrap();
+        let (mount, device) = mount_disk(&disk).unwrap();
+        let id = MountId { device, start: 1 };
+        let again = MountedDisk { id, mount: mount.try_clone().unwrap() };
+        let snapshot = dir.join("snap_12345678");
+        let copy = ImageCopy::begin(&disk, snapshot, Some(again)).unwrap();
+        (MountedDisk { id, mount }, disk, copy)
+    }
+
+    fn write(mounted: &MountedDisk, name: &str, content: &[u8]) {
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let file = openat(&mounted.mount, format!("upper/{name}"), flags, Mode::RUSR).unwrap();
+        File::from(file).write_all(content).unwrap();
+    }
+
+    /// The finished copy has this file.
+    fn check(copy: ImageCopy, name: &str, content: &[u8]) {
+        let disk = copy.finish().unwrap();
+        assert!(disk.layer.ends_with("snap_12345678/snap_12345678.img"));
+        let device = loopdev::attach_read_only(&disk.layer).unwrap();
+        let mount = crate::ext4::mount_read_only(&device.path).unwrap();
+        let file = openat(&mount, format!("upper/{name}"), OFlags::RDONLY, Mode::empty()).unwrap();
+        let mut read = Vec::new();
+        std::io::Read::read_to_end(&mut File::from(file), &mut read).unwrap();
+        assert!(read == content, "{name} differs");
+    }
+
+    #[test]
+    fn what_is_written_after_the_beginning_is_in_the_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mounted, disk, mut copy) = begin(dir.path());
+        let content = vec![7; 3 << 20];
+        write(&mounted, "first", &content);
+        copy.approach(Some(&mounted)).unwrap();
+        write(&mounted, "second", b"small");
+        copy.capture(&disk, Some(&mounted)).unwrap();
+        write(&mounted, "third", b"too late");
+        check(copy, "first", &content);
+    }
+
+    #[test]
+    fn a_copy_is_complete_although_events_were_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mounted, disk, mut copy) = begin(dir.path());
+        let tracker = ChangeTracker::with_rings(mounted.id.device, processors().unwrap(), 1).unwrap();
+        (copy.is_shared, copy.tracked) = (false, Some((mounted.id, tracker)));
+        // Each file is at least one request of its own.
+        for number in 0..300 {
+            write(&mounted, &format!("file-{number}"), &[1; 4096]);
+            if number % 3 == 0 {
+                sync(&mounted.mount).unwrap();
+            }
+        }
+        copy.approach(Some(&mounted)).unwrap();
+        copy.capture(&disk, Some(&mounted)).unwrap();
+        check(copy, "file-150", &[1; 4096]);
+    }
+
+    #[test]
+    fn a_replaced_disk_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mounted, disk, mut copy) = begin(dir.path());
+        let other = dir.path().join("other");
+        fs::copy(&disk, &other).unwrap();
+        fs::rename(&other, &disk).unwrap();
+        assert!(copy.capture(&disk, Some(&mounted)).is_err());
+    }
 }

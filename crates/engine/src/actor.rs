@@ -272,8 +272,9 @@ impl Actor {
                 let result = self.capture(copy).await;
                 let _ = reply.send(result);
             }
-            ActorRequest::Rollback { snapshot, reply } => {
+            ActorRequest::Rollback { snapshot, hold, reply } => {
                 let result = self.rollback(&snapshot).await;
+                drop(hold);
                 let _ = reply.send(result);
             }
             ActorRequest::Terminate { reason, reply } => {

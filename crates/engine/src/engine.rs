@@ -121,9 +121,8 @@ impl Engine {
 
     /// Deletes a snapshot. Its disk stays on the host as long as sandboxes or other snapshots are above it.
     pub async fn delete_snapshot(&self, account: &str, id: &SnapshotId) -> Result<TimeMs, EngineError> {
-        let Services { snapshots, stamped_store, .. } = &*self.services;
-        let record = snapshots.find(account, id)?;
-        let now = stamped_store.now();
+        let record = self.services.snapshots.find(account, id)?;
+        let now = self.services.stamped_store.now();
         let event = NewEvent {
             sandbox: record.sandbox.clone(),
             account: record.account.clone(),
@@ -133,9 +132,15 @@ impl Engine {
             data: json!({ "snapshotId": id }),
             once: Some(format!("deletion of {id}")),
         };
-        stamped_store.commit(Batch::new().delete_snapshot(id.clone()).event(event)).await?;
-        snapshots.remove(id);
-        Ok(now)
+        let services = Arc::clone(&self.services);
+        let deleting = async move {
+            let batch = Batch::new().delete_snapshot(record.id.clone()).event(event);
+            services.stamped_store.commit(batch).await?;
+            services.snapshots.remove(&record.id);
+            Ok(now)
+        };
+        // Also if the caller stops waiting.
+        self.services.tasks.spawn(deleting).await.map_err(|_| EngineError::TaskLost)?
     }
 
     pub fn snapshots_of(&self, account: &str) -> SnapshotUsage {

@@ -32,6 +32,7 @@ pub async fn fork(
     request: ForkRequest,
     idempotency: Option<PendingIdempotencyRecord<Vec<SandboxRecord>>>,
 ) -> Result<Vec<Status>, EngineError> {
+    let _counted = services.counters.creating.enter();
     let source = Arc::clone(&actor.status.borrow().record);
     let fork = Fork {
         creation: Creation { services, account: &source.account },

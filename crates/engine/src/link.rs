@@ -20,7 +20,7 @@ use bytes::Bytes;
 use driver::ByteStream;
 use guest_proto::{
     DETACHED_SINCE, ExecSpec, FILES_SINCE, FileReply, FileRequest, MIN_VERSION, PREFIX, RefusalKind, RunAs,
-    StdinMode, ToGuest, ToHost, USERS_SINCE, VERSION,
+    SYNC_SINCE, StdinMode, ToGuest, ToHost, USERS_SINCE, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc, watch};
@@ -229,6 +229,14 @@ impl Agent {
             }
         };
         tokio::time::timeout(timeout, run).await.map_err(|_| LinkError::Silent(timeout))?
+    }
+
+    /// Makes the sandbox's kernel write everything that it caches to the disk.
+    pub async fn sync(&self, timeout: Duration) -> Result<(), LinkError> {
+        if self.inner.version < SYNC_SINCE {
+            return Err(LinkError::TooOld);
+        }
+        self.run_file_op(FileRequest::Sync, "root", timeout).await
     }
 
     /// Connects to a TCP port in the sandbox.

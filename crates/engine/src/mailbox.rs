@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::counters::GaugeGuard;
 use crate::error::EngineError;
 use crate::link::Agent;
+use crate::snapshot_hold::SnapshotHold;
 use crate::status::{PauseResult, ResumeResult, Status, TerminateResult};
 
 /// The capacity of a mailbox. Senders wait while it is full.
@@ -70,6 +71,8 @@ pub enum ActorRequest {
     /// Replaces the disk by that of a snapshot of the sandbox, and starts it.
     Rollback {
         snapshot: Arc<SnapshotRecord>,
+        /// Keeps its disks until its layers are those of the sandbox.
+        hold: SnapshotHold,
         reply: Reply<Status>,
     },
     Terminate {

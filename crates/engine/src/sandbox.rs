@@ -89,12 +89,13 @@ impl<'a> SandboxHandle<'a> {
     /// Replaces the disk by that of a snapshot of this sandbox. All its processes end, and it runs afterwards.
     pub async fn rollback(self, snapshot: &SnapshotId) -> Result<Status, EngineError> {
         let actor = self.actor().await?;
-        let (_template, snapshot) = self.services.snapshots.template(self.account, snapshot)?;
+        let (template, snapshot) = self.services.snapshots.template(self.account, snapshot)?;
+        let hold = template.hold;
         if snapshot.sandbox != *self.id {
             let (id, sandbox) = (snapshot.id.clone(), snapshot.sandbox.clone());
             return Err(EngineError::ForeignSnapshot { id, sandbox });
         }
-        let rolled_back = actor.request(|reply| ActorRequest::Rollback { snapshot, reply }).await;
+        let rolled_back = actor.request(|reply| ActorRequest::Rollback { snapshot, hold, reply }).await;
         self.explain_not_found(rolled_back).await
     }
 

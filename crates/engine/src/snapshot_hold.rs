@@ -29,8 +29,8 @@ impl HoldCounts {
         SnapshotHold(Some(Arc::new(Held { counts: Arc::clone(self), ids })))
     }
 
-    pub fn is_held(&self, id: &SnapshotId) -> bool {
-        self.lock().contains_key(id)
+    pub fn held(&self) -> Vec<SnapshotId> {
+        self.lock().keys().cloned().collect()
     }
 }
 

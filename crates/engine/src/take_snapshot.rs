@@ -6,13 +6,14 @@ use std::time::Duration;
 use api::{EventKind, SnapshotId};
 use driver::SnapshotDisk;
 use rand::Rng;
-use rules::{Operation, SnapshotRequest, decide};
+use rules::{Operation, Shortage, SnapshotRequest, decide};
 use serde_json::json;
 use store::{Batch, SandboxRecord, SnapshotRecord};
 
 use crate::create::PendingIdempotencyRecord;
 use crate::error::EngineError;
 use crate::events;
+use crate::host_watch::HostWatch;
 use crate::mailbox::{ActorHandle, ActorRequest, CapturedDisk};
 use crate::services::Services;
 use crate::snapshot_hold::SnapshotHold;
@@ -82,21 +83,34 @@ pub async fn copy(
     actor: &ActorHandle,
     id: SnapshotId,
 ) -> Result<CopiedDisk, EngineError> {
-    let Services { snapshots, ledger, host, .. } = services;
-    ledger.check_disk()?;
+    let Services { snapshots, host, tasks, .. } = services;
+    let account = actor.status.borrow().record.account.clone();
+    let permit = tasks.until_stopped(snapshots.copy_permit(&account)).await;
+    let _permit = permit.ok_or(EngineError::Stopping)?;
     let status = actor.status.borrow().clone();
     decide(status.state(), Operation::Snapshot)?;
-    // Cannot fail: the semaphore is never closed.
-    let _permit = snapshots.copies.acquire().await;
+    check_room(services, used_bytes(services, actor).await?)?;
     let hold = snapshots.hold(&status.record.layers, Some(&id));
     let copy = host.driver().copy_disk(&status.record.id, &id).await?;
     let captured = actor.request(|reply| ActorRequest::Capture { copy, reply }).await?;
     let CapturedDisk { copy, record, frozen } = captured;
-    let disk = copy.finish().await?;
-    // A rollback may have changed its layers since the copy began. Those that it has now are kept by its record until then.
+    // A rollback may have changed its layers since the copy began.
     let hold_now = snapshots.hold(&record.layers, Some(&id));
     drop(hold);
+    let disk = copy.finish().await?;
     Ok(CopiedDisk { id, disk, sandbox: record, frozen, _hold: hold_now })
+}
+
+/// Refuses a copy of this size that would use the host's reserve of disk space.
+fn check_room(services: &Services, bytes: u64) -> Result<(), EngineError> {
+    services.ledger.check_disk()?;
+    let Some(disk) = services.host_watch.as_ref().map(HostWatch::disk) else { return Ok(()) };
+    let megabytes = |bytes: u64| bytes >> 20;
+    let needed = disk.reserve_bytes.saturating_add(bytes);
+    if disk.free_bytes >= needed {
+        return Ok(());
+    }
+    Err(Shortage::Disk { free_mb: megabytes(disk.free_bytes), needed_mb: megabytes(needed) }.into())
 }
 
 fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs) -> SnapshotRecord {

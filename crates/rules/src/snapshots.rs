@@ -7,7 +7,7 @@ use api::{ForkBody, SandboxConfig, SandboxId, SnapshotBody};
 
 use crate::config::{env, metadata};
 use crate::listing::{QueryError, list_query, repeated};
-use crate::{ConfigError, ConfigRules};
+use crate::{ConfigError, ConfigRules, IsolationRules};
 
 /// The most snapshots among the layers of a sandbox. Each costs a lookup for every path, and a loop device.
 pub const MAX_SNAPSHOT_LAYERS: usize = 8;
@@ -60,12 +60,15 @@ pub struct ForkRequest {
     pub env: BTreeMap<String, String>,
     /// `None` keeps the tags of the sandbox.
     pub metadata: Option<BTreeMap<String, String>>,
+    /// The current rules of the account, which may be stricter than those at the create of the sandbox.
+    pub isolation: IsolationRules,
 }
 
 impl ForkRequest {
     /// The configuration of the new sandboxes.
     pub fn config(&self, source: &SandboxConfig) -> Result<SandboxConfig, ConfigError> {
         let mut config = source.clone();
+        config.isolation = config.isolation.max(self.isolation.minimum(&config.image));
         config.env.extend(self.env.clone());
         config.env = env(config.env)?;
         if let Some(metadata) = &self.metadata {
@@ -85,6 +88,7 @@ pub fn fork_request(body: ForkBody, rules: &ConfigRules) -> Result<ForkRequest, 
         count,
         env: env(body.env.unwrap_or_default())?,
         metadata: body.metadata.map(|given| metadata(given, rules)).transpose()?,
+        isolation: rules.isolation.clone(),
     })
 }
 

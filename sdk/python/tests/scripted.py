@@ -252,6 +252,18 @@ VIEW: Dict[str, Any] = {
     "resources": {"cpu": 2, "memoryMb": 1, "diskMb": 1},
     "network": {"egress": {"default": "allow", "allow": []}, "ingress": {"allowPorts": []}},
 }
+SNAPSHOT: Dict[str, Any] = {
+    "id": "snap_00000000000000000001",
+    "sandboxId": SANDBOX,
+    "name": "after-setup",
+    "image": "ubuntu:24.04",
+    "isolation": "container",
+    "memory": False,
+    "sizeBytes": 4096,
+    "state": "ready",
+    "createdAt": "2026-01-01T00:00:00.000Z",
+    "metadata": {"job": "17"},
+}
 RESULT: Dict[str, Any] = {"stdout": "hi\n", "stderr": "", "exitCode": 0, "signal": None, "durationMs": 1}
 DONE = 'event: done\ndata: {"exitCode":0,"signal":null,"durationMs":5}\nid: end\n\n'
 EXECUTION: Dict[str, Any] = {

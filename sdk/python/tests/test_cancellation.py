@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Type
+from typing import Any, Iterator, List, Optional, Type
 
 import pytest
 
@@ -135,6 +135,39 @@ async def test_the_clean_up_of_a_cancelled_create_takes_a_limited_time(monkeypat
         assert len(service.received) == 2
 
 
+FORKS = {"data": [{**VIEW, "id": f"sb_{number}"} for number in range(3)]}
+
+
+def assert_forks_are_undone(received: List[Received]) -> None:
+    fork, repeated, *terminations = received
+    assert (repeated.path, repeated.body) == (fork.path, fork.body)
+    assert repeated.headers["idempotency-key"] == fork.headers["idempotency-key"]
+    paths = [(each.method, each.path) for each in terminations]
+    assert paths == [("DELETE", f"/v1/sandboxes/sb_{number}") for number in range(3)]
+
+
+@pytest.mark.parametrize("key", [None, "mine"])
+async def test_a_cancelled_fork_terminates_its_sandboxes_unless_the_caller_has_a_key(
+    key: Optional[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = Waiting()
+    # If one is terminated already, or cannot be terminated, the others are.
+    gone = failure(404, "SANDBOX_NOT_FOUND", {"state": "terminated", "reason": "timeout"})
+    with Service([waiting, answer(201, FORKS), gone, failure(403, "FORBIDDEN"), answer(200, TERMINATED)]) as service:
+        async with AsyncSandboxd(**service.settings) as client:
+            task = asyncio.ensure_future(client.sandboxes.connect(SANDBOX).fork(3, idempotency_key=key))
+            await until(waiting.began)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        if key is None:
+            assert_forks_are_undone(service.received)
+            messages = [record.message for record in caplog.records]
+            assert messages == ["terminating the sandboxes of a cancelled fork failed"]
+        else:
+            assert len(service.received) == 1
+
+
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="a thread cannot send signals to another")
 
 
@@ -173,6 +206,16 @@ def test_an_interrupted_blocking_create_terminates_its_sandbox(
             # The call has waited for the clean-up.
             assert_is_undone(service.received)
         assert waiting.closed.wait(5)
+
+
+@needs_signals
+def test_an_interrupted_blocking_fork_terminates_its_sandboxes() -> None:
+    waiting = Waiting()
+    with Service([waiting, answer(201, FORKS), *[answer(200, TERMINATED)] * 3]) as service:
+        with Sandboxd(**service.settings) as client, interrupts(waiting):
+            with pytest.raises(KeyboardInterrupt):
+                client.sandboxes.connect(SANDBOX).fork(3)
+            assert_forks_are_undone(service.received)
 
 
 def test_a_blocking_create_that_is_interrupted_in_a_handler_terminates_its_sandbox() -> None:

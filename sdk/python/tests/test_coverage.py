@@ -24,6 +24,7 @@ if not SOURCE.exists():
     pytest.skip("needs docs/openapi.json of the repository", allow_module_level=True)
 DOCUMENT: Dict[str, Any] = json.loads(SOURCE.read_text(encoding="utf-8"))
 SANDBOX = "sb_01234567890123456789"
+SNAPSHOT = "snap_01234567890123456789"
 ID = "ev_0000000000000001"
 RUN: Dict[str, Any] = {"run_id": "run_1"}
 FILE: Dict[str, Any] = {"auto_resume": False, **RUN}
@@ -133,6 +134,14 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
         lambda t: t.sandbox.metrics(start="2026-01-01T00:00:00Z", end=datetime(2026, 1, 2, tzinfo=timezone.utc))
     ],
     "setTimeout": [lambda t: t.sandbox.set_timeout(0)],
+    "takeSnapshot": [lambda t: t.sandbox.snapshot("a", metadata={}, memory=False)],
+    "rollbackSandbox": [lambda t: t.sandbox.rollback(SNAPSHOT)],
+    "forkSandbox": [lambda t: t.sandbox.fork(2, env={}, metadata={})],
+    "listSnapshots": [
+        lambda t: t.client.snapshots.list(sandbox_id=SANDBOX, name="a", metadata={"userId": "u"}).page(1)
+    ],
+    "getSnapshot": [lambda t: t.client.snapshots.get(SNAPSHOT)],
+    "deleteSnapshot": [lambda t: t.client.snapshots.delete(SNAPSHOT)],
     "listPorts": [lambda t: t.sandbox.ports.list()],
     "exposePort": [lambda t: t.sandbox.ports.expose(1, visibility="public", auto_resume=False)],
     "createContext": [lambda t: t.sandbox.contexts.create("bash", cwd="/")],

@@ -1,6 +1,6 @@
 /** The client: a service URL with an API key. */
 
-import { queryString } from "./context.js";
+import { metadataQuery, queryString } from "./context.js";
 import type { CallOptions } from "./context.js";
 import { Events } from "./events.js";
 import type { Health, ImageView, InfoView, SandboxItem, SandboxState, UsageView } from "./models.js";
@@ -9,6 +9,7 @@ import type { Page } from "./paging.js";
 import { createSandbox, sandboxHandle } from "./sandbox.js";
 import type { CreateOptions, Sandbox } from "./sandbox.js";
 import type { ClientOptions } from "./settings.js";
+import { Snapshots } from "./snapshots.js";
 import { Transport } from "./transport.js";
 
 /** Filters of sandboxes. */
@@ -30,8 +31,8 @@ export class Sandboxes {
   }
 
   /**
-   * Creates a sandbox. Aborting the call throws at once and terminates the sandbox in the background, unless the caller gave an
-   * `idempotencyKey`.
+   * Creates a sandbox. `image` is the name of an image or the id of a snapshot. Aborting the call throws at once and terminates
+   * the sandbox in the background, unless the caller gave an `idempotencyKey`.
    */
   create(image: string, options: CreateOptions = {}): Promise<Sandbox> {
     return createSandbox(this.#transport, image, options);
@@ -51,11 +52,10 @@ export class Sandboxes {
 
   /** Lists sandboxes, newest first. */
   list(options: ListSandboxesOptions = {}): PagedList<SandboxItem> {
-    const { state, image, signal, pageSize = LARGEST_PAGE } = options;
-    const tags = Object.entries(options.metadata ?? {}).map(([key, value]) => [`metadata.${key}`, value]);
+    const { state, image, metadata, signal, pageSize = LARGEST_PAGE } = options;
     return new PagedList(
       (offset) => {
-        const query = { state, image, limit: pageSize, offset, ...(Object.fromEntries(tags) as Record<string, string>) };
+        const query = { state, image, limit: pageSize, offset, ...metadataQuery(metadata) };
         const path = `/v1/sandboxes${queryString(query)}`;
         return this.#transport.json<Page<SandboxItem>>({ method: "GET", path, safety: "repeatable", signal });
       },
@@ -96,6 +96,7 @@ export class Images {
 export class Sandboxd implements Disposable {
   readonly sandboxes: Sandboxes;
   readonly images: Images;
+  readonly snapshots: Snapshots;
   readonly events: Events;
   readonly #transport: Transport;
 
@@ -103,6 +104,7 @@ export class Sandboxd implements Disposable {
     this.#transport = new Transport(options);
     this.sandboxes = new Sandboxes(this.#transport);
     this.images = new Images(this.#transport);
+    this.snapshots = new Snapshots(this.#transport);
     this.events = new Events(this.#transport);
   }
 
@@ -131,7 +133,7 @@ export class Sandboxd implements Disposable {
     return this.#get("/v1/openapi.json", options);
   }
 
-  /** Closes the connections: at once, or after the clean-up of aborted creates, which continues for at most 30 seconds. */
+  /** Closes the connections: at once, or after the clean-up of aborted creates and forks, which takes at most 30 seconds. */
   close(): void {
     this.#transport.close();
   }

@@ -121,6 +121,11 @@ export function queryString(query: Query): string {
   return pairs.length === 0 ? "" : `?${pairs.join("&")}`;
 }
 
+/** The query parameters that filter by tags. */
+export function metadataQuery(metadata: Readonly<Record<string, string>> = {}): Record<string, string> {
+  return Object.fromEntries(Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]));
+}
+
 /** Removes the properties that are `undefined`, so that they are not sent. */
 export function defined<T extends object>(object: { [K in keyof T]: T[K] | undefined }): T {
   return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined)) as T;

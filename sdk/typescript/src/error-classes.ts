@@ -59,6 +59,11 @@ export class ExecutionNotFound extends SandboxdError {
   declare readonly code: "EXECUTION_NOT_FOUND";
 }
 
+/** The snapshot does not exist or was deleted. */
+export class SnapshotNotFound extends SandboxdError {
+  declare readonly code: "SNAPSHOT_NOT_FOUND";
+}
+
 /** The code interpreter has no such context. */
 export class ContextNotFound extends SandboxdError {
   declare readonly code: "CONTEXT_NOT_FOUND";
@@ -209,6 +214,7 @@ const CLASSES = {
   FILE_NOT_FOUND: FileNotFound,
   PORT_NOT_FOUND: PortNotFound,
   EXECUTION_NOT_FOUND: ExecutionNotFound,
+  SNAPSHOT_NOT_FOUND: SnapshotNotFound,
   CONTEXT_NOT_FOUND: ContextNotFound,
   NOT_FOUND: NotFound,
   METHOD_NOT_ALLOWED: MethodNotAllowed,

@@ -38,6 +38,7 @@ export {
   RateLimited,
   ResourceExhausted,
   SandboxNotFound,
+  SnapshotNotFound,
   StdinClosed,
   Unauthorized,
   UnknownError,
@@ -57,6 +58,7 @@ export type { FollowOptions, StartOptions, StdinOptions } from "./execution.js";
 export { FileStream } from "./file-stream.js";
 export { Files } from "./files.js";
 export type { FileOptions, FilePath, MakeDirectoryOptions, ReadOptions, WriteOptions } from "./files.js";
+export type { ForkOptions } from "./fork.js";
 export type { LifecycleEvent, LifecycleEventName, LifecycleEvents, LifecycleHandlers } from "./lifecycle.js";
 export type * from "./models.js";
 export { FileWatch } from "./watch.js";
@@ -74,6 +76,8 @@ export type { LlmCost } from "./run.js";
 export { Sandbox } from "./sandbox.js";
 export type { CreateOptions, MetricsOptions, Terminated } from "./sandbox.js";
 export type { ClientOptions } from "./settings.js";
+export { Snapshots } from "./snapshots.js";
+export type { ListSnapshotsOptions, SnapshotOptions } from "./snapshots.js";
 export { Terminal } from "./terminal.js";
 export type { AttachOptions, TerminalEvent, TerminalOptions } from "./terminal.js";
 export { VERSION } from "./version.js";

@@ -126,7 +126,10 @@ export interface CreateBody {
   readonly env?: Readonly<Record<string, string>>;
   /** Idle time in ms after which the sandbox is paused. 0 disables the automatic pause. */
   readonly idleTimeoutMs?: number;
-  /** Name of an image in the operator's catalogue. */
+  /**
+   * Name of an image in the operator's catalogue, or id of a snapshot. The disk of a sandbox from a snapshot is
+   * at least as large as that of the snapshot's sandbox, and its isolation at least as strong.
+   */
   readonly image: string;
   readonly isolation?: IsolationChoice;
   /** Your own tags. Lists can be filtered by them. */
@@ -255,9 +258,9 @@ export interface EventBody {
 export type EventId = string;
 
 /** Type of the event. */
-export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
+export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
 
-export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
+export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "snapshot.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
 
 /** A page of events, in the order of their ids. */
 export interface EventList {
@@ -428,6 +431,24 @@ export interface FileList {
 
 /** Type of a directory entry. `other` is a device, a FIFO or a socket. */
 export type FileType = Known<"file" | "directory" | "symlink" | "other">;
+
+/** The body of a request that forks a sandbox. */
+export interface ForkBody {
+  /** Number of new sandboxes. */
+  readonly count: number;
+  /**
+   * Environment variables, added to those of the sandbox. They override variables of the same name. Names and
+   * values together have at most 256 KiB.
+   */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Tags of the new sandboxes, in place of those of the sandbox. Without it they have the tags of the sandbox. */
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+/** The new sandboxes of a fork. */
+export interface ForkList {
+  readonly data: readonly SandboxView[];
+}
 
 /** The health of the service. */
 export interface Health {
@@ -665,6 +686,12 @@ export interface ResumeResult {
   readonly state: SandboxState;
 }
 
+/** The body of a request that rolls a sandbox back. */
+export interface RollbackBody {
+  /** A snapshot of this sandbox. */
+  readonly snapshotId: SnapshotId;
+}
+
 /**
  * Id of a run: a name that a client chooses for related work in any number of sandboxes. 1 to 128 visible ASCII
  * characters.
@@ -700,7 +727,7 @@ export interface SandboxView {
   readonly id: SandboxId;
   /** Idle time in ms after which the sandbox is paused. 0 disables the automatic pause. */
   readonly idleTimeoutMs: number;
-  /** Name of the image. */
+  /** Name of the image, or id of the snapshot that it was created from. */
   readonly image: string;
   /** What separates the sandbox from the host. */
   readonly isolation: Isolation;
@@ -759,6 +786,54 @@ export interface SignalBody {
   /** Name of the signal, such as `SIGINT`. */
   readonly signal: Known<"SIGHUP" | "SIGINT" | "SIGQUIT" | "SIGABRT" | "SIGKILL" | "SIGUSR1" | "SIGUSR2" | "SIGALRM" | "SIGTERM" | "SIGCONT" | "SIGSTOP" | "SIGTSTP" | "SIGWINCH">;
 }
+
+/** A snapshot: the content of a sandbox's disk at one moment. */
+export interface Snapshot {
+  readonly createdAt: Timestamp;
+  readonly id: SnapshotId;
+  /** The `image` of the sandbox: the name of an image, or the id of a snapshot, which may have been deleted since. */
+  readonly image: string;
+  readonly isolation: Isolation;
+  /** Whether it contains the processes and their memory. */
+  readonly memory: boolean;
+  /** Your own tags. Lists can be filtered by them. */
+  readonly metadata: Readonly<Record<string, string>>;
+  /** The name that its creator chose. Absent without a name. */
+  readonly name?: string;
+  /** The sandbox that it was taken of. That sandbox may have been terminated since. */
+  readonly sandboxId: SandboxId;
+  /** Disk space that it takes. What it shares with the image and with other snapshots is not counted. */
+  readonly sizeBytes: number;
+  readonly state: SnapshotState;
+}
+
+/** The body of a request that takes a snapshot. */
+export interface SnapshotBody {
+  /** Whether to store the processes and their memory too. `GET /v1/info` lists the backends that can. */
+  readonly memory?: boolean;
+  /** Your own tags. Lists can be filtered by them. */
+  readonly metadata?: Readonly<Record<string, string>>;
+  /** A name of your choice. Several snapshots can have the same. */
+  readonly name?: string;
+}
+
+/** A deleted snapshot. */
+export interface SnapshotDeleted {
+  readonly deletedAt: Timestamp;
+  readonly id: SnapshotId;
+}
+
+/** Id of a snapshot: `snap_` and an opaque part of lower-case letters and digits. */
+export type SnapshotId = string;
+
+/** A page of snapshots. */
+export interface SnapshotList {
+  readonly data: readonly Snapshot[];
+  readonly pagination: Pagination;
+}
+
+/** State of a snapshot. */
+export type SnapshotState = Known<"ready">;
 
 /** The response to a write to standard input. */
 export interface StdinWritten {
@@ -860,6 +935,10 @@ export interface UsageView {
   readonly postedEventBytes: Quota;
   /** Sandboxes that are not terminated. */
   readonly sandboxes: Quota;
+  /** Disk space of snapshots. */
+  readonly snapshotBytes: Quota;
+  /** Snapshots. */
+  readonly snapshots: Quota;
   /** Event streams, output streams and attached terminals. */
   readonly streams: Quota;
   /** vCPUs of running sandboxes. */

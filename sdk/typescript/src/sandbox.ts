@@ -12,6 +12,8 @@ import type { ExecuteOptions, StreamOptions } from "./execute.js";
 import { Executions, start } from "./execution.js";
 import type { Execution, StartOptions } from "./execution.js";
 import { Files } from "./files.js";
+import { forkSandbox } from "./fork.js";
+import type { ForkOptions } from "./fork.js";
 import { randomId } from "./ids.js";
 import { Handlers } from "./lifecycle.js";
 import type { LifecycleEventName, LifecycleEvents, LifecycleHandlers } from "./lifecycle.js";
@@ -30,6 +32,7 @@ import type {
   ResourceSample,
   ResumeResult,
   SandboxView,
+  Snapshot,
   TerminateResult,
   TimeoutBody,
 } from "./models.js";
@@ -37,6 +40,8 @@ import { Network } from "./network.js";
 import { jsonPayload } from "./payload.js";
 import { Ports } from "./ports.js";
 import type { Run } from "./run.js";
+import { rollBack, takeSnapshot } from "./snapshots.js";
+import type { SnapshotOptions } from "./snapshots.js";
 import { attachOptions, openTerminal } from "./terminal.js";
 import type { Terminal, TerminalOptions } from "./terminal.js";
 import { Transport } from "./transport.js";
@@ -121,7 +126,10 @@ export class Sandbox implements AsyncDisposable {
     this.#view = view;
   }
 
-  /** Creates a sandbox, with a client whose settings come from the environment or from the local daemon. */
+  /**
+   * Creates a sandbox, with a client whose settings come from the environment or from the local daemon. `image` is the name of
+   * an image or the id of a snapshot.
+   */
   static create(image: string, options: CreateOptions = {}): Promise<Sandbox> {
     return createSandbox((defaultTransport ??= new Transport({})), image, options);
   }
@@ -208,6 +216,29 @@ export class Sandbox implements AsyncDisposable {
     return this.#view;
   }
 
+  /** Takes a snapshot of the disk. Its id can be the image of a create. */
+  snapshot(options: SnapshotOptions = {}): Promise<Snapshot> {
+    return takeSnapshot(this.context, options);
+  }
+
+  /** Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. */
+  async rollback(snapshot: Snapshot | string, options: CallOptions = {}): Promise<SandboxView> {
+    this.#view = await rollBack(this.context, snapshot, options);
+    return this.#view;
+  }
+
+  /**
+   * Creates sandboxes with the configuration of this one and a copy of its disk: all, or none. They record their events in the
+   * run of this object. Aborting the call throws at once and terminates the new sandboxes in the background, unless the caller
+   * gave an `idempotencyKey`.
+   */
+  fork(options: ForkOptions): Promise<Sandbox[]> {
+    const { transport, run } = this.context;
+    return forkSandbox(this.context, options, (views) =>
+      views.map((view) => createdSandbox(new SandboxContext(transport, view.id, run), view)),
+    );
+  }
+
   /**
    * Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
    * terminated, the call succeeds; its running time is then unknown.
@@ -275,11 +306,7 @@ export async function createSandbox(transport: Transport, image: string, options
   let view: SandboxView | undefined;
   try {
     view = await transport.json<SandboxView>(call);
-    const context = new SandboxContext(transport, view.id, run, handlers);
-    context.record("sandbox.created", { image: view.image, state: view.state });
-    context.record("sandbox.started", {});
-    context.handlers.notify({ type: "started" });
-    return new Sandbox(context, view);
+    return createdSandbox(new SandboxContext(transport, view.id, run, handlers), view);
   } catch (error) {
     // Without a key of the caller, only this call can find the sandbox.
     if (idempotencyKey === undefined && (view !== undefined || signal?.aborted === true)) {
@@ -288,6 +315,14 @@ export async function createSandbox(transport: Transport, image: string, options
     }
     throw error;
   }
+}
+
+/** An object for a new sandbox, after its creation is reported. */
+function createdSandbox(context: SandboxContext, view: SandboxView): Sandbox {
+  context.record("sandbox.created", { image: view.image, state: view.state });
+  context.record("sandbox.started", {});
+  context.handlers.notify({ type: "started" });
+  return new Sandbox(context, view);
 }
 
 /** Terminates the sandbox of a create. If its id is unknown, a request with the same idempotency key returns it. */

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import type { Execution, Sandbox, Sandboxd } from "sandboxd";
-import { events, json, Service, VIEW } from "./service.js";
+import { events, json, Service, SNAPSHOT, VIEW } from "./service.js";
 import type { Received } from "./service.js";
 
 interface Schema {
@@ -111,6 +111,12 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   exposePort: [({ sandbox }) => sandbox.ports.expose(1, { visibility: "public", autoResume: false })],
   closePort: [({ sandbox }) => sandbox.ports.close(1)],
   createPortToken: [({ sandbox }) => sandbox.ports.token(1, { expiresInMs: 1 })],
+  rollbackSandbox: [({ sandbox }) => sandbox.rollback(SNAPSHOT.id)],
+  takeSnapshot: [({ sandbox }) => sandbox.snapshot({ name: "n", metadata: {}, memory: true })],
+  forkSandbox: [({ sandbox }) => sandbox.fork({ count: 2, env: {}, metadata: {} })],
+  listSnapshots: [({ client }) => client.snapshots.list({ sandboxId: "sb_1", name: "n", metadata: { userId: "u" } }).page(1)],
+  getSnapshot: [({ client }) => client.snapshots.get(SNAPSHOT.id)],
+  deleteSnapshot: [({ client }) => client.snapshots.delete(SNAPSHOT.id)],
   resumeSandbox: [({ sandbox }) => sandbox.resume()],
   getMetrics: [({ sandbox }) => sandbox.metrics({ start: "2026-01-01T00:00:00Z", end: new Date(0) })],
   setTimeout: [({ sandbox }) => sandbox.setTimeout(0)],

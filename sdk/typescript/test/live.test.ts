@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
-import { CommandFailed, FileNotFound, Run, Sandbox, Sandboxd, SandboxNotFound } from "sandboxd";
+import { CommandFailed, FileNotFound, Run, Sandbox, Sandboxd, SandboxNotFound, SnapshotNotFound } from "sandboxd";
 import type { Output, RuntimeEvent } from "sandboxd";
 import { describe, expect, test, vi } from "vitest";
 
@@ -131,6 +131,54 @@ describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
     await vi.waitFor(paused, { timeout: 10_000, interval: 100 });
     await expect(sandbox.execute("true")).rejects.toMatchObject({ code: "INVALID_STATE" });
   }, 90_000);
+
+  test("snapshots, a rollback and a fork", async () => {
+    await using sandbox = await Sandbox.create(IMAGE, { env: { A: "1", B: "1" }, metadata: { job: "live" } });
+    await sandbox.files.write("file", "before");
+    const snapshot = await sandbox.snapshot({ name: "before", metadata: { job: "live" } });
+    expect(snapshot).toMatchObject({ sandboxId: sandbox.id, name: "before", image: IMAGE, memory: false, state: "ready" });
+    const client = new Sandboxd();
+    const filters = { sandboxId: sandbox.id, name: "before", metadata: { job: "live" } };
+    expect(await client.snapshots.list(filters).toArray()).toEqual([snapshot]);
+    expect(await client.snapshots.list({ ...filters, name: "after" }).total()).toBe(0);
+    expect(await client.snapshots.get(snapshot.id)).toEqual(snapshot);
+    expect((await client.usage()).snapshots.used).toBeGreaterThan(0);
+    await sandbox.files.write("file", "after");
+    const forks = await sandbox.fork({ count: 2, env: { B: "2" }, metadata: { fork: "live" } });
+    expect(new Set([sandbox.id, ...forks.map(({ id }) => id)]).size).toBe(3);
+    for (const fork of forks) {
+      expect(fork.view?.metadata).toEqual({ fork: "live" });
+      expect((await fork.execute("cat file; echo $A $B")).stdout).toBe("after1 2\n");
+      await fork.terminate();
+    }
+    expect((await sandbox.rollback(snapshot)).state).toBe("running");
+    expect(await sandbox.files.readText("file")).toBe("before");
+    {
+      await using copy = await Sandbox.create(snapshot.id);
+      expect(await copy.files.readText("file")).toBe("before");
+      await expect(copy.rollback(snapshot.id)).rejects.toMatchObject({ code: "INVALID_CONFIG" });
+    }
+    expect((await client.snapshots.delete(snapshot)).id).toBe(snapshot.id);
+    await expect(client.snapshots.get(snapshot.id)).rejects.toBeInstanceOf(SnapshotNotFound);
+    await expect(Sandbox.create(snapshot.id)).rejects.toBeInstanceOf(SnapshotNotFound);
+    const recorded = await sandbox.events.list({ kinds: ["snapshot.*", "sandbox.rolled_back", "sandbox.forked"] }).toArray();
+    const types = recorded.map(({ type }) => type);
+    expect(types).toEqual(["snapshot.created", "sandbox.forked", "sandbox.rolled_back", "snapshot.deleted"]);
+    expect(recorded[1]?.data).toEqual({ sandboxIds: forks.map(({ id }) => id) });
+  });
+
+  test("an aborted fork leaves no sandboxes", async () => {
+    await using sandbox = await Sandbox.create(IMAGE);
+    const metadata = { fork: sandbox.id };
+    const signal = AbortSignal.timeout(5);
+    await expect(sandbox.fork({ count: 2, metadata, signal })).rejects.toMatchObject({ name: "TimeoutError" });
+    const client = new Sandboxd();
+    const isTerminated = async (): Promise<void> => {
+      const listed = await client.sandboxes.list({ metadata }).toArray();
+      expect(listed.map(({ state }) => state)).toEqual(["terminated", "terminated"]);
+    };
+    await vi.waitFor(isTerminated, { timeout: 20_000, interval: 100 });
+  });
 
   test("commands run as a user", async () => {
     await using sandbox = await Sandbox.create(IMAGE);

@@ -6,7 +6,7 @@ import type { Execution, Sandbox } from "sandboxd";
 import { expect, test } from "vitest";
 import { mayRepeat } from "../src/retry.js";
 import type { Fault, Safety } from "../src/retry.js";
-import { VIEW } from "./service.js";
+import { SNAPSHOT, VIEW } from "./service.js";
 
 interface Row {
   readonly operation: string;
@@ -43,18 +43,21 @@ const USES: Record<string, (target: Target) => Promise<unknown>> = {
   createPortToken: ({ sandbox }) => sandbox.ports.token(80),
   createSandbox: ({ client }) => client.sandboxes.create("i"),
   deleteFile: ({ sandbox }) => sandbox.files.remove("f"),
+  deleteSnapshot: ({ client }) => client.snapshots.delete(SNAPSHOT.id),
   execute: ({ sandbox }) => sandbox.execute("x"),
   "execute stream": ({ sandbox }) => sandbox.stream("x").next(),
   "execute detached": ({ sandbox }) => sandbox.start("x"),
   "execute killed_on_cancel": ({ sandbox }) => sandbox.execute("x", { signal: never }),
   exposePort: ({ sandbox }) => sandbox.ports.expose(80),
   fileExists: ({ sandbox }) => sandbox.files.exists("f"),
+  forkSandbox: ({ sandbox }) => sandbox.fork({ count: 2 }),
   getExecution: ({ sandbox }) => sandbox.executions.get("ex_1"),
   getInfo: ({ client }) => client.info(),
   getMetrics: ({ sandbox }) => sandbox.metrics(),
   getNetwork: ({ sandbox }) => sandbox.network.get(),
   getOutput: ({ execution }) => execution.output(),
   getSandbox: ({ sandbox }) => sandbox.refresh(),
+  getSnapshot: ({ client }) => client.snapshots.get(SNAPSHOT.id),
   getUsage: ({ client }) => client.usage(),
   health: ({ client }) => client.health(),
   listEvents: ({ client }) => client.events.list().page(),
@@ -64,6 +67,7 @@ const USES: Record<string, (target: Target) => Promise<unknown>> = {
   listPorts: ({ sandbox }) => sandbox.ports.list(),
   listSandboxEvents: ({ sandbox }) => sandbox.events.list().page(),
   listSandboxes: ({ client }) => client.sandboxes.list().page(),
+  listSnapshots: ({ client }) => client.snapshots.list().page(),
   makeDirectory: ({ sandbox }) => sandbox.files.mkdir("d"),
   "makeDirectory recursive": ({ sandbox }) => sandbox.files.mkdir("d", { recursive: true }),
   moveFile: ({ sandbox }) => sandbox.files.move("f", "g"),
@@ -74,9 +78,11 @@ const USES: Record<string, (target: Target) => Promise<unknown>> = {
   postEvents: ({ sandbox }) => sandbox.events.post([{ type: "agent.error", data: {}, runId: "r" }]),
   readFile: ({ sandbox }) => sandbox.files.read("f"),
   resumeSandbox: ({ sandbox }) => sandbox.resume(),
+  rollbackSandbox: ({ sandbox }) => sandbox.rollback(SNAPSHOT.id),
   setTimeout: ({ sandbox }) => sandbox.setTimeout(1),
   signalExecution: ({ execution }) => execution.signal("SIGINT"),
   statFile: ({ sandbox }) => sandbox.files.stat("f"),
+  takeSnapshot: ({ sandbox }) => sandbox.snapshot(),
   terminateSandbox: ({ sandbox }) => sandbox.terminate(),
   unpackArchive: ({ sandbox }) => sandbox.files.unpack("d", "tar"),
   "unpackArchive stream": ({ sandbox }) => sandbox.files.uploadDirectory(import.meta.dirname, "d"),

@@ -109,5 +109,19 @@ export const VIEW = {
   network: { egress: { default: "allow", allow: [] } },
 };
 
+/** A snapshot. */
+export const SNAPSHOT = {
+  id: "snap_00000000000000000001",
+  sandboxId: VIEW.id,
+  name: "before",
+  image: VIEW.image,
+  isolation: "container",
+  memory: false,
+  sizeBytes: 4096,
+  state: "ready",
+  createdAt: "2026-01-01T00:00:00.000Z",
+  metadata: {},
+};
+
 /** The result of a command. */
 export const RESULT = { stdout: "hi\n", stderr: "", exitCode: 0, signal: null, durationMs: 1 };

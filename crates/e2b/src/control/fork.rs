@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
 use engine::TimeoutChange;
-use rules::ForkRequest;
+use rules::{ForkRequest, IsolationRules};
 use serde_json::{Value, json};
 
 use super::body::{self, Fork};
@@ -22,8 +22,12 @@ pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respons
     let count = count.unwrap_or(1);
     let allowed = u32::try_from(count).ok().filter(|count| (1..=MAX_COUNT).contains(count));
     let invalid = || E2bError::invalid(format!("count is {count}; allowed: 1 to {MAX_COUNT}"));
-    let request =
-        ForkRequest { count: allowed.ok_or_else(invalid)?, env: Default::default(), metadata: None };
+    let request = ForkRequest {
+        count: allowed.ok_or_else(invalid)?,
+        env: Default::default(),
+        metadata: None,
+        isolation: IsolationRules::new(&call.api.settings.isolation, &call.caller.account),
+    };
     let forked = call.sandbox(id).fork(request, None).await;
     let mut shown = Vec::new();
     for status in forked.map_err(|error| call.failed(id, error))? {

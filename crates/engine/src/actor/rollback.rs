@@ -12,7 +12,7 @@ use std::sync::Arc;
 use api::EventKind;
 use api::SandboxState;
 use driver::SandboxSpec;
-use rules::{Hold, Operation, base_layers, decide};
+use rules::{BaseLayers, Hold, Operation, base_layers, decide};
 use serde_json::json;
 use store::SnapshotRecord;
 
@@ -24,33 +24,61 @@ use crate::status::Status;
 impl Actor {
     pub(super) async fn rollback(&mut self, snapshot: &Arc<SnapshotRecord>) -> Result<Status, EngineError> {
         decide(self.record.state, Operation::Rollback)?;
+        self.settle_disk().await?;
         let before = self.reservation.hold();
         self.raise_reservation().await?;
         let (snapshots, image) = split_layers(&snapshot.layers);
         let base = base_layers(snapshots, image);
+        if let Err(error) = self.replace_disk(snapshot, base).await {
+            let is_stopped = matches!(self.processes, ProcessState::Stopped);
+            self.reservation.lower(if is_stopped { Hold::Stopped } else { before });
+            if !self.record.has_prepared_disk
+                && let Err(error) = self.context.host.driver().discard_prepared_disk(self.id()).await
+            {
+                tracing::warn!(id = %self.id(), %error, "could not remove the disk of a failed rollback");
+            }
+            return Err(error);
+        }
+        // What the sandbox needs to run stays reserved until it runs.
+        if let Err(error) = self.try_resume().await {
+            self.reservation.lower(Hold::Stopped);
+            return Err(error);
+        }
+        self.context.counters.rolled_back.add(1);
+        Ok(self.status.borrow().clone())
+    }
+
+    /// Ends the processes and replaces the disk.
+    async fn replace_disk(
+        &mut self,
+        snapshot: &SnapshotRecord,
+        base: BaseLayers<String>,
+    ) -> Result<(), EngineError> {
         let spec = SandboxSpec {
             layers: base.layers.iter().map(Into::into).collect(),
             disk_from: base.disk_from.map(Into::into),
             ..self.spec.clone()
         };
-        let prepared = match self.context.host.driver().prepare_disk(&spec).await {
-            Ok(()) => self.end_processes().await,
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = prepared {
-            let is_stopped = matches!(self.processes, ProcessState::Stopped);
-            self.reservation.lower(if is_stopped { Hold::Stopped } else { before });
-            return Err(error);
-        }
-        self.reservation.lower(Hold::Stopped);
+        self.context.host.driver().prepare_disk(&spec).await?;
+        self.end_processes().await?;
         if let Err(error) = self.commit_rollback(snapshot, base.layers).await {
             self.processes_lost().await?;
             return Err(error);
         }
         self.spec = spec_of(&self.record);
-        self.try_resume().await?;
-        self.context.counters.rolled_back.add(1);
-        Ok(self.status.borrow().clone())
+        self.settle_disk().await
+    }
+
+    /// Makes the prepared disk of an earlier rollback the disk, if there is one. Until then nothing may read or replace the disk.
+    pub(super) async fn settle_disk(&mut self) -> Result<(), EngineError> {
+        if !self.record.has_prepared_disk {
+            return Ok(());
+        }
+        self.context.host.driver().adopt_disk(self.id()).await?;
+        let mut next = (*self.record).clone();
+        next.has_prepared_disk = false;
+        let now = self.context.stamped_store.now();
+        Ok(self.commit_events(next, Vec::new(), now).await?)
     }
 
     /// From here on the prepared disk is the sandbox's disk.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::Isolation;
 use driver::DiskCopy;
-use guest_proto::FileRequest;
 use rules::{Operation, decide};
 
 use super::{Actor, ProcessState};
@@ -13,12 +12,11 @@ use crate::host::{RECONNECT_TIMEOUT, SETUP_TIMEOUT};
 use crate::link::Agent;
 use crate::mailbox::CapturedDisk;
 
-const ROOT: &str = "root";
-
 impl Actor {
     /// Completes a copy of the disk. The state of the sandbox does not change.
     pub(super) async fn capture(&mut self, mut copy: Box<dyn DiskCopy>) -> Result<CapturedDisk, EngineError> {
         decide(self.record.state, Operation::Snapshot)?;
+        self.settle_disk().await?;
         self.write_back_guest_cache().await?;
         let frozen = copy.capture().await?;
         Ok(CapturedDisk { copy, record: Arc::clone(&self.record), frozen })
@@ -26,7 +24,9 @@ impl Actor {
 
     /// gVisor caches written data inside, where the host does not see it.
     async fn write_back_guest_cache(&mut self) -> Result<(), EngineError> {
-        if self.record.config.isolation != Isolation::Gvisor {
+        // The operator may have raised the isolation above that of the record.
+        let actual = self.context.host.driver().isolation(self.id()).await;
+        if actual.unwrap_or(self.record.config.isolation) != Isolation::Gvisor {
             return Ok(());
         }
         match &self.processes {
@@ -47,6 +47,6 @@ impl Actor {
             Some(agent) => agent,
             None => self.connect(RECONNECT_TIMEOUT).await?,
         };
-        Ok(agent.run_file_op(FileRequest::Sync, ROOT, SETUP_TIMEOUT).await?)
+        Ok(agent.sync(SETUP_TIMEOUT).await?)
     }
 }

@@ -1,14 +1,14 @@
 //! The snapshots of all accounts, in memory. The store has their records; this registry is filled from it at the start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use api::SnapshotId;
 use driver::snapshot_of_layer;
 use rules::{Quotas, SnapshotQuery, base_layers};
 use store::SnapshotRecord;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::split_layers;
 use crate::error::EngineError;
@@ -21,7 +21,9 @@ const CONCURRENT_COPIES: usize = 2;
 pub struct SnapshotRegistry {
     state: RwLock<State>,
     holds: Arc<HoldCounts>,
-    pub copies: Semaphore,
+    copies: Semaphore,
+    /// One copy at a time for each account, so that none delays the copies of others.
+    account_copies: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
 #[derive(Default)]
@@ -36,6 +38,12 @@ struct State {
 pub struct SnapshotUsage {
     pub count: u64,
     pub bytes: u64,
+}
+
+/// The permission to copy a disk.
+pub struct CopyPermit<'a> {
+    _of_account: Option<OwnedSemaphorePermit>,
+    _of_host: Option<SemaphorePermit<'a>>,
 }
 
 /// The share of a snapshot that is being taken in the quotas of its account.
@@ -53,7 +61,8 @@ impl Drop for PendingShare {
 impl Default for SnapshotRegistry {
     fn default() -> Self {
         let (state, holds) = (RwLock::default(), Arc::default());
-        Self { state, holds, copies: Semaphore::new(CONCURRENT_COPIES) }
+        let copies = Semaphore::new(CONCURRENT_COPIES);
+        Self { state, holds, copies, account_copies: Mutex::default() }
     }
 }
 
@@ -65,6 +74,22 @@ impl SnapshotRegistry {
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the account and the host may begin another copy.
+    pub async fn copy_permit(&self, account: &str) -> CopyPermit<'_> {
+        let own = {
+            let mut all = self.account_copies.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, semaphore| semaphore.strong_count() > 0);
+            let found = all.get(account).and_then(Weak::upgrade);
+            let semaphore = found.unwrap_or_else(|| Arc::new(Semaphore::new(1)));
+            all.insert(account.to_owned(), Arc::downgrade(&semaphore));
+            semaphore
+        };
+        // Neither semaphore is ever closed. The account's comes first: an account waits at most once for the host's.
+        let of_account = own.acquire_owned().await.ok();
+        let of_host = self.copies.acquire().await.ok();
+        CopyPermit { _of_account: of_account, _of_host: of_host }
     }
 
     pub fn insert(&self, record: SnapshotRecord) -> Arc<SnapshotRecord> {
@@ -164,11 +189,12 @@ impl SnapshotRegistry {
         self.holds.sweep_wanted.notified().await;
     }
 
-    /// Whether a snapshot has a record or a hold, or another snapshot has it among its layers.
-    pub fn is_needed(&self, id: &SnapshotId) -> bool {
+    /// The snapshots that have a hold, or that records of snapshots have among their layers.
+    pub fn needed(&self) -> HashSet<SnapshotId> {
         let state = self.read();
-        let is_layer = |layer: &String| snapshot_of_layer(Path::new(layer)).as_ref() == Some(id);
-        self.holds.is_held(id) || state.records.values().any(|record| record.layers.iter().any(is_layer))
+        let layers = state.records.values().flat_map(|record| record.layers.iter());
+        let recorded = layers.filter_map(|layer| snapshot_of_layer(Path::new(layer)));
+        self.holds.held().into_iter().chain(recorded).collect()
     }
 }
 

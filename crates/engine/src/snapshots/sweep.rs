@@ -15,6 +15,7 @@ use crate::tasks::Tasks;
 
 /// Sweeps are at least this far apart, so that many terminations cause one.
 const INTERVAL: Duration = Duration::from_millis(200);
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Sweeps once, and whenever it is requested.
 pub fn start(
@@ -25,11 +26,15 @@ pub fn start(
 ) {
     tasks.spawn_until_stopped(async move {
         loop {
-            if let Err(error) = sweep(&host, &sandboxes, &snapshots).await {
-                tracing::error!(%error, "could not remove superfluous snapshots; the next sweep tries again");
-            }
+            let swept = sweep(&host, &sandboxes, &snapshots).await;
             tokio::time::sleep(INTERVAL).await;
-            snapshots.sweep_requested().await;
+            match swept {
+                Ok(()) => snapshots.sweep_requested().await,
+                Err(error) => {
+                    tracing::error!(%error, "could not remove superfluous snapshots; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
         }
     });
 }
@@ -45,16 +50,17 @@ async fn sweep(
         return Ok(());
     }
     // Holds and records of snapshots are read before those of sandboxes: a create commits its record before it drops its hold.
-    let candidates: Vec<SnapshotId> = found.into_iter().filter(|id| !snapshots.is_needed(id)).collect();
+    let needed = snapshots.needed();
     let layers: HashSet<SnapshotId> = sandboxes
         .records()
         .iter()
         .flat_map(|record| record.layers.iter())
         .filter_map(|layer| snapshot_of_layer(Path::new(layer)))
         .collect();
-    for id in candidates.into_iter().filter(|id| !layers.contains(id)) {
+    let mut result = Ok(());
+    for id in found.into_iter().filter(|id| !needed.contains(id) && !layers.contains(id)) {
         tracing::debug!(%id, "removing a snapshot that nothing refers to");
-        host.driver().remove_snapshot(&id).await?;
+        result = host.driver().remove_snapshot(&id).await.and(result);
     }
-    Ok(())
+    result
 }

@@ -19,3 +19,4 @@ mod ports;
 mod processes;
 mod queue;
 mod retention;
+mod snapshots;

@@ -175,6 +175,12 @@ pub const TABLES: [Table; 19] = [
             ("vcpus", "vCPUs", "vCPUs of running sandboxes."),
             ("memory_mb", "MB", "Memory of running sandboxes."),
             ("disk_mb", "MB", "Disks of sandboxes that are not terminated."),
+            ("snapshots", "snapshots", "Snapshots."),
+            (
+                "snapshots_mb",
+                "MB",
+                "Disk space of snapshots. What a snapshot shares with the image and with other snapshots is not counted.",
+            ),
             (
                 "execution_logs_mb",
                 "MB",

@@ -6,15 +6,15 @@ from e2b import Sandbox
 source = Sandbox.create(timeout=300)
 copies = []
 try:
-    source.files.write("/home/user/file", "before")
+    source.files.write("file", "before")
     snapshot = source.create_snapshot(name="after-setup")
     assert snapshot.snapshot_id.startswith("snap_"), snapshot
     assert snapshot.names == ["after-setup"], snapshot
-    source.files.write("/home/user/file", "after")
+    source.files.write("file", "after")
     for template in [snapshot.snapshot_id, "after-setup"]:
         copy = Sandbox.create(template, timeout=300)
         copies.append(copy)
-        assert copy.files.read("/home/user/file") == "before"
+        assert copy.files.read("file") == "before"
         assert copy.commands.run("whoami").stdout.strip() == "user"
         assert copy.get_info().memory_mb == source.get_info().memory_mb
 
@@ -25,18 +25,18 @@ try:
     copies.extend(forks)
     for fork in forks:
         assert not isinstance(fork, Exception), fork
-        assert fork.files.read("/home/user/file") == "after"
+        assert fork.files.read("file") == "after"
 
     # A pause without processes, and a resume without those of a pause with them.
     running = source.commands.run("sleep 600", background=True)
     source.pause(keep_memory=False)
     source.connect()
-    assert source.files.read("/home/user/file") == "after"
+    assert source.files.read("file") == "after"
     assert source.commands.run("pgrep -c sleep || true").stdout.strip() == "0"
 
     assert Sandbox.delete_snapshot(snapshot.snapshot_id)
     assert not Sandbox.delete_snapshot(snapshot.snapshot_id)
-    assert copies[0].files.read("/home/user/file") == "before"
+    assert copies[0].files.read("file") == "before"
     try:
         copies.append(Sandbox.create(snapshot.snapshot_id, timeout=60))
     except Exception as error:

@@ -45,12 +45,23 @@ from ._errors import (
     ResourceExhausted,
     SandboxdError,
     SandboxNotFound,
+    SnapshotNotFound,
     StdinClosed,
     Unauthorized,
     UnknownError,
 )
 from ._lifecycle import CallFailed, LifecycleEvent, Paused, Resumed, Started, Terminated
-from ._models import CodeContext, CodeException, CodeExecution, CodeResult, Done, ExecutionResult, FileEntry, RuntimeEvent
+from ._models import (
+    CodeContext,
+    CodeException,
+    CodeExecution,
+    CodeResult,
+    Done,
+    ExecutionResult,
+    FileEntry,
+    RuntimeEvent,
+    Snapshot,
+)
 from ._output import Dropped, Output, Stderr, Stdout
 from ._sync._client import Sandboxd
 from ._sync._code import CodeContexts
@@ -63,6 +74,7 @@ from ._sync._ports import Ports
 from ._sync._run import Run
 from ._sync._sandbox import Sandbox
 from ._sync._sandboxes import Images, Sandboxes
+from ._sync._snapshots import Snapshots
 from ._sync._stream import OutputStream
 from ._sync._terminal import Terminal
 from ._sync._watch import FileWatch
@@ -149,6 +161,9 @@ __all__ = [
     "Sandboxd",
     "SandboxdError",
     "Sandboxes",
+    "Snapshot",
+    "SnapshotNotFound",
+    "Snapshots",
     "Started",
     "Stderr",
     "StdinClosed",

@@ -132,6 +132,12 @@ class ExecutionNotFound(SandboxdError):
     code = "EXECUTION_NOT_FOUND"
 
 
+class SnapshotNotFound(SandboxdError):
+    """The snapshot does not exist or was deleted."""
+
+    code = "SNAPSHOT_NOT_FOUND"
+
+
 class ContextNotFound(SandboxdError):
     """The code interpreter has no such context, or it was started anew since."""
 
@@ -314,6 +320,7 @@ BY_CODE: Dict[str, Type[SandboxdError]] = {
         FileNotFound,
         PortNotFound,
         ExecutionNotFound,
+        SnapshotNotFound,
         ContextNotFound,
         NotFound,
         MethodNotAllowed,
@@ -350,6 +357,7 @@ STATUS_OF: Dict[str, int] = {
     "FILE_NOT_FOUND": 404,
     "PORT_NOT_FOUND": 404,
     "EXECUTION_NOT_FOUND": 404,
+    "SNAPSHOT_NOT_FOUND": 404,
     "CONTEXT_NOT_FOUND": 404,
     "NOT_FOUND": 404,
     "METHOD_NOT_ALLOWED": 405,

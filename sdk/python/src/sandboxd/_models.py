@@ -42,6 +42,7 @@ __all__ = [
     "FileExists",
     "FileList",
     "FileType",
+    "ForkList",
     "Health",
     "Image",
     "ImageList",
@@ -76,6 +77,11 @@ __all__ = [
     "SandboxItem",
     "SandboxList",
     "SandboxState",
+    "Snapshot",
+    "SnapshotDeleted",
+    "SnapshotId",
+    "SnapshotList",
+    "SnapshotState",
     "StdinWritten",
     "TerminalSize",
     "TerminateResult",
@@ -96,10 +102,10 @@ EventId = str
 EventKind = str
 """
 Type of the event. Values: `sandbox.created`, `sandbox.started`, `sandbox.paused`, `sandbox.resumed`,
-`sandbox.terminated`, `sandbox.timeout_changed`, `sandbox.error`, `exec.started`, `exec.completed`, `exec.streamed`,
-`exec.error`, `file.created`, `file.read`, `file.deleted`, `file.error`, `port.exposed`, `port.closed`,
-`network.changed`, `network.refused`, `agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error`,
-`cost.runtime`, `cost.llm`.
+`sandbox.terminated`, `sandbox.timeout_changed`, `sandbox.error`, `sandbox.rolled_back`, `sandbox.forked`,
+`snapshot.created`, `snapshot.deleted`, `exec.started`, `exec.completed`, `exec.streamed`, `exec.error`, `file.created`,
+`file.read`, `file.deleted`, `file.error`, `port.exposed`, `port.closed`, `network.changed`, `network.refused`,
+`agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error`, `cost.runtime`, `cost.llm`.
 """
 
 ExecutionId = str
@@ -148,6 +154,12 @@ SandboxId = str
 
 SandboxState = str
 """State of a sandbox. Values: `creating`, `running`, `paused`, `terminated`."""
+
+SnapshotId = str
+"""Id of a snapshot: `snap_` and an opaque part of lower-case letters and digits."""
+
+SnapshotState = str
+"""State of a snapshot. Values: `ready`."""
 
 Timestamp = str
 """A time in UTC with milliseconds, in ISO 8601 format."""
@@ -667,6 +679,21 @@ class FileList:
         return cls(
             data=fields.required("data", _fields.array_of(FileEntry.from_json)),
             pagination=fields.required("pagination", Pagination.from_json),
+        )
+
+
+@dataclass(frozen=True)
+class ForkList:
+    """The new sandboxes of a fork."""
+
+    data: List[Sandbox]
+
+    @classmethod
+    def from_json(cls, value: object) -> ForkList:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            data=fields.required("data", _fields.array_of(Sandbox.from_json)),
         )
 
 
@@ -1205,7 +1232,7 @@ class Sandbox:
     idle_timeout_ms: int
     """Idle time in ms after which the sandbox is paused. 0 disables the automatic pause."""
     image: str
-    """Name of the image."""
+    """Name of the image, or id of the snapshot that it was created from."""
     isolation: Isolation
     """What separates the sandbox from the host."""
     metadata: Dict[str, str]
@@ -1303,6 +1330,79 @@ class SandboxList:
         fields = Fields(value)
         return cls(
             data=fields.required("data", _fields.array_of(SandboxItem.from_json)),
+            pagination=fields.required("pagination", Pagination.from_json),
+        )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot: the content of a sandbox's disk at one moment."""
+
+    created_at: Timestamp
+    id: SnapshotId
+    image: str
+    """The `image` of the sandbox: the name of an image, or the id of a snapshot, which may have been deleted since."""
+    isolation: Isolation
+    memory: bool
+    """Whether it contains the processes and their memory."""
+    metadata: Dict[str, str]
+    """Your own tags. Lists can be filtered by them."""
+    sandbox_id: SandboxId
+    """The sandbox that it was taken of. That sandbox may have been terminated since."""
+    size_bytes: int
+    """Disk space that it takes. What it shares with the image and with other snapshots is not counted."""
+    state: SnapshotState
+    name: Optional[str] = None
+    """The name that its creator chose. None without a name."""
+
+    @classmethod
+    def from_json(cls, value: object) -> Snapshot:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            created_at=fields.required("createdAt", _fields.text),
+            id=fields.required("id", _fields.text),
+            image=fields.required("image", _fields.text),
+            isolation=fields.required("isolation", _fields.text),
+            memory=fields.required("memory", _fields.boolean),
+            metadata=fields.required("metadata", _fields.map_of(_fields.text)),
+            sandbox_id=fields.required("sandboxId", _fields.text),
+            size_bytes=fields.required("sizeBytes", _fields.integer),
+            state=fields.required("state", _fields.text),
+            name=fields.optional("name", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
+class SnapshotDeleted:
+    """A deleted snapshot."""
+
+    deleted_at: Timestamp
+    id: SnapshotId
+
+    @classmethod
+    def from_json(cls, value: object) -> SnapshotDeleted:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            deleted_at=fields.required("deletedAt", _fields.text),
+            id=fields.required("id", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
+class SnapshotList:
+    """A page of snapshots."""
+
+    data: List[Snapshot]
+    pagination: Pagination
+
+    @classmethod
+    def from_json(cls, value: object) -> SnapshotList:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            data=fields.required("data", _fields.array_of(Snapshot.from_json)),
             pagination=fields.required("pagination", Pagination.from_json),
         )
 
@@ -1415,6 +1515,10 @@ class Usage:
     """Stored bytes of posted events. Above the quota the oldest are evicted."""
     sandboxes: Quota
     """Sandboxes that are not terminated."""
+    snapshot_bytes: Quota
+    """Disk space of snapshots."""
+    snapshots: Quota
+    """Snapshots."""
     streams: Quota
     """Event streams, output streams and attached terminals."""
     vcpus: Quota
@@ -1434,6 +1538,8 @@ class Usage:
             memory_mb=fields.required("memoryMb", Quota.from_json),
             posted_event_bytes=fields.required("postedEventBytes", Quota.from_json),
             sandboxes=fields.required("sandboxes", Quota.from_json),
+            snapshot_bytes=fields.required("snapshotBytes", Quota.from_json),
+            snapshots=fields.required("snapshots", Quota.from_json),
             streams=fields.required("streams", Quota.from_json),
             vcpus=fields.required("vcpus", Quota.from_json),
         )

@@ -12,6 +12,7 @@ from ._async._ports import AsyncPorts
 from ._async._run import AsyncRun
 from ._async._sandbox import AsyncSandbox
 from ._async._sandboxes import AsyncImages, AsyncSandboxes
+from ._async._snapshots import AsyncSnapshots
 from ._async._stream import AsyncOutputStream
 from ._async._terminal import AsyncTerminal
 from ._async._watch import AsyncFileWatch
@@ -35,6 +36,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSandboxd",
     "AsyncSandboxes",
+    "AsyncSnapshots",
     "AsyncTerminal",
     "Opening",
 ]

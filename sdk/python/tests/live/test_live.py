@@ -24,11 +24,13 @@ from sandboxd import (
     Done,
     FileChange,
     FileNotFound,
+    InvalidConfig,
     InvalidState,
     Sandbox,
     Sandboxd,
     SandboxdError,
     SandboxNotFound,
+    SnapshotNotFound,
     Stdout,
     TerminalEnded,
     TerminalOutput,
@@ -250,6 +252,83 @@ def test_files(tmp_path: Path) -> None:
         with pytest.raises(FileNotFound):
             files.read("missing")
         assert files.stat("large").size_bytes == len(large)
+
+
+def test_snapshots_are_taken_rolled_back_to_created_from_and_deleted() -> None:
+    name = f"python-{os.getpid()}"
+    with Sandboxd() as client, client.sandboxes.create(IMAGE, metadata={"userId": "python"}) as sandbox:
+        before = client.usage()
+        sandbox.execute("echo 1 > step; rm -rf /usr/share/doc", check=True)
+        first = sandbox.snapshot(name, metadata={"step": "1"})
+        assert (first.sandbox_id, first.name, first.memory, first.state) == (sandbox.id, name, False, "ready")
+        assert first.image == IMAGE and first.metadata == {"step": "1"} and first.size_bytes > 0
+        assert client.snapshots.get(first.id) == first
+        usage = client.usage()
+        assert usage.snapshots.used > before.snapshots.used
+        assert usage.snapshot_bytes.used > before.snapshot_bytes.used
+
+        sleep = sandbox.start("sleep 1000")
+        sandbox.execute("echo 2 > step", check=True)
+        second = sandbox.snapshot(name)
+        listed = client.snapshots.list(sandbox_id=sandbox.id, name=name)
+        assert [each.id for each in listed] == [second.id, first.id] and listed.total() == 2
+        assert client.snapshots.list(name=name, metadata={"step": "1"}).all() == [first]
+
+        assert sandbox.rollback(first).state == "running" and sandbox.files.read_text("step") == "1\n"
+        assert sleep.wait().state == "lost" and "sleep" not in sandbox.execute("pgrep -a sleep").stdout
+        assert sandbox.rollback(second.id).id == sandbox.id and sandbox.files.read_text("step") == "2\n"
+        with client.sandboxes.create(first.id) as copy:
+            assert copy.files.read_text("step") == "1\n" and not copy.files.exists("/usr/share/doc")
+            with pytest.raises(InvalidConfig):
+                copy.rollback(first)
+
+        assert client.snapshots.delete(first).id == first.id
+        with pytest.raises(SnapshotNotFound):
+            client.snapshots.get(first.id)
+        with pytest.raises(SnapshotNotFound):
+            client.sandboxes.create(first.id)
+        client.snapshots.delete(second.id)
+        kinds = [event.type for event in sandbox.events.list(kinds=["snapshot.*", "sandbox.rolled_back"])]
+        assert kinds.count("snapshot.created") == kinds.count("snapshot.deleted") == kinds.count("sandbox.rolled_back") == 2
+
+
+async def test_forks_have_the_files_and_the_configuration() -> None:
+    async with AsyncSandbox.create(IMAGE, env={"A": "1", "B": "1"}, metadata={"userId": "python"}) as sandbox:
+        await sandbox.files.write("f", "kept\n")
+        forks = await sandbox.fork(2, env={"B": "2"}, metadata={"fork": "yes"})
+        try:
+            assert len({sandbox.id, *(fork.id for fork in forks)}) == 3
+            commands = [fork.execute(f"echo {number} >> f; cat f; echo $A $B") for number, fork in enumerate(forks)]
+            results = await asyncio.gather(*commands)
+            assert [result.stdout for result in results] == ["kept\n0\n1 2\n", "kept\n1\n1 2\n"]
+            assert all(fork.view is not None and fork.view.metadata == {"fork": "yes"} for fork in forks)
+        finally:
+            await asyncio.gather(*(fork.terminate() for fork in forks))
+        assert await sandbox.files.read_text("f") == "kept\n"
+        (event,) = await sandbox.events.list(kinds=["sandbox.forked"]).all()
+        assert event.data["sandboxIds"] == [fork.id for fork in forks]
+        (bare,) = await sandbox.fork()
+        async with bare:
+            assert bare.view is not None and bare.view.metadata == {"userId": "python"}
+
+
+async def test_a_cancelled_fork_leaves_no_sandbox() -> None:
+    async with AsyncSandboxd() as client, client.sandboxes.create(IMAGE) as sandbox:
+        tags = {"userId": f"cancelled-fork-{os.getpid()}"}
+        for delay in (0.001, 0.03, 0.1):
+            task = asyncio.ensure_future(sandbox.fork(2, metadata=tags))
+            await asyncio.sleep(delay)
+            task.cancel()
+            try:
+                for fork in await task:
+                    await fork.terminate()
+            except asyncio.CancelledError:
+                pass
+        # Closing the client waits for the clean-ups.
+        async with AsyncSandboxd() as other:
+            await client.close()
+            left = await other.sandboxes.list(metadata=tags).all()
+            assert [item.state for item in left if item.state != "terminated"] == []
 
 
 def test_ports_and_the_network() -> None:

@@ -60,7 +60,7 @@ async fn carry_out(
     body: &Received<ForkBody>,
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let request = body.read(&service.config_rules)?;
+    let request = body.read(&service.create_rules(account))?;
     let to_response = if header.is_some() { ReplayableResponse::committed } else { ReplayableResponse::new };
     let pending = header.map(|header| {
         header.into_pending(|records: &Vec<SandboxRecord>| {

@@ -18,7 +18,7 @@ pub fn endpoint() -> Endpoint {
             Tag::Snapshots,
             "Roll a sandbox back to a snapshot",
             "Ends all processes of a running or paused sandbox, replaces its disk by that of one of its \
-             snapshots, and starts it again. Its id, configuration, network policy and exposed ports stay.",
+             snapshots, and starts it again; a paused one runs afterwards, too. Its id, configuration, network policy and exposed ports stay.",
         )
         .parameters([Parameter::SANDBOX_ID])
         .json_body::<RollbackBody>(

@@ -14,6 +14,7 @@ from .._retry import Safety
 from .._settings import TIMEOUT, resolve
 from ._events import AsyncEvents
 from ._sandboxes import AsyncImages, AsyncSandboxes
+from ._snapshots import AsyncSnapshots
 from ._transport import AsyncTransport, Call
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class AsyncSandboxd:
         self._transport = AsyncTransport(settings, http)
         self.sandboxes = AsyncSandboxes(self._transport)
         self.images = AsyncImages(self._transport)
+        self.snapshots = AsyncSnapshots(self._transport)
         self.events = AsyncEvents(self._transport)
 
     @property

@@ -24,6 +24,7 @@ from ._files import AsyncFiles
 from ._network import AsyncNetwork
 from ._payload import json_payload
 from ._ports import AsyncPorts
+from ._snapshots import SnapshotOrId, roll_back, take_snapshot
 from ._stream import AsyncOutputStream, OnLine, completed, failed
 from ._terminal import AsyncTerminal
 from ._transport import AsyncTransport, Call
@@ -322,6 +323,64 @@ class AsyncSandbox:
         self._view = await self.context.json(call, models.Sandbox.from_json)
         return self._view
 
+    async def snapshot(
+        self,
+        name: Optional[str] = None,
+        *,
+        metadata: Optional[Mapping[str, str]] = None,
+        memory: Optional[bool] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> models.Snapshot:
+        """
+        Takes a snapshot of the disk. Its id can be the `image` of a create, also after this sandbox is terminated. Several
+        snapshots can have the same `name`. `metadata`: tags, by which lists can be filtered. `memory` stores the processes and
+        their memory, too; `info` returns which backends can.
+        """
+        return await take_snapshot(self.context, name, metadata, memory, idempotency_key)
+
+    async def rollback(self, snapshot: SnapshotOrId) -> models.Sandbox:
+        """
+        Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. A rollback
+        whose response is lost is not retried.
+        """
+        self._view = await roll_back(self.context, snapshot)
+        return self._view
+
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        env: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> List[AsyncSandbox]:
+        """
+        Creates `count` sandboxes with the configuration of this one and a copy of its disk: all of them, or none. They run new
+        processes. `env` is added to the variables of this sandbox; `metadata` replaces its tags. The run of this object records
+        their events, too.
+
+        A cancelled fork terminates the new sandboxes like a cancelled create, unless the caller gave an `idempotency_key`.
+        """
+        body = given(
+            count=count,
+            env=None if env is None else dict(env),
+            metadata=None if metadata is None else dict(metadata),
+        )
+        headers = key_headers(idempotency_key)
+        call = Call("POST", self.context.path("/fork"), Safety.REPEATABLE, json_payload(body), headers)
+        views: List[models.Sandbox] = []
+        try:
+            views = (await self.context.json(call, models.ForkList.from_json)).data
+            self.context.record("sandbox.forked", sandboxIds=[view.id for view in views])
+            return [_started_sandbox(self.context.transport, view, self.context.run, Handlers()) for view in views]
+        except BaseException as error:
+            # Without a key of the caller, only this call can find the sandboxes.
+            if idempotency_key is None and (views or isinstance(error, _platform.CANCELLED)):
+                transport = self.context.transport
+                undo = partial(_undo_fork, transport, call, [view.id for view in views])
+                await transport.cleanups.run("terminating the sandboxes of a cancelled fork", undo)
+            raise
+
     async def terminate(self) -> Terminated:
         """
         Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
@@ -468,12 +527,7 @@ async def create_sandbox(
     view: Optional[models.Sandbox] = None
     try:
         view = await transport.json(call, models.Sandbox.from_json)
-        context = AsyncSandboxContext(transport, view.id, run)
-        context.handlers = checked
-        context.record("sandbox.created", image=view.image, state=str(view.state))
-        context.record("sandbox.started")
-        context.handlers.notify(Started())
-        return AsyncSandbox(context, view)
+        return _started_sandbox(transport, view, run, checked)
     except BaseException as error:
         # Without a key of the caller, only this call can find the sandbox.
         if key is None and (view is not None or isinstance(error, _platform.CANCELLED)):
@@ -489,6 +543,34 @@ async def _undo(transport: AsyncTransport, create: Call, sandbox_id: Optional[st
         view = await transport.json(replace(create, is_impatient=True), models.Sandbox.from_json)
         sandbox_id = view.id
     await sandbox_handle(transport, sandbox_id).terminate()
+
+
+async def _undo_fork(transport: AsyncTransport, fork: Call, sandbox_ids: List[str]) -> None:
+    """The same for the sandboxes of a fork. If one cannot be terminated, the others are."""
+    if not sandbox_ids:
+        forks = await transport.json(replace(fork, is_impatient=True), models.ForkList.from_json)
+        sandbox_ids = [view.id for view in forks.data]
+    failures: List[SandboxdError] = []
+    for sandbox_id in sandbox_ids:
+        try:
+            await sandbox_handle(transport, sandbox_id).terminate()
+        except SandboxdError as error:
+            if termination_reason(error) is None:
+                failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _started_sandbox(
+    transport: AsyncTransport, view: models.Sandbox, run: Optional[Recorder], handlers: Handlers
+) -> AsyncSandbox:
+    """The object of a new sandbox. Reports that it was created and runs."""
+    context = AsyncSandboxContext(transport, view.id, run)
+    context.handlers = handlers
+    context.record("sandbox.created", image=view.image, state=str(view.state))
+    context.record("sandbox.started")
+    context.handlers.notify(Started())
+    return AsyncSandbox(context, view)
 
 
 def sandbox_handle(transport: Optional[AsyncTransport], sandbox_id: str) -> AsyncSandbox:

@@ -15,6 +15,7 @@ from .._retry import Safety
 from .._settings import TIMEOUT, resolve
 from ._events import Events
 from ._sandboxes import Images, Sandboxes
+from ._snapshots import Snapshots
 from ._transport import Transport, Call
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ class Sandboxd:
         self._transport = Transport(settings, http)
         self.sandboxes = Sandboxes(self._transport)
         self.images = Images(self._transport)
+        self.snapshots = Snapshots(self._transport)
         self.events = Events(self._transport)
 
     @property

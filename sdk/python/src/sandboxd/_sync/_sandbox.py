@@ -25,6 +25,7 @@ from ._files import Files
 from ._network import Network
 from ._payload import json_payload
 from ._ports import Ports
+from ._snapshots import SnapshotOrId, roll_back, take_snapshot
 from ._stream import OutputStream, OnLine, completed, failed
 from ._terminal import Terminal
 from ._transport import Transport, Call
@@ -323,6 +324,64 @@ class Sandbox:
         self._view = self.context.json(call, models.Sandbox.from_json)
         return self._view
 
+    def snapshot(
+        self,
+        name: Optional[str] = None,
+        *,
+        metadata: Optional[Mapping[str, str]] = None,
+        memory: Optional[bool] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> models.Snapshot:
+        """
+        Takes a snapshot of the disk. Its id can be the `image` of a create, also after this sandbox is terminated. Several
+        snapshots can have the same `name`. `metadata`: tags, by which lists can be filtered. `memory` stores the processes and
+        their memory, too; `info` returns which backends can.
+        """
+        return take_snapshot(self.context, name, metadata, memory, idempotency_key)
+
+    def rollback(self, snapshot: SnapshotOrId) -> models.Sandbox:
+        """
+        Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. A rollback
+        whose response is lost is not retried.
+        """
+        self._view = roll_back(self.context, snapshot)
+        return self._view
+
+    def fork(
+        self,
+        count: int = 1,
+        *,
+        env: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        idempotency_key: Optional[str] = None,
+    ) -> List[Sandbox]:
+        """
+        Creates `count` sandboxes with the configuration of this one and a copy of its disk: all of them, or none. They run new
+        processes. `env` is added to the variables of this sandbox; `metadata` replaces its tags. The run of this object records
+        their events, too.
+
+        A cancelled fork terminates the new sandboxes like a cancelled create, unless the caller gave an `idempotency_key`.
+        """
+        body = given(
+            count=count,
+            env=None if env is None else dict(env),
+            metadata=None if metadata is None else dict(metadata),
+        )
+        headers = key_headers(idempotency_key)
+        call = Call("POST", self.context.path("/fork"), Safety.REPEATABLE, json_payload(body), headers)
+        views: List[models.Sandbox] = []
+        try:
+            views = (self.context.json(call, models.ForkList.from_json)).data
+            self.context.record("sandbox.forked", sandboxIds=[view.id for view in views])
+            return [_started_sandbox(self.context.transport, view, self.context.run, Handlers()) for view in views]
+        except BaseException as error:
+            # Without a key of the caller, only this call can find the sandboxes.
+            if idempotency_key is None and (views or isinstance(error, _platform.CANCELLED)):
+                transport = self.context.transport
+                undo = partial(_undo_fork, transport, call, [view.id for view in views])
+                transport.cleanups.run("terminating the sandboxes of a cancelled fork", undo)
+            raise
+
     def terminate(self) -> Terminated:
         """
         Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
@@ -469,12 +528,7 @@ def create_sandbox(
     view: Optional[models.Sandbox] = None
     try:
         view = transport.json(call, models.Sandbox.from_json)
-        context = SandboxContext(transport, view.id, run)
-        context.handlers = checked
-        context.record("sandbox.created", image=view.image, state=str(view.state))
-        context.record("sandbox.started")
-        context.handlers.notify(Started())
-        return Sandbox(context, view)
+        return _started_sandbox(transport, view, run, checked)
     except BaseException as error:
         # Without a key of the caller, only this call can find the sandbox.
         if key is None and (view is not None or isinstance(error, _platform.CANCELLED)):
@@ -490,6 +544,34 @@ def _undo(transport: Transport, create: Call, sandbox_id: Optional[str]) -> None
         view = transport.json(replace(create, is_impatient=True), models.Sandbox.from_json)
         sandbox_id = view.id
     sandbox_handle(transport, sandbox_id).terminate()
+
+
+def _undo_fork(transport: Transport, fork: Call, sandbox_ids: List[str]) -> None:
+    """The same for the sandboxes of a fork. If one cannot be terminated, the others are."""
+    if not sandbox_ids:
+        forks = transport.json(replace(fork, is_impatient=True), models.ForkList.from_json)
+        sandbox_ids = [view.id for view in forks.data]
+    failures: List[SandboxdError] = []
+    for sandbox_id in sandbox_ids:
+        try:
+            sandbox_handle(transport, sandbox_id).terminate()
+        except SandboxdError as error:
+            if termination_reason(error) is None:
+                failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _started_sandbox(
+    transport: Transport, view: models.Sandbox, run: Optional[Recorder], handlers: Handlers
+) -> Sandbox:
+    """The object of a new sandbox. Reports that it was created and runs."""
+    context = SandboxContext(transport, view.id, run)
+    context.handlers = handlers
+    context.record("sandbox.created", image=view.image, state=str(view.state))
+    context.record("sandbox.started")
+    context.handlers.notify(Started())
+    return Sandbox(context, view)
 
 
 def sandbox_handle(transport: Optional[Transport], sandbox_id: str) -> Sandbox:

@@ -45,7 +45,7 @@ class Sandboxes:
         on: Optional[Mapping[str, Handler]] = None,
     ) -> Sandbox:
         """
-        Creates a sandbox.
+        Creates a sandbox. `image` is the name of an image, or the id of a snapshot.
 
         - `cpu`: 2, 4 or 8 vCPUs. `env`: variables of all commands. `workdir`: their default directory.
         - `timeout`: the running time, not counting pauses, at whose end `on_timeout` happens: `terminate` (default) or `pause`.

@@ -1,0 +1,82 @@
+"""The snapshots of the account."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional, Union
+
+from .. import models
+from .._request import LARGEST_PAGE, QueryValue, checked_id, given, key_headers, query_string
+from .._retry import Safety
+from ._context import AsyncSandboxContext
+from ._paging import AsyncPagedList
+from ._payload import json_payload
+from ._transport import AsyncTransport, Call
+
+SnapshotOrId = Union[str, models.Snapshot]
+
+
+class AsyncSnapshots:
+    """The snapshots of the account, also of terminated sandboxes."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    def list(
+        self,
+        *,
+        sandbox_id: Optional[str] = None,
+        name: Optional[str] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        page_size: int = LARGEST_PAGE,
+    ) -> AsyncPagedList[models.Snapshot]:
+        """Lists snapshots, newest first. `metadata` are tags that a snapshot must have, all of them."""
+        tags = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
+
+        async def fetch(offset: int) -> models.SnapshotList:
+            query: Dict[str, QueryValue] = {"sandboxId": sandbox_id, "name": name, "limit": page_size, "offset": offset}
+            call = Call("GET", "/v1/snapshots" + query_string({**query, **tags}), Safety.REPEATABLE)
+            return await self._transport.json(call, models.SnapshotList.from_json)
+
+        return AsyncPagedList(fetch, lambda snapshot: snapshot.id)
+
+    async def get(self, snapshot_id: str) -> models.Snapshot:
+        """Returns a snapshot."""
+        call = Call("GET", _path(snapshot_id), Safety.REPEATABLE)
+        return await self._transport.json(call, models.Snapshot.from_json)
+
+    async def delete(self, snapshot: SnapshotOrId) -> models.SnapshotDeleted:
+        """Deletes a snapshot. Sandboxes that were created from it, and snapshots of those, are not affected."""
+        call = Call("DELETE", _path(snapshot), Safety.AFTER_ANSWER)
+        return await self._transport.json(call, models.SnapshotDeleted.from_json)
+
+
+async def take_snapshot(
+    context: AsyncSandboxContext,
+    name: Optional[str],
+    metadata: Optional[Mapping[str, str]],
+    memory: Optional[bool],
+    key: Optional[str],
+) -> models.Snapshot:
+    """Takes a snapshot of a sandbox."""
+    body: Dict[str, Any] = given(name=name, metadata=None if metadata is None else dict(metadata), memory=memory)
+    call = Call("POST", context.path("/snapshots"), Safety.REPEATABLE, json_payload(body), key_headers(key))
+    taken = await context.json(call, models.Snapshot.from_json)
+    context.record("snapshot.created", snapshotId=taken.id, name=taken.name, sizeBytes=taken.size_bytes)
+    return taken
+
+
+async def roll_back(context: AsyncSandboxContext, snapshot: SnapshotOrId) -> models.Sandbox:
+    """Rolls a sandbox back to one of its snapshots."""
+    body = {"snapshotId": _id_of(snapshot)}
+    call = Call("POST", context.path("/rollback"), Safety.AFTER_ANSWER, json_payload(body))
+    view = await context.json(call, models.Sandbox.from_json)
+    context.record("sandbox.rolled_back", snapshotId=body["snapshotId"])
+    return view
+
+
+def _path(snapshot: SnapshotOrId) -> str:
+    return f"/v1/snapshots/{_id_of(snapshot)}"
+
+
+def _id_of(snapshot: SnapshotOrId) -> str:
+    return checked_id("snapshot", "snap_", snapshot if isinstance(snapshot, str) else snapshot.id)
