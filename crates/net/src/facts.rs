@@ -8,14 +8,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use egress::{KernelNetwork, Resolve, Resolver};
 use ipnet::Ipv4Net;
+use netlink::RouteSocket;
+use netlink::{links, routes};
 use rules::Ranges;
 use serde_json::Value;
 
 use crate::contract::NetError;
-use crate::netlink::RouteSocket;
 use crate::owner::OwnerThread;
 use crate::settings::{HostSettings, Pool};
-use crate::{forwarding, links, pool, routes};
+use crate::{forwarding, pool};
 
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]

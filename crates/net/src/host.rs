@@ -14,19 +14,20 @@ use api::{EgressDefault, EgressPolicy};
 use async_trait::async_trait;
 use egress::{KernelNetwork, Parts, PolicyRegistry, Refusal, Refusals, Resolver};
 use ipnet::Ipv4Net;
+use netlink::RouteSocket;
+use netlink::links;
+use netlink::links::Link;
 use rules::Networks;
 use tokio::sync::mpsc;
 
 use crate::contract::{Guest, NetError, Network, Usage};
 use crate::firewall::{Firewall, KernelPolicy, Passes, Plan};
+use crate::forwarding;
 use crate::kernel::Kernel;
-use crate::links::Link;
-use crate::netlink::RouteSocket;
 use crate::plug::{self, Ends};
 use crate::pool::{self, Claim};
 use crate::serving::{Serving, Watched};
 use crate::settings::HostSettings;
-use crate::{forwarding, links};
 
 /// Where the proxy listens, on the gateway's address. Sandboxes cannot connect to this port directly.
 pub const PROXY_PORT: u16 = 15001;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use egress::KernelNetwork;
+use netlink::RouteSocket;
+use netlink::routes;
 
 use crate::firewall::Firewall;
-use crate::netlink::RouteSocket;
 use crate::owner::OwnerThread;
-use crate::routes;
 
 /// One thread for each kernel lock, so that a request waits only for requests of its kind: the kernel can hold the lock of its
 /// links for tens of milliseconds while it removes one.

@@ -9,14 +9,12 @@ mod firewall;
 mod forwarding;
 mod host;
 mod kernel;
-mod links;
 mod names;
-mod netlink;
 mod none;
+mod notifications;
 mod owner;
 mod plug;
 mod pool;
-mod routes;
 mod serving;
 mod settings;
 

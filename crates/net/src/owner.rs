@@ -13,6 +13,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
+use netlink::RouteSocket;
 use tokio::sync::{mpsc, oneshot};
 
 /// Requests that wait for the thread. Each sandbox has one change at a time, and DNS bounds its own questions.
@@ -23,6 +24,8 @@ pub trait Owned: Send + 'static {
     /// Brings the state back to a consistent one after a request panicked.
     fn after_panic(&mut self) {}
 }
+
+impl Owned for RouteSocket {}
 
 struct Request<S> {
     /// The step for error messages: "find a link".

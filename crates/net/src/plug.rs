@@ -5,11 +5,10 @@ use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use netlink::links::{self, HOST_MAC, Wire};
+use netlink::routes;
+use netlink::{RouteSocket, is_present};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
-use crate::links::{self, HOST_MAC, Wire};
-use crate::netlink::{RouteSocket, is_present};
-use crate::routes;
 
 /// The name of the link inside.
 const INSIDE: &str = "eth0";

@@ -7,13 +7,13 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
+use netlink::links;
+use netlink::routes::{self, Route};
+use netlink::{RouteSocket, is_present};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::NetError;
-use crate::links;
 use crate::names::Scope;
-use crate::netlink::{RouteSocket, is_present};
-use crate::routes::{self, Route};
 use crate::settings::{Block, HostSettings, Pool};
 
 /// The range in which blocks are chosen, a part of 10.0.0.0/8 that few networks use.

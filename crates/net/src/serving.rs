@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use egress::Parts;
+use netlink::links::Link;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,6 @@ use crate::address_holder;
 use crate::contract::NetError;
 use crate::firewall::log;
 use crate::kernel::Kernel;
-use crate::links::Link;
 use crate::names::Scope;
 use sweeper::{RemovedSandbox, StaleConnections};
 pub use watch::Watched;

@@ -18,7 +18,7 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 25] = [
+const LAYERS: [Layer; 26] = [
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["sandboxd-api"], &[]),
@@ -26,11 +26,12 @@ const LAYERS: [Layer; 25] = [
     layer("reader", &["sandboxd-api", "rules"], &[]),
     layer("image", &["sandboxd-api", "rules"], &[]),
     layer("egress", &["sandboxd-api", "rules"], &[]),
-    layer("net", &["sandboxd-api", "rules", "egress"], &[]),
+    layer("netlink", &[], &[]),
+    layer("net", &["sandboxd-api", "rules", "egress", "netlink"], &[]),
     layer("driver", &["sandboxd-api", "rules", "guest-proto"], &[]),
     layer("rootfs", &[], &[]),
     layer("launcher", &["rootfs"], &[]),
-    layer("driver-host", &["sandboxd-api", "driver", "rootfs"], &[]),
+    layer("driver-host", &["sandboxd-api", "driver", "netlink", "rootfs"], &[]),
     layer("driver-native", &["sandboxd-api", "driver", "driver-host", "launcher"], &[]),
     layer("driver-oci", &["sandboxd-api", "driver", "driver-host", "rootfs"], &[]),
     layer("engine", &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),

@@ -5,6 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use netlink::DATAGRAM_BYTES;
 use netlink_packet_core::{
     DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
     NetlinkPayload, Nla,
@@ -20,8 +21,6 @@ use netlink_packet_netfilter::{
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use rustix::io::Errno;
-
-use crate::netlink::DATAGRAM_BYTES;
 
 const SUBSYSTEM_NFTABLES: u16 = 10;
 /// Elements in one message; a netlink attribute has at most 64 KiB.

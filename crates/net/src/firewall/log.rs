@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress::{Parts, Reason, Target, Transport};
+use netlink::DATAGRAM_BYTES;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_netfilter::nflog::{
     ConfigCmd, ConfigMode, PacketNla, Timeout, ULogMessage, config_request,
@@ -16,7 +17,8 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use tokio_util::sync::CancellationToken;
 
 use crate::names::Scope;
-use crate::netlink::{DATAGRAM_BYTES, Notifications};
+
+use crate::notifications::Notifications;
 
 /// Logged bytes of each packet: its header and the ports.
 const PACKET_BYTES: u32 = 64;

@@ -7,12 +7,12 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use netlink::links;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::connections;
 use crate::kernel::Kernel;
-use crate::links;
 
 /// After this time the namespace, and with it the link, is usually gone. A remaining link is then removed.
 const LINK_GRACE: Duration = Duration::from_millis(300);

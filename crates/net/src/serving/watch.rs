@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::firewall::Firewall;
 use crate::kernel::Kernel;
-use crate::netlink::Notifications;
+use crate::notifications::Notifications;
 
 const GROUP_NFTABLES: u32 = 7;
 /// All announcements of one flush have arrived after this time.

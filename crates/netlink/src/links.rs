@@ -16,7 +16,7 @@ use netlink_packet_route::neighbour::{
 use netlink_packet_route::route::RouteType;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use crate::netlink::{RouteSocket, is_absent};
+use crate::socket::{RouteSocket, is_absent};
 
 /// The MAC address of the host's end of all links, which can share it, because a link has only two ends.
 pub const HOST_MAC: [u8; 6] = [0x02, 0x73, 0x62, 0, 0, 1];

@@ -10,7 +10,7 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use crate::netlink::{RouteSocket, is_absent};
+use crate::socket::{RouteSocket, is_absent};
 
 /// The routing protocol number that marks the daemon's routes.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(83);

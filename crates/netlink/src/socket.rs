@@ -9,9 +9,6 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;
-use tokio::io::unix::AsyncFd;
-
-use crate::owner::Owned;
 
 /// Maximum size of a datagram of a dump.
 pub const DATAGRAM_BYTES: usize = 64 * 1024;
@@ -56,8 +53,6 @@ impl RouteSocket {
     }
 }
 
-impl Owned for RouteSocket {}
-
 impl Inner {
     fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.sequence = self.sequence.wrapping_add(1);
@@ -101,51 +96,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// Notifications of the kernel, one datagram at a time.
-pub struct Notifications {
-    socket: AsyncFd<Socket>,
-    buffer: Vec<u8>,
-}
-
-impl Notifications {
-    /// Takes a socket that has subscribed to notifications.
-    pub fn of(socket: Socket) -> io::Result<Self> {
-        socket.set_non_blocking(true)?;
-        Ok(Self { socket: register(socket)?, buffer: Vec::new() })
-    }
-
-    /// The next datagram; an error means that notifications were lost. `None` if the socket fails.
-    pub async fn next(&mut self) -> Option<io::Result<&[u8]>> {
-        loop {
-            let mut ready = self.socket.readable().await.ok()?;
-            self.buffer.clear();
-            self.buffer.reserve(DATAGRAM_BYTES);
-            if let Ok(received) = ready.try_io(|socket| socket.get_ref().recv(&mut self.buffer, 0)) {
-                return Some(received.map(|length| &self.buffer[..length]));
-            }
-        }
-    }
-
-    /// Discards pending notifications.
-    pub fn drain(&mut self) {
-        loop {
-            self.buffer.clear();
-            self.buffer.reserve(DATAGRAM_BYTES);
-            if self.socket.get_ref().recv(&mut self.buffer, 0).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// Registers a non-blocking socket with the runtime.
-#[expect(unsafe_code, reason = "tokio requires that the descriptor stays open")]
-fn register(socket: Socket) -> io::Result<AsyncFd<Socket>> {
-    // SAFETY: a `Socket` owns its descriptor and closes it only on drop; the `AsyncFd` deregisters it before it drops
-    // it.
-    unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
 }
 
 /// Whether an error means that the link, route or address does not exist.
