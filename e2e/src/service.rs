@@ -124,6 +124,14 @@ impl Service {
             .unwrap_or_default()
     }
 
+    /// The rows that a query finds in the store of the daemon.
+    pub fn stored(&self, query: &str) -> Result<Vec<String>> {
+        let file = self.layout.data.join("store.db");
+        let output = Command::new("sqlite3").arg("-readonly").arg(file).arg(query).output()?;
+        ensure!(output.status.success(), "{query}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+    }
+
     /// `sandboxd` with this installation's configuration only.
     pub fn program(&self) -> Result<Command> {
         let program = self.programs.join("sandboxd");

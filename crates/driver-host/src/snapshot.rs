@@ -125,8 +125,10 @@ impl ImageCopy {
         if fs::metadata(disk)?.ino() != self.source.metadata()?.ino() {
             return Err(io::Error::other("the disk was replaced meanwhile"));
         }
-        if let Some(mounted) = mounted {
-            sync(&mounted.mount)?;
+        match mounted {
+            Some(mounted) => sync(&mounted.mount)?,
+            // The kernel writes what is cached when the last process of the sandbox is gone, which may have ended a moment ago.
+            None => loopdev::wait_until_detached(disk)?,
         }
         if self.is_shared {
             return Ok(rustix::fs::ioctl_ficlone(&self.target, &self.source)?);

@@ -102,6 +102,7 @@ pub fn record(number: u32) -> SandboxRecord {
         note: None,
         ports: Vec::new(),
         has_prepared_disk: false,
+        hibernated_at: None,
     }
 }
 

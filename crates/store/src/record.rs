@@ -25,6 +25,8 @@ pub struct SandboxRecord {
     pub created_at: TimeMs,
     pub started_at: Option<TimeMs>,
     pub paused_at: Option<TimeMs>,
+    /// Set only while it is paused: when its processes were stored and ended.
+    pub hibernated_at: Option<TimeMs>,
     /// Set exactly when the state is `terminated`.
     pub terminated_at: Option<TimeMs>,
     /// Why it was terminated.
@@ -65,11 +67,21 @@ impl SandboxRecord {
         if (self.state == SandboxState::Terminated) != self.terminated_at.is_some() {
             return Err("its terminated_at must be set exactly when its state is terminated");
         }
+        if self.hibernated_at.is_some() && self.state != SandboxState::Paused {
+            return Err("its hibernated_at must be set only while it is paused");
+        }
         let since = match self.accounting.phase() {
             Phase::Running { since } | Phase::Paused { since } => Some(since),
             Phase::NotStarted | Phase::Ended => None,
         };
-        let times = [Some(self.created_at), self.started_at, self.paused_at, self.terminated_at, since];
+        let times = [
+            Some(self.created_at),
+            self.started_at,
+            self.paused_at,
+            self.hibernated_at,
+            self.terminated_at,
+            since,
+        ];
         let exposed = self.ports.iter().map(|port| port.exposed_at.0);
         let numbers = times
             .into_iter()

@@ -136,12 +136,9 @@ async fn policy_and_usage_are_shown_and_changes_are_events() {
     let sandbox =
         guest.client.get(&format!("{}/{}", crate::SANDBOXES, guest.id)).await.unwrap().is(200).unwrap();
     assert_eq!(sandbox["network"]["egress"], network["egress"]);
-    let file = net.service.layout.data.join("store.db");
     let query =
         format!("select data from events where sandbox = '{}' and kind = 'network.changed'", guest.id);
-    let output =
-        std::process::Command::new("sqlite3").arg("-readonly").arg(file).arg(query).output().unwrap();
-    let event: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let event: Value = serde_json::from_str(&net.service.stored(&query).unwrap()[0]).unwrap();
     assert_eq!(event["egress"], network["egress"]);
 }
 

@@ -142,12 +142,8 @@ impl<'a> Guest<'a> {
             "select data from events where sandbox = '{}' and kind = 'network.refused' order by sequence",
             self.id
         );
-        let file = self.net.service.layout.data.join("store.db");
-        let output =
-            std::process::Command::new("sqlite3").arg("-readonly").arg(file).arg(query).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let lines = String::from_utf8(output.stdout).unwrap();
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let rows = self.net.service.stored(&query).unwrap();
+        rows.iter().map(|row| serde_json::from_str(row).unwrap()).collect()
     }
 
     /// Waits for an event with one of these reasons, about a name or an address.

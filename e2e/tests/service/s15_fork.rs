@@ -104,8 +104,6 @@ async fn a_paused_sandbox_is_forked_and_stays_paused() {
             .json(&json!({ "count": 2 }))
             .send()
     };
-    let path = action_path(&id, "fork");
-    let _ = &path;
     let (first, second) = (call().await.unwrap().is(201).unwrap(), call().await.unwrap().is(201).unwrap());
     assert_eq!(first, second, "a repeated request with the same key gets the same response");
     assert_eq!(state(&client, &id).await, "paused");

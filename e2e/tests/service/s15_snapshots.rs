@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use api::Isolation;
 use e2e::service::{Client, Service, ServiceOptions, small, with};
 use hyper::Method;
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ fn disks(service: &Service) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_snapshot_has_the_shape_of_the_specification() {
+async fn a_snapshot_has_the_documented_fields() {
     let (_service, client) = user().await;
     let id = create_sandbox(&client).await;
     let body = json!({ "name": "after setup", "metadata": { "job": "17" }, "memory": false, "unknown": 1 });
@@ -101,11 +102,16 @@ async fn a_sandbox_from_a_snapshot_has_its_files_exactly() {
     output(&client, &id, prepare).await;
     let describe = "cd /; stat -c '%n %F %a %u:%g %h %s %Y' / /srv/dir/* /srv/fifo /srv/sparse /opt /opt/* /etc/renamed; \
                     readlink /srv/dir/link; cat /srv/dir/hard /etc/hosts; ls /etc/hostname /usr/share/doc /etc/issue 2>&1 | sort; ls -A /opt";
-    // Directories count their subdirectories differently on an overlay that merges them.
-    let normal = |text: &str| -> Vec<String> {
-        let no_links = |line: &str| line.split(" directory ").count() > 1;
-        text.lines().filter(|line| !no_links(line)).map(str::to_owned).collect()
+    // gVisor has named pipes in its memory only, and remembers the attributes of a file by name.
+    let unlike: &[&str] = match e2e::isolation() {
+        Isolation::Gvisor => &["/srv/fifo ", "/srv/dir/hard "],
+        Isolation::Container => &[],
     };
+    // Directories count their subdirectories differently on an overlay that merges them.
+    let is_compared =
+        |line: &&str| !line.contains(" directory ") && !unlike.iter().any(|name| line.starts_with(name));
+    let normal =
+        |text: &str| -> Vec<String> { text.lines().filter(is_compared).map(str::to_owned).collect() };
     let before = output(&client, &id, describe).await;
     let snapshot = take_snapshot(&client, &id).await;
     let copy = create_from(&client, &snapshot).await;

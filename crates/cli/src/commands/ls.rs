@@ -1,7 +1,6 @@
 //! `sbx ls`: lists the sandboxes of the account, newest first.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use sandboxd_client::{Client, List, SandboxItem, SandboxState};
@@ -10,7 +9,7 @@ use super::merged_lists::merge;
 use crate::cli::LsArguments;
 use crate::output;
 use crate::style::{Paint, Tone};
-use crate::table::{age, plain, table};
+use crate::table::{age, now_ms, plain, table};
 
 pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<ExitCode> {
     let items = list_sandboxes(client, arguments).await?;
@@ -55,11 +54,6 @@ pub fn tone(state: SandboxState) -> Tone {
         SandboxState::Creating | SandboxState::Paused => Tone::Waiting,
         SandboxState::Terminated => Tone::Faint,
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn render(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {

@@ -1,7 +1,6 @@
 //! `sbx snapshot`: takes, lists and deletes snapshots.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use sandboxd_client::{Client, SnapshotView};
@@ -11,7 +10,7 @@ use crate::cli::SnapshotCommand;
 use crate::output;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
-use crate::table::{age, plain, table};
+use crate::table::{age, now_ms, plain, table};
 
 pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
@@ -69,11 +68,6 @@ async fn list(
         query = query.metadata(key, value);
     }
     Ok(query.all().await?)
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn render(snapshots: &[SnapshotView], now_ms: u64, paint: Paint) -> String {

@@ -37,6 +37,7 @@ pub(super) async fn each_state_and_option_reads_back(store: Fresh) {
     paused.state = SandboxState::Paused;
     paused.accounting.paused(paused.created_at.after(77));
     paused.paused_at = Some(paused.created_at.after(77));
+    paused.hibernated_at = Some(paused.created_at.after(78));
     paused.note = Some("processes_lost".to_owned());
     paused.slot = u32::MAX;
     let ended = terminated(&record(3), TimeMs(i64::MAX as u64));

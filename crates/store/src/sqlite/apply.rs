@@ -146,6 +146,7 @@ fn write_row(connection: &Connection, sql: &str, record: &SandboxRecord, config:
         rows::ports_column(&record.ports),
         rows::integer(record.lifetime_ms)?,
         record.has_prepared_disk,
+        time(record.hibernated_at)?,
     ];
     match connection.prepare_cached(sql)?.execute(values) {
         Ok(_) => Ok(()),

@@ -10,8 +10,8 @@ use crate::{Event, ExposedPort, NewEvent, SandboxRecord, SandboxSummary};
 
 /// Every column of a record, in the order of [`record`]. The first twelve are what [`summary`] reads.
 pub(super) const COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, \
-    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports, lifetime_ms, has_prepared_disk";
-pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25";
+    paused_at, terminated_at, revision, ran_ms, phase, phase_since, reason, note, image_digest, layers, image_env, config, ports, lifetime_ms, has_prepared_disk, hibernated_at";
+pub(super) const PLACEHOLDERS: &str = "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26";
 pub(super) const SUMMARY_COLUMNS: &str = "id, account, state, image, cpu, memory_mb, disk_mb, slot, created_at, started_at, paused_at, terminated_at";
 
 /// The columns of an event before it has a number. The kind is text, because a newer daemon may have appended kinds to
@@ -61,6 +61,7 @@ pub(super) fn record(row: &Row<'_>) -> Outcome<SandboxRecord> {
         note: row.get(17)?,
         ports: parse_ports(&ports)?,
         has_prepared_disk: row.get(24)?,
+        hibernated_at: nullable_time(row, 25)?,
     })
 }
 

@@ -59,15 +59,14 @@ fn a_missing_directory_is_named() {
 #[test]
 fn a_newer_database_is_not_changed() {
     let (_directory, path) = database();
-    open(&path).unwrap().pragma_update(None, "user_version", 9).unwrap();
     let known = MIGRATIONS.len() as i64;
+    let found = known + 1;
+    open(&path).unwrap().pragma_update(None, "user_version", found).unwrap();
     let error = open(&path).unwrap_err();
-    assert_eq!(error, StoreError::TooNew { path, found: 9, known });
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("has version 9 and this program knows up to {known}; run the newer program"))
-    );
+    assert_eq!(error, StoreError::TooNew { path, found, known });
+    assert!(error.to_string().contains(&format!(
+        "has version {found} and this program knows up to {known}; run the newer program"
+    )));
 }
 
 #[test]
