@@ -36,6 +36,8 @@ test   bind9-dnsutils         dig
 test   git                    git
 test   tmux                   tmux
 test   conntrack              conntrack
+test   util-linux             mkswap
+test   mount                  swapon
 test   openssl                openssl
 test   nodejs                 node
 test   npm                    npm

@@ -23,6 +23,7 @@ pub struct RigOptions {
     pub concurrent_executions: u32,
     pub execution_queue: u32,
     pub paused_retention_ms: u64,
+    pub hibernate_after_ms: u64,
     /// At most [`SLOTS`].
     pub slots: u32,
     pub clock: Clock,
@@ -41,6 +42,7 @@ impl Default for RigOptions {
             concurrent_executions: 3,
             execution_queue: 0,
             paused_retention_ms: 0,
+            hibernate_after_ms: 0,
             slots: SLOTS,
             clock: Clock::System,
             disk_rates: DiskRates::default(),

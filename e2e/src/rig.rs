@@ -13,7 +13,7 @@ use rules::{ConfigRules, sandbox_config};
 use store::{SqliteStore, Store};
 
 use crate::layout::{CleanupGuard, RigLayout};
-use crate::options::{RigOptions, workspace};
+use crate::options::{RigOptions, isolation, workspace};
 
 /// The image name of the test root file system.
 pub const IMAGE: &str = "ubuntu:24.04";
@@ -78,13 +78,14 @@ impl Rig {
             quotas: Default::default(),
             host: None,
             pool: if options.pool > 0 {
-                [(engine::PoolKey { image: IMAGE.to_owned(), isolation: config().isolation }, pool)].into()
+                [(engine::PoolKey { image: IMAGE.to_owned(), isolation: options.isolation }, pool)].into()
             } else {
                 Default::default()
             },
             concurrent_executions: options.concurrent_executions,
             execution_queue: options.execution_queue,
             paused_retention_ms: options.paused_retention_ms,
+            hibernate_after_ms: options.hibernate_after_ms,
             terminated_retention_ms: 0,
             slots: options.slots,
             prices: Default::default(),
@@ -137,7 +138,8 @@ impl Rig {
 
     /// A new sandbox of the usual size.
     pub async fn create(&self) -> Result<api::SandboxId> {
-        let status = self.engine.create("test", config(), self.template.clone(), None).await?;
+        let config = SandboxConfig { isolation: self.options.isolation, ..config() };
+        let status = self.engine.create("test", config, self.template.clone(), None).await?;
         Ok(status.record.id.clone())
     }
 
@@ -216,7 +218,7 @@ pub fn config() -> SandboxConfig {
         unreachable!("every value above is in its range")
     };
     let resources = Resources { cpu: 2, ..config.resources };
-    SandboxConfig { resources, ..config }
+    SandboxConfig { resources, isolation: isolation(), ..config }
 }
 
 /// A command with the API's defaults.

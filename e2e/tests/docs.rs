@@ -24,7 +24,6 @@ const SHOWN_DATA_DIR: &str = "/var/lib/sandboxd";
 const RECORD: char = '\u{1e}';
 /// Not run because the test has already started the service.
 const NOT_RUN: &str = "./dev run";
-/// Fields with varying numbers.
 /// Numbers that differ from run to run.
 const VARYING: [&str; 5] =
     ["durationMs", "runtimeDurationMs", "pausedDurationMs", "totalRuntimeMs", "sizeBytes"];
@@ -215,6 +214,11 @@ async fn the_api_guide_works() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_snapshot_guide_works() {
     check_guide("docs/snapshots.md").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hibernation_guide_works() {
+    check_guide("docs/hibernation.md").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -172,17 +172,12 @@ async fn forbidden_calls_are_refused() {
     .await;
 }
 
-/// The socket of gVisor's agent is in a directory that other processes in the sandbox see, but cannot misuse.
+/// Other processes can connect to the daemon as the agent does, but without its token nothing follows.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_processes_cannot_impersonate_the_agent() {
     let rig = Rig::new(options()).await.unwrap();
     let id = rig.create().await.unwrap();
     let script = r#"
-        my $dir = '/dev/sandbox-link';
-        print "a file was created\n" if open(my $file, '>', "$dir/x");
-        print "the socket was removed\n" if unlink "$dir/agent.sock" or rename "$dir/agent.sock", "$dir/old";
-        # gVisor accepts some of these without effect; the test compares the state on the host.
-        chmod 0777, $dir, "$dir/agent.sock"; chown 5, 5, $dir, "$dir/agent.sock"; utime 1, 1, $dir, "$dir/agent.sock";
         for my $path ('/dev/sandbox-agent', '/proc/1/exe', '/proc/1/mem') {
             print "$path opens for writing\n" if sysopen(my $program, $path, 1);
         }
@@ -192,8 +187,7 @@ async fn other_processes_cannot_impersonate_the_agent() {
     let host_state = || {
         let listed =
             |dir| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
-        let mut paths =
-            [listed(run.clone()), listed(run.join("link")), vec![PathBuf::from("/dev/null")]].concat();
+        let mut paths = [listed(run.clone()), vec![PathBuf::from("/dev/null")]].concat();
         paths.sort();
         paths
             .into_iter()
@@ -220,8 +214,8 @@ async fn other_processes_cannot_impersonate_the_agent() {
         $SIG{PIPE} = 'IGNORE'; my @open;
         while (1) {
             for my $token ('', 'x' x 32, 'x' x 31, "\0" x 4096) {
-                socket(my $caller, PF_UNIX, SOCK_STREAM, 0) or last;
-                connect($caller, pack_sockaddr_un('/dev/sandbox-link/agent.sock')) or next;
+                socket(my $caller, PF_INET, SOCK_STREAM, 0) or last;
+                connect($caller, pack_sockaddr_in(7083, inet_aton('169.254.83.1'))) or next;
                 syswrite $caller, $token; syswrite STDOUT, '.';
                 push @open, $caller; shift @open if @open > 8;
             }
@@ -233,9 +227,38 @@ async fn other_processes_cannot_impersonate_the_agent() {
     assert_eq!(rig.recovered.running, 1, "{:?}", rig.recovered);
     assert_eq!(
         rig.output(&id, "cat /proc/1/cmdline | tr '\\0' ' '").await.unwrap(),
-        "/dev/sandbox-agent --connect /dev/sandbox-link/agent.sock "
+        "/dev/sandbox-agent --connect 169.254.83.1:7083 "
     );
     rig.clear().await.unwrap();
+}
+
+/// The link of the agent leads to the daemon's socket and to nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_link_of_the_agent_leads_nowhere_else() {
+    in_sandbox(async |rig, id| {
+        // A listener of the host on all addresses, as daemons have.
+        let host = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = host.local_addr().unwrap().port();
+        let script = format!(
+            r#"
+            use Socket; use IO::Select;
+            for my $to ('169.254.83.1', '169.254.83.3', '169.254.169.254', '127.0.0.2') {{
+                for my $port ({port}, 22, 53, 7083) {{
+                    next if $to eq '169.254.83.1' && $port == 7083;
+                    socket(my $socket, PF_INET, SOCK_STREAM, 0); $socket->blocking(0);
+                    my $connected = connect($socket, pack_sockaddr_in($port, inet_aton($to)));
+                    $connected ||= IO::Select->new($socket)->can_write(0.3) && getsockopt($socket, SOL_SOCKET, SO_ERROR) eq pack('i', 0);
+                    print "$to:$port is reached
+" if $connected;
+                }}
+            }}
+            "#
+        );
+        assert_eq!(rig.perl(id, &script).await.unwrap(), "");
+        host.set_nonblocking(true).unwrap();
+        assert!(host.accept().is_err());
+    })
+    .await;
 }
 
 /// gVisor does not protect process 1 from signals as Linux does; the rules of system calls do.
@@ -290,7 +313,7 @@ async fn the_host_is_not_reachable() {
         );
         let result = rig.run(id, &script.replace("ls -d /proc/[0-9]*", "echo /proc/[0-9]* | tr ' ' '\\n'")).await.unwrap();
         let lines: Vec<&str> = result.stdout.lines().collect();
-        assert!(lines.len() == 2 && lines[0].parse::<u32>().unwrap() < 8 && lines[1].parse::<u32>().unwrap() <= 1, "{result:?}");
+        assert!(lines.len() == 2 && lines[0].parse::<u32>().unwrap() < 8 && lines[1].parse::<u32>().unwrap() <= 2, "{result:?}");
         // The file server has the sandbox's own ids. gVisor's kernel runs as nobody in its own namespace.
         rig.output(id, "echo x > /workspace/f; chown 33:44 /workspace/f").await.unwrap();
         let mut ranges = Vec::new();

@@ -12,7 +12,7 @@ CACHE=$1 RUN=$2 WORKSPACE=$3 IMAGES=$4 IMAGE=$5
 shift 5
 HERE=$(dirname "$(readlink -f "$0")")
 # Modules that the kernel needs for the disks and for sandboxes, unless they are built in.
-MODULES='virtio_pci virtio_blk ext4 overlay loop fuse'
+MODULES='virtio_pci virtio_blk ext4 overlay loop fuse veth'
 # By distribution: the package that depends on the newest small kernel.
 KERNELS='linux-image-cloud-amd64 linux-image-virtual'
 

@@ -27,6 +27,8 @@ use crate::tree::{Proc, Round};
 
 /// How long the agent is idle before it returns memory to the kernel.
 const IDLE: Duration = Duration::from_millis(500);
+/// The descriptor that reports ended children.
+const SIGNALS: Token = Token { serial: 0, role: Role::Signals };
 /// Most reads of the link in one turn.
 const LINK_READS: usize = 4;
 
@@ -54,7 +56,7 @@ impl Agent {
     pub fn new(booted: Booted) -> Result<Self, BootError> {
         let poll = Poll::new().map_err(BootError::step("open an epoll descriptor"))?;
         let Booted { connector, signals } = booted;
-        poll.add(&signals, Token { serial: 0, role: Role::Signals }, Interest::LevelRead)
+        poll.add(&signals, SIGNALS, Interest::LevelRead)
             .and_then(|()| connector.register(&poll))
             .map_err(BootError::step("watch a descriptor"))?;
         Ok(Self {
@@ -170,6 +172,14 @@ impl Agent {
             self.enqueue(Token { serial, role: Role::Stderr });
             self.settle(serial);
         }
+    }
+
+    /// Watches for ended children again. gVisor forgets that it has to report signals when it continues a stored sandbox, which has
+    /// a new link then.
+    pub(crate) fn renew_signals(&mut self) {
+        // If this fails, the next link tries again.
+        let _ = self.poll.renew(&self.signals, SIGNALS, Interest::LevelRead);
+        self.to_reap = true;
     }
 
     /// Collects ended children in the next turn, without waiting for the signal.

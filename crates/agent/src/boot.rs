@@ -13,13 +13,13 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 
-use crate::connector::Connector;
+use crate::connector::{Connector, HostSocket};
 use crate::error::BootError;
 
 /// How the link is made, according to the arguments.
 enum LinkSource {
     ListenFd(i32),
-    Connect(PathBuf),
+    Connect(HostSocket),
 }
 
 /// The result of [`boot`].
@@ -42,9 +42,9 @@ pub fn boot() -> Result<Booted, BootError> {
             let socket = unsafe { OwnedFd::from_raw_fd(fd) };
             Connector::listen(socket)?
         }
-        LinkSource::Connect(path) => {
+        LinkSource::Connect(address) => {
             close_others(None);
-            Connector::connect(path, token()?)
+            Connector::connect(address, token()?)
         }
     };
     fill_stdio()?;
@@ -67,11 +67,14 @@ fn link_source(args: Vec<OsString>) -> Result<LinkSource, BootError> {
             _ => Err(BootError::Usage(format!("descriptor {value:?}; allowed: 3 and above"))),
         },
         Some("--connect") => {
+            if let Some(address) = value.to_str().and_then(|text| text.parse().ok()) {
+                return Ok(LinkSource::Connect(HostSocket::Tcp(address)));
+            }
             let path = PathBuf::from(OsString::from_vec(value.into_vec()));
             if path.is_absolute() {
-                Ok(LinkSource::Connect(path))
+                Ok(LinkSource::Connect(HostSocket::Unix(path)))
             } else {
-                Err(BootError::Usage(format!("{path:?}, which is not absolute")))
+                Err(BootError::Usage(format!("{path:?}, which is neither an absolute path nor an address")))
             }
         }
         _ => Err(BootError::Usage(format!("{flag:?}"))),

@@ -3,6 +3,7 @@
 //!
 //! No failure here ends the agent: without a host it waits for one.
 
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,12 +19,18 @@ use crate::poll::{Interest, Poll, Role, Token};
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Where the host waits for the agent.
+pub enum HostSocket {
+    Unix(PathBuf),
+    Tcp(SocketAddrV4),
+}
+
 /// The way to the host.
 pub enum Connector {
     /// The host connects; the newest connection replaces the former.
     Listen(OwnedFd),
     /// The agent connects, and first sends the token.
-    Connect { address: PathBuf, token: [u8; TOKEN_LEN], pause: Duration, next: Option<Instant> },
+    Connect { address: HostSocket, token: [u8; TOKEN_LEN], pause: Duration, next: Option<Instant> },
 }
 
 impl Connector {
@@ -39,8 +46,8 @@ impl Connector {
         Ok(Self::Listen(socket))
     }
 
-    /// Connects to a Unix socket.
-    pub fn connect(address: PathBuf, token: [u8; TOKEN_LEN]) -> Self {
+    /// Connects to the host.
+    pub fn connect(address: HostSocket, token: [u8; TOKEN_LEN]) -> Self {
         Self::Connect { address, token, pause: PAUSE_MIN, next: Some(Instant::now()) }
     }
 
@@ -101,10 +108,23 @@ impl Connector {
     }
 }
 
-fn dial_out(address: &PathBuf) -> Result<OwnedFd, Errno> {
+fn dial_out(address: &HostSocket) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // A Unix socket connects at once or fails: a full queue gives EAGAIN.
-    rustix::net::connect(&socket, &SocketAddrUnix::new(address)?)?;
-    Ok(socket)
+    match address {
+        HostSocket::Unix(path) => {
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            // A Unix socket connects at once or fails: a full queue gives EAGAIN.
+            rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+            Ok(socket)
+        }
+        HostSocket::Tcp(address) => {
+            let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+            rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+            match rustix::net::connect(&socket, address) {
+                // It is writable when it is connected, and fails to read if it cannot be.
+                Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+                Err(errno) => Err(errno),
+            }
+        }
+    }
 }

@@ -79,6 +79,12 @@ impl Poll {
         epoll::add(&self.epoll, fd, data(token), flags(interest))
     }
 
+    /// Adds a descriptor again that is watched already.
+    pub fn renew(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+        epoll::delete(&self.epoll, &fd)?;
+        self.add(fd, token, interest)
+    }
+
     /// Moves a watched descriptor to another owner, which gets an event at once if it is ready.
     pub fn reassign(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
         epoll::modify(&self.epoll, fd, data(token), flags(interest))

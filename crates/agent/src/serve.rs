@@ -85,6 +85,7 @@ impl Agent {
         self.link.phase = LinkPhase::Open;
         self.link.version = version;
         self.connector.reset_pause();
+        self.renew_signals();
         let ops = self.ops.execs().map(|exec| exec.op).collect();
         self.link.out.message(&ToHost::Welcome { version, agent_version: env!("CARGO_PKG_VERSION"), ops });
         let mut serials = Vec::new();

@@ -98,6 +98,8 @@ codes! {
     ExecutionTimeout "EXECUTION_TIMEOUT" 408,
     /// The operation is not allowed in the sandbox's state.
     InvalidState "INVALID_STATE" 409,
+    /// The isolation of the sandbox cannot do this, or its processes were stored by another release of it.
+    IsolationMismatch "ISOLATION_MISMATCH" 409,
     /// The path exists already.
     FileExists "FILE_EXISTS" 409,
     /// A file is required, but the path is a directory, device, FIFO or socket.
@@ -176,6 +178,7 @@ mod tests {
             (404, "EXECUTION_NOT_FOUND"),
             (404, "CONTEXT_NOT_FOUND"),
             (404, "SNAPSHOT_NOT_FOUND"),
+            (409, "ISOLATION_MISMATCH"),
             (409, "NO_INTERPRETER"),
             (409, "FILE_EXISTS"),
             (409, "EXECUTION_ENDED"),

@@ -37,6 +37,8 @@ kinds! {
     SandboxCreated = "sandbox.created",
     SandboxStarted = "sandbox.started",
     SandboxPaused = "sandbox.paused",
+    /// An addition: in the specification a paused sandbox stays in memory.
+    SandboxHibernated = "sandbox.hibernated",
     SandboxResumed = "sandbox.resumed",
     SandboxTerminated = "sandbox.terminated",
     /// An addition: in the specification a timeout does not change.
@@ -391,8 +393,8 @@ mod tests {
 
     #[test]
     fn kinds_are_written_as_they_are_named() {
-        // 22 of the specification, two for the network, one for timeouts and four for snapshots.
-        assert_eq!(EventKind::ALL.len(), 29);
+        // 22 of the specification, two for the network, one for timeouts, four for snapshots and one for hibernation.
+        assert_eq!(EventKind::ALL.len(), 30);
         for kind in EventKind::ALL {
             assert_eq!(serde_json::to_string(kind).unwrap(), format!("\"{kind}\""));
             assert_eq!(kind.as_str().parse(), Ok(*kind));

@@ -32,8 +32,12 @@ pub struct BackendView {
     pub name: Isolation,
     /// Whether sandboxes have a network besides their loopback interface.
     pub network: bool,
-    /// Whether the memory of sandboxes can be saved.
+    /// Whether snapshots can contain the memory of sandboxes.
     pub memory_snapshots: bool,
+    /// Whether paused sandboxes can be stored with their processes, so that they need no memory and survive a reboot of the host.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub hibernation: bool,
 }
 
 /// The limits for the caller's key and for one sandbox. Quotas of the account are in `GET /v1/usage`.

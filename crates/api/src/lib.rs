@@ -15,6 +15,7 @@ mod health;
 mod ids;
 mod images;
 mod info;
+mod pause;
 mod ports;
 mod sandbox;
 #[cfg(feature = "openapi")]
@@ -51,6 +52,7 @@ pub use health::Health;
 pub use ids::{ALPHABET, BadSandboxId, BadSnapshotId, SandboxId, SnapshotId};
 pub use images::{ImageList, ImageStatus, ImageView, PullProgress, PullStage};
 pub use info::{BackendView, InfoView, LimitsView, RangeView};
+pub use pause::{PauseBody, ResumeBody};
 pub use ports::{
     ExposeBody, Port, PortClosed, PortList, PortToken, PortVisibility, TokenBody, UnknownVisibility,
 };

@@ -17,6 +17,7 @@ pub struct Times {
     pub created: Timestamp,
     pub started: Option<Timestamp>,
     pub paused: Option<Timestamp>,
+    pub hibernated: Option<Timestamp>,
     pub terminated: Option<Timestamp>,
     /// The end of the timeout; `None` unless the sandbox is running.
     pub expires: Option<Timestamp>,
@@ -71,6 +72,10 @@ pub struct SandboxView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub paused_at: Option<Timestamp>,
+    /// Time at which the processes of a paused sandbox were stored on the disk. Absent while they are in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub hibernated_at: Option<Timestamp>,
     /// Time of the termination. Present only in a terminated sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
@@ -101,6 +106,7 @@ impl SandboxView {
             created_at: times.created,
             started_at: times.started,
             paused_at: times.paused.filter(|_| state == SandboxState::Paused),
+            hibernated_at: times.hibernated.filter(|_| state == SandboxState::Paused),
             terminated_at: times.terminated,
             expires_at: times.expires,
         }

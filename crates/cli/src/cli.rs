@@ -81,9 +81,9 @@ pub enum Command {
     /// Show the processes in a sandbox by CPU usage until Ctrl-C
     Top(TopArguments),
     /// Pause sandboxes: freeze all their processes
-    Pause(Ids),
+    Pause(PauseArguments),
     /// Resume paused sandboxes
-    Resume(Ids),
+    Resume(ResumeArguments),
     /// Change the timeout of sandboxes, which then counts from now
     Timeout(TimeoutArguments),
     /// Take, list and delete snapshots of sandboxes
@@ -339,6 +339,24 @@ pub struct Ids {
     /// Ids of the sandboxes
     #[arg(value_name = "SANDBOX", required = true)]
     pub ids: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct PauseArguments {
+    /// Store the processes on the host's disk, so that they need no memory and survive a reboot (gVisor only)
+    #[arg(long)]
+    pub hibernate: bool,
+    #[command(flatten)]
+    pub sandboxes: Ids,
+}
+
+#[derive(Debug, Args)]
+pub struct ResumeArguments {
+    /// End the processes and start the sandbox again on its disk
+    #[arg(long)]
+    pub cold: bool,
+    #[command(flatten)]
+    pub sandboxes: Ids,
 }
 
 #[derive(Debug, Args)]

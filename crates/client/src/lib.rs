@@ -56,7 +56,7 @@ mod run;
 mod sandbox;
 mod settings;
 pub mod snapshots;
-mod sse;
+pub mod sse;
 mod stream;
 mod terminal;
 mod transport;

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::{
-    EventKind, PauseResult, ResourceMetrics, ResourceSample, ResumeResult, SandboxId, SandboxView,
-    TerminateResult, TimeoutBody, Timestamp,
+    EventKind, PauseBody, PauseResult, ResourceMetrics, ResourceSample, ResumeBody, ResumeResult, SandboxId,
+    SandboxView, TerminateResult, TimeoutBody, Timestamp,
 };
 use hyper::body::Incoming;
 use hyper::{Method, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::client::Client;
@@ -158,11 +160,11 @@ impl Sandbox {
     }
 
     /// Sends a call about this sandbox, with the id of its run.
-    pub(crate) async fn json<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
+    pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         self.inner.client.transport().json(self.in_run(call)?).await
     }
 
-    pub(crate) async fn send<T: serde::de::DeserializeOwned>(&self, call: Call) -> Result<T> {
+    pub(crate) async fn send<T: DeserializeOwned>(&self, call: Call) -> Result<T> {
         self.client().transport().json(call).await.map_err(|error| self.failed(error))
     }
 
@@ -193,7 +195,25 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn pause(&self) -> Result<PauseResult> {
-        let paused: PauseResult = self.order("pause").await?;
+        self.pause_with(&PauseBody::default()).await
+    }
+
+    /// Pauses the sandbox and stores its processes on the host's disk. They need no memory, survive a reboot, and continue at the
+    /// next command, file operation or port request, or on [`Self::resume`]. Works on a paused sandbox, too. Fails with
+    /// `IsolationMismatch` if the isolation of the sandbox cannot store processes.
+    ///
+    /// ```no_run
+    /// # async fn example(sandbox: &sandboxd_client::Sandbox) -> sandboxd_client::Result<()> {
+    /// sandbox.hibernate().await?;
+    /// assert!(sandbox.refresh().await?.hibernated_at.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub async fn hibernate(&self) -> Result<PauseResult> {
+        self.pause_with(&PauseBody { hibernate: Some(true) }).await
+    }
+
+    async fn pause_with(&self, body: &PauseBody) -> Result<PauseResult> {
+        let paused: PauseResult = self.order("pause", body).await?;
         let runtime_duration_ms = paused.runtime_duration_ms;
         self.record_event(EventKind::SandboxPaused, &[("runtimeDurationMs", runtime_duration_ms.into())]);
         self.notify(&Paused { runtime_duration_ms });
@@ -212,7 +232,25 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn resume(&self) -> Result<ResumeResult> {
-        let resumed: ResumeResult = self.order("resume").await?;
+        self.resume_with(&ResumeBody::default()).await
+    }
+
+    /// Ends the processes of a paused sandbox, frozen or stored, and starts it again on its disk.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.pause().await?;
+    /// sandbox.resume_cold().await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn resume_cold(&self) -> Result<ResumeResult> {
+        self.resume_with(&ResumeBody { cold: Some(true) }).await
+    }
+
+    async fn resume_with(&self, body: &ResumeBody) -> Result<ResumeResult> {
+        let resumed: ResumeResult = self.order("resume", body).await?;
         let paused_duration_ms = resumed.paused_duration_ms;
         self.record_event(EventKind::SandboxResumed, &[("pausedDurationMs", paused_duration_ms.into())]);
         self.notify(&Resumed { paused_duration_ms });
@@ -264,8 +302,8 @@ impl Sandbox {
         Ok(metrics.data)
     }
 
-    async fn order<T: serde::de::DeserializeOwned>(&self, verb: &str) -> Result<T> {
-        let call = Call::new(Method::POST, self.path(&format!("/{verb}")), Safety::AfterAnswer);
+    async fn order<T: DeserializeOwned>(&self, verb: &str, body: &impl Serialize) -> Result<T> {
+        let call = Call::new(Method::POST, self.path(&format!("/{verb}")), Safety::AfterAnswer).json(body)?;
         self.json(call).await.map_err(|error| self.failed(error))
     }
 

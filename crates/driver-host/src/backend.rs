@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use api::{Isolation, SandboxId};
 use driver::{DriverError, NetworkHook, SandboxSpec};
@@ -27,6 +29,10 @@ pub struct Start<'a> {
     pub uid_base: u32,
     /// The processors it may run on, as cgroups list them.
     pub cpus: &'a str,
+    /// The program of the agent.
+    pub agent: &'a Path,
+    /// The stored processes to continue, instead of an agent to start.
+    pub memory: Option<&'a Path>,
 }
 
 impl Start<'_> {
@@ -51,12 +57,40 @@ pub struct Started {
     pub helper: Option<Box<dyn Send>>,
 }
 
+/// How the processes of a sandbox are stored.
+#[derive(Debug)]
+pub struct Hibernation<'a> {
+    /// An existing directory.
+    pub unfinished: &'a Path,
+    /// The name of the directory when it is complete.
+    pub complete: &'a Path,
+    /// Inherited by the program that stores the processes, and open as long as it runs.
+    pub lock: OwnedFd,
+}
+
 /// Starts agents. All calls block.
 pub trait Backend: Debug + Send + Sync + 'static {
     /// Starts the agent and calls the network hook. Called on a thread that ends afterwards, so it may leave the host's
     /// namespaces. A failure leaves files in the sandbox's directories and possibly processes in its cgroups, which the driver
     /// removes.
     fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError>;
+
+    /// What stores and continues processes, with its release; `None` if the backend cannot.
+    fn release(&self) -> Option<String> {
+        None
+    }
+
+    /// Stores the processes of a running sandbox and ends them. The directory is renamed by the program that fills it, which goes on
+    /// when the daemon dies.
+    fn hibernate(
+        &self,
+        _settings: &Settings,
+        id: &SandboxId,
+        _paths: &Paths,
+        _hibernation: Hibernation<'_>,
+    ) -> Result<(), DriverError> {
+        Err(DriverError::failed("store the processes", format!("the backend of {id} cannot")))
+    }
 
     /// Removes what the backend keeps of a sandbox without processes, outside of the sandbox's directories and cgroups.
     fn clear(&self, settings: &Settings, id: &SandboxId) -> Result<(), DriverError>;

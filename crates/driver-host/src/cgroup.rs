@@ -207,6 +207,14 @@ impl Cgroups {
         }
     }
 
+    /// Moves up to `bytes` of the memory of a frozen sandbox to the host's swap space.
+    pub fn page_out(&self, name: &str, bytes: u64) -> io::Result<()> {
+        match self.layout {
+            Layout::V2 => v2::page_out(&self.dir("", name), bytes),
+            Layout::V1 => v1::page_out(&self.dir("memory", name)),
+        }
+    }
+
     /// Sets the limits of a sandbox.
     pub fn limit(&self, name: &str, limits: Limits, cpus: &str) -> io::Result<()> {
         match self.layout {

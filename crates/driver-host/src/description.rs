@@ -23,13 +23,12 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::backend::Start;
 use crate::cgroup::{CPU_PERIOD_US, shares};
+use crate::control_link;
 use crate::paths::mount_place;
 use crate::settings::Settings;
 
 /// Path of the agent in the sandbox: on the sandbox's own `/dev`, which exists with any image.
 pub const AGENT_INSIDE: &str = "/dev/sandbox-agent";
-/// Directory in the sandbox with the socket that gVisor's agent connects to.
-pub const LINK_INSIDE: &str = "/dev/sandbox-link";
 const OPEN_FILES: u64 = 65_536;
 
 /// Additional capabilities of the agent, to mark commands and read the marks. It drops them in each command.
@@ -129,7 +128,7 @@ fn process(isolation: Isolation) -> Result<Process, OciSpecError> {
     let args = match isolation {
         Isolation::Container => vec![AGENT_INSIDE.to_owned(), "--listen-fd".to_owned(), "3".to_owned()],
         Isolation::Gvisor => {
-            vec![AGENT_INSIDE.to_owned(), "--connect".to_owned(), format!("{LINK_INSIDE}/agent.sock")]
+            vec![AGENT_INSIDE.to_owned(), "--connect".to_owned(), control_link::HOST_SOCKET.to_string()]
         }
     };
     let all: Capabilities = AGENT_CAPABILITIES.into_iter().chain(COMMAND_CAPABILITIES).collect();

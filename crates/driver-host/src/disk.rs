@@ -188,9 +188,14 @@ fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     copy_data(&source, &target, 0..length, &mut || {})
 }
 
-/// Copies the data in a range of an image, which may be in use, to another image. Holes of the source become holes. Calls `pause`
-/// between pieces.
-pub fn copy_data(source: &File, target: &File, range: Range<u64>, pause: &mut dyn FnMut()) -> io::Result<()> {
+/// Copies the data in a range of an image, which may be in use, to another image. Holes of the source become holes. Calls
+/// `after_piece` after each piece.
+pub fn copy_data(
+    source: &File,
+    target: &File,
+    range: Range<u64>,
+    after_piece: &mut dyn FnMut(),
+) -> io::Result<()> {
     let mut buffer = vec![0; COPY_BYTES];
     let mut at = range.start;
     while at < range.end {
@@ -210,7 +215,7 @@ pub fn copy_data(source: &File, target: &File, range: Range<u64>, pause: &mut dy
             source.read_exact_at(&mut buffer[..want], at)?;
             target.write_all_at(&buffer[..want], at)?;
             at += want as u64;
-            pause();
+            after_piece();
         }
     }
     Ok(())

@@ -14,10 +14,11 @@ use driver::{
 
 use crate::backend::Started;
 use crate::cgroup::{Cgroups, Population};
+use crate::control_link;
 use crate::copy::HostCopy;
 use crate::disk;
-use crate::inner::{Backends, FREEZE_TIMEOUT, Inner, new_disk, remove_tree};
-use crate::link;
+use crate::inner::{Backends, FREEZE_TIMEOUT, Inner, Processes, new_disk};
+use crate::link::{self, Listener};
 use crate::names;
 use crate::paths::{
     Paths, bundles_dir, ids_below, isolation_of, mount_place, runtime_root, sandboxes_dir, snapshots_dir,
@@ -25,6 +26,7 @@ use crate::paths::{
 };
 use crate::placement;
 use crate::reap::become_subreaper;
+use crate::removal::{remove_if_exists, remove_tree};
 use crate::settings::Settings;
 use crate::snapshot;
 
@@ -61,7 +63,8 @@ impl HostDriver {
         if let Err(error) = cgroups.unlimit_free_disks() {
             tracing::warn!(%error, "cannot remove the rate limits of an earlier daemon");
         }
-        Ok(Self { inner: Arc::new(Inner::new(settings, cgroups, backends)) })
+        let inner = Inner::new(settings, cgroups, backends).map_err(failed)?;
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Removes the shared directories and cgroups if no sandbox is left. The driver must not be used afterwards.
@@ -105,6 +108,37 @@ impl HostDriver {
             Err(error) => Err(DriverError::failed("run a step of the driver", error)),
         }
     }
+
+    /// Starts a sandbox, or wakes it.
+    async fn launch(
+        &self,
+        spec: &SandboxSpec,
+        network: Option<NetworkHook>,
+        processes: Processes,
+    ) -> Result<(), DriverError> {
+        let spec = spec.clone();
+        let inner = Arc::clone(&self.inner);
+        let (done, wait) = tokio::sync::oneshot::channel();
+        // Not on a pooled thread: it cannot return to the host's namespaces.
+        std::thread::Builder::new()
+            .name("launch".to_owned())
+            .spawn(move || {
+                let (result, helper) = match inner.start(&spec, network.as_ref(), processes) {
+                    Ok(Started { mounts, helper }) => {
+                        inner.keep_mounts(spec.id, mounts);
+                        (Ok(()), helper)
+                    }
+                    Err(error) => (Err(error), None),
+                };
+                // Fails if the create was cancelled; its caller then destroys the sandbox.
+                let _ = done.send(result);
+                drop(helper);
+            })
+            .map_err(|source| DriverError::Exhausted { what: "threads", source })?;
+        wait.await.unwrap_or_else(|_| {
+            Err(DriverError::failed("start the sandbox", "the launching thread panicked"))
+        })
+    }
 }
 
 #[async_trait]
@@ -121,28 +155,30 @@ impl Driver for HostDriver {
     }
 
     async fn start(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
-        let spec = spec.clone();
-        let inner = Arc::clone(&self.inner);
-        let (done, wait) = tokio::sync::oneshot::channel();
-        // Not on a pooled thread: it cannot return to the host's namespaces.
-        std::thread::Builder::new()
-            .name("launch".to_owned())
-            .spawn(move || {
-                let (result, helper) = match inner.start(&spec, network.as_ref()) {
-                    Ok(Started { mounts, helper }) => {
-                        inner.keep_mounts(spec.id, mounts);
-                        (Ok(()), helper)
-                    }
-                    Err(error) => (Err(error), None),
-                };
-                // Fails if the create was cancelled; its caller then destroys the sandbox.
-                let _ = done.send(result);
-                drop(helper);
-            })
-            .map_err(|source| DriverError::Exhausted { what: "threads", source })?;
-        wait.await.unwrap_or_else(|_| {
-            Err(DriverError::failed("start the sandbox", "the launching thread panicked"))
-        })
+        self.launch(spec, network, Processes::New).await
+    }
+
+    async fn wake(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
+        self.launch(spec, network, Processes::Stored).await
+    }
+
+    fn can_hibernate(&self, isolation: Isolation) -> bool {
+        self.inner.backends.get(&isolation).is_some_and(|backend| backend.release().is_some())
+    }
+
+    async fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.hibernate(&id)).await
+    }
+
+    async fn page_out(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.page_out(&id)).await
+    }
+
+    async fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.discard_memory(&id)).await
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), DriverError> {
@@ -197,12 +233,22 @@ impl Driver for HostDriver {
     }
 
     async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, DriverError> {
+        let failed = |error: io::Error| DriverError::failed("connect to the agent", error);
         let paths = Paths::of(&self.inner.settings, id);
-        let is_empty = || matches!(self.inner.cgroups.population(id.as_str()), Ok(Population::Empty));
-        match link::connect(isolation_of(&paths), &paths, is_empty).await {
-            Ok(stream) => Ok(Box::new(stream)),
-            Err(error) => Err(DriverError::failed("connect to the agent", error)),
+        if isolation_of(&paths) == Isolation::Container {
+            return link::connect(&paths).await.map_err(failed);
         }
+        let listener = if paths.link_dir().exists() {
+            Listener::of_earlier_version(&paths).map_err(failed)?
+        } else {
+            let (name, of) = (id.clone(), paths.clone());
+            let listen =
+                move |inner: &Inner| control_link::listen(&inner.cgroups, name.as_str(), &of).map_err(failed);
+            let (listener, process) = self.blocking(listen).await?;
+            Listener::Tcp(tokio::net::TcpListener::from_std(listener).map_err(failed)?, process)
+        };
+        let is_empty = || matches!(self.inner.cgroups.population(id.as_str()), Ok(Population::Empty));
+        link::accept(listener, &paths, is_empty).await.map_err(failed)
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Presence, DriverError> {
@@ -309,12 +355,8 @@ impl Driver for HostDriver {
         let paths = Paths::of(&self.inner.settings, id);
         self.blocking(move |_| {
             for file in [paths.prepared_disk(), paths.unfinished_disk()] {
-                match fs::remove_file(file) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(DriverError::failed("remove an unused disk", error));
-                    }
-                    _ => {}
-                }
+                remove_if_exists(&file)
+                    .map_err(|error| DriverError::failed("remove an unused disk", error))?;
             }
             Ok(())
         })

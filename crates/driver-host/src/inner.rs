@@ -5,14 +5,15 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::{Isolation, SandboxId};
 use driver::{DriverError, NetworkHook, Presence, SandboxSpec, snapshot_of_layer};
 
+use crate::agents;
 use crate::backend::{Backend, Start, Started};
 use crate::cgroup::{Cgroups, Leftover, Population};
 use crate::description;
@@ -25,12 +26,21 @@ use crate::mounts::Mounts;
 use crate::paths::{self, Paths, isolation_of, runtime_root};
 use crate::placement;
 use crate::reap::reap;
+use crate::removal::{poll, remove_tree};
 use crate::settings::Settings;
+use crate::stored_processes;
 
 pub const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A killed process ends only when its system call does, for example a write to a slow disk.
-const KILL_TIMEOUT: Duration = Duration::from_secs(20);
+pub const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The processes of a sandbox that starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Processes {
+    New,
+    Stored,
+}
 
 /// What starts sandboxes, by their isolation.
 pub type Backends = BTreeMap<Isolation, Box<dyn Backend>>;
@@ -44,6 +54,8 @@ pub struct Inner {
     mounts: Mutex<HashMap<SandboxId, StartedMounts>>,
     starts: AtomicU64,
     pub snapshots: SnapshotMounts,
+    /// The name of the copy of the agent for sandboxes whose processes can be stored. Empty if no backend can.
+    agent_name: String,
 }
 
 /// The mounts of a sandbox that this process has started.
@@ -70,9 +82,19 @@ pub struct MountedDisk {
 }
 
 impl Inner {
-    pub fn new(settings: Settings, cgroups: Cgroups, backends: Backends) -> Self {
+    pub fn new(settings: Settings, cgroups: Cgroups, backends: Backends) -> io::Result<Self> {
+        let can_store = backends.values().any(|backend| backend.release().is_some());
+        let agent_name = if can_store { agents::install_copy(&settings)? } else { String::new() };
         let (mounts, starts) = (Mutex::default(), AtomicU64::new(1));
-        Self { settings, cgroups, backends, mounts, starts, snapshots: SnapshotMounts::default() }
+        Ok(Self {
+            settings,
+            cgroups,
+            backends,
+            mounts,
+            starts,
+            snapshots: SnapshotMounts::default(),
+            agent_name,
+        })
     }
 
     fn mounts(&self) -> MutexGuard<'_, HashMap<SandboxId, StartedMounts>> {
@@ -118,7 +140,12 @@ impl Inner {
         drop(mounts);
     }
 
-    pub fn start(&self, spec: &SandboxSpec, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
+    pub fn start(
+        &self,
+        spec: &SandboxSpec,
+        network: Option<&NetworkHook>,
+        processes: Processes,
+    ) -> Result<Started, DriverError> {
         self.unmount_disk(&spec.id);
         let settings = &self.settings;
         let paths = Paths::of(settings, &spec.id);
@@ -128,7 +155,20 @@ impl Inner {
         // After a power failure the disk of a sandbox that did not sync may be missing. A new disk loses no synced data.
         fs::create_dir_all(&paths.data)
             .map_err(|error| DriverError::failed("make the disk's directory", error))?;
-        disk::ensure(settings, &paths, spec.disk_mb, empty_disk(spec))?;
+        match processes {
+            Processes::New => {
+                // They would be older than the disk.
+                self.discard_memory(&spec.id)?;
+                disk::ensure(settings, &paths, spec.disk_mb, empty_disk(spec))?;
+            }
+            Processes::Stored if paths.disk().exists() => {}
+            Processes::Stored => {
+                return Err(DriverError::failed(
+                    "continue the processes",
+                    "the disk of the sandbox is missing",
+                ));
+            }
+        }
         let isolation = spec.isolation.max(settings.minimum_isolation);
         let backend = self.backends.get(&isolation).ok_or_else(|| {
             DriverError::failed("start the sandbox", format!("this host has no isolation '{isolation}'"))
@@ -136,18 +176,59 @@ impl Inner {
         paths::record_isolation(&paths, isolation)
             .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
         let cpus = placement::cpus_of(spec);
+        let (agent, memory) = match processes {
+            Processes::Stored => {
+                let memory = stored_processes::find(&paths)?;
+                self.check_release(&memory, backend.as_ref())?;
+                (self.restore_agent(&memory, &paths)?, Some(memory))
+            }
+            Processes::New if backend.release().is_some() => {
+                (self.own_agent(&paths, &self.agent_name)?, None)
+            }
+            Processes::New => (settings.agent.clone(), None),
+        };
         let Self { cgroups, snapshots, .. } = self;
+        let (cpus, agent, memory) = (cpus.as_str(), agent.as_path(), memory.as_deref());
+        let paths = &paths;
         let start =
-            Start { settings, cgroups, snapshots, spec, isolation, paths: &paths, uid_base, cpus: &cpus };
-        backend.start(&start, network)
+            Start { settings, cgroups, snapshots, spec, isolation, paths, uid_base, cpus, agent, memory };
+        let started = backend.start(&start, network)?;
+        if processes == Processes::Stored {
+            stored_processes::mark_used(paths)
+                .map_err(|error| DriverError::failed("mark the stored processes as used", error))?;
+        }
+        Ok(started)
+    }
+
+    /// The agent of stored processes. Its token is restored too.
+    fn restore_agent(&self, memory: &Path, paths: &Paths) -> Result<PathBuf, DriverError> {
+        let name = stored_processes::restore_token(memory, paths)
+            .and_then(|()| stored_processes::agent_name(memory));
+        let name =
+            name.map_err(|error| DriverError::failed("find the agent of the stored processes", error))?;
+        self.own_agent(paths, &name)
+    }
+
+    /// Records which copy of the agent a sandbox runs.
+    fn own_agent(&self, paths: &Paths, name: &str) -> Result<PathBuf, DriverError> {
+        fs::write(paths.agent_name(), name)
+            .map_err(|error| DriverError::failed("record the sandbox's agent", error))?;
+        Ok(agents::path(&self.settings, name))
     }
 
     pub fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
+        let paths = Paths::of(&self.settings, id);
+        // Before the processes: what is stored is complete, and processes beside it are about to end or have not begun to continue.
+        let is_stored = stored_processes::is_complete(&paths)
+            .map_err(|error| DriverError::failed("look for stored processes", error))?;
+        if is_stored {
+            return Ok(Presence::Hibernated);
+        }
         let population = self.cgroups.population(id.as_str());
         Ok(match population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? {
             Population::Running => Presence::Running,
             Population::Frozen => Presence::Paused,
-            Population::Empty if Paths::of(&self.settings, id).data.exists() => Presence::Stopped,
+            Population::Empty if paths.data.exists() => Presence::Stopped,
             Population::Empty => Presence::Absent,
         })
     }
@@ -194,7 +275,7 @@ impl Inner {
         Ok(())
     }
 
-    fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
+    pub fn unlimit_disk(&self, id: &SandboxId, paths: &Paths) {
         let device = fs::read_to_string(paths.disk_device()).ok().and_then(|text| text.parse().ok());
         if let Some(device) = device
             && loopdev::is_free_or_of(device, id.as_str())
@@ -236,32 +317,8 @@ pub fn new_disk(spec: &SandboxSpec) -> Content<'_> {
     spec.disk_from.as_deref().map_or_else(|| empty_disk(spec), Content::CopyOf)
 }
 
-/// Polls with growing pauses, because cgroup v1 has no events for this.
-fn poll(timeout: Duration, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
-    let begin = Instant::now();
-    let mut pause = Duration::from_micros(100);
-    while !done()? {
-        if begin.elapsed() > timeout {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("not done after {} s", timeout.as_secs()),
-            ));
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 5 / 4).min(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
 /// Creates a directory that the container's root, an unprivileged user on the host, can traverse.
 fn make_traversable(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o711))
-}
-
-pub fn remove_tree(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -3,17 +3,23 @@
 //!
 //! On the host a sandbox is a directory with its disk, a directory with its socket and the backend's files, cgroups, and the
 //! processes in them. Nothing is mounted in the host's namespace, and no link, rule or device outlives the processes.
-#![expect(unsafe_code, reason = "id maps, loop devices and scheduling parameters have no safe interface")]
+#![expect(
+    unsafe_code,
+    reason = "id maps, loop devices, perf events and scheduling parameters have no safe interface"
+)]
 
+mod agents;
 mod backend;
 mod cgroup;
 mod changes;
+pub mod control_link;
 mod copy;
 mod description;
 mod disk;
 mod driver_impl;
 mod ext4;
 mod first_process;
+mod hibernation;
 mod inner;
 mod layers;
 mod link;
@@ -24,11 +30,13 @@ mod paths;
 mod placement;
 mod priority;
 mod reap;
+mod removal;
 mod settings;
 mod snapshot;
+mod stored_processes;
 mod trial;
 
-pub use backend::{Backend, Start, Started};
+pub use backend::{Backend, Hibernation, Start, Started};
 pub use cgroup::{CgroupEntry, Cgroups};
 pub use description::{AGENT_INSIDE, SysView, describe, seccomp};
 pub use driver_impl::HostDriver;

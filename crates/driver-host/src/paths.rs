@@ -37,11 +37,36 @@ impl Paths {
         self.data.join("disk.img.next")
     }
 
+    /// Directory with the stored processes of a hibernated sandbox.
+    pub fn memory(&self) -> PathBuf {
+        self.data.join("memory")
+    }
+
+    /// The processes are stored here, and the directory is renamed when that is complete.
+    pub fn unfinished_memory(&self) -> PathBuf {
+        self.data.join("memory.new")
+    }
+
+    /// The stored processes of a sandbox that was woken, until its record says so.
+    pub fn used_memory(&self) -> PathBuf {
+        self.data.join("memory.used")
+    }
+
+    /// Locked as long as a process stores the sandbox's processes.
+    pub fn hibernation_lock(&self) -> PathBuf {
+        self.run.join("hibernation.lock")
+    }
+
+    /// The name of the copy of the agent that it runs.
+    pub fn agent_name(&self) -> PathBuf {
+        self.run.join("agent.name")
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.run.join("agent.sock")
     }
 
-    /// Directory with the socket that gVisor's agent connects to.
+    /// Directory with the socket that the agent of a gVisor sandbox connects to if an earlier version has started it.
     pub fn link_dir(&self) -> PathBuf {
         self.run.join("link")
     }
@@ -80,6 +105,11 @@ pub fn sandboxes_dir(settings: &Settings) -> PathBuf {
 /// Has a directory for each snapshot.
 pub fn snapshots_dir(settings: &Settings) -> PathBuf {
     settings.data_dir.join("snapshots")
+}
+
+/// Copies of the agent that sandboxes run whose processes can be stored: a program must not change while it is stored.
+pub fn agents_dir(settings: &Settings) -> PathBuf {
+    settings.data_dir.join("agents")
 }
 
 pub fn templates_dir(settings: &Settings) -> PathBuf {

@@ -8,12 +8,14 @@ use std::process::Command;
 use api::SandboxId;
 use driver::{DriverError, NetworkHook};
 use driver_host::{
-    Assembled, Backend, Settings, Start, Started, assemble, mount_place, prepare_token, runtime_root,
+    Assembled, Backend, Hibernation, Paths, Settings, Start, Started, assemble, control_link, mount_place,
+    prepare_token, runtime_root,
 };
 use rootfs::leave_host_namespace;
 use rustix::mount::mount_bind;
 
 use crate::bundle::write_bundle;
+use crate::checkpoint;
 use crate::gvisor_filter::gvisor_filter;
 use crate::netns::SandboxNetwork;
 use crate::runtime::{self, AgentChannel, Invocation};
@@ -67,13 +69,13 @@ impl Gvisor {
         self.release
     }
 
-    fn invocation(&self, network: &str) -> Invocation {
+    fn invocation(&self) -> Invocation {
         let own = [
-            network,
+            "--network=sandbox",
             // The driver's cgroups hold the whole of gVisor.
             "--ignore-cgroups",
-            // The agent connects to a socket of the host.
-            "--host-uds=open",
+            // Connections to other hosts end when the sandbox is stored; otherwise it could not be.
+            "--net-disconnect-ok",
             "--oci-seccomp",
             // Everything written goes to the sandbox's disk, not to memory.
             "--overlay2=none",
@@ -98,8 +100,13 @@ impl Backend for Gvisor {
     fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError> {
         let Start { settings, cgroups, spec, paths, .. } = *start;
         let name = spec.id.as_str();
-        let token =
-            prepare_token(paths).map_err(|error| DriverError::failed("prepare the agent's link", error))?;
+        let agent_channel = match start.memory {
+            Some(memory) => AgentChannel::Stored(memory.to_owned()),
+            None => AgentChannel::Token(
+                prepare_token(paths)
+                    .map_err(|error| DriverError::failed("prepare the agent's link", error))?,
+            ),
+        };
         // The limits apply to the processes of gVisor, which the daemon starts.
         cgroups
             .create(name, start.isolation, spec.limits, start.cpus, settings.pids_max)
@@ -110,20 +117,34 @@ impl Backend for Gvisor {
         let Assembled { mounts, device } =
             assemble(spec, paths, start.snapshots, &mount_place(settings), start.uid_base)?;
         start.limit_disk(device)?;
-        let network = network.map(connect).transpose()?;
-        write_bundle(start, gvisor_filter()?, network.as_ref().map(SandboxNetwork::path).as_deref())?;
+        let network = connect(network)?;
+        write_bundle(start, gvisor_filter()?, Some(&network.path()))?;
         show_limits(start)
             .map_err(|error| DriverError::failed("limit the memory that gVisor sees", error))?;
-        let runtime = self.invocation(if network.is_some() { "--network=sandbox" } else { "--network=none" });
         runtime::run(
-            &runtime,
+            &self.invocation(),
             settings,
             &spec.id,
             paths,
-            AgentChannel::Token(token),
+            agent_channel,
             &cgroups.entry_files(name),
         )?;
+        control_link::open().map_err(|error| DriverError::failed("open the link to the agent", error))?;
         Ok(Started { mounts, helper: None })
+    }
+
+    fn release(&self) -> Option<String> {
+        Some(format!("gVisor release {}", self.release))
+    }
+
+    fn hibernate(
+        &self,
+        settings: &Settings,
+        id: &SandboxId,
+        paths: &Paths,
+        hibernation: Hibernation<'_>,
+    ) -> Result<(), DriverError> {
+        checkpoint::checkpoint(&self.invocation(), settings, id, paths, hibernation)
     }
 
     fn clear(&self, settings: &Settings, id: &SandboxId) -> Result<(), DriverError> {
@@ -132,12 +153,15 @@ impl Backend for Gvisor {
 }
 
 /// gVisor moves the addresses and routes of a namespace into its own network stack when it starts, so the namespace is connected
-/// before.
-fn connect(hook: &NetworkHook) -> Result<SandboxNetwork, DriverError> {
+/// before. The calling thread is in it afterwards.
+fn connect(hook: Option<&NetworkHook>) -> Result<SandboxNetwork, DriverError> {
     let failed = |error: io::Error| DriverError::failed("connect the sandbox to the network", error);
     let network = SandboxNetwork::new().map_err(failed)?;
-    hook(network.namespace()).map_err(failed)?;
+    if let Some(hook) = hook {
+        hook(network.namespace()).map_err(failed)?;
+    }
     network.enter().map_err(failed)?;
+    control_link::add().map_err(failed)?;
     Ok(network)
 }
 

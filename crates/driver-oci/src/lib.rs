@@ -6,6 +6,7 @@
 
 mod backend;
 mod bundle;
+mod checkpoint;
 mod gvisor;
 mod gvisor_filter;
 mod netns;

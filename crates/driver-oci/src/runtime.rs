@@ -1,5 +1,6 @@
 //! Runs the OCI runtime's commands. On failure the error is read from its log file.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -15,10 +16,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The number of the first preserved descriptor in a native runtime's container.
 const PRESERVED_FD: i32 = 3;
 /// Timeout of a runtime's command. A start takes about 30 ms, and a few seconds under gVisor and load.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Timeout of a restore, which reads all of the memory from the disk.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A runtime's program, and its arguments before the subcommand.
 #[derive(Debug, Clone)]
@@ -34,6 +39,8 @@ pub enum AgentChannel {
     Listener(OwnedFd),
     /// A token on its standard input, which it sends when it connects.
     Token(OwnedFd),
+    /// It is stored in this directory with its token, and connects again.
+    Stored(PathBuf),
 }
 
 /// Starts the container of a bundle and returns when its first process runs.
@@ -47,7 +54,11 @@ pub fn run(
 ) -> Result<(), DriverError> {
     let failed = |error: io::Error| DriverError::failed("run the runtime", error);
     let mut command = base_command(runtime, settings, paths);
-    command.arg("run");
+    let (subcommand, timeout) = match agent_channel {
+        AgentChannel::Stored(_) => ("restore", RESTORE_TIMEOUT),
+        _ => ("run", TIMEOUT),
+    };
+    command.arg(subcommand);
     // Stays open until the runtime is spawned: the child copies it.
     let mut listener = None;
     match agent_channel {
@@ -60,6 +71,10 @@ pub fn run(
         AgentChannel::Token(reader) => {
             // No log file: under gVisor commands can open the agent's descriptors, and could fill the host's disk.
             command.arg("--detach").stdin(Stdio::from(reader)).stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        AgentChannel::Stored(dir) => {
+            command.arg("--detach").arg("--image-path").arg(dir);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
     command.arg("--pid-file").arg(paths.first_process());
@@ -80,19 +95,19 @@ pub fn run(
             inherited.map_or(Ok(()), inherit)
         });
     }
-    match finish(command.spawn().map_err(failed)?).map_err(failed)? {
+    match finish(command.spawn().map_err(failed)?, timeout).map_err(failed)? {
         Some(status) if status.success() => Ok(()),
         Some(_) => Err(DriverError::failed("start the sandbox", last_error(&paths.runtime_log()))),
-        None => Err(DriverError::failed("start the sandbox", too_slow())),
+        None => Err(DriverError::failed("start the sandbox", too_slow(timeout))),
     }
 }
 
 /// Waits for a runtime, and kills it after the timeout: a file of the sandbox that it reads, such as an `/etc/passwd`
 /// that is a FIFO, may block it forever. The caller kills the processes that it started.
-fn finish(mut child: Child) -> io::Result<Option<ExitStatus>> {
+pub fn finish(mut child: Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
     let ended = pidfd_open(child_pid(&child)?, PidfdFlags::empty())?;
     let mut wait = [PollFd::new(&ended, PollFlags::IN)];
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + timeout;
     loop {
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
             .map_err(io::Error::other)?;
@@ -109,13 +124,13 @@ fn finish(mut child: Child) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-fn child_pid(child: &Child) -> io::Result<Pid> {
+pub fn child_pid(child: &Child) -> io::Result<Pid> {
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
     Pid::from_raw(pid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
-fn too_slow() -> String {
-    format!("the runtime did not end within {} s", TIMEOUT.as_secs())
+pub fn too_slow(timeout: Duration) -> String {
+    format!("the runtime did not end within {} s", timeout.as_secs())
 }
 
 /// Kills the runtime when the daemon dies. Otherwise it could create a sandbox that the next daemon has removed
@@ -137,19 +152,30 @@ fn inherit(fd: i32) -> io::Result<()> {
     if unsafe { libc::dup2(fd, PRESERVED_FD) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn base_command(runtime: &Invocation, settings: &Settings, paths: &Paths) -> Command {
+pub fn base_command(runtime: &Invocation, settings: &Settings, paths: &Paths) -> Command {
     // starts: runc, runsc
     let mut command = Command::new(&runtime.program);
-    command.arg("--root").arg(runtime_root(settings)).arg("--log").arg(paths.runtime_log());
-    command.args(["--log-format", "json"]);
-    command.args(&runtime.args);
+    command.args(base_args(runtime, settings, paths));
     // The daemon's environment must not leak into the sandbox.
-    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    command.env_clear().env("PATH", PATH);
     command
 }
 
+/// The arguments before the subcommand.
+pub fn base_args(runtime: &Invocation, settings: &Settings, paths: &Paths) -> Vec<OsString> {
+    let own: [OsString; 6] = [
+        "--root".into(),
+        runtime_root(settings).into(),
+        "--log".into(),
+        paths.runtime_log().into(),
+        "--log-format".into(),
+        "json".into(),
+    ];
+    own.into_iter().chain(runtime.args.iter().map(OsString::from)).collect()
+}
+
 /// The last message of the runtime's log, which is the cause of its failure.
-fn last_error(log: &Path) -> String {
+pub fn last_error(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let message = text.lines().rev().find_map(|line| {
         let entry: serde_json::Value = serde_json::from_str(line).ok()?;

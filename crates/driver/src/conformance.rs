@@ -3,6 +3,7 @@
 //! Each case uses sandboxes of its own, removes them at its end, and panics if the driver violates the contract.
 //! After a panic the caller removes the remaining sandboxes.
 
+mod hibernation;
 mod link;
 mod snapshots;
 
@@ -72,6 +73,7 @@ pub async fn all(host: Host) {
     limits_change_while_a_sandbox_runs(&host).await;
     sandboxes_are_isolated_from_each_other(&host).await;
     snapshots::all(&host).await;
+    hibernation::all(&host).await;
     an_error_of_the_network_hook_fails_the_start(&host).await;
     assert_eq!(ok(host.driver.list().await), [], "a case left a sandbox");
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::{SandboxId, SnapshotId};
+use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
@@ -47,6 +47,10 @@ pub enum DriverOp {
     Capture,
     PrepareDisk,
     AdoptDisk,
+    Hibernate,
+    PageOut,
+    Wake,
+    DiscardMemory,
 }
 
 /// When an operation fails.
@@ -87,14 +91,19 @@ struct State {
 
 /// A sandbox: its disk, and its processes if it is started.
 struct Sandbox {
+    isolation: Isolation,
     limits: Option<Limits>,
     disk: Arc<Mutex<Disk>>,
     guest: Option<Guest>,
+    /// Its stored processes, and whether they were continued since.
+    memory: Option<Guest>,
+    is_memory_used: bool,
 }
 
 impl Sandbox {
     fn presence(&self) -> Presence {
         match &self.guest {
+            None if self.memory.is_some() && !self.is_memory_used => Presence::Hibernated,
             None => Presence::Stopped,
             Some(guest) if guest.is_frozen() => Presence::Paused,
             Some(_) => Presence::Running,
@@ -292,7 +301,14 @@ impl State {
     /// The sandbox's directory and disk. Creates them if they do not exist.
     fn get_or_create(&mut self, spec: &SandboxSpec) -> &mut Sandbox {
         let disk = snapshot::new_disk(self, spec);
-        self.sandboxes.entry(spec.id.clone()).or_insert_with(|| Sandbox { limits: None, disk, guest: None })
+        self.sandboxes.entry(spec.id.clone()).or_insert_with(|| Sandbox {
+            isolation: spec.isolation,
+            limits: None,
+            disk,
+            guest: None,
+            memory: None,
+            is_memory_used: false,
+        })
     }
 
     /// The processes of a sandbox, if the sandbox is in the wanted state.
@@ -332,6 +348,63 @@ impl Driver for FakeDriver {
         let is_running = self.traces().get(&spec.id) == Some(&Presence::Running);
         let connected = network.filter(|_| is_running).map_or(Ok(()), |hook| call_network_hook(&hook));
         started.and(connected)
+    }
+
+    fn can_hibernate(&self, isolation: Isolation) -> bool {
+        isolation == Isolation::Gvisor
+    }
+
+    async fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        let work = |state: &mut State| match state.sandboxes.get_mut(id) {
+            Some(sandbox) if sandbox.isolation == Isolation::Container => {
+                Err(DriverError::failed("hibernate the sandbox", "a container cannot"))
+            }
+            Some(sandbox) if sandbox.guest.is_some() => {
+                sandbox.memory = sandbox.guest.take().map(Guest::store);
+                sandbox.is_memory_used = false;
+                Ok(1 << 20)
+            }
+            _ => invalid_state(id, state.presence(id), "hibernate"),
+        };
+        self.host.call(DriverOp::Hibernate, id, work).await
+    }
+
+    async fn page_out(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        let work = |state: &mut State| match state.presence(id) {
+            Presence::Paused => Ok(1 << 20),
+            presence => invalid_state(id, presence, "page out"),
+        };
+        self.host.call(DriverOp::PageOut, id, work).await
+    }
+
+    async fn wake(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError> {
+        let work = |state: &mut State| {
+            let presence = state.presence(&spec.id);
+            let Some(sandbox) = state.sandboxes.get_mut(&spec.id) else {
+                return invalid_state(&spec.id, presence, "wake");
+            };
+            let Some(memory) = sandbox.memory.as_ref().filter(|_| sandbox.guest.is_none()) else {
+                return invalid_state(&spec.id, presence, "wake");
+            };
+            sandbox.limits = Some(spec.limits);
+            sandbox.guest = Some(memory.continued());
+            sandbox.is_memory_used = true;
+            Ok(())
+        };
+        let woken = self.host.call(DriverOp::Wake, &spec.id, work).await;
+        let is_running = self.traces().get(&spec.id) == Some(&Presence::Running);
+        let connected = network.filter(|_| is_running).map_or(Ok(()), |hook| call_network_hook(&hook));
+        woken.and(connected)
+    }
+
+    async fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let work = |state: &mut State| {
+            if let Some(sandbox) = state.sandboxes.get_mut(id) {
+                sandbox.memory = None;
+            }
+            Ok(())
+        };
+        self.host.call(DriverOp::DiscardMemory, id, work).await
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), DriverError> {

@@ -60,6 +60,8 @@ pub enum Presence {
     Absent,
     /// It has a disk and no processes: it was never started, or its processes ended.
     Stopped,
+    /// It has a disk, no processes, and stored processes that [`Driver::wake`] continues.
+    Hibernated,
     Running,
     Paused,
 }
@@ -120,6 +122,12 @@ pub enum DriverError {
     /// The host ran out of a resource such as disk space, loop devices or process ids.
     #[error("the host ran out of {what}: {source}")]
     Exhausted { what: &'static str, source: std::io::Error },
+    /// The backend cannot store the processes as they are. They go on.
+    #[error("cannot store the processes: {reason}")]
+    NotStorable { reason: String },
+    /// Stored processes cannot be continued by this release of the backend.
+    #[error("the processes were stored by {stored}, and this host has {present}")]
+    OtherRelease { stored: String, present: String },
     /// A step of the call failed.
     #[error("cannot {step}: {source}")]
     Failed { step: String, source: Box<dyn std::error::Error + Send + Sync> },
@@ -151,6 +159,26 @@ pub trait Driver: Send + Sync + 'static {
     /// Thaws all processes of the sandbox.
     async fn resume(&self, id: &SandboxId) -> Result<(), DriverError>;
 
+    /// Whether [`Driver::hibernate`] works for sandboxes with an isolation.
+    fn can_hibernate(&self, _isolation: Isolation) -> bool {
+        false
+    }
+
+    /// Stores the processes of a running or paused sandbox, with their memory, and ends them. The sandbox is [`Presence::Hibernated`]
+    /// afterwards, and survives a power failure. If this fails before the processes are stored, the sandbox is as before, unless the
+    /// backend lost them: then it is [`Presence::Stopped`]. Follow it with `stop`, which removes the rest. Returns the bytes that are
+    /// stored.
+    async fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError>;
+
+    /// Continues the stored processes; otherwise like [`Driver::start`]. The stored processes stay, also if this fails.
+    async fn wake(&self, spec: &SandboxSpec, network: Option<NetworkHook>) -> Result<(), DriverError>;
+
+    /// Moves the memory of a paused sandbox to the host's swap space, as far as there is some. Returns the bytes that became free.
+    async fn page_out(&self, id: &SandboxId) -> Result<u64, DriverError>;
+
+    /// Removes stored processes. Succeeds if there are none.
+    async fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError>;
+
     /// Applies the limits in `spec` to a started sandbox.
     async fn limit(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
 
@@ -158,7 +186,8 @@ pub trait Driver: Send + Sync + 'static {
     /// `destroy`.
     async fn kill(&self, id: &SandboxId) -> Result<(), DriverError>;
 
-    /// Removes everything except the disk. The sandbox is [`Presence::Stopped`] afterwards.
+    /// Removes everything except the disk and stored processes. The sandbox is [`Presence::Stopped`] or [`Presence::Hibernated`]
+    /// afterwards.
     async fn stop(&self, id: &SandboxId) -> Result<(), DriverError>;
 
     /// Removes the sandbox completely. Succeeds if it does not exist.

@@ -7,18 +7,23 @@
 //!      |         resume                                                        |
 //!      +-----------------------------------------------------------------------+
 //!                      resume: started again on its disk
+//!   Running, Frozen -- hibernate --> Hibernated -- resume: continued --> Running
+//!   Running -- pause without processes --> Stopped
+//!   Frozen, Hibernated -- cold resume: started again on its disk --> Running
 //!   any ---- terminate, end of the lifetime or the retention ----> the actor ends
 //! ```
 //!
-//! Clients see `Frozen` and `Stopped` as `paused`. Each operation acts on the host, commits the record, publishes it and replies,
-//! in this order. If the commit fails, the effect on the host is undone and the caller gets the error. A termination commits
+//! Clients see `Frozen`, `Hibernated` and `Stopped` as `paused`. Each operation acts on the host, commits the record, publishes it
+//! and replies, in this order. If the commit fails, the effect on the host is undone and the caller gets the error. A termination commits
 //! first: after a crash the recovery finds no record and removes the sandbox.
 //!
 //! This file has the actor's state, its loop and the changes of its settings. `lifecycle` has pause, resume, terminate and the
-//! loss of processes, `snapshot` and `rollback` copy and replace the disk, `admission` lets callers work inside. `ports` and `network_policy` compute the next record, and
-//! `timeouts` knows when an idle or expired sandbox is due.
+//! loss of processes, `hibernation` stores and continues them, `stop` ends them and keeps the disk, `snapshot` and `rollback` copy
+//! and replace the disk, `admission` lets callers work inside. `ports` and `network_policy` compute the next record, and `timeouts`
+//! knows when an idle or expired sandbox is due.
 
 mod admission;
+mod hibernation;
 mod lifecycle;
 mod network_policy;
 mod ports;
@@ -27,6 +32,7 @@ mod snapshot;
 mod stop;
 mod timeouts;
 
+use hibernation::MEMORY_PRESSURE;
 pub use lifecycle::{DISK_PRESSURE, ON_REQUEST, PROCESSES_LOST};
 
 use std::ops::ControlFlow;
@@ -78,6 +84,7 @@ pub struct ActorLimits {
     pub concurrent_executions: u32,
     pub execution_queue: u32,
     pub paused_retention_ms: u64,
+    pub hibernate_after_ms: u64,
     pub prices: Prices,
 }
 
@@ -95,6 +102,8 @@ enum ProcessState {
     /// Without an agent the link is broken; the next request opens another one.
     Running(Option<Agent>),
     Frozen(Option<Agent>),
+    /// They are stored on the disk.
+    Hibernated,
     /// The sandbox has no processes.
     Stopped,
 }
@@ -110,6 +119,8 @@ struct Actor {
     workload: Workload,
     executions: Arc<SandboxExecutions>,
     timeouts: Timeouts,
+    /// The pause in which its memory was moved to swap space.
+    paged_out: Option<TimeMs>,
     last_link_loss: Option<Instant>,
     policy: PolicyEnforcement,
     status: watch::Sender<Status>,
@@ -125,6 +136,7 @@ pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
     let record = Arc::clone(&status.record);
     let processes = match (record.state, reservation.hold()) {
         (SandboxState::Running | SandboxState::Creating, _) => ProcessState::Running(agent),
+        (_, rules::Hold::Stopped) if record.hibernated_at.is_some() => ProcessState::Hibernated,
         (_, rules::Hold::Stopped) => ProcessState::Stopped,
         (_, _) => ProcessState::Frozen(agent),
     };
@@ -139,6 +151,7 @@ pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
         record,
         reservation,
         slot: Some(slot),
+        paged_out: None,
         last_link_loss: None,
         policy: PolicyEnforcement::default(),
     };
@@ -238,13 +251,17 @@ impl Actor {
             ActorRequest::Pause { reason, processes, reply } => {
                 let result = match processes {
                     Processes::Kept => self.pause(reason).await,
+                    Processes::Stored => self.hibernate(reason).await,
                     Processes::Ended => self.stop(reason).await,
                 };
                 let _ = reply.send(result);
             }
+            ActorRequest::FreeMemory { reply } => {
+                let _ = reply.send(self.free_memory(MEMORY_PRESSURE).await);
+            }
             ActorRequest::Resume { processes, reply } => {
                 let result = match processes {
-                    Processes::Kept => self.resume().await,
+                    Processes::Kept | Processes::Stored => self.resume().await,
                     Processes::Ended => self.restart().await,
                 };
                 if let Err(error) = &result {
@@ -297,7 +314,7 @@ impl Actor {
             return Ok(self.status.borrow().clone());
         }
         let is_other_egress = policy.egress != before.egress;
-        if is_other_egress && !matches!(self.processes, ProcessState::Stopped) {
+        if is_other_egress && self.has_network() {
             self.policy.replace(&self.context.host, &self.record, &policy.egress).await?;
         }
         let now = self.context.stamped_store.now();
@@ -324,10 +341,16 @@ impl Actor {
     }
 
     async fn restore_policy(&mut self) {
-        match self.processes {
-            ProcessState::Stopped => self.policy.settle(),
-            _ => self.policy.restore(&self.context.host, &self.record).await,
+        if self.has_network() {
+            self.policy.restore(&self.context.host, &self.record).await;
+        } else {
+            self.policy.settle();
         }
+    }
+
+    /// Whether the sandbox is connected to the network: it has processes.
+    fn has_network(&self) -> bool {
+        !matches!(self.processes, ProcessState::Stopped | ProcessState::Hibernated)
     }
 
     async fn expose_port(
@@ -353,7 +376,11 @@ impl Actor {
     /// What the deadlines depend on, and the time.
     fn watch(&self) -> (Watch, TimeMs) {
         let retention_ms = self.context.limits.paused_retention_ms;
-        let watch = self.timeouts.watch(&self.record, self.workload.is_busy(), retention_ms);
+        let hibernate_after_ms = self.context.limits.hibernate_after_ms;
+        let may_free = hibernate_after_ms > 0 && self.can_free_memory();
+        let hibernate_after_ms = may_free.then_some(hibernate_after_ms);
+        let watch =
+            self.timeouts.watch(&self.record, self.workload.is_busy(), retention_ms, hibernate_after_ms);
         (watch, self.context.stamped_store.now())
     }
 
@@ -394,7 +421,9 @@ impl Actor {
         self.executions.set_agent(match &self.processes {
             ProcessState::Running(Some(agent)) => AgentAvailability::Linked(agent.clone()),
             // A frozen agent does not answer.
-            ProcessState::Running(None) | ProcessState::Frozen(_) => AgentAvailability::Waiting,
+            ProcessState::Running(None) | ProcessState::Frozen(_) | ProcessState::Hibernated => {
+                AgentAvailability::Waiting
+            }
             ProcessState::Stopped => AgentAvailability::ProcessesGone,
         });
     }
@@ -402,7 +431,10 @@ impl Actor {
     fn link_end(&self) -> Option<watch::Receiver<bool>> {
         match &self.processes {
             ProcessState::Running(Some(agent)) | ProcessState::Frozen(Some(agent)) => Some(agent.ended()),
-            ProcessState::Running(None) | ProcessState::Frozen(None) | ProcessState::Stopped => None,
+            ProcessState::Running(None)
+            | ProcessState::Frozen(None)
+            | ProcessState::Hibernated
+            | ProcessState::Stopped => None,
         }
     }
 }

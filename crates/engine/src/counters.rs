@@ -62,6 +62,10 @@ counters! {
     /// Pauses of sandboxes that wrote while the host's disk was almost full.
     paused_disk_pressure,
     resumed,
+    /// Sandboxes whose processes were stored on the disk, and those that continued them.
+    hibernated,
+    woken,
+    paged_out,
     snapshots_taken,
     rolled_back,
     /// Forks, each of which created several sandboxes.

@@ -268,6 +268,7 @@ pub fn new_record(
         note: None,
         ports: Vec::new(),
         has_prepared_disk: false,
+        hibernated_at: None,
     }
 }
 

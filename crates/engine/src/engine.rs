@@ -4,7 +4,7 @@ mod ports;
 
 use std::sync::Arc;
 
-use api::{EventKind, SandboxConfig, SandboxId, SandboxState, SnapshotId};
+use api::{EventKind, Isolation, SandboxConfig, SandboxId, SandboxState, SnapshotId};
 use rules::{AccountUsage, AutoResume, Capacity, Operation, QuotaTable, SnapshotQuery, TimeMs, Usage};
 use serde_json::json;
 use store::{Batch, NewEvent, SandboxRecord, SnapshotRecord};
@@ -85,6 +85,11 @@ impl Engine {
     /// Operations on a sandbox of an account. Each operation fails if the account has no such sandbox.
     pub fn sandbox<'a>(&'a self, account: &'a str, id: &'a SandboxId) -> SandboxHandle<'a> {
         SandboxHandle::new(&self.services, account, id)
+    }
+
+    /// Whether paused sandboxes with an isolation can be stored with their processes.
+    pub fn can_hibernate(&self, isolation: Isolation) -> bool {
+        self.services.host.driver().can_hibernate(isolation)
     }
 
     /// The published record of a sandbox of any account.

@@ -27,6 +27,15 @@ pub enum EngineError {
     /// A sandbox can be rolled back only to its own snapshots.
     #[error("snapshot {id} was taken of sandbox {sandbox}")]
     ForeignSnapshot { id: SnapshotId, sandbox: SandboxId },
+    /// The processes of the sandbox cannot be stored.
+    #[error("the sandbox cannot be hibernated: {reason}")]
+    CannotHibernate { reason: String },
+    /// Stored processes cannot be continued by the release of the isolation backend on this host.
+    #[error("{0}")]
+    OtherRelease(#[source] Source),
+    /// Stored processes could not be continued. What is stored stays.
+    #[error("the processes of the sandbox could not be continued: {0}")]
+    WakeFailed(#[source] Source),
     #[error(transparent)]
     Config(#[from] rules::ConfigError),
     #[error(transparent)]
@@ -176,6 +185,8 @@ impl From<DriverError> for EngineError {
     fn from(error: DriverError) -> Self {
         match error {
             DriverError::Exhausted { what, .. } => Self::HostExhausted { what, source: error.into() },
+            DriverError::NotStorable { reason } => Self::CannotHibernate { reason },
+            error @ DriverError::OtherRelease { .. } => Self::OtherRelease(error.into()),
             error => Self::backend(error),
         }
     }

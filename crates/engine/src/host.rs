@@ -48,10 +48,17 @@ impl Host {
 
     /// Starts a sandbox on its disk and connects it to the network.
     pub async fn start(&self, spec: &SandboxSpec) -> Result<(), EngineError> {
+        Ok(self.driver.start(spec, Some(self.network_hook(spec))).await?)
+    }
+
+    /// Continues the stored processes of a sandbox and connects it to the network.
+    pub async fn wake(&self, spec: &SandboxSpec) -> Result<(), EngineError> {
+        Ok(self.driver.wake(spec, Some(self.network_hook(spec))).await?)
+    }
+
+    fn network_hook(&self, spec: &SandboxSpec) -> NetworkHook {
         let (network, guest) = (Arc::clone(&self.network), guest_of_spec(spec));
-        let hook: NetworkHook =
-            Arc::new(move |namespace| network.plug(&guest, namespace).map_err(io::Error::other));
-        Ok(self.driver.start(spec, Some(hook)).await?)
+        Arc::new(move |namespace| network.plug(&guest, namespace).map_err(io::Error::other))
     }
 
     /// Opens a link to a running agent. The detached commands in `detached_ops` continue; all others of earlier links are killed.

@@ -41,6 +41,10 @@ pub enum ActorRequest {
         processes: Processes,
         reply: Reply<PauseResult>,
     },
+    /// Frees memory of a paused sandbox if that is possible, and returns whether it did.
+    FreeMemory {
+        reply: Reply<bool>,
+    },
     Resume {
         processes: Processes,
         reply: Reply<ResumeResult>,
@@ -95,6 +99,8 @@ pub struct CapturedDisk {
 pub enum Processes {
     /// They are frozen by a pause, and continue at a resume.
     Kept,
+    /// They are stored on the disk by a pause.
+    Stored,
     /// They end. A resume starts the sandbox again on its disk.
     Ended,
 }

@@ -1,9 +1,12 @@
 //! The host watcher: samples the free disk and memory of the host.
 //!
 //! If the free disk will soon be below the low watermark, it pauses the sandboxes that are writing. Below that
-//! watermark, the ledger refuses creates, resumes and uploads until the high watermark is reached. The records, the
-//! event journal and the execution logs share the file system with the sandboxes' disks; the reserve leaves space for
+//! watermark, the ledger refuses creates, resumes, snapshots, forks, rollbacks and uploads until the high watermark is reached. The
+//! records, the event journal and the execution logs share the file system with the sandboxes' disks; the reserve leaves space for
 //! their commits. The watcher also sets how much disk may be promised.
+//!
+//! If the available memory is below its reserve, it hibernates the sandbox that has been paused longest, or moves its memory to swap
+//! space, then the next one.
 //!
 //! It runs as a task of the engine. A sample that fails is logged and changes nothing.
 
@@ -15,9 +18,11 @@ use std::time::Duration;
 use api::{SandboxId, SandboxState};
 use futures_util::StreamExt;
 use rules::{FreeTrend, Pressure, Shortage, Watermarks, free_after_writeback, promisable_disk_mb};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::actor::DISK_PRESSURE;
+use crate::error::EngineError;
 use crate::host_watch::HostWatch;
 use crate::mailbox::{ActorHandle, ActorRequest, Processes};
 use crate::services::Services;
@@ -56,6 +61,7 @@ pub async fn start(services: &Arc<Services>, watch: HostWatch) {
         written: HashMap::new(),
         baseline: HashMap::new(),
         is_failing: false,
+        freeing: None,
     };
     let mut wait = watcher.sample_and_act().await;
     let tasks = services.tasks.clone();
@@ -88,6 +94,8 @@ struct Watcher {
     written: HashMap<SandboxId, u64>,
     baseline: HashMap<SandboxId, u64>,
     is_failing: bool,
+    /// Frees memory of a sandbox, and returns whether it did.
+    freeing: Option<JoinHandle<bool>>,
 }
 
 impl Watcher {
@@ -124,12 +132,15 @@ impl Watcher {
         if changed != is_first {
             self.report(free);
         }
+        let is_freeing =
+            sample.memory_available_bytes < self.watch.memory_reserve_bytes && self.free_memory().await;
         // Between the watermarks running sandboxes may continue.
         if self.marks.is_below(predicted) {
             self.pause_writers().await;
         }
         let wait = match self.pressure {
             Pressure::Low => PRESSURE_INTERVAL,
+            Pressure::None if is_freeing => PRESSURE_INTERVAL,
             Pressure::None => Duration::from_millis(self.marks.next_sample_ms(least)),
         };
         wait.max(self.write_sample_duration * WRITE_SAMPLE_SHARE)
@@ -166,10 +177,26 @@ impl Watcher {
             Pressure::Low => tracing::warn!(
                 free_mb,
                 reserve_mb,
-                "the disk is almost full: pausing sandboxes that write, refusing creates, resumes and uploads"
+                "the disk is almost full: pausing sandboxes that write, refusing creates, resumes, snapshots and uploads"
             ),
             Pressure::None => tracing::info!(free_mb, reserve_mb, "the disk has space again"),
         }
+    }
+
+    /// Frees memory of one sandbox after the other, beside the samples: storing processes can take long. Returns false if the last
+    /// attempt freed nothing.
+    async fn free_memory(&mut self) -> bool {
+        let has_freed = match self.freeing.take() {
+            Some(freeing) if !freeing.is_finished() => {
+                self.freeing = Some(freeing);
+                return true;
+            }
+            Some(freeing) => freeing.await.unwrap_or(false),
+            None => true,
+        };
+        let services = Arc::clone(&self.services);
+        self.freeing = Some(self.services.tasks.spawn(async move { free_memory_of_one(&services).await }));
+        has_freed
     }
 
     /// Measures what every sandbox has written. Under pressure the baseline stays, so that slow writers are found
@@ -231,4 +258,25 @@ impl Watcher {
             })
             .await;
     }
+}
+
+/// Frees the memory of the sandbox that has been paused longest, of those that have some to free. False if there is none.
+async fn free_memory_of_one(services: &Services) -> bool {
+    let records = services.registry.records();
+    let paused = records
+        .iter()
+        .filter(|record| record.state == SandboxState::Paused && record.hibernated_at.is_none());
+    let mut longest: Vec<_> = paused.collect();
+    longest.sort_by_key(|record| record.paused_at);
+    for record in longest {
+        let Some(actor) = services.registry.find(&record.id) else { continue };
+        match actor.request(|reply| ActorRequest::FreeMemory { reply }).await {
+            Ok(true) => return true,
+            Ok(false) | Err(EngineError::CannotHibernate { .. }) => {}
+            Err(error) => {
+                tracing::warn!(id = %record.id, %error, "could not free the memory of a paused sandbox");
+            }
+        }
+    }
+    false
 }

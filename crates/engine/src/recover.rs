@@ -7,6 +7,9 @@
 //! | running | frozen  | thawed: the pause was not committed |
 //! | paused  | frozen  | adopted |
 //! | paused  | running | frozen: the resume was not committed |
+//! | running, paused | stored processes | hibernated: that was not committed |
+//! | hibernated | running, frozen | paused, frozen: the resume was not committed |
+//! | hibernated | anything else | hibernated; if what was stored is missing, its resume says so |
 //! | running, paused | no process | paused on its disk, with a note that its processes ended |
 //!
 //! The network is recovered between the removals and the rest: all recorded policies are enforced before any sandbox is
@@ -36,6 +39,8 @@ const CONCURRENCY: usize = 16;
 pub struct Recovered {
     pub running: usize,
     pub paused: usize,
+    /// Paused sandboxes with stored processes.
+    pub hibernated: usize,
     /// Paused sandboxes without processes.
     pub stopped: usize,
     /// Removed sandboxes without a record.
@@ -69,33 +74,56 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     let mut adopted = futures_util::stream::iter(records)
         .map(|record| adopt(services, record))
         .buffer_unordered(CONCURRENCY);
-    while let Some(hold) = adopted.next().await {
-        match hold? {
+    while let Some(adopted) = adopted.next().await {
+        let Adopted { hold, is_hibernated } = adopted?;
+        match hold {
             Hold::Running => recovered.running += 1,
             Hold::Paused => recovered.paused += 1,
+            Hold::Stopped if is_hibernated => recovered.hibernated += 1,
             Hold::Stopped => recovered.stopped += 1,
         }
     }
     Ok(recovered)
 }
 
+/// What a recovered sandbox holds.
+struct Adopted {
+    hold: Hold,
+    is_hibernated: bool,
+}
+
 /// Brings a sandbox to the state of its record, and starts its actor.
-async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, EngineError> {
+async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Adopted, EngineError> {
     let driver = services.host.driver();
     let id = record.id.clone();
     settle_prepared_disk(services, &record).await;
-    let presence = match driver.inspect(&id).await {
-        Ok(presence) => presence,
-        Err(error) => {
-            tracing::error!(%id, %error, "could not inspect a sandbox; keeping the state of its record");
-            if record.state == SandboxState::Paused { Presence::Paused } else { Presence::Running }
-        }
-    };
+    let inspected = driver.inspect(&id).await;
+    let is_known = inspected.is_ok();
+    let presence = inspected.unwrap_or_else(|error| {
+        tracing::error!(%id, %error, "could not inspect a sandbox; keeping the state of its record");
+        presence_by_record(&record)
+    });
     // Never a weaker one: a start that a crash has interrupted may not have recorded its isolation on the host yet.
-    if let Some(isolation) = driver.isolation(&id).await.filter(|found| *found > record.config.isolation) {
+    let found = driver.isolation(&id).await;
+    if let Some(isolation) = found.filter(|found| *found > record.config.isolation) {
         record = record_isolation(services, record, isolation).await?;
     }
     let hold = match (record.state, presence) {
+        (_, Presence::Hibernated) => {
+            record = adopt_hibernated(services, record, found.is_some()).await?;
+            Hold::Stopped
+        }
+        (_, Presence::Stopped | Presence::Absent) if record.hibernated_at.is_some() => {
+            log_failure(&id, services.host.stop(&guest(&record)).await);
+            Hold::Stopped
+        }
+        (SandboxState::Paused, Presence::Paused | Presence::Running) if record.hibernated_at.is_some() => {
+            if presence == Presence::Running {
+                log_failure(&id, driver.pause(&id).await);
+            }
+            record = record_wake(services, record).await?;
+            Hold::Paused
+        }
         // Its processes were lost, and the daemon crashed while it started them again.
         (SandboxState::Paused, Presence::Paused | Presence::Running) if record.note.is_some() => {
             log_failure(&id, services.host.stop(&guest(&record)).await);
@@ -116,20 +144,54 @@ async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Hold, E
             Hold::Stopped
         }
     };
+    if is_known && record.hibernated_at.is_none() {
+        // Of a wake whose end was not seen.
+        log_failure(&id, driver.discard_memory(&id).await);
+    }
     if hold != Hold::Stopped && !services.host.network().is_plugged(&guest(&record)).await {
         tracing::warn!(%id, "a sandbox has lost its network link: it has no network until it is stopped and started again");
     }
     let reservation = services.ledger.adopt(record.config.resources, hold, &record.account);
     let slot = services.ledger.adopt_slot(record.slot);
+    let is_hibernated = record.hibernated_at.is_some();
     actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot });
-    Ok(hold)
+    Ok(Adopted { hold, is_hibernated })
+}
+
+fn presence_by_record(record: &SandboxRecord) -> Presence {
+    match record.state {
+        SandboxState::Paused if record.hibernated_at.is_some() => Presence::Hibernated,
+        SandboxState::Paused => Presence::Paused,
+        _ => Presence::Running,
+    }
+}
+
+/// Without remains of a container there is nothing to do: a restart with many hibernated sandboxes is fast.
+async fn adopt_hibernated(
+    services: &Services,
+    record: SandboxRecord,
+    has_remains: bool,
+) -> Result<SandboxRecord, EngineError> {
+    let is_recorded = record.hibernated_at.is_some();
+    if has_remains || !is_recorded {
+        log_failure(&record.id, services.host.stop(&guest(&record)).await);
+    }
+    // With a note, a cold resume was about to discard the stored processes.
+    if is_recorded || record.note.is_some() {
+        return Ok(record);
+    }
+    record_hibernation(services, record).await
 }
 
 /// Finishes or forgets a rollback that a crash has interrupted.
 async fn settle_prepared_disk(services: &Services, record: &SandboxRecord) {
     let driver = services.host.driver();
     let settled = if record.has_prepared_disk {
-        driver.adopt_disk(&record.id).await
+        // Stored processes belong to the disk before the rollback.
+        match driver.discard_memory(&record.id).await {
+            Ok(()) => driver.adopt_disk(&record.id).await,
+            failed => failed,
+        }
     } else {
         driver.discard_prepared_disk(&record.id).await
     };
@@ -153,6 +215,41 @@ async fn record_isolation(
     next.config.isolation = isolation;
     next.revision += 1;
     let now = services.stamped_store.now();
+    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    services.stamped_store.commit(batch).await?;
+    Ok(next)
+}
+
+/// Records a hibernation that was carried out.
+async fn record_hibernation(
+    services: &Services,
+    before: SandboxRecord,
+) -> Result<SandboxRecord, EngineError> {
+    let now = services.stamped_store.now();
+    let mut next = before.clone();
+    next.hibernated_at = Some(now);
+    if next.state != SandboxState::Paused {
+        let ended = last_seen_running(&services.host, &next, now).await;
+        next.state = SandboxState::Paused;
+        next.paused_at = Some(ended);
+        next.accounting.paused(ended);
+    }
+    next.revision += 1;
+    let event = NewEvent {
+        at: now,
+        ..events::of_sandbox(&next, EventKind::SandboxHibernated, json!({ "reason": "recovered" }))
+    };
+    let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
+    services.stamped_store.commit(batch.event(event)).await?;
+    Ok(next)
+}
+
+/// Records that the processes of a hibernated sandbox are in memory again.
+async fn record_wake(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
+    let now = services.stamped_store.now();
+    let mut next = before.clone();
+    next.hibernated_at = None;
+    next.revision += 1;
     let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
     services.stamped_store.commit(batch).await?;
     Ok(next)

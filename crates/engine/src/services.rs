@@ -88,6 +88,7 @@ impl Services {
                 concurrent_executions: settings.concurrent_executions,
                 execution_queue: settings.execution_queue,
                 paused_retention_ms: settings.paused_retention_ms,
+                hibernate_after_ms: settings.hibernate_after_ms,
                 prices: settings.prices.clone(),
             },
         });

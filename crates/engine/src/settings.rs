@@ -24,6 +24,8 @@ pub struct EngineSettings {
     pub execution_queue: u32,
     /// Paused sandboxes are terminated after this time; 0 for never.
     pub paused_retention_ms: u64,
+    /// The processes of sandboxes that stay paused this long are stored on the disk; 0 for never.
+    pub hibernate_after_ms: u64,
     /// Terminated sandboxes and their events are deleted after this time; 0 for never.
     pub terminated_retention_ms: u64,
     /// The number of ranges of host user ids.

@@ -3,18 +3,22 @@
 use api::bounds::EVENT_DATA_BYTES;
 use api::{
     CodeBody, CodeContextBody, CodeRequest, CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody,
-    EventsBody, ExecuteBody, ExecuteRequest, ExposeBody, ForkBody, RollbackBody, SandboxConfig, SignalBody,
-    SnapshotBody, TerminalBody, TimeoutBody, TokenBody,
+    EventsBody, ExecuteBody, ExecuteRequest, ExposeBody, ForkBody, PauseBody, ResumeBody, RollbackBody,
+    SandboxConfig, SignalBody, SnapshotBody, TerminalBody, TimeoutBody, TokenBody,
 };
 use rules::{
     ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeRequest, ForkRequest,
     Integer, NetworkChange, SnapshotRequest, alternatives, quoted,
 };
 
+use serde::de::DeserializeOwned;
+
 use crate::{Refusal, strict};
 
 /// The body of an endpoint. Clients serialize the same type, and the OpenAPI document describes it.
 pub trait RequestBody: Sized {
+    /// Whether the body may be missing. Then one that is not declared as JSON is ignored.
+    const OPTIONAL: bool = false;
     /// The rules for its values.
     type Rules;
     /// The checked content, with defaults filled in.
@@ -152,6 +156,30 @@ impl RequestBody for RollbackBody {
     fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
         strict::body(body)
     }
+}
+
+impl RequestBody for PauseBody {
+    const OPTIONAL: bool = true;
+    type Rules = ();
+    type Validated = Self;
+
+    fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
+        optional_body(body)
+    }
+}
+
+impl RequestBody for ResumeBody {
+    const OPTIONAL: bool = true;
+    type Rules = ();
+    type Validated = Self;
+
+    fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
+        optional_body(body)
+    }
+}
+
+fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
+    if body.trim_ascii().is_empty() { Ok(T::default()) } else { strict::body(body) }
 }
 
 impl RequestBody for ForkBody {

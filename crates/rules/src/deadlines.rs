@@ -28,6 +28,10 @@ pub struct Watch {
     pub idle_timeout_ms: u64,
     /// Paused time after which it is terminated; 0 keeps it forever.
     pub paused_retention_ms: u64,
+    /// Paused time after which its processes are stored on the disk; `None` if they cannot be or must not be.
+    pub hibernate_after_ms: Option<u64>,
+    /// The earliest time for that, after an attempt that did not succeed.
+    pub hibernate_not_before: TimeMs,
 }
 
 /// Why a sandbox is terminated automatically.
@@ -72,6 +76,8 @@ impl AutoPause {
 pub enum Due {
     Expire(Expiry),
     Pause(AutoPause),
+    /// Of a paused sandbox.
+    FreeMemory,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +101,11 @@ pub fn next_deadline(watch: &Watch) -> Option<Deadline> {
             (Some(lifetime), _) => Some(lifetime),
             (None, idle) => idle,
         },
-        SandboxState::Paused => retention(watch),
+        SandboxState::Paused => match (retention(watch), hibernation(watch)) {
+            (Some(retention), Some(hibernation)) if hibernation.at < retention.at => Some(hibernation),
+            (Some(retention), _) => Some(retention),
+            (None, hibernation) => hibernation,
+        },
     }
 }
 
@@ -118,6 +128,13 @@ fn idle(watch: &Watch) -> Option<Deadline> {
             Some(Deadline { at: since.after(watch.idle_timeout_ms), what: Due::Pause(AutoPause::Idle) })
         }
     }
+}
+
+/// Processes with work in progress, which a client may wait for, stay in memory.
+fn hibernation(watch: &Watch) -> Option<Deadline> {
+    let after_ms = watch.hibernate_after_ms.filter(|_| watch.activity != Activity::Busy)?;
+    let since = watch.accounting.paused_since()?;
+    Some(Deadline { at: since.after(after_ms).max(watch.hibernate_not_before), what: Due::FreeMemory })
 }
 
 fn retention(watch: &Watch) -> Option<Deadline> {
@@ -144,6 +161,8 @@ mod tests {
             on_timeout: OnTimeout::Terminate,
             idle_timeout_ms: 120,
             paused_retention_ms: 10_000,
+            hibernate_after_ms: None,
+            hibernate_not_before: TimeMs(0),
         }
     }
 
@@ -169,6 +188,29 @@ mod tests {
     fn the_lifetime_precedes_the_idle_pause_in_a_tie() {
         let watch = Watch { idle_timeout_ms: 300, ..running(1_000) };
         assert_eq!(next_deadline(&watch), due(1_300, Due::Expire(Expiry::Timeout)));
+    }
+
+    #[test]
+    fn a_paused_sandbox_is_hibernated_unless_it_has_work() {
+        let mut watch = running(1_000);
+        watch.state = SandboxState::Paused;
+        watch.accounting.paused(TimeMs(2_000));
+        assert_eq!(next_deadline(&watch), due(12_000, Due::Expire(Expiry::Expired)));
+        watch.hibernate_after_ms = Some(60);
+        assert_eq!(next_deadline(&watch), due(2_060, Due::FreeMemory));
+        watch.hibernate_not_before = TimeMs(2_100);
+        assert_eq!(next_deadline(&watch), due(2_100, Due::FreeMemory));
+        watch.hibernate_not_before = TimeMs(0);
+        // The retention wins in a tie, and when it is shorter.
+        for after in [10_000, 10_001] {
+            watch.hibernate_after_ms = Some(after);
+            assert_eq!(next_deadline(&watch), due(12_000, Due::Expire(Expiry::Expired)));
+        }
+        watch.hibernate_after_ms = Some(60);
+        watch.paused_retention_ms = 0;
+        assert_eq!(next_deadline(&watch), due(2_060, Due::FreeMemory));
+        watch.activity = Activity::Busy;
+        assert_eq!(next_deadline(&watch), None);
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub enum Operation {
         auto_resume: AutoResume,
     },
     Pause,
+    /// Pause it, if it runs, and store its processes on the disk.
+    Hibernate,
     Resume,
     Terminate,
     /// Change its network policy, paused or not.
@@ -73,6 +75,7 @@ impl Operation {
             Self::Ports { .. } => "access ports of",
             Self::Attach { .. } => "access an execution of",
             Self::Pause => "pause",
+            Self::Hibernate => "hibernate",
             Self::Resume => "resume",
             Self::Terminate => "terminate",
             Self::Network => "change the network of",
@@ -93,6 +96,7 @@ impl Operation {
             Self::Attach { .. } => Self::Attach { auto_resume },
             Self::Get
             | Self::Pause
+            | Self::Hibernate
             | Self::Resume
             | Self::Terminate
             | Self::Network
@@ -114,7 +118,9 @@ impl Operation {
                 AutoResume::Allowed => &[Running, Paused],
                 AutoResume::Forbidden | AutoResume::Disabled => &[Running],
             },
-            Self::Network | Self::Timeout | Self::Snapshot | Self::Rollback => &[Running, Paused],
+            Self::Hibernate | Self::Network | Self::Timeout | Self::Snapshot | Self::Rollback => {
+                &[Running, Paused]
+            }
             Self::Pause => &[Running],
             Self::Resume => &[Paused],
         }
@@ -127,6 +133,7 @@ pub enum Step {
     /// Nothing but respond.
     Nothing,
     Pause,
+    Hibernate,
     Resume,
     ResumeThenRun,
     Run,
@@ -162,15 +169,21 @@ pub fn decide(state: SandboxState, operation: Operation) -> Result<Step, Refusal
         (Creating | Running | Paused, Operation::Terminate) => Ok(Step::Terminate),
         (Running, Operation::Pause) => Ok(Step::Pause),
         (Creating | Paused, Operation::Pause) => Err(invalid()),
+        (Running | Paused, Operation::Hibernate) => Ok(Step::Hibernate),
         (Paused, Operation::Resume) => Ok(Step::Resume),
         (Creating | Running, Operation::Resume) => Err(invalid()),
         (Running | Paused, Operation::Network) => Ok(Step::ChangeNetwork),
         (Running | Paused, Operation::Timeout) => Ok(Step::ChangeTimeout),
         (Running | Paused, Operation::Snapshot) => Ok(Step::CopyDisk),
         (Running | Paused, Operation::Rollback) => Ok(Step::ReplaceDisk),
-        (Creating, Operation::Network | Operation::Timeout | Operation::Snapshot | Operation::Rollback) => {
-            Err(invalid())
-        }
+        (
+            Creating,
+            Operation::Hibernate
+            | Operation::Network
+            | Operation::Timeout
+            | Operation::Snapshot
+            | Operation::Rollback,
+        ) => Err(invalid()),
         (
             Creating,
             Operation::Execute { .. }
@@ -232,6 +245,7 @@ mod tests {
         let mut all = vec![
             Operation::Get,
             Operation::Pause,
+            Operation::Hibernate,
             Operation::Resume,
             Operation::Terminate,
             Operation::Network,
@@ -257,6 +271,7 @@ mod tests {
         let rows = [
             (Operation::Get, "nnn-"),
             (Operation::Pause, "xpx-"),
+            (Operation::Hibernate, "xhh-"),
             (Operation::Resume, "xxr-"),
             (Operation::Terminate, "ttt-"),
             (Operation::Network, "xNN-"),
@@ -282,6 +297,7 @@ mod tests {
                 let decided = match decide(state, operation) {
                     Ok(Step::Nothing) => 'n',
                     Ok(Step::Pause) => 'p',
+                    Ok(Step::Hibernate) => 'h',
                     Ok(Step::Resume) => 'r',
                     Ok(Step::ResumeThenRun) => 'w',
                     Ok(Step::Run) => 'R',

@@ -100,6 +100,7 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         concurrent_executions: config.limits.concurrent_executions,
         execution_queue: config.limits.execution_queue,
         paused_retention_ms: config.retention.paused_days.saturating_mul(DAY_MS),
+        hibernate_after_ms: config.hibernate.after_seconds.saturating_mul(1000),
         terminated_retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
         slots: scope.slots,
         prices: config.prices.of_an_hour(),

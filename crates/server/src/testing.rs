@@ -135,6 +135,7 @@ pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> Eng
         concurrent_executions: 3,
         execution_queue: 0,
         paused_retention_ms: 0,
+        hibernate_after_ms: 0,
         terminated_retention_ms: 0,
         slots,
         prices: Default::default(),

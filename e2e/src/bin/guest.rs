@@ -1,10 +1,12 @@
 //! The checks that `tests/cgroup_v2.rs` runs in its virtual machine: sandboxes on a host with cgroup v2 only.
 //!
 //! Prints a line for each check, `ok NAME`, `FAIL NAME: REASON` or `skip NAME: REASON`, and finally `end ok` or `end failed`. A
-//! failed check does not clean up; the machine is discarded.
+//! failed check does not clean up; the machine is discarded. After the end of the first boot it cuts the power while a sandbox is
+//! hibernated; the second boot wakes it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -17,6 +19,11 @@ use tokio::process::Command;
 const ROOT: &str = "/sys/fs/cgroup";
 const RUNSC: &str = "/usr/bin/runsc";
 const LXCFS: &str = "/usr/bin/lxcfs";
+/// What the second boot has to find.
+const STORED: &str = "/hibernated";
+/// A process that counts, with its state in memory only.
+const COUNTER: &str =
+    "while true; do n=$((n + 1)); echo $$ $n > count.new; mv count.new count; sleep 0.1; done";
 /// The machine is emulated without hardware acceleration and therefore slow.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -36,6 +43,11 @@ async fn main() {
             report(stringify!($name), begin, $name().await);
         )* };
     }
+    if let Ok(stored) = std::fs::read_to_string(STORED) {
+        report("wake_after_a_power_failure", Instant::now(), wake(&stored).await);
+        println!("end {}", if failed.is_empty() { "ok" } else { "failed" });
+        return;
+    }
     check!(doctor, one_off, limits, memory, processes, freezer, recovery);
     // These two may not be installed on the host.
     if Path::new(RUNSC).exists() {
@@ -50,6 +62,11 @@ async fn main() {
     }
     check!(no_cgroups_left);
     println!("end {}", if failed.is_empty() { "ok" } else { "failed" });
+    if Path::new(RUNSC).exists()
+        && let Err(error) = hibernate_and_cut_the_power().await
+    {
+        println!("FAIL hibernate_and_cut_the_power: {error:#}");
+    }
 }
 
 fn beside(name: &str) -> Result<PathBuf> {
@@ -167,9 +184,9 @@ fn figure(rig: &Rig, id: &SandboxId, file: &str, name: &str) -> Result<u64> {
     found.with_context(|| format!("{file} has no {name}: {text}"))
 }
 
-async fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let begin = Instant::now();
-    while !condition()? {
+    while !condition().await? {
         ensure!(begin.elapsed() < TIMEOUT, "timeout of {TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -230,11 +247,12 @@ async fn processes() -> Result<()> {
         let fill =
             "exec perl -e 'for (1..600) { my $pid = fork; last if !defined $pid; last if !$pid } sleep 100'";
         let filling = rig.engine.sandbox("test", &id).execute(command(fill)).await?;
-        wait_until("the process table is full", || Ok(figure(rig, &id, "pids.current", "")? == 512)).await?;
-        wait_until("a fork was refused", || Ok(figure(rig, &id, "pids.events", "max ")? > 0)).await?;
+        wait_until("the process table is full", async || Ok(figure(rig, &id, "pids.current", "")? == 512))
+            .await?;
+        wait_until("a fork was refused", async || Ok(figure(rig, &id, "pids.events", "max ")? > 0)).await?;
         // The client disconnects: the command ends with all its processes.
         drop(filling);
-        wait_until("the process table is empty", || Ok(rig.host_pids(&id)?.len() == 1)).await?;
+        wait_until("the process table is empty", async || Ok(rig.host_pids(&id)?.len() == 1)).await?;
         ensure!(rig.output(&id, "echo works").await? == "works\n", "commands do not run any more");
         Ok(())
     })
@@ -254,7 +272,7 @@ async fn freezer() -> Result<()> {
         ensure!(more < 20_000, "paused, it used {more} us of 300 ms");
         rig.engine.sandbox("test", &id).resume().await?;
         ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 0, "it is still frozen");
-        wait_until("it continues to run", || {
+        wait_until("it continues to run", async || {
             Ok(figure(rig, &id, "cpu.stat", "usage_usec ")? > used + 100_000)
         })
         .await?;
@@ -304,8 +322,7 @@ async fn recovery() -> Result<()> {
 
 /// For gVisor, the driver creates the cgroups itself.
 async fn gvisor() -> Result<()> {
-    let options = RigOptions { isolation: api::Isolation::Gvisor, ..RigOptions::default() };
-    with_rig(options, async |rig| {
+    with_rig(under_gvisor(), async |rig| {
         let id = small(rig, 1, 512).await?;
         ensure!(rig.output(&id, "echo works").await? == "works\n", "commands do not run");
         let limits =
@@ -321,6 +338,54 @@ async fn gvisor() -> Result<()> {
     .await
 }
 
+fn under_gvisor() -> RigOptions {
+    RigOptions { isolation: api::Isolation::Gvisor, ..RigOptions::default() }
+}
+
+/// The process that counts, and how far it is.
+async fn count(rig: &Rig, id: &SandboxId) -> Result<(u32, u64)> {
+    let text = rig.output(id, "cat count").await?;
+    let (pid, count) = text.trim().split_once(' ').context("nothing counts")?;
+    Ok((pid.parse()?, count.parse()?))
+}
+
+/// Ends the machine without a shutdown, right after the hibernation was acknowledged. What was not synced is lost.
+async fn hibernate_and_cut_the_power() -> Result<()> {
+    let rig = Rig::new(under_gvisor()).await?;
+    let id = small(&rig, 1, 512).await?;
+    rig.output(&id, &format!("setsid bash -c '{COUNTER}' > /dev/null 2>&1 < /dev/null &")).await?;
+    wait_until("it counts", async || Ok(count(&rig, &id).await.is_ok())).await?;
+    let (pid, count) = count(&rig, &id).await?;
+    let mut file = std::fs::File::create(STORED)?;
+    file.write_all(format!("{} {id} {pid} {count}", rig.name).as_bytes())?;
+    file.sync_all()?;
+    std::fs::File::open("/")?.sync_all()?;
+    rig.engine.sandbox("test", &id).pause_with(engine::Processes::Stored).await?;
+    std::fs::write("/proc/sysrq-trigger", "o")?;
+    tokio::time::sleep(TIMEOUT).await;
+    bail!("the machine goes on")
+}
+
+async fn wake(stored: &str) -> Result<()> {
+    let [name, id, pid, before] = stored.split(' ').collect::<Vec<_>>()[..] else {
+        bail!("what was stored is {stored:?}");
+    };
+    let (id, before): (SandboxId, u64) = (id.parse()?, before.parse()?);
+    let rig = Rig::reopen(name.to_owned(), under_gvisor()).await?;
+    ensure!(rig.recovered.hibernated == 1, "recovery found {:?}", rig.recovered);
+    // Read while it does not run, the file shows at least the last count before the hibernation.
+    let (process, after) = count(&rig, &id).await?;
+    ensure!(
+        process.to_string() == pid && after >= before,
+        "{process} counted to {after}, not {pid} from {before}"
+    );
+    let goes_on = async || Ok(count(&rig, &id).await?.1 > after);
+    wait_until("it counts on", goes_on).await?;
+    let (process, _) = count(&rig, &id).await?;
+    ensure!(process.to_string() == pid, "another process counts: {process} instead of {pid}");
+    rig.clear().await
+}
+
 /// Sandboxes see their own limits in /proc, also those whose limits were changed later.
 async fn lxcfs() -> Result<()> {
     let dir = PathBuf::from("/run/own-figures");
@@ -328,7 +393,7 @@ async fn lxcfs() -> Result<()> {
     // Ends with the machine.
     let _lxcfs =
         Command::new(LXCFS).arg("-f").arg(&dir).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    wait_until("lxcfs answers", || {
+    wait_until("lxcfs answers", async || {
         Ok(std::fs::read(dir.join("proc/meminfo")).is_ok_and(|text| !text.is_empty()))
     })
     .await?;

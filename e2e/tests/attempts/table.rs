@@ -239,7 +239,7 @@ pub const ATTEMPTS: &[Attempt] = &[
     ),
     attempt(
         "see the network of the host",
-        r##"grep -vE 'lo:|Inter|face' /proc/net/dev | grep . && echo ESCAPED"##,
+        r##"grep -vE 'lo:|control0:|Inter|face' /proc/net/dev | grep . && echo ESCAPED"##,
     ),
     attempt("talk to the hypervisor", r##"call 41 40 1 0 && echo ESCAPED"##),
     attempt(

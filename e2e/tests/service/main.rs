@@ -29,6 +29,7 @@ mod s15_fork;
 mod s15_rollback;
 mod s15_snapshots;
 mod s15_snapshots_kill;
+mod s16_hibernation;
 mod s1_service;
 mod s2_shapes;
 mod s3_states;

@@ -89,7 +89,9 @@ async fn an_unavailable_or_unknown_isolation_is_refused_with_the_available_ones(
     let body = with(small(), "isolation", json!(1));
     client.post(SANDBOXES, &body).await.unwrap().error(400, "INVALID_REQUEST").unwrap();
     let info = client.get("/v1/info").await.unwrap().is(200).unwrap();
-    assert_eq!(info["backends"], json!([{ "name": "container", "network": true, "memorySnapshots": false }]));
+    let backend =
+        json!({ "name": "container", "network": true, "memorySnapshots": false, "hibernation": false });
+    assert_eq!(info["backends"], json!([backend]));
 }
 
 #[tokio::test]

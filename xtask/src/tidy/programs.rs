@@ -90,7 +90,7 @@ const PROVIDED: &[(&str, &[&str])] = &[
     ("e2fsprogs", &["e2fsck", "tune2fs", "dumpe2fs", "resize2fs"]),
     // gcc depends on binutils.
     ("gcc", &["readelf"]),
-    ("mount", &["mount", "umount"]),
+    ("mount", &["mount", "swapoff", "umount"]),
     ("procps", &["kill", "pgrep", "pkill", "sysctl"]),
 ];
 
@@ -112,7 +112,14 @@ const OURS: [&str; 5] = ["sandboxd", "sbx", "sandbox-agent", "sandbox-launcher",
 const INSIDE: [&str; 3] = ["crates/agent/src/", "e2e/vm/init", "e2e/vm/first"];
 
 /// Documents whose `sh` blocks `e2e/tests/docs.rs` runs.
-const TESTED_DOCUMENTS: [&str; 4] = ["README.md", "docs/quick-start.md", "docs/api.md", "docs/sbx.md"];
+const TESTED_DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "docs/quick-start.md",
+    "docs/api.md",
+    "docs/hibernation.md",
+    "docs/snapshots.md",
+    "docs/sbx.md",
+];
 
 /// A program that a file starts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -35,6 +35,7 @@ fn config() -> SandboxConfig {
 /// Of a sandbox that went through every state.
 fn times() -> Times {
     Times {
+        hibernated: None,
         created: Timestamp(1),
         started: Some(Timestamp(2)),
         paused: Some(Timestamp(3)),

@@ -6,10 +6,13 @@ use anyhow::Result;
 use sandboxd_client::Client;
 
 use super::batch::{Form, ItemResult, for_each};
+use crate::cli::PauseArguments;
 
-pub async fn pause(client: &Client, json: bool, ids: &[String]) -> Result<ExitCode> {
+pub async fn pause(client: &Client, json: bool, arguments: &PauseArguments) -> Result<ExitCode> {
+    let ids = &arguments.sandboxes.ids;
     for_each(ids, Form::of(json, ids.len()), async |id: &String| {
-        let paused = client.sandbox(id)?.pause().await?;
+        let sandbox = client.sandbox(id)?;
+        let paused = if arguments.hibernate { sandbox.hibernate().await? } else { sandbox.pause().await? };
         ItemResult::new(id, paused).map(Some)
     })
     .await

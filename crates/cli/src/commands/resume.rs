@@ -6,10 +6,13 @@ use anyhow::Result;
 use sandboxd_client::Client;
 
 use super::batch::{Form, ItemResult, for_each};
+use crate::cli::ResumeArguments;
 
-pub async fn resume(client: &Client, json: bool, ids: &[String]) -> Result<ExitCode> {
+pub async fn resume(client: &Client, json: bool, arguments: &ResumeArguments) -> Result<ExitCode> {
+    let ids = &arguments.sandboxes.ids;
     for_each(ids, Form::of(json, ids.len()), async |id: &String| {
-        let resumed = client.sandbox(id)?.resume().await?;
+        let sandbox = client.sandbox(id)?;
+        let resumed = if arguments.cold { sandbox.resume_cold().await? } else { sandbox.resume().await? };
         ItemResult::new(id, resumed).map(Some)
     })
     .await

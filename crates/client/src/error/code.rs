@@ -90,6 +90,8 @@ codes! {
     ExecutionTimeout,
     /// The state of the sandbox does not allow the operation.
     InvalidState,
+    /// The isolation of the sandbox, or its release on this host, does not support the operation.
+    IsolationMismatch,
     /// The path exists already.
     FileExists,
     /// The path is a directory, device, FIFO or socket.

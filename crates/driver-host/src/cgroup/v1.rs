@@ -117,6 +117,21 @@ pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
     fs::write(second, &text)
 }
 
+/// Moves all memory to swap, which is within the limit of memory with swap.
+pub fn page_out(dir: &Path) -> io::Result<()> {
+    as_far_as_possible(fs::write(dir.join("memory.force_empty"), "0"))
+}
+
+/// The kernel reports what it could not move.
+pub fn as_far_as_possible(moved: io::Result<()>) -> io::Result<()> {
+    match moved {
+        Err(error) if matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock) => {
+            Ok(())
+        }
+        moved => moved,
+    }
+}
+
 /// The cgroups of a sandbox, for its first process.
 pub fn entries(dir: impl Fn(&str, &str) -> PathBuf, name: &str, inside: &Path) -> Vec<CgroupEntry> {
     let entry = |(controller, dir): (&str, PathBuf)| {

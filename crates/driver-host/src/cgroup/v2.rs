@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use driver::Limits;
 
+use super::v1::as_far_as_possible;
 use super::{CPU_PERIOD_US, shares};
 
 /// Bounds of the shares of cgroup v1.
@@ -45,11 +46,26 @@ pub fn limit(dir: &Path, limits: Limits, cpus: &str) -> io::Result<()> {
     fs::write(dir.join("cpu.weight"), weight(limits.cpu).to_string())?;
     fs::write(dir.join("cpuset.cpus"), cpus)?;
     fs::write(dir.join("memory.max"), (u64::from(limits.memory_mb) << 20).to_string())?;
-    match fs::write(dir.join("memory.swap.max"), "0") {
+    limit_swap(dir, "0")
+}
+
+fn limit_swap(dir: &Path, bytes: &str) -> io::Result<()> {
+    match fs::write(dir.join("memory.swap.max"), bytes) {
         // A kernel without swap accounting has no limit for it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
+}
+
+/// Moves memory to swap. A sandbox may use no swap while it runs: what is there stays until it is used again.
+pub fn page_out(dir: &Path, bytes: u64) -> io::Result<()> {
+    limit_swap(dir, "max")?;
+    let moved = match fs::write(dir.join("memory.reclaim"), bytes.to_string()) {
+        // Kernels before 5.19.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        moved => as_far_as_possible(moved),
+    };
+    limit_swap(dir, "0").and(moved)
 }
 
 /// Creates the sandbox's directory and enables the controllers in its ancestors.

@@ -6,7 +6,7 @@ use api::Isolation;
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{Mount, MountBuilder};
 
-use super::{AGENT_INSIDE, LINK_INSIDE, SysView};
+use super::{AGENT_INSIDE, SysView};
 use crate::backend::Start;
 use crate::paths::{mount_place, resolv_conf};
 
@@ -15,7 +15,7 @@ const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "s
 
 /// All mounts, in order.
 pub fn all(start: &Start<'_>, sys: SysView) -> Result<Vec<Mount>, OciSpecError> {
-    let Start { settings, spec, isolation, paths, .. } = *start;
+    let Start { settings, spec, isolation, .. } = *start;
     let shm = format!("size={}m", spec.limits.memory_mb / 2);
     // Bounds the number of files: empty ones take no space of the tmpfs, but kernel memory.
     let shm_files = format!("nr_inodes={}", spec.limits.memory_mb * 64);
@@ -51,7 +51,7 @@ pub fn all(start: &Start<'_>, sys: SysView) -> Result<Vec<Mount>, OciSpecError> 
         "cgroup",
         &["nosuid", "noexec", "nodev", "relatime", "ro"],
     )?);
-    mounts.push(bind(&settings.agent, Path::new(AGENT_INSIDE), &["ro", "nosuid", "nodev"])?);
+    mounts.push(bind(start.agent, Path::new(AGENT_INSIDE), &["ro", "nosuid", "nodev"])?);
     if settings.resolver.is_some() {
         let file = resolv_conf(settings);
         mounts.push(bind(&file, Path::new("/etc/resolv.conf"), &["ro", "nosuid", "nodev", "noexec"])?);
@@ -63,7 +63,6 @@ pub fn all(start: &Start<'_>, sys: SysView) -> Result<Vec<Mount>, OciSpecError> 
         if own.symlink_metadata().is_ok_and(|own| own.is_dir()) {
             mounts.push(bind(&own, Path::new("/tmp"), &["rw", "nodev"])?);
         }
-        mounts.push(bind(&paths.link_dir(), Path::new(LINK_INSIDE), &["rw", "nosuid", "nodev", "noexec"])?);
         return Ok(mounts);
     }
     if let Some(lxcfs) = settings.lxcfs.as_deref().filter(|dir| is_responding(dir)) {

@@ -36,17 +36,21 @@ fn pid(op: u64) -> u32 {
 /// The processes of a sandbox. Dropping them kills them and ends all links.
 pub struct Guest {
     inner: Arc<Inner>,
+    is_stored: bool,
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.inner.life.send_replace(GuestState::Dead);
+        if !self.is_stored {
+            self.inner.life.send_replace(GuestState::Dead);
+        }
     }
 }
 
 impl Guest {
     pub fn new(mode: AgentMode, disk: Arc<Mutex<Disk>>) -> Self {
         Self {
+            is_stored: false,
             inner: Arc::new(Inner {
                 life: watch::Sender::new(GuestState::Runs),
                 newest: watch::Sender::new(0),
@@ -57,6 +61,20 @@ impl Guest {
                 disk,
             }),
         }
+    }
+
+    /// Ends all links and keeps the processes as they are.
+    pub fn store(mut self) -> Self {
+        self.freeze();
+        self.hang_up();
+        self.is_stored = true;
+        self
+    }
+
+    /// Continues stored processes.
+    pub fn continued(&self) -> Self {
+        self.thaw();
+        Self { inner: Arc::clone(&self.inner), is_stored: false }
     }
 
     pub fn is_frozen(&self) -> bool {

@@ -185,6 +185,7 @@ impl Actor {
             // The loss of the processes could not be recorded before. If it cannot be recorded now, the request fails.
             self.processes_lost().await?;
         }
+        self.settle_hibernation().await?;
         match self.resume_and_connect(operation).await {
             Err(error) if error.is_sandbox_failure() && self.has_lost_processes().await => {
                 self.processes_lost().await?;

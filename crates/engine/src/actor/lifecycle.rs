@@ -30,6 +30,8 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(10);
 pub const ON_REQUEST: &str = "request";
 /// The sandbox wrote while the host's disk was almost full.
 pub const DISK_PRESSURE: &str = "disk_pressure";
+/// The reason of a hibernation of a sandbox that stays paused.
+const AFTER_PAUSE: &str = "paused";
 /// The note of a sandbox whose processes ended unexpectedly. Its next event reports it.
 pub const PROCESSES_LOST: &str = "its processes ended unexpectedly; its disk is unchanged";
 
@@ -66,12 +68,12 @@ impl Actor {
         self.reservation.lower(Hold::Paused);
         self.processes = match std::mem::replace(&mut self.processes, ProcessState::Stopped) {
             ProcessState::Running(agent) | ProcessState::Frozen(agent) => ProcessState::Frozen(agent),
-            ProcessState::Stopped => ProcessState::Stopped,
+            without @ (ProcessState::Hibernated | ProcessState::Stopped) => without,
         };
         Ok(PauseResult { id: self.id().clone(), paused_at: now, runtime_duration_ms })
     }
 
-    fn paused_result(&self) -> PauseResult {
+    pub(super) fn paused_result(&self) -> PauseResult {
         PauseResult {
             id: self.id().clone(),
             paused_at: self.record.paused_at.unwrap_or(self.record.created_at),
@@ -106,13 +108,21 @@ impl Actor {
 
     pub(super) async fn try_resume(&mut self) -> Result<ResumeResult, EngineError> {
         self.raise_reservation().await?;
-        let before =
-            if matches!(self.processes, ProcessState::Stopped) { Hold::Stopped } else { Hold::Paused };
+        let was_stored =
+            matches!(self.processes, ProcessState::Hibernated) || self.record.hibernated_at.is_some();
         let resumed = match self.wake().await {
             Ok(agent) => self.commit_resumed(agent).await,
             Err(error) => Err(error),
         };
+        if resumed.is_ok() && was_stored {
+            self.context.counters.woken.add(1);
+            self.discard_memory().await;
+        }
         if resumed.is_err() {
+            let before = match self.processes {
+                ProcessState::Stopped | ProcessState::Hibernated => Hold::Stopped,
+                ProcessState::Running(_) | ProcessState::Frozen(_) => Hold::Paused,
+            };
             self.undo_resume(before).await;
         }
         resumed
@@ -141,9 +151,11 @@ impl Actor {
                 }
             }
             ProcessState::Running(agent) => Ok(agent.clone()),
+            ProcessState::Hibernated => self.wake_processes().await.map(Some),
             ProcessState::Stopped => {
                 let host = &self.context.host;
                 if self.record.has_prepared_disk {
+                    host.driver().discard_memory(self.id()).await?;
                     host.driver().adopt_disk(self.id()).await?;
                 }
                 host.start(&self.spec).await?;
@@ -167,6 +179,7 @@ impl Actor {
         let mut next = (*self.record).clone();
         next.state = SandboxState::Running;
         next.paused_at = None;
+        next.hibernated_at = None;
         next.has_prepared_disk = false;
         let paused_duration_ms = next.accounting.resumed(now);
         timeouts::renew(&mut next);
@@ -204,9 +217,14 @@ impl Actor {
         let Some(due) = self.timeouts.due(&watch, now) else { return ControlFlow::Continue(()) };
         let result = match due {
             Due::Pause(cause) => self.pause(cause.reason()).await.map(|_| ControlFlow::Continue(())),
+            Due::FreeMemory => self.free_memory(AFTER_PAUSE).await.map(|_| ControlFlow::Continue(())),
             Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| ControlFlow::Break(())),
         };
         result.unwrap_or_else(|error| {
+            if let EngineError::CannotHibernate { reason } = &error {
+                tracing::debug!(id = %self.id(), reason, "a paused sandbox stays in memory");
+                return ControlFlow::Continue(());
+            }
             tracing::error!(id = %self.id(), %error, ?due, "could not pause or terminate a sandbox at its timeout; retrying");
             self.timeouts.retry_later(now);
             ControlFlow::Continue(())
@@ -221,6 +239,7 @@ impl Actor {
         next.terminated_at = Some(now);
         next.reason = Some(reason.to_owned());
         next.ports.clear();
+        next.hibernated_at = None;
         let total_runtime_ms = next.accounting.terminated(now);
         let data = json!({ "reason": reason, "totalRuntimeMs": total_runtime_ms });
         let mut events = self.executions.final_events(&next, now);
@@ -291,7 +310,9 @@ impl Actor {
     async fn inspect_after_link_loss(&self, may_reconnect: bool) -> LinkLoss {
         loop {
             match self.context.host.driver().inspect(self.id()).await {
-                Ok(Presence::Stopped | Presence::Absent) => return LinkLoss::ProcessesGone,
+                Ok(Presence::Stopped | Presence::Hibernated | Presence::Absent) => {
+                    return LinkLoss::ProcessesGone;
+                }
                 // A frozen agent cannot answer. The link is opened after the resume.
                 Ok(Presence::Paused) => return LinkLoss::Unreachable,
                 Ok(Presence::Running) if may_reconnect => {
@@ -310,7 +331,7 @@ impl Actor {
 
     /// Whether the sandbox should have processes and has none.
     pub(super) async fn has_lost_processes(&self) -> bool {
-        !matches!(self.processes, ProcessState::Stopped)
+        !matches!(self.processes, ProcessState::Stopped | ProcessState::Hibernated)
             && self.context.host.has_no_processes(self.id()).await
     }
 
@@ -326,6 +347,7 @@ impl Actor {
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
         next.note = Some(PROCESSES_LOST.to_owned());
+        next.hibernated_at = None;
         if next.state == SandboxState::Running {
             next.state = SandboxState::Paused;
             next.paused_at = Some(now);

@@ -4,8 +4,8 @@
 //! prepare the new disk -> end the processes -> commit (paused, with the layers of the snapshot) -> replace the disk -> start -> commit
 //! ```
 //!
-//! Before the first commit a failure or a crash leaves the old disk, afterwards the new one: never a mixture, and never another state
-//! without an error. After a crash the sandbox is paused on its disk.
+//! Before the first commit a failure or a crash leaves the old disk, afterwards the new one, never a mixture. A crash before the
+//! processes end changes nothing; after it the sandbox is paused.
 
 use std::sync::Arc;
 
@@ -60,12 +60,21 @@ impl Actor {
             ..self.spec.clone()
         };
         self.context.host.driver().prepare_disk(&spec).await?;
-        self.end_processes().await?;
+        let is_hibernated = matches!(self.processes, ProcessState::Hibernated);
+        if !is_hibernated {
+            self.end_processes().await?;
+        }
         if let Err(error) = self.commit_rollback(snapshot, base.layers).await {
-            self.processes_lost().await?;
+            if !is_hibernated {
+                self.processes_lost().await?;
+            }
             return Err(error);
         }
+        self.processes = ProcessState::Stopped;
+        self.publish_agent();
         self.spec = spec_of(&self.record);
+        // The old layers may be the last trace of a deleted snapshot.
+        self.context.snapshots.request_sweep();
         self.settle_disk().await
     }
 
@@ -74,6 +83,8 @@ impl Actor {
         if !self.record.has_prepared_disk {
             return Ok(());
         }
+        // Stored processes belong to the old disk.
+        self.context.host.driver().discard_memory(self.id()).await?;
         self.context.host.driver().adopt_disk(self.id()).await?;
         let mut next = (*self.record).clone();
         next.has_prepared_disk = false;
@@ -92,6 +103,7 @@ impl Actor {
         next.layers = layers;
         next.image_env.clone_from(&snapshot.image_env);
         next.has_prepared_disk = true;
+        next.hibernated_at = None;
         next.note = Some(format!("rolled back to {}; its processes ended", snapshot.id));
         if next.state == SandboxState::Running {
             next.state = SandboxState::Paused;

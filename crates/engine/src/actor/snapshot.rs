@@ -30,7 +30,7 @@ impl Actor {
             return Ok(());
         }
         match &self.processes {
-            ProcessState::Stopped => Ok(()),
+            ProcessState::Stopped | ProcessState::Hibernated => Ok(()),
             ProcessState::Running(agent) => self.sync_guest(agent.clone()).await,
             // A frozen agent cannot. After a crash in between, the recovery freezes the sandbox again.
             ProcessState::Frozen(agent) => {

@@ -14,6 +14,8 @@ use crate::status::{PauseResult, ResumeResult};
 
 /// The note of a sandbox whose processes ended at a pause.
 const STOPPED: &str = "its processes ended at the pause; its disk is unchanged";
+/// The note of a sandbox whose frozen or stored processes were discarded.
+const DISCARDED: &str = "its processes were discarded; its disk is unchanged";
 /// How long the detached executions may take to record their end.
 const EXECUTIONS_TIMEOUT: Duration = Duration::from_secs(2);
 const EXECUTIONS_INTERVAL: Duration = Duration::from_millis(2);
@@ -42,11 +44,38 @@ impl Actor {
     /// Resumes a paused sandbox without the processes that it has.
     pub(super) async fn restart(&mut self) -> Result<ResumeResult, EngineError> {
         decide(self.record.state, Operation::Resume)?;
-        if !matches!(self.processes, ProcessState::Stopped) {
-            self.end_processes().await?;
+        let before = self.reservation.hold();
+        // A sandbox that does not fit keeps its processes.
+        self.raise_reservation().await?;
+        if let Err(error) = self.discard_processes().await {
+            let is_stopped = matches!(self.processes, ProcessState::Stopped);
+            self.reservation.lower(if is_stopped { Hold::Stopped } else { before });
+            return Err(error);
+        }
+        let resumed = self.try_resume().await;
+        if resumed.is_err() {
             self.reservation.lower(Hold::Stopped);
         }
-        self.try_resume().await
+        resumed
+    }
+
+    /// Ends frozen processes and removes stored ones. The record is first: after a crash in between, the recovery does the rest.
+    async fn discard_processes(&mut self) -> Result<(), EngineError> {
+        if matches!(self.processes, ProcessState::Stopped) {
+            return Ok(());
+        }
+        let now = self.context.stamped_store.now();
+        let mut next = (*self.record).clone();
+        next.hibernated_at = None;
+        next.note = Some(DISCARDED.to_owned());
+        self.commit_events(next, Vec::new(), now).await?;
+        if !matches!(self.processes, ProcessState::Hibernated) {
+            return self.end_processes().await;
+        }
+        self.context.host.driver().discard_memory(self.id()).await?;
+        self.processes = ProcessState::Stopped;
+        self.publish_agent();
+        Ok(())
     }
 
     /// Ends all processes, and waits until their executions know.

@@ -17,6 +17,8 @@ use crate::timer::Timer;
 
 /// The delay after a timeout that could not be carried out.
 const RETRY: Duration = Duration::from_secs(5);
+/// The delay after a hibernation that a process inside does not allow.
+const HIBERNATION_RETRY: Duration = Duration::from_secs(600);
 /// The timer accepts at most two years. Waking up too early is harmless.
 const LONGEST_WAIT: Duration = Duration::from_secs(300 * 24 * 3600);
 
@@ -64,12 +66,22 @@ pub(super) struct Timeouts {
     armed: Option<TimeMs>,
     /// The earliest next attempt after a failed one.
     not_before: TimeMs,
+    /// The earliest next attempt to hibernate it without a request.
+    hibernation_not_before: TimeMs,
 }
 
 impl Timeouts {
     pub fn new(timer: Timer, id: SandboxId, now: TimeMs) -> Self {
         let reached = Arc::new(Notify::new());
-        Self { timer, id, reached, last_activity: now, armed: None, not_before: TimeMs(0) }
+        Self {
+            timer,
+            id,
+            reached,
+            last_activity: now,
+            armed: None,
+            not_before: TimeMs(0),
+            hibernation_not_before: TimeMs(0),
+        }
     }
 
     /// Notified when a timeout may be due.
@@ -86,7 +98,13 @@ impl Timeouts {
     }
 
     /// What the deadlines of a sandbox depend on.
-    pub fn watch(&self, record: &SandboxRecord, is_busy: bool, paused_retention_ms: u64) -> Watch {
+    pub fn watch(
+        &self,
+        record: &SandboxRecord,
+        is_busy: bool,
+        paused_retention_ms: u64,
+        hibernate_after_ms: Option<u64>,
+    ) -> Watch {
         Watch {
             state: record.state,
             accounting: record.accounting,
@@ -95,6 +113,8 @@ impl Timeouts {
             on_timeout: record.config.on_timeout,
             idle_timeout_ms: record.config.idle_timeout_ms,
             paused_retention_ms,
+            hibernate_after_ms,
+            hibernate_not_before: self.hibernation_not_before,
         }
     }
 
@@ -115,6 +135,16 @@ impl Timeouts {
     pub fn due(&mut self, watch: &Watch, now: TimeMs) -> Option<Due> {
         self.armed = None;
         next_deadline(watch).filter(|deadline| deadline.is_due(now)).map(|deadline| deadline.what)
+    }
+
+    /// Whether it may be hibernated without a request.
+    pub fn allow_hibernation(&self, now: TimeMs) -> bool {
+        self.hibernation_not_before <= now
+    }
+
+    /// The sandbox cannot be hibernated as it is.
+    pub fn retry_hibernation(&mut self, now: TimeMs) {
+        self.hibernation_not_before = now.after(millis(HIBERNATION_RETRY));
     }
 
     /// What is due could not be carried out.

@@ -32,6 +32,7 @@ pub fn settings() -> EngineSettings {
         concurrent_executions: 3,
         execution_queue: 0,
         paused_retention_ms: 0,
+        hibernate_after_ms: 0,
         terminated_retention_ms: 0,
         slots: 32,
         prices: Default::default(),

@@ -10,6 +10,7 @@ mod events;
 mod faults;
 mod files;
 mod harness;
+mod hibernation;
 mod hostile;
 mod idempotency;
 mod model;

@@ -77,6 +77,7 @@ impl Config {
     }
 
     fn check_limits(&self) -> Result<()> {
+        within("hibernate.after_seconds", self.hibernate.after_seconds, 0, 365 * 24 * 3600)?;
         let limits = &self.limits;
         for (key, count) in [
             ("limits.read_per_minute", limits.read_per_minute),

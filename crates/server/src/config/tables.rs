@@ -11,7 +11,7 @@ pub struct Table {
     pub free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-pub const TABLES: [Table; 19] = [
+pub const TABLES: [Table; 20] = [
     Table {
         name: "",
         about: "Directories.",
@@ -157,7 +157,7 @@ pub const TABLES: [Table; 19] = [
             (
                 "reserve_disk_mb",
                 "MB",
-                "Reserve of free disk space. Below it, sandboxes that write are paused with the reason `disk_pressure`, and creates, resumes and uploads get 503 until one and a half times the reserve is free. The reserve keeps the daemon's records writable. `0`: 5 % of the file system, at most 2048.",
+                "Reserve of free disk space. Below it, sandboxes that write are paused with the reason `disk_pressure`, and creates, resumes, snapshots, forks, rollbacks and uploads get 503 until one and a half times the reserve is free. The reserve keeps the daemon's records writable. `0`: 5 % of the file system, at most 2048.",
             ),
             (
                 "reserve_memory_mb",
@@ -418,6 +418,16 @@ pub const TABLES: [Table; 19] = [
                 "Records and events of terminated sandboxes are listed this long. `0`: forever.",
             ),
         ],
+        free: None,
+    },
+    Table {
+        name: "hibernate",
+        about: "What happens to the memory of paused sandboxes; see [hibernation.md](hibernation.md).",
+        rows: &[(
+            "after_seconds",
+            "seconds, 0 to 31536000",
+            "The processes of a sandbox that stays paused this long are stored on the disk and leave the memory; the memory of a container is moved to the host's swap space. `0`: only on request, or when the host is short of memory.",
+        )],
         free: None,
     },
     Table {

@@ -26,6 +26,7 @@ pub struct Config {
     pub ports: Ports,
     pub e2b: E2b,
     pub retention: Retention,
+    pub hibernate: Hibernate,
     pub prices: PriceList,
     pub mcp: Mcp,
     pub metrics: Metrics,
@@ -92,6 +93,13 @@ pub struct E2bTemplate {
     pub cpu: Option<u32>,
     pub memory_mb: Option<u32>,
     pub disk_mb: Option<u32>,
+}
+
+/// When the processes of paused sandboxes are stored on the disk.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hibernate {
+    pub after_seconds: u64,
 }
 
 /// The price of an hour of running time; 0 is free.
@@ -280,6 +288,7 @@ impl Default for Config {
             ports: Ports::default(),
             e2b: E2b::default(),
             retention: Retention::default(),
+            hibernate: Hibernate::default(),
             prices: PriceList::default(),
             mcp: Mcp::default(),
             metrics: Metrics::default(),
@@ -428,6 +437,12 @@ impl Default for PriceList {
 impl PriceList {
     pub fn of_an_hour(&self) -> rules::Prices {
         rules::Prices::new(self.cpu_hour, self.memory_gb_hour, &self.currency)
+    }
+}
+
+impl Default for Hibernate {
+    fn default() -> Self {
+        Self { after_seconds: 60 }
     }
 }
 

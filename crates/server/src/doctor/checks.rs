@@ -39,6 +39,7 @@ pub fn all(config: &Config) -> Vec<Finding> {
         ),
         tool("npm", "Node in the stand-in for node:22", "apt-get install npm", Finding::fair),
         memory(),
+        swap(),
         disk(config),
         processes(),
         open_files(),
@@ -188,6 +189,16 @@ fn memory() -> Finding {
     match total_memory_mb() {
         Ok(total) => Finding::good("memory", format!("{total} MB")),
         Err(error) => Finding::bad("memory", error.to_string(), "mount /proc"),
+    }
+}
+
+/// Paused containers can be moved there; sandboxes under gVisor are stored without it.
+fn swap() -> Finding {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kb = text.lines().find_map(|line| line.strip_prefix("SwapTotal:")?.strip_suffix("kB"));
+    match kb.and_then(|kb| kb.trim().parse::<u64>().ok()).unwrap_or(0) / 1024 {
+        0 => Finding::good("swap", "none: paused containers stay in memory"),
+        mb => Finding::good("swap", format!("{mb} MB: paused containers are moved there")),
     }
 }
 

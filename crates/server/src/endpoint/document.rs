@@ -206,7 +206,8 @@ impl<A: AccessRule, R: IntoResponse + 'static> Declaration<A, NoBody, R> {
         description: &'static str,
     ) -> Declaration<A, JsonBody<T>, R> {
         self.body_max = most;
-        self.with_body(DocumentedBody { description, required: true, content, most: Some(most) }).with_types()
+        self.with_body(DocumentedBody { description, required: !T::OPTIONAL, content, most: Some(most) })
+            .with_types()
     }
 
     /// The endpoint takes content of any size.

@@ -188,6 +188,14 @@ fn network(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result
     )
 }
 
+fn hibernation(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    let counts = &snapshot.counts;
+    encoder.counter("hibernated", "Sandboxes whose processes were stored on the disk", counts.hibernated)?;
+    encoder.counter("woken", "Hibernated sandboxes whose processes were continued", counts.woken)?;
+    let paged_out = "Paused containers whose memory was moved to swap space";
+    encoder.counter("paged_out", paged_out, counts.paged_out)
+}
+
 fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
     let counts = &snapshot.counts;
     encoder.counters(
@@ -235,6 +243,7 @@ fn counters(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resul
         ],
     )?;
     encoder.counter("resumed", "Resumes", counts.resumed)?;
+    hibernation(encoder, snapshot)?;
     snapshots(encoder, snapshot)?;
     encoder.counters(
         "terminated",

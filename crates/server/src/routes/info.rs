@@ -24,7 +24,12 @@ pub fn endpoint() -> Endpoint {
 async fn get(call: Call) -> Result<Json<InfoView>, ApiError> {
     let Call { service, caller, .. } = call;
     let isolation = service.create_rules(&caller.account).isolation;
-    let backend = |name| BackendView { name, network: service.has_network, memory_snapshots: false };
+    let backend = |name| BackendView {
+        name,
+        network: service.has_network,
+        memory_snapshots: false,
+        hibernation: service.engine.can_hibernate(name),
+    };
     // An image that has no choice of its own.
     const ANY_IMAGE: &str = "";
     Json::ok(&InfoView {

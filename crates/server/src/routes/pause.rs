@@ -1,11 +1,14 @@
 //! `POST /v1/sandboxes/{id}/pause`. Responds when the record is on disk; completes if the client disconnects.
 
-use api::{ErrorCode, PauseResult, SandboxState};
+use api::{ErrorCode, PauseBody, PauseResult, SandboxState};
 use axum::http::StatusCode;
+use engine::Processes;
+use serde_json::json;
 
-use super::read;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
+use super::sandbox_request::SandboxRequest;
+use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
 use crate::error::{ApiError, OperationKind, of_engine};
+use crate::keyring::Caller;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/pause", WRITE)
@@ -13,23 +16,36 @@ pub fn endpoint() -> Endpoint {
             "pauseSandbox",
             Tag::Sandboxes,
             "Pause a running sandbox",
-            "Freezes all processes of the sandbox; file system and memory are preserved. A body \
-         is ignored.",
+            "Freezes all processes of the sandbox; file system and memory are preserved. With `hibernate`, \
+             the processes are stored on the disk at once, also those of a paused sandbox.",
         )
         .parameters([Parameter::SANDBOX_ID])
+        .json_body::<PauseBody>(
+            64 << 10,
+            Content::json::<PauseBody>().example(json!({"hibernate": true})),
+            "Optional. A body that is not declared as JSON is ignored.",
+        )
         .returns::<PauseResult>(StatusCode::OK, "The sandbox is paused.")
         .errors([
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
-            (ErrorCode::InvalidState, "The sandbox is not `running`"),
+            (ErrorCode::InvalidRequest, "`hibernate` has a wrong type"),
+            (
+                ErrorCode::InvalidState,
+                "The sandbox is not `running`; with `hibernate`: neither `running` nor `paused`",
+            ),
+            (ErrorCode::IsolationMismatch, "With `hibernate`: the processes of the sandbox cannot be stored"),
         ])
         .handler(pause)
 }
 
-async fn pause(call: Call) -> Result<Json<PauseResult>, ApiError> {
-    let Call { service, caller, parts, .. } = call;
-    let id = read::sandbox_id(&parts.uri)?;
-    let paused = service.engine.sandbox(&caller.account, &id).pause().await;
-    let paused = paused.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
+async fn pause(call: Call<Caller, JsonBody<PauseBody>>) -> Result<Json<PauseResult>, ApiError> {
+    let Call { service, caller, path, parts, body, .. } = call;
+    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
+    let sandbox = service.engine.sandbox(&caller.account, &request.id);
+    let body = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
+    let processes = if body.hibernate == Some(true) { Processes::Stored } else { Processes::Kept };
+    let paused = sandbox.pause_with(processes).await;
+    let paused = paused.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;
     Json::ok(&PauseResult {
         id: paused.id,
         state: SandboxState::Paused,

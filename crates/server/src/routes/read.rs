@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use listen::BodyError;
+use reader::Refusal;
 
 use crate::endpoint::{JsonBody, Received};
 use crate::error::{self, ApiError};
@@ -24,8 +25,13 @@ pub async fn json_body<T>(
 ) -> Result<Received<T>, ApiError> {
     let memory = service.request_memory.body(&caller.account, body.most);
     let body = whole_body(headers, body.body, memory).await?;
-    reader::json_content(values(headers, header::CONTENT_TYPE), values(headers, header::CONTENT_ENCODING))?;
+    json_content(headers)?;
     Ok(Received::new(body))
+}
+
+/// Whether the body is JSON, by its headers.
+pub fn json_content(headers: &HeaderMap) -> Result<(), Refusal> {
+    reader::json_content(values(headers, header::CONTENT_TYPE), values(headers, header::CONTENT_ENCODING))
 }
 
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");

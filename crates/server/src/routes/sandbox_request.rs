@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use api::{RunId, SandboxId};
 use axum::http::request::Parts;
+use bytes::Bytes;
 use engine::EngineError;
+use reader::RequestBody;
 
 use super::read;
 use crate::endpoint::{JsonBody, Received};
@@ -64,7 +66,10 @@ impl<'a> SandboxRequest<'a> {
         self.touched(read::run_id(&self.parts.headers))
     }
 
-    pub async fn body<T>(&self, body: JsonBody<T>) -> Result<Received<T>, ApiError> {
+    pub async fn body<T: RequestBody>(&self, body: JsonBody<T>) -> Result<Received<T>, ApiError> {
+        if T::OPTIONAL && read::json_content(&self.parts.headers).is_err() {
+            return Ok(Received::new(Bytes::new()));
+        }
         let reading = read::json_body(self.service, self.caller, &self.parts.headers, body);
         let mut reading = pin!(reading);
         loop {

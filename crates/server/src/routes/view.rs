@@ -15,7 +15,11 @@ use crate::error::ApiError;
 /// A sandbox for create and get.
 pub fn sandbox(record: &SandboxRecord) -> SandboxView {
     let times = times(record.created_at, record.started_at, record.paused_at, record.terminated_at);
-    let times = Times { expires: record.expires_at().map(Timestamp::from), ..times };
+    let times = Times {
+        expires: record.expires_at().map(Timestamp::from),
+        hibernated: record.hibernated_at.map(Timestamp::from),
+        ..times
+    };
     SandboxView::new(record.id.clone(), record.state, record.config.clone(), times)
 }
 
@@ -36,6 +40,7 @@ fn times(
         created: created.into(),
         started: timestamp(started),
         paused: timestamp(paused),
+        hibernated: None,
         terminated: timestamp(terminated),
         expires: None,
     }

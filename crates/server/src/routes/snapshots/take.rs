@@ -22,8 +22,8 @@ pub fn endpoint() -> Endpoint {
             Tag::Snapshots,
             "Take a snapshot of a sandbox",
             "Copies the disk of a running or paused sandbox. The copy is the disk as it was at one moment \
-             shortly before the response; a running sandbox stands still for at most a fraction of a \
-             second. The id of the snapshot can be the `image` of a create.",
+             shortly before the response; the processes of a running sandbox are frozen for the last part of \
+             the copy. The id of the snapshot can be the `image` of a create.",
         )
         .parameters([Parameter::SANDBOX_ID, Parameter::IDEMPOTENCY_KEY])
         .json_body::<SnapshotBody>(

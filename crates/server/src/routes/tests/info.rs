@@ -11,7 +11,8 @@ async fn info_has_the_backends_and_the_limits() {
     let info = fixture.call("GET", "/v1/info").await;
     assert_eq!(info.status, StatusCode::OK, "{}", info.text);
     assert_eq!(info.json["version"], env!("CARGO_PKG_VERSION"));
-    let container = json!({ "name": "container", "network": true, "memorySnapshots": false });
+    let container =
+        json!({ "name": "container", "network": true, "memorySnapshots": false, "hibernation": false });
     assert_eq!(info.json["backends"], json!([container]));
     assert_eq!(
         (&info.json["defaultIsolation"], &info.json["minimumIsolation"]),

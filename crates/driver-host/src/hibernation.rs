@@ -1,0 +1,146 @@
+//! Stores the processes of sandboxes on the disk, or moves their memory to swap space.
+//!
+//! The processes stand still while a program stores them. It gives the directory its final name when everything is on the disk, or lets
+//! the processes go on if they cannot be stored, also when the daemon is killed meanwhile. The next daemon waits for it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use api::SandboxId;
+use driver::{DriverError, Presence};
+use rustix::io::Errno;
+
+use crate::backend::{Backend, Hibernation};
+use crate::cgroup::Population;
+use crate::inner::{FREEZE_TIMEOUT, Inner};
+use crate::paths::{Paths, isolation_of};
+use crate::removal::remove_tree;
+use crate::{disk, loopdev, stored_processes};
+
+/// Space on the disk that storing processes must leave.
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// Whether the host has swap space.
+fn has_swap() -> io::Result<bool> {
+    // The first line is a heading.
+    Ok(fs::read_to_string("/proc/swaps")?.lines().nth(1).is_some())
+}
+
+impl Inner {
+    /// Stores the processes of a sandbox and ends them.
+    pub fn hibernate(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        let failed = |error: io::Error| DriverError::failed("prepare the hibernation", error);
+        let paths = Paths::of(&self.settings, id);
+        let population = self.cgroups.population(id.as_str()).map_err(failed)?;
+        let presence = match population {
+            Population::Running => Presence::Running,
+            Population::Frozen => Presence::Paused,
+            Population::Empty => {
+                let presence = self.presence(id)?;
+                return Err(DriverError::InvalidState { id: id.clone(), presence, action: "hibernate" });
+            }
+        };
+        let isolation = isolation_of(&paths);
+        let unsupported =
+            || DriverError::failed("hibernate the sandbox", format!("isolation '{isolation}' cannot"));
+        let backend = self.backends.get(&isolation).ok_or_else(unsupported)?;
+        let release = backend.release().ok_or_else(unsupported)?;
+        if !paths.agent_name().exists() || paths.link_dir().exists() {
+            let reason = "an earlier version of the service has started it".to_owned();
+            return Err(DriverError::NotStorable { reason });
+        }
+        self.check_space(id, &paths)?;
+        let lock = stored_processes::prepare(&paths, &release).map_err(failed)?;
+        if presence == Presence::Paused {
+            self.cgroups.thaw(id.as_str()).map_err(failed)?;
+        }
+        let stored = self.store(backend.as_ref(), id, &paths, lock);
+        let _ = fs::remove_file(paths.hibernation_lock());
+        if let Err(error) = stored {
+            self.undo_hibernation(id, &paths, presence);
+            return Err(error);
+        }
+        let failed = |error: io::Error| DriverError::failed("save the stored processes", error);
+        disk::sync_dir(&paths.data).map_err(failed)?;
+        self.unlimit_disk(id, &paths);
+        self.kill(id)?;
+        self.unmount_disk(id);
+        // What they have written must not be older than they are. The disk is detached when nothing uses it any more.
+        loopdev::wait_until_detached(&paths.disk())
+            .and_then(|()| File::open(paths.disk())?.sync_all())
+            .and_then(|()| stored_processes::size(&paths.memory()))
+            .map_err(failed)
+    }
+
+    fn check_space(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
+        // All of it: the memory of processes under gVisor counts as cached.
+        let needed = self.cgroups.usage(id.as_str()).map_or(0, |(_, memory, _)| memory);
+        let space = rustix::fs::statvfs(&paths.data)
+            .map_err(|error| DriverError::failed("find the free space", io::Error::from(error)))?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if free < needed.saturating_add(SPARE_BYTES) {
+            let source = io::Error::from(Errno::NOSPC);
+            return Err(DriverError::Exhausted { what: "disk space for the memory of a sandbox", source });
+        }
+        Ok(())
+    }
+
+    fn store(
+        &self,
+        backend: &dyn Backend,
+        id: &SandboxId,
+        paths: &Paths,
+        lock: OwnedFd,
+    ) -> Result<(), DriverError> {
+        let (unfinished, complete) = (paths.unfinished_memory(), paths.memory());
+        backend.hibernate(
+            &self.settings,
+            id,
+            paths,
+            Hibernation { unfinished: &unfinished, complete: &complete, lock },
+        )
+    }
+
+    /// The sandbox keeps its processes if they could not be stored.
+    fn undo_hibernation(&self, id: &SandboxId, paths: &Paths, before: Presence) {
+        let undone = remove_tree(&paths.unfinished_memory()).and_then(|()| {
+            let is_running = self.cgroups.population(id.as_str())? == Population::Running;
+            if is_running && before == Presence::Paused {
+                self.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = undone {
+            tracing::error!(%id, %error, "could not undo a failed hibernation");
+        }
+    }
+
+    /// Fails if this host's backend cannot continue the stored processes.
+    pub fn check_release(&self, memory: &Path, backend: &dyn Backend) -> Result<(), DriverError> {
+        let stored = stored_processes::release(memory)
+            .map_err(|error| DriverError::failed("read what stored the processes", error))?;
+        let present = backend.release().unwrap_or_else(|| "no backend that can continue them".to_owned());
+        if stored == present { Ok(()) } else { Err(DriverError::OtherRelease { stored, present }) }
+    }
+
+    /// Moves the memory of a paused sandbox to the host's swap space.
+    pub fn page_out(&self, id: &SandboxId) -> Result<u64, DriverError> {
+        self.require(id, Population::Frozen, "page out")?;
+        let failed = |error| DriverError::failed("page out the sandbox", error);
+        if !has_swap().map_err(failed)? {
+            return Ok(0);
+        }
+        let used = || self.cgroups.usage(id.as_str()).map_or(0, |(_, memory, _)| memory);
+        let before = used();
+        self.cgroups.page_out(id.as_str(), before).map_err(failed)?;
+        Ok(before.saturating_sub(used()))
+    }
+
+    /// Removes stored processes.
+    pub fn discard_memory(&self, id: &SandboxId) -> Result<(), DriverError> {
+        stored_processes::discard(&Paths::of(&self.settings, id))
+            .map_err(|error| DriverError::failed("remove the stored processes", error))
+    }
+}

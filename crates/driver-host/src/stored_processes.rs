@@ -1,0 +1,109 @@
+//! The files of stored processes.
+//!
+//! ```text
+//! data directory: memory.new (being written) -> memory (complete) -> memory.used (the sandbox was woken)
+//! ```
+//!
+//! Once a woken sandbox runs, its disk changes and the stored processes no longer match it, so the directory is renamed. It is removed
+//! when the record says that the sandbox runs; if it never does, the next wake uses it again. Processes beside a complete directory are
+//! about to end, or have not begun to continue.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use driver::DriverError;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::agents::AGENT_NAME;
+use crate::paths::Paths;
+use crate::removal::{poll, remove_tree};
+
+/// The longest time to store the processes of a sandbox: a slow disk and a large memory.
+const STORE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Files in the directory of stored processes.
+const RELEASE: &str = "release";
+const TOKEN: &str = "token";
+
+/// Whether stored processes exist. Waits for a program of an earlier daemon that is storing them.
+pub fn is_complete(paths: &Paths) -> io::Result<bool> {
+    match File::open(paths.hibernation_lock()) {
+        Ok(lock) => {
+            poll(STORE_TIMEOUT, || match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => Ok(true),
+                Err(Errno::WOULDBLOCK) => Ok(false),
+                Err(error) => Err(error.into()),
+            })?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(paths.memory().exists())
+}
+
+/// The release of the backend that has stored them.
+pub fn release(memory: &Path) -> io::Result<String> {
+    fs::read_to_string(memory.join(RELEASE))
+}
+
+/// Removes them.
+pub fn discard(paths: &Paths) -> io::Result<()> {
+    remove_tree(&paths.used_memory())?;
+    // Renamed first, so that a crash leaves no part of it that looks complete.
+    rename_if_exists(&paths.memory(), &paths.used_memory())?;
+    remove_tree(&paths.used_memory())?;
+    remove_tree(&paths.unfinished_memory())
+}
+
+/// What is stored of a sandbox that is about to wake.
+pub fn find(paths: &Paths) -> Result<PathBuf, DriverError> {
+    let found = [paths.memory(), paths.used_memory()].into_iter().find(|dir| dir.exists());
+    found.ok_or_else(|| DriverError::failed("continue the processes", "what was stored of them is missing"))
+}
+
+/// The sandbox runs.
+pub fn mark_used(paths: &Paths) -> io::Result<()> {
+    rename_if_exists(&paths.memory(), &paths.used_memory())
+}
+
+fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The name of the copy of the agent that stored processes run.
+pub fn agent_name(memory: &Path) -> io::Result<String> {
+    fs::read_to_string(memory.join(AGENT_NAME))
+}
+
+/// Gives a sandbox that wakes the token that its agent has.
+pub fn restore_token(memory: &Path, paths: &Paths) -> io::Result<()> {
+    fs::copy(memory.join(TOKEN), paths.token()).map(drop)
+}
+
+/// Makes the directory for the processes, with what their continuation needs. Returns a lock for the program that fills it.
+pub fn prepare(paths: &Paths, release: &str) -> io::Result<OwnedFd> {
+    let dir = paths.unfinished_memory();
+    for old in [&dir, &paths.memory(), &paths.used_memory()] {
+        remove_tree(old)?;
+    }
+    fs::DirBuilder::new().mode(0o700).create(&dir)?;
+    fs::write(dir.join(RELEASE), release)?;
+    fs::copy(paths.token(), dir.join(TOKEN))?;
+    fs::copy(paths.agent_name(), dir.join(AGENT_NAME))?;
+    let lock = File::create(paths.hibernation_lock())?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(lock.into())
+}
+
+/// The space that they take.
+pub fn size(dir: &Path) -> io::Result<u64> {
+    let blocks = fs::read_dir(dir)?.map(|entry| Ok(entry?.metadata()?.blocks())).sum::<io::Result<u64>>()?;
+    Ok(blocks.saturating_mul(512))
+}

@@ -1,0 +1,152 @@
+//! Hibernation: the processes of a paused sandbox are stored on the disk and leave the memory.
+//!
+//! ```text
+//! store and end the processes -> release what the sandbox holds -> commit
+//! continue them (see `wake`)  -> commit that it runs -> discard what is stored
+//! ```
+//!
+//! From the first step on the processes are on the disk, whatever the record says: a crash in between loses nothing.
+
+use api::{EventKind, SandboxState};
+use driver::Presence;
+use rules::{Hold, Operation, decide};
+use serde_json::json;
+use store::NewEvent;
+
+use super::{Actor, ProcessState};
+use crate::error::EngineError;
+use crate::events;
+use crate::host::{BOOT_TIMEOUT, guest};
+use crate::link::Agent;
+use crate::status::PauseResult;
+
+/// The reason of a hibernation, as the event carries it.
+pub const MEMORY_PRESSURE: &str = "memory_pressure";
+
+impl Actor {
+    /// Pauses the sandbox, if it runs, and stores its processes. Succeeds if it has none.
+    pub(super) async fn hibernate(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
+        decide(self.record.state, Operation::Hibernate)?;
+        if reason == MEMORY_PRESSURE && !self.timeouts.allow_hibernation(self.context.stamped_store.now()) {
+            let reason = "it could not be a short time ago".to_owned();
+            return Err(EngineError::CannotHibernate { reason });
+        }
+        match self.processes {
+            ProcessState::Running(_) | ProcessState::Frozen(_) => self.store_processes().await?,
+            ProcessState::Hibernated if self.record.hibernated_at.is_none() => {}
+            ProcessState::Hibernated | ProcessState::Stopped => return Ok(self.paused_result()),
+        }
+        self.commit_hibernated(reason).await?;
+        Ok(self.paused_result())
+    }
+
+    /// Whether the sandbox holds memory that it does not need while it is paused.
+    pub(super) fn can_free_memory(&self) -> bool {
+        matches!(self.processes, ProcessState::Frozen(_))
+            && (self.can_hibernate() || self.paged_out != self.record.paused_at)
+    }
+
+    fn can_hibernate(&self) -> bool {
+        self.context.host.driver().can_hibernate(self.record.config.isolation)
+    }
+
+    /// Hibernates a paused sandbox. If its isolation cannot store processes, moves its memory to the host's swap space, once for
+    /// each pause. Returns whether that freed memory.
+    pub(super) async fn free_memory(&mut self, reason: &str) -> Result<bool, EngineError> {
+        if !self.can_free_memory() {
+            return Ok(false);
+        }
+        if self.can_hibernate() {
+            return self.hibernate(reason).await.map(|_| true);
+        }
+        self.paged_out = self.record.paused_at;
+        let bytes = self.context.host.driver().page_out(self.id()).await?;
+        if bytes > 0 {
+            tracing::debug!(id = %self.id(), bytes, "moved the memory of a paused sandbox to swap space");
+            self.context.counters.paged_out.add(1);
+        }
+        Ok(bytes > 0)
+    }
+
+    async fn store_processes(&mut self) -> Result<(), EngineError> {
+        let driver = self.context.host.driver();
+        // The operator may have raised the isolation above that of the record.
+        let isolation = driver.isolation(self.id()).await.unwrap_or(self.record.config.isolation);
+        if !driver.can_hibernate(isolation) {
+            let reason = format!("its isolation is '{isolation}'");
+            return Err(EngineError::CannotHibernate { reason });
+        }
+        let stored = driver.hibernate(self.id()).await;
+        if stored.is_err() {
+            self.timeouts.retry_hibernation(self.context.stamped_store.now());
+        }
+        // If only what follows the storing has failed, the next attempt records it.
+        if stored.is_err() && !matches!(driver.inspect(self.id()).await, Ok(Presence::Hibernated)) {
+            if self.has_lost_processes().await {
+                self.processes_lost().await?;
+            }
+            return Ok(stored.map(drop)?);
+        }
+        self.processes = ProcessState::Hibernated;
+        self.publish_agent();
+        self.context.counters.hibernated.add(1);
+        if let Err(error) = self.context.host.stop(&guest(&self.record)).await {
+            tracing::error!(id = %self.id(), %error, "could not remove what a hibernated sandbox left on the host");
+        }
+        self.reservation.lower(Hold::Stopped);
+        Ok(stored.map(drop)?)
+    }
+
+    /// Records that the processes are stored.
+    async fn commit_hibernated(&mut self, reason: &str) -> Result<(), EngineError> {
+        let now = self.context.stamped_store.now();
+        let mut next = (*self.record).clone();
+        next.hibernated_at = Some(now);
+        let mut recorded = Vec::new();
+        if next.state == SandboxState::Running {
+            next.state = SandboxState::Paused;
+            next.paused_at = Some(now);
+            let runtime_duration_ms = next.accounting.paused(now);
+            let data = json!({ "runtimeDurationMs": runtime_duration_ms, "reason": reason });
+            recorded.push(NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxPaused, data) });
+            self.context.counters.paused(reason);
+        }
+        let data = json!({ "reason": reason });
+        recorded.push(NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxHibernated, data) });
+        Ok(self.commit_events(next, recorded, now).await?)
+    }
+
+    /// Records a hibernation whose record could not be committed before.
+    pub(super) async fn settle_hibernation(&mut self) -> Result<(), EngineError> {
+        if matches!(self.processes, ProcessState::Hibernated) && self.record.state == SandboxState::Running {
+            self.commit_hibernated(super::ON_REQUEST).await?;
+        }
+        Ok(())
+    }
+
+    /// Continues the stored processes. The network admits nothing before the policy is in force.
+    pub(super) async fn wake_processes(&mut self) -> Result<Agent, EngineError> {
+        let host = &self.context.host;
+        host.wake(&self.spec).await.map_err(wake_failed)?;
+        // From here on what is stored does not match the disk any more: if something else fails, they are frozen as they are.
+        self.processes = ProcessState::Frozen(None);
+        let host = &self.context.host;
+        host.network().apply(&guest(&self.record), &self.record.config.network.egress).await?;
+        self.connect(BOOT_TIMEOUT).await.map_err(wake_failed)
+    }
+
+    /// Removes the stored processes of a sandbox that runs again.
+    pub(super) async fn discard_memory(&self) {
+        if let Err(error) = self.context.host.driver().discard_memory(self.id()).await {
+            tracing::error!(id = %self.id(), %error, "could not remove the stored processes of a sandbox that runs");
+        }
+    }
+}
+
+/// Says why, so that the owner can decide whether to start without the processes.
+fn wake_failed(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Backend(source) | EngineError::Agent(source) => EngineError::WakeFailed(source),
+        error => error,
+    }
+}

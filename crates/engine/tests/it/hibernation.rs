@@ -1,0 +1,229 @@
+//! Hibernation: its failures, and crashes of the daemon before and after every step. What was acknowledged is never lost.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::{Isolation, SandboxConfig, SandboxId, SandboxState};
+use driver::Presence;
+use driver::fake::{DriverOp, FakeDriver, Fault};
+use engine::{EngineError, EngineSettings, Processes};
+use store::MemoryStore;
+
+use crate::harness::{Harness, MINUTE, START, config, pass, runtime, settings, settle};
+use crate::network::fake::FakeNetwork;
+
+const START_PROCESS: &str = "sleep 1000 >/dev/null 2>&1 &";
+const COUNT: &str = "pgrep -c sleep";
+
+fn gvisor() -> SandboxConfig {
+    SandboxConfig { isolation: Isolation::Gvisor, ..config() }
+}
+
+async fn with_process(harness: &Harness) -> SandboxId {
+    let id = harness.create_with(gvisor()).await.unwrap();
+    harness.run(&id, START_PROCESS).await.unwrap();
+    id
+}
+
+async fn hibernate(harness: &Harness, id: &SandboxId) -> Result<(), EngineError> {
+    harness.engine.sandbox("test", id).pause_with(Processes::Stored).await.map(drop)
+}
+
+async fn is_hibernated(harness: &Harness, id: &SandboxId) -> bool {
+    let status = harness.engine.sandbox("test", id).status().await.unwrap();
+    status.state() == SandboxState::Paused && status.record.hibernated_at.is_some()
+}
+
+fn presence(harness: &Harness, id: &SandboxId) -> Presence {
+    harness.driver.traces()[id]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hibernated_sandbox_holds_only_its_disk_and_wakes_for_a_command() {
+    let harness = Harness::new(settings()).await;
+    let id = with_process(&harness).await;
+    let (_, _, disk) = harness.used();
+    hibernate(&harness, &id).await.unwrap();
+    assert!(is_hibernated(&harness, &id).await);
+    assert_eq!((presence(&harness, &id), harness.used()), (Presence::Hibernated, (0, 0, disk)));
+    assert!(harness.network.links().is_empty());
+    hibernate(&harness, &id).await.unwrap();
+    assert_eq!(harness.driver.calls(DriverOp::Hibernate), 1);
+    assert_eq!(harness.output(&id, COUNT).await, "1\n");
+    assert!(!is_hibernated(&harness, &id).await);
+    assert_eq!(harness.driver.calls(DriverOp::DiscardMemory), 1);
+    // A cold resume ends the processes.
+    hibernate(&harness, &id).await.unwrap();
+    harness.engine.sandbox("test", &id).resume_with(Processes::Ended).await.unwrap();
+    assert_eq!(harness.run(&id, COUNT).await.unwrap().stdout, "0\n");
+    let last = harness.life(&id).await.pop().unwrap();
+    assert_eq!(last.data["note"], "its processes were discarded; its disk is unchanged");
+    harness.assert_clean().await;
+}
+
+/// Containers stay in memory, which is offered to swap space once for each pause.
+#[tokio::test(start_paused = true)]
+async fn the_timer_pages_out_containers() {
+    let harness = Harness::new(EngineSettings { hibernate_after_ms: MINUTE, ..settings() }).await;
+    let id = harness.create().await;
+    for count in 1..3 {
+        harness.engine.sandbox("test", &id).pause().await.unwrap();
+        pass(MINUTE - 1000).await;
+        assert_eq!(harness.driver.calls(DriverOp::PageOut), count - 1);
+        pass(5 * MINUTE).await;
+        assert_eq!(harness.driver.calls(DriverOp::PageOut), count);
+        assert_eq!(presence(&harness, &id), Presence::Paused);
+        assert!(!is_hibernated(&harness, &id).await);
+        harness.engine.sandbox("test", &id).resume().await.unwrap();
+    }
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timer_hibernates_what_stays_paused_without_work() {
+    let harness = Harness::new(EngineSettings { hibernate_after_ms: MINUTE, ..settings() }).await;
+    let id = with_process(&harness).await;
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    pass(MINUTE - 1000).await;
+    assert!(!is_hibernated(&harness, &id).await);
+    pass(2000).await;
+    assert!(is_hibernated(&harness, &id).await);
+    // A command that a client waits for keeps the processes in memory.
+    let running = tokio::spawn({
+        let (engine, id) = (harness.engine.clone(), id.clone());
+        async move {
+            let execution =
+                engine.sandbox("test", &id).execute(crate::harness::command("sleep 30; echo over")).await?;
+            execution.collect(1000).await
+        }
+    });
+    pass(1000).await;
+    harness.engine.sandbox("test", &id).pause().await.unwrap();
+    pass(10 * MINUTE).await;
+    assert!(!is_hibernated(&harness, &id).await);
+    harness.engine.sandbox("test", &id).resume().await.unwrap();
+    assert_eq!(running.await.unwrap().unwrap().stdout, "over\n");
+    // Containers stay in memory.
+    let container = harness.create().await;
+    harness.engine.sandbox("test", &container).pause().await.unwrap();
+    pass(10 * MINUTE).await;
+    assert_eq!(presence(&harness, &container), Presence::Paused);
+    let error = hibernate(&harness, &container).await.unwrap_err();
+    assert!(matches!(error, EngineError::CannotHibernate { .. }), "{error:?}");
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_hibernation_leaves_the_processes() {
+    let harness = Harness::new(settings()).await;
+    for is_paused in [false, true] {
+        let id = with_process(&harness).await;
+        if is_paused {
+            harness.engine.sandbox("test", &id).pause().await.unwrap();
+        }
+        let before = (harness.state(&id).await, presence(&harness, &id));
+        harness.driver.fail_next(DriverOp::Hibernate, Fault::Before);
+        hibernate(&harness, &id).await.unwrap_err();
+        assert_eq!((harness.state(&id).await, presence(&harness, &id)), before);
+        // The processes are stored, and the record does not say so.
+        harness.fail_next_commit();
+        hibernate(&harness, &id).await.unwrap_err();
+        assert_eq!(presence(&harness, &id), Presence::Hibernated);
+        if is_paused {
+            hibernate(&harness, &id).await.unwrap();
+        }
+        assert_eq!(harness.output(&id, COUNT).await, "1\n");
+    }
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_wake_keeps_what_is_stored() {
+    let harness = Harness::new(settings()).await;
+    let id = with_process(&harness).await;
+    hibernate(&harness, &id).await.unwrap();
+    let sandbox = harness.engine.sandbox("test", &id);
+    for fault in [Fault::Before, Fault::After] {
+        harness.driver.fail_next(DriverOp::Wake, fault);
+        let error = sandbox.resume().await.unwrap_err();
+        assert!(matches!(error, EngineError::WakeFailed(_)), "{fault:?}: {error:?}");
+        assert!(is_hibernated(&harness, &id).await);
+        // Processes that ran are frozen as they are: what is stored is older than the disk.
+        harness.driver.fail_next(DriverOp::Connect, fault);
+        let error = sandbox.resume().await.unwrap_err();
+        assert!(matches!(error, EngineError::WakeFailed(_)), "{fault:?}: {error:?}");
+        assert_eq!(presence(&harness, &id), Presence::Paused);
+        assert_eq!(harness.output(&id, COUNT).await, "1\n");
+        hibernate(&harness, &id).await.unwrap();
+        harness.fail_next_commit();
+        sandbox.resume().await.unwrap_err();
+        assert_eq!(presence(&harness, &id), Presence::Paused);
+        assert_eq!(harness.output(&id, COUNT).await, "1\n");
+        hibernate(&harness, &id).await.unwrap();
+    }
+    assert_eq!(harness.output(&id, COUNT).await, "1\n");
+    harness.assert_clean().await;
+}
+
+/// What was acknowledged before the crash.
+#[derive(Debug, Clone, PartialEq)]
+struct Known {
+    id: SandboxId,
+    is_hibernated: Option<bool>,
+}
+
+async fn run_client(harness: &Harness, known: &Mutex<Option<Known>>) {
+    let id = with_process(harness).await;
+    let acknowledge = |is_hibernated: Option<bool>| {
+        *known.lock().unwrap() = Some(Known { id: id.clone(), is_hibernated });
+    };
+    acknowledge(None);
+    for is_paused in [false, true] {
+        if is_paused {
+            harness.engine.sandbox("test", &id).pause().await.unwrap();
+        }
+        hibernate(harness, &id).await.unwrap();
+        acknowledge(Some(true));
+        acknowledge(None);
+        harness.engine.sandbox("test", &id).resume().await.unwrap();
+        acknowledge(Some(false));
+        acknowledge(None);
+    }
+}
+
+/// Crashes in the step after `steps`. Returns whether the client finished before.
+fn finishes_before_crash(steps: usize, fault: Fault) -> bool {
+    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+    let known = Arc::new(Mutex::new(None));
+    let network = FakeNetwork::with_driver(&driver);
+    driver.crash_after(steps, fault);
+    let first = runtime();
+    let finished = first.block_on(async {
+        let opening = Harness::over_all(driver.clone(), store.clone(), network.clone(), settings(), START);
+        let living = async { run_client(&opening.await, &known).await };
+        tokio::time::timeout(Duration::from_millis(100), living).await.is_ok()
+    });
+    drop(first);
+    driver.stop_crashing();
+    runtime().block_on(async {
+        let harness = Harness::over_all(driver, store, network, settings(), START.after(1000)).await;
+        settle().await;
+        let known = known.lock().unwrap().clone();
+        if let Some(Known { id, is_hibernated: expected }) = known {
+            if let Some(expected) = expected {
+                assert_eq!(is_hibernated(&harness, &id).await, expected, "after {steps} steps, {fault:?}");
+            }
+            assert_eq!(harness.output(&id, COUNT).await, "1\n", "after {steps} steps, {fault:?}");
+        }
+        harness.assert_clean().await;
+    });
+    finished
+}
+
+#[test]
+fn a_crash_at_any_step_keeps_the_processes() {
+    for fault in [Fault::Before, Fault::After] {
+        let steps = (0..200).find(|steps| finishes_before_crash(*steps, fault)).expect("the client finishes");
+        assert!(steps > 12, "only {steps} steps were tried");
+    }
+}
