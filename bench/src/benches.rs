@@ -16,6 +16,7 @@ mod execute;
 mod files;
 mod get;
 mod gvisor;
+mod hibernation;
 mod http_create;
 mod http_execute;
 mod list;
@@ -38,7 +39,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 41] = [
+pub const NAMES: [&str; 44] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -80,6 +81,9 @@ pub const NAMES: [&str; 41] = [
     "snapshot",
     "create-from-snapshot",
     "fork",
+    "hibernate",
+    "wake",
+    "hibernated",
 ];
 
 /// The benches that also measure Docker.
@@ -164,5 +168,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["e2b"], e2b::run());
     bench!(["gvisor"], gvisor::run());
     bench!(snapshot::NAMES, snapshot::run(setup));
+    bench!(hibernation::NAMES, hibernation::run(setup));
     (rows, failures)
 }
