@@ -128,8 +128,8 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
             default="deny", allow=["a"], allow_networks=["192.0.2.0/24"], deny_networks=[], allow_ports=[1]
         )
     ],
-    "pauseSandbox": [lambda t: t.sandbox.pause()],
-    "resumeSandbox": [lambda t: t.sandbox.resume()],
+    "pauseSandbox": [lambda t: t.sandbox.pause(hibernate=True)],
+    "resumeSandbox": [lambda t: t.sandbox.resume(cold=True)],
     "getMetrics": [
         lambda t: t.sandbox.metrics(start="2026-01-01T00:00:00Z", end=datetime(2026, 1, 2, tzinfo=timezone.utc))
     ],

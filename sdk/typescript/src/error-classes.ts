@@ -89,6 +89,11 @@ export class InvalidState extends SandboxdError {
   declare readonly code: "INVALID_STATE";
 }
 
+/** The isolation of the sandbox cannot do this, or its processes were stored by another release of it. */
+export class IsolationMismatch extends SandboxdError {
+  declare readonly code: "ISOLATION_MISMATCH";
+}
+
 /** The path exists already. */
 export class FileExists extends SandboxdError {
   declare readonly code: "FILE_EXISTS";
@@ -220,6 +225,7 @@ const CLASSES = {
   METHOD_NOT_ALLOWED: MethodNotAllowed,
   EXECUTION_TIMEOUT: ExecutionTimeout,
   INVALID_STATE: InvalidState,
+  ISOLATION_MISMATCH: IsolationMismatch,
   FILE_EXISTS: FileExists,
   NOT_A_FILE: NotAFile,
   NOT_A_DIRECTORY: NotADirectory,

@@ -22,6 +22,7 @@ export {
   InvalidConfig,
   InvalidRequest,
   InvalidState,
+  IsolationMismatch,
   LocalFileError,
   MethodNotAllowed,
   NetworkError,
@@ -74,7 +75,7 @@ export type { ExposeOptions } from "./ports.js";
 export { Run } from "./run.js";
 export type { LlmCost } from "./run.js";
 export { Sandbox } from "./sandbox.js";
-export type { CreateOptions, MetricsOptions, Terminated } from "./sandbox.js";
+export type { CreateOptions, MetricsOptions, PauseOptions, ResumeOptions, Terminated } from "./sandbox.js";
 export type { ClientOptions } from "./settings.js";
 export { Snapshots } from "./snapshots.js";
 export type { ListSnapshotsOptions, SnapshotOptions } from "./snapshots.js";

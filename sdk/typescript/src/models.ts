@@ -5,7 +5,12 @@ export type Known<T extends string> = T | (string & Record<never, never>);
 
 /** An isolation backend and what its sandboxes can do. */
 export interface BackendView {
-  /** Whether the memory of sandboxes can be saved. */
+  /**
+   * Whether paused sandboxes can be stored with their processes, so that they need no memory and survive a reboot
+   * of the host.
+   */
+  readonly hibernation: boolean;
+  /** Whether snapshots can contain the memory of sandboxes. */
   readonly memorySnapshots: boolean;
   readonly name: Isolation;
   /** Whether sandboxes have a network besides their loopback interface. */
@@ -258,9 +263,9 @@ export interface EventBody {
 export type EventId = string;
 
 /** Type of the event. */
-export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
+export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
 
-export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "snapshot.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
+export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "snapshot.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
 
 /** A page of events, in the order of their ids. */
 export interface EventList {
@@ -568,6 +573,15 @@ export interface Pagination {
   readonly total: number;
 }
 
+/** The body of a request that pauses a sandbox. */
+export interface PauseBody {
+  /**
+   * Whether to store the processes on the disk at once. Then they need no memory, and survive a reboot of the
+   * host.
+   */
+  readonly hibernate?: boolean;
+}
+
 /** The response to a pause. */
 export interface PauseResult {
   readonly id: SandboxId;
@@ -676,6 +690,12 @@ export interface Resources {
   readonly memoryMb: number;
 }
 
+/** The body of a request that resumes a sandbox. */
+export interface ResumeBody {
+  /** Whether to end the processes of the sandbox, frozen or stored, and to start it again on its disk. */
+  readonly cold?: boolean;
+}
+
 /** The response to a resume. */
 export interface ResumeResult {
   readonly id: SandboxId;
@@ -724,6 +744,8 @@ export interface SandboxView {
   readonly env: Readonly<Record<string, string>>;
   /** Time at which the timeout ends if the sandbox keeps running. Present only while the sandbox is running. */
   readonly expiresAt?: Timestamp;
+  /** Time at which the processes of a paused sandbox were stored on the disk. Absent while they are in memory. */
+  readonly hibernatedAt?: Timestamp;
   readonly id: SandboxId;
   /** Idle time in ms after which the sandbox is paused. 0 disables the automatic pause. */
   readonly idleTimeoutMs: number;

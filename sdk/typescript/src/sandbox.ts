@@ -27,9 +27,11 @@ import type {
   ExecutionResult,
   IsolationChoice,
   OnTimeout,
+  PauseBody,
   PauseResult,
   ResourceMetrics,
   ResourceSample,
+  ResumeBody,
   ResumeResult,
   SandboxView,
   Snapshot,
@@ -86,6 +88,21 @@ export interface CreateOptions extends CallOptions {
   run?: Run;
   /** Handlers of lifecycle events, including `started`. */
   on?: LifecycleHandlers;
+}
+
+/** How a sandbox is paused. */
+export interface PauseOptions extends CallOptions {
+  /**
+   * Stores the processes on the host's disk, where they need no memory and survive a reboot, also those of a paused sandbox. The
+   * next command, file operation or port request wakes them.
+   */
+  hibernate?: boolean;
+}
+
+/** How a sandbox is resumed. */
+export interface ResumeOptions extends CallOptions {
+  /** Ends the processes, frozen or stored, and starts the sandbox again on its disk. */
+  cold?: boolean;
 }
 
 /** Which samples of a sandbox are fetched. */
@@ -181,9 +198,10 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Pauses the sandbox: freezes all its processes. */
-  async pause(options: CallOptions = {}): Promise<PauseResult> {
-    const path = this.context.path("/pause");
-    const paused = await this.context.json<PauseResult>({ method: "POST", path, safety: "after_answer", ...options });
+  async pause(options: PauseOptions = {}): Promise<PauseResult> {
+    const { hibernate, signal } = options;
+    const body: PauseBody | undefined = hibernate === true ? { hibernate } : undefined;
+    const paused = await this.context.json<PauseResult>({ ...this.#order("/pause", body), signal });
     const { runtimeDurationMs } = paused;
     this.context.record("sandbox.paused", { runtimeDurationMs });
     this.context.handlers.notify({ type: "paused", runtimeDurationMs });
@@ -191,13 +209,19 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Resumes the sandbox. Commands resume it automatically. */
-  async resume(options: CallOptions = {}): Promise<ResumeResult> {
-    const path = this.context.path("/resume");
-    const resumed = await this.context.json<ResumeResult>({ method: "POST", path, safety: "after_answer", ...options });
+  async resume(options: ResumeOptions = {}): Promise<ResumeResult> {
+    const { cold, signal } = options;
+    const body: ResumeBody | undefined = cold === true ? { cold } : undefined;
+    const resumed = await this.context.json<ResumeResult>({ ...this.#order("/resume", body), signal });
     const { pausedDurationMs } = resumed;
     this.context.record("sandbox.resumed", { pausedDurationMs });
     this.context.handlers.notify({ type: "resumed", pausedDurationMs });
     return resumed;
+  }
+
+  #order(path: string, body: PauseBody | ResumeBody | undefined): Call {
+    const call: Call = { method: "POST", path: this.context.path(path), safety: "after_answer" };
+    return body === undefined ? call : { ...call, payload: jsonPayload(body) };
   }
 
   /** The samples of CPU, memory and disk, oldest first. A running sandbox is sampled about every 5 s. */

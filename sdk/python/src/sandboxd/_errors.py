@@ -168,6 +168,12 @@ class InvalidState(SandboxdError):
     code = "INVALID_STATE"
 
 
+class IsolationMismatch(SandboxdError):
+    """The isolation of the sandbox cannot do this, or its processes were stored by another release of it."""
+
+    code = "ISOLATION_MISMATCH"
+
+
 class FileExists(SandboxdError):
     """The path exists already."""
 
@@ -326,6 +332,7 @@ BY_CODE: Dict[str, Type[SandboxdError]] = {
         MethodNotAllowed,
         ExecutionTimeout,
         InvalidState,
+        IsolationMismatch,
         FileExists,
         NotAFile,
         NotADirectory,
@@ -363,6 +370,7 @@ STATUS_OF: Dict[str, int] = {
     "METHOD_NOT_ALLOWED": 405,
     "EXECUTION_TIMEOUT": 408,
     "INVALID_STATE": 409,
+    "ISOLATION_MISMATCH": 409,
     "FILE_EXISTS": 409,
     "NOT_A_FILE": 409,
     "NOT_A_DIRECTORY": 409,

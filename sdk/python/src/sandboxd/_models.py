@@ -101,11 +101,12 @@ EventId = str
 
 EventKind = str
 """
-Type of the event. Values: `sandbox.created`, `sandbox.started`, `sandbox.paused`, `sandbox.resumed`,
-`sandbox.terminated`, `sandbox.timeout_changed`, `sandbox.error`, `sandbox.rolled_back`, `sandbox.forked`,
-`snapshot.created`, `snapshot.deleted`, `exec.started`, `exec.completed`, `exec.streamed`, `exec.error`, `file.created`,
-`file.read`, `file.deleted`, `file.error`, `port.exposed`, `port.closed`, `network.changed`, `network.refused`,
-`agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error`, `cost.runtime`, `cost.llm`.
+Type of the event. Values: `sandbox.created`, `sandbox.started`, `sandbox.paused`, `sandbox.hibernated`,
+`sandbox.resumed`, `sandbox.terminated`, `sandbox.timeout_changed`, `sandbox.error`, `sandbox.rolled_back`,
+`sandbox.forked`, `snapshot.created`, `snapshot.deleted`, `exec.started`, `exec.completed`, `exec.streamed`,
+`exec.error`, `file.created`, `file.read`, `file.deleted`, `file.error`, `port.exposed`, `port.closed`,
+`network.changed`, `network.refused`, `agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error`,
+`cost.runtime`, `cost.llm`.
 """
 
 ExecutionId = str
@@ -169,8 +170,13 @@ Timestamp = str
 class Backend:
     """An isolation backend and what its sandboxes can do."""
 
+    hibernation: bool
+    """
+    Whether paused sandboxes can be stored with their processes, so that they need no memory and survive a reboot of the
+    host.
+    """
     memory_snapshots: bool
-    """Whether the memory of sandboxes can be saved."""
+    """Whether snapshots can contain the memory of sandboxes."""
     name: Isolation
     network: bool
     """Whether sandboxes have a network besides their loopback interface."""
@@ -180,6 +186,7 @@ class Backend:
         """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
         fields = Fields(value)
         return cls(
+            hibernation=fields.required("hibernation", _fields.boolean),
             memory_snapshots=fields.required("memorySnapshots", _fields.boolean),
             name=fields.required("name", _fields.text),
             network=fields.required("network", _fields.boolean),
@@ -1246,6 +1253,8 @@ class Sandbox:
     """Default working directory of commands."""
     expires_at: Optional[Timestamp] = None
     """Time at which the timeout ends if the sandbox keeps running. Present only while the sandbox is running."""
+    hibernated_at: Optional[Timestamp] = None
+    """Time at which the processes of a paused sandbox were stored on the disk. None while they are in memory."""
     on_timeout: Optional[OnTimeout] = None
     """What happens at the end of the timeout."""
     paused_at: Optional[Timestamp] = None
@@ -1274,6 +1283,7 @@ class Sandbox:
             timeout_ms=fields.required("timeoutMs", _fields.integer),
             workdir=fields.required("workdir", _fields.text),
             expires_at=fields.optional("expiresAt", _fields.text),
+            hibernated_at=fields.optional("hibernatedAt", _fields.text),
             on_timeout=fields.optional("onTimeout", _fields.text),
             paused_at=fields.optional("pausedAt", _fields.text),
             started_at=fields.optional("startedAt", _fields.text),

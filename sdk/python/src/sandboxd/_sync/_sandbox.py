@@ -291,17 +291,25 @@ class Sandbox:
 
         return shell
 
-    def pause(self) -> models.PauseResult:
-        """Pauses the sandbox: freezes all its processes."""
-        call = Call("POST", self.context.path("/pause"), Safety.AFTER_ANSWER)
+    def pause(self, *, hibernate: bool = False) -> models.PauseResult:
+        """
+        Pauses the sandbox: freezes all its processes. With `hibernate` they are stored on the host's disk, where they need no
+        memory and survive a reboot, also those of a paused sandbox. The next command, file operation or port request wakes them.
+        """
+        body = json_payload({"hibernate": True}) if hibernate else None
+        call = Call("POST", self.context.path("/pause"), Safety.AFTER_ANSWER, body)
         paused = self.context.json(call, models.PauseResult.from_json)
         self.context.record("sandbox.paused", runtimeDurationMs=paused.runtime_duration_ms)
         self.context.handlers.notify(Paused(paused.runtime_duration_ms))
         return paused
 
-    def resume(self) -> models.ResumeResult:
-        """Resumes the sandbox. Commands resume it automatically."""
-        call = Call("POST", self.context.path("/resume"), Safety.AFTER_ANSWER)
+    def resume(self, *, cold: bool = False) -> models.ResumeResult:
+        """
+        Resumes the sandbox. Commands resume it automatically. With `cold`, its processes end, frozen or stored, and it starts
+        again on its disk.
+        """
+        body = json_payload({"cold": True}) if cold else None
+        call = Call("POST", self.context.path("/resume"), Safety.AFTER_ANSWER, body)
         resumed = self.context.json(call, models.ResumeResult.from_json)
         self.context.record("sandbox.resumed", pausedDurationMs=resumed.paused_duration_ms)
         self.context.handlers.notify(Resumed(resumed.paused_duration_ms))
