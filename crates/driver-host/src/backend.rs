@@ -80,8 +80,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Stores the processes of a running sandbox and ends them. The directory is renamed by the program that fills it, which goes on
-    /// when the daemon dies.
+    /// Stores the processes of a running sandbox. They stand still afterwards; the caller kills them. If they cannot be stored, they go
+    /// on. The directory is renamed by the program that fills it, which survives the daemon.
     fn hibernate(
         &self,
         _settings: &Settings,

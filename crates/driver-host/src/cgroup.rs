@@ -382,6 +382,16 @@ fn remove_tree(dir: &Path) -> io::Result<()> {
     fs::remove_dir(dir)
 }
 
+/// The kernel reports memory that it could not move to swap.
+fn as_far_as_possible(moved: io::Result<()>) -> io::Result<()> {
+    match moved {
+        Err(error) if matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock) => {
+            Ok(())
+        }
+        moved => moved,
+    }
+}
+
 /// Whether the cgroup was removed: its files are not found, or open ones give ENODEV.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)

@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use api::SandboxId;
@@ -56,7 +55,9 @@ impl Inner {
         if presence == Presence::Paused {
             self.cgroups.thaw(id.as_str()).map_err(failed)?;
         }
-        let stored = self.store(backend.as_ref(), id, &paths, lock);
+        let hibernation =
+            Hibernation { unfinished: &paths.unfinished_memory(), complete: &paths.memory(), lock };
+        let stored = backend.hibernate(&self.settings, id, &paths, hibernation);
         let _ = fs::remove_file(paths.hibernation_lock());
         if let Err(error) = stored {
             self.undo_hibernation(id, &paths, presence);
@@ -85,22 +86,6 @@ impl Inner {
             return Err(DriverError::Exhausted { what: "disk space for the memory of a sandbox", source });
         }
         Ok(())
-    }
-
-    fn store(
-        &self,
-        backend: &dyn Backend,
-        id: &SandboxId,
-        paths: &Paths,
-        lock: OwnedFd,
-    ) -> Result<(), DriverError> {
-        let (unfinished, complete) = (paths.unfinished_memory(), paths.memory());
-        backend.hibernate(
-            &self.settings,
-            id,
-            paths,
-            Hibernation { unfinished: &unfinished, complete: &complete, lock },
-        )
     }
 
     /// The sandbox keeps its processes if they could not be stored.

@@ -26,7 +26,7 @@ const STORE: &str = r#"
     "$@" pause "$ID" || exit 1
     # Compression would take longer than the writing. Pages of zeros need no space.
     "$@" checkpoint --leave-running --compression none --exclude-committed-zero-pages --image-path "$UNFINISHED" "$ID" &&
-        sync "$UNFINISHED"/* && mv -T "$UNFINISHED" "$COMPLETE" && exit 0
+        sync "$UNFINISHED"/* "$UNFINISHED" && mv -T "$UNFINISHED" "$COMPLETE" && exit 0
     "$@" resume "$ID"
     exit 1
 "#;

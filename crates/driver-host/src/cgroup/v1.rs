@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use driver::Limits;
 
-use super::{CPU_PERIOD_US, CgroupEntry, ROOT, devices, is_gone, shares};
+use super::{CPU_PERIOD_US, CgroupEntry, ROOT, as_far_as_possible, devices, is_gone, shares};
 
 /// The controllers that limit sandboxes. Each sandbox has a cgroup in these hierarchies.
 pub const CONTROLLERS: [&str; 5] = ["freezer", "memory", "cpu", "cpuset", "pids"];
@@ -120,16 +120,6 @@ pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
 /// Moves all memory to swap, which is within the limit of memory with swap.
 pub fn page_out(dir: &Path) -> io::Result<()> {
     as_far_as_possible(fs::write(dir.join("memory.force_empty"), "0"))
-}
-
-/// The kernel reports what it could not move.
-pub fn as_far_as_possible(moved: io::Result<()>) -> io::Result<()> {
-    match moved {
-        Err(error) if matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock) => {
-            Ok(())
-        }
-        moved => moved,
-    }
 }
 
 /// The cgroups of a sandbox, for its first process.

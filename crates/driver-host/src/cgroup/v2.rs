@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use driver::Limits;
 
-use super::v1::as_far_as_possible;
-use super::{CPU_PERIOD_US, shares};
+use super::{CPU_PERIOD_US, as_far_as_possible, shares};
 
 /// Bounds of the shares of cgroup v1.
 const MIN_SHARES: u64 = 2;

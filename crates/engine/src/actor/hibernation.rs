@@ -27,10 +27,6 @@ impl Actor {
     /// Pauses the sandbox, if it runs, and stores its processes. Succeeds if it has none.
     pub(super) async fn hibernate(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
         decide(self.record.state, Operation::Hibernate)?;
-        if reason == MEMORY_PRESSURE && !self.timeouts.allow_hibernation(self.context.stamped_store.now()) {
-            let reason = "it could not be a short time ago".to_owned();
-            return Err(EngineError::CannotHibernate { reason });
-        }
         match self.processes {
             ProcessState::Running(_) | ProcessState::Frozen(_) => self.store_processes().await?,
             ProcessState::Hibernated if self.record.hibernated_at.is_none() => {}
@@ -57,6 +53,9 @@ impl Actor {
             return Ok(false);
         }
         if self.can_hibernate() {
+            if !self.timeouts.allow_hibernation(self.context.stamped_store.now()) {
+                return Ok(false);
+            }
             return self.hibernate(reason).await.map(|_| true);
         }
         self.paged_out = self.record.paused_at;
@@ -126,12 +125,11 @@ impl Actor {
 
     /// Continues the stored processes. The network admits nothing before the policy is in force.
     pub(super) async fn wake_processes(&mut self) -> Result<Agent, EngineError> {
-        let host = &self.context.host;
-        host.wake(&self.spec).await.map_err(wake_failed)?;
-        // From here on what is stored does not match the disk any more: if something else fails, they are frozen as they are.
+        self.context.host.wake(&self.spec).await.map_err(wake_failed)?;
+        // The stored processes no longer match the disk: if something else fails, the running ones are frozen.
         self.processes = ProcessState::Frozen(None);
-        let host = &self.context.host;
-        host.network().apply(&guest(&self.record), &self.record.config.network.egress).await?;
+        let network = self.context.host.network();
+        network.apply(&guest(&self.record), &self.record.config.network.egress).await?;
         self.connect(BOOT_TIMEOUT).await.map_err(wake_failed)
     }
 
