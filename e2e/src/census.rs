@@ -22,6 +22,8 @@ pub struct Expected {
     pub stopped: BTreeSet<SandboxId>,
     /// Snapshots whose disks are needed.
     pub snapshots: BTreeSet<SnapshotId>,
+    /// Those of them with processes.
+    pub with_memory: BTreeSet<SnapshotId>,
     /// The process that runs the engine, if it is not this one.
     pub daemon: Option<u32>,
 }
@@ -55,10 +57,16 @@ pub fn strays(layout: &RigLayout, expected: &Expected) -> Vec<String> {
     differences("snapshot", &names(&layout.data.join("snapshots")), &snapshots, &mut strays);
     for snapshot in &snapshots {
         let files = names(&layout.data.join("snapshots").join(snapshot));
-        if files != [format!("{snapshot}.img")].into() {
+        let memory =
+            expected.with_memory.iter().any(|id| id.as_str() == snapshot).then(|| "memory".to_owned());
+        if files != [format!("{snapshot}.img")].into_iter().chain(memory).collect() {
             strays.push(format!("snapshot {snapshot} consists of {files:?}"));
         }
     }
+    let kept: BTreeSet<String> =
+        disks.iter().cloned().chain(expected.with_memory.iter().map(ToString::to_string)).collect();
+    let executions = names(&layout.data.join("executions"));
+    strays.extend(executions.difference(&kept).map(|name| format!("executions of {name} are left over")));
     let unfinished =
         names(&layout.data.join("templates")).into_iter().filter(|name| name.starts_with("new-"));
     strays.extend(unfinished.map(|name| format!("unfinished template {name}")));

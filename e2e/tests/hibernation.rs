@@ -10,7 +10,7 @@ use api::{Isolation, SandboxId, SandboxState};
 use driver::Presence;
 use e2e::{Rig, RigOptions, with_rig};
 use engine::{DetachedRequest, EngineError, ExecutionState, OutputEvent, Processes, Status, TerminalSize};
-use rules::OutputPosition;
+use rules::{OutputPosition, SnapshotRequest};
 
 fn options() -> RigOptions {
     RigOptions { isolation: Isolation::Gvisor, ..RigOptions::default() }
@@ -266,6 +266,41 @@ async fn a_failed_wake_keeps_what_is_stored() {
     .await;
 }
 
+/// A create from a damaged snapshot fails and leaves nothing. The next one uses the same bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_snapshot_is_not_used() {
+    with_rig(options(), async |rig| {
+        let id = rig.create().await.unwrap();
+        start_counter(rig, &id).await;
+        let before = ask(rig, &id).await;
+        let sandbox = rig.engine.sandbox("test", &id);
+        let request = SnapshotRequest { memory: true, ..SnapshotRequest::default() };
+        let snapshot = sandbox.take_snapshot(request, None).await.unwrap();
+        let create = async || {
+            let (template, _) = rig.engine.snapshot_template("test", &snapshot.id).unwrap();
+            let config = status(rig, &id).await.record.config.clone();
+            rig.engine.create("test", config, template, None).await
+        };
+        let stored = rig.data.join("snapshots").join(snapshot.id.as_str()).join("memory");
+        for file in ["checkpoint.img", "pages.img", "pages_meta.img"].map(|name| stored.join(name)) {
+            let whole = std::fs::read(&file).unwrap();
+            std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+            let error = create().await.unwrap_err();
+            assert!(matches!(error, EngineError::WakeFailed(_)), "{}: {error:?}", file.display());
+            // Those that it does not depend on go on, and a rollback that fails can be repeated.
+            sandbox.rollback(&snapshot.id).await.unwrap_err();
+            std::fs::write(&file, whole).unwrap();
+            sandbox.resume().await.unwrap();
+            check_counter(rig, &id, &before).await;
+            assert_eq!(rig.driver.list().await.unwrap(), std::slice::from_ref(&id));
+        }
+        let copy = create().await.unwrap().record.id.clone();
+        check_counter(rig, &copy, &before).await;
+        rig.engine.delete_snapshot("test", &snapshot.id).await.unwrap();
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_sandbox_is_hibernated_after_a_while() {
     with_rig(RigOptions { hibernate_after_ms: 300, ..options() }, async |rig| {
@@ -327,7 +362,7 @@ async fn containers_are_not_hibernated() {
         let id = rig.create().await.unwrap();
         let sandbox = rig.engine.sandbox("test", &id);
         let error = sandbox.pause_with(Processes::Stored).await.unwrap_err();
-        assert!(matches!(error, EngineError::CannotHibernate { .. }), "{error:?}");
+        assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
         assert_eq!(status(rig, &id).await.state(), SandboxState::Running);
         sandbox.pause().await.unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -60,6 +60,7 @@ impl Site {
             slot,
             layers: vec![layer.to_owned(), e2e::rootfs().unwrap()],
             disk_from: None,
+            processes_from: None,
             limits: Limits { cpu: 1, memory_mb: 256 },
             disk_mb: 512,
             isolation: Isolation::Container,

@@ -129,6 +129,7 @@ async fn incomplete_creates_are_rolled_back() {
         slot,
         layers: rig.template.layers.clone(),
         disk_from: None,
+        processes_from: None,
         limits: driver::Limits { cpu: 2, memory_mb: 2048 },
         disk_mb: 5120,
         isolation: Default::default(),

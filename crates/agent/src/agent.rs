@@ -141,17 +141,26 @@ impl Agent {
         }
     }
 
-    /// Drops the link and its buffers. Commands keep running.
+    /// Closes the stream. Drops the link and its buffers, unless it is suspended. Commands keep running.
     pub(crate) fn link_down(&mut self) {
-        if self.link.phase == LinkPhase::Down {
+        if self.link.is_detached() {
             return;
         }
-        self.link.down();
+        if self.link.is_suspended() {
+            self.link.detach();
+        } else {
+            self.link.down();
+            self.forget_link();
+        }
+        self.connector.lost(Instant::now());
+    }
+
+    /// Drops what belongs to a link that does not continue.
+    pub(crate) fn forget_link(&mut self) {
         self.ops.remove_dials();
         self.ops.execs().for_each(Exec::link_lost);
         self.queue.clear();
         self.reported_ends.clear();
-        self.connector.lost(Instant::now());
     }
 
     /// Collects ended children.
@@ -223,7 +232,7 @@ impl Agent {
 
     /// A newer connection replaces the former.
     fn take_link(&mut self) {
-        if !self.connector_ready && (self.link.phase != LinkPhase::Down || self.connector.next().is_none()) {
+        if !self.connector_ready && (!self.link.is_detached() || self.connector.next().is_none()) {
             return;
         }
         self.connector_ready = false;
@@ -231,7 +240,7 @@ impl Agent {
             self.link_down();
             let serial = self.serial();
             if self.poll.add(&stream, Token { serial, role: Role::Link }, Interest::Both).is_ok() {
-                self.link.up(stream, serial, &first);
+                self.link.up(stream, serial, first);
             }
         }
     }
@@ -282,7 +291,7 @@ impl Agent {
     fn serve_waiting(&mut self) -> bool {
         let mut input = std::mem::take(&mut self.link.input);
         let served = loop {
-            if self.link.out.is_full() {
+            if !self.link.out.takes_answers() {
                 break Ok(false);
             }
             match input.next() {
@@ -302,6 +311,8 @@ impl Agent {
             }
             Err(error) => {
                 let reason: String = error.to_string().chars().take(1000).collect();
+                // A suspended link ends, too.
+                self.link.out.release();
                 self.link.out.message(&ToHost::Bye { reason: &reason });
                 // Best effort; the link ends in any case.
                 let _ = self.link.flush();
@@ -363,13 +374,13 @@ impl Agent {
     fn timeout(&mut self) -> Option<Duration> {
         let room = !self.link.out.is_full();
         let waiting = self.to_reap || self.drains.is_ready() || (room && !self.queue.is_empty());
-        if waiting || self.link.can_read() || (room && self.link.input.has_frame()) {
+        if waiting || self.link.can_read() || (self.link.out.takes_answers() && self.link.input.has_frame()) {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
         let ends = |exec: &mut Exec| [exec.tree_kill.as_ref().map(|tree_kill| tree_kill.next), exec.deadline];
         let tree_kills = self.ops.execs().flat_map(ends).flatten().min();
-        let connector = if self.link.phase == LinkPhase::Down { self.connector.next() } else { None };
+        let connector = if self.link.is_detached() { self.connector.next() } else { None };
         let idle = self.holds_memory().then(|| self.busy_at + IDLE);
         let next = [tree_kills, connector, idle].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))

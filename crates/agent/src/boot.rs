@@ -15,6 +15,7 @@ use rustix::process::DumpableBehavior;
 
 use crate::connector::{Connector, HostSocket};
 use crate::error::BootError;
+use crate::identity;
 
 /// How the link is made, according to the arguments.
 enum LinkSource {
@@ -44,6 +45,10 @@ pub fn boot() -> Result<Booted, BootError> {
         }
         LinkSource::Connect(address) => {
             close_others(None);
+            if matches!(address, HostSocket::Tcp(_)) {
+                // These processes may be copied. Without the file a program cannot tell, and everything else works.
+                let _ = identity::renew_generation();
+            }
             Connector::connect(address, token()?)
         }
     };

@@ -15,6 +15,7 @@ mod exec;
 mod file_op;
 mod file_requests;
 mod files;
+mod identity;
 mod link;
 mod ops;
 mod poll;

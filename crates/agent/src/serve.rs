@@ -10,6 +10,7 @@ use rustix::process::Pid;
 use crate::agent::Agent;
 use crate::dial::Dial;
 use crate::exec::{Exec, STDIN_WINDOW};
+use crate::identity;
 use crate::link::LinkPhase;
 use crate::poll::{Role, Token};
 use crate::setup;
@@ -25,12 +26,15 @@ impl Agent {
             (LinkPhase::New, ToGuest::Hello { version, min_version }) => {
                 return self.hello(*version, *min_version);
             }
-            (LinkPhase::Open, ToGuest::Hello { .. }) => return Err(violation("a hello", "came twice")),
+            (LinkPhase::New, ToGuest::Continue) => return self.continue_link(),
+            (LinkPhase::Open, ToGuest::Hello { .. } | ToGuest::Continue) => {
+                return Err(violation("a hello", "came twice"));
+            }
             (LinkPhase::Open, _) => {}
             _ => return Err(violation("the first frame", "is not a hello")),
         }
         match message {
-            ToGuest::Hello { .. } => {}
+            ToGuest::Hello { .. } | ToGuest::Continue => {}
             ToGuest::Setup { op, dirs } => {
                 self.check_unused(op)?;
                 match setup::make_dirs(&dirs) {
@@ -76,12 +80,25 @@ impl Agent {
             ToGuest::Resize { op, size } => self.resize(op, size),
             ToGuest::Release { op } => self.release(op),
             ToGuest::Ping { nonce } => self.link.out.message(&ToHost::Pong { nonce }),
+            ToGuest::Suspend => self.link.suspend(),
+            ToGuest::Adopt { op, host_name } => {
+                self.check_unused(op)?;
+                match identity::adopt(host_name) {
+                    Ok(()) => self.link.out.message(&ToHost::Done { op }),
+                    Err((kind, message)) => self.refuse(op, kind, &message),
+                }
+            }
         }
         Ok(())
     }
 
     fn hello(&mut self, version: u16, min_version: u16) -> Result<(), ProtoError> {
         let version = guest_proto::negotiate(version, min_version)?;
+        if self.link.is_suspended() {
+            // The host has lost the suspended link, or these processes are a copy.
+            self.link.out.clear();
+            self.forget_link();
+        }
         self.link.phase = LinkPhase::Open;
         self.link.version = version;
         self.connector.reset_pause();
@@ -94,6 +111,25 @@ impl Agent {
             serials.push(exec.serial);
         }
         for serial in serials {
+            self.wake(serial);
+        }
+        Ok(())
+    }
+
+    /// Continues the suspended link on this stream.
+    fn continue_link(&mut self) -> Result<(), ProtoError> {
+        if !self.link.is_suspended() {
+            return Err(violation("a link", "is continued that was not suspended"));
+        }
+        self.link.continue_here();
+        self.connector.reset_pause();
+        self.renew_signals();
+        // What happened meanwhile was not reported.
+        let serials: Vec<u64> = self.ops.execs().map(|exec| exec.serial).collect();
+        for serial in serials {
+            if let Some(exec) = self.ops.exec(serial) {
+                exec.grant_stdin(&mut self.link.out);
+            }
             self.wake(serial);
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::{EgressDefault, Integer, IsolationChoice, OnTimeout};
 #[serde(rename_all = "camelCase")]
 pub struct CreateBody {
     /// Name of an image in the operator's catalogue, or id of a snapshot. The disk of a sandbox from a snapshot is at least as large
-    /// as that of the snapshot's sandbox, and its isolation at least as strong.
+    /// as that of the snapshot's sandbox, and its isolation at least as strong. A snapshot with processes needs at least as much memory, too.
     #[cfg_attr(feature = "openapi", schema(required = true, min_length = 1, max_length = 512))]
     #[cfg_attr(feature = "openapi", schema(pattern = r"^[\x21-\x7e]+$", example = "ubuntu:24.04"))]
     pub image: String,
@@ -64,6 +64,10 @@ pub struct CreateBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = "auto"))]
     pub isolation: Option<IsolationChoice>,
+    /// Whether a sandbox from a snapshot with processes starts without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, default = false))]
+    pub cold: Option<bool>,
 }
 
 /// The body of a change of the timeout.

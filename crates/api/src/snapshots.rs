@@ -121,4 +121,8 @@ pub struct ForkBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::fork_metadata, required = false))]
     pub metadata: Option<BTreeMap<String, String>>,
+    /// Whether the new sandboxes continue copies of the processes, instead of running new ones. `GET /v1/info` lists the backends that can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, default = false))]
+    pub memory: Option<bool>,
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::disk;
-use crate::paths::{agents_dir, bundles_dir, sandboxes_dir};
+use crate::paths::{agents_dir, bundles_dir, sandboxes_dir, snapshots_dir};
 use crate::settings::Settings;
 
 /// File in the directory of stored processes with the name of their agent.
@@ -42,6 +42,8 @@ fn remove_unused(settings: &Settings, current: &str) -> io::Result<()> {
         (bundles_dir(settings), "agent.name"),
         (sandboxes_dir(settings), "memory/agent"),
         (sandboxes_dir(settings), "memory.used/agent"),
+        (sandboxes_dir(settings), "memory.next/agent"),
+        (snapshots_dir(settings), "memory/agent"),
     ] {
         for entry in fs::read_dir(dir)? {
             used.extend(fs::read_to_string(entry?.path().join(file)));

@@ -68,6 +68,21 @@ pub struct Hibernation<'a> {
     pub lock: OwnedFd,
 }
 
+/// Where the processes of a sandbox are copied to.
+#[derive(Debug)]
+pub struct ProcessCopy<'a> {
+    /// An existing directory.
+    pub target: &'a Path,
+    /// As in [`Hibernation`].
+    pub lock: OwnedFd,
+}
+
+/// Processes that stand still. They go on when this is dropped, or when the daemon dies.
+pub trait Standstill: Send {
+    /// Returns when they go on.
+    fn end(self: Box<Self>) -> Result<(), DriverError>;
+}
+
 /// Starts agents. All calls block.
 pub trait Backend: Debug + Send + Sync + 'static {
     /// Starts the agent and calls the network hook. Called on a thread that ends afterwards, so it may leave the host's
@@ -90,6 +105,17 @@ pub trait Backend: Debug + Send + Sync + 'static {
         _hibernation: Hibernation<'_>,
     ) -> Result<(), DriverError> {
         Err(DriverError::failed("store the processes", format!("the backend of {id} cannot")))
+    }
+
+    /// Copies the processes of a running sandbox. If they cannot be stored, they go on.
+    fn copy_processes(
+        &self,
+        _settings: &Settings,
+        id: &SandboxId,
+        _paths: &Paths,
+        _copy: ProcessCopy<'_>,
+    ) -> Result<Box<dyn Standstill>, DriverError> {
+        Err(DriverError::failed("copy the processes", format!("the backend of {id} cannot")))
     }
 
     /// Removes what the backend keeps of a sandbox without processes, outside of the sandbox's directories and cgroups.

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use api::{SandboxId, SnapshotId};
 use async_trait::async_trait;
-use driver::{DiskCopy, DriverError, Presence, SnapshotDisk};
+use driver::{DiskCopy, DriverError, Presence, SnapshotDisk, SnapshotScope};
 
+use crate::backend::Standstill;
 use crate::inner::{FREEZE_TIMEOUT, Inner};
 use crate::paths::{Paths, snapshots_dir};
-use crate::snapshot::ImageCopy;
+use crate::snapshot::{ImageCopy, memory};
+use crate::stored_processes;
 
 /// A copy of the disk of a sandbox in progress.
 pub struct HostCopy {
@@ -49,10 +51,10 @@ impl HostCopy {
 
 #[async_trait]
 impl DiskCopy for HostCopy {
-    async fn capture(&mut self) -> Result<Duration, DriverError> {
+    async fn capture(&mut self, scope: SnapshotScope) -> Result<Duration, DriverError> {
         let (host, id, mut copy) = (Arc::clone(&self.inner), self.id.clone(), self.take()?);
         let (copy, frozen) = blocking(move || {
-            let frozen = capture(&host, &id, &mut copy)?;
+            let frozen = capture(&host, &id, &mut copy, scope)?;
             Ok((copy, frozen))
         })
         .await?;
@@ -66,22 +68,41 @@ impl DiskCopy for HostCopy {
     }
 }
 
-fn capture(host: &Inner, id: &SandboxId, copy: &mut ImageCopy) -> Result<Duration, DriverError> {
+fn capture(
+    host: &Inner,
+    id: &SandboxId,
+    copy: &mut ImageCopy,
+    scope: SnapshotScope,
+) -> Result<Duration, DriverError> {
     let failed = |error: io::Error| DriverError::failed("copy the sandbox's disk", error);
     let presence = host.presence(id)?;
-    if presence == Presence::Absent {
-        return Err(DriverError::InvalidState { id: id.clone(), presence, action: "copy the disk of" });
-    }
-    let disk = Paths::of(&host.settings, id).disk();
+    let refused = |action| Err(DriverError::InvalidState { id: id.clone(), presence, action });
+    let paths = Paths::of(&host.settings, id);
+    let disk = paths.disk();
+    let memory = memory(&copy.dir);
     let mounted = host.mounted_disk(id).map_err(failed)?;
+    match (scope, presence) {
+        (_, Presence::Absent) => return refused("copy the disk of"),
+        (SnapshotScope::Processes, Presence::Stopped | Presence::Paused) => {
+            return refused("copy the processes of");
+        }
+        (SnapshotScope::Processes, Presence::Hibernated) => {
+            stored_processes::share(&paths.memory(), &memory).map_err(failed)?;
+        }
+        _ => {}
+    }
     if presence != Presence::Running {
         return copy.capture(&disk, mounted.as_ref()).map(|()| Duration::ZERO).map_err(failed);
     }
     copy.approach(mounted.as_ref()).map_err(failed)?;
     let begin = Instant::now();
-    let frozen = Frozen::new(host, id)?;
+    let frozen: Box<dyn Standstill + '_> = match scope {
+        SnapshotScope::Disk => Box::new(Frozen::new(host, id)?),
+        // The backend writes what it caches to the disk before it stores the processes.
+        SnapshotScope::Processes => host.copy_processes(id, &memory)?,
+    };
     let captured = copy.capture(&disk, mounted.as_ref()).map_err(failed);
-    let thawed = frozen.thaw();
+    let thawed = frozen.end();
     captured.and(thawed).map(|()| begin.elapsed())
 }
 
@@ -100,8 +121,10 @@ impl<'a> Frozen<'a> {
         let result = host.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
         result.map(|()| frozen).map_err(|error| DriverError::failed("freeze the sandbox", error))
     }
+}
 
-    fn thaw(mut self) -> Result<(), DriverError> {
+impl Standstill for Frozen<'_> {
+    fn end(mut self: Box<Self>) -> Result<(), DriverError> {
         self.is_thawed = true;
         let thawed = self.host.cgroups.thaw(self.id.as_str());
         thawed.map_err(|error| DriverError::failed("thaw the sandbox", error))

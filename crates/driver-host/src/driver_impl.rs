@@ -28,7 +28,7 @@ use crate::placement;
 use crate::reap::become_subreaper;
 use crate::removal::{remove_if_exists, remove_tree};
 use crate::settings::Settings;
-use crate::snapshot;
+use crate::{snapshot, stored_processes};
 
 /// The sandboxes on this host.
 #[derive(Debug, Clone)]
@@ -149,6 +149,9 @@ impl Driver for HostDriver {
             let paths = Paths::of(&inner.settings, &spec.id);
             fs::create_dir_all(&paths.data)
                 .map_err(|error| DriverError::failed("make the disk's directory", error))?;
+            if let Some(snapshot) = &spec.processes_from {
+                inner.share_processes(&spec, snapshot, &paths.memory())?;
+            }
             disk::ensure(&inner.settings, &paths, spec.disk_mb, new_disk(&spec))
         })
         .await
@@ -162,7 +165,7 @@ impl Driver for HostDriver {
         self.launch(spec, network, Processes::Stored).await
     }
 
-    fn can_hibernate(&self, isolation: Isolation) -> bool {
+    fn can_store_processes(&self, isolation: Isolation) -> bool {
         self.inner.backends.get(&isolation).is_some_and(|backend| backend.release().is_some())
     }
 
@@ -312,6 +315,15 @@ impl Driver for HostDriver {
         .await
     }
 
+    async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |_| {
+            remove_tree(&snapshot::memory(&dir))
+                .map_err(|error| DriverError::failed("remove the processes of a snapshot", error))
+        })
+        .await
+    }
+
     async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError> {
         self.blocking(|inner| {
             ids_below(&snapshots_dir(&inner.settings))
@@ -325,6 +337,11 @@ impl Driver for HostDriver {
         self.blocking(move |inner| {
             let paths = Paths::of(&inner.settings, &spec.id);
             let unfinished = paths.unfinished_disk();
+            match &spec.processes_from {
+                Some(snapshot) => inner.share_processes(&spec, snapshot, &paths.prepared_memory())?,
+                None => remove_tree(&paths.prepared_memory())
+                    .map_err(|error| DriverError::failed("remove unused stored processes", error))?,
+            }
             disk::create(&inner.settings, &unfinished, spec.disk_mb, new_disk(&spec))?;
             // The record that makes it the sandbox's disk survives a power failure.
             fs::File::open(&unfinished)
@@ -342,11 +359,18 @@ impl Driver for HostDriver {
             inner.require(&id, Population::Empty, "replace the disk of")?;
             inner.unmount_disk(&id);
             let paths = Paths::of(&inner.settings, &id);
-            match fs::rename(paths.prepared_disk(), paths.disk()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                renamed => renamed.and_then(|()| disk::sync_dir(&paths.data)),
+            if paths.prepared_disk().exists() {
+                // Stored processes belong to the old disk.
+                inner.discard_memory(&id)?;
             }
-            .map_err(|error| DriverError::failed("replace the disk", error))
+            let renamed = match fs::rename(paths.prepared_disk(), paths.disk()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                renamed => renamed,
+            };
+            renamed
+                .and_then(|()| stored_processes::adopt_prepared(&paths))
+                .and_then(|()| disk::sync_dir(&paths.data))
+                .map_err(|error| DriverError::failed("replace the disk", error))
         })
         .await
     }
@@ -358,7 +382,8 @@ impl Driver for HostDriver {
                 remove_if_exists(&file)
                     .map_err(|error| DriverError::failed("remove an unused disk", error))?;
             }
-            Ok(())
+            remove_tree(&paths.prepared_memory())
+                .map_err(|error| DriverError::failed("remove unused stored processes", error))
         })
         .await
     }

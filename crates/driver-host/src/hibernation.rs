@@ -5,18 +5,18 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use api::SandboxId;
-use driver::{DriverError, Presence};
+use api::{SandboxId, SnapshotId};
+use driver::{DriverError, Presence, SandboxSpec};
 use rustix::io::Errno;
 
-use crate::backend::{Backend, Hibernation};
+use crate::backend::{Backend, Hibernation, ProcessCopy, Standstill};
 use crate::cgroup::Population;
 use crate::inner::{FREEZE_TIMEOUT, Inner};
-use crate::paths::{Paths, isolation_of};
+use crate::paths::{Paths, isolation_of, snapshots_dir};
 use crate::removal::remove_tree;
-use crate::{disk, loopdev, stored_processes};
+use crate::{disk, loopdev, snapshot, stored_processes};
 
 /// Space on the disk that storing processes must leave.
 const SPARE_BYTES: u64 = 64 << 20;
@@ -25,6 +25,27 @@ const SPARE_BYTES: u64 = 64 << 20;
 fn has_swap() -> io::Result<bool> {
     // The first line is a heading.
     Ok(fs::read_to_string("/proc/swaps")?.lines().nth(1).is_some())
+}
+
+/// Removes the lock of a program that has ended.
+struct Unlock(PathBuf);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Processes that stand still after they were copied.
+struct Copied {
+    standstill: Box<dyn Standstill>,
+    _unlock: Unlock,
+}
+
+impl Standstill for Copied {
+    fn end(self: Box<Self>) -> Result<(), DriverError> {
+        self.standstill.end()
+    }
 }
 
 impl Inner {
@@ -41,16 +62,7 @@ impl Inner {
                 return Err(DriverError::InvalidState { id: id.clone(), presence, action: "hibernate" });
             }
         };
-        let isolation = isolation_of(&paths);
-        let unsupported =
-            || DriverError::failed("hibernate the sandbox", format!("isolation '{isolation}' cannot"));
-        let backend = self.backends.get(&isolation).ok_or_else(unsupported)?;
-        let release = backend.release().ok_or_else(unsupported)?;
-        if !paths.agent_name().exists() || paths.link_dir().exists() {
-            let reason = "an earlier version of the service has started it".to_owned();
-            return Err(DriverError::NotStorable { reason });
-        }
-        self.check_space(id, &paths)?;
+        let (backend, release) = self.prepare_to_store(id, &paths)?;
         let lock = stored_processes::prepare(&paths, &release).map_err(failed)?;
         if presence == Presence::Paused {
             self.cgroups.thaw(id.as_str()).map_err(failed)?;
@@ -73,6 +85,54 @@ impl Inner {
             .and_then(|()| File::open(paths.disk())?.sync_all())
             .and_then(|()| stored_processes::size(&paths.memory()))
             .map_err(failed)
+    }
+
+    /// The backend that can store the processes of a sandbox, and its release.
+    fn prepare_to_store(&self, id: &SandboxId, paths: &Paths) -> Result<(&dyn Backend, String), DriverError> {
+        let isolation = isolation_of(paths);
+        let unsupported =
+            || DriverError::failed("store the processes", format!("isolation '{isolation}' cannot"));
+        let backend = self.backends.get(&isolation).ok_or_else(unsupported)?;
+        let release = backend.release().ok_or_else(unsupported)?;
+        if !paths.agent_name().exists() || paths.link_dir().exists() {
+            let reason = "an earlier version of the service has started it".to_owned();
+            return Err(DriverError::NotStorable { reason });
+        }
+        self.check_space(id, paths)?;
+        Ok((backend.as_ref(), release))
+    }
+
+    /// Copies the processes of a running sandbox into a directory. They stand still afterwards.
+    pub fn copy_processes(
+        &self,
+        id: &SandboxId,
+        target: &Path,
+    ) -> Result<Box<dyn Standstill + '_>, DriverError> {
+        let paths = Paths::of(&self.settings, id);
+        let (backend, release) = self.prepare_to_store(id, &paths)?;
+        let lock = stored_processes::prepare_in(target, &paths, &release)
+            .map_err(|error| DriverError::failed("prepare the copy of the processes", error))?;
+        let copied = backend.copy_processes(&self.settings, id, &paths, ProcessCopy { target, lock });
+        let unlock = Unlock(paths.hibernation_lock());
+        let copied = copied?;
+        Ok(Box::new(Copied { standstill: copied, _unlock: unlock }))
+    }
+
+    /// Puts the processes of a snapshot beside a disk that was made of it.
+    pub fn share_processes(
+        &self,
+        spec: &SandboxSpec,
+        snapshot: &SnapshotId,
+        target: &Path,
+    ) -> Result<(), DriverError> {
+        let memory = snapshot::memory(&snapshots_dir(&self.settings).join(snapshot.as_str()));
+        let isolation = spec.isolation.max(self.settings.minimum_isolation);
+        let backend = self.backends.get(&isolation).ok_or_else(|| {
+            DriverError::failed("continue the processes", format!("this host has no isolation '{isolation}'"))
+        })?;
+        self.check_release(&memory, backend.as_ref())?;
+        stored_processes::share(&memory, target)
+            .map_err(|error| DriverError::failed("copy the stored processes", error))
     }
 
     fn check_space(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {

@@ -36,7 +36,7 @@ mod snapshot;
 mod stored_processes;
 mod trial;
 
-pub use backend::{Backend, Hibernation, Start, Started};
+pub use backend::{Backend, Hibernation, ProcessCopy, Standstill, Start, Started};
 pub use cgroup::{CgroupEntry, Cgroups};
 pub use description::{AGENT_INSIDE, SysView, describe, seccomp};
 pub use driver_impl::HostDriver;

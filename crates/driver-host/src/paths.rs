@@ -47,6 +47,11 @@ impl Paths {
         self.data.join("memory.new")
     }
 
+    /// The stored processes that replace the current ones when the prepared disk is adopted.
+    pub fn prepared_memory(&self) -> PathBuf {
+        self.data.join("memory.next")
+    }
+
     /// The stored processes of a sandbox that was woken, until its record says so.
     pub fn used_memory(&self) -> PathBuf {
         self.data.join("memory.used")

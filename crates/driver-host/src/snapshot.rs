@@ -21,7 +21,7 @@ use crate::changes::{ChangeTracker, Changes};
 use crate::disk::{copy_data, sync_dir};
 use crate::ext4::mount_disk;
 use crate::inner::{MountId, MountedDisk};
-use crate::loopdev;
+use crate::{loopdev, stored_processes};
 
 /// The capture begins when less than this is left to copy, or after this many passes.
 const LITTLE: u64 = 8 << 20;
@@ -38,9 +38,14 @@ fn unfinished_image(dir: &Path) -> PathBuf {
     image(dir).with_extension("new")
 }
 
+/// The stored processes in the directory of a snapshot.
+pub fn memory(dir: &Path) -> PathBuf {
+    dir.join("memory")
+}
+
 /// A copy in progress.
 pub struct ImageCopy {
-    dir: PathBuf,
+    pub dir: PathBuf,
     source: File,
     target: File,
     /// Whether the host's file system can share data between files.
@@ -158,7 +163,12 @@ impl ImageCopy {
         // The file system was in use: the mount replays its journal, and the end of the mount leaves it clean.
         drop(mount_disk(&unfinished)?);
         loopdev::wait_until_detached(&unfinished).map_err(failed)?;
-        let bytes = target.metadata().map_err(failed)?.blocks() * 512;
+        let mut bytes = target.metadata().map_err(failed)?.blocks() * 512;
+        let memory = memory(&dir);
+        if memory.exists() {
+            stored_processes::sync(&memory).map_err(failed)?;
+            bytes += stored_processes::size(&memory).map_err(failed)?;
+        }
         target.set_permissions(fs::Permissions::from_mode(0o400)).map_err(failed)?;
         target.sync_all().map_err(failed)?;
         let layer = image(&dir);

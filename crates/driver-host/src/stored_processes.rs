@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! data directory: memory.new (being written) -> memory (complete) -> memory.used (the sandbox was woken)
+//!                 memory.next (of a snapshot, for a disk that is prepared) -> memory
+//! snapshot:       memory (complete when the snapshot is)
 //! ```
 //!
 //! Once a woken sandbox runs, its disk changes and the stored processes no longer match it, so the directory is renamed. It is removed
@@ -20,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::agents::AGENT_NAME;
+use crate::disk::sync_dir;
 use crate::paths::Paths;
 use crate::removal::{poll, remove_tree};
 
@@ -59,6 +62,11 @@ pub fn discard(paths: &Paths) -> io::Result<()> {
     remove_tree(&paths.unfinished_memory())
 }
 
+/// The prepared processes become those of the sandbox. Succeeds if there are none.
+pub fn adopt_prepared(paths: &Paths) -> io::Result<()> {
+    rename_if_exists(&paths.prepared_memory(), &paths.memory())
+}
+
 /// What is stored of a sandbox that is about to wake.
 pub fn find(paths: &Paths) -> Result<PathBuf, DriverError> {
     let found = [paths.memory(), paths.used_memory()].into_iter().find(|dir| dir.exists());
@@ -87,19 +95,48 @@ pub fn restore_token(memory: &Path, paths: &Paths) -> io::Result<()> {
     fs::copy(memory.join(TOKEN), paths.token()).map(drop)
 }
 
-/// Makes the directory for the processes, with what their continuation needs. Returns a lock for the program that fills it.
+/// Makes the directory for the processes of a hibernation. Returns a lock for the program that fills it.
 pub fn prepare(paths: &Paths, release: &str) -> io::Result<OwnedFd> {
-    let dir = paths.unfinished_memory();
-    for old in [&dir, &paths.memory(), &paths.used_memory()] {
-        remove_tree(old)?;
+    for old in [paths.memory(), paths.used_memory()] {
+        remove_tree(&old)?;
     }
-    fs::DirBuilder::new().mode(0o700).create(&dir)?;
+    prepare_in(&paths.unfinished_memory(), paths, release)
+}
+
+/// Makes a directory for processes, with what their continuation needs. Returns a lock for the program that fills it.
+pub fn prepare_in(dir: &Path, paths: &Paths, release: &str) -> io::Result<OwnedFd> {
+    make_empty(dir)?;
     fs::write(dir.join(RELEASE), release)?;
     fs::copy(paths.token(), dir.join(TOKEN))?;
     fs::copy(paths.agent_name(), dir.join(AGENT_NAME))?;
     let lock = File::create(paths.hibernation_lock())?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
     Ok(lock.into())
+}
+
+fn make_empty(dir: &Path) -> io::Result<()> {
+    remove_tree(dir)?;
+    fs::DirBuilder::new().mode(0o700).create(dir)
+}
+
+/// Makes a complete copy of stored processes. The files, which nobody changes, are shared.
+pub fn share(from: &Path, to: &Path) -> io::Result<()> {
+    let unfinished = to.with_extension("new");
+    make_empty(&unfinished)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::hard_link(entry.path(), unfinished.join(entry.file_name()))?;
+    }
+    remove_tree(to)?;
+    fs::rename(unfinished, to)
+}
+
+/// Makes stored processes survive a power failure.
+pub fn sync(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        File::open(entry?.path())?.sync_all()?;
+    }
+    sync_dir(dir)
 }
 
 /// The space that they take.

@@ -35,6 +35,7 @@ pub fn try_file_systems(dir: &Path, uid_base: u32) -> Result<(), DriverError> {
         slot: 0,
         layers: vec![layer],
         disk_from: None,
+        processes_from: None,
         limits,
         disk_mb: DISK_MB,
         isolation: Isolation::Container,

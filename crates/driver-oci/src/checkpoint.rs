@@ -1,14 +1,16 @@
 //! Stores the processes of a container under gVisor.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use api::SandboxId;
 use driver::DriverError;
-use driver_host::{Hibernation, Paths, Settings};
+use driver_host::{Hibernation, Paths, ProcessCopy, Settings, Standstill};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::runtime::{
@@ -31,6 +33,16 @@ const STORE: &str = r#"
     exit 1
 "#;
 
+/// Copies the processes of a container. They stand still until the standard input ends, which it does with the daemon.
+const COPY: &str = r#"
+    # Nobody reads the output of `echo` when the daemon is gone. The processes go on all the same.
+    trap '' PIPE
+    "$@" pause "$ID" || exit 1
+    "$@" checkpoint --leave-running --compression none --exclude-committed-zero-pages --image-path "$TARGET" "$ID" &&
+        echo && read -r _
+    "$@" resume "$ID"
+"#;
+
 /// Runs [`STORE`] in a process that survives the daemon.
 pub fn checkpoint(
     runtime: &Invocation,
@@ -41,23 +53,10 @@ pub fn checkpoint(
 ) -> Result<(), DriverError> {
     let failed = |error: io::Error| DriverError::failed("store the processes", error);
     let Hibernation { unfinished, complete, lock } = hibernation;
-    // starts: sh, sync, mv
-    let mut command = Command::new("sh");
-    command.env_clear().env("PATH", PATH).env("ID", id.as_str());
-    command.env("UNFINISHED", unfinished).env("COMPLETE", complete);
-    command.args(["-c", STORE, "sh"]).arg(&runtime.program).args(base_args(runtime, settings, paths));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let lock_fd = lock.as_raw_fd();
-    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (setsid and fcntl).
-    unsafe {
-        command.pre_exec(move || {
-            // Signals to the daemon's process group do not reach it.
-            rustix::process::setsid()?;
-            // SAFETY: the descriptor is open: the caller owns it until the spawn is over.
-            let lock = BorrowedFd::borrow_raw(lock_fd);
-            Ok(rustix::io::fcntl_setfd(lock, rustix::io::FdFlags::empty())?)
-        });
-    }
+    let mut command = surviving(STORE, lock);
+    command.env("ID", id.as_str()).env("UNFINISHED", unfinished).env("COMPLETE", complete);
+    command.arg(&runtime.program).args(base_args(runtime, settings, paths));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     let child = command.spawn().map_err(failed)?;
     let group = child_pid(&child).map_err(failed)?;
     match finish(child, STORE_TIMEOUT).map_err(failed)? {
@@ -65,10 +64,119 @@ pub fn checkpoint(
         Some(_) => Err(DriverError::NotStorable { reason: not_storable(&last_error(&paths.runtime_log())) }),
         None => {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
-            let mut resume = base_command(runtime, settings, paths);
-            resume.args(["resume", id.as_str()]);
-            finish(resume.spawn().map_err(failed)?, TIMEOUT).map_err(failed)?;
+            resume(runtime, settings, id, paths).map_err(failed)?;
             Err(DriverError::failed("store the processes", too_slow(STORE_TIMEOUT)))
+        }
+    }
+}
+
+/// A shell script in a process that survives the daemon and holds the lock.
+fn surviving(script: &str, lock: OwnedFd) -> Command {
+    // starts: sh, sync, mv
+    let mut command = Command::new("sh");
+    command.env_clear().env("PATH", PATH).args(["-c", script, "sh"]).stderr(Stdio::null());
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (setsid and fcntl).
+    unsafe {
+        command.pre_exec(move || {
+            // Signals to the daemon's process group do not reach it.
+            rustix::process::setsid()?;
+            Ok(rustix::io::fcntl_setfd(&lock, rustix::io::FdFlags::empty())?)
+        });
+    }
+    command
+}
+
+fn resume(runtime: &Invocation, settings: &Settings, id: &SandboxId, paths: &Paths) -> io::Result<()> {
+    let mut resume = base_command(runtime, settings, paths);
+    resume.args(["resume", id.as_str()]);
+    finish(resume.spawn()?, TIMEOUT).map(drop)
+}
+
+/// Runs [`COPY`] until the processes are stored.
+pub fn copy(
+    runtime: &Invocation,
+    settings: &Settings,
+    id: &SandboxId,
+    paths: &Paths,
+    copy: ProcessCopy<'_>,
+) -> Result<Box<dyn Standstill>, DriverError> {
+    let failed = |error: io::Error| DriverError::failed("copy the processes", error);
+    let mut command = surviving(COPY, copy.lock);
+    command.env("ID", id.as_str()).env("TARGET", copy.target);
+    command.arg(&runtime.program).args(base_args(runtime, settings, paths));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    // The command has a copy of the lock.
+    drop(command);
+    let output = child.stdout.take();
+    let held = HeldContainer { child: Some(child) };
+    match is_stored(output).map_err(failed)? {
+        Some(true) => Ok(Box::new(held)),
+        Some(false) => {
+            held.finish().map_err(failed)?;
+            Err(DriverError::NotStorable { reason: not_storable(&last_error(&paths.runtime_log())) })
+        }
+        None => {
+            held.kill().map_err(failed)?;
+            resume(runtime, settings, id, paths).map_err(failed)?;
+            Err(DriverError::failed("copy the processes", too_slow(STORE_TIMEOUT)))
+        }
+    }
+}
+
+/// Whether the script says that the processes are stored; `None` if it says nothing in time.
+fn is_stored(output: Option<ChildStdout>) -> io::Result<Option<bool>> {
+    let Some(mut output) = output else { return Ok(Some(false)) };
+    let deadline = Instant::now() + STORE_TIMEOUT;
+    loop {
+        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
+            .map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(output.read(&mut [0])? == 1)),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A container that stands still as long as the script waits for the end of its input.
+struct HeldContainer {
+    child: Option<Child>,
+}
+
+impl HeldContainer {
+    /// Lets the processes go on. Whether they do.
+    fn finish(mut self) -> io::Result<bool> {
+        let Some(mut child) = self.child.take() else { return Ok(true) };
+        drop(child.stdin.take());
+        Ok(finish(child, TIMEOUT)?.is_some_and(|status| status.success()))
+    }
+
+    fn kill(mut self) -> io::Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let _ = rustix::process::kill_process_group(child_pid(&child)?, Signal::KILL);
+        child.wait().map(drop)
+    }
+}
+
+impl Standstill for HeldContainer {
+    fn end(self: Box<Self>) -> Result<(), DriverError> {
+        match self.finish() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(DriverError::failed("continue the processes", "gVisor could not")),
+            Err(error) => Err(DriverError::failed("continue the processes", error)),
+        }
+    }
+}
+
+impl Drop for HeldContainer {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.stdin.take());
+            if let Err(error) = finish(child, TIMEOUT) {
+                tracing::error!(%error, "could not wait until the processes of a sandbox continue");
+            }
         }
     }
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 use api::SandboxId;
 use driver::{DriverError, NetworkHook};
 use driver_host::{
-    Assembled, Backend, Hibernation, Paths, Settings, Start, Started, assemble, control_link, mount_place,
-    prepare_token, runtime_root,
+    Assembled, Backend, Hibernation, Paths, ProcessCopy, Settings, Standstill, Start, Started, assemble,
+    control_link, mount_place, prepare_token, runtime_root,
 };
 use rootfs::leave_host_namespace;
 use rustix::mount::mount_bind;
@@ -145,6 +145,16 @@ impl Backend for Gvisor {
         hibernation: Hibernation<'_>,
     ) -> Result<(), DriverError> {
         checkpoint::checkpoint(&self.invocation(), settings, id, paths, hibernation)
+    }
+
+    fn copy_processes(
+        &self,
+        settings: &Settings,
+        id: &SandboxId,
+        paths: &Paths,
+        copy: ProcessCopy<'_>,
+    ) -> Result<Box<dyn Standstill>, DriverError> {
+        checkpoint::copy(&self.invocation(), settings, id, paths, copy)
     }
 
     fn clear(&self, settings: &Settings, id: &SandboxId) -> Result<(), DriverError> {

@@ -5,6 +5,7 @@
 
 mod hibernation;
 mod link;
+mod processes;
 mod snapshots;
 
 use std::io;
@@ -33,6 +34,7 @@ impl Host {
             slot: number,
             layers: self.layers.clone(),
             disk_from: None,
+            processes_from: None,
             limits: Limits { cpu: 1, memory_mb: 512 },
             disk_mb: 512,
             isolation: self.isolation,
@@ -74,6 +76,7 @@ pub async fn all(host: Host) {
     sandboxes_are_isolated_from_each_other(&host).await;
     snapshots::all(&host).await;
     hibernation::all(&host).await;
+    processes::all(&host).await;
     an_error_of_the_network_hook_fails_the_start(&host).await;
     assert_eq!(ok(host.driver.list().await), [], "a case left a sandbox");
 }

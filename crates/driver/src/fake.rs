@@ -28,7 +28,7 @@ use crate::{
 use agent::Guest;
 use disk::Disk;
 pub use guest::AgentMode;
-use snapshot::FakeCopy;
+use snapshot::{Content, FakeCopy};
 
 /// The operations of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,9 +77,9 @@ struct Host {
 #[derive(Default)]
 struct State {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
-    /// Without a disk until it is captured.
-    snapshots: BTreeMap<SnapshotId, Option<Disk>>,
-    prepared_disks: BTreeMap<SandboxId, Arc<Mutex<Disk>>>,
+    /// Empty until they are captured.
+    snapshots: BTreeMap<SnapshotId, Option<Content>>,
+    prepared_disks: BTreeMap<SandboxId, PreparedDisk>,
     faults: VecDeque<(DriverOp, Fault)>,
     mode: AgentMode,
     calls: Vec<(DriverOp, SandboxId)>,
@@ -88,6 +88,9 @@ struct State {
     crash_after: Option<(usize, Fault)>,
     resource_reads: u64,
 }
+
+/// A disk, and stored processes.
+type PreparedDisk = (Arc<Mutex<Disk>>, Option<Guest>);
 
 /// A sandbox: its disk, and its processes if it is started.
 struct Sandbox {
@@ -301,12 +304,13 @@ impl State {
     /// The sandbox's directory and disk. Creates them if they do not exist.
     fn get_or_create(&mut self, spec: &SandboxSpec) -> &mut Sandbox {
         let disk = snapshot::new_disk(self, spec);
+        let memory = snapshot::new_memory(self, spec, &disk);
         self.sandboxes.entry(spec.id.clone()).or_insert_with(|| Sandbox {
             isolation: spec.isolation,
             limits: None,
             disk,
             guest: None,
-            memory: None,
+            memory,
             is_memory_used: false,
         })
     }
@@ -350,7 +354,7 @@ impl Driver for FakeDriver {
         started.and(connected)
     }
 
-    fn can_hibernate(&self, isolation: Isolation) -> bool {
+    fn can_store_processes(&self, isolation: Isolation) -> bool {
         isolation == Isolation::Gvisor
     }
 
@@ -501,6 +505,13 @@ impl Driver for FakeDriver {
         Ok(())
     }
 
+    async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        if let Some(Some(content)) = self.host.state().snapshots.get_mut(snapshot) {
+            content.discard_processes();
+        }
+        Ok(())
+    }
+
     async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError> {
         Ok(self.host.state().snapshots.keys().cloned().collect())
     }
@@ -508,7 +519,8 @@ impl Driver for FakeDriver {
     async fn prepare_disk(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
         let work = |state: &mut State| {
             let disk = snapshot::new_disk(state, spec);
-            state.prepared_disks.insert(spec.id.clone(), disk);
+            let memory = snapshot::new_memory(state, spec, &disk);
+            state.prepared_disks.insert(spec.id.clone(), (disk, memory));
             Ok(())
         };
         self.host.call(DriverOp::PrepareDisk, &spec.id, work).await
@@ -517,13 +529,13 @@ impl Driver for FakeDriver {
     async fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
         let work = |state: &mut State| {
             let presence = state.presence(id);
-            if presence != Presence::Stopped {
+            if !matches!(presence, Presence::Stopped | Presence::Hibernated) {
                 return invalid_state(id, presence, "replace the disk of");
             }
-            if let (Some(disk), Some(sandbox)) =
+            if let (Some((disk, memory)), Some(sandbox)) =
                 (state.prepared_disks.remove(id), state.sandboxes.get_mut(id))
             {
-                sandbox.disk = disk;
+                (sandbox.disk, sandbox.memory, sandbox.is_memory_used) = (disk, memory, false);
             }
             Ok(())
         };

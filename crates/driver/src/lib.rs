@@ -47,6 +47,8 @@ pub struct SandboxSpec {
     pub layers: Vec<PathBuf>,
     /// The disk of a snapshot, of which [`Driver::create`] and [`Driver::prepare_disk`] make a copy instead of an empty disk.
     pub disk_from: Option<PathBuf>,
+    /// The snapshot whose processes [`Driver::create`] and [`Driver::prepare_disk`] copy, for [`Driver::wake`].
+    pub processes_from: Option<SnapshotId>,
     pub limits: Limits,
     pub disk_mb: u32,
     /// The backend that starts it.
@@ -98,8 +100,16 @@ pub fn snapshot_of_layer(layer: &Path) -> Option<SnapshotId> {
 pub struct SnapshotDisk {
     /// For [`SandboxSpec::layers`]. The file's name is the snapshot's id and `.img`.
     pub layer: PathBuf,
-    /// Bytes that it occupies on the host.
+    /// Bytes that it occupies on the host, with the processes.
     pub bytes: u64,
+}
+
+/// What a snapshot has beside the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotScope {
+    Disk,
+    /// The processes and their memory, as they are at the same moment.
+    Processes,
 }
 
 /// A copy of a sandbox's disk in progress. If it is dropped, [`Driver::remove_snapshot`] removes what it wrote.
@@ -107,7 +117,10 @@ pub struct SnapshotDisk {
 pub trait DiskCopy: Send {
     /// Copies what has changed since the copy began, while the processes of the sandbox are frozen. The engine makes no other call for
     /// the sandbox meanwhile. Returns how long the processes were frozen; zero if there are none, or if they were frozen before.
-    async fn capture(&mut self) -> Result<Duration, DriverError>;
+    ///
+    /// With [`SnapshotScope::Processes`] the sandbox is running or hibernated. Its network connections may break, also the stream to
+    /// the agent.
+    async fn capture(&mut self, scope: SnapshotScope) -> Result<Duration, DriverError>;
 
     /// Makes the copy usable. Afterwards it survives a power failure.
     async fn finish(self: Box<Self>) -> Result<SnapshotDisk, DriverError>;
@@ -146,7 +159,8 @@ impl DriverError {
 /// An isolation backend. The engine makes one call at a time for each sandbox, and concurrent calls for different sandboxes.
 #[async_trait]
 pub trait Driver: Send + Sync + 'static {
-    /// Creates the sandbox's directory and disk. The sandbox is [`Presence::Stopped`] afterwards.
+    /// Creates the sandbox's directory and disk. The sandbox is [`Presence::Stopped`] afterwards, or with the processes of a snapshot
+    /// [`Presence::Hibernated`].
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
 
     /// Starts the agent, which is the sandbox's first process, on the existing disk. `connect` works afterwards. An error of the
@@ -159,8 +173,8 @@ pub trait Driver: Send + Sync + 'static {
     /// Thaws all processes of the sandbox.
     async fn resume(&self, id: &SandboxId) -> Result<(), DriverError>;
 
-    /// Whether [`Driver::hibernate`] works for sandboxes with an isolation.
-    fn can_hibernate(&self, _isolation: Isolation) -> bool {
+    /// Whether [`Driver::hibernate`] and [`SnapshotScope::Processes`] work for sandboxes with an isolation.
+    fn can_store_processes(&self, _isolation: Isolation) -> bool {
         false
     }
 
@@ -228,13 +242,18 @@ pub trait Driver: Send + Sync + 'static {
     /// Removes the disk of a snapshot, complete or not. Succeeds if it does not exist. No sandbox may have it as a layer.
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError>;
 
+    /// Removes the processes of a snapshot, and keeps its disk. Succeeds if there are none.
+    async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError>;
+
     /// All snapshots of which this host has a trace.
     async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError>;
 
-    /// Creates another disk for an existing sandbox. It is not used before [`Driver::adopt_disk`].
+    /// Creates another disk for an existing sandbox, and copies the processes of a snapshot. Neither is used before
+    /// [`Driver::adopt_disk`].
     async fn prepare_disk(&self, spec: &SandboxSpec) -> Result<(), DriverError>;
 
-    /// Replaces the disk of a sandbox without processes by the prepared one. Succeeds if that was done before.
+    /// Replaces the disk of a sandbox without processes by the prepared one, and stored processes by those of the snapshot, or by
+    /// none. Succeeds if that was done before.
     async fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError>;
 
     /// Removes a prepared disk that is not wanted any more. Succeeds if there is none.

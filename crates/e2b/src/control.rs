@@ -121,6 +121,12 @@ impl Call<'_> {
         own.ok_or_else(|| E2bError::no_sandbox(&id.compact()))
     }
 
+    /// Whether a snapshot or a fork of the sandbox can have its processes.
+    fn can_store_processes(&self, id: &SandboxId) -> bool {
+        let isolation = self.api.engine.record(id).map(|record| record.config.isolation);
+        isolation.is_some_and(|isolation| self.api.engine.can_store_processes(isolation))
+    }
+
     fn get(&self, id: &SandboxId) -> Result<Response, E2bError> {
         let record = self.find(id)?;
         Ok(view::json(StatusCode::OK, &view::detail(self.api, &self.caller, &record)))

@@ -168,6 +168,7 @@ fn spec_of(record: &SandboxRecord) -> SandboxSpec {
         slot: record.slot,
         layers: record.layers.iter().map(Into::into).collect(),
         disk_from: None,
+        processes_from: None,
         limits: Limits { cpu: resources.cpu, memory_mb: resources.memory_mb },
         disk_mb: resources.disk_mb,
         isolation: record.config.isolation,
@@ -285,8 +286,8 @@ impl Actor {
                 let result = self.close_port(port, run).await;
                 let _ = reply.send(result);
             }
-            ActorRequest::Capture { copy, reply } => {
-                let result = self.capture(copy).await;
+            ActorRequest::Capture { copy, scope, reply } => {
+                let result = self.capture(copy, scope).await;
                 let _ = reply.send(result);
             }
             ActorRequest::Rollback { snapshot, hold, reply } => {

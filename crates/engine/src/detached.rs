@@ -17,6 +17,7 @@ mod reader;
 mod record;
 mod registry;
 mod start;
+mod stored;
 
 pub use crate::detached_status::{
     DetachedRequest, ExecutionId, ExecutionState, ExecutionStatus, ProcessArgs, new_execution_id,
@@ -26,3 +27,4 @@ pub use execution::DetachedExecution;
 pub use reader::{OutputEvent, OutputReader};
 pub(crate) use record::End;
 pub use registry::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
+pub use stored::ExecutionSample;

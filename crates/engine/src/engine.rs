@@ -52,7 +52,13 @@ impl Engine {
         }
         services.refill().start();
         let Services { host, registry, snapshots, tasks, .. } = &*services;
-        snapshots::start_sweeper(Arc::clone(host), Arc::clone(registry), Arc::clone(snapshots), tasks);
+        snapshots::start_sweeper(
+            Arc::clone(host),
+            Arc::clone(registry),
+            Arc::clone(snapshots),
+            Arc::clone(&services.detached),
+            tasks,
+        );
         purge::start(
             services.stamped_store.clone(),
             Arc::clone(&services.counters),
@@ -88,8 +94,8 @@ impl Engine {
     }
 
     /// Whether paused sandboxes with an isolation can be stored with their processes.
-    pub fn can_hibernate(&self, isolation: Isolation) -> bool {
-        self.services.host.driver().can_hibernate(isolation)
+    pub fn can_store_processes(&self, isolation: Isolation) -> bool {
+        self.services.host.driver().can_store_processes(isolation)
     }
 
     /// The published record of a sandbox of any account.

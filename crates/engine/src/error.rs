@@ -28,8 +28,8 @@ pub enum EngineError {
     #[error("snapshot {id} was taken of sandbox {sandbox}")]
     ForeignSnapshot { id: SnapshotId, sandbox: SandboxId },
     /// The processes of the sandbox cannot be stored.
-    #[error("the sandbox cannot be hibernated: {reason}")]
-    CannotHibernate { reason: String },
+    #[error("the processes of the sandbox cannot be stored: {reason}")]
+    CannotStoreProcesses { reason: String },
     /// Stored processes cannot be continued by the release of the isolation backend on this host.
     #[error("{0}")]
     OtherRelease(#[source] Source),
@@ -136,6 +136,14 @@ impl EngineError {
         Self::Agent(source.into())
     }
 
+    /// The error of a wake. Says why, so that the owner can decide whether to start without the processes.
+    pub(crate) fn of_wake(self) -> Self {
+        match self {
+            Self::Backend(source) | Self::Agent(source) => Self::WakeFailed(source),
+            error => error,
+        }
+    }
+
     /// The isolation backend failed.
     pub fn backend(source: impl Into<Source>) -> Self {
         Self::Backend(source.into())
@@ -185,7 +193,7 @@ impl From<DriverError> for EngineError {
     fn from(error: DriverError) -> Self {
         match error {
             DriverError::Exhausted { what, .. } => Self::HostExhausted { what, source: error.into() },
-            DriverError::NotStorable { reason } => Self::CannotHibernate { reason },
+            DriverError::NotStorable { reason } => Self::CannotStoreProcesses { reason },
             error @ DriverError::OtherRelease { .. } => Self::OtherRelease(error.into()),
             error => Self::backend(error),
         }

@@ -1,4 +1,4 @@
-//! Forks a sandbox: new sandboxes above a copy of its disk, all or none.
+//! Forks a sandbox: new sandboxes above a copy of its disk, with or without copies of its processes, all or none.
 //!
 //! Capacity is reserved first, so that a fork that does not fit costs nothing. The copy has no record: it is removed when the last
 //! sandbox above it has ended.
@@ -39,7 +39,7 @@ pub async fn fork(
         config: request.config(&source.config)?,
     };
     let reserved = fork.reserve(request.count).await?;
-    let (snapshot, copied) = copy_for_fork(services, actor).await?;
+    let (snapshot, copied) = copy_for_fork(services, actor, request.memory).await?;
     let template = services.snapshots.template_of(&snapshot);
     let sandboxes = fork.start(reserved, &template).await?;
     let statuses = fork.record(&copied.sandbox, sandboxes, idempotency).await?;

@@ -46,6 +46,23 @@ impl Host {
         self.connect(&spec.id, &[], BOOT_TIMEOUT).await
     }
 
+    /// Creates a sandbox that continues the processes of a snapshot, with these detached commands, and opens a link to its agent.
+    pub async fn provision_copy(
+        &self,
+        spec: &SandboxSpec,
+        detached_ops: &[u64],
+    ) -> Result<Agent, EngineError> {
+        self.driver.create(spec).await?;
+        self.wake(spec).await.map_err(EngineError::of_wake)?;
+        let agent = self.connect(&spec.id, detached_ops, BOOT_TIMEOUT).await.map_err(EngineError::of_wake)?;
+        if !agent.adopt(&spec.id.host_name(), SETUP_TIMEOUT).await? {
+            return Err(EngineError::AgentTooOld);
+        }
+        // Without a record nobody wakes it again.
+        self.driver.discard_memory(&spec.id).await?;
+        Ok(agent)
+    }
+
     /// Starts a sandbox on its disk and connects it to the network.
     pub async fn start(&self, spec: &SandboxSpec) -> Result<(), EngineError> {
         Ok(self.driver.start(spec, Some(self.network_hook(spec))).await?)

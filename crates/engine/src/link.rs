@@ -9,6 +9,7 @@ mod detached_command;
 mod file_channel;
 mod io;
 mod op;
+mod suspension;
 mod tunnel;
 
 use std::collections::{HashMap, VecDeque};
@@ -20,10 +21,10 @@ use bytes::Bytes;
 use driver::ByteStream;
 use guest_proto::{
     DETACHED_SINCE, ExecSpec, FILES_SINCE, FileReply, FileRequest, MIN_VERSION, PREFIX, RefusalKind, RunAs,
-    SYNC_SINCE, StdinMode, ToGuest, ToHost, USERS_SINCE, VERSION,
+    SUSPEND_SINCE, SYNC_SINCE, StdinMode, ToGuest, ToHost, USERS_SINCE, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::agent_timeout::AgentTimeout;
 pub use crate::link_error::LinkError;
@@ -64,6 +65,8 @@ impl Drop for LinkGuard {
 struct OutgoingFrame {
     head: Vec<u8>,
     payload: Vec<Bytes>,
+    /// The last one on its stream.
+    is_last: bool,
 }
 
 impl OutgoingFrame {
@@ -83,7 +86,11 @@ pub(crate) struct Inner {
     /// The protocol version that both sides agreed on.
     version: u16,
     ended: watch::Sender<bool>,
+    /// Gets the queue of frames when the link is suspended.
+    suspending: Mutex<Option<oneshot::Sender<FrameQueue>>>,
 }
+
+type FrameQueue = mpsc::UnboundedReceiver<OutgoingFrame>;
 
 impl Agent {
     /// Opens the link on a new stream. Kills the commands of earlier links that still run in the sandbox, because their callers
@@ -109,6 +116,7 @@ impl Agent {
             ),
             version,
             ended: watch::channel(false).0,
+            suspending: Mutex::default(),
         });
         io::spawn(stream, Arc::clone(&inner), to_write, stopped);
         for op in leftover.into_iter().filter(|op| !detached.contains(op)) {
@@ -122,9 +130,18 @@ impl Agent {
 
     /// Creates directories in the sandbox, with their parents.
     pub async fn make_dirs(&self, dirs: &[&str], timeout: Duration) -> Result<(), LinkError> {
+        self.request(|op| ToGuest::Setup { op, dirs: dirs.to_vec() }, timeout).await
+    }
+
+    /// Sends a request that the agent answers with `Done`.
+    async fn request<'a>(
+        &self,
+        request: impl FnOnce(u64) -> ToGuest<'a>,
+        timeout: Duration,
+    ) -> Result<(), LinkError> {
         let (number, op) = self.inner.begin(WINDOW);
         let waiting = Waiting { inner: &self.inner, number };
-        self.inner.send(&ToGuest::Setup { op: number, dirs: dirs.to_vec() })?;
+        self.inner.send(&request(number))?;
         let answer =
             tokio::time::timeout(timeout, op.answered()).await.map_err(|_| LinkError::Silent(timeout))?;
         drop(waiting);
@@ -229,6 +246,16 @@ impl Agent {
             }
         };
         tokio::time::timeout(timeout, run).await.map_err(|_| LinkError::Silent(timeout))?
+    }
+
+    /// Makes the sandbox take a host name, and a new generation, after its processes continued from a stored state. False if the
+    /// agent is too old.
+    pub async fn adopt(&self, host_name: &str, timeout: Duration) -> Result<bool, LinkError> {
+        if self.inner.version < SUSPEND_SINCE {
+            return Ok(false);
+        }
+        let adopt = |op| ToGuest::Adopt { op, host_name };
+        self.request(adopt, timeout).await.map(|()| true)
     }
 
     /// Makes the sandbox's kernel write everything that it caches to the disk.
@@ -340,7 +367,7 @@ impl Inner {
     fn send(&self, frame: &ToGuest<'_>) -> Result<(), LinkError> {
         let mut bytes = Vec::with_capacity(64);
         guest_proto::encode_to_guest(frame, &mut bytes)?;
-        self.queue(OutgoingFrame { head: bytes, payload: Vec::new() })
+        self.queue(OutgoingFrame { head: bytes, payload: Vec::new(), is_last: false })
     }
 
     /// Sends bytes to an operation within its credit. Fails when the operation accepts no more.
@@ -375,7 +402,7 @@ impl Inner {
             let piece = granted - PREFIX;
             let mut head = guest_proto::guest_data_header(number, granted).as_slice().to_vec();
             head.extend_from_slice(&guest_proto::piece_header(piece));
-            self.queue(OutgoingFrame { head, payload: split_off(&mut parts, piece) })?;
+            self.queue(OutgoingFrame { head, payload: split_off(&mut parts, piece), is_last: false })?;
         }
     }
 
@@ -407,6 +434,7 @@ impl Inner {
     fn end(&self) {
         self.ended.send_replace(true);
         self.drained.notify_waiters();
+        self.stop_suspending();
         for (_, op) in self.table().drain() {
             op.lose();
         }

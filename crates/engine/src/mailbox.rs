@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::RunId;
-use driver::DiskCopy;
+use driver::{DiskCopy, SnapshotScope};
 use rules::{AutoResume, ExposeRequest, NetworkChange, Operation, TimeMs};
 use store::{ExposedPort, SandboxRecord, SnapshotRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::counters::GaugeGuard;
+use crate::detached::ExecutionSample;
 use crate::error::EngineError;
 use crate::link::Agent;
 use crate::snapshot_hold::SnapshotHold;
@@ -70,6 +71,7 @@ pub enum ActorRequest {
     /// Completes a copy of the disk.
     Capture {
         copy: Box<dyn DiskCopy>,
+        scope: SnapshotScope,
         reply: Reply<CapturedDisk>,
     },
     /// Replaces the disk by that of a snapshot of the sandbox, and starts it.
@@ -92,6 +94,8 @@ pub struct CapturedDisk {
     pub record: Arc<SandboxRecord>,
     /// How long its processes were frozen.
     pub frozen: Duration,
+    /// Those that ran, if the processes were captured, too.
+    pub executions: Vec<ExecutionSample>,
 }
 
 /// What becomes of a sandbox's processes.

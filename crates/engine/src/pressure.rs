@@ -272,7 +272,7 @@ async fn free_memory_of_one(services: &Services) -> bool {
         let Some(actor) = services.registry.find(&record.id) else { continue };
         match actor.request(|reply| ActorRequest::FreeMemory { reply }).await {
             Ok(true) => return true,
-            Ok(false) | Err(EngineError::CannotHibernate { .. }) => {}
+            Ok(false) | Err(EngineError::CannotStoreProcesses { .. }) => {}
             Err(error) => {
                 tracing::warn!(id = %record.id, %error, "could not free the memory of a paused sandbox");
             }

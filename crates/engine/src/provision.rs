@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use api::{Isolation, Resources, SandboxId};
 use driver::{Limits, SandboxSpec};
-use net::Guest;
 use rand::Rng;
 
+use crate::detached::ExecutionRegistry;
 use crate::error::EngineError;
 use crate::host::{Host, guest_of_spec};
 use crate::ledger::{Ledger, Reservation, SlotLease};
+use crate::link::Agent;
 use crate::provisioned_sandbox::ProvisionedSandbox;
 use crate::settings::Template;
 use crate::tasks::Tasks;
@@ -35,6 +36,7 @@ pub struct Provisioner {
     host: Arc<Host>,
     ledger: Arc<Ledger>,
     warm_pool: Arc<WarmPool>,
+    detached: Arc<ExecutionRegistry>,
     tasks: Tasks,
 }
 
@@ -53,8 +55,14 @@ pub fn new_sandbox_id() -> SandboxId {
 }
 
 impl Provisioner {
-    pub fn new(host: Arc<Host>, ledger: Arc<Ledger>, warm_pool: Arc<WarmPool>, tasks: Tasks) -> Self {
-        Self { host, ledger, warm_pool, tasks }
+    pub fn new(
+        host: Arc<Host>,
+        ledger: Arc<Ledger>,
+        warm_pool: Arc<WarmPool>,
+        detached: Arc<ExecutionRegistry>,
+        tasks: Tasks,
+    ) -> Self {
+        Self { host, ledger, warm_pool, detached, tasks }
     }
 
     /// Provisions a sandbox for the warm pool if the host has capacity.
@@ -116,14 +124,15 @@ impl Provisioner {
             slot: slot.number,
             layers: template.layers.clone(),
             disk_from: template.disk_from.clone(),
+            processes_from: template.processes_from.clone(),
             limits: Limits { cpu: resources.cpu, memory_mb: resources.memory_mb },
             disk_mb: resources.disk_mb,
             isolation,
         };
-        match self.host.provision(&spec).await {
+        match self.bring_up(&spec).await {
             Ok(agent) => Ok(ProvisionedSandbox { spec, resources, template, agent, reservation, slot }),
             Err(error) => {
-                if self.remove(&guest_of_spec(&spec)).await == Removal::Incomplete {
+                if self.remove(&spec).await == Removal::Incomplete {
                     slot.keep();
                 }
                 Err(error)
@@ -131,9 +140,15 @@ impl Provisioner {
         }
     }
 
+    async fn bring_up(&self, spec: &SandboxSpec) -> Result<Agent, EngineError> {
+        let Some(snapshot) = &spec.processes_from else { return self.host.provision(spec).await };
+        let ops = self.detached.copy_stored(snapshot, &spec.id, 0).await?;
+        self.host.provision_copy(spec, &ops).await
+    }
+
     /// Removes a sandbox and frees its resources.
     pub async fn discard(&self, sandbox: ProvisionedSandbox) {
-        if self.remove(&guest_of_spec(&sandbox.spec)).await == Removal::Incomplete {
+        if self.remove(&sandbox.spec).await == Removal::Incomplete {
             sandbox.slot.keep();
         }
     }
@@ -170,11 +185,16 @@ impl Provisioner {
     }
 
     /// Removes a sandbox without an owner. A failure is logged; the next recovery repeats the removal.
-    async fn remove(&self, guest: &Guest) -> Removal {
-        match self.host.remove(guest).await {
+    async fn remove(&self, spec: &SandboxSpec) -> Removal {
+        if spec.processes_from.is_some()
+            && let Err(error) = self.detached.remove(spec.id.clone()).await
+        {
+            tracing::error!(id = %spec.id, %error, "could not remove the executions of a sandbox without an owner");
+        }
+        match self.host.remove(&guest_of_spec(spec)).await {
             Ok(()) => Removal::Complete,
             Err(error) => {
-                tracing::error!(id = %guest.id, %error, "could not remove a sandbox without an owner");
+                tracing::error!(id = %spec.id, %error, "could not remove a sandbox without an owner");
                 Removal::Incomplete
             }
         }

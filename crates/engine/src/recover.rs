@@ -187,11 +187,7 @@ async fn adopt_hibernated(
 async fn settle_prepared_disk(services: &Services, record: &SandboxRecord) {
     let driver = services.host.driver();
     let settled = if record.has_prepared_disk {
-        // Stored processes belong to the disk before the rollback.
-        match driver.discard_memory(&record.id).await {
-            Ok(()) => driver.adopt_disk(&record.id).await,
-            failed => failed,
-        }
+        driver.adopt_disk(&record.id).await
     } else {
         driver.discard_prepared_disk(&record.id).await
     };
@@ -249,6 +245,8 @@ async fn record_wake(services: &Services, before: SandboxRecord) -> Result<Sandb
     let now = services.stamped_store.now();
     let mut next = before.clone();
     next.hibernated_at = None;
+    // Woken after a rollback, it uses the prepared disk.
+    next.has_prepared_disk = false;
     next.revision += 1;
     let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
     services.stamped_store.commit(batch).await?;

@@ -66,14 +66,15 @@ impl Services {
         let stamped_store = StampedStore::new(store, clock, Arc::clone(&counters));
         let ledger = Arc::new(Ledger::new(settings.capacity, settings.quotas.clone(), settings.slots));
         let warm_pool = Arc::new(WarmPool::new(&settings.pool));
+        let detached =
+            Arc::new(ExecutionRegistry::new(settings.detached.clone(), stamped_store.clone(), tasks.clone()));
         let provisioner = Arc::new(Provisioner::new(
             Arc::clone(&host),
             Arc::clone(&ledger),
             Arc::clone(&warm_pool),
+            Arc::clone(&detached),
             tasks.clone(),
         ));
-        let detached =
-            Arc::new(ExecutionRegistry::new(settings.detached.clone(), stamped_store.clone(), tasks.clone()));
         let actors = Arc::new(ActorContext {
             host: Arc::clone(&host),
             provisioner: Arc::clone(&provisioner),

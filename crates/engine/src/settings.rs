@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Isolation, Resources};
+use api::{Isolation, Resources, SnapshotId};
 use rules::{Capacity, Prices, QuotaTable};
 
 use crate::host_watch::HostWatch;
@@ -81,13 +81,23 @@ pub struct Template {
     pub env: Vec<String>,
     /// The disk of a snapshot that is copied as the first content of the sandbox's disk.
     pub disk_from: Option<PathBuf>,
+    /// The snapshot whose processes continue.
+    pub processes_from: Option<SnapshotId>,
     /// The snapshots that it needs.
     pub hold: SnapshotHold,
 }
 
 impl Template {
     pub fn of_image(name: String, digest: String, layers: Vec<PathBuf>, env: Vec<String>) -> Self {
-        Self { name, digest, layers, env, disk_from: None, hold: SnapshotHold::default() }
+        Self {
+            name,
+            digest,
+            layers,
+            env,
+            disk_from: None,
+            processes_from: None,
+            hold: SnapshotHold::default(),
+        }
     }
 
     /// Whether it is of a snapshot instead of an image.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SnapshotId};
-use driver::SnapshotDisk;
+use driver::{SnapshotDisk, SnapshotScope};
 use rand::Rng;
 use rules::{Operation, Shortage, SnapshotRequest, decide};
 use serde_json::json;
@@ -25,6 +25,7 @@ pub type PendingSnapshot = PendingIdempotencyRecord<SnapshotRecord>;
 pub struct CopiedDisk {
     pub id: SnapshotId,
     pub disk: SnapshotDisk,
+    pub scope: SnapshotScope,
     /// The record of the sandbox at the moment of the copy.
     pub sandbox: Arc<SandboxRecord>,
     pub frozen: Duration,
@@ -48,13 +49,14 @@ pub async fn take(
     let Services { snapshots, stamped_store, ledger, counters, .. } = services;
     let id = new_snapshot_id();
     let account = actor.status.borrow().record.account.clone();
-    let bytes = used_bytes(services, actor).await?;
+    let scope = scope(request.memory);
+    let bytes = used_bytes(services, actor, scope).await?;
     let _share = snapshots.begin(&id, &account, bytes, ledger.quotas().of(&account))?;
-    let copied = copy(services, actor, id).await?;
+    let copied = copy(services, actor, id, scope).await?;
     let record = new_record(&copied, request, stamped_store.now());
     let data = json!({
         "snapshotId": record.id, "name": record.name, "sizeBytes": record.bytes,
-        "frozenMs": milliseconds(copied.frozen),
+        "memory": record.memory, "frozenMs": milliseconds(copied.frozen),
     });
     let event = events::of_sandbox(&copied.sandbox, EventKind::SnapshotCreated, data);
     let mut batch = Batch::new().put_snapshot(record.clone()).event(event);
@@ -67,9 +69,24 @@ pub async fn take(
     Ok(snapshots.insert(record))
 }
 
-async fn used_bytes(services: &Services, actor: &ActorHandle) -> Result<u64, EngineError> {
+fn scope(memory: bool) -> SnapshotScope {
+    if memory { SnapshotScope::Processes } else { SnapshotScope::Disk }
+}
+
+/// About the bytes that a snapshot takes.
+async fn used_bytes(
+    services: &Services,
+    actor: &ActorHandle,
+    scope: SnapshotScope,
+) -> Result<u64, EngineError> {
     let id = actor.status.borrow().record.id.clone();
-    Ok(services.host.driver().disk_use(&id).await?.allocated)
+    let driver = services.host.driver();
+    let disk = driver.disk_use(&id).await?.allocated;
+    let memory = match scope {
+        SnapshotScope::Disk => 0,
+        SnapshotScope::Processes => driver.resource_use(&id).await?.map_or(0, |used| used.memory),
+    };
+    Ok(disk.saturating_add(memory))
 }
 
 /// Rounded up.
@@ -82,23 +99,25 @@ pub async fn copy(
     services: &Services,
     actor: &ActorHandle,
     id: SnapshotId,
+    scope: SnapshotScope,
 ) -> Result<CopiedDisk, EngineError> {
-    let Services { snapshots, host, tasks, .. } = services;
+    let Services { snapshots, host, tasks, detached, .. } = services;
     let account = actor.status.borrow().record.account.clone();
     let permit = tasks.until_stopped(snapshots.copy_permit(&account)).await;
     let _permit = permit.ok_or(EngineError::Stopping)?;
     let status = actor.status.borrow().clone();
     decide(status.state(), Operation::Snapshot)?;
-    check_room(services, used_bytes(services, actor).await?)?;
+    check_room(services, used_bytes(services, actor, scope).await?)?;
     let hold = snapshots.hold(&status.record.layers, Some(&id));
     let copy = host.driver().copy_disk(&status.record.id, &id).await?;
-    let captured = actor.request(|reply| ActorRequest::Capture { copy, reply }).await?;
-    let CapturedDisk { copy, record, frozen } = captured;
+    let captured = actor.request(|reply| ActorRequest::Capture { copy, scope, reply }).await?;
+    let CapturedDisk { copy, record, frozen, executions } = captured;
     // A rollback may have changed its layers since the copy began.
     let hold_now = snapshots.hold(&record.layers, Some(&id));
     drop(hold);
+    detached.store(&id, executions).await?;
     let disk = copy.finish().await?;
-    Ok(CopiedDisk { id, disk, sandbox: record, frozen, _hold: hold_now })
+    Ok(CopiedDisk { id, disk, scope, sandbox: record, frozen, _hold: hold_now })
 }
 
 /// Refuses a copy of this size that would use the host's reserve of disk space.
@@ -127,6 +146,7 @@ fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs)
         isolation: config.isolation,
         layers: [std::slice::from_ref(&own), layers].concat(),
         resources: config.resources,
+        memory: copied.scope == SnapshotScope::Processes,
         bytes: copied.disk.bytes,
         metadata: request.metadata,
         created_at: now,
@@ -137,8 +157,9 @@ fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs)
 pub async fn copy_for_fork(
     services: &Services,
     actor: &ActorHandle,
+    memory: bool,
 ) -> Result<(SnapshotRecord, CopiedDisk), EngineError> {
-    let copied = copy(services, actor, new_snapshot_id()).await?;
+    let copied = copy(services, actor, new_snapshot_id(), scope(memory)).await?;
     let record = new_record(&copied, SnapshotRequest::default(), services.stamped_store.now());
     Ok((record, copied))
 }

@@ -22,11 +22,17 @@
 //!       └─> Refused
 //! StartDetached, Attach ──> a detached command: see [`DETACHED_WINDOW`]
 //! ExecAs, StartDetachedAs, FileAs ──> as without a user; Refused(UserMissing) if there is no such user
+//! Adopt ──> Done | Refused
 //! Kill  ──> ends in the Exited of its operation; Refused(UnknownOp) if there is none
 //! ```
 //!
 //! A frame for an operation that the receiver no longer has is ignored, because frames may cross; only `Kill` is
 //! answered. `Exited` ends every channel without an `Eof`.
+//!
+//! # Suspension
+//! `Suspend` and `Suspended` are the last messages of the two sides on a stream: each has received everything that the other has sent.
+//! What either has to send later waits for the next stream. If that begins with `Continue`, all operations go on there; if it begins
+//! with `Hello`, the suspended link is lost. While a link is suspended the processes can be stored.
 //!
 //! Back-pressure is counted in bytes per operation and channel. Each side may send only what the other granted: at
 //! the start (`window`) and by `Credit`. Sending more is a violation that ends the link. [`Credits`] counts for the
@@ -61,7 +67,9 @@ pub use flow::{Credits, Window};
 pub use to_guest::{ExecSpec, StdinMode, ToGuest};
 pub use to_host::{Exit, RefusalKind, ToHost};
 pub use users::{MAX_USER, NewPrivileges, RunAs};
-pub use version::{DETACHED_SINCE, FILES_SINCE, MIN_VERSION, SYNC_SINCE, USERS_SINCE, VERSION, negotiate};
+pub use version::{
+    DETACHED_SINCE, FILES_SINCE, MIN_VERSION, SUSPEND_SINCE, SYNC_SINCE, USERS_SINCE, VERSION, negotiate,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +93,8 @@ pub const MAX_PATH: usize = 4095;
 pub const MAX_DIRS: usize = 64;
 /// Most operations that a `Welcome` lists.
 pub const MAX_OPS: usize = 1024;
+/// Most bytes in a host name; the kernel's limit.
+pub const MAX_HOST_NAME: usize = 64;
 /// Most bytes in a message, a reason or an agent's version.
 pub const MAX_MESSAGE: usize = 4096;
 /// Most extended attributes of a file in one message.

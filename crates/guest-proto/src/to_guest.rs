@@ -88,6 +88,13 @@ pub enum ToGuest<'a> {
         request: FileRequest<'a>,
         window: u32,
     },
+    /// Last message on a stream whose link continues on another one. Answered by `Suspended`. Since version 5, like the following.
+    Suspend,
+    /// First message on a stream that continues a suspended link, instead of `Hello`. Not answered.
+    Continue,
+    /// The processes continue from a stored state, maybe as another sandbox: take this host name, and a new generation. Answered by
+    /// `Done` or `Refused`.
+    Adopt { op: u64, host_name: &'a str },
 }
 
 /// A command to start.

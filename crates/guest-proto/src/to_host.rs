@@ -44,6 +44,8 @@ pub enum ToHost<'a> {
     Attached { op: u64, stdin: u64, window: u32 },
     /// Before `Attached`: the pid of the command. Since version 3.
     Running { op: u64, pid: u32 },
+    /// Answer to `Suspend`, and the last message on its stream. Since version 5.
+    Suspended,
 }
 
 /// How a command ended.

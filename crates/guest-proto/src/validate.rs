@@ -3,8 +3,8 @@
 use crate::attributes::{check_list, check_name};
 use crate::{
     AttributePrefix, Attributes, ExecSpec, FileRequest, MAX_ARGS, MAX_DATA, MAX_DIRS, MAX_ENTRIES, MAX_ENV,
-    MAX_MESSAGE, MAX_OPS, MAX_PATH, MAX_STRING, MAX_USER, MAX_WINDOW, MODE_BITS, ProtoError, TerminalSize,
-    ToGuest, ToHost,
+    MAX_HOST_NAME, MAX_MESSAGE, MAX_OPS, MAX_PATH, MAX_STRING, MAX_USER, MAX_WINDOW, MODE_BITS, ProtoError,
+    TerminalSize, ToGuest, ToHost,
 };
 
 /// Checks a message for the agent.
@@ -66,7 +66,14 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
             path("the working directory", spec.cwd)
         }
         ToGuest::Resize { size, .. } => terminal_size(*size),
+        ToGuest::Adopt { host_name, .. } => {
+            if host_name.is_empty() {
+                return Err(invalid("the host name", "is empty"));
+            }
+            text("the host name", host_name, MAX_HOST_NAME)
+        }
         ToGuest::Attach { .. } | ToGuest::Release { .. } => Ok(()),
+        ToGuest::Suspend | ToGuest::Continue => Ok(()),
         ToGuest::Eof { .. } | ToGuest::Kill { .. } | ToGuest::Close { .. } | ToGuest::Ping { .. } => Ok(()),
     }
 }
@@ -85,7 +92,7 @@ pub(crate) fn to_host(message: &ToHost<'_>) -> Result<(), ProtoError> {
         ToHost::Credit { bytes, .. } => credit(*bytes),
         ToHost::Refused { message, .. } => at_most("a message", message.len(), MAX_MESSAGE),
         ToHost::Bye { reason } => at_most("a reason", reason.len(), MAX_MESSAGE),
-        ToHost::Running { .. } => Ok(()),
+        ToHost::Running { .. } | ToHost::Suspended => Ok(()),
         ToHost::Eof { .. } | ToHost::Exited { .. } | ToHost::Done { .. } | ToHost::Pong { .. } => Ok(()),
     }
 }

@@ -10,8 +10,10 @@ pub const DETACHED_SINCE: u16 = 2;
 pub const USERS_SINCE: u16 = 3;
 /// First version with [`crate::FileRequest::Sync`].
 pub const SYNC_SINCE: u16 = 4;
+/// First version with links that continue on another stream, and with [`crate::ToGuest::Adopt`].
+pub const SUSPEND_SINCE: u16 = 5;
 /// The newest supported version.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// The oldest supported version.
 pub const MIN_VERSION: u16 = 1;
 

@@ -35,13 +35,11 @@ pub fn base_layers<T: Clone>(snapshots: &[T], image: &[T]) -> BaseLayers<T> {
 pub struct SnapshotRequest {
     pub name: Option<String>,
     pub metadata: BTreeMap<String, String>,
+    /// With the processes.
+    pub memory: bool,
 }
 
 pub fn snapshot_request(body: SnapshotBody, rules: &ConfigRules) -> Result<SnapshotRequest, ConfigError> {
-    if body.memory == Some(true) {
-        let allowed = "false: this service has no backend with memory snapshots; see GET /v1/info";
-        return Err(ConfigError::new("memory", "true", allowed));
-    }
     let name = body.name;
     if let Some(name) = &name {
         let chars = name.chars().count();
@@ -50,7 +48,8 @@ pub fn snapshot_request(body: SnapshotBody, rules: &ConfigRules) -> Result<Snaps
             return Err(ConfigError::text("name", name, allowed));
         }
     }
-    Ok(SnapshotRequest { name, metadata: metadata(body.metadata.unwrap_or_default(), rules)? })
+    let metadata = metadata(body.metadata.unwrap_or_default(), rules)?;
+    Ok(SnapshotRequest { name, metadata, memory: body.memory.unwrap_or(false) })
 }
 
 /// A checked request for a fork.
@@ -60,6 +59,8 @@ pub struct ForkRequest {
     pub env: BTreeMap<String, String>,
     /// `None` keeps the tags of the sandbox.
     pub metadata: Option<BTreeMap<String, String>>,
+    /// With the processes.
+    pub memory: bool,
     /// The current rules of the account, which may be stricter than those at the create of the sandbox.
     pub isolation: IsolationRules,
 }
@@ -88,6 +89,7 @@ pub fn fork_request(body: ForkBody, rules: &ConfigRules) -> Result<ForkRequest, 
         count,
         env: env(body.env.unwrap_or_default())?,
         metadata: body.metadata.map(|given| metadata(given, rules)).transpose()?,
+        memory: body.memory.unwrap_or(false),
         isolation: rules.isolation.clone(),
     })
 }
@@ -158,9 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_memory_says_what_lacks() {
-        let body = SnapshotBody { memory: Some(true), ..SnapshotBody::default() };
-        assert_eq!(snapshot_request(body, &ConfigRules::default()).unwrap_err().field, "memory");
+    fn names_are_checked_and_processes_are_left_out_by_default() {
+        for (memory, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
+            let body = SnapshotBody { memory, ..SnapshotBody::default() };
+            assert_eq!(snapshot_request(body, &ConfigRules::default()).unwrap().memory, expected);
+        }
         for name in [String::new(), "x".repeat(129), "a\nb".to_owned()] {
             let body = SnapshotBody { name: Some(name), ..SnapshotBody::default() };
             assert_eq!(snapshot_request(body, &ConfigRules::default()).unwrap_err().field, "name");

@@ -22,7 +22,9 @@ pub struct SnapshotRecord {
     pub layers: Vec<String>,
     /// Those of the sandbox.
     pub resources: Resources,
-    /// Bytes that its own disk occupies on the host.
+    /// Whether it has the processes of the sandbox.
+    pub memory: bool,
+    /// Bytes that its own disk and the processes occupy on the host.
     pub bytes: u64,
     pub metadata: BTreeMap<String, String>,
     pub created_at: TimeMs,

@@ -30,6 +30,8 @@ mod s15_rollback;
 mod s15_snapshots;
 mod s15_snapshots_kill;
 mod s16_hibernation;
+mod s17_memory_kill;
+mod s17_memory_snapshots;
 mod s1_service;
 mod s2_shapes;
 mod s3_states;

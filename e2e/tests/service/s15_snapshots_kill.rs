@@ -134,7 +134,7 @@ async fn acknowledged_snapshots_survive_kills_of_the_daemon() {
 }
 
 /// Adds the deleted snapshots that others have among their layers.
-fn with_layers(service: &Service, mut expected: Expected) -> Expected {
+pub fn with_layers(service: &Service, mut expected: Expected) -> Expected {
     let query =
         "select layers from snapshots union all select layers from sandboxes where state != 'terminated'";
     let rows = service.stored(query).unwrap();

@@ -20,6 +20,8 @@ pub struct OutBuf {
     bytes: Vec<u8>,
     head: usize,
     sent: u64,
+    /// Stream position from which on nothing is sent.
+    held_at: Option<u64>,
 }
 
 impl OutBuf {
@@ -29,6 +31,11 @@ impl OutBuf {
 
     pub fn is_full(&self) -> bool {
         self.bytes.len() - self.head > HIGH
+    }
+
+    /// Whether requests may be read. While everything is held back, the next one releases or clears the buffer.
+    pub fn takes_answers(&self) -> bool {
+        self.is_held() || !self.is_full()
     }
 
     /// Bytes sent so far.
@@ -96,9 +103,28 @@ impl OutBuf {
         }
     }
 
+    /// Holds back what is added from now on, until [`OutBuf::release`] or [`OutBuf::clear`].
+    pub fn hold(&mut self) {
+        self.held_at = Some(self.end());
+    }
+
+    pub fn release(&mut self) {
+        self.held_at = None;
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.held_at.is_some()
+    }
+
+    /// Bytes that may be sent now.
+    pub fn sendable(&self) -> usize {
+        let end = self.held_at.unwrap_or_else(|| self.end());
+        usize::try_from(end.saturating_sub(self.sent)).unwrap_or(usize::MAX)
+    }
+
     /// Writes once. Returns the number of bytes written.
     pub fn write(&mut self, to: impl AsFd) -> Result<usize, Errno> {
-        let n = rustix::io::write(to, &self.bytes[self.head..])?;
+        let n = rustix::io::write(to, &self.bytes[self.head..self.head + self.sendable()])?;
         self.head += n;
         self.sent += n as u64;
         if self.is_empty() {
@@ -112,6 +138,7 @@ impl OutBuf {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.head = 0;
+        self.held_at = None;
     }
 
     /// Whether it holds memory that an idle agent should not hold.

@@ -101,6 +101,16 @@ impl Agent {
         }
     }
 
+    /// Continues the suspended link of a host on another stream.
+    pub fn continue_link(&self, before: Host) -> Host {
+        let Host { stream, buf, next_op, deferred } = before;
+        assert_eq!((buf.len(), deferred.len()), (0, 0), "the link was not suspended");
+        drop(stream);
+        let mut host = Host { next_op, ..self.connect() };
+        host.send(&ToGuest::Continue);
+        host
+    }
+
     /// A link of a fresh agent.
     pub fn host(&self) -> Host {
         let (host, ops) = self.link();
@@ -178,6 +188,7 @@ pub enum HostMessage {
     Bye { reason: String },
     Attached { op: u64, stdin: u64, window: u32 },
     Running { op: u64, pid: u32 },
+    Suspended,
 }
 
 /// The result of a command.
@@ -340,5 +351,6 @@ fn to_owned_message(message: ToHost<'_>) -> HostMessage {
         ToHost::Bye { reason } => HostMessage::Bye { reason: reason.to_owned() },
         ToHost::Attached { op, stdin, window } => HostMessage::Attached { op, stdin, window },
         ToHost::Running { op, pid } => HostMessage::Running { op, pid },
+        ToHost::Suspended => HostMessage::Suspended,
     }
 }

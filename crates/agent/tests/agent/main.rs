@@ -17,4 +17,5 @@ mod links;
 mod on_behalf;
 mod size;
 mod streams;
+mod suspensions;
 mod terminals;

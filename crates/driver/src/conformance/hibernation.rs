@@ -7,7 +7,7 @@ use crate::{Presence, SandboxSpec};
 
 pub async fn all(host: &Host) {
     processes_continue_after_they_were_paged_out(host).await;
-    if !host.driver.can_hibernate(host.isolation) {
+    if !host.driver.can_store_processes(host.isolation) {
         return it_is_refused_where_it_does_not_work(host).await;
     }
     stored_processes_continue(host).await;
@@ -40,7 +40,7 @@ async fn it_is_refused_where_it_does_not_work(host: &Host) {
 }
 
 /// A started sandbox with a process that is named sleep.
-async fn with_sleep(host: &Host, number: u32) -> SandboxSpec {
+pub async fn with_sleep(host: &Host, number: u32) -> SandboxSpec {
     let spec = host.started(number).await;
     let mut link = host.link(&spec.id).await;
     link.run("sleep 1000 >/dev/null 2>&1 &").await;

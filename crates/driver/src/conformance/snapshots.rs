@@ -4,7 +4,7 @@ use api::SnapshotId;
 use guest_proto::Exit;
 
 use super::{Host, ok};
-use crate::{Presence, SandboxSpec, SnapshotDisk};
+use crate::{Presence, SandboxSpec, SnapshotDisk, SnapshotScope};
 
 pub async fn all(host: &Host) {
     a_snapshot_is_a_layer_of_other_sandboxes(host).await;
@@ -14,7 +14,7 @@ pub async fn all(host: &Host) {
     assert_eq!(ok(host.driver.list_snapshots().await), [], "a case left a snapshot");
 }
 
-fn snapshot_id(number: u32) -> SnapshotId {
+pub fn snapshot_id(number: u32) -> SnapshotId {
     match format!("snap_conformance{number}").parse() {
         Ok(id) => id,
         Err(error) => panic!("{error}"),
@@ -23,7 +23,7 @@ fn snapshot_id(number: u32) -> SnapshotId {
 
 async fn snapshot(host: &Host, spec: &SandboxSpec, number: u32) -> SnapshotDisk {
     let mut copy = ok(host.driver.copy_disk(&spec.id, &snapshot_id(number)).await);
-    ok(copy.capture().await);
+    ok(copy.capture(SnapshotScope::Disk).await);
     ok(copy.finish().await)
 }
 
@@ -123,7 +123,7 @@ async fn an_unfinished_snapshot_can_be_removed(host: &Host) {
     // The source may disappear during a copy.
     let mut copy = ok(host.driver.copy_disk(&source.id, &snapshot_id(10)).await);
     host.destroy_and_check(&source).await;
-    assert!(copy.capture().await.is_err());
+    assert!(copy.capture(SnapshotScope::Disk).await.is_err());
     drop(copy);
     ok(host.driver.remove_snapshot(&snapshot_id(10)).await);
 }

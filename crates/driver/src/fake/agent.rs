@@ -2,26 +2,28 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use guest_proto::{
     Channel, ExecSpec, Exit, FileRequest, PREFIX, RefusalKind, StdinMode, ToGuest, ToHost, VERSION,
 };
 use tokio::io::{AsyncReadExt, DuplexStream, ReadHalf, duplex, split};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::detached;
-use super::detached_op::DetachedOp;
+use super::detached_op::{DetachedOp, Printed};
 use super::disk::Disk;
 use super::file_op;
-use super::guest::{AgentMode, GuestState, Inbox, Inner, Out, index, lock};
+use super::guest::{AgentMode, GuestState, Inbox, Inner, Out, Output, index, lock};
 use super::script::{self, Command, Stream};
 use crate::ByteStream;
 
 const STREAM_BYTES: usize = 64 * 1024;
 const SIGKILL: i32 = 9;
+const FOREVER: Duration = Duration::from_secs(100_000_000);
 /// The receive window of a command's stdin.
 const STDIN_WINDOW: u32 = 64 * 1024;
 const USERS: [&str; 2] = ["root", "user"];
@@ -36,7 +38,33 @@ fn pid(op: u64) -> u32 {
 /// The processes of a sandbox. Dropping them kills them and ends all links.
 pub struct Guest {
     inner: Arc<Inner>,
+    suspended: Arc<Mutex<Option<SuspendedLink>>>,
     is_stored: bool,
+}
+
+/// What a copy of processes keeps: its commands have printed as much, and never end by themselves.
+#[derive(Clone)]
+pub struct GuestCopy {
+    mode: AgentMode,
+    background: usize,
+    detached_ops: Vec<(u64, Printed)>,
+}
+
+impl GuestCopy {
+    pub fn continued(&self, disk: Arc<Mutex<Disk>>) -> Guest {
+        let guest = Guest::new(self.mode, disk);
+        guest.inner.background.store(self.background, Ordering::Relaxed);
+        for (op, printed) in &self.detached_ops {
+            detached::start(*op, Command::Sleep(FOREVER), &guest.inner).printed.send_replace(printed.clone());
+        }
+        guest
+    }
+}
+
+/// A link that waits for another stream. Its output waits for the lock.
+struct SuspendedLink {
+    link: Link,
+    output: OwnedMutexGuard<Output>,
 }
 
 impl Drop for Guest {
@@ -51,6 +79,7 @@ impl Guest {
     pub fn new(mode: AgentMode, disk: Arc<Mutex<Disk>>) -> Self {
         Self {
             is_stored: false,
+            suspended: Arc::default(),
             inner: Arc::new(Inner {
                 life: watch::Sender::new(GuestState::Runs),
                 newest: watch::Sender::new(0),
@@ -74,7 +103,15 @@ impl Guest {
     /// Continues stored processes.
     pub fn continued(&self) -> Self {
         self.thaw();
-        Self { inner: Arc::clone(&self.inner), is_stored: false }
+        Self { inner: Arc::clone(&self.inner), suspended: Arc::default(), is_stored: false }
+    }
+
+    pub fn copy(&self) -> GuestCopy {
+        let ops = lock(&self.inner.detached_ops);
+        let detached_ops =
+            ops.iter().map(|(op, detached)| (*op, detached.printed.borrow().clone())).collect();
+        let background = self.inner.background.load(Ordering::Relaxed);
+        GuestCopy { mode: *lock(&self.inner.mode), background, detached_ops }
     }
 
     pub fn is_frozen(&self) -> bool {
@@ -105,18 +142,23 @@ impl Guest {
             *newest += 1;
             number = *newest;
         });
-        let inner = Arc::clone(&self.inner);
+        let (inner, suspended) = (Arc::clone(&self.inner), Arc::clone(&self.suspended));
         tokio::spawn(async move {
             let (mut life, mut newest) = (inner.life.subscribe(), inner.newest.subscribe());
             let mut link = Link::new(&inner, theirs);
-            tokio::select! {
+            let mut before = lock(&suspended).take();
+            let output = tokio::select! {
                 // An error means that the sender was dropped with the processes.
-                _ = life.wait_for(|life| *life == GuestState::Dead) => {}
-                _ = newest.wait_for(|newest| *newest != number) => {}
-                _ = link.serve() => {}
+                _ = life.wait_for(|life| *life == GuestState::Dead) => None,
+                _ = newest.wait_for(|newest| *newest != number) => None,
+                served = link.serve(&mut before) => served.unwrap_or_default(),
+            };
+            match output {
+                Some(output) => *lock(&suspended) = Some(SuspendedLink { link, output }),
+                None => {
+                    [Some(link), before.map(|before| before.link)].into_iter().flatten().for_each(Link::lose)
+                }
             }
-            let detached: Vec<u64> = lock(&inner.detached_ops).keys().copied().collect();
-            lock(&inner.leftover).extend(link.ops.keys().filter(|op| !detached.contains(op)));
         });
         Box::new(ours)
     }
@@ -147,20 +189,47 @@ impl Link {
         Self { inner: Arc::clone(inner), mode, reader, out, ops: HashMap::new(), commands: JoinSet::new() }
     }
 
-    async fn serve(&mut self) -> io::Result<()> {
+    /// Serves requests until the link ends, or is suspended: then it returns its output. `before` is a suspended link, which this one
+    /// may continue.
+    async fn serve(
+        &mut self,
+        before: &mut Option<SuspendedLink>,
+    ) -> io::Result<Option<OwnedMutexGuard<Output>>> {
         let mut buffer = Vec::new();
         loop {
             while let Some(end) = guest_proto::split(&buffer).map_err(io::Error::other)? {
                 let _ = self.inner.life.subscribe().wait_for(|life| *life != GuestState::Frozen).await;
-                let frame = guest_proto::decode_to_guest(&buffer[PREFIX..end]).map_err(io::Error::other)?;
-                self.handle(frame).await?;
+                match guest_proto::decode_to_guest(&buffer[PREFIX..end]).map_err(io::Error::other)? {
+                    ToGuest::Suspend => {
+                        self.out.send(&ToHost::Suspended).await?;
+                        return Ok(Some(Arc::clone(&self.out.stream).lock_owned().await));
+                    }
+                    ToGuest::Continue => self.take_over(before.take()).await?,
+                    frame => self.handle(frame).await?,
+                }
                 buffer.drain(..end);
             }
             tokio::select! {
-                read = self.reader.read_buf(&mut buffer) => if read? == 0 { return Ok(()) },
+                read = self.reader.read_buf(&mut buffer) => if read? == 0 { return Ok(None) },
                 Some(ended) = self.commands.join_next() => if let Ok(op) = ended { self.ops.remove(&op); },
             }
         }
+    }
+
+    /// Continues a suspended link on the stream of this one.
+    async fn take_over(&mut self, before: Option<SuspendedLink>) -> io::Result<()> {
+        let Some(SuspendedLink { link, mut output }) = before else {
+            return Err(io::Error::other("no link is suspended"));
+        };
+        let own = Arc::clone(&self.out.stream);
+        std::mem::swap(&mut *own.lock().await, &mut *output);
+        (self.out, self.ops, self.commands) = (link.out, link.ops, link.commands);
+        Ok(())
+    }
+
+    fn lose(self) {
+        let detached: Vec<u64> = lock(&self.inner.detached_ops).keys().copied().collect();
+        lock(&self.inner.leftover).extend(self.ops.keys().filter(|op| !detached.contains(op)));
     }
 
     async fn handle(&mut self, frame: ToGuest<'_>) -> io::Result<()> {
@@ -248,6 +317,9 @@ impl Link {
                 }
                 Ok(())
             }
+            ToGuest::Adopt { op, .. } => self.out.send(&ToHost::Done { op }).await,
+            // Handled by `serve`.
+            ToGuest::Suspend | ToGuest::Continue => Ok(()),
             ToGuest::Ping { nonce } => self.out.send(&ToHost::Pong { nonce }).await,
             ToGuest::StartDetached { op, spec, terminal } => {
                 self.start_detached(op, &spec, terminal.is_some()).await

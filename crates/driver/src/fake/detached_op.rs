@@ -18,7 +18,7 @@ pub struct DetachedOp {
 }
 
 /// All output of a command, and its end.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Printed {
     pub bytes: [Vec<u8>; 2],
     pub exit: Option<(Exit, u64)>,

@@ -84,8 +84,11 @@ impl Inner {
 pub struct Out {
     pub inner: Arc<Inner>,
     pub mode: AgentMode,
-    pub stream: Arc<tokio::sync::Mutex<(WriteHalf<DuplexStream>, usize)>>,
+    pub stream: Arc<tokio::sync::Mutex<Output>>,
 }
+
+/// A stream to the host, and the number of frames sent on it.
+pub type Output = (WriteHalf<DuplexStream>, usize);
 
 impl Out {
     pub async fn send(&self, frame: &ToHost<'_>) -> io::Result<()> {

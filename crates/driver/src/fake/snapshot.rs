@@ -1,15 +1,16 @@
-//! Snapshots of fake sandboxes: whole copies of their disks.
+//! Snapshots of fake sandboxes: whole copies of their disks, and what matters of their processes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::{SandboxId, SnapshotId};
+use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
 
+use super::agent::{Guest, GuestCopy};
 use super::disk::Disk;
 use super::{DriverOp, Host, State};
-use crate::{DiskCopy, DriverError, Presence, SandboxSpec, SnapshotDisk};
+use crate::{DiskCopy, DriverError, Presence, SandboxSpec, SnapshotDisk, SnapshotScope};
 
 const BYTES: u64 = 1 << 20;
 
@@ -21,8 +22,29 @@ fn layer(snapshot: &SnapshotId) -> PathBuf {
 pub(super) fn new_disk(state: &State, spec: &SandboxSpec) -> Arc<Mutex<Disk>> {
     let from = spec.disk_from.as_ref().or(spec.layers.first());
     let found = from.and_then(|from| state.snapshots.iter().find(|(id, _)| layer(id) == **from));
-    let disk = found.and_then(|(_, disk)| disk.clone()).unwrap_or_default();
+    let disk = found
+        .and_then(|(_, content)| content.as_ref().map(|content| content.disk.clone()))
+        .unwrap_or_default();
     Arc::new(Mutex::new(disk))
+}
+
+/// What a snapshot contains.
+#[derive(Clone)]
+pub(super) struct Content {
+    disk: Disk,
+    processes: Option<GuestCopy>,
+}
+
+impl Content {
+    pub(super) fn discard_processes(&mut self) {
+        self.processes = None;
+    }
+}
+
+/// The stored processes of a new sandbox, on its disk.
+pub(super) fn new_memory(state: &State, spec: &SandboxSpec, disk: &Arc<Mutex<Disk>>) -> Option<Guest> {
+    let content = state.snapshots.get(spec.processes_from.as_ref()?)?.as_ref()?;
+    Some(content.processes.as_ref()?.continued(Arc::clone(disk)).store())
 }
 
 /// A copy in progress.
@@ -52,14 +74,25 @@ impl FakeCopy {
 
 #[async_trait]
 impl DiskCopy for FakeCopy {
-    async fn capture(&mut self) -> Result<Duration, DriverError> {
+    async fn capture(&mut self, scope: SnapshotScope) -> Result<Duration, DriverError> {
         let (id, snapshot) = (&self.id, &self.snapshot);
         let work = |state: &mut State| {
             let Some(sandbox) = state.sandboxes.get(id) else {
                 return super::invalid_state(id, Presence::Absent, "copy the disk of");
             };
+            let processes = match (scope, sandbox.presence()) {
+                (SnapshotScope::Disk, _) => None,
+                (SnapshotScope::Processes, _) if sandbox.isolation == Isolation::Container => {
+                    return Err(DriverError::failed("copy the processes", "a container cannot"));
+                }
+                (SnapshotScope::Processes, Presence::Running) => sandbox.guest.as_ref().map(Guest::copy),
+                (SnapshotScope::Processes, Presence::Hibernated) => sandbox.memory.as_ref().map(Guest::copy),
+                (SnapshotScope::Processes, presence) => {
+                    return super::invalid_state(id, presence, "copy the processes of");
+                }
+            };
             let disk = sandbox.disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            state.snapshots.insert(snapshot.clone(), Some(disk));
+            state.snapshots.insert(snapshot.clone(), Some(Content { disk, processes }));
             Ok(Duration::from_millis(1))
         };
         self.host.call(DriverOp::Capture, id, work).await

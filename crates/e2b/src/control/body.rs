@@ -61,10 +61,12 @@ pub struct Pause {
     pub memory: Option<bool>,
 }
 
-/// The body of a snapshot. Snapshots have no processes, whatever `memory` asks for.
+/// The body of a snapshot.
 #[derive(Debug, Default, Deserialize)]
 pub struct NewSnapshot {
     pub name: Option<String>,
+    /// Whether it has the processes. By default it has, if the isolation of the sandbox can.
+    pub memory: Option<bool>,
 }
 
 /// The body of a fork.

@@ -115,6 +115,7 @@ fn config(
     let limits = rules_for_templates(isolation);
     let number = |given: Option<u32>| given.map(Integer::from);
     let create = CreateBody {
+        cold: None,
         image: template.image,
         resources: Some(CreateResources {
             cpu: number(template.cpu),

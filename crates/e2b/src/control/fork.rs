@@ -14,7 +14,8 @@ use crate::error::E2bError;
 
 const MAX_COUNT: u32 = 20;
 
-/// All new sandboxes, or an error for all. They have the disk of the sandbox, and new processes.
+/// All new sandboxes, or an error for all. They have the disk of the sandbox, and its processes if the isolation
+/// can copy them.
 pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
     let Fork { timeout, count } = body::read(body).await?;
@@ -26,6 +27,7 @@ pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respons
         count: allowed.ok_or_else(invalid)?,
         env: Default::default(),
         metadata: None,
+        memory: call.can_store_processes(id),
         isolation: IsolationRules::new(&call.api.settings.isolation, &call.caller.account),
     };
     let forked = call.sandbox(id).fork(request, None).await;

@@ -22,8 +22,9 @@ fn shown(record: &SnapshotRecord) -> Value {
 
 pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
-    let NewSnapshot { name } = body::read(body).await?;
-    let body = SnapshotBody { name, ..SnapshotBody::default() };
+    let NewSnapshot { name, memory } = body::read(body).await?;
+    let memory = Some(memory.unwrap_or(true) && call.can_store_processes(id));
+    let body = SnapshotBody { name, memory, ..SnapshotBody::default() };
     let request = snapshot_request(body, &ConfigRules::default());
     let request = request.map_err(|error| E2bError::invalid(error.to_string()))?;
     let taken = call.sandbox(id).take_snapshot(request, None).await;

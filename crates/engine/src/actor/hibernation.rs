@@ -16,7 +16,7 @@ use store::NewEvent;
 use super::{Actor, ProcessState};
 use crate::error::EngineError;
 use crate::events;
-use crate::host::{BOOT_TIMEOUT, guest};
+use crate::host::{BOOT_TIMEOUT, SETUP_TIMEOUT, guest};
 use crate::link::Agent;
 use crate::status::PauseResult;
 
@@ -43,7 +43,7 @@ impl Actor {
     }
 
     fn can_hibernate(&self) -> bool {
-        self.context.host.driver().can_hibernate(self.record.config.isolation)
+        self.context.host.driver().can_store_processes(self.record.config.isolation)
     }
 
     /// Hibernates a paused sandbox. If its isolation cannot store processes, moves its memory to the host's swap space, once for
@@ -69,11 +69,10 @@ impl Actor {
 
     async fn store_processes(&mut self) -> Result<(), EngineError> {
         let driver = self.context.host.driver();
-        // The operator may have raised the isolation above that of the record.
-        let isolation = driver.isolation(self.id()).await.unwrap_or(self.record.config.isolation);
-        if !driver.can_hibernate(isolation) {
+        let isolation = self.actual_isolation().await;
+        if !driver.can_store_processes(isolation) {
             let reason = format!("its isolation is '{isolation}'");
-            return Err(EngineError::CannotHibernate { reason });
+            return Err(EngineError::CannotStoreProcesses { reason });
         }
         let stored = driver.hibernate(self.id()).await;
         if stored.is_err() {
@@ -125,12 +124,21 @@ impl Actor {
 
     /// Continues the stored processes. The network admits nothing before the policy is in force.
     pub(super) async fn wake_processes(&mut self) -> Result<Agent, EngineError> {
-        self.context.host.wake(&self.spec).await.map_err(wake_failed)?;
+        if self.record.has_prepared_disk {
+            // A rollback to a snapshot with processes was interrupted.
+            self.context.host.driver().adopt_disk(self.id()).await?;
+        }
+        self.context.host.wake(&self.spec).await.map_err(EngineError::of_wake)?;
         // The stored processes no longer match the disk: if something else fails, the running ones are frozen.
         self.processes = ProcessState::Frozen(None);
         let network = self.context.host.network();
         network.apply(&guest(&self.record), &self.record.config.network.egress).await?;
-        self.connect(BOOT_TIMEOUT).await.map_err(wake_failed)
+        let agent = self.connect(BOOT_TIMEOUT).await.map_err(EngineError::of_wake)?;
+        if let Err(error) = agent.adopt(&self.id().host_name(), SETUP_TIMEOUT).await {
+            // The owner has put something else in place of the file that announces the copy.
+            tracing::warn!(id = %self.id(), %error, "could not announce to a sandbox that its processes continue");
+        }
+        Ok(agent)
     }
 
     /// Removes the stored processes of a sandbox that runs again.
@@ -138,13 +146,5 @@ impl Actor {
         if let Err(error) = self.context.host.driver().discard_memory(self.id()).await {
             tracing::error!(id = %self.id(), %error, "could not remove the stored processes of a sandbox that runs");
         }
-    }
-}
-
-/// Says why, so that the owner can decide whether to start without the processes.
-fn wake_failed(error: EngineError) -> EngineError {
-    match error {
-        EngineError::Backend(source) | EngineError::Agent(source) => EngineError::WakeFailed(source),
-        error => error,
     }
 }

@@ -155,7 +155,6 @@ impl Actor {
             ProcessState::Stopped => {
                 let host = &self.context.host;
                 if self.record.has_prepared_disk {
-                    host.driver().discard_memory(self.id()).await?;
                     host.driver().adopt_disk(self.id()).await?;
                 }
                 host.start(&self.spec).await?;
@@ -221,7 +220,7 @@ impl Actor {
             Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| ControlFlow::Break(())),
         };
         result.unwrap_or_else(|error| {
-            if let EngineError::CannotHibernate { reason } = &error {
+            if let EngineError::CannotStoreProcesses { reason } = &error {
                 tracing::debug!(id = %self.id(), reason, "a paused sandbox stays in memory");
                 return ControlFlow::Continue(());
             }

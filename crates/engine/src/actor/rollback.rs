@@ -1,7 +1,8 @@
-//! Rolls a sandbox back: its processes end, and it starts again on the disk of a snapshot.
+//! Rolls a sandbox back: its processes end, and it starts again on the disk of a snapshot, or continues the processes of the snapshot.
 //!
 //! ```text
-//! prepare the new disk -> end the processes -> commit (paused, with the layers of the snapshot) -> replace the disk -> start -> commit
+//! prepare the new disk -> end the processes -> commit (paused, with the layers of the snapshot) -> replace the disk
+//!   -> start, or wake -> commit
 //! ```
 //!
 //! Before the first commit a failure or a crash leaves the old disk, afterwards the new one, never a mixture. A crash before the
@@ -57,6 +58,7 @@ impl Actor {
         let spec = SandboxSpec {
             layers: base.layers.iter().map(Into::into).collect(),
             disk_from: base.disk_from.map(Into::into),
+            processes_from: snapshot.memory.then(|| snapshot.id.clone()),
             ..self.spec.clone()
         };
         self.context.host.driver().prepare_disk(&spec).await?;
@@ -64,14 +66,19 @@ impl Actor {
         if !is_hibernated {
             self.end_processes().await?;
         }
-        if let Err(error) = self.commit_rollback(snapshot, base.layers).await {
+        let committed = match self.copy_executions(snapshot).await {
+            Ok(()) => self.commit_rollback(snapshot, base.layers).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = committed {
             if !is_hibernated {
                 self.processes_lost().await?;
             }
             return Err(error);
         }
-        self.processes = ProcessState::Stopped;
+        self.processes = if snapshot.memory { ProcessState::Hibernated } else { ProcessState::Stopped };
         self.publish_agent();
+        self.executions.adopt_recovered(&self.status, |kind| self.workload.adopt(kind));
         self.spec = spec_of(&self.record);
         // The old layers may be the last trace of a deleted snapshot.
         self.context.snapshots.request_sweep();
@@ -83,13 +90,20 @@ impl Actor {
         if !self.record.has_prepared_disk {
             return Ok(());
         }
-        // Stored processes belong to the old disk.
-        self.context.host.driver().discard_memory(self.id()).await?;
         self.context.host.driver().adopt_disk(self.id()).await?;
         let mut next = (*self.record).clone();
         next.has_prepared_disk = false;
         let now = self.context.stamped_store.now();
         Ok(self.commit_events(next, Vec::new(), now).await?)
+    }
+
+    /// The executions that ran at the snapshot continue with its processes. Until the commit they are like those of lost processes.
+    async fn copy_executions(&self, snapshot: &SnapshotRecord) -> Result<(), EngineError> {
+        if snapshot.memory {
+            let running_ms = self.record.accounting.running_ms(self.context.stamped_store.now());
+            self.context.detached.copy_stored(&snapshot.id, self.id(), running_ms).await?;
+        }
+        Ok(())
     }
 
     /// From here on the prepared disk is the sandbox's disk.
@@ -103,8 +117,9 @@ impl Actor {
         next.layers = layers;
         next.image_env.clone_from(&snapshot.image_env);
         next.has_prepared_disk = true;
-        next.hibernated_at = None;
-        next.note = Some(format!("rolled back to {}; its processes ended", snapshot.id));
+        next.hibernated_at = snapshot.memory.then_some(now);
+        let processes = if snapshot.memory { "it has the processes of then" } else { "its processes ended" };
+        next.note = Some(format!("rolled back to {}; {processes}", snapshot.id));
         if next.state == SandboxState::Running {
             next.state = SandboxState::Paused;
             next.paused_at = Some(now);

@@ -215,7 +215,7 @@ fn begin(dir: &Path, number: u64, state: &LogState, at_ms: u64) -> io::Result<(F
     Ok((file, Segment { number, start, bytes: bytes.len() as u64 }))
 }
 
-fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
+pub fn numbers(dir: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();

@@ -138,6 +138,14 @@ pub fn remove_stdin_text(dir: &Path) {
     let _ = fs::remove_file(dir.join(STDIN));
 }
 
+/// Copies the stdin that has not been sent, if there is any.
+pub fn copy_stdin_text(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::read(from.join(STDIN)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        text => sync_into(to, STDIN, &text?),
+    }
+}
+
 fn sync_into(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let (new, path): (PathBuf, PathBuf) = (dir.join(format!("{name}.new")), dir.join(name));
     let mut file = File::create(&new)?;

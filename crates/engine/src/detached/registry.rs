@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/SANDBOX/EXECUTION/   record.json, log.NUMBER, and stdin while a part of it has not been sent
+//! DIR/SNAPSHOT/EXECUTION/  see `stored`
 //! ```
 //!
 //! The recovery removes directories of unknown sandboxes, and directories without a record: their executions were never started.
@@ -12,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use api::SandboxId;
+use api::{SandboxId, SnapshotId};
 use rules::TimeMs;
 use store::{NewEvent, SandboxRecord};
 use tokio::sync::{MutexGuard as AsyncMutexGuard, watch};
@@ -61,7 +62,7 @@ pub(super) struct Context {
 
 /// The executions of all sandboxes.
 pub struct ExecutionRegistry {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     sandboxes: RwLock<HashMap<SandboxId, Arc<SandboxExecutions>>>,
 }
 
@@ -74,7 +75,7 @@ pub struct SandboxExecutions {
     /// Serializes starts, so that each start removes old executions first.
     starting: tokio::sync::Mutex<()>,
     /// Unfinished executions of an earlier daemon that have no log writer yet.
-    recovered: Mutex<Vec<RecoveredExecution>>,
+    pub(super) recovered: Mutex<Vec<RecoveredExecution>>,
 }
 
 pub(super) struct RecoveredExecution {
@@ -98,6 +99,10 @@ impl ExecutionRegistry {
 
     fn read(&self, known: &HashSet<SandboxId>) -> io::Result<()> {
         for (name, dir) in dirs(&self.context.settings.dir)? {
+            if name.parse::<SnapshotId>().is_ok() {
+                // The sweeper removes those that are superfluous.
+                continue;
+            }
             match name.parse::<SandboxId>().ok().filter(|id| known.contains(id)) {
                 Some(id) => {
                     let executions = SandboxExecutions::read(&self.context, &dir)?;
@@ -190,25 +195,31 @@ impl SandboxExecutions {
                 remove_tree(&dir)?;
                 continue;
             };
-            let log = match Log::open(&dir, context.settings.log_bytes) {
-                Ok(log) => log,
+            let recovered = match executions.open(record, dir.clone()) {
+                Ok(recovered) => recovered,
                 Err(error) => {
                     // A log that cannot be read must not keep the daemon from starting.
                     tracing::error!(dir = %dir.display(), %error, "could not read the log of an execution");
                     continue;
                 }
             };
-            let (execution, inbox) = DetachedExecution::new(record, dir, &log);
-            executions.add(&execution);
-            if log.state().end.is_none() || !log.state().is_end_event_recorded {
-                let recovered = RecoveredExecution { execution, log, inbox };
+            let state = recovered.log.state();
+            if state.end.is_none() || !state.is_end_event_recorded {
                 executions.recovered.lock().unwrap_or_else(PoisonError::into_inner).push(recovered);
             }
         }
         Ok(executions)
     }
 
-    fn list(&self) -> MutexGuard<'_, BTreeMap<ExecutionId, Arc<DetachedExecution>>> {
+    /// Opens the log of an execution on the disk, and adds it to the list.
+    pub(super) fn open(&self, record: Record, dir: PathBuf) -> io::Result<RecoveredExecution> {
+        let log = Log::open(&dir, self.context.settings.log_bytes)?;
+        let (execution, inbox) = DetachedExecution::new(record, dir, &log);
+        self.add(&execution);
+        Ok(RecoveredExecution { execution, log, inbox })
+    }
+
+    pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<ExecutionId, Arc<DetachedExecution>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -290,7 +301,7 @@ impl SandboxExecutions {
 }
 
 /// The subdirectories of a directory with their names; none if the directory does not exist.
-fn dirs(dir: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+pub(super) fn dirs(dir: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

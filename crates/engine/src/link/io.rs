@@ -1,4 +1,5 @@
-//! The I/O task of a link. It ends with the stream, at a protocol violation, or when the last handle is dropped.
+//! The I/O task of a link. It ends with the stream, at a protocol violation, or when the last handle is dropped, and with it the link;
+//! or when the link is suspended.
 
 use std::io::IoSlice;
 use std::iter;
@@ -9,10 +10,10 @@ use bytes::{Buf, BytesMut};
 use driver::ByteStream;
 use guest_proto::{PREFIX, ProtoError, ToHost};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::op::{FirstReply, Op};
-use super::{Inner, LinkError, OutgoingFrame};
+use super::{FrameQueue, Inner, LinkError, OutgoingFrame};
 
 const SMALL_BUFFER: usize = 4 * 1024;
 const LARGE_BUFFER: usize = 256 * 1024;
@@ -23,20 +24,22 @@ const JOIN_WRITES: usize = 64 * 1024;
 pub fn spawn(
     stream: Box<dyn ByteStream>,
     inner: Arc<Inner>,
-    to_write: mpsc::UnboundedReceiver<OutgoingFrame>,
+    to_write: FrameQueue,
     stopped: watch::Receiver<bool>,
 ) {
     let (reader, writer) = split(stream);
     let ended = inner.ended.subscribe();
     tokio::spawn(async move {
+        let both = async { tokio::try_join!(read(reader, &inner), write(writer, &inner, to_write)) };
         let why = tokio::select! {
-            result = read(reader, &inner) => result,
-            result = write(writer, &inner, to_write) => result,
-            () = until_true(stopped) => Ok(()),
-            () = until_true(ended) => Ok(()),
+            result = both => result.map(|((), unwritten)| Some(unwritten)),
+            () = until_true(stopped) => Ok(None),
+            () = until_true(ended) => Ok(None),
         };
-        if let Err(error) = why {
-            tracing::warn!(%error, "the link to an agent ended");
+        match why {
+            Ok(Some(unwritten)) => return inner.suspended(unwritten),
+            Ok(None) | Err(LinkError::Closed) => {}
+            Err(error) => tracing::warn!(%error, "the link to an agent ended"),
         }
         inner.end();
     });
@@ -47,16 +50,17 @@ async fn until_true(mut flag: watch::Receiver<bool>) {
     let _ = flag.wait_for(|set| *set).await;
 }
 
+/// Returns the frames behind the last one of the stream.
 async fn write(
     mut stream: WriteHalf<Box<dyn ByteStream>>,
     inner: &Inner,
-    mut frames: mpsc::UnboundedReceiver<OutgoingFrame>,
-) -> Result<(), LinkError> {
-    while let Some(OutgoingFrame { mut head, mut payload }) = frames.recv().await {
-        while payload.is_empty() && head.len() < JOIN_WRITES {
+    mut frames: FrameQueue,
+) -> Result<FrameQueue, LinkError> {
+    while let Some(OutgoingFrame { mut head, mut payload, mut is_last }) = frames.recv().await {
+        while payload.is_empty() && !is_last && head.len() < JOIN_WRITES {
             let Ok(next) = frames.try_recv() else { break };
             head.extend_from_slice(&next.head);
-            payload = next.payload;
+            (payload, is_last) = (next.payload, next.is_last);
         }
         let mut parts: Vec<IoSlice<'_>> =
             iter::once(&head[..]).chain(payload.iter().map(|part| &part[..])).map(IoSlice::new).collect();
@@ -71,20 +75,27 @@ async fn write(
         }
         inner.unsent.fetch_sub(length, Ordering::Relaxed);
         inner.drained.notify_waiters();
+        if is_last {
+            return Ok(frames);
+        }
     }
-    Ok(())
+    Err(LinkError::Closed)
 }
 
+/// Reads to the last frame of the stream.
 async fn read(mut stream: ReadHalf<Box<dyn ByteStream>>, inner: &Inner) -> Result<(), LinkError> {
     let mut buffer = BytesMut::with_capacity(SMALL_BUFFER);
     loop {
         let room = buffer.capacity() - buffer.len();
         let read = stream.read_buf(&mut buffer).await?;
         if read == 0 {
-            return Ok(());
+            return Err(LinkError::Closed);
         }
         while let Some(end) = guest_proto::split(&buffer)? {
-            dispatch(inner, &guest_proto::decode_to_host(&buffer[PREFIX..end])?)?;
+            match guest_proto::decode_to_host(&buffer[PREFIX..end])? {
+                ToHost::Suspended if inner.is_suspending() => return Ok(()),
+                frame => dispatch(inner, &frame)?,
+            }
             buffer.advance(end);
         }
         if read == room {
@@ -131,8 +142,8 @@ fn dispatch(inner: &Inner, frame: &ToHost<'_>) -> Result<(), LinkError> {
             inner.forget(number);
         }
         ToHost::Pong { .. } => {}
-        ToHost::Welcome { .. } => {
-            return Err(LinkError::Unexpected { wanted: "another frame", got: "welcome" });
+        ToHost::Welcome { .. } | ToHost::Suspended => {
+            return Err(LinkError::Unexpected { wanted: "another frame", got: "welcome or suspended" });
         }
         ToHost::Bye { reason } => {
             tracing::warn!(reason, "an agent closed its link");

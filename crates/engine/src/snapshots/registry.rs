@@ -177,6 +177,7 @@ impl SnapshotRegistry {
             layers: base.layers.iter().map(PathBuf::from).collect(),
             env: record.image_env.clone(),
             disk_from: base.disk_from.map(PathBuf::from),
+            processes_from: record.memory.then(|| record.id.clone()),
             hold: self.hold(&record.layers, None),
         }
     }
@@ -187,6 +188,11 @@ impl SnapshotRegistry {
 
     pub async fn sweep_requested(&self) {
         self.holds.sweep_wanted.notified().await;
+    }
+
+    /// The snapshots that sandboxes can be created from: those with a record or a hold.
+    pub fn usable(&self) -> HashSet<SnapshotId> {
+        self.holds.held().into_iter().chain(self.read().records.keys().cloned()).collect()
     }
 
     /// The snapshots that have a hold, or that records of snapshots have among their layers.

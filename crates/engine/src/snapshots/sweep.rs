@@ -1,4 +1,5 @@
-//! Removes the disks of snapshots that nothing refers to: of deleted snapshots, of failed ones, and of forks that have ended.
+//! Removes the disks of snapshots that nothing refers to: of deleted snapshots, of failed ones, and of forks that have ended. Their
+//! processes are removed as soon as no sandbox can be created from them.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -6,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::SnapshotId;
-use driver::{DriverError, snapshot_of_layer};
+use driver::snapshot_of_layer;
 
 use super::SnapshotRegistry;
+use crate::detached::ExecutionRegistry;
+use crate::error::EngineError;
 use crate::host::Host;
 use crate::registry::SandboxRegistry;
 use crate::tasks::Tasks;
@@ -22,11 +25,12 @@ pub fn start(
     host: Arc<Host>,
     sandboxes: Arc<SandboxRegistry>,
     snapshots: Arc<SnapshotRegistry>,
+    detached: Arc<ExecutionRegistry>,
     tasks: &Tasks,
 ) {
     tasks.spawn_until_stopped(async move {
         loop {
-            let swept = sweep(&host, &sandboxes, &snapshots).await;
+            let swept = sweep(&host, &sandboxes, &snapshots, &detached).await;
             tokio::time::sleep(INTERVAL).await;
             match swept {
                 Ok(()) => snapshots.sweep_requested().await,
@@ -43,14 +47,15 @@ async fn sweep(
     host: &Host,
     sandboxes: &SandboxRegistry,
     snapshots: &SnapshotRegistry,
-) -> Result<(), DriverError> {
+    detached: &Arc<ExecutionRegistry>,
+) -> Result<(), EngineError> {
     // Listed before the references are read: what is made meanwhile is not in the list.
     let found = host.driver().list_snapshots().await?;
     if found.is_empty() {
         return Ok(());
     }
     // Holds and records of snapshots are read before those of sandboxes: a create commits its record before it drops its hold.
-    let needed = snapshots.needed();
+    let (needed, usable) = (snapshots.needed(), snapshots.usable());
     let layers: HashSet<SnapshotId> = sandboxes
         .records()
         .iter()
@@ -58,9 +63,25 @@ async fn sweep(
         .filter_map(|layer| snapshot_of_layer(Path::new(layer)))
         .collect();
     let mut result = Ok(());
-    for id in found.into_iter().filter(|id| !needed.contains(id) && !layers.contains(id)) {
-        tracing::debug!(%id, "removing a snapshot that nothing refers to");
-        result = host.driver().remove_snapshot(&id).await.and(result);
+    for id in found.into_iter().filter(|id| !usable.contains(id)) {
+        let is_layer = needed.contains(&id) || layers.contains(&id);
+        result = remove(host, detached, &id, is_layer).await.and(result);
     }
     result
+}
+
+/// Removes a snapshot from which no sandbox can be created, as far as it is not a layer of others.
+async fn remove(
+    host: &Host,
+    detached: &Arc<ExecutionRegistry>,
+    id: &SnapshotId,
+    is_layer: bool,
+) -> Result<(), EngineError> {
+    // First: the snapshots are found again by what the driver has of them.
+    detached.remove_stored(id).await?;
+    if is_layer {
+        return Ok(host.driver().discard_snapshot_processes(id).await?);
+    }
+    tracing::debug!(%id, "removing a snapshot that nothing refers to");
+    Ok(host.driver().remove_snapshot(id).await?)
 }

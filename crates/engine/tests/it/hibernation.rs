@@ -109,7 +109,7 @@ async fn the_timer_hibernates_what_stays_paused_without_work() {
     pass(10 * MINUTE).await;
     assert_eq!(presence(&harness, &container), Presence::Paused);
     let error = hibernate(&harness, &container).await.unwrap_err();
-    assert!(matches!(error, EngineError::CannotHibernate { .. }), "{error:?}");
+    assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
     harness.assert_clean().await;
 }
 

@@ -13,6 +13,7 @@ mod harness;
 mod hibernation;
 mod hostile;
 mod idempotency;
+mod memory_snapshots;
 mod model;
 mod network;
 mod pool;

@@ -30,7 +30,13 @@ async fn with_snapshot(harness: &Harness) -> (SandboxId, Arc<SnapshotRecord>) {
 }
 
 fn fork(count: u32) -> ForkRequest {
-    ForkRequest { count, env: Default::default(), metadata: None, isolation: Default::default() }
+    ForkRequest {
+        count,
+        env: Default::default(),
+        metadata: None,
+        memory: false,
+        isolation: Default::default(),
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -84,6 +84,9 @@ proptest! {
         round_trip_to_guest(&ToGuest::Attach { op, stdout: op.rotate_left(7), stderr: u64::from(n) });
         round_trip_to_guest(&ToGuest::Resize { op, size: TerminalSize { columns: port % MAX_CELLS + 1, rows: low % MAX_CELLS + 1 } });
         round_trip_to_guest(&ToGuest::Release { op });
+        round_trip_to_guest(&ToGuest::Adopt { op, host_name: "sandbox-7" });
+        round_trip_to_guest(&ToGuest::Suspend);
+        round_trip_to_guest(&ToGuest::Continue);
     }
 
     #[test]

@@ -28,11 +28,13 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::Refused(Refusal::NotFound) => return not_found(id.unwrap_or_default(), None),
         EngineError::NoSuchSnapshot { id } => return snapshots::no_snapshot(id.as_str()),
         EngineError::ForeignSnapshot { id, sandbox } => snapshots::of_other_sandbox(&id, &sandbox),
-        error @ (EngineError::CannotHibernate { .. } | EngineError::OtherRelease(_)) => of_isolation(&error),
+        error @ (EngineError::CannotStoreProcesses { .. } | EngineError::OtherRelease(_)) => {
+            of_isolation(&error)
+        }
         EngineError::WakeFailed(source) => {
             let message = format!(
                 "the processes of the sandbox could not be continued: {source}. They are still stored: try again, \
-                 or give them up with a resume with 'cold' true"
+                 or give them up with 'cold' true"
             );
             ApiError::new(ErrorCode::InternalError, message).with_cause(source)
         }
@@ -96,9 +98,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
 /// The isolation of the sandbox, or its release, does not allow the operation.
 fn of_isolation(error: &EngineError) -> ApiError {
     let remedy = match error {
-        EngineError::OtherRelease(_) => {
-            "; install that release, or give the processes up with a resume with 'cold' true"
-        }
+        EngineError::OtherRelease(_) => "; install that release, or give the processes up with 'cold' true",
         _ => "",
     };
     ApiError::new(ErrorCode::IsolationMismatch, format!("{error}{remedy}"))

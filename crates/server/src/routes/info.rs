@@ -27,8 +27,8 @@ async fn get(call: Call) -> Result<Json<InfoView>, ApiError> {
     let backend = |name| BackendView {
         name,
         network: service.has_network,
-        memory_snapshots: false,
-        hibernation: service.engine.can_hibernate(name),
+        memory_snapshots: service.engine.can_store_processes(name),
+        hibernation: service.engine.can_store_processes(name),
     };
     // An image that has no choice of its own.
     const ANY_IMAGE: &str = "";

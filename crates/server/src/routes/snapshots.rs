@@ -40,6 +40,12 @@ struct NamedImage {
     image: String,
 }
 
+#[derive(Deserialize)]
+struct Start {
+    #[serde(default)]
+    cold: bool,
+}
+
 /// The snapshot that the body of a create names as its image. `None` if it names an image, or cannot be parsed.
 pub fn named_in(body: &[u8]) -> Option<Result<SnapshotId, ApiError>> {
     let NamedImage { image } = serde_json::from_slice(body).ok()?;
@@ -54,9 +60,16 @@ pub fn create_from(
     id: &SnapshotId,
 ) -> Result<(SandboxConfig, Template), ApiError> {
     let found = service.engine.snapshot_template(account, id);
-    let (template, snapshot) = found.map_err(|error| of_engine(error, None, OperationKind::Other))?;
+    let (mut template, snapshot) = found.map_err(|error| of_engine(error, None, OperationKind::Other))?;
     let mut rules = service.create_rules(account);
     rules.disk_mb = rules.disk_mb.raised_to(snapshot.resources.disk_mb);
     rules.isolation = rules.isolation.at_least(snapshot.isolation);
+    // A value of another type is refused below.
+    if serde_json::from_slice(&body.bytes).is_ok_and(|Start { cold }| cold) {
+        template.processes_from = None;
+    }
+    if template.processes_from.is_some() {
+        rules.memory_mb = rules.memory_mb.raised_to(snapshot.resources.memory_mb);
+    }
     Ok((body.read(&rules)?, template))
 }

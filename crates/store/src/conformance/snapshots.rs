@@ -23,6 +23,7 @@ fn snapshot(number: u32) -> SnapshotRecord {
         isolation: if number.is_multiple_of(2) { Isolation::Container } else { Isolation::Gvisor },
         layers: vec![format!("/snapshots/{number}.img"), "/layers/1".to_owned()],
         resources: Resources { cpu: 2, memory_mb: 4096, disk_mb: 10_240 },
+        memory: number % 2 == 1,
         bytes: u64::from(number) << 32,
         metadata: BTreeMap::from([("key".to_owned(), "value".to_owned())]),
         created_at: TimeMs(1_700_000_000_000 - u64::from(number)),

@@ -7,11 +7,11 @@ use super::error::{Outcome, SqliteError};
 use super::{read, rows};
 use crate::SnapshotRecord;
 
-const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at";
+const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at, memory";
 
 pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<()> {
     let sql = format!(
-        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
+        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
     );
     let metadata = serde_json::to_string(&record.metadata)
         .map_err(|error| SqliteError::content("metadata of a snapshot", error))?;
@@ -31,6 +31,7 @@ pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<(
         rows::integer(record.bytes)?,
         metadata,
         rows::integer(record.created_at.0)?,
+        record.memory,
     ])?;
     Ok(())
 }
@@ -59,6 +60,7 @@ fn record(row: &Row<'_>) -> Outcome<SnapshotRecord> {
         isolation: isolation(&text(7)?)?,
         layers: rows::texts(&text(8)?)?,
         resources: Resources { cpu: row.get(9)?, memory_mb: row.get(10)?, disk_mb: row.get(11)? },
+        memory: row.get(15)?,
         bytes: rows::unsigned(row.get(12)?)?,
         metadata: serde_json::from_str(&metadata)
             .map_err(|error| SqliteError::content("metadata of a snapshot", error))?,

@@ -10,7 +10,7 @@ pub fn snapshot(record: &SnapshotRecord) -> SnapshotView {
         name: record.name.clone(),
         image: record.image.clone(),
         isolation: record.isolation,
-        memory: false,
+        memory: record.memory,
         size_bytes: record.bytes,
         state: SnapshotState::Ready,
         created_at: record.created_at.into(),
