@@ -20,6 +20,7 @@ mod hibernation;
 mod http_create;
 mod http_execute;
 mod list;
+mod memory_snapshot;
 mod output;
 mod pause;
 mod ports;
@@ -39,7 +40,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 44] = [
+pub const NAMES: [&str; 46] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -84,6 +85,8 @@ pub const NAMES: [&str; 44] = [
     "hibernate",
     "wake",
     "hibernated",
+    "memory-snapshot",
+    "memory-fork",
 ];
 
 /// The benches that also measure Docker.
@@ -169,5 +172,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(["gvisor"], gvisor::run());
     bench!(snapshot::NAMES, snapshot::run(setup));
     bench!(hibernation::NAMES, hibernation::run(setup));
+    bench!(memory_snapshot::NAMES, memory_snapshot::run());
     (rows, failures)
 }

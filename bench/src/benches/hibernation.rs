@@ -24,14 +24,14 @@ pub const NAMES: [&str; 3] = ["hibernate", "wake", "hibernated"];
 const ACCOUNT: &str = "test";
 const LARGE_ROUNDS: usize = 7;
 const SMALL_ROUNDS: usize = 20;
-const LARGE_MB: usize = 256;
+pub(super) const LARGE_MB: usize = 256;
 /// Different in each page, so that neither zeros nor equal pages save anything.
-const FILL: &str = "setsid perl -e 'open(R, \"<\", \"/dev/urandom\"); read(R, $x, 256 << 20); open(F, \">\", \"full\"); close F; sleep 9999' \
+pub(super) const FILL: &str = "setsid perl -e 'open(R, \"<\", \"/dev/urandom\"); read(R, $x, 256 << 20); open(F, \">\", \"full\"); close F; sleep 9999' \
      > /dev/null 2>&1 < /dev/null & until [ -e full ]; do sleep 0.1; done";
 const CONCURRENT: usize = 2;
 const LISTS: usize = 200;
 
-fn under_gvisor() -> RigOptions {
+pub(super) fn under_gvisor() -> RigOptions {
     RigOptions { isolation: Isolation::Gvisor, ..RigOptions::default() }
 }
 
@@ -51,7 +51,7 @@ async fn one(rig: &Rig) -> Result<Vec<Row>> {
     rig.output(&large, FILL).await?;
     let mut subjects: Vec<Box<dyn Subject + '_>> = vec![
         Box::new(Ours { rig, id: large, names: ("hibernate-256-mb", "wake-256-mb") }),
-        Box::new(WriteFile { path: rig.data.join("written"), content: random(LARGE_MB << 20) }),
+        Box::new(WriteFile::new(rig, "hibernate-256-mb")),
     ];
     let mut rows = interleave(LARGE_ROUNDS, &mut subjects).await?;
     drop(subjects);
@@ -97,9 +97,16 @@ async fn hibernate(rig: &Rig, id: &SandboxId) -> Result<()> {
 }
 
 /// What the disk alone takes.
-struct WriteFile {
+pub(super) struct WriteFile {
+    bench: &'static str,
     path: PathBuf,
     content: Vec<u8>,
+}
+
+impl WriteFile {
+    pub fn new(rig: &Rig, bench: &'static str) -> Self {
+        Self { bench, path: rig.data.join("written"), content: random(LARGE_MB << 20) }
+    }
 }
 
 #[async_trait]
@@ -115,7 +122,7 @@ impl Subject for WriteFile {
         file.sync_all().await?;
         let took = begin.elapsed();
         tokio::fs::remove_file(&self.path).await?;
-        Ok(vec![("hibernate-256-mb", took)])
+        Ok(vec![(self.bench, took)])
     }
 }
 

@@ -86,6 +86,7 @@ impl Subject for Ours<'_> {
         self.terminate(&created.record.id).await?;
 
         let request = ForkRequest {
+            memory: false,
             count: FORKS,
             env: Default::default(),
             metadata: None,
