@@ -37,10 +37,7 @@ impl Agent {
             ToGuest::Hello { .. } | ToGuest::Continue => {}
             ToGuest::Setup { op, dirs } => {
                 self.check_unused(op)?;
-                match setup::make_dirs(&dirs) {
-                    Ok(()) => self.link.out.message(&ToHost::Done { op }),
-                    Err((kind, message)) => self.refuse(op, kind, &message),
-                }
+                self.answer(op, setup::make_dirs(&dirs));
             }
             ToGuest::Exec { op, spec, window } => {
                 self.check_unused(op)?;
@@ -83,10 +80,7 @@ impl Agent {
             ToGuest::Suspend => self.link.suspend(),
             ToGuest::Adopt { op, host_name } => {
                 self.check_unused(op)?;
-                match identity::adopt(host_name) {
-                    Ok(()) => self.link.out.message(&ToHost::Done { op }),
-                    Err((kind, message)) => self.refuse(op, kind, &message),
-                }
+                self.answer(op, identity::adopt(host_name));
             }
         }
         Ok(())
@@ -293,6 +287,13 @@ impl Agent {
         self.enqueue(Token { serial, role: Role::Stdout });
         self.enqueue(Token { serial, role: Role::Stderr });
         self.settle(serial);
+    }
+
+    fn answer(&mut self, op: u64, done: Result<(), Refusal>) {
+        match done {
+            Ok(()) => self.link.out.message(&ToHost::Done { op }),
+            Err((kind, message)) => self.refuse(op, kind, &message),
+        }
     }
 
     pub(crate) fn refuse(&mut self, op: u64, kind: RefusalKind, message: &str) {

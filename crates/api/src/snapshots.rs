@@ -24,7 +24,7 @@ impl fmt::Display for SnapshotState {
     }
 }
 
-/// A snapshot: the content of a sandbox's disk at one moment.
+/// A snapshot: the content of a sandbox's disk at one moment, and on request its processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Snapshot))]

@@ -170,6 +170,9 @@ pub struct SandboxOptions {
     /// Set what separates the sandbox from the host; auto leaves the choice to the service [default: auto]
     #[arg(long, value_name = "BACKEND", value_parser = isolation())]
     pub isolation: Option<IsolationChoice>,
+    /// Start without the processes of the snapshot
+    #[arg(long)]
+    pub cold: bool,
     /// Wait at most this long for capacity and for the image
     ///
     /// By default sbx waits 2 minutes for capacity. While the service pulls the image, sbx waits until the pull ends

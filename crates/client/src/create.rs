@@ -218,6 +218,21 @@ impl Create {
         self
     }
 
+    /// Starts a sandbox from a snapshot with processes without them.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let snapshot = client.create("ubuntu:24.04").await?.snapshot().await?;
+    /// let sandbox = client.create(snapshot.id.as_str()).cold(true).await?;
+    /// # assert_eq!(sandbox.execute("echo runs").await?.stdout, "runs\n");
+    /// # Ok(()) });
+    /// ```
+    pub fn cold(mut self, cold: bool) -> Self {
+        self.body.cold = Some(cold);
+        self
+    }
+
     /// Adds a tag, by which lists can be filtered.
     ///
     /// ```

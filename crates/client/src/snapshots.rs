@@ -76,7 +76,7 @@ fn path_of(id: &str) -> String {
 }
 
 impl Sandbox {
-    /// Takes a snapshot of the disk; `.await` sends the request. Its id can be the image of a create.
+    /// Takes a snapshot of the disk, or with [`TakeSnapshot::memory`] of the processes, too; `.await` sends the request. Its id can be the image of a create.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -92,7 +92,8 @@ impl Sandbox {
         TakeSnapshot { sandbox: self.clone(), body: SnapshotBody::default(), key: None }
     }
 
-    /// Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again.
+    /// Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. If the snapshot has
+    /// processes, they continue.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -166,6 +167,20 @@ impl TakeSnapshot {
         self
     }
 
+    /// Stores the processes and their memory, too. Fails with `IsolationMismatch` if the isolation of the sandbox cannot.
+    ///
+    /// ```no_run
+    /// # async fn example(client: &sandboxd_client::Client, sandbox: &sandboxd_client::Sandbox) -> sandboxd_client::Result<()> {
+    /// let snapshot = sandbox.snapshot().memory(true).await?;
+    /// let copy = client.create(snapshot.id.as_str()).await?;
+    /// assert_eq!(copy.execute("pgrep -c python3").await?.stdout, sandbox.execute("pgrep -c python3").await?.stdout);
+    /// # Ok(()) }
+    /// ```
+    pub fn memory(mut self, memory: bool) -> Self {
+        self.body.memory = Some(memory);
+        self
+    }
+
     /// Adds a tag.
     ///
     /// ```
@@ -230,6 +245,20 @@ pub struct Fork {
 }
 
 impl Fork {
+    /// Continues copies of the processes in the new sandboxes. Fails with `IsolationMismatch` if the isolation of the sandbox cannot.
+    ///
+    /// ```no_run
+    /// # async fn example(sandbox: &sandboxd_client::Sandbox) -> sandboxd_client::Result<()> {
+    /// for fork in sandbox.fork(10).memory(true).await? {
+    ///     assert_eq!(fork.execute("pgrep -c python3").await?.stdout, "1\n");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn memory(mut self, memory: bool) -> Self {
+        self.body.memory = Some(memory);
+        self
+    }
+
     /// Adds an environment variable to those of the sandbox.
     ///
     /// ```

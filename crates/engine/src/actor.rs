@@ -286,8 +286,8 @@ impl Actor {
                 let result = self.close_port(port, run).await;
                 let _ = reply.send(result);
             }
-            ActorRequest::Capture { copy, scope, reply } => {
-                let result = self.capture(copy, scope).await;
+            ActorRequest::Capture { copy, snapshot, scope, reply } => {
+                let result = self.capture(copy, &snapshot, scope).await;
                 let _ = reply.send(result);
             }
             ActorRequest::Rollback { snapshot, hold, reply } => {

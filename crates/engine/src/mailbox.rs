@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::RunId;
+use api::{RunId, SnapshotId};
 use driver::{DiskCopy, SnapshotScope};
 use rules::{AutoResume, ExposeRequest, NetworkChange, Operation, TimeMs};
 use store::{ExposedPort, SandboxRecord, SnapshotRecord};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::counters::GaugeGuard;
-use crate::detached::ExecutionSample;
 use crate::error::EngineError;
 use crate::link::Agent;
 use crate::snapshot_hold::SnapshotHold;
@@ -71,6 +70,7 @@ pub enum ActorRequest {
     /// Completes a copy of the disk.
     Capture {
         copy: Box<dyn DiskCopy>,
+        snapshot: SnapshotId,
         scope: SnapshotScope,
         reply: Reply<CapturedDisk>,
     },
@@ -94,8 +94,6 @@ pub struct CapturedDisk {
     pub record: Arc<SandboxRecord>,
     /// How long its processes were frozen.
     pub frozen: Duration,
-    /// Those that ran, if the processes were captured, too.
-    pub executions: Vec<ExecutionSample>,
 }
 
 /// What becomes of a sandbox's processes.

@@ -101,7 +101,7 @@ pub async fn copy(
     id: SnapshotId,
     scope: SnapshotScope,
 ) -> Result<CopiedDisk, EngineError> {
-    let Services { snapshots, host, tasks, detached, .. } = services;
+    let Services { snapshots, host, tasks, .. } = services;
     let account = actor.status.borrow().record.account.clone();
     let permit = tasks.until_stopped(snapshots.copy_permit(&account)).await;
     let _permit = permit.ok_or(EngineError::Stopping)?;
@@ -110,12 +110,12 @@ pub async fn copy(
     check_room(services, used_bytes(services, actor, scope).await?)?;
     let hold = snapshots.hold(&status.record.layers, Some(&id));
     let copy = host.driver().copy_disk(&status.record.id, &id).await?;
-    let captured = actor.request(|reply| ActorRequest::Capture { copy, scope, reply }).await?;
-    let CapturedDisk { copy, record, frozen, executions } = captured;
+    let snapshot = id.clone();
+    let captured = actor.request(|reply| ActorRequest::Capture { copy, snapshot, scope, reply }).await?;
+    let CapturedDisk { copy, record, frozen } = captured;
     // A rollback may have changed its layers since the copy began.
     let hold_now = snapshots.hold(&record.layers, Some(&id));
     drop(hold);
-    detached.store(&id, executions).await?;
     let disk = copy.finish().await?;
     Ok(CopiedDisk { id, disk, scope, sandbox: record, frozen, _hold: hold_now })
 }

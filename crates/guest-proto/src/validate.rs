@@ -37,9 +37,9 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
             exec(spec)?;
             text("the working directory", spec.cwd, MAX_PATH)
         }
-        ToGuest::FileAs { user: name, request, window: size, .. } => {
+        ToGuest::FileAs { user: owner, request, window: size, .. } => {
             window(*size)?;
-            user(name)?;
+            user(owner)?;
             file(request, users_path)
         }
         ToGuest::Dial { port, window: size, .. } => {
@@ -66,14 +66,8 @@ pub(crate) fn to_guest(message: &ToGuest<'_>) -> Result<(), ProtoError> {
             path("the working directory", spec.cwd)
         }
         ToGuest::Resize { size, .. } => terminal_size(*size),
-        ToGuest::Adopt { host_name, .. } => {
-            if host_name.is_empty() {
-                return Err(invalid("the host name", "is empty"));
-            }
-            text("the host name", host_name, MAX_HOST_NAME)
-        }
-        ToGuest::Attach { .. } | ToGuest::Release { .. } => Ok(()),
-        ToGuest::Suspend | ToGuest::Continue => Ok(()),
+        ToGuest::Adopt { host_name, .. } => name("the host name", host_name, MAX_HOST_NAME),
+        ToGuest::Attach { .. } | ToGuest::Release { .. } | ToGuest::Suspend | ToGuest::Continue => Ok(()),
         ToGuest::Eof { .. } | ToGuest::Kill { .. } | ToGuest::Close { .. } | ToGuest::Ping { .. } => Ok(()),
     }
 }
@@ -180,11 +174,15 @@ fn users_path(path: &[u8]) -> Result<(), ProtoError> {
     at_most("a path", path.len(), MAX_PATH)
 }
 
-fn user(name: &str) -> Result<(), ProtoError> {
+fn user(user: &str) -> Result<(), ProtoError> {
+    name("the name of a user", user, MAX_USER)
+}
+
+fn name(field: &'static str, name: &str, max: usize) -> Result<(), ProtoError> {
     if name.is_empty() {
-        return Err(invalid("the name of a user", "is empty"));
+        return Err(invalid(field, "is empty"));
     }
-    text("the name of a user", name, MAX_USER)
+    text(field, name, max)
 }
 
 fn attribute_prefix(prefix: AttributePrefix<'_>) -> Result<(), ProtoError> {

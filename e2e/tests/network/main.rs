@@ -7,6 +7,7 @@
 mod change;
 mod check;
 mod closed;
+mod copies;
 mod death;
 mod flood;
 mod forged;

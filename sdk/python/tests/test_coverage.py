@@ -44,6 +44,7 @@ CREATE: Dict[str, Any] = {
     "egress": {"default": "deny", "allow": [], "allowNetworks": [], "denyNetworks": []},
     "ingress": {"allowPorts": []},
     "isolation": "container",
+    "cold": True,
 }
 NOT_SENT = {"lastEventId"}
 """The header `Last-Event-ID` has the value of this parameter."""
@@ -136,7 +137,7 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
     "setTimeout": [lambda t: t.sandbox.set_timeout(0)],
     "takeSnapshot": [lambda t: t.sandbox.snapshot("a", metadata={}, memory=False)],
     "rollbackSandbox": [lambda t: t.sandbox.rollback(SNAPSHOT)],
-    "forkSandbox": [lambda t: t.sandbox.fork(2, env={}, metadata={})],
+    "forkSandbox": [lambda t: t.sandbox.fork(2, env={}, metadata={}, memory=True)],
     "listSnapshots": [
         lambda t: t.client.snapshots.list(sandbox_id=SANDBOX, name="a", metadata={"userId": "u"}).page(1)
     ],

@@ -17,6 +17,10 @@ export interface ForkOptions extends CallOptions {
   env?: Readonly<Record<string, string>>;
   /** Tags of the new sandboxes, instead of those of the sandbox. */
   metadata?: Readonly<Record<string, string>>;
+  /**
+   * Whether the new sandboxes continue copies of the processes. `Sandboxd.info` lists the backends that can. Default: `false`.
+   */
+  memory?: boolean;
   /** A request with the same key within 24 hours, from any process, returns the same sandboxes. */
   idempotencyKey?: string;
 }
@@ -30,13 +34,13 @@ export async function forkSandbox<T>(
   options: ForkOptions,
   wrap: (views: readonly SandboxView[]) => T,
 ): Promise<T> {
-  const { count, env, metadata, idempotencyKey, signal } = options;
+  const { count, env, metadata, memory, idempotencyKey, signal } = options;
   const { transport } = context;
   const call: Call = {
     method: "POST",
     path: context.path("/fork"),
     safety: "repeatable",
-    payload: jsonPayload(defined<ForkBody>({ count, env, metadata })),
+    payload: jsonPayload(defined<ForkBody>({ count, env, metadata, memory })),
     headers: idempotencyHeaders(idempotencyKey ?? randomId("key_")),
     signal,
   };

@@ -127,13 +127,16 @@ export interface CreateBody {
    * whatever a request or a port allows.
    */
   readonly autoResume?: boolean;
+  /** Whether a sandbox from a snapshot with processes starts without them. */
+  readonly cold?: boolean;
   /** Environment variables. Names and values together have at most 256 KiB. */
   readonly env?: Readonly<Record<string, string>>;
   /** Idle time in ms after which the sandbox is paused. 0 disables the automatic pause. */
   readonly idleTimeoutMs?: number;
   /**
    * Name of an image in the operator's catalogue, or id of a snapshot. The disk of a sandbox from a snapshot is
-   * at least as large as that of the snapshot's sandbox, and its isolation at least as strong.
+   * at least as large as that of the snapshot's sandbox, and its isolation at least as strong. A snapshot with
+   * processes needs at least as much memory, too.
    */
   readonly image: string;
   readonly isolation?: IsolationChoice;
@@ -446,6 +449,11 @@ export interface ForkBody {
    * values together have at most 256 KiB.
    */
   readonly env?: Readonly<Record<string, string>>;
+  /**
+   * Whether the new sandboxes continue copies of the processes, instead of running new ones. `GET /v1/info` lists
+   * the backends that can.
+   */
+  readonly memory?: boolean;
   /** Tags of the new sandboxes, in place of those of the sandbox. Without it they have the tags of the sandbox. */
   readonly metadata?: Readonly<Record<string, string>>;
 }
@@ -809,7 +817,7 @@ export interface SignalBody {
   readonly signal: Known<"SIGHUP" | "SIGINT" | "SIGQUIT" | "SIGABRT" | "SIGKILL" | "SIGUSR1" | "SIGUSR2" | "SIGALRM" | "SIGTERM" | "SIGCONT" | "SIGSTOP" | "SIGTSTP" | "SIGWINCH">;
 }
 
-/** A snapshot: the content of a sandbox's disk at one moment. */
+/** A snapshot: the content of a sandbox's disk at one moment, and on request its processes. */
 export interface Snapshot {
   readonly createdAt: Timestamp;
   readonly id: SnapshotId;

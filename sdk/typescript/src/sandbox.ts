@@ -80,6 +80,8 @@ export interface CreateOptions extends CallOptions {
   ingress?: CreateIngress;
   /** What separates the sandbox from the host: `container`, `gvisor`, or `auto` (default) for the operator's choice. */
   isolation?: IsolationChoice;
+  /** Starts without the processes of the snapshot. */
+  cold?: boolean;
   /** A request with the same key within 24 hours, from any process, returns the same sandbox. */
   idempotencyKey?: string;
   /** With `false` the call fails at once if the service has no capacity or the image is still being pulled. */
@@ -240,12 +242,15 @@ export class Sandbox implements AsyncDisposable {
     return this.#view;
   }
 
-  /** Takes a snapshot of the disk. Its id can be the image of a create. */
+  /** Takes a snapshot of the disk, and on request of the processes. Its id can be the image of a create. */
   snapshot(options: SnapshotOptions = {}): Promise<Snapshot> {
     return takeSnapshot(this.context, options);
   }
 
-  /** Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. */
+  /**
+   * Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. If the snapshot has
+   * processes, they continue.
+   */
   async rollback(snapshot: Snapshot | string, options: CallOptions = {}): Promise<SandboxView> {
     this.#view = await rollBack(this.context, snapshot, options);
     return this.#view;
@@ -357,7 +362,7 @@ async function undo(transport: Transport, create: Call, id: string | undefined, 
 
 function createBody(image: string, options: CreateOptions): CreateBody {
   const { cpu, memoryMb, diskMb, egress, ingress, env, workdir, metadata } = options;
-  const { timeoutMs, idleTimeoutMs, onTimeout, autoResume, isolation } = options;
+  const { timeoutMs, idleTimeoutMs, onTimeout, autoResume, isolation, cold } = options;
   const resources = defined<CreateResources>({ cpu, memoryMb, diskMb });
   const network = defined<CreateNetwork>({ egress, ingress });
   return defined<CreateBody>({
@@ -370,6 +375,7 @@ function createBody(image: string, options: CreateOptions): CreateBody {
     autoResume,
     metadata,
     isolation,
+    cold,
     resources: Object.keys(resources).length === 0 ? undefined : resources,
     network: Object.keys(network).length === 0 ? undefined : network,
   });

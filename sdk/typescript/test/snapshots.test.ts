@@ -105,12 +105,12 @@ test("a fork returns sandboxes, and its run records them", async () => {
   run.onEvent(({ type, sandboxId, data }) => recorded.push([type, sandboxId, data]));
   const sandbox = service.client().sandboxes.connect(VIEW.id).withRun(run);
   await sandbox.snapshot();
-  const forks = await sandbox.fork({ count: 2, env: { A: "1" }, metadata: { b: "2" } });
+  const forks = await sandbox.fork({ count: 2, env: { A: "1" }, metadata: { b: "2" }, memory: true });
   await sandbox.rollback(SNAPSHOT.id);
   expect(forks.map(({ view }) => view)).toEqual(FORKS);
   const [, fork] = service.received;
   expect(fork).toMatchObject({ method: "POST", path: `/v1/sandboxes/${VIEW.id}/fork` });
-  expect(JSON.parse(fork?.body ?? "")).toEqual({ count: 2, env: { A: "1" }, metadata: { b: "2" } });
+  expect(JSON.parse(fork?.body ?? "")).toEqual({ count: 2, env: { A: "1" }, metadata: { b: "2" }, memory: true });
   const created = ({ id, image, state }: typeof VIEW): unknown[] => [
     ["sandbox.created", id, { image, state }],
     ["sandbox.started", id, {}],

@@ -17,6 +17,9 @@ pub enum SnapshotCommand {
         /// Add a tag; repeatable
         #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
         metadata: Vec<(String, String)>,
+        /// Store the processes and their memory, too
+        #[arg(long)]
+        memory: bool,
     },
     /// List snapshots
     Ls {
@@ -65,4 +68,7 @@ pub struct ForkArguments {
     /// Add a tag, in place of the tags of the sandbox; repeatable
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
+    /// Continue copies of the processes in the new sandboxes
+    #[arg(long)]
+    pub memory: bool,
 }

@@ -61,6 +61,9 @@ pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Res
     if let Some(isolation) = new.isolation {
         create = create.isolation(isolation);
     }
+    if new.cold {
+        create = create.cold(true);
+    }
     Ok(create)
 }
 

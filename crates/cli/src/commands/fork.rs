@@ -10,8 +10,8 @@ use crate::cli::ForkArguments;
 use crate::output;
 
 pub async fn fork(client: &Client, json: bool, arguments: ForkArguments) -> Result<ExitCode> {
-    let ForkArguments { id, count, env, metadata } = arguments;
-    let mut request = client.sandbox(&id)?.fork(count);
+    let ForkArguments { id, count, env, metadata, memory } = arguments;
+    let mut request = client.sandbox(&id)?.fork(count).memory(memory);
     for word in &env {
         let (name, value) = env_variable(word)?;
         request = request.env(name, value);

@@ -14,8 +14,8 @@ use crate::table::{age, now_ms, plain, table};
 
 pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
-        SnapshotCommand::Create { id, name, metadata } => {
-            let mut request = client.sandbox(&id)?.snapshot();
+        SnapshotCommand::Create { id, name, metadata, memory } => {
+            let mut request = client.sandbox(&id)?.snapshot().memory(memory);
             if let Some(name) = name {
                 request = request.name(name);
             }

@@ -156,7 +156,7 @@ impl Guest {
             match output {
                 Some(output) => *lock(&suspended) = Some(SuspendedLink { link, output }),
                 None => {
-                    [Some(link), before.map(|before| before.link)].into_iter().flatten().for_each(Link::lose)
+                    [Some(link), before.map(|before| before.link)].into_iter().flatten().for_each(Link::lose);
                 }
             }
         });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::Isolation;
+use api::{Isolation, SnapshotId};
 use driver::{DiskCopy, SnapshotScope};
 use rules::{Operation, decide};
 
@@ -22,18 +22,23 @@ impl Actor {
     pub(super) async fn capture(
         &mut self,
         mut copy: Box<dyn DiskCopy>,
+        snapshot: &SnapshotId,
         scope: SnapshotScope,
     ) -> Result<CapturedDisk, EngineError> {
         decide(self.record.state, Operation::Snapshot)?;
         self.settle_disk().await?;
-        let (frozen, executions) = match scope {
+        let frozen = match scope {
             SnapshotScope::Disk => {
                 self.write_back_guest_cache().await?;
-                (copy.capture(scope).await?, Vec::new())
+                copy.capture(scope).await?
             }
-            SnapshotScope::Processes => self.capture_processes(&mut *copy).await?,
+            SnapshotScope::Processes => {
+                let (frozen, executions) = self.capture_processes(&mut *copy).await?;
+                self.context.detached.store(snapshot, executions).await?;
+                frozen
+            }
         };
-        Ok(CapturedDisk { copy, record: Arc::clone(&self.record), frozen, executions })
+        Ok(CapturedDisk { copy, record: Arc::clone(&self.record), frozen })
     }
 
     /// gVisor caches written data inside, where the host does not see it.

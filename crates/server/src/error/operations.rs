@@ -31,13 +31,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         error @ (EngineError::CannotStoreProcesses { .. } | EngineError::OtherRelease(_)) => {
             of_isolation(&error)
         }
-        EngineError::WakeFailed(source) => {
-            let message = format!(
-                "the processes of the sandbox could not be continued: {source}. They are still stored: try again, \
-                 or give them up with 'cold' true"
-            );
-            ApiError::new(ErrorCode::InternalError, message).with_cause(source)
-        }
+        EngineError::WakeFailed(source) => wake_failed(source),
         EngineError::Config(error) => reader::Refusal::from(error).into(),
         EngineError::Refused(refusal @ Refusal::InvalidState { state, .. }) => {
             ApiError::new(ErrorCode::InvalidState, refusal.to_string())
@@ -96,6 +90,14 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
 }
 
 /// The isolation of the sandbox, or its release, does not allow the operation.
+fn wake_failed(source: engine::Source) -> ApiError {
+    let message = format!(
+        "the processes of the sandbox could not be continued: {source}. They are still stored: try again, or give \
+         them up with 'cold' true"
+    );
+    ApiError::new(ErrorCode::InternalError, message).with_cause(source)
+}
+
 fn of_isolation(error: &EngineError) -> ApiError {
     let remedy = match error {
         EngineError::OtherRelease(_) => "; install that release, or give the processes up with 'cold' true",

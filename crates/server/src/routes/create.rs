@@ -61,6 +61,7 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
             (ErrorCode::InvalidConfig, "A value is not allowed, or the image is unknown"),
             (ErrorCode::SnapshotNotFound, "`image` is the id of a snapshot that does not exist"),
+            (ErrorCode::IsolationMismatch, "This host cannot continue the processes of the snapshot"),
         ])
         .handler(create)
 }

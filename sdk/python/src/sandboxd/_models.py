@@ -1346,7 +1346,7 @@ class SandboxList:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot: the content of a sandbox's disk at one moment."""
+    """A snapshot: the content of a sandbox's disk at one moment, and on request its processes."""
 
     created_at: Timestamp
     id: SnapshotId

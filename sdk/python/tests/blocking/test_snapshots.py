@@ -25,15 +25,15 @@ def test_a_snapshot_is_taken_and_can_be_the_image_of_a_create() -> None:
         assert (taken.id, taken.sandbox_id, taken.name) == (ID, SANDBOX, "after-setup")
         assert (taken.image, taken.isolation, taken.memory, taken.size_bytes) == ("ubuntu:24.04", "container", False, 4096)
         assert (taken.state, taken.created_at, taken.metadata) == ("ready", "2026-01-01T00:00:00.000Z", {"job": "17"})
-        assert (sandbox.snapshot()).name is None
-        copy = client.sandboxes.create(taken.id)
+        assert (sandbox.snapshot(memory=True)).name is None
+        copy = client.sandboxes.create(taken.id, cold=True)
         assert copy.view is not None and copy.view.image == ID
         lost, repeated, bare, create = service.received
         assert (repeated.method, repeated.path) == ("POST", f"/v1/sandboxes/{SANDBOX}/snapshots")
-        assert lost.body == repeated.body and json.loads(bare.body) == {}
+        assert lost.body == repeated.body and json.loads(bare.body) == {"memory": True}
         assert json.loads(repeated.body) == {"name": "after-setup", "metadata": {"job": "17"}}
         assert lost.headers["idempotency-key"] == repeated.headers["idempotency-key"] == "k"
-        assert json.loads(create.body) == {"image": ID}
+        assert json.loads(create.body) == {"image": ID, "cold": True}
         client.close()
 
 
@@ -62,12 +62,12 @@ def test_a_fork_returns_the_new_sandboxes() -> None:
         forks = sandbox.fork(2, env={"ATTEMPT": "2"}, metadata={})
         assert [fork.id for fork in forks] == [view["id"] for view in FORKS]
         assert forks[0].view == models.Sandbox.from_json(FORKS[0])
-        assert len(sandbox.fork(idempotency_key="k")) == 1
+        assert len(sandbox.fork(memory=True, idempotency_key="k")) == 1
         forks[1].terminate()
         several, one, terminate = service.received
         assert (several.method, several.path) == ("POST", f"/v1/sandboxes/{SANDBOX}/fork")
         assert json.loads(several.body) == {"count": 2, "env": {"ATTEMPT": "2"}, "metadata": {}}
-        assert json.loads(one.body) == {"count": 1} and one.headers["idempotency-key"] == "k"
+        assert json.loads(one.body) == {"count": 1, "memory": True} and one.headers["idempotency-key"] == "k"
         assert terminate.path == f"/v1/sandboxes/{FORKS[1]['id']}"
 
 

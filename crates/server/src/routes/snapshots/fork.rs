@@ -22,8 +22,8 @@ pub fn endpoint() -> Endpoint {
             Tag::Snapshots,
             "Fork a sandbox",
             "Creates sandboxes with the configuration of a running or paused sandbox and a copy of its \
-             disk: all of them, or none. They run new processes; exposed ports are not copied. The sandbox \
-             stands still no longer than for a snapshot.",
+             disk: all of them, or none. They run new processes, or with `memory` continue copies of the \
+             processes; exposed ports are not copied. The sandbox stands still no longer than for a snapshot.",
         )
         .parameters([Parameter::SANDBOX_ID, Parameter::IDEMPOTENCY_KEY])
         .json_body::<ForkBody>(
@@ -38,6 +38,7 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::InvalidConfig, "A value is not allowed"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
             (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
+            (ErrorCode::IsolationMismatch, "The processes of the sandbox cannot be stored"),
         ])
         .handler(fork)
 }

@@ -18,7 +18,7 @@ pub fn endpoint() -> Endpoint {
             Tag::Snapshots,
             "Roll a sandbox back to a snapshot",
             "Ends all processes of a running or paused sandbox, replaces its disk by that of one of its \
-             snapshots, and starts it again; a paused one runs afterwards, too. Its id, configuration, network policy and exposed ports stay.",
+             snapshots, and starts it again; a paused one runs afterwards, too. If the snapshot has processes, they continue. Its id, configuration, network policy and exposed ports stay.",
         )
         .parameters([Parameter::SANDBOX_ID])
         .json_body::<RollbackBody>(
@@ -33,6 +33,7 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
             (ErrorCode::SnapshotNotFound, "The snapshot does not exist"),
             (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
+            (ErrorCode::IsolationMismatch, "This host cannot continue the processes of the snapshot"),
         ])
         .handler(rollback)
 }

@@ -23,7 +23,8 @@ pub fn endpoint() -> Endpoint {
             "Take a snapshot of a sandbox",
             "Copies the disk of a running or paused sandbox. The copy is the disk as it was at one moment \
              shortly before the response; the processes of a running sandbox are frozen for the last part of \
-             the copy. The id of the snapshot can be the `image` of a create.",
+             the copy. With `memory`, the snapshot also has the processes and their memory at that moment, and \
+             sandboxes from it continue them. The id of the snapshot can be the `image` of a create.",
         )
         .parameters([Parameter::SANDBOX_ID, Parameter::IDEMPOTENCY_KEY])
         .json_body::<SnapshotBody>(
@@ -38,6 +39,7 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::InvalidConfig, "A value is not allowed"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
             (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
+            (ErrorCode::IsolationMismatch, "The processes of the sandbox cannot be stored"),
         ])
         .handler(take)
 }

@@ -70,6 +70,7 @@ class Sandbox:
         egress: Optional[Mapping[str, Any]] = None,
         ingress: Optional[Mapping[str, Any]] = None,
         isolation: Optional[str] = None,
+        cold: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
         wait: bool = True,
         run: Optional[Recorder] = None,
@@ -94,6 +95,7 @@ class Sandbox:
             egress=egress,
             ingress=ingress,
             isolation=isolation,
+            cold=cold,
         )
         return _platform.opening(create_sandbox(None, body, idempotency_key, wait, run, on))
 
@@ -349,8 +351,8 @@ class Sandbox:
 
     def rollback(self, snapshot: SnapshotOrId) -> models.Sandbox:
         """
-        Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. A rollback
-        whose response is lost is not retried.
+        Ends all processes, replaces the disk by that of a snapshot of this sandbox, and starts the sandbox again. If the snapshot
+        has processes, they continue. A rollback whose response is lost is not retried.
         """
         self._view = roll_back(self.context, snapshot)
         return self._view
@@ -361,11 +363,12 @@ class Sandbox:
         *,
         env: Optional[Mapping[str, str]] = None,
         metadata: Optional[Mapping[str, str]] = None,
+        memory: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
     ) -> List[Sandbox]:
         """
         Creates `count` sandboxes with the configuration of this one and a copy of its disk: all of them, or none. They run new
-        processes. `env` is added to the variables of this sandbox; `metadata` replaces its tags. The run of this object records
+        processes, or with `memory` continue copies of the processes. `env` is added to the variables of this sandbox; `metadata` replaces its tags. The run of this object records
         their events, too.
 
         A cancelled fork terminates the new sandboxes like a cancelled create, unless the caller gave an `idempotency_key`.
@@ -374,6 +377,7 @@ class Sandbox:
             count=count,
             env=None if env is None else dict(env),
             metadata=None if metadata is None else dict(metadata),
+            memory=memory,
         )
         headers = key_headers(idempotency_key)
         call = Call("POST", self.context.path("/fork"), Safety.REPEATABLE, json_payload(body), headers)
@@ -496,6 +500,7 @@ def create_body(
     egress: Optional[Mapping[str, Any]],
     ingress: Optional[Mapping[str, Any]],
     isolation: Optional[str],
+    cold: Optional[bool],
 ) -> Dict[str, Any]:
     """The body of a create request."""
     return given(
@@ -510,6 +515,7 @@ def create_body(
         resources=given(cpu=cpu, memoryMb=memory_mb, diskMb=disk_mb) or None,
         network=given(egress=egress, ingress=ingress) or None,
         isolation=isolation,
+        cold=cold,
     )
 
 

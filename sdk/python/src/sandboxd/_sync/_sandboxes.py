@@ -39,6 +39,7 @@ class Sandboxes:
         egress: Optional[Mapping[str, Any]] = None,
         ingress: Optional[Mapping[str, Any]] = None,
         isolation: Optional[str] = None,
+        cold: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
         wait: bool = True,
         run: Optional[Recorder] = None,
@@ -55,6 +56,7 @@ class Sandboxes:
         - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`.
         - `ingress`: the policy for exposed ports, such as `{"allowPorts": [8080]}`.
         - `isolation`: `container`, `gvisor`, or `auto` (default) for the operator's choice.
+        - `cold`: starts without the processes of the snapshot.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandbox.
         - `wait`: with False the call fails at once if the service has no capacity or the image is still being pulled.
         - `run`: records the events of the sandbox in this run. `on`: handlers of lifecycle events, including `started`.
@@ -77,6 +79,7 @@ class Sandboxes:
             egress=egress,
             ingress=ingress,
             isolation=isolation,
+            cold=cold,
         )
         return _platform.opening(create_sandbox(self._transport, body, idempotency_key, wait, run, on))
 
