@@ -213,6 +213,53 @@ async fn masks_need_no_device_and_cannot_be_lifted() {
     .await;
 }
 
+/// CVE-2025-52881: what the runtime writes to `/proc` reaches other files. The image has such files, and links to others, and the
+/// disk shows whether one was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_to_proc_reach_no_file_of_the_image() {
+    let _alone = ALONE.lock().await;
+    let site = Site::new();
+    let layer = site.layout.data.join("layer");
+    let proc = layer.join("proc");
+    let names = [
+        "oom_score_adj",
+        "uid_map",
+        "gid_map",
+        "setgroups",
+        "attr/exec",
+        "attr/apparmor/exec",
+        "attr/fscreate",
+    ];
+    for dir in ["self", "thread-self", "1", "2", "sys/net/ipv4", "sys/kernel"] {
+        for name in names.iter().chain(&["ip_unprivileged_port_start", "hostname"]) {
+            let file = proc.join(dir).join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "untouched").unwrap();
+        }
+    }
+    symlink("/sysrq", proc.join("sysrq-trigger")).unwrap();
+    fs::write(layer.join("sysrq"), "untouched").unwrap();
+    let spec = site.spec(0, &layer);
+    start(&site.driver, &spec).await.unwrap();
+    let root = PathBuf::from(format!("/proc/{}/root", site.first_process(&spec.id)));
+    assert_eq!(fs::read_to_string(root.join("sysrq")).unwrap(), "untouched");
+    assert!(fs::read_to_string(root.join("proc/1/oom_score_adj")).unwrap().trim().parse::<i32>().is_ok());
+    site.driver.stop(&spec.id).await.unwrap();
+    let disk = site.layout.data.join("sandboxes").join(spec.id.as_str()).join("disk.img");
+    let written = std::thread::spawn(move || {
+        let (mount, _) = driver_host::mount_disk(&disk).unwrap();
+        let upper = PathBuf::from(format!("/proc/self/fd/{}/upper", std::os::fd::AsRawFd::as_raw_fd(&mount)));
+        let changed = ["proc", "sysrq"].map(|name| upper.join(name));
+        // The place of the mount may be there, and nothing in it.
+        changed
+            .iter()
+            .filter(|path| path.is_file() || fs::read_dir(path).is_ok_and(|dir| dir.count() > 0))
+            .count()
+    });
+    assert_eq!(written.join().unwrap(), 0, "a file of the image was written");
+    site.driver.destroy(&spec.id).await.unwrap();
+}
+
 /// The launchers that this process has started.
 fn launchers() -> Vec<i32> {
     let mut found = Vec::new();

@@ -15,12 +15,20 @@ use crate::settings::Settings;
 /// File in the directory of stored processes with the name of their agent.
 pub const AGENT_NAME: &str = "agent";
 
+/// Ends the names of agents that can continue as those of another sandbox. Copies of earlier versions lack it.
+const ADOPTS: &str = ".adopts";
+
+/// Whether the stored processes of an agent with this name can continue in another sandbox.
+pub fn can_be_copied(name: &str) -> bool {
+    name.ends_with(ADOPTS)
+}
+
 /// Copies the current agent, unless that was done before, and removes copies that no sandbox needs. Returns the copy's name.
 pub fn install_copy(settings: &Settings) -> io::Result<String> {
     let program = fs::read(&settings.agent)?;
     let mut hasher = DefaultHasher::new();
     program.hash(&mut hasher);
-    let name = format!("{:016x}", hasher.finish());
+    let name = format!("{:016x}{ADOPTS}", hasher.finish());
     let dir = agents_dir(settings);
     fs::create_dir_all(&dir)?;
     let copy = dir.join(&name);

@@ -118,6 +118,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Err(DriverError::failed("copy the processes", format!("the backend of {id} cannot")))
     }
 
+    /// Lets processes go on that may stand still. No effect if they go on.
+    fn release_standstill(&self, _settings: &Settings, _id: &SandboxId, _paths: &Paths) {}
+
     /// Removes what the backend keeps of a sandbox without processes, outside of the sandbox's directories and cgroups.
     fn clear(&self, settings: &Settings, id: &SandboxId) -> Result<(), DriverError>;
 }

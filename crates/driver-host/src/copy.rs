@@ -8,6 +8,7 @@ use api::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use driver::{DiskCopy, DriverError, Presence, SnapshotDisk, SnapshotScope};
 
+use crate::agents::can_be_copied;
 use crate::backend::Standstill;
 use crate::inner::{FREEZE_TIMEOUT, Inner};
 use crate::paths::{Paths, snapshots_dir};
@@ -87,6 +88,10 @@ fn capture(
             return refused("copy the processes of");
         }
         (SnapshotScope::Processes, Presence::Hibernated) => {
+            if !stored_processes::agent_name(&paths.memory()).is_ok_and(|name| can_be_copied(&name)) {
+                let reason = "an earlier version of the service has started it".to_owned();
+                return Err(DriverError::NotStorable { reason });
+            }
             stored_processes::share(&paths.memory(), &memory).map_err(failed)?;
         }
         _ => {}

@@ -278,9 +278,11 @@ impl Driver for HostDriver {
     async fn disk_use(&self, id: &SandboxId) -> Result<DiskUse, DriverError> {
         let id = id.clone();
         self.blocking(move |inner| {
-            let disk = Paths::of(&inner.settings, &id).disk();
-            let allocated = fs::metadata(disk).map_or(0, |metadata| metadata.blocks().saturating_mul(512));
-            Ok(DiskUse { allocated, dirty: inner.cgroups.dirty_bytes(id.as_str()) })
+            let paths = Paths::of(&inner.settings, &id);
+            let allocated =
+                fs::metadata(paths.disk()).map_or(0, |metadata| metadata.blocks().saturating_mul(512));
+            let stored = stored_processes::size(&paths.memory()).unwrap_or(0);
+            Ok(DiskUse { allocated, dirty: inner.cgroups.dirty_bytes(id.as_str()), stored })
         })
         .await
     }
@@ -356,9 +358,12 @@ impl Driver for HostDriver {
     async fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
         let id = id.clone();
         self.blocking(move |inner| {
+            let paths = Paths::of(&inner.settings, &id);
+            if !paths.prepared_disk().exists() && !paths.prepared_memory().exists() {
+                return Ok(());
+            }
             inner.require(&id, Population::Empty, "replace the disk of")?;
             inner.unmount_disk(&id);
-            let paths = Paths::of(&inner.settings, &id);
             if paths.prepared_disk().exists() {
                 // Stored processes belong to the old disk.
                 inner.discard_memory(&id)?;

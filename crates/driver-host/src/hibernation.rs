@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::{SandboxId, SnapshotId};
 use driver::{DriverError, Presence, SandboxSpec};
@@ -25,6 +26,18 @@ const SPARE_BYTES: u64 = 64 << 20;
 fn has_swap() -> io::Result<bool> {
     // The first line is a heading.
     Ok(fs::read_to_string("/proc/swaps")?.lines().nth(1).is_some())
+}
+
+/// Space on the disk that is about to be used. A part of it may be written already, so it errs on the safe side.
+struct SpaceClaim<'a> {
+    claimed: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl Drop for SpaceClaim<'_> {
+    fn drop(&mut self) {
+        self.claimed.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Removes the lock of a program that has ended.
@@ -62,7 +75,7 @@ impl Inner {
                 return Err(DriverError::InvalidState { id: id.clone(), presence, action: "hibernate" });
             }
         };
-        let (backend, release) = self.prepare_to_store(id, &paths)?;
+        let (backend, release, _claim) = self.prepare_to_store(id, &paths)?;
         let lock = stored_processes::prepare(&paths, &release).map_err(failed)?;
         if presence == Presence::Paused {
             self.cgroups.thaw(id.as_str()).map_err(failed)?;
@@ -87,8 +100,12 @@ impl Inner {
             .map_err(failed)
     }
 
-    /// The backend that can store the processes of a sandbox, and its release.
-    fn prepare_to_store(&self, id: &SandboxId, paths: &Paths) -> Result<(&dyn Backend, String), DriverError> {
+    /// The backend that can store the processes of a sandbox, its release, and space for them.
+    fn prepare_to_store(
+        &self,
+        id: &SandboxId,
+        paths: &Paths,
+    ) -> Result<(&dyn Backend, String, SpaceClaim<'_>), DriverError> {
         let isolation = isolation_of(paths);
         let unsupported =
             || DriverError::failed("store the processes", format!("isolation '{isolation}' cannot"));
@@ -98,8 +115,7 @@ impl Inner {
             let reason = "an earlier version of the service has started it".to_owned();
             return Err(DriverError::NotStorable { reason });
         }
-        self.check_space(id, paths)?;
-        Ok((backend.as_ref(), release))
+        Ok((backend.as_ref(), release, self.claim_space(id, paths)?))
     }
 
     /// Copies the processes of a running sandbox into a directory. They stand still afterwards.
@@ -109,7 +125,7 @@ impl Inner {
         target: &Path,
     ) -> Result<Box<dyn Standstill + '_>, DriverError> {
         let paths = Paths::of(&self.settings, id);
-        let (backend, release) = self.prepare_to_store(id, &paths)?;
+        let (backend, release, _claim) = self.prepare_to_store(id, &paths)?;
         let lock = stored_processes::prepare_in(target, &paths, &release)
             .map_err(|error| DriverError::failed("prepare the copy of the processes", error))?;
         let copied = backend.copy_processes(&self.settings, id, &paths, ProcessCopy { target, lock });
@@ -135,17 +151,20 @@ impl Inner {
             .map_err(|error| DriverError::failed("copy the stored processes", error))
     }
 
-    fn check_space(&self, id: &SandboxId, paths: &Paths) -> Result<(), DriverError> {
+    /// Claims the space for the memory of a sandbox, as long as it is being written.
+    fn claim_space(&self, id: &SandboxId, paths: &Paths) -> Result<SpaceClaim<'_>, DriverError> {
         // All of it: the memory of processes under gVisor counts as cached.
         let needed = self.cgroups.usage(id.as_str()).map_or(0, |(_, memory, _)| memory);
+        let claimed = self.memory_writes.fetch_add(needed, Ordering::Relaxed).saturating_add(needed);
+        let claim = SpaceClaim { claimed: &self.memory_writes, bytes: needed };
         let space = rustix::fs::statvfs(&paths.data)
             .map_err(|error| DriverError::failed("find the free space", io::Error::from(error)))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
-        if free < needed.saturating_add(SPARE_BYTES) {
+        if free < claimed.saturating_add(SPARE_BYTES) {
             let source = io::Error::from(Errno::NOSPC);
             return Err(DriverError::Exhausted { what: "disk space for the memory of a sandbox", source });
         }
-        Ok(())
+        Ok(claim)
     }
 
     /// The sandbox keeps its processes if they could not be stored.

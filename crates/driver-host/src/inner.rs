@@ -28,7 +28,7 @@ use crate::placement;
 use crate::reap::reap;
 use crate::removal::{poll, remove_tree};
 use crate::settings::Settings;
-use crate::stored_processes;
+use crate::stored_processes::{self, StoredState};
 
 pub const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A killed process ends only when its system call does, for example a write to a slow disk.
@@ -54,6 +54,8 @@ pub struct Inner {
     mounts: Mutex<HashMap<SandboxId, StartedMounts>>,
     starts: AtomicU64,
     pub snapshots: SnapshotMounts,
+    /// Bytes of memory that are being written to the disk.
+    pub memory_writes: AtomicU64,
     /// The name of the copy of the agent for sandboxes whose processes can be stored. Empty if no backend can.
     agent_name: String,
 }
@@ -93,6 +95,7 @@ impl Inner {
             mounts,
             starts,
             snapshots: SnapshotMounts::default(),
+            memory_writes: AtomicU64::new(0),
             agent_name,
         })
     }
@@ -219,10 +222,12 @@ impl Inner {
     pub fn presence(&self, id: &SandboxId) -> Result<Presence, DriverError> {
         let paths = Paths::of(&self.settings, id);
         // Before the processes: what is stored is complete, and processes beside it are about to end or have not begun to continue.
-        let is_stored = stored_processes::is_complete(&paths)
+        let stored = stored_processes::state(&paths)
             .map_err(|error| DriverError::failed("look for stored processes", error))?;
-        if is_stored {
-            return Ok(Presence::Hibernated);
+        match stored {
+            StoredState::Complete => return Ok(Presence::Hibernated),
+            StoredState::Interrupted(_lock) => self.release_standstill(id, &paths),
+            StoredState::None => {}
         }
         let population = self.cgroups.population(id.as_str());
         Ok(match population.map_err(|error| DriverError::failed("read the sandbox's cgroup", error))? {
@@ -231,6 +236,15 @@ impl Inner {
             Population::Empty if paths.data.exists() => Presence::Stopped,
             Population::Empty => Presence::Absent,
         })
+    }
+
+    /// Lets processes go on that may stand still because the program that was storing them was killed.
+    fn release_standstill(&self, id: &SandboxId, paths: &Paths) {
+        if let Some(backend) = self.backends.get(&isolation_of(paths)) {
+            backend.release_standstill(&self.settings, id, paths);
+        }
+        // Only a hint: the next look repeats this.
+        let _ = fs::remove_file(paths.hibernation_lock());
     }
 
     pub fn require(

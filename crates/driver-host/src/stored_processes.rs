@@ -32,20 +32,37 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(300);
 const RELEASE: &str = "release";
 const TOKEN: &str = "token";
 
-/// Whether stored processes exist. Waits for a program of an earlier daemon that is storing them.
-pub fn is_complete(paths: &Paths) -> io::Result<bool> {
-    match File::open(paths.hibernation_lock()) {
+/// What a sandbox has of stored processes.
+#[derive(Debug)]
+pub enum StoredState {
+    None,
+    /// A program was storing them and has ended without a result: they may stand still. While the lock is held, nothing stores them.
+    Interrupted(File),
+    Complete,
+}
+
+/// What there is of stored processes. Waits for a program of an earlier daemon that is storing them.
+pub fn state(paths: &Paths) -> io::Result<StoredState> {
+    let interrupted = match File::open(paths.hibernation_lock()) {
         Ok(lock) => {
             poll(STORE_TIMEOUT, || match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => Ok(true),
                 Err(Errno::WOULDBLOCK) => Ok(false),
                 Err(error) => Err(error.into()),
             })?;
+            // Removed by a program of this daemon that has ended as it should.
+            let is_same = |now: fs::Metadata| lock.metadata().is_ok_and(|own| own.ino() == now.ino());
+            let is_left = fs::metadata(paths.hibernation_lock()).is_ok_and(is_same);
+            is_left.then_some(lock)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
-    }
-    Ok(paths.memory().exists())
+    };
+    Ok(match interrupted {
+        _ if paths.memory().exists() => StoredState::Complete,
+        Some(lock) => StoredState::Interrupted(lock),
+        None => StoredState::None,
+    })
 }
 
 /// The release of the backend that has stored them.

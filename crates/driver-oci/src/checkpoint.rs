@@ -61,6 +61,10 @@ pub fn checkpoint(
     let group = child_pid(&child).map_err(failed)?;
     match finish(child, STORE_TIMEOUT).map_err(failed)? {
         Some(status) if status.success() => Ok(()),
+        Some(status) if status.code().is_none() => {
+            let _ = resume(runtime, settings, id, paths);
+            Err(DriverError::failed("store the processes", status.to_string()))
+        }
         Some(_) => Err(DriverError::NotStorable { reason: not_storable(&last_error(&paths.runtime_log())) }),
         None => {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -86,7 +90,7 @@ fn surviving(script: &str, lock: OwnedFd) -> Command {
     command
 }
 
-fn resume(runtime: &Invocation, settings: &Settings, id: &SandboxId, paths: &Paths) -> io::Result<()> {
+pub fn resume(runtime: &Invocation, settings: &Settings, id: &SandboxId, paths: &Paths) -> io::Result<()> {
     let mut resume = base_command(runtime, settings, paths);
     resume.args(["resume", id.as_str()]);
     finish(resume.spawn()?, TIMEOUT).map(drop)
@@ -113,7 +117,10 @@ pub fn copy(
     match is_stored(output).map_err(failed)? {
         Some(true) => Ok(Box::new(held)),
         Some(false) => {
-            held.finish().map_err(failed)?;
+            if !held.finish().map_err(failed)? {
+                // The script was killed, or could not continue the container. If it goes on, this fails.
+                let _ = resume(runtime, settings, id, paths);
+            }
             Err(DriverError::NotStorable { reason: not_storable(&last_error(&paths.runtime_log())) })
         }
         None => {

@@ -157,6 +157,12 @@ impl Backend for Gvisor {
         checkpoint::copy(&self.invocation(), settings, id, paths, copy)
     }
 
+    fn release_standstill(&self, settings: &Settings, id: &SandboxId, paths: &Paths) {
+        if let Err(error) = checkpoint::resume(&self.invocation(), settings, id, paths) {
+            tracing::warn!(%id, %error, "cannot let the processes of a sandbox go on");
+        }
+    }
+
     fn clear(&self, settings: &Settings, id: &SandboxId) -> Result<(), DriverError> {
         remove_state(settings, id).map_err(|error| DriverError::failed("remove the runtime's state", error))
     }

@@ -529,7 +529,9 @@ impl Driver for FakeDriver {
     async fn adopt_disk(&self, id: &SandboxId) -> Result<(), DriverError> {
         let work = |state: &mut State| {
             let presence = state.presence(id);
-            if !matches!(presence, Presence::Stopped | Presence::Hibernated) {
+            if state.prepared_disks.contains_key(id)
+                && !matches!(presence, Presence::Stopped | Presence::Hibernated)
+            {
                 return invalid_state(id, presence, "replace the disk of");
             }
             if let (Some((disk, memory)), Some(sandbox)) =

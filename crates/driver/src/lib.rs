@@ -75,6 +75,8 @@ pub struct DiskUse {
     pub allocated: u64,
     /// Bytes that wait in the page cache to be written.
     pub dirty: u64,
+    /// Bytes of its stored processes.
+    pub stored: u64,
 }
 
 /// What a running sandbox uses.

@@ -27,4 +27,3 @@ pub use execution::DetachedExecution;
 pub use reader::{OutputEvent, OutputReader};
 pub(crate) use record::End;
 pub use registry::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
-pub use stored::ExecutionSample;

@@ -142,7 +142,8 @@ impl Provisioner {
 
     async fn bring_up(&self, spec: &SandboxSpec) -> Result<Agent, EngineError> {
         let Some(snapshot) = &spec.processes_from else { return self.host.provision(spec).await };
-        let ops = self.detached.copy_stored(snapshot, &spec.id, 0).await?;
+        self.detached.stage(snapshot, &spec.id, 0).await?;
+        let ops = self.detached.adopt_staged(&spec.id).await?;
         self.host.provision_copy(spec, &ops).await
     }
 
@@ -187,7 +188,7 @@ impl Provisioner {
     /// Removes a sandbox without an owner. A failure is logged; the next recovery repeats the removal.
     async fn remove(&self, spec: &SandboxSpec) -> Removal {
         if spec.processes_from.is_some()
-            && let Err(error) = self.detached.remove(spec.id.clone()).await
+            && let Err(error) = self.detached.remove_all(&spec.id).await
         {
             tracing::error!(id = %spec.id, %error, "could not remove the executions of a sandbox without an owner");
         }

@@ -15,7 +15,7 @@
 //! The network is recovered between the removals and the rest: all recorded policies are enforced before any sandbox is
 //! reachable. A sandbox that cannot be inspected or changed is logged and kept as its record says; its next request tries again.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::Display;
 
 use api::{EventKind, Isolation, SandboxId, SandboxState};
@@ -49,9 +49,10 @@ pub struct Recovered {
 
 pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     let records = services.stamped_store.store().living().await?;
-    let known: HashSet<SandboxId> = records.iter().map(|record| record.id.clone()).collect();
+    let known: HashMap<SandboxId, bool> =
+        records.iter().map(|record| (record.id.clone(), record.has_prepared_disk)).collect();
     let found = services.host.driver().list().await?;
-    let orphans: Vec<SandboxId> = found.into_iter().filter(|id| !known.contains(id)).collect();
+    let orphans: Vec<SandboxId> = found.into_iter().filter(|id| !known.contains_key(id)).collect();
     let mut recovered = Recovered { orphans: orphans.len(), ..Recovered::default() };
 
     // Orphans are removed first, because their ranges of user ids are free for new sandboxes.
@@ -245,8 +246,9 @@ async fn record_wake(services: &Services, before: SandboxRecord) -> Result<Sandb
     let now = services.stamped_store.now();
     let mut next = before.clone();
     next.hibernated_at = None;
-    // Woken after a rollback, it uses the prepared disk.
+    // Woken after a rollback, it uses the prepared disk, and its processes are not lost, whatever the note says.
     next.has_prepared_disk = false;
+    next.note = None;
     next.revision += 1;
     let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
     services.stamped_store.commit(batch).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SnapshotId};
-use driver::{SnapshotDisk, SnapshotScope};
+use driver::{DiskUse, SnapshotDisk, SnapshotScope};
 use rand::Rng;
 use rules::{Operation, Shortage, SnapshotRequest, decide};
 use serde_json::json;
@@ -51,8 +51,10 @@ pub async fn take(
     let account = actor.status.borrow().record.account.clone();
     let scope = scope(request.memory);
     let bytes = used_bytes(services, actor, scope).await?;
-    let _share = snapshots.begin(&id, &account, bytes, ledger.quotas().of(&account))?;
+    let share = snapshots.begin(&id, &account, bytes, ledger.quotas().of(&account))?;
     let copied = copy(services, actor, id, scope).await?;
+    // It may have grown since.
+    share.resize(&account, copied.disk.bytes, ledger.quotas().of(&account))?;
     let record = new_record(&copied, request, stamped_store.now());
     let data = json!({
         "snapshotId": record.id, "name": record.name, "sizeBytes": record.bytes,
@@ -81,12 +83,12 @@ async fn used_bytes(
 ) -> Result<u64, EngineError> {
     let id = actor.status.borrow().record.id.clone();
     let driver = services.host.driver();
-    let disk = driver.disk_use(&id).await?.allocated;
+    let DiskUse { allocated, stored, .. } = driver.disk_use(&id).await?;
     let memory = match scope {
         SnapshotScope::Disk => 0,
-        SnapshotScope::Processes => driver.resource_use(&id).await?.map_or(0, |used| used.memory),
+        SnapshotScope::Processes => driver.resource_use(&id).await?.map_or(stored, |used| used.memory),
     };
-    Ok(disk.saturating_add(memory))
+    Ok(allocated.saturating_add(memory))
 }
 
 /// Rounded up.

@@ -30,7 +30,6 @@ mod s15_rollback;
 mod s15_snapshots;
 mod s15_snapshots_kill;
 mod s16_hibernation;
-mod s17_memory_kill;
 mod s17_memory_snapshots;
 mod s1_service;
 mod s2_shapes;
@@ -173,6 +172,11 @@ fn keys(object: &Value) -> Vec<&str> {
         .keys()
         .map(String::as_str)
         .collect()
+}
+
+/// The number of times that a test kills the daemon: more for a soak, with `SANDBOXD_TEST_KILLS`.
+fn rounds(default: u32) -> u32 {
+    std::env::var("SANDBOXD_TEST_KILLS").ok().map_or(default, |rounds| rounds.parse().unwrap())
 }
 
 /// Waits for a condition. The timeout allows for a slow machine.

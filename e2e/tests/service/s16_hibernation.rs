@@ -8,7 +8,9 @@ use hyper::Method;
 use rand::RngExt;
 use serde_json::{Value, json};
 
-use crate::{SANDBOXES, action_path, create_sandbox, keys, output, sandbox_path, state, text, time, user};
+use crate::{
+    SANDBOXES, action_path, create_sandbox, keys, output, rounds, sandbox_path, state, text, time, user,
+};
 
 async fn create_with(client: &Client, isolation: &str) -> String {
     let body = with(small(), "isolation", json!(isolation));
@@ -145,7 +147,7 @@ async fn kills_of_the_daemon_lose_no_processes() {
     let hold = "perl -e 'open(R, \"<\", \"/dev/urandom\"); read(R, $x, 128 << 20); open(F, \">\", \"full\"); close F; sleep 9999' \
                 > /dev/null 2>&1 & echo $! > pid; until [ -e full ]; do sleep 0.1; done";
     output(&client, &id, hold).await;
-    for round in 0..12 {
+    for round in 0..rounds(12) {
         let wakes = round % 2 == 1;
         if wakes {
             hibernate(&client.with_own_connections(), &id).await;

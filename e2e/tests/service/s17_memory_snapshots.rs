@@ -14,7 +14,7 @@ use crate::{
 
 /// A process that keeps a number and a secret in memory only. It takes another number from the file `set`, and writes both, its pid,
 /// and whether its clock went backwards, into `answer`.
-pub const HOLDER: &str = r#"
+const HOLDER: &str = r#"
     use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
     my ($number, $secret, $last, $clock) = (0, join('', map { int rand 10 } 1 .. 30), 0, 'forwards');
     while (1) {
@@ -27,7 +27,7 @@ pub const HOLDER: &str = r#"
     }
 "#;
 
-pub async fn create(client: &Client, body: Value) -> String {
+async fn create(client: &Client, body: Value) -> String {
     let created = client.post(SANDBOXES, &with(body, "isolation", json!("gvisor"))).await.unwrap();
     text(&created.is(201).unwrap()["id"])
 }
@@ -46,13 +46,13 @@ pub async fn ask(client: &Client, id: &str) -> Vec<String> {
     output(client, id, ask).await.split_whitespace().map(str::to_owned).collect()
 }
 
-pub async fn set(client: &Client, id: &str, number: u64) {
-    let command = format!("echo {number} > set; while [ -e set ]; do sleep 0.01; done");
+async fn set(client: &Client, id: &str, number: u64) {
+    let command = format!("echo {number} > put; mv put set; while [ -e set ]; do sleep 0.01; done");
     output(client, id, &command).await;
 }
 
 /// A snapshot with processes.
-pub async fn take(client: &Client, id: &str) -> String {
+async fn take(client: &Client, id: &str) -> String {
     let taken = client.post(&action_path(id, "snapshots"), &json!({ "memory": true })).await.unwrap();
     text(&taken.is(201).unwrap()["id"])
 }

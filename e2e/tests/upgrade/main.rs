@@ -206,12 +206,18 @@ async fn sandboxes_under_gvisor_survive_an_upgrade() {
     let under_gvisor = |options: ServiceOptions| options.with("runtime", "path", &format!("{runsc:?}"));
     let installation = Installation::with(Version::Previous, under_gvisor).await;
     let client = installation.service.account().await.unwrap();
-    let (running, stopped) =
-        (create_sandbox(&client, &small()).await, create_sandbox(&client, &small()).await);
-    for id in [&running, &stopped] {
+    let (running, stopped, stored) = (
+        create_sandbox(&client, &small()).await,
+        create_sandbox(&client, &small()).await,
+        create_sandbox(&client, &small()).await,
+    );
+    for id in [&running, &stopped, &stored] {
         output(&client, id, "echo kept > f; sync; sleep 9999 >/dev/null 2>&1 &").await;
     }
     lose_processes(&installation, &client, &stopped).await;
+    // Versions before hibernation pause it.
+    let hibernate = json!({ "hibernate": true });
+    client.post(&action_path(&stored, "pause"), &hibernate).await.unwrap().is(200).unwrap();
     installation.end(End::Kill).await;
     installation.start(Version::Current).await;
     let client = client.with_own_connections();
@@ -222,12 +228,27 @@ async fn sandboxes_under_gvisor_survive_an_upgrade() {
     assert_eq!(seen, "kept\n4.4.0\n1\n");
     let view = client.get(&sandbox_path(&running)).await.unwrap().is(200).unwrap();
     assert_eq!(view["isolation"], "gvisor");
+    // Its agent cannot suspend its link. Without its processes it gets the agent of this version.
+    let memory = json!({ "memory": true });
+    let refused = client.post(&action_path(&stored, "snapshots"), &memory).await.unwrap();
+    refused.error(409, "ISOLATION_MISMATCH").unwrap();
+    for id in [&running, &stored] {
+        assert_eq!(output(&client, id, "cat f; cat /proc/[0-9]*/comm | grep -c sleep").await, "kept\n1\n");
+        let refused = client.post(&action_path(id, "snapshots"), &memory).await.unwrap();
+        refused.error(409, "ISOLATION_MISMATCH").unwrap();
+        assert_eq!(output(&client, id, "cat /proc/[0-9]*/comm | grep -c sleep").await, "1\n");
+        run_action(&client, id, "pause").await;
+        client.post(&action_path(id, "resume"), &json!({ "cold": true })).await.unwrap().is(200).unwrap();
+        let taken = client.post(&action_path(id, "snapshots"), &memory).await.unwrap().is(201).unwrap();
+        let path = format!("/v1/snapshots/{}", text(&taken["id"]));
+        client.delete(&path).await.unwrap().is(200).unwrap();
+    }
     let new = create_sandbox(&client, &small()).await;
     assert_eq!(output(&client, &new, "cut -d' ' -f3 /proc/version").await, "4.4.0\n");
-    for id in [&running, &stopped, &new] {
+    for id in [&running, &stopped, &stored, &new] {
         client.delete(&sandbox_path(id)).await.unwrap().is(200).unwrap();
     }
-    assert_no_leftovers(&installation, &[running, stopped, new]).await;
+    assert_no_leftovers(&installation, &[running, stopped, stored, new]).await;
 }
 
 /// The current daemon reports the right usage of an account that the previous one served.

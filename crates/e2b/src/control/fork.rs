@@ -4,7 +4,7 @@ use api::SandboxId;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use engine::TimeoutChange;
+use engine::{EngineError, TimeoutChange};
 use rules::{ForkRequest, IsolationRules};
 use serde_json::{Value, json};
 
@@ -30,7 +30,11 @@ pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respons
         memory: call.can_store_processes(id),
         isolation: IsolationRules::new(&call.api.settings.isolation, &call.caller.account),
     };
-    let forked = call.sandbox(id).fork(request, None).await;
+    let mut forked = call.sandbox(id).fork(request.clone(), None).await;
+    // There are processes if that is possible.
+    if matches!(forked, Err(EngineError::CannotStoreProcesses { .. })) {
+        forked = call.sandbox(id).fork(ForkRequest { memory: false, ..request }, None).await;
+    }
     let mut shown = Vec::new();
     for status in forked.map_err(|error| call.failed(id, error))? {
         let fork = &status.record.id;

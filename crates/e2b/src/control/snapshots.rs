@@ -4,7 +4,8 @@ use api::{SnapshotBody, SnapshotId};
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use rules::{ConfigRules, SnapshotQuery, snapshot_request};
+use engine::EngineError;
+use rules::{ConfigRules, SnapshotQuery, SnapshotRequest, snapshot_request};
 use serde_json::{Value, json};
 use store::SnapshotRecord;
 
@@ -23,11 +24,16 @@ fn shown(record: &SnapshotRecord) -> Value {
 pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
     let NewSnapshot { name, memory } = body::read(body).await?;
-    let memory = Some(memory.unwrap_or(true) && call.can_store_processes(id));
-    let body = SnapshotBody { name, memory, ..SnapshotBody::default() };
+    let body = SnapshotBody { name, ..SnapshotBody::default() };
     let request = snapshot_request(body, &ConfigRules::default());
     let request = request.map_err(|error| E2bError::invalid(error.to_string()))?;
-    let taken = call.sandbox(id).take_snapshot(request, None).await;
+    let with = |memory| SnapshotRequest { memory, ..request.clone() };
+    let is_asked = memory.unwrap_or(true) && call.can_store_processes(id);
+    let mut taken = call.sandbox(id).take_snapshot(with(is_asked), None).await;
+    // By default there are processes if that is possible.
+    if memory.is_none() && matches!(taken, Err(EngineError::CannotStoreProcesses { .. })) {
+        taken = call.sandbox(id).take_snapshot(with(false), None).await;
+    }
     let record = taken.map_err(|error| call.failed(id, error))?;
     Ok(view::json(StatusCode::CREATED, &shown(&record)))
 }

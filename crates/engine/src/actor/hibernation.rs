@@ -122,23 +122,29 @@ impl Actor {
         Ok(())
     }
 
-    /// Continues the stored processes. The network admits nothing before the policy is in force.
+    /// Continues the stored processes. The network admits nothing before they can know that they were copied and the policy is in force.
     pub(super) async fn wake_processes(&mut self) -> Result<Agent, EngineError> {
-        if self.record.has_prepared_disk {
-            // A rollback to a snapshot with processes was interrupted.
-            self.context.host.driver().adopt_disk(self.id()).await?;
-        }
         self.context.host.wake(&self.spec).await.map_err(EngineError::of_wake)?;
         // The stored processes no longer match the disk: if something else fails, the running ones are frozen.
         self.processes = ProcessState::Frozen(None);
-        let network = self.context.host.network();
-        network.apply(&guest(&self.record), &self.record.config.network.egress).await?;
         let agent = self.connect(BOOT_TIMEOUT).await.map_err(EngineError::of_wake)?;
-        if let Err(error) = agent.adopt(&self.id().host_name(), SETUP_TIMEOUT).await {
+        self.complete_wake(Some(&agent)).await?;
+        Ok(agent)
+    }
+
+    /// The steps of a wake after the processes run. A wake whose record was not committed may have missed them.
+    pub(super) async fn complete_wake(&self, agent: Option<&Agent>) -> Result<(), EngineError> {
+        if let Some(agent) = agent.filter(|_| self.can_hibernate())
+            && let Err(error) = agent.adopt(&self.id().host_name(), SETUP_TIMEOUT).await
+        {
             // The owner has put something else in place of the file that announces the copy.
             tracing::warn!(id = %self.id(), %error, "could not announce to a sandbox that its processes continue");
         }
-        Ok(agent)
+        if self.record.hibernated_at.is_some() {
+            let egress = &self.record.config.network.egress;
+            self.context.host.network().apply(&guest(&self.record), egress).await?;
+        }
+        Ok(())
     }
 
     /// Removes the stored processes of a sandbox that runs again.

@@ -141,22 +141,27 @@ impl Actor {
 
     /// Thaws the processes, or starts the sandbox again on its disk. Returns the link to the agent, if it is open.
     async fn wake(&mut self) -> Result<Option<Agent>, EngineError> {
+        if self.record.has_prepared_disk {
+            self.adopt_prepared().await?;
+        }
         match &self.processes {
             ProcessState::Frozen(agent) => {
                 self.context.host.driver().resume(self.id()).await?;
                 match agent {
                     Some(agent) => Ok(Some(agent.clone())),
-                    // Frozen by an earlier daemon. The new link kills the commands whose clients were connected to that daemon.
-                    None => Ok(self.connect(RECONNECT_TIMEOUT).await.ok()),
+                    // Frozen by an earlier daemon, or by a wake that failed halfway. The new link kills the commands whose clients were
+                    // connected to that daemon.
+                    None => {
+                        let agent = self.connect(RECONNECT_TIMEOUT).await.ok();
+                        self.complete_wake(agent.as_ref()).await?;
+                        Ok(agent)
+                    }
                 }
             }
             ProcessState::Running(agent) => Ok(agent.clone()),
             ProcessState::Hibernated => self.wake_processes().await.map(Some),
             ProcessState::Stopped => {
                 let host = &self.context.host;
-                if self.record.has_prepared_disk {
-                    host.driver().adopt_disk(self.id()).await?;
-                }
                 host.start(&self.spec).await?;
                 host.network().apply(&guest(&self.record), &self.record.config.network.egress).await?;
                 let agent = self.connect(BOOT_TIMEOUT).await?;

@@ -18,6 +18,7 @@ use serde_json::json;
 use store::SnapshotRecord;
 
 use super::{Actor, ProcessState, spec_of};
+use crate::detached::AgentAvailability;
 use crate::error::EngineError;
 use crate::snapshots::split_layers;
 use crate::status::Status;
@@ -31,12 +32,10 @@ impl Actor {
         let (snapshots, image) = split_layers(&snapshot.layers);
         let base = base_layers(snapshots, image);
         if let Err(error) = self.replace_disk(snapshot, base).await {
-            let is_stopped = matches!(self.processes, ProcessState::Stopped);
+            let is_stopped = matches!(self.processes, ProcessState::Stopped | ProcessState::Hibernated);
             self.reservation.lower(if is_stopped { Hold::Stopped } else { before });
-            if !self.record.has_prepared_disk
-                && let Err(error) = self.context.host.driver().discard_prepared_disk(self.id()).await
-            {
-                tracing::warn!(id = %self.id(), %error, "could not remove the disk of a failed rollback");
+            if !self.record.has_prepared_disk {
+                self.discard_prepared().await;
             }
             return Err(error);
         }
@@ -62,15 +61,15 @@ impl Actor {
             ..self.spec.clone()
         };
         self.context.host.driver().prepare_disk(&spec).await?;
+        if snapshot.memory {
+            let running_ms = self.record.accounting.running_ms(self.context.stamped_store.now());
+            self.context.detached.stage(&snapshot.id, self.id(), running_ms).await?;
+        }
         let is_hibernated = matches!(self.processes, ProcessState::Hibernated);
         if !is_hibernated {
             self.end_processes().await?;
         }
-        let committed = match self.copy_executions(snapshot).await {
-            Ok(()) => self.commit_rollback(snapshot, base.layers).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = committed {
+        if let Err(error) = self.commit_rollback(snapshot, base.layers).await {
             if !is_hibernated {
                 self.processes_lost().await?;
             }
@@ -78,7 +77,6 @@ impl Actor {
         }
         self.processes = if snapshot.memory { ProcessState::Hibernated } else { ProcessState::Stopped };
         self.publish_agent();
-        self.executions.adopt_recovered(&self.status, |kind| self.workload.adopt(kind));
         self.spec = spec_of(&self.record);
         // The old layers may be the last trace of a deleted snapshot.
         self.context.snapshots.request_sweep();
@@ -90,20 +88,39 @@ impl Actor {
         if !self.record.has_prepared_disk {
             return Ok(());
         }
-        self.context.host.driver().adopt_disk(self.id()).await?;
+        self.adopt_prepared().await?;
         let mut next = (*self.record).clone();
         next.has_prepared_disk = false;
         let now = self.context.stamped_store.now();
         Ok(self.commit_events(next, Vec::new(), now).await?)
     }
 
-    /// The executions that ran at the snapshot continue with its processes. Until the commit they are like those of lost processes.
-    async fn copy_executions(&self, snapshot: &SnapshotRecord) -> Result<(), EngineError> {
-        if snapshot.memory {
-            let running_ms = self.record.accounting.running_ms(self.context.stamped_store.now());
-            self.context.detached.copy_stored(&snapshot.id, self.id(), running_ms).await?;
+    /// Makes what a rollback has prepared the sandbox's own: the disk, and processes with their executions. Succeeds if that was done
+    /// before.
+    pub(super) async fn adopt_prepared(&mut self) -> Result<(), EngineError> {
+        self.context.host.driver().adopt_disk(self.id()).await?;
+        if !self.context.detached.has_staged(self.id()) {
+            return Ok(());
         }
+        // Those of the old processes have ended. The agent has the same operation numbers for those of the snapshot.
+        self.executions.set_agent(AgentAvailability::ProcessesGone);
+        if !self.wait_for_executions().await {
+            return Err(EngineError::Log(std::io::ErrorKind::TimedOut.into()));
+        }
+        self.context.detached.adopt_staged(self.id()).await?;
+        self.publish_agent();
+        self.executions.adopt_recovered(&self.status, |kind| self.workload.adopt(kind));
         Ok(())
+    }
+
+    /// Removes what a failed rollback has prepared.
+    async fn discard_prepared(&self) {
+        if let Err(error) = self.context.host.driver().discard_prepared_disk(self.id()).await {
+            tracing::warn!(id = %self.id(), %error, "could not remove the disk of a failed rollback");
+        }
+        if let Err(error) = self.context.detached.discard_staged(self.id()).await {
+            tracing::warn!(id = %self.id(), %error, "could not remove the executions of a failed rollback");
+        }
     }
 
     /// From here on the prepared disk is the sandbox's disk.

@@ -8,14 +8,10 @@ use driver::{DiskCopy, SnapshotScope};
 use rules::{Operation, decide};
 
 use super::{Actor, ProcessState};
-use crate::detached::ExecutionSample;
 use crate::error::EngineError;
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT};
 use crate::link::{Agent, LinkError};
 use crate::mailbox::CapturedDisk;
-
-/// What is captured with processes: how long they were frozen, and the executions that ran.
-type CapturedProcesses = (Duration, Vec<ExecutionSample>);
 
 impl Actor {
     /// Completes a copy of the disk. The state of the sandbox does not change.
@@ -32,11 +28,7 @@ impl Actor {
                 self.write_back_guest_cache().await?;
                 copy.capture(scope).await?
             }
-            SnapshotScope::Processes => {
-                let (frozen, executions) = self.capture_processes(&mut *copy).await?;
-                self.context.detached.store(snapshot, executions).await?;
-                frozen
-            }
+            SnapshotScope::Processes => self.capture_processes(&mut *copy, snapshot).await?,
         };
         Ok(CapturedDisk { copy, record: Arc::clone(&self.record), frozen })
     }
@@ -74,7 +66,11 @@ impl Actor {
     }
 
     /// Captures the processes with the disk.
-    async fn capture_processes(&mut self, copy: &mut dyn DiskCopy) -> Result<CapturedProcesses, EngineError> {
+    async fn capture_processes(
+        &mut self,
+        copy: &mut dyn DiskCopy,
+        snapshot: &SnapshotId,
+    ) -> Result<Duration, EngineError> {
         let isolation = self.actual_isolation().await;
         if !self.context.host.driver().can_store_processes(isolation) {
             let reason = format!("its isolation is '{isolation}'");
@@ -87,17 +83,18 @@ impl Actor {
             }
             ProcessState::Hibernated => {
                 let frozen = copy.capture(SnapshotScope::Processes).await?;
-                Ok((frozen, self.sample_executions()))
+                self.store_executions(snapshot).await?;
+                Ok(frozen)
             }
             ProcessState::Running(agent) => {
                 let agent = agent.clone();
-                self.capture_running(copy, agent).await
+                self.capture_running(copy, snapshot, agent).await
             }
             // As in `write_back_guest_cache`: the agent has to suspend its link.
             ProcessState::Frozen(agent) => {
                 let agent = agent.clone();
                 self.context.host.driver().resume(self.id()).await?;
-                let captured = self.capture_running(copy, agent).await;
+                let captured = self.capture_running(copy, snapshot, agent).await;
                 self.context.host.driver().pause(self.id()).await?;
                 captured
             }
@@ -109,8 +106,9 @@ impl Actor {
     async fn capture_running(
         &mut self,
         copy: &mut dyn DiskCopy,
+        snapshot: &SnapshotId,
         agent: Option<Agent>,
-    ) -> Result<CapturedProcesses, EngineError> {
+    ) -> Result<Duration, EngineError> {
         let agent = match agent.filter(|agent| !agent.is_closed()) {
             Some(agent) => agent,
             None => {
@@ -130,7 +128,11 @@ impl Actor {
             error => error.into(),
         })?;
         let captured = copy.capture(SnapshotScope::Processes).await;
-        let executions = self.sample_executions();
+        // While the link is suspended, nothing is added to their logs that the copies of the agent send, too.
+        let stored = match &captured {
+            Ok(_) => self.store_executions(snapshot).await,
+            Err(_) => Ok(()),
+        };
         let connected = tokio::time::timeout(BOOT_TIMEOUT, self.context.host.driver().connect(self.id()));
         let continued = match connected.await {
             Ok(Ok(stream)) => suspended.resume(stream).await.map_err(EngineError::from),
@@ -141,11 +143,13 @@ impl Actor {
             // The link has ended, which the loop of the actor notices.
             tracing::warn!(id = %self.id(), %error, "the link to an agent did not survive a snapshot");
         }
-        Ok((captured?, executions))
+        let frozen = captured?;
+        stored.map(|()| frozen)
     }
 
-    fn sample_executions(&self) -> Vec<ExecutionSample> {
+    async fn store_executions(&self, snapshot: &SnapshotId) -> Result<(), EngineError> {
         let now = self.context.stamped_store.now();
-        self.executions.sample(self.record.accounting.running_ms(now))
+        let samples = self.executions.sample(self.record.accounting.running_ms(now));
+        self.context.detached.store(snapshot, samples).await
     }
 }

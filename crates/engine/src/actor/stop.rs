@@ -88,10 +88,19 @@ impl Actor {
         }
         self.processes = ProcessState::Stopped;
         self.publish_agent();
+        self.wait_for_executions().await;
+        Ok(())
+    }
+
+    /// Waits until all executions have recorded their end. False if they do not in time.
+    pub(super) async fn wait_for_executions(&self) -> bool {
         let begin = Instant::now();
-        while !self.executions.running_ops().is_empty() && begin.elapsed() < EXECUTIONS_TIMEOUT {
+        while !self.executions.running_ops().is_empty() {
+            if begin.elapsed() > EXECUTIONS_TIMEOUT {
+                return false;
+            }
             tokio::time::sleep(EXECUTIONS_INTERVAL).await;
         }
-        Ok(())
+        true
     }
 }

@@ -14,6 +14,7 @@ use super::log::LogState;
 use super::record::{End, Record};
 
 /// The message of an execution that was not reattached before its sandbox was terminated.
+pub const PROCESSES_GONE: &str = "its processes ended with those of its sandbox; the outcome is unknown";
 const NOT_REATTACHED: &str =
     "its sandbox was terminated before the service reattached to it; the outcome is unknown";
 /// Writes of a commit that are reserved for everything other than end events.

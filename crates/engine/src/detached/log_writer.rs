@@ -41,7 +41,6 @@ use crate::status::Status;
 const WRITE_RETRY: Duration = Duration::from_secs(1);
 /// The delay before a failed reattach is repeated.
 const REATTACH_RETRY: Duration = Duration::from_secs(1);
-const PROCESSES_GONE: &str = "its processes ended with those of its sandbox; the outcome is unknown";
 const UNKNOWN_TO_AGENT: &str = "its sandbox has no such command any more; the outcome is unknown";
 
 pub struct LogWriter {
@@ -167,7 +166,7 @@ impl LogWriter {
                         return reattached;
                     }
                 }
-                AgentAvailability::ProcessesGone => return Reattached::Lost(PROCESSES_GONE),
+                AgentAvailability::ProcessesGone => return Reattached::Lost(events::PROCESSES_GONE),
                 AgentAvailability::SandboxTerminated => return Reattached::SandboxTerminated,
                 AgentAvailability::Linked(_) | AgentAvailability::Waiting => {
                     // Cannot fail: this task holds the sender.
@@ -184,7 +183,7 @@ impl LogWriter {
         let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, self.status.clone());
         match agent.reattach(op, from, &mut timeout).await {
             Ok(Some((command, stdin_received))) => Some(Reattached::Command(command, stdin_received)),
-            Ok(None) => Some(Reattached::Lost(PROCESSES_GONE)),
+            Ok(None) => Some(Reattached::Lost(events::PROCESSES_GONE)),
             Err(LinkError::Refused { .. } | LinkError::TooOld) => {
                 agent.abandon(op);
                 Some(Reattached::Lost(UNKNOWN_TO_AGENT))

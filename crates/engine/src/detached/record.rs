@@ -85,7 +85,12 @@ impl Record {
         if let Some(text) = stdin {
             sync_into(dir, STDIN, text.as_bytes())?;
         }
-        sync_into(dir, RECORD, &text)?;
+        self.write_durably(dir)
+    }
+
+    /// Writes the record, so that it survives a power loss with everything that is synced in its directory.
+    pub fn write_durably(&self, dir: &Path) -> io::Result<()> {
+        sync_into(dir, RECORD, &serde_json::to_vec(self).map_err(io::Error::other)?)?;
         // The directory entries have to be durable as well, up to the engine's own directory.
         for dir in dir.ancestors().take(3) {
             File::open(dir)?.sync_all()?;

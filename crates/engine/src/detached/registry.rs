@@ -7,7 +7,7 @@
 //!
 //! The recovery removes directories of unknown sandboxes, and directories without a record: their executions were never started.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,9 @@ use crate::registry::SandboxRegistry;
 use crate::settings::DetachedSettings;
 use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
+
+/// Ends the names of directories of staged executions.
+pub(super) const STAGED: &str = ".next";
 
 /// Whether the agent of a sandbox can be reached.
 #[derive(Clone)]
@@ -90,20 +93,27 @@ impl ExecutionRegistry {
         Self { context, sandboxes: RwLock::default() }
     }
 
-    /// Reads the executions of the known sandboxes from disk, and removes all others.
-    pub async fn recover(self: &Arc<Self>, known: HashSet<SandboxId>) -> Result<(), EngineError> {
+    /// Reads the executions of the known sandboxes from disk, and removes all others. The known sandboxes have a prepared disk or not.
+    pub async fn recover(self: &Arc<Self>, known: HashMap<SandboxId, bool>) -> Result<(), EngineError> {
         let registry = Arc::clone(self);
         let reading = tokio::task::spawn_blocking(move || registry.read(&known));
         Ok(reading.await.map_err(|_| EngineError::TaskLost)??)
     }
 
-    fn read(&self, known: &HashSet<SandboxId>) -> io::Result<()> {
+    fn read(&self, known: &HashMap<SandboxId, bool>) -> io::Result<()> {
+        let mut staged = Vec::new();
         for (name, dir) in dirs(&self.context.settings.dir)? {
             if name.parse::<SnapshotId>().is_ok() {
                 // The sweeper removes those that are superfluous.
                 continue;
             }
-            match name.parse::<SandboxId>().ok().filter(|id| known.contains(id)) {
+            if let Some(id) = name.strip_suffix(STAGED).and_then(|name| name.parse().ok())
+                && known.get(&id) == Some(&true)
+            {
+                staged.push((id, dir));
+                continue;
+            }
+            match name.parse::<SandboxId>().ok().filter(|id| known.contains_key(id)) {
                 Some(id) => {
                     let executions = SandboxExecutions::read(&self.context, &dir)?;
                     self.sandboxes
@@ -113,6 +123,12 @@ impl ExecutionRegistry {
                 }
                 None => remove_tree(&dir)?,
             }
+        }
+        // A crash came between the commit of a rollback and its end.
+        for (id, dir) in staged {
+            let executions = self.of(&id);
+            executions.end_recovered(self.context.stamped_store.now())?;
+            executions.adopt_staged(&dir)?;
         }
         Ok(())
     }

@@ -2,19 +2,24 @@
 //! with a copy of the processes gets a copy of them and continues them.
 //!
 //! ```text
-//! DIR/SNAPSHOT/EXECUTION/   as below DIR/SANDBOX; its time limit counts from the moment of the snapshot
+//! DIR/SNAPSHOT/EXECUTION/       as below DIR/SANDBOX; its time limit counts from the moment of the snapshot
+//! DIR/SANDBOX.next/EXECUTION/   staged: for a sandbox that is about to have the processes
 //! ```
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use api::{SandboxId, SnapshotId};
+use rules::TimeMs;
 
+use super::events;
+use super::execution::Progress;
+use super::log::entry::Entry;
 use super::log::{self, Segment};
 use super::record::{Record, copy_stdin_text};
-use super::registry::{ExecutionRegistry, RecoveredExecution, SandboxExecutions, dirs, remove_tree};
+use super::registry::{ExecutionRegistry, RecoveredExecution, STAGED, SandboxExecutions, dirs, remove_tree};
 use crate::detached_status::new_execution_id;
 use crate::error::EngineError;
 
@@ -50,67 +55,112 @@ impl ExecutionRegistry {
         snapshot: &SnapshotId,
         samples: Vec<ExecutionSample>,
     ) -> Result<(), EngineError> {
-        let dir = self.stored_dir(snapshot);
+        let dir = self.context.settings.dir.join(snapshot.as_str());
         blocking(move || samples.iter().try_for_each(|sample| store(sample, &dir))).await
     }
 
     /// Removes the executions of a snapshot.
     pub async fn remove_stored(self: &Arc<Self>, snapshot: &SnapshotId) -> Result<(), EngineError> {
-        let dir = self.stored_dir(snapshot);
+        let dir = self.context.settings.dir.join(snapshot.as_str());
         blocking(move || remove_tree(&dir)).await
     }
 
-    /// Gives a sandbox the executions of a snapshot. Time limits count from `running_ms` of its running time. Returns the operation
-    /// numbers. The sandbox's actor adopts them.
-    pub async fn copy_stored(
+    /// Copies the executions of a snapshot for a sandbox that will have its processes. Time limits count from `running_ms` of the
+    /// sandbox's running time.
+    pub async fn stage(
         self: &Arc<Self>,
         snapshot: &SnapshotId,
         sandbox: &SandboxId,
         running_ms: u64,
-    ) -> Result<Vec<u64>, EngineError> {
-        let stored = self.stored_dir(snapshot);
-        let executions = self.of(sandbox);
+    ) -> Result<(), EngineError> {
+        let stored = self.context.settings.dir.join(snapshot.as_str());
+        let staged = self.staged_dir(sandbox);
         blocking(move || {
-            let mut ops = Vec::new();
-            for (_, from) in dirs(&stored)? {
-                if let Some(recovered) = executions.copy(&from, running_ms)? {
-                    ops.push(recovered.execution.record.op);
-                    executions.recovered().push(recovered);
-                }
-            }
-            Ok(ops)
+            remove_tree(&staged)?;
+            dirs(&stored)?.iter().try_for_each(|(name, from)| copy(from, &staged.join(name), running_ms))
         })
         .await
     }
 
-    fn stored_dir(&self, snapshot: &SnapshotId) -> PathBuf {
-        self.context.settings.dir.join(snapshot.as_str())
+    /// Removes staged executions that are not wanted any more.
+    pub async fn discard_staged(self: &Arc<Self>, sandbox: &SandboxId) -> Result<(), EngineError> {
+        let staged = self.staged_dir(sandbox);
+        blocking(move || remove_tree(&staged)).await
+    }
+
+    /// Removes all executions of a sandbox that has never had a record.
+    pub async fn remove_all(self: &Arc<Self>, sandbox: &SandboxId) -> Result<(), EngineError> {
+        self.discard_staged(sandbox).await?;
+        self.remove(sandbox.clone()).await
+    }
+
+    pub fn has_staged(&self, sandbox: &SandboxId) -> bool {
+        self.staged_dir(sandbox).exists()
+    }
+
+    /// Makes the staged executions those of the sandbox, whose others have ended: the agent has their operation numbers. The sandbox's
+    /// actor adopts them. Returns the numbers.
+    pub async fn adopt_staged(self: &Arc<Self>, sandbox: &SandboxId) -> Result<Vec<u64>, EngineError> {
+        let staged = self.staged_dir(sandbox);
+        let executions = self.of(sandbox);
+        blocking(move || executions.adopt_staged(&staged)).await
+    }
+
+    fn staged_dir(&self, sandbox: &SandboxId) -> PathBuf {
+        self.context.settings.dir.join(format!("{sandbox}{STAGED}"))
     }
 }
 
 impl SandboxExecutions {
-    /// Copies a stored execution. It gets another id if the sandbox has had one with its id.
-    fn copy(&self, from: &Path, running_ms: u64) -> io::Result<Option<RecoveredExecution>> {
-        let Some(mut record) = Record::read(from) else { return Ok(None) };
-        record.ends_at_running_ms = record.ends_at_running_ms.map(|at| at.saturating_add(running_ms));
-        if self.find(&record.id).is_ok() || self.dir.join(record.id.as_str()).exists() {
-            record.id = new_execution_id();
+    /// A crash in between leaves the rest to the next call.
+    pub(super) fn adopt_staged(&self, staged: &Path) -> io::Result<Vec<u64>> {
+        let mut ops = Vec::new();
+        for (_, from) in dirs(staged)? {
+            let Some(mut record) = Record::read(&from) else { continue };
+            // The sandbox may have had an execution with its id.
+            if self.find(&record.id).is_ok() || self.dir.join(record.id.as_str()).exists() {
+                record.id = new_execution_id();
+                record.write_durably(&from)?;
+            }
+            let to = self.dir.join(record.id.as_str());
+            fs::create_dir_all(&self.dir)?;
+            fs::rename(&from, &to)?;
+            ops.push(record.op);
+            let recovered = self.open(record, to)?;
+            self.recovered().push(recovered);
         }
-        let to = self.dir.join(record.id.as_str());
-        fs::create_dir_all(&to)?;
-        let numbers = log::numbers(from)?;
-        for number in &numbers {
-            let is_last = Some(number) == numbers.last();
-            copy_segment(from, &to, *number, is_last.then_some(u64::MAX))?;
-        }
-        copy_stdin_text(from, &to)?;
-        record.write(&to, None)?;
-        self.open(record, to).map(Some)
+        remove_tree(staged).map(|()| ops)
     }
 
-    fn recovered(&self) -> std::sync::MutexGuard<'_, Vec<RecoveredExecution>> {
+    /// Records that all executions have ended with their processes. For the recovery, before log writers run.
+    pub(super) fn end_recovered(&self, now: TimeMs) -> io::Result<()> {
+        for RecoveredExecution { execution, log, .. } in self.recovered().iter_mut() {
+            if log.state().end.is_none() {
+                log.append(&[Entry::Ended(events::lost(events::PROCESSES_GONE, now))], now.0)?;
+                log.sync()?;
+                execution.progress.send_replace(Progress::of(log));
+            }
+        }
+        Ok(())
+    }
+
+    fn recovered(&self) -> MutexGuard<'_, Vec<RecoveredExecution>> {
         self.recovered.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Copies a stored execution.
+fn copy(from: &Path, to: &Path, running_ms: u64) -> io::Result<()> {
+    let Some(mut record) = Record::read(from) else { return Ok(()) };
+    record.ends_at_running_ms = record.ends_at_running_ms.map(|at| at.saturating_add(running_ms));
+    fs::create_dir_all(to)?;
+    let numbers = log::numbers(from)?;
+    for number in &numbers {
+        let is_last = Some(number) == numbers.last();
+        copy_segment(from, to, *number, is_last.then_some(u64::MAX))?;
+    }
+    copy_stdin_text(from, to)?;
+    record.write_durably(to)
 }
 
 fn store(sample: &ExecutionSample, above: &Path) -> io::Result<()> {
@@ -127,13 +177,16 @@ fn store(sample: &ExecutionSample, above: &Path) -> io::Result<()> {
     }
     copy_stdin_text(&sample.dir, &to)?;
     // The last file: without it the execution does not exist.
-    sample.record.write(&to, None)
+    sample.record.write_durably(&to)
 }
 
 /// Copies a segment of a log up to a length. Complete ones, which do not change, are shared.
 fn copy_segment(from: &Path, to: &Path, number: u64, length: Option<u64>) -> io::Result<()> {
     let (from, to) = (log::path(from, number), log::path(to, number));
-    let Some(length) = length else { return fs::hard_link(from, to) };
+    let Some(length) = length else {
+        fs::hard_link(&from, to)?;
+        return File::open(from)?.sync_all();
+    };
     let mut source = io::Read::take(File::open(from)?, length);
     let mut target = File::create(to)?;
     io::copy(&mut source, &mut target)?;

@@ -58,6 +58,19 @@ impl Drop for PendingShare {
     }
 }
 
+impl PendingShare {
+    /// Counts the bytes that the snapshot really takes, if the quotas allow it.
+    pub fn resize(&self, account: &str, bytes: u64, quotas: &Quotas) -> Result<(), EngineError> {
+        let mut state = self.registry.write();
+        let before = state.pending.remove(&self.id);
+        let used = state.used_by(account);
+        let allowed = quotas.take_snapshot(used.count, used.bytes, bytes);
+        let counted = if allowed.is_ok() { Some((account.to_owned(), bytes)) } else { before };
+        state.pending.extend(counted.map(|share| (self.id.clone(), share)));
+        Ok(allowed?)
+    }
+}
+
 impl Default for SnapshotRegistry {
     fn default() -> Self {
         let (state, holds) = (RwLock::default(), Arc::default());

@@ -268,6 +268,64 @@ fn a_rollback_that_fails_has_the_old_processes_or_those_of_the_snapshot() {
     });
 }
 
+/// The executions of the hibernated processes have the operation numbers of those of the snapshot.
+#[test]
+fn a_rollback_of_a_hibernated_sandbox_ends_the_executions_of_its_processes() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let harness = Harness::new(with_dir(&dir)).await;
+        let (id, execution) = busy(&harness).await;
+        let snapshot = take(&harness, &id).await.unwrap();
+        write(&harness, &id, &execution, "two\n").await;
+        let sandbox = harness.engine.sandbox("test", &id);
+        sandbox.pause_with(Processes::Stored).await.unwrap();
+        // A rollback that is not committed leaves them.
+        harness.fail_next_commit();
+        sandbox.rollback(&snapshot.id).await.unwrap_err();
+        assert_eq!(harness.output(&id, COUNT).await, "1\n");
+        pass(10).await;
+        assert_eq!(printed(&harness, &id, &execution).await, (ExecutionState::Running, 8));
+        sandbox.pause_with(Processes::Stored).await.unwrap();
+        sandbox.rollback(&snapshot.id).await.unwrap();
+        pass(30_000).await;
+        assert_eq!(printed(&harness, &id, &execution).await, (ExecutionState::Lost, 8));
+        let all = sandbox.executions().await.unwrap();
+        let running: Vec<_> = all.iter().filter(|it| it.state == ExecutionState::Running).collect();
+        assert_eq!((running.len(), running[0].output.stdout), (1, 4));
+        assert_eq!(harness.output(&id, COUNT).await, "1\n");
+        harness.assert_clean().await;
+    });
+}
+
+/// The note of a rollback does not mean that the processes are lost.
+#[test]
+fn restarts_keep_the_processes_of_a_rollback_that_was_woken_halfway() {
+    runtime().block_on(async {
+        for op in [DriverOp::Wake, DriverOp::Connect] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut harness = Harness::new(with_dir(&dir)).await;
+            let (id, _) = busy(&harness).await;
+            let snapshot = take(&harness, &id).await.unwrap();
+            harness.run(&id, START_PROCESS).await.unwrap();
+            harness.driver.fail_next(op, Fault::After);
+            harness.engine.sandbox("test", &id).rollback(&snapshot.id).await.unwrap_err();
+            for _ in 0..3 {
+                harness.engine.shutdown().await;
+                harness.store.open_again();
+                let (driver, store) = (harness.driver.clone(), harness.store.clone());
+                harness = Harness::over(driver, store, with_dir(&dir), START).await;
+                settle().await;
+                assert_eq!(harness.state(&id).await, Some(SandboxState::Paused), "{op:?}");
+            }
+            assert_eq!(harness.output(&id, COUNT).await, "1\n", "{op:?}");
+            let all = harness.engine.sandbox("test", &id).executions().await.unwrap();
+            let running = all.iter().filter(|it| it.state == ExecutionState::Running).count();
+            assert_eq!(running, 1, "{op:?}");
+            harness.assert_clean().await;
+        }
+    });
+}
+
 /// What was acknowledged before the crash.
 #[derive(Debug, Clone, Default)]
 struct Known {
