@@ -222,6 +222,9 @@ pub struct E2bOptions {
     pub timeout_ms: u64,
     /// Whether requests to it resume the sandbox.
     pub auto_resume: bool,
+    /// Whether its processes end when it is paused at its timeout.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pause_without_memory: bool,
     /// Whether its files and processes need the access token.
     pub secure: bool,
     /// Whether its ports are open to everybody; otherwise they need the traffic token.

@@ -18,7 +18,8 @@ while (my $c = $s->accept) { next if fork; my $b; sysread $c, $b, 65536; PERL; c
 async fn answer_with(client: &Client, id: &str, perl: &str) {
     let path = "/usr/local/bin/code-interpreter";
     let body = json!({
-        "command": format!("pkill code-interp; (echo '#!/usr/bin/perl'; cat) > {path}; chmod 755 {path}"),
+        // Until the former one is gone, it accepts connections.
+        "command": format!("pkill -KILL code-interp; while pgrep code-interp > /dev/null; do sleep 0.01; done; (echo '#!/usr/bin/perl'; cat) > {path}; chmod 755 {path}"),
         "stdin": SERVER.replace("PERL", perl),
     });
     client.post(&action_path(id, "execute"), &body).await.unwrap().is(200).unwrap();

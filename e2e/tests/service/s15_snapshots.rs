@@ -294,7 +294,7 @@ async fn bad_requests_name_their_field() {
     let id = create_sandbox(&client).await;
     let snapshot = take_snapshot(&client, &id).await;
     for (body, code, field) in [
-        (json!({ "memory": true }), "INVALID_CONFIG", "memory"),
+        (json!({ "memory": 1 }), "INVALID_REQUEST", "memory"),
         (json!({ "name": "" }), "INVALID_CONFIG", "name"),
         (json!({ "name": 1 }), "INVALID_REQUEST", "name"),
         (json!({ "metadata": { "": "x" } }), "INVALID_CONFIG", "key in metadata"),

@@ -22,6 +22,8 @@ pub struct NewSandbox {
     pub template_id: String,
     pub timeout: Option<i64>,
     pub auto_pause: Option<bool>,
+    /// Whether the pause at the timeout keeps the processes. By default it does.
+    pub auto_pause_memory: Option<bool>,
     pub auto_resume: Option<AutoResume>,
     pub secure: Option<bool>,
     #[serde(rename = "allow_internet_access")]

@@ -141,6 +141,7 @@ fn config(
         template: body.template_id,
         timeout_ms: timeout_ms.max(1),
         auto_resume,
+        pause_without_memory: body.auto_pause_memory == Some(false),
         secure: body.secure.unwrap_or(true),
         public_ports: api.settings.public_ports && network.allow_public_traffic.unwrap_or(true),
         mask_request_host: network.mask_request_host.map(network::host_mask).transpose()?,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{EventKind, SandboxState};
 use driver::Presence;
-use rules::{Due, Hold, Operation, decide};
+use rules::{AutoPause, Due, Hold, Operation, decide};
 use serde_json::json;
 use store::NewEvent;
 use tokio::time::Instant;
@@ -220,7 +220,7 @@ impl Actor {
         let (watch, now) = self.watch();
         let Some(due) = self.timeouts.due(&watch, now) else { return ControlFlow::Continue(()) };
         let result = match due {
-            Due::Pause(cause) => self.pause(cause.reason()).await.map(|_| ControlFlow::Continue(())),
+            Due::Pause(cause) => self.pause_automatically(cause).await.map(|_| ControlFlow::Continue(())),
             Due::FreeMemory => self.free_memory(AFTER_PAUSE).await.map(|_| ControlFlow::Continue(())),
             Due::Expire(expiry) => self.terminate(expiry.reason()).await.map(|_| ControlFlow::Break(())),
         };
@@ -233,6 +233,14 @@ impl Actor {
             self.timeouts.retry_later(now);
             ControlFlow::Continue(())
         })
+    }
+
+    async fn pause_automatically(&mut self, cause: AutoPause) -> Result<PauseResult, EngineError> {
+        let options = self.record.config.e2b.as_deref();
+        if cause == AutoPause::Timeout && options.is_some_and(|options| options.pause_without_memory) {
+            return self.stop(cause.reason()).await;
+        }
+        self.pause(cause.reason()).await
     }
 
     pub(super) async fn terminate(&mut self, reason: &str) -> Result<TerminateResult, EngineError> {

@@ -1,4 +1,5 @@
-use api::SandboxState;
+use api::{E2bOptions, OnTimeout, SandboxConfig, SandboxState};
+use driver::Presence;
 use engine::TimeoutChange;
 
 use crate::harness::{DAY, HOUR, Harness, MINUTE, SECOND, START, command, config, pass, settings, settle};
@@ -283,5 +284,20 @@ async fn without_auto_resume_only_a_resume_resumes() {
     assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
     sandbox().resume().await.unwrap();
     assert_eq!(harness.output(&id, "echo ran").await, "ran\n");
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_at_the_timeout_ends_the_processes_if_the_owner_wants_that() {
+    let harness = Harness::new(settings()).await;
+    for (pause_without_memory, expected) in [(false, Presence::Paused), (true, Presence::Stopped)] {
+        let e2b = Some(Box::new(E2bOptions { pause_without_memory, ..E2bOptions::default() }));
+        let config = SandboxConfig { timeout_ms: MINUTE, on_timeout: OnTimeout::Pause, e2b, ..config() };
+        let id = harness.create_with(config).await.unwrap();
+        pass(MINUTE + SECOND).await;
+        assert_eq!(harness.state(&id).await, Some(SandboxState::Paused));
+        assert_eq!(harness.driver.traces()[&id], expected);
+        harness.engine.sandbox("test", &id).resume().await.unwrap();
+    }
     harness.assert_clean().await;
 }
