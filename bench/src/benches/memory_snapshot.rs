@@ -3,13 +3,14 @@
 
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use api::{Isolation, SandboxConfig, SandboxId};
 use async_trait::async_trait;
 use e2e::Rig;
 use rules::{ForkRequest, SnapshotRequest};
 
 use super::hibernation::{FILL, WriteFile, under_gvisor};
+use super::snapshot::frozen;
 use crate::report::{OURS, Row};
 use crate::subject::{Measured, Subject, interleave};
 use crate::with_rig::with_rig;
@@ -65,11 +66,7 @@ impl Subject for Ours<'_> {
         let begin = Instant::now();
         let snapshot = source.take_snapshot(request, None).await?;
         let taken = begin.elapsed();
-        let events = self.rig.store.events(&self.id, 0, 1000).await?;
-        let event = events.iter().rev().find(|event| event.kind == "snapshot.created");
-        let ms =
-            event.and_then(|event| event.data["frozenMs"].as_u64()).context("no event of the snapshot")?;
-        let frozen = std::time::Duration::from_millis(ms);
+        let frozen = frozen(self.rig, &self.id).await?;
 
         let (template, _) = engine.snapshot_template(ACCOUNT, &snapshot.id)?;
         let config = SandboxConfig { isolation: Isolation::Gvisor, ..e2e::config() };

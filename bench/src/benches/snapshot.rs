@@ -50,15 +50,14 @@ impl Ours<'_> {
         self.rig.engine.sandbox(ACCOUNT, id).terminate("request").await?;
         Ok(())
     }
+}
 
-    /// How long the processes were frozen, from the event of the snapshot.
-    async fn frozen(&self, id: &SandboxId) -> Result<Duration> {
-        let events = self.rig.store.events(id, 0, 1000).await?;
-        let taken = events.iter().rev().find(|event| event.kind == "snapshot.created");
-        let ms =
-            taken.and_then(|event| event.data["frozenMs"].as_u64()).context("no event of the snapshot")?;
-        Ok(Duration::from_millis(ms))
-    }
+/// How long the processes were frozen in the last snapshot of a sandbox, from its event.
+pub(super) async fn frozen(rig: &Rig, id: &SandboxId) -> Result<Duration> {
+    let events = rig.store.events(id, 0, 1000).await?;
+    let taken = events.iter().rev().find(|event| event.kind == "snapshot.created");
+    let ms = taken.and_then(|event| event.data["frozenMs"].as_u64()).context("no event of the snapshot")?;
+    Ok(Duration::from_millis(ms))
 }
 
 #[async_trait]
@@ -76,7 +75,7 @@ impl Subject for Ours<'_> {
         let begin = Instant::now();
         let snapshot = engine.sandbox(ACCOUNT, &id).take_snapshot(SnapshotRequest::default(), None).await?;
         let taken = begin.elapsed();
-        let frozen = self.frozen(&id).await?;
+        let frozen = frozen(self.rig, &id).await?;
 
         let config = e2e::config();
         let (template, _) = engine.snapshot_template(ACCOUNT, &snapshot.id)?;

@@ -1,4 +1,4 @@
-//! Who this sandbox is: its host name, and a generation, which differs for each copy of its processes. Called by `serve`.
+//! Who this sandbox is: its host name, and a generation, which differs for each copy of its processes. Called by `boot` and `serve`.
 
 use guest_proto::RefusalKind;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};

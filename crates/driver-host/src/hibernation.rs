@@ -142,11 +142,8 @@ impl Inner {
         target: &Path,
     ) -> Result<(), DriverError> {
         let memory = snapshot::memory(&snapshots_dir(&self.settings).join(snapshot.as_str()));
-        let isolation = spec.isolation.max(self.settings.minimum_isolation);
-        let backend = self.backends.get(&isolation).ok_or_else(|| {
-            DriverError::failed("continue the processes", format!("this host has no isolation '{isolation}'"))
-        })?;
-        self.check_release(&memory, backend.as_ref())?;
+        let (_, backend) = self.backend_of(spec)?;
+        self.check_release(&memory, backend)?;
         stored_processes::share(&memory, target)
             .map_err(|error| DriverError::failed("copy the stored processes", error))
     }

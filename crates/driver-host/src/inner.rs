@@ -172,17 +172,14 @@ impl Inner {
                 ));
             }
         }
-        let isolation = spec.isolation.max(settings.minimum_isolation);
-        let backend = self.backends.get(&isolation).ok_or_else(|| {
-            DriverError::failed("start the sandbox", format!("this host has no isolation '{isolation}'"))
-        })?;
+        let (isolation, backend) = self.backend_of(spec)?;
         paths::record_isolation(&paths, isolation)
             .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
         let cpus = placement::cpus_of(spec);
         let (agent, memory) = match processes {
             Processes::Stored => {
                 let memory = stored_processes::find(&paths)?;
-                self.check_release(&memory, backend.as_ref())?;
+                self.check_release(&memory, backend)?;
                 (self.restore_agent(&memory, &paths)?, Some(memory))
             }
             Processes::New if backend.release().is_some() => {
@@ -201,6 +198,15 @@ impl Inner {
                 .map_err(|error| DriverError::failed("mark the stored processes as used", error))?;
         }
         Ok(started)
+    }
+
+    /// What starts a sandbox, and its isolation: the operator may require a stronger one than the sandbox has.
+    pub fn backend_of(&self, spec: &SandboxSpec) -> Result<(Isolation, &dyn Backend), DriverError> {
+        let isolation = spec.isolation.max(self.settings.minimum_isolation);
+        let backend = self.backends.get(&isolation).ok_or_else(|| {
+            DriverError::failed("start the sandbox", format!("this host has no isolation '{isolation}'"))
+        })?;
+        Ok((isolation, backend.as_ref()))
     }
 
     /// The agent of stored processes. Its token is restored too.

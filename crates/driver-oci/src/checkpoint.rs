@@ -4,17 +4,16 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::SandboxId;
 use driver::DriverError;
 use driver_host::{Hibernation, Paths, ProcessCopy, Settings, Standstill};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::runtime::{
-    Invocation, PATH, TIMEOUT, base_args, base_command, child_pid, finish, last_error, too_slow,
+    Invocation, PATH, TIMEOUT, base_args, base_command, child_pid, finish, is_readable_within, last_error,
+    too_slow,
 };
 
 /// Timeout for all of the memory to be written to the disk.
@@ -22,12 +21,14 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The most that is shown of a message of gVisor.
 const MESSAGE_CHARS: usize = 300;
 
+/// Compression would take longer than the writing. Pages of zeros need no space.
+const OPTIONS: &str = "--leave-running --compression none --exclude-committed-zero-pages";
+
 /// Stores the processes of a container, which stand still from then on, or lets them go on if they cannot be stored: without
 /// `--leave-running` gVisor would end those, too.
 const STORE: &str = r#"
     "$@" pause "$ID" || exit 1
-    # Compression would take longer than the writing. Pages of zeros need no space.
-    "$@" checkpoint --leave-running --compression none --exclude-committed-zero-pages --image-path "$UNFINISHED" "$ID" &&
+    "$@" checkpoint $OPTIONS --image-path "$UNFINISHED" "$ID" &&
         sync "$UNFINISHED"/* "$UNFINISHED" && mv -T "$UNFINISHED" "$COMPLETE" && exit 0
     "$@" resume "$ID"
     exit 1
@@ -38,7 +39,7 @@ const COPY: &str = r#"
     # Nobody reads the output of `echo` when the daemon is gone. The processes go on all the same.
     trap '' PIPE
     "$@" pause "$ID" || exit 1
-    "$@" checkpoint --leave-running --compression none --exclude-committed-zero-pages --image-path "$TARGET" "$ID" &&
+    "$@" checkpoint $OPTIONS --image-path "$TARGET" "$ID" &&
         echo && read -r _
     "$@" resume "$ID"
 "#;
@@ -78,7 +79,12 @@ pub fn checkpoint(
 fn surviving(script: &str, lock: OwnedFd) -> Command {
     // starts: sh, sync, mv
     let mut command = Command::new("sh");
-    command.env_clear().env("PATH", PATH).args(["-c", script, "sh"]).stderr(Stdio::null());
+    command
+        .env_clear()
+        .env("PATH", PATH)
+        .env("OPTIONS", OPTIONS)
+        .args(["-c", script, "sh"])
+        .stderr(Stdio::null());
     // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (setsid and fcntl).
     unsafe {
         command.pre_exec(move || {
@@ -134,17 +140,10 @@ pub fn copy(
 /// Whether the script says that the processes are stored; `None` if it says nothing in time.
 fn is_stored(output: Option<ChildStdout>) -> io::Result<Option<bool>> {
     let Some(mut output) = output else { return Ok(Some(false)) };
-    let deadline = Instant::now() + STORE_TIMEOUT;
-    loop {
-        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
-            .map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return Ok(None),
-            Ok(_) => return Ok(Some(output.read(&mut [0])? == 1)),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+    if !is_readable_within(&output, STORE_TIMEOUT)? {
+        return Ok(None);
     }
+    Ok(Some(output.read(&mut [0])? == 1))
 }
 
 /// A container that stands still as long as the script waits for the end of its input.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -106,18 +106,23 @@ pub fn run(
 /// that is a FIFO, may block it forever. The caller kills the processes that it started.
 pub fn finish(mut child: Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
     let ended = pidfd_open(child_pid(&child)?, PidfdFlags::empty())?;
-    let mut wait = [PollFd::new(&ended, PollFlags::IN)];
+    if is_readable_within(&ended, timeout)? {
+        return child.wait().map(Some);
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+/// Waits until a descriptor is readable. False after the timeout.
+pub fn is_readable_within(descriptor: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let mut wait = [PollFd::new(&descriptor, PollFlags::IN)];
     let deadline = Instant::now() + timeout;
     loop {
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now()))
             .map_err(io::Error::other)?;
         match poll(&mut wait, Some(&left)) {
-            Ok(0) => {
-                child.kill()?;
-                child.wait()?;
-                return Ok(None);
-            }
-            Ok(_) => return child.wait().map(Some),
+            Ok(ready) => return Ok(ready > 0),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

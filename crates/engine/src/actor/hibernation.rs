@@ -122,7 +122,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Continues the stored processes. The network admits nothing before they can know that they were copied and the policy is in force.
+    /// Continues the stored processes. The network opens last: after they are told that they may be copies.
     pub(super) async fn wake_processes(&mut self) -> Result<Agent, EngineError> {
         self.context.host.wake(&self.spec).await.map_err(EngineError::of_wake)?;
         // The stored processes no longer match the disk: if something else fails, the running ones are frozen.
