@@ -1,0 +1,44 @@
+//! Dockerfiles: parses one, and plans the steps of its build.
+//!
+//! ```text
+//! text --parse--> Dockerfile --base--> name of the base --plan, with the settings of the base--> Plan
+//! ```
+//!
+//! Called by the template builder. Pure: no I/O and no clock. The text is untrusted: its size and the number of its instructions
+//! are bounded. Instructions that the builder does not carry out are refused with their line, never ignored.
+
+mod expand;
+mod here_doc;
+mod plan;
+mod read;
+mod words;
+
+use std::collections::BTreeMap;
+
+pub use plan::{Base, Copy, ImageSettings, Plan, Run, Source, Step, Work};
+pub use read::{Dockerfile, parse};
+
+/// The largest Dockerfile.
+pub const MAX_BYTES: usize = 256 * 1024;
+/// Most instructions of a Dockerfile.
+pub const MAX_INSTRUCTIONS: usize = 256;
+/// Most bytes of all variables together.
+pub const MAX_ENV_BYTES: usize = 128 * 1024;
+
+/// Values of build arguments, which replace the defaults of `ARG`.
+pub type BuildArgs = BTreeMap<String, String>;
+
+/// Why a Dockerfile cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct DockerfileError {
+    /// From 1 on.
+    pub line: usize,
+    pub message: String,
+}
+
+impl DockerfileError {
+    fn new(line: usize, message: impl Into<String>) -> Self {
+        Self { line, message: message.into() }
+    }
+}

@@ -1,0 +1,174 @@
+use super::*;
+use crate::parse;
+
+fn base() -> ImageSettings {
+    ImageSettings { env: vec![("PATH".to_owned(), "/bin".to_owned())], ..ImageSettings::default() }
+}
+
+fn planned(text: &str, args: &[(&str, &str)]) -> Result<Plan, DockerfileError> {
+    let args = args.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    parse(text)?.plan(&args, base())
+}
+
+fn plan_of(text: &str) -> Plan {
+    planned(text, &[]).unwrap()
+}
+
+fn run(step: &Step) -> &Run {
+    match &step.work {
+        Work::Run(run) => run,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn copy(step: &Step) -> &Copy {
+    match &step.work {
+        Work::Copy(copy) => copy,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn settings_are_those_in_force_at_the_line() {
+    let plan = plan_of(
+        "FROM a\nENV A=1 B=\"x $PATH\"\nENV A=2 C=$A\nRUN one\nUSER app:staff\nWORKDIR /srv\nWORKDIR sub/../deep\n\
+         RUN [\"two\", \"$A\"]\nSHELL [\"/bin/bash\", \"-c\"]\nUSER 0\nRUN three\nEXPOSE 80 53/UDP\nLABEL a=b\n\
+         ENTRYPOINT [\"/init\"]\nCMD serve $A",
+    );
+    let [one, two, three] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
+    assert_eq!(run(one).argv, ["/bin/sh", "-c", "one"]);
+    assert_eq!((run(one).workdir.as_str(), &run(one).user), ("/", &None));
+    assert_eq!(run(one).env["B"], "x /bin");
+    // The value before the line counts.
+    assert_eq!((run(one).env["A"].as_str(), run(one).env["C"].as_str()), ("2", "1"));
+    assert_eq!(run(two).argv, ["two", "$A"]);
+    assert_eq!((run(two).workdir.as_str(), run(two).user.as_deref()), ("/srv/deep", Some("app:staff")));
+    assert_eq!((two.line, two.directories.as_slice()), (8, &["/srv".to_owned(), "/srv/deep".to_owned()][..]));
+    assert_eq!(run(three).argv, ["/bin/bash", "-c", "three"]);
+    assert_eq!(run(three).user, None);
+    let settings = &plan.settings;
+    assert_eq!(settings.env[0], ("PATH".to_owned(), "/bin".to_owned()));
+    assert_eq!(settings.exposed.iter().collect::<Vec<_>>(), ["53/udp", "80/tcp"]);
+    assert_eq!(settings.entrypoint.as_deref(), Some(&["/init".to_owned()][..]));
+    assert_eq!(settings.cmd.as_ref().unwrap(), &["/bin/bash", "-c", "serve $A"]);
+    assert_eq!(settings.labels["a"], "b");
+    assert_eq!(settings.workdir.as_deref(), Some("/srv/deep"));
+}
+
+#[test]
+fn arguments_have_scopes_defaults_and_given_values() {
+    let text = "ARG V=1\nARG W=$V.0\nFROM a:$W\nRUN before\nARG V\nARG X=x$V\nARG TARGETARCH\nRUN after\nENV X=env\nRUN $X";
+    let plan = planned(text, &[("V", "2"), ("HTTP_PROXY", "http://p"), ("TYPO", "1")]).unwrap();
+    let args = BTreeMap::from([("V".to_owned(), "2".to_owned())]);
+    assert_eq!(parse(text).unwrap().base(&args).unwrap().name, "a:2.0");
+    assert_eq!(parse(text).unwrap().base(&BTreeMap::new()).unwrap().name, "a:1.0");
+    let [before, after, last] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
+    assert!(!run(before).env.contains_key("V"));
+    assert_eq!(run(before).env["HTTP_PROXY"], "http://p");
+    assert_eq!((run(after).env["V"].as_str(), run(after).env["X"].as_str()), ("2", "x2"));
+    assert!(["amd64", "arm64"].contains(&run(after).env["TARGETARCH"].as_str()));
+    assert_eq!(run(last).env["X"], "env");
+    assert_eq!(plan.unused_args, ["TYPO"]);
+    assert!(!plan.settings.env.iter().any(|(name, _)| name == "V"), "arguments are not in the image");
+}
+
+#[test]
+fn copies_have_sources_destination_owner_and_mode() {
+    let plan = plan_of(
+        "FROM a\nWORKDIR /app\nENV D=dist\nCOPY --chown=app:app --chmod=750 $D/*.js package.json ./\nADD a.tar.gz /opt\n\
+         COPY [\"with space\", \"to/\"]\nCOPY <<one <<'two' /etc/\nA $D \"q\" \\$D\none\nB $D\ntwo\nCOPY . .",
+    );
+    let [js, tar, space, inline, all] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
+    let js = copy(js);
+    assert_eq!(js.sources, [Source::Path("dist/*.js".to_owned()), Source::Path("package.json".to_owned())]);
+    assert_eq!(
+        (js.destination.as_str(), js.owner.as_deref(), js.mode),
+        ("/app/", Some("app:app"), Some(0o750))
+    );
+    assert!(!js.extracts);
+    assert_eq!((copy(tar).destination.as_str(), copy(tar).extracts), ("/opt", true));
+    assert_eq!(copy(space).sources, [Source::Path("with space".to_owned())]);
+    assert_eq!(copy(space).destination, "/app/to/");
+    assert_eq!(
+        copy(inline).sources,
+        [
+            Source::Inline { name: "one".to_owned(), content: "A dist \"q\" $D\n".to_owned() },
+            Source::Inline { name: "two".to_owned(), content: "B $D\n".to_owned() },
+        ]
+    );
+    assert_eq!(copy(all).destination, "/app/");
+}
+
+#[test]
+fn commands_keep_their_lines() {
+    let plan = plan_of(
+        "FROM a\nRUN one \\\n  # a comment\n\n  two \\\n  && three\nRUN <<EOF\nline $x\nlast\nEOF\n\
+         RUN cat - <<EOF && ok\nbody\nEOF\nRUN <<EOF\n#!/usr/bin/env python3\nprint(1)\nEOF\nRUN echo \\\n",
+    );
+    let [joined, script, inner, program, open] = &plan.steps[..] else { panic!("{:?}", plan.steps) };
+    assert_eq!(run(joined).argv[2], "one   two   && three");
+    assert_eq!(joined.text, "RUN one two && three");
+    assert_eq!(run(script).argv[2], "line $x\nlast\n");
+    assert_eq!(run(inner).argv[2], "cat - <<EOF && ok\nbody\nEOF\n");
+    assert_eq!((inner.line, program.line), (11, 14));
+    assert_eq!(run(program).argv[4], "#!/usr/bin/env python3\nprint(1)\n");
+    assert_eq!(run(open).argv[2], "echo ");
+}
+
+#[test]
+fn a_trailing_workdir_is_a_step() {
+    let plan = plan_of("FROM a\nRUN x\nWORKDIR /new");
+    assert_eq!(plan.steps.len(), 2);
+    let last = &plan.steps[1];
+    assert_eq!((&last.work, last.directories.as_slice()), (&Work::Nothing, &["/new".to_owned()][..]));
+}
+
+#[test]
+fn what_is_not_supported_is_refused_with_its_line() {
+    for (text, line, part) in [
+        ("FROM a\nRUN x\nVOLUME /data", 3, "VOLUME is not supported"),
+        ("FROM a\nHEALTHCHECK NONE", 2, "HEALTHCHECK"),
+        ("FROM a\nONBUILD RUN x", 2, "ONBUILD"),
+        ("FROM a\nSTOPSIGNAL 9", 2, "STOPSIGNAL"),
+        ("FROM a\nMAINTAINER me", 2, "MAINTAINER"),
+        ("FROM a AS b\nRUN x\nFROM c", 3, "second FROM"),
+        ("FROM a\nCOPY --from=b /x /y", 2, "COPY --from=b is not supported"),
+        ("FROM a\nRUN --mount=type=cache,target=/x y", 2, "RUN --mount"),
+        ("FROM a\nADD https://example.com/x /x", 2, "URL"),
+        ("FROM a\nCOPY a b /dir", 2, "ends with '/'"),
+        ("FROM a\nCOPY --chmod=u+x a b", 2, "--chmod"),
+        ("FROM a\nEXPOSE 70000", 2, "EXPOSE"),
+        ("FROM a\nENV A=${B:?needed}", 2, "B is not set"),
+        ("FROM a\nRUN cat <<EOF\nx\nEOF\nNOPE", 5, "unknown instruction"),
+        ("FROM a\nRUN <<EOF cat\nx\nEOF", 2, "nothing behind it"),
+        ("FROM a\nARG \"x y\"", 2, "NAME"),
+        ("FROM a\nUSER ' '", 2, "USER"),
+        ("RUN x", 1, "expected FROM"),
+        ("", 1, "FROM"),
+    ] {
+        let error = planned(text, &[]).unwrap_err();
+        assert_eq!(error.line, line, "{text}: {error}");
+        assert!(error.message.contains(part), "{text}: {error}");
+    }
+    for (text, part) in [
+        ("FROM scratch", "scratch"),
+        ("FROM --platform=linux/s390x a", "linux/s390x"),
+        ("ARG X\nFROM $X", "empty"),
+    ] {
+        let error = parse(text).unwrap().base(&BTreeMap::new()).unwrap_err();
+        assert!(error.message.contains(part), "{text}: {error}");
+    }
+    assert!(parse(&"#\n".repeat(200_000)).unwrap_err().message.contains("at most"));
+    assert!(
+        parse(&format!("FROM a\n{}", "RUN x\n".repeat(300))).unwrap_err().message.contains("instructions")
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_panics(text in "(FROM|RUN|COPY|ENV|ARG|ADD|<<|EOF|\\n|\\\\\n| |a|=|\"|'|\\$|\\{|\\}|\\[|\\]|,|-|#|é){0,60}") {
+        if let Ok(file) = parse(&format!("FROM a\n{text}")) {
+            let _ = file.plan(&BTreeMap::new(), base());
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Reads a Dockerfile into the instructions that the builder carries out. Everything else is refused with its line.
+
+use parse_dockerfile as parser;
+use parser::Instruction as Parsed;
+
+use crate::here_doc::{self, Prepared};
+use crate::{DockerfileError, MAX_BYTES, MAX_INSTRUCTIONS, words};
+
+/// Most characters of an instruction that the log shows.
+const SHOWN: usize = 200;
+/// Runs a here-document that begins with `#!` as a program of its own.
+const RUN_SCRIPT: &str =
+    "f=$(mktemp) && printf %s \"$1\" > \"$f\" && chmod 700 \"$f\" && \"$f\"; s=$?; rm -f \"$f\"; exit $s";
+
+/// A Dockerfile with one stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dockerfile {
+    pub(crate) escape: char,
+    /// `ARG`s before `FROM`.
+    pub(crate) global_args: Vec<Arg>,
+    pub(crate) from: From,
+    pub(crate) instructions: Vec<Instruction>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct From {
+    pub line: usize,
+    pub image: String,
+    pub platform: Option<String>,
+}
+
+/// Words are not expanded yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Instruction {
+    pub line: usize,
+    /// For the log.
+    pub text: String,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Arg {
+    pub line: usize,
+    pub name: String,
+    pub default: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Args(Vec<Arg>),
+    Env(Vec<(String, String)>),
+    Labels(Vec<(String, String)>),
+    Run(Command),
+    Copy {
+        sources: Vec<RawSource>,
+        destination: String,
+        owner: Option<String>,
+        mode: Option<String>,
+        extracts: bool,
+    },
+    Workdir(String),
+    User(String),
+    Expose(Vec<String>),
+    Cmd(Command),
+    Entrypoint(Command),
+    Shell(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// For the shell.
+    Shell(String),
+    Exec(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RawSource {
+    Path(String),
+    /// A here-document.
+    Inline {
+        name: String,
+        content: String,
+        expands: bool,
+    },
+}
+
+/// Parses a Dockerfile.
+pub fn parse(text: &str) -> Result<Dockerfile, DockerfileError> {
+    if text.len() > MAX_BYTES {
+        let message = format!("the Dockerfile has {} bytes; allowed: at most {MAX_BYTES}", text.len());
+        return Err(DockerfileError::new(1, message));
+    }
+    let escape = escape_of(text);
+    let prepared = here_doc::prepare(text, escape);
+    let parsed = parser::parse(&prepared.text).map_err(|error| {
+        let message = error.to_string();
+        // The parser appends its position, which is that in the prepared text.
+        let message = message.split(" at line ").next().unwrap_or_default();
+        DockerfileError::new(prepared.line(error.line()), message)
+    })?;
+    if parsed.instructions.len() > MAX_INSTRUCTIONS {
+        let message = format!(
+            "the Dockerfile has {} instructions; allowed: at most {MAX_INSTRUCTIONS}",
+            parsed.instructions.len()
+        );
+        return Err(DockerfileError::new(1, message));
+    }
+    Reader { original: text, prepared: &prepared, escape }.read(&parsed.instructions)
+}
+
+/// The escape character that a directive at the start names.
+fn escape_of(text: &str) -> char {
+    let directives = text.lines().map_while(|line| line.trim().strip_prefix('#')?.split_once('='));
+    let escape = directives.map(|(name, value)| (name.trim(), value.trim()));
+    let is_backtick =
+        escape.into_iter().any(|(name, value)| name.eq_ignore_ascii_case("escape") && value == "`");
+    if is_backtick { '`' } else { '\\' }
+}
+
+struct Reader<'a> {
+    original: &'a str,
+    prepared: &'a Prepared,
+    escape: char,
+}
+
+impl Reader<'_> {
+    fn read(&self, instructions: &[Parsed<'_>]) -> Result<Dockerfile, DockerfileError> {
+        let (mut global_args, mut from, mut kept) = (Vec::new(), None, Vec::new());
+        for parsed in instructions {
+            let line = self.line_of(parsed);
+            match (parsed, &from) {
+                (Parsed::Arg(arg), None) => global_args.extend(self.args(line, &arg.arguments.value)?),
+                (Parsed::From(first), None) => from = Some(self.from(line, first)?),
+                (Parsed::From(_), Some(_)) => {
+                    return Err(DockerfileError::new(
+                        line,
+                        "a second FROM: builds with several stages are not supported",
+                    ));
+                }
+                _ => {
+                    kept.push(Instruction { line, text: self.text_of(line), kind: self.kind(line, parsed)? });
+                }
+            }
+        }
+        let from = from.ok_or_else(|| DockerfileError::new(1, "there is no FROM"))?;
+        Ok(Dockerfile { escape: self.escape, global_args, from, instructions: kept })
+    }
+
+    fn from(&self, line: usize, from: &parser::FromInstruction<'_>) -> Result<From, DockerfileError> {
+        let mut platform = None;
+        for flag in &from.options {
+            match (&*flag.name.value, &flag.value) {
+                ("platform", Some(value)) => platform = Some(value.value.to_string()),
+                _ => return Err(unsupported_flag(line, "FROM", flag)),
+            }
+        }
+        Ok(From { line, image: from.image.value.to_string(), platform })
+    }
+
+    fn kind(&self, line: usize, parsed: &Parsed<'_>) -> Result<Kind, DockerfileError> {
+        let at_line = |message: String| DockerfileError::new(line, message);
+        let pairs = |text: &str| words::pairs(text, self.escape).map_err(at_line);
+        Ok(match parsed {
+            Parsed::Arg(arg) => Kind::Args(self.args(line, &arg.arguments.value)?),
+            Parsed::Env(env) => Kind::Env(pairs(&env.arguments.value)?),
+            Parsed::Label(label) => Kind::Labels(pairs(&label.arguments.value)?),
+            Parsed::Run(run) => Kind::Run(self.run(line, run)?),
+            Parsed::Copy(copy) => {
+                self.copy(line, "COPY", (&copy.options, &copy.src, &copy.dest), copy.copy.span.start)?
+            }
+            Parsed::Add(add) => {
+                self.copy(line, "ADD", (&add.options, &add.src, &add.dest), add.add.span.start)?
+            }
+            Parsed::Workdir(workdir) => Kind::Workdir(workdir.arguments.value.to_string()),
+            Parsed::User(user) => Kind::User(user.arguments.value.to_string()),
+            Parsed::Expose(expose) => Kind::Expose(texts(&expose.arguments)),
+            Parsed::Cmd(cmd) => Kind::Cmd(self.command(&cmd.arguments)),
+            Parsed::Entrypoint(entrypoint) => Kind::Entrypoint(self.command(&entrypoint.arguments)),
+            Parsed::Shell(shell) => Kind::Shell(texts(&shell.arguments)),
+            other => {
+                let message = format!("{} is not supported", keyword(other));
+                return Err(DockerfileError::new(line, message));
+            }
+        })
+    }
+
+    fn args(&self, line: usize, text: &str) -> Result<Vec<Arg>, DockerfileError> {
+        let arg = |word: &str| {
+            let (name, default) = match word.split_once('=') {
+                Some((name, default)) => (name, Some(default.to_owned())),
+                None => (word, None),
+            };
+            if name.is_empty() || name.contains(['"', '\'', '$']) {
+                return Err(DockerfileError::new(
+                    line,
+                    format!("'{word}' is not of the form NAME or NAME=DEFAULT"),
+                ));
+            }
+            Ok(Arg { line, name: name.to_owned(), default })
+        };
+        words::split(text, self.escape).into_iter().map(arg).collect()
+    }
+
+    fn run(&self, line: usize, run: &parser::RunInstruction<'_>) -> Result<Command, DockerfileError> {
+        for flag in &run.options {
+            let value = flag.value.as_ref().map(|value| &*value.value);
+            if (&*flag.name.value, value) != ("network", Some("default")) {
+                return Err(unsupported_flag(line, "RUN", flag));
+            }
+        }
+        let Some(document) = run.here_docs.first() else { return Ok(self.command(&run.arguments)) };
+        if let parser::Command::Shell(rest) = &run.arguments
+            && !rest.value.trim().is_empty()
+        {
+            let message = "a here-document that is the first word of RUN has nothing behind it; write the command before '<<'";
+            return Err(DockerfileError::new(line, message));
+        }
+        let script = document.value.to_string();
+        if script.starts_with("#!") {
+            return Ok(Command::Exec(
+                ["/bin/sh", "-c", RUN_SCRIPT, "sh", &script].map(str::to_owned).to_vec(),
+            ));
+        }
+        Ok(Command::Shell(script))
+    }
+
+    fn command(&self, command: &parser::Command<'_>) -> Command {
+        match command {
+            parser::Command::Exec(words) => Command::Exec(texts(&words.value)),
+            parser::Command::Shell(text) => Command::Shell(words::join_lines(text.value, self.escape)),
+            // The parser has no other kind.
+            _ => Command::Exec(Vec::new()),
+        }
+    }
+
+    fn copy(
+        &self,
+        line: usize,
+        keyword: &str,
+        (options, sources, destination): (
+            &[parser::Flag<'_>],
+            &[parser::Source<'_>],
+            &parser::UnescapedString<'_>,
+        ),
+        start: usize,
+    ) -> Result<Kind, DockerfileError> {
+        let (mut owner, mut mode) = (None, None);
+        for flag in options {
+            let value = flag.value.as_ref().map(|value| value.value.to_string());
+            match (&*flag.name.value, value) {
+                ("chown", Some(value)) => owner = Some(value),
+                ("chmod", Some(value)) => mode = Some(value),
+                // Whether layers can be moved makes no difference here.
+                ("link", None) => {}
+                ("link", Some(value)) if value == "true" || value == "false" => {}
+                _ => return Err(unsupported_flag(line, keyword, flag)),
+            }
+        }
+        let mut names = self.document_names(start).into_iter();
+        let mut read = Vec::new();
+        for source in sources {
+            read.push(match source {
+                parser::Source::Path(path) if is_remote(&path.value) => {
+                    let message =
+                        format!("{keyword} of a URL is not supported; use RUN with a download program");
+                    return Err(DockerfileError::new(line, message));
+                }
+                parser::Source::Path(path) => RawSource::Path(path.value.to_string()),
+                parser::Source::HereDoc(document) => RawSource::Inline {
+                    name: names.next().unwrap_or_default(),
+                    content: document.value.to_string(),
+                    expands: document.expand,
+                },
+                _ => {
+                    return Err(DockerfileError::new(
+                        line,
+                        format!("{keyword} has a source of an unknown kind"),
+                    ));
+                }
+            });
+        }
+        let destination = destination.value.to_string();
+        Ok(Kind::Copy { sources: read, destination, owner, mode, extracts: keyword == "ADD" })
+    }
+
+    /// The names of the here-documents of an instruction, which are the names of the files.
+    fn document_names(&self, start: usize) -> Vec<String> {
+        let text = &self.prepared.text[start..];
+        let line = text.lines().next().unwrap_or_default();
+        let named = words::split(line, self.escape).into_iter().filter_map(|word| word.strip_prefix("<<"));
+        named.map(|name| name.trim_start_matches('-').trim_matches(['"', '\'']).to_owned()).collect()
+    }
+
+    fn line_of(&self, parsed: &Parsed<'_>) -> usize {
+        let before = &self.prepared.text[..start_of(parsed)];
+        self.prepared.line(before.matches('\n').count() + 1)
+    }
+
+    /// The instruction at a line of the original text, with its lines joined.
+    fn text_of(&self, line: usize) -> String {
+        let lines: Vec<&str> = self.original.lines().skip(line.saturating_sub(1)).collect();
+        let own = &lines[..here_doc::logical_length(&lines, self.escape)];
+        let joined = words::join_lines(&own.join("\n"), self.escape);
+        let joined = joined.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut text: String = joined.chars().take(SHOWN).collect();
+        if text.len() < joined.len() {
+            text.push('…');
+        }
+        text
+    }
+}
+
+fn texts(words: &[parser::UnescapedString<'_>]) -> Vec<String> {
+    words.iter().map(|word| word.value.to_string()).collect()
+}
+
+fn is_remote(source: &str) -> bool {
+    ["http://", "https://", "git@", "git://"].iter().any(|scheme| source.starts_with(scheme))
+}
+
+fn unsupported_flag(line: usize, keyword: &str, flag: &parser::Flag<'_>) -> DockerfileError {
+    let value = flag.value.as_ref().map(|value| format!("={}", value.value)).unwrap_or_default();
+    DockerfileError::new(line, format!("{keyword} --{}{value} is not supported", flag.name.value))
+}
+
+fn keyword(parsed: &Parsed<'_>) -> &'static str {
+    match parsed {
+        Parsed::Healthcheck(_) => "HEALTHCHECK",
+        Parsed::Maintainer(_) => "MAINTAINER",
+        Parsed::Onbuild(_) => "ONBUILD",
+        Parsed::Stopsignal(_) => "STOPSIGNAL",
+        Parsed::Volume(_) => "VOLUME",
+        _ => "this instruction",
+    }
+}
+
+fn start_of(parsed: &Parsed<'_>) -> usize {
+    let span = match parsed {
+        Parsed::Add(add) => &add.add.span,
+        Parsed::Arg(arg) => &arg.arg.span,
+        Parsed::Cmd(cmd) => &cmd.cmd.span,
+        Parsed::Copy(copy) => &copy.copy.span,
+        Parsed::Entrypoint(entrypoint) => &entrypoint.entrypoint.span,
+        Parsed::Env(env) => &env.env.span,
+        Parsed::Expose(expose) => &expose.expose.span,
+        Parsed::From(from) => &from.from.span,
+        Parsed::Healthcheck(healthcheck) => &healthcheck.healthcheck.span,
+        Parsed::Label(label) => &label.label.span,
+        Parsed::Maintainer(maintainer) => &maintainer.maintainer.span,
+        Parsed::Onbuild(onbuild) => &onbuild.onbuild.span,
+        Parsed::Run(run) => &run.run.span,
+        Parsed::Shell(shell) => &shell.shell.span,
+        Parsed::Stopsignal(stopsignal) => &stopsignal.stopsignal.span,
+        Parsed::User(user) => &user.user.span,
+        Parsed::Volume(volume) => &volume.volume.span,
+        Parsed::Workdir(workdir) => &workdir.workdir.span,
+        _ => return 0,
+    };
+    span.start
+}
