@@ -88,7 +88,7 @@ fn act(request: &FileRequest<'_>, reply: &mut ReplyWriter) -> Result<(), FileFai
         }
         FileRequest::Pack { path } => pack::pack(path, reply),
         FileRequest::Unpack { path } => {
-            let tally = unpack::unpack(path, &mut Upload::new())?;
+            let tally = unpack::unpack(path, None, &mut Upload::new())?;
             reply.send(&FileReply::Done(tally))
         }
         FileRequest::CreateUser { name, uid } => {
@@ -137,6 +137,10 @@ fn act_for(request: &FileRequest<'_>, name: &str, reply: &mut ReplyWriter) -> Re
         FileRequest::MakeDirs { path } => {
             in_place::make_dirs(path, &user)?;
             Describer::new(None).send(path, reply)
+        }
+        FileRequest::Unpack { path } => {
+            let tally = unpack::unpack(path, Some(&user), &mut Upload::new())?;
+            reply.send(&FileReply::Done(tally))
         }
         FileRequest::Rename { from, to } => {
             in_place::rename(from, to, &user, reply)?;

@@ -29,12 +29,27 @@ pub struct User {
 }
 
 impl User {
-    /// The user with this name. Root exists in images without the files too.
-    pub fn find(name: &str) -> Option<Self> {
-        let name = name.as_bytes();
-        let (uid, gid, home) =
-            user_in(&read(PASSWD), name).or_else(|| (name == ROOT).then(|| (0, 0, b"/root".to_vec())))?;
-        Some(Self { name: name.to_vec(), uid, gid, groups: groups_in(&read(GROUP), name, gid), home })
+    /// The user that a text names: `NAME`, `NAME:GROUP`, `UID` or `UID:GID`, in any combination. Root exists in images without the
+    /// files too, and so does every number.
+    pub fn find(text: &str) -> Option<Self> {
+        Self::find_in(text, &read(PASSWD), &read(GROUP))
+    }
+
+    fn find_in(text: &str, passwd: &[u8], group: &[u8]) -> Option<Self> {
+        let (user, own_group) = match text.split_once(':') {
+            Some((user, group)) => (user, Some(group.as_bytes())),
+            None => (text, None),
+        };
+        let (name, uid, mut gid, home) = user_in(passwd, user.as_bytes())
+            .or_else(|| (user.as_bytes() == ROOT).then(|| (ROOT.to_vec(), 0, 0, b"/root".to_vec())))
+            .or_else(|| number(user.as_bytes()).map(|uid| user_numbered(passwd, uid)))?;
+        let mut groups = groups_in(group, &name, gid);
+        if let Some(own_group) = own_group {
+            gid = group_in(group, own_group).or_else(|| number(own_group))?;
+            // As `chroot --userspec` and container runtimes do: a chosen group is the only one.
+            groups = vec![gid];
+        }
+        Some(Self { name, uid, gid, groups, home })
     }
 
     /// A path of the user: relative ones, `~` and `~/…` begin at the home.
@@ -121,14 +136,33 @@ fn number(field: &[u8]) -> Option<u32> {
     std::str::from_utf8(field).ok()?.parse().ok().filter(|number| *number != u32::MAX)
 }
 
-/// Number, group and home of a user.
-fn user_in(passwd: &[u8], name: &[u8]) -> Option<(u32, u32, Vec<u8>)> {
-    passwd.split(|byte| *byte == b'\n').map(fields).find_map(|row| match row.as_slice() {
-        [found, _, uid, gid, _, home, ..] if *found == name => {
+/// Name, number, group and home of a user.
+type Row = (Vec<u8>, u32, u32, Vec<u8>);
+
+fn user_in(passwd: &[u8], name: &[u8]) -> Option<Row> {
+    rows(passwd).find(|(found, ..)| found == name)
+}
+
+/// The user with a number, which may be none of those in the file.
+fn user_numbered(passwd: &[u8], uid: u32) -> Row {
+    let found = rows(passwd).find(|(_, known, ..)| *known == uid);
+    found.unwrap_or_else(|| (uid.to_string().into_bytes(), uid, 0, b"/".to_vec()))
+}
+
+fn rows(passwd: &[u8]) -> impl Iterator<Item = Row> {
+    passwd.split(|byte| *byte == b'\n').map(fields).filter_map(|row| match row.as_slice() {
+        [name, _, uid, gid, _, home, ..] => {
             let is_path = home.starts_with(b"/") && !home.contains(&0) && home.len() < guest_proto::MAX_PATH;
             let home = if is_path { home.to_vec() } else { b"/".to_vec() };
-            Some((number(uid)?, number(gid)?, home))
+            Some((name.to_vec(), number(uid)?, number(gid)?, home))
         }
+        _ => None,
+    })
+}
+
+fn group_in(group: &[u8], name: &[u8]) -> Option<u32> {
+    group.split(|byte| *byte == b'\n').map(fields).find_map(|row| match row.as_slice() {
+        [found, _, gid, ..] if *found == name => number(gid),
         _ => None,
     })
 }
@@ -157,12 +191,25 @@ mod tests {
         b"root:x:0:0:root:/root:/bin/bash\n\nbroken\nuser:x:1000:1001:,,,:/srv/user:/bin/bash\n\
         bad:x:-1:0::/:\nlate:x:4294967295:0::/:\nodd:x:7:7::relative:/bin/sh";
 
+    const GROUP: &[u8] = b"root:x:0:\nuser:x:1001:\nsudo:x:27:other,user\nstaff:x:50:";
+
     #[test]
-    fn users_are_found_by_name() {
-        assert_eq!(user_in(PASSWD, b"user"), Some((1000, 1001, b"/srv/user".to_vec())));
-        assert_eq!(user_in(PASSWD, b"odd"), Some((7, 7, b"/".to_vec())));
-        for name in ["use", "", "bad", "late", "broken", "1000"] {
-            assert_eq!(user_in(PASSWD, name.as_bytes()), None, "{name}");
+    fn users_are_found_by_name_or_number() {
+        let found = |text: &str| {
+            let user = User::find_in(text, PASSWD, GROUP)?;
+            Some((user.uid, user.gid, user.groups, String::from_utf8(user.home).ok()?))
+        };
+        let user = |uid, gid, groups: &[u32], home: &str| Some((uid, gid, groups.to_vec(), home.to_owned()));
+        assert_eq!(found("user"), user(1000, 1001, &[1001, 27], "/srv/user"));
+        assert_eq!(found("1000"), user(1000, 1001, &[1001, 27], "/srv/user"));
+        assert_eq!(found("user:staff"), user(1000, 50, &[50], "/srv/user"));
+        assert_eq!(found("user:77"), user(1000, 77, &[77], "/srv/user"));
+        assert_eq!(found("1234:5"), user(1234, 5, &[5], "/"));
+        assert_eq!(found("1234"), user(1234, 0, &[0], "/"));
+        assert_eq!(found("odd"), user(7, 7, &[7], "/"));
+        assert_eq!(User::find_in("root", b"", b"").map(|user| user.uid), Some(0));
+        for text in ["use", "", "bad", "late", "broken", "user:none", "-1", "4294967295", ":staff", "user:"] {
+            assert_eq!(found(text), None, "{text}");
         }
     }
 

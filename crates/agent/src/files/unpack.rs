@@ -2,13 +2,13 @@
 //!
 //! The directories of an entry are opened one by one without following links, so that no link leads out: neither one
 //! of the archive, nor one that exists or is created meanwhile. `..` is refused, a leading `/` is removed. Devices,
-//! FIFOs and sockets are counted as skipped. Everything belongs to root.
+//! FIFOs and sockets are counted as skipped. Everything belongs to root, or to the user on whose behalf it is unpacked.
 //!
 //! Entries unpacked before a failure stay; the incomplete file is deleted.
 
 use guest_proto::{FileErrorKind, Tally};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::archive::{Archive, parts};
@@ -18,6 +18,7 @@ use super::failure::{FileFailure, shown};
 use super::header::Header;
 use super::upload::Upload;
 use super::write::write_some;
+use crate::users::User;
 
 /// Limit of nested directories, all of which are open.
 const MAX_DEPTH: usize = 512;
@@ -28,15 +29,33 @@ struct Target {
     /// The directory of the last entry and its parents. Archives are usually ordered as a tree, so the next entry
     /// needs most of them.
     open: Vec<(Vec<u8>, OwnedFd)>,
+    owner: Owner,
 }
 
-pub fn unpack(path: &[u8], upload: &mut Upload) -> Result<Tally, FileFailure> {
+/// The owner of new entries; `None` for root, whose are all that the agent makes.
+#[derive(Clone, Copy)]
+struct Owner(Option<(Uid, Gid)>);
+
+impl Owner {
+    fn own(self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+        let Some((uid, gid)) = self.0 else { return Ok(()) };
+        rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+    }
+}
+
+/// Unpacks an upload. A user owns what is new, the directory itself included.
+pub fn unpack(path: &[u8], user: Option<&User>, upload: &mut Upload) -> Result<Tally, FileFailure> {
+    let owner = Owner(user.map(|user| (Uid::from_raw(user.uid), Gid::from_raw(user.gid))));
+    let exists = dirs::open(path).is_ok();
     dirs::make(path, None, true).or_else(|failure| {
         // `/` exists and cannot be created.
         dirs::open(path).map(drop).map_err(|_| failure)
     })?;
     let root = dirs::open(path).map_err(FileFailure::with(path))?;
-    let mut target = Target { root, open: Vec::new() };
+    if !exists {
+        owner.own(root.as_fd(), b".").map_err(FileFailure::with(path))?;
+    }
+    let mut target = Target { root, open: Vec::new(), owner };
     let mut archive = Archive::new(upload);
     let mut tally = Tally::default();
     // Modes are those of the archive.
@@ -66,16 +85,19 @@ impl Target {
                 self.directory(&parts, header).map(|()| tally.directories += 1)
             }
             _ if is_file => {
+                let owner = self.owner;
                 let dir = self.enter(above, header)?;
-                file(dir, name, header, archive)?;
+                file(dir, name, owner, header, archive)?;
                 tally.files += 1;
                 tally.bytes += header.size;
                 Ok(())
             }
             b'2' => {
+                let owner = self.owner;
                 let dir = self.enter(above, header)?;
                 let make = || rustix::fs::symlinkat(header.link.as_slice(), dir, *name);
-                replace(dir, name, make).map_err(FileFailure::with(&header.name))?;
+                let made = replace(dir, name, make).and_then(|()| owner.own(dir, name));
+                made.map_err(FileFailure::with(&header.name))?;
                 tally.links += 1;
                 Ok(())
             }
@@ -138,19 +160,20 @@ impl Target {
         self.open.truncate(known);
         for name in &names[known..] {
             let parent = self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd());
-            let fd = enter_one(parent, name).map_err(|errno| failure_of(errno, header))?;
+            let fd = enter_one(parent, name, self.owner).map_err(|errno| failure_of(errno, header))?;
             self.open.push((name.to_vec(), fd));
         }
         Ok(self.open.last().map_or(self.root.as_fd(), |(_, fd)| fd.as_fd()))
     }
 }
 
-fn enter_one(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+fn enter_one(parent: BorrowedFd<'_>, name: &[u8], owner: Owner) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(parent, name, flags, Mode::empty()) {
         Err(Errno::NOENT) => {
             match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(Errno::EXIST) => {}
+                Ok(()) => owner.own(parent, name)?,
+                Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
             rustix::fs::openat(parent, name, flags, Mode::empty())
@@ -186,6 +209,7 @@ fn replace<T>(dir: BorrowedFd<'_>, name: &[u8], make: impl Fn() -> Result<T, Err
 fn file(
     dir: BorrowedFd<'_>,
     name: &[u8],
+    owner: Owner,
     header: &Header,
     archive: &mut Archive<'_>,
 ) -> Result<(), FileFailure> {
@@ -193,6 +217,10 @@ fn file(
     let mode = Mode::from_raw_mode(header.mode);
     let failure = || FileFailure::with(&header.name);
     let file = replace(dir, name, || rustix::fs::openat(dir, name, flags, mode)).map_err(failure())?;
+    if owner.0.is_some() {
+        // A change of the owner removes the bits for other identities.
+        owner.own(dir, name).and_then(|()| rustix::fs::fchmod(&file, mode)).map_err(failure())?;
+    }
     let filled = fill(&file, header, archive);
     if filled.is_err() {
         // Do not leave a partial file.
