@@ -53,7 +53,7 @@ pub struct PendingIdempotencyRecord<T = SandboxRecord> {
 }
 
 impl<T> PendingIdempotencyRecord<T> {
-    pub(crate) fn complete(self, account: &str, created_at: TimeMs, created: &T) -> IdempotencyRecord {
+    pub fn complete(self, account: &str, created_at: TimeMs, created: &T) -> IdempotencyRecord {
         let (status, content) = (self.respond)(created);
         IdempotencyRecord {
             account: account.to_owned(),

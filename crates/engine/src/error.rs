@@ -163,6 +163,15 @@ impl EngineError {
         )
     }
 
+    /// Whether the service is to blame, and the text is not for its clients.
+    pub fn is_internal(&self) -> bool {
+        self.is_sandbox_failure()
+            || matches!(
+                self,
+                Self::WakeFailed(_) | Self::Network(_) | Self::Store(_) | Self::Log(_) | Self::TaskLost
+            )
+    }
+
     /// Whether the isolation backend failed. The sandbox's processes may be gone then.
     pub(crate) fn is_backend_failure(&self) -> bool {
         matches!(self, Self::Backend(_) | Self::HostExhausted { .. })

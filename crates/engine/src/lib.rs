@@ -47,6 +47,7 @@ mod snapshot_hold;
 mod snapshots;
 mod stamped_store;
 mod status;
+mod steps;
 mod take_snapshot;
 mod tasks;
 mod timer;

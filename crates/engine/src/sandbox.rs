@@ -111,7 +111,7 @@ impl<'a> SandboxHandle<'a> {
         self.run_to_completion(forking).await
     }
 
-    async fn run_to_completion<T: Send + 'static>(
+    pub(crate) async fn run_to_completion<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
     ) -> Result<T, EngineError> {

@@ -8,7 +8,7 @@ mod sweep;
 
 use std::path::Path;
 
-pub use registry::{SnapshotRegistry, SnapshotUsage};
+pub use registry::{PendingShare, SnapshotKind, SnapshotRegistry, SnapshotUsage};
 pub use sweep::start as start_sweeper;
 
 /// The disks of snapshots among layers, and the layers of the image below them.

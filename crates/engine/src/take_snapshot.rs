@@ -17,6 +17,7 @@ use crate::host_watch::HostWatch;
 use crate::mailbox::{ActorHandle, ActorRequest, CapturedDisk};
 use crate::services::Services;
 use crate::snapshot_hold::SnapshotHold;
+use crate::snapshots::{PendingShare, SnapshotKind};
 
 /// The idempotency record of a snapshot.
 pub type PendingSnapshot = PendingIdempotencyRecord<SnapshotRecord>;
@@ -46,15 +47,10 @@ pub async fn take(
     request: SnapshotRequest,
     idempotency: Option<PendingSnapshot>,
 ) -> Result<Arc<SnapshotRecord>, EngineError> {
-    let Services { snapshots, stamped_store, ledger, counters, .. } = services;
-    let id = new_snapshot_id();
+    let Services { snapshots, stamped_store, counters, .. } = services;
     let account = actor.status.borrow().record.account.clone();
-    let scope = scope(request.memory);
-    let bytes = used_bytes(services, actor, scope).await?;
-    let share = snapshots.begin(&id, &account, bytes, ledger.quotas().of(&account))?;
-    let copied = copy(services, actor, id, scope).await?;
-    // It may have grown since.
-    share.resize(&account, copied.disk.bytes, ledger.quotas().of(&account))?;
+    let kind = SnapshotKind::Requested;
+    let (copied, _share) = copy_within_quotas(services, actor, kind, scope(request.memory)).await?;
     let record = new_record(&copied, request, stamped_store.now());
     let data = json!({
         "snapshotId": record.id, "name": record.name, "sizeBytes": record.bytes,
@@ -69,6 +65,39 @@ pub async fn take(
     counters.snapshots_taken.add(1);
     // Registered before the hold is dropped.
     Ok(snapshots.insert(record))
+}
+
+/// Takes a snapshot of the result of a step of a build.
+pub async fn take_of_step(
+    services: &Services,
+    actor: &ActorHandle,
+    build_key: String,
+    memory: bool,
+) -> Result<Arc<SnapshotRecord>, EngineError> {
+    let (copied, _share) = copy_within_quotas(services, actor, SnapshotKind::Step, scope(memory)).await?;
+    let record = new_record(&copied, SnapshotRequest::default(), services.stamped_store.now());
+    let record = SnapshotRecord { build_key: Some(build_key), ..record };
+    services.stamped_store.commit(Batch::new().put_snapshot(record.clone())).await?;
+    // Registered before the hold is dropped.
+    Ok(services.snapshots.insert(record))
+}
+
+async fn copy_within_quotas(
+    services: &Services,
+    actor: &ActorHandle,
+    kind: SnapshotKind,
+    scope: SnapshotScope,
+) -> Result<(CopiedDisk, PendingShare), EngineError> {
+    let Services { snapshots, ledger, .. } = services;
+    let id = new_snapshot_id();
+    let account = actor.status.borrow().record.account.clone();
+    let quotas = ledger.quotas().of(&account);
+    let bytes = used_bytes(services, actor, scope).await?;
+    let share = snapshots.begin(&id, &account, kind, bytes, quotas)?;
+    let copied = copy(services, actor, id, scope).await?;
+    // It may have grown since.
+    share.resize(&account, copied.disk.bytes, quotas)?;
+    Ok((copied, share))
 }
 
 fn scope(memory: bool) -> SnapshotScope {
@@ -152,6 +181,7 @@ fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs)
         bytes: copied.disk.bytes,
         metadata: request.metadata,
         created_at: now,
+        build_key: None,
     }
 }
 

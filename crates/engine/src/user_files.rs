@@ -29,6 +29,8 @@ pub enum UserFileOp {
     Remove { path: Vec<u8> },
     /// `Details`. Replaces the attributes of a prefix.
     SetAttributes { path: Vec<u8>, attributes: FileAttributes },
+    /// Takes a tar archive as its upload, and answers with `Done`. The user owns what it creates.
+    Unpack { path: Vec<u8> },
     /// See [`crate::Watch`].
     Watch { path: Vec<u8>, recursive: bool },
 }
@@ -118,7 +120,13 @@ impl PathDetails {
 impl UserFileOp {
     /// Whether it takes space on the disk.
     pub fn writes(&self) -> bool {
-        matches!(self, Self::WriteInPlace { .. } | Self::MakeDirs { .. } | Self::SetAttributes { .. })
+        matches!(
+            self,
+            Self::WriteInPlace { .. }
+                | Self::MakeDirs { .. }
+                | Self::SetAttributes { .. }
+                | Self::Unpack { .. }
+        )
     }
 
     pub(crate) fn check(&self, user: &str) -> Result<(), EngineError> {
@@ -163,6 +171,7 @@ impl UserFileOp {
             | Self::WriteInPlace { path, .. }
             | Self::MakeDirs { path }
             | Self::Remove { path }
+            | Self::Unpack { path }
             | Self::SetAttributes { path, .. }
             | Self::Watch { path, .. } => vec![path],
             Self::Rename { from, to } => vec![from, to],
@@ -184,6 +193,7 @@ impl UserFileOp {
             },
             Self::MakeDirs { path } => FileRequest::MakeDirs { path },
             Self::Rename { from, to } => FileRequest::Rename { from, to },
+            Self::Unpack { path } => FileRequest::Unpack { path },
             Self::Remove { path } => FileRequest::Delete { path, recursive: true },
             Self::SetAttributes { path, attributes } => {
                 FileRequest::SetAttributes { path, attributes: attributes.to_wire() }

@@ -1,9 +1,9 @@
 //! Batches of writes, committed atomically. A new kind of row is a new [`Write`] and an arm in each store.
 
-use api::{EventKind, SandboxId, SnapshotId};
+use api::{EventKind, SandboxId, SnapshotId, TemplateId};
 use rules::TimeMs;
 
-use crate::{IdempotencyRecord, KeyRecord, SandboxRecord, SnapshotRecord, StoreError};
+use crate::{IdempotencyRecord, KeyRecord, SandboxRecord, SnapshotRecord, StoreError, TemplateRecord};
 
 /// The maximum number of writes in one batch.
 pub const MAX_WRITES: usize = 512;
@@ -32,6 +32,10 @@ pub enum Write {
     PutSnapshot(Box<SnapshotRecord>),
     /// Removes a snapshot. No error if there is none.
     DeleteSnapshot(SnapshotId),
+    /// Adds a template. Replaces one of the same id.
+    PutTemplate(Box<TemplateRecord>),
+    /// Removes a template. No error if there is none.
+    DeleteTemplate(TemplateId),
     /// Adds an idempotency record. [`StoreError::AlreadyRecorded`] if one exists that had not expired when this one was made.
     PutIdempotencyRecord(Box<IdempotencyRecord>),
 }
@@ -93,6 +97,14 @@ impl Batch {
         self.with(Write::DeleteSnapshot(id))
     }
 
+    pub fn put_template(self, record: TemplateRecord) -> Self {
+        self.with(Write::PutTemplate(Box::new(record)))
+    }
+
+    pub fn delete_template(self, id: TemplateId) -> Self {
+        self.with(Write::DeleteTemplate(id))
+    }
+
     pub fn with(mut self, write: Write) -> Self {
         self.writes.push(write);
         self
@@ -124,6 +136,9 @@ impl Batch {
                 Write::PutSnapshot(record) => {
                     record.check().map_err(|reason| StoreError::BadRow { what: "a snapshot", reason })?;
                 }
+                Write::PutTemplate(record) => {
+                    record.check().map_err(|reason| StoreError::BadRow { what: "a template", reason })?;
+                }
                 Write::PutIdempotencyRecord(record) => {
                     record
                         .check()
@@ -135,6 +150,7 @@ impl Batch {
                 }
                 Write::DeleteSandbox(_)
                 | Write::DeleteSnapshot(_)
+                | Write::DeleteTemplate(_)
                 | Write::RevokeKey { .. }
                 | Write::KeepPosted { .. } => {}
             }

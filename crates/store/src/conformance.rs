@@ -8,6 +8,7 @@ mod keys;
 mod lists;
 mod purges;
 mod snapshots;
+mod templates;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,6 +62,7 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     keys::invalid_keys_and_records_are_refused(make()).await;
     snapshots::snapshots_read_back_and_are_deleted(make()).await;
     snapshots::a_batch_with_a_snapshot_is_all_or_nothing(make()).await;
+    templates::templates_read_back_change_and_are_deleted(make()).await;
 }
 
 /// A running sandbox, different for each number.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, StoreError, StoredBytes, Topic,
+    Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, StoreError, StoredBytes, TemplateRecord, Topic,
 };
 
 /// Durable storage. Calls may be concurrent. A future that is dropped early may or may not have written.
@@ -64,6 +64,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// All snapshots, oldest first; those of the same time are ordered by id.
     async fn snapshots(&self) -> Result<Vec<SnapshotRecord>, StoreError>;
+
+    /// All templates, oldest first; those of the same time are ordered by id.
+    async fn templates(&self) -> Result<Vec<TemplateRecord>, StoreError>;
 
     /// The record of an idempotency key. It may have expired: see [`IdempotencyRecord::is_expired`].
     async fn idempotency_record(

@@ -17,6 +17,7 @@ mod keys;
 mod record;
 mod snapshots;
 mod sqlite;
+mod templates;
 
 #[cfg(feature = "testing")]
 pub mod conformance;
@@ -32,6 +33,7 @@ pub use keys::KeyRecord;
 pub use record::{Event, ExposedPort, Filter, Listing, MAX_PAGE, Page, SandboxRecord, SandboxSummary};
 pub use snapshots::SnapshotRecord;
 pub use sqlite::SqliteStore;
+pub use templates::TemplateRecord;
 
 #[cfg(feature = "testing")]
 pub use memory::{HeldCommits, MemoryStore};

@@ -8,7 +8,7 @@ mod lists;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::{SandboxId, SandboxState, SnapshotId};
+use api::{SandboxId, SandboxState, SnapshotId, TemplateId};
 use async_trait::async_trait;
 use rules::TimeMs;
 use tokio::sync::watch;
@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use crate::followers::{Followers, VisibleEvent};
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, MAX_PAGE, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes, Topic,
-    Write,
+    Listing, MAX_PAGE, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes,
+    TemplateRecord, Topic, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -53,6 +53,7 @@ struct Tables {
     key_changes: u64,
     idempotency_records: BTreeMap<KeyScope, IdempotencyRecord>,
     snapshots: BTreeMap<SnapshotId, SnapshotRecord>,
+    templates: BTreeMap<TemplateId, TemplateRecord>,
 }
 
 /// Account, endpoint and key of an idempotency record.
@@ -220,6 +221,12 @@ impl Store for MemoryStore {
         Ok(snapshots)
     }
 
+    async fn templates(&self) -> Result<Vec<TemplateRecord>, StoreError> {
+        let mut templates: Vec<_> = self.read()?.tables.templates.values().cloned().collect();
+        templates.sort_by(|one, two| (one.created_at, &one.id).cmp(&(two.created_at, &two.id)));
+        Ok(templates)
+    }
+
     async fn idempotency_record(
         &self,
         account: &str,
@@ -273,6 +280,7 @@ enum Undo {
     Key(String, Option<KeyRecord>),
     IdempotencyRecord(KeyScope, Option<IdempotencyRecord>),
     Snapshot(SnapshotId, Option<SnapshotRecord>),
+    Template(TemplateId, Option<Box<TemplateRecord>>),
     Events(Vec<Event>),
     Nothing,
 }
@@ -305,6 +313,9 @@ impl Tables {
                             restore(&mut self.idempotency_records, key_scope, previous);
                         }
                         Undo::Snapshot(id, previous) => restore(&mut self.snapshots, id, previous),
+                        Undo::Template(id, previous) => {
+                            restore(&mut self.templates, id, previous.map(|record| *record));
+                        }
                         Undo::Events(previous) => self.events = previous,
                         Undo::Nothing => {}
                     }
@@ -321,6 +332,8 @@ impl Tables {
     fn previous(&self, write: &Write) -> Undo {
         let sandbox =
             |id: &SandboxId| Undo::Sandbox(id.clone(), self.sandboxes.get(id).cloned().map(Box::new));
+        let template =
+            |id: &TemplateId| Undo::Template(id.clone(), self.templates.get(id).cloned().map(Box::new));
         let key = |id: &String| Undo::Key(id.clone(), self.keys.get(id).cloned());
         match write {
             Write::PutSandbox(record) => sandbox(&record.id),
@@ -335,6 +348,8 @@ impl Tables {
                 Undo::Snapshot(record.id.clone(), self.snapshots.get(&record.id).cloned())
             }
             Write::DeleteSnapshot(id) => Undo::Snapshot(id.clone(), self.snapshots.get(id).cloned()),
+            Write::PutTemplate(record) => template(&record.id),
+            Write::DeleteTemplate(id) => template(id),
             Write::KeepPosted { .. } => Undo::Events(self.events.clone()),
             Write::AppendEvent(_) => Undo::Nothing,
         }
@@ -354,6 +369,12 @@ impl Tables {
             }
             Write::DeleteSnapshot(id) => {
                 self.snapshots.remove(&id);
+            }
+            Write::PutTemplate(record) => {
+                self.templates.insert(record.id.clone(), *record);
+            }
+            Write::DeleteTemplate(id) => {
+                self.templates.remove(&id);
             }
             Write::KeepPosted { account, most_bytes } => {
                 events::evict_posted(&mut self.events, &account, most_bytes);

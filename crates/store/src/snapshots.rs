@@ -28,6 +28,8 @@ pub struct SnapshotRecord {
     pub bytes: u64,
     pub metadata: BTreeMap<String, String>,
     pub created_at: TimeMs,
+    /// Identifies what a step of a build did, and upon what. Such a snapshot belongs to templates, and lists do not show it.
+    pub build_key: Option<String>,
 }
 
 impl SnapshotRecord {

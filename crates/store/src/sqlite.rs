@@ -27,6 +27,7 @@ mod read;
 mod readers;
 mod rows;
 mod snapshots;
+mod templates;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -43,7 +44,8 @@ use tokio::sync::watch;
 use crate::followers::Followers;
 use crate::{
     Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes, Topic,
+    Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes, TemplateRecord,
+    Topic,
 };
 use journal::Journal;
 use purge::{Purged, Target};
@@ -204,6 +206,10 @@ impl Store for SqliteStore {
 
     async fn snapshots(&self) -> Result<Vec<SnapshotRecord>, StoreError> {
         self.readers.read("cannot read the snapshots", snapshots::all).await
+    }
+
+    async fn templates(&self) -> Result<Vec<TemplateRecord>, StoreError> {
+        self.readers.read("cannot read the templates", templates::all).await
     }
 
     async fn idempotency_record(

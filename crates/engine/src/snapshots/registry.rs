@@ -30,7 +30,35 @@ pub struct SnapshotRegistry {
 struct State {
     records: BTreeMap<SnapshotId, Arc<SnapshotRecord>>,
     /// Snapshots that are being taken.
-    pending: BTreeMap<SnapshotId, (String, u64)>,
+    pending: BTreeMap<SnapshotId, Pending>,
+}
+
+#[derive(Clone)]
+struct Pending {
+    account: String,
+    kind: SnapshotKind,
+    bytes: u64,
+}
+
+/// Which quotas a snapshot counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotKind {
+    Requested,
+    /// Of a step of a build: only its bytes count.
+    Step,
+}
+
+impl SnapshotKind {
+    fn of(record: &SnapshotRecord) -> Self {
+        if record.build_key.is_some() { Self::Step } else { Self::Requested }
+    }
+
+    const fn counts_as(self) -> u64 {
+        match self {
+            Self::Requested => 1,
+            Self::Step => 0,
+        }
+    }
 }
 
 /// What the snapshots of an account use.
@@ -62,11 +90,11 @@ impl PendingShare {
     /// Counts the bytes that the snapshot really takes, if the quotas allow it.
     pub fn resize(&self, account: &str, bytes: u64, quotas: &Quotas) -> Result<(), EngineError> {
         let mut state = self.registry.write();
-        let before = state.pending.remove(&self.id);
+        let Some(before) = state.pending.remove(&self.id) else { return Ok(()) };
         let used = state.used_by(account);
-        let allowed = quotas.take_snapshot(used.count, used.bytes, bytes);
-        let counted = if allowed.is_ok() { Some((account.to_owned(), bytes)) } else { before };
-        state.pending.extend(counted.map(|share| (self.id.clone(), share)));
+        let allowed = quotas.take_snapshot(before.kind.counts_as(), used.count, used.bytes, bytes);
+        let counted = if allowed.is_ok() { bytes } else { before.bytes };
+        state.pending.insert(self.id.clone(), Pending { bytes: counted, ..before });
         Ok(allowed?)
     }
 }
@@ -116,9 +144,38 @@ impl SnapshotRegistry {
         self.request_sweep();
     }
 
+    /// A snapshot that the account requested.
     pub fn find(&self, account: &str, id: &SnapshotId) -> Result<Arc<SnapshotRecord>, EngineError> {
+        let found = self.find_any(account, id)?;
+        match SnapshotKind::of(&found) {
+            SnapshotKind::Requested => Ok(found),
+            SnapshotKind::Step => Err(EngineError::NoSuchSnapshot { id: id.clone() }),
+        }
+    }
+
+    /// A snapshot of the account, also of a step of a build.
+    pub fn find_any(&self, account: &str, id: &SnapshotId) -> Result<Arc<SnapshotRecord>, EngineError> {
         let found = self.read().records.get(id).filter(|record| record.account == account).cloned();
         found.ok_or_else(|| EngineError::NoSuchSnapshot { id: id.clone() })
+    }
+
+    /// The snapshot of a step that did the same upon the same.
+    pub fn find_step(&self, account: &str, build_key: &str) -> Option<Arc<SnapshotRecord>> {
+        let state = self.read();
+        let is_it = |record: &&Arc<SnapshotRecord>| {
+            record.account == account && record.build_key.as_deref() == Some(build_key)
+        };
+        // A build without the cache makes newer ones.
+        state.records.values().filter(is_it).max_by_key(|record| record.created_at).cloned()
+    }
+
+    /// The snapshots of the steps of an account's builds.
+    pub fn steps(&self, account: &str) -> Vec<Arc<SnapshotRecord>> {
+        let state = self.read();
+        let is_step = |record: &&Arc<SnapshotRecord>| {
+            record.account == account && SnapshotKind::of(record) == SnapshotKind::Step
+        };
+        state.records.values().filter(is_step).cloned().collect()
     }
 
     /// A page of the snapshots of an account that match a query, newest first, and the number of all that match.
@@ -142,7 +199,8 @@ impl SnapshotRegistry {
     pub fn used(&self) -> SnapshotUsage {
         let state = self.read();
         let bytes = state.records.values().map(|record| record.bytes).sum();
-        SnapshotUsage { count: state.records.len() as u64, bytes }
+        let count = state.records.values().map(|record| SnapshotKind::of(record).counts_as()).sum();
+        SnapshotUsage { count, bytes }
     }
 
     /// Counts a snapshot that is about to be taken, if the quotas allow it.
@@ -150,13 +208,14 @@ impl SnapshotRegistry {
         self: &Arc<Self>,
         id: &SnapshotId,
         account: &str,
+        kind: SnapshotKind,
         bytes: u64,
         quotas: &Quotas,
     ) -> Result<PendingShare, EngineError> {
         let mut state = self.write();
         let used = state.used_by(account);
-        quotas.take_snapshot(used.count, used.bytes, bytes)?;
-        state.pending.insert(id.clone(), (account.to_owned(), bytes));
+        quotas.take_snapshot(kind.counts_as(), used.count, used.bytes, bytes)?;
+        state.pending.insert(id.clone(), Pending { account: account.to_owned(), kind, bytes });
         Ok(PendingShare { registry: Arc::clone(self), id: id.clone() })
     }
 
@@ -178,6 +237,14 @@ impl SnapshotRegistry {
         let template = self.template_of(&record);
         drop(hold);
         Ok((template, record))
+    }
+
+    /// As [`Self::template`], also for a snapshot of a step of a build.
+    pub fn template_of_any(&self, account: &str, id: &SnapshotId) -> Result<Template, EngineError> {
+        let hold = self.hold(&[], Some(id));
+        let template = self.template_of(&*self.find_any(account, id)?);
+        drop(hold);
+        Ok(template)
     }
 
     /// As [`Self::template`], for a snapshot whose disks the caller holds.
@@ -219,17 +286,20 @@ impl SnapshotRegistry {
 
 impl State {
     fn used_by(&self, account: &str) -> SnapshotUsage {
-        let own = self.records.values().filter(|record| record.account == account).map(|record| record.bytes);
-        let pending = self.pending.values().filter(|(owner, _)| owner == account).map(|(_, bytes)| *bytes);
-        own.chain(pending).fold(SnapshotUsage::default(), |used, bytes| SnapshotUsage {
-            count: used.count + 1,
+        let own = self.records.values().filter(|record| record.account == account);
+        let own = own.map(|record| (SnapshotKind::of(record), record.bytes));
+        let pending = self.pending.values().filter(|pending| pending.account == account);
+        let pending = pending.map(|pending| (pending.kind, pending.bytes));
+        own.chain(pending).fold(SnapshotUsage::default(), |used, (kind, bytes)| SnapshotUsage {
+            count: used.count + kind.counts_as(),
             bytes: used.bytes.saturating_add(bytes),
         })
     }
 }
 
 fn matches(record: &SnapshotRecord, query: &SnapshotQuery) -> bool {
-    query.sandbox.as_ref().is_none_or(|sandbox| record.sandbox == *sandbox)
+    SnapshotKind::of(record) == SnapshotKind::Requested
+        && query.sandbox.as_ref().is_none_or(|sandbox| record.sandbox == *sandbox)
         && query.name.as_ref().is_none_or(|name| record.name.as_ref() == Some(name))
         && query.metadata.iter().all(|(key, value)| record.metadata.get(key) == Some(value))
 }

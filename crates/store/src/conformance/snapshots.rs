@@ -27,6 +27,7 @@ fn snapshot(number: u32) -> SnapshotRecord {
         bytes: u64::from(number) << 32,
         metadata: BTreeMap::from([("key".to_owned(), "value".to_owned())]),
         created_at: TimeMs(1_700_000_000_000 - u64::from(number)),
+        build_key: number.is_multiple_of(3).then(|| format!("key {number}")),
     }
 }
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use super::encoding::Encoded;
 use super::error::{Outcome, SqliteError};
 use super::rows::EventRow;
-use super::{keys, posted, quota, rows, snapshots};
+use super::{keys, posted, quota, rows, snapshots, templates};
 use crate::followers::VisibleEvent;
 use crate::{Committed, SandboxRecord, StoreError, Write};
 
@@ -33,6 +33,8 @@ pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable
             }
             Write::PutSnapshot(record) => snapshots::put(connection, &record)?,
             Write::DeleteSnapshot(id) => snapshots::delete(connection, &id)?,
+            Write::PutTemplate(record) => templates::put(connection, &record)?,
+            Write::DeleteTemplate(id) => templates::delete(connection, &id)?,
             Write::KeepPosted { account, most_bytes } => posted::evict(connection, &account, most_bytes)?,
             Write::PutKey(key) => keys::put(connection, &key)?,
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,

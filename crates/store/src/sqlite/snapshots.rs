@@ -7,11 +7,11 @@ use super::error::{Outcome, SqliteError};
 use super::{read, rows};
 use crate::SnapshotRecord;
 
-const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at, memory";
+const COLUMNS: &str = "id, account, sandbox, name, image, image_digest, image_env, isolation, layers, cpu, memory_mb, disk_mb, bytes, metadata, created_at, memory, build_key";
 
 pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<()> {
     let sql = format!(
-        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
+        "INSERT OR REPLACE INTO snapshots ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
     );
     let metadata = serde_json::to_string(&record.metadata)
         .map_err(|error| SqliteError::content("metadata of a snapshot", error))?;
@@ -32,6 +32,7 @@ pub(super) fn put(connection: &Connection, record: &SnapshotRecord) -> Outcome<(
         metadata,
         rows::integer(record.created_at.0)?,
         record.memory,
+        record.build_key,
     ])?;
     Ok(())
 }
@@ -65,6 +66,7 @@ fn record(row: &Row<'_>) -> Outcome<SnapshotRecord> {
         metadata: serde_json::from_str(&metadata)
             .map_err(|error| SqliteError::content("metadata of a snapshot", error))?,
         created_at: rows::time(row, 14)?,
+        build_key: row.get(16)?,
     })
 }
 
