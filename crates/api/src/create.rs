@@ -14,8 +14,9 @@ use crate::{EgressDefault, Integer, IsolationChoice, OnTimeout};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CreateBody {
-    /// Name of an image in the operator's catalogue, or id of a snapshot. The disk of a sandbox from a snapshot is at least as large
-    /// as that of the snapshot's sandbox, and its isolation at least as strong. A snapshot with processes needs at least as much memory, too.
+    /// Name of a template of the account or of an image in the operator's catalogue, or id of a template or snapshot. The disk of a
+    /// sandbox from a snapshot or template is at least as large as that of the sandbox that it was taken of, and its isolation at least
+    /// as strong. With processes it needs at least as much memory, too.
     #[cfg_attr(feature = "openapi", schema(required = true, min_length = 1, max_length = 512))]
     #[cfg_attr(feature = "openapi", schema(pattern = r"^[\x21-\x7e]+$", example = "ubuntu:24.04"))]
     pub image: String,
@@ -64,7 +65,7 @@ pub struct CreateBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = "auto"))]
     pub isolation: Option<IsolationChoice>,
-    /// Whether a sandbox from a snapshot with processes starts without them.
+    /// Whether a sandbox from a snapshot or template with processes starts without them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = false))]
     pub cold: Option<bool>,

@@ -88,6 +88,8 @@ codes! {
     ExecutionNotFound "EXECUTION_NOT_FOUND" 404,
     /// The snapshot does not exist or was deleted.
     SnapshotNotFound "SNAPSHOT_NOT_FOUND" 404,
+    /// The template does not exist or was deleted.
+    TemplateNotFound "TEMPLATE_NOT_FOUND" 404,
     /// The code interpreter has no such context.
     ContextNotFound "CONTEXT_NOT_FOUND" 404,
     /// The API has no such path.

@@ -49,6 +49,10 @@ kinds! {
     SandboxForked = "sandbox.forked",
     SnapshotCreated = "snapshot.created",
     SnapshotDeleted = "snapshot.deleted",
+    /// Additions: the specification has no templates.
+    TemplateReady = "template.ready",
+    TemplateFailed = "template.failed",
+    TemplateDeleted = "template.deleted",
     ExecStarted = "exec.started",
     ExecCompleted = "exec.completed",
     ExecStreamed = "exec.streamed",

@@ -1,4 +1,4 @@
-//! Ids of sandboxes and snapshots. They are safe in paths, host names and cgroup names: lower-case letters and digits.
+//! Ids of sandboxes, snapshots and templates. They are safe in paths, host names and cgroup names: lower-case letters and digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -89,6 +89,16 @@ opaque_id! {
 opaque_id! {
     /// Id of a snapshot: `snap_` and an opaque part of lower-case letters and digits.
     SnapshotId, "snap_", "snap_7m3t5w0ry4h1v8x2k9qz", "^snap_[a-z0-9]{8,40}$", BadSnapshotId, "a snapshot"
+}
+
+opaque_id! {
+    /// Id of a template: `tpl_` and an opaque part of lower-case letters and digits.
+    TemplateId, "tpl_", "tpl_0ry7m3t5w4h1v8x2k9qz", "^tpl_[a-z0-9]{8,40}$", BadTemplateId, "a template"
+}
+
+opaque_id! {
+    /// Id of an uploaded build context: `ctx_` and an opaque part of lower-case letters and digits.
+    BuildContextId, "ctx_", "ctx_5w4h1v8x2k9qz0ry7m3t", "^ctx_[a-z0-9]{8,40}$", BadBuildContextId, "a build context"
 }
 
 impl SandboxId {

@@ -4,6 +4,7 @@
 //! schema.
 
 pub mod bounds;
+mod build_log;
 mod code;
 mod create;
 mod error;
@@ -22,10 +23,12 @@ mod sandbox;
 mod schema;
 mod signals;
 mod snapshots;
+mod templates;
 mod time;
 mod usage;
 mod views;
 
+pub use build_log::{BuildEvent, BuildStep};
 pub use code::{
     CodeBody, CodeContext, CodeContextBody, CodeContextList, CodeContextRemoved, CodeDone, CodeEvent,
     CodeException, CodeExecution, CodeRequest, CodeResult, CodeText,
@@ -49,7 +52,10 @@ pub use files::{
     FileChange, FileChangeKind, FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked,
 };
 pub use health::Health;
-pub use ids::{ALPHABET, BadSandboxId, BadSnapshotId, SandboxId, SnapshotId};
+pub use ids::{
+    ALPHABET, BadBuildContextId, BadSandboxId, BadSnapshotId, BadTemplateId, BuildContextId, SandboxId,
+    SnapshotId, TemplateId,
+};
 pub use images::{ImageList, ImageStatus, ImageView, PullProgress, PullStage};
 pub use info::{BackendView, InfoView, LimitsView, RangeView};
 pub use pause::{PauseBody, ResumeBody};
@@ -64,6 +70,10 @@ pub use signals::SIGNALS;
 pub use snapshots::{
     ForkBody, ForkList, RollbackBody, SnapshotBody, SnapshotDeleted, SnapshotList, SnapshotState,
     SnapshotView,
+};
+pub use templates::{
+    BuildContext, TemplateBody, TemplateDeleted, TemplateError, TemplateList, TemplateState, TemplateSteps,
+    TemplateView,
 };
 pub use time::{BadTimestamp, Timestamp};
 pub use usage::{QuotaView, ResourceMetrics, ResourceSample, UsageView};

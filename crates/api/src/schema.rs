@@ -67,6 +67,13 @@ pub(crate) fn command_env() -> RefOr<Schema> {
     )
 }
 
+/// The values of build arguments.
+pub(crate) fn build_args() -> RefOr<Schema> {
+    environment(
+        "Values of build arguments. They replace the defaults of `ARG`, and are part of the record of the template: not for secrets.",
+    )
+}
+
 fn environment(description: &str) -> RefOr<Schema> {
     let description =
         format!("{description} Names and values together have at most {} KiB.", ENV_BYTES >> 10);
@@ -185,7 +192,17 @@ pub(crate) fn kind(kinds: impl Iterator<Item = &'static str>, example: &str) -> 
 
 /// An event type, or a group such as `exec.*`.
 pub(crate) fn kinds(kinds: impl Iterator<Item = &'static str>) -> RefOr<Schema> {
-    let groups = ["sandbox.*", "snapshot.*", "exec.*", "file.*", "port.*", "network.*", "agent.*", "cost.*"];
+    let groups = [
+        "sandbox.*",
+        "snapshot.*",
+        "template.*",
+        "exec.*",
+        "file.*",
+        "port.*",
+        "network.*",
+        "agent.*",
+        "cost.*",
+    ];
     text().enum_values(Some(kinds.chain(groups))).examples(["exec.*"]).into()
 }
 

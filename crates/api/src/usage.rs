@@ -69,8 +69,10 @@ pub struct UsageView {
     pub disk_mb: QuotaView,
     /// Snapshots.
     pub snapshots: QuotaView,
-    /// Disk space of snapshots.
+    /// Disk space of snapshots, and of the steps of templates.
     pub snapshot_bytes: QuotaView,
+    /// Templates, those that are built and failed builds included.
+    pub templates: QuotaView,
     /// Logs of detached executions.
     pub execution_log_bytes: QuotaView,
     /// Stored bytes of responses to requests with an `Idempotency-Key`. Above the quota the oldest are evicted.
@@ -87,7 +89,7 @@ pub struct UsageView {
 
 impl UsageView {
     /// All quotas with their names, in the order of the fields.
-    pub fn quotas(&self) -> [(&'static str, QuotaView); 12] {
+    pub fn quotas(&self) -> [(&'static str, QuotaView); 13] {
         [
             ("sandboxes", self.sandboxes),
             ("vcpus", self.vcpus),
@@ -95,6 +97,7 @@ impl UsageView {
             ("diskMb", self.disk_mb),
             ("snapshots", self.snapshots),
             ("snapshotBytes", self.snapshot_bytes),
+            ("templates", self.templates),
             ("executionLogBytes", self.execution_log_bytes),
             ("idempotencyBytes", self.idempotency_bytes),
             ("eventBytes", self.event_bytes),
@@ -120,6 +123,7 @@ mod tests {
             disk_mb: quota(4),
             snapshots: quota(11),
             snapshot_bytes: quota(12),
+            templates: quota(13),
             execution_log_bytes: quota(5),
             idempotency_bytes: quota(6),
             event_bytes: quota(7),

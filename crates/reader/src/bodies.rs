@@ -4,11 +4,11 @@ use api::bounds::EVENT_DATA_BYTES;
 use api::{
     CodeBody, CodeContextBody, CodeRequest, CommandBody, CreateBody, CreateNetwork, DetachedBody, EventBody,
     EventsBody, ExecuteBody, ExecuteRequest, ExposeBody, ForkBody, PauseBody, ResumeBody, RollbackBody,
-    SandboxConfig, SignalBody, SnapshotBody, TerminalBody, TimeoutBody, TokenBody,
+    SandboxConfig, SignalBody, SnapshotBody, TemplateBody, TerminalBody, TimeoutBody, TokenBody,
 };
 use rules::{
     ConfigError, ConfigRules, DetachedCommand, ExecuteRefusal, ExecuteRules, ExposeRequest, ForkRequest,
-    Integer, NetworkChange, SnapshotRequest, alternatives, quoted,
+    Integer, NetworkChange, SnapshotRequest, TemplateRequest, alternatives, quoted,
 };
 
 use serde::de::DeserializeOwned;
@@ -145,6 +145,15 @@ impl RequestBody for SnapshotBody {
 
     fn read(body: &[u8], rules: &ConfigRules) -> Result<SnapshotRequest, Refusal> {
         rules::snapshot_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    }
+}
+
+impl RequestBody for TemplateBody {
+    type Rules = ConfigRules;
+    type Validated = TemplateRequest;
+
+    fn read(body: &[u8], rules: &ConfigRules) -> Result<TemplateRequest, Refusal> {
+        rules::template_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
     }
 }
 

@@ -21,7 +21,7 @@ pub use executions::{ExecutionQuery, OutputOffset, execution_query, line_ends, o
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
 pub use images::{ImageQuery, images};
-pub use query::{events, list, path_segment, samples, snapshots};
+pub use query::{events, list, path_segment, samples, snapshots, templates};
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use rules::{
-    EventQuery, ListQuery, SampleQuery, SnapshotQuery, event_query, list_query, quoted, sample_query,
-    snapshot_query,
+    EventQuery, ListQuery, SampleQuery, SnapshotQuery, TemplateQuery, event_query, list_query, quoted,
+    sample_query, snapshot_query, template_query,
 };
 
 use crate::{FieldFault, Refusal};
@@ -22,6 +22,11 @@ pub fn events(query: Option<&str>) -> Result<EventQuery, Refusal> {
 /// Parses the query of the list of snapshots.
 pub fn snapshots(query: Option<&str>) -> Result<SnapshotQuery, Refusal> {
     Ok(snapshot_query(pairs(query)?)?)
+}
+
+/// Parses the query of the list of templates.
+pub fn templates(query: Option<&str>) -> Result<TemplateQuery, Refusal> {
+    Ok(template_query(pairs(query)?)?)
 }
 
 /// Parses the query of resource samples.

@@ -36,6 +36,7 @@ mod request_id;
 mod samples;
 mod signals;
 mod snapshots;
+mod templates;
 mod text;
 mod time;
 
@@ -89,6 +90,10 @@ pub use signals::signal_name;
 pub use snapshots::{
     BaseLayers, ForkRequest, MAX_SNAPSHOT_LAYERS, SnapshotQuery, SnapshotRequest, base_layers, fork_request,
     snapshot_query, snapshot_request,
+};
+pub use templates::{
+    DockerfileSource, StartRequest, TemplateQuery, TemplateRequest, template_name, template_query,
+    template_request,
 };
 pub use text::{cut_before, lossy};
 pub use time::TimeMs;

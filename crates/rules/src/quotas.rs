@@ -23,6 +23,8 @@ pub struct Quotas {
     pub snapshots: Option<u64>,
     /// Disks of snapshots.
     pub snapshot_bytes: Option<u64>,
+    /// Templates, and builds of some.
+    pub templates: Option<u64>,
     /// Logs of detached executions.
     pub execution_log_bytes: Option<u64>,
     /// Requests in flight, streams included.
@@ -66,6 +68,7 @@ pub enum Quota {
     Disk,
     Snapshots,
     SnapshotBytes,
+    Templates,
     ExecutionLogs,
     Connections,
     Streams,
@@ -81,6 +84,7 @@ impl Quota {
             Self::Disk => "quotas.disk_mb",
             Self::Snapshots => "quotas.snapshots",
             Self::SnapshotBytes => "quotas.snapshots_mb",
+            Self::Templates => "quotas.templates",
             Self::ExecutionLogs => "quotas.execution_logs_mb",
             Self::Connections => "quotas.connections",
             Self::Streams => "quotas.streams",
@@ -91,7 +95,8 @@ impl Quota {
         match self {
             Self::Sandboxes | Self::Disk => "terminate sandboxes",
             Self::Vcpus | Self::Memory => "pause or terminate sandboxes",
-            Self::Snapshots | Self::SnapshotBytes => "delete snapshots",
+            Self::Snapshots | Self::SnapshotBytes => "delete snapshots or templates",
+            Self::Templates => "delete templates",
             Self::ExecutionLogs => "terminate sandboxes that ran detached executions",
             Self::Connections => "wait for requests to end",
             Self::Streams => "close streams",
@@ -113,6 +118,7 @@ impl fmt::Display for Quota {
             Self::Disk => "disk in MB",
             Self::Snapshots => "snapshots",
             Self::SnapshotBytes => "snapshots in bytes",
+            Self::Templates => "templates",
             Self::ExecutionLogs => "execution logs in bytes",
             Self::Connections => "requests in flight",
             Self::Streams => "streams",
@@ -165,9 +171,15 @@ impl Quotas {
         Ok(used.plus(more))
     }
 
-    /// Whether the account may have one more snapshot, of a disk that has this many bytes.
-    pub fn take_snapshot(&self, count: u64, used_bytes: u64, bytes: u64) -> Result<(), QuotaExceeded> {
-        check(Quota::Snapshots, count, 1, self.snapshots)?;
+    /// Whether the account may have `more` snapshots, of a disk that has this many bytes.
+    pub fn take_snapshot(
+        &self,
+        more: u64,
+        count: u64,
+        used_bytes: u64,
+        bytes: u64,
+    ) -> Result<(), QuotaExceeded> {
+        check(Quota::Snapshots, count, more, self.snapshots)?;
         check(Quota::SnapshotBytes, used_bytes, bytes, self.snapshot_bytes)
     }
 

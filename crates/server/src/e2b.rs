@@ -30,7 +30,7 @@ use rules::{Charge, HostOf, KeyText, ReservedName};
 use store::SandboxRecord;
 
 use crate::config::Config;
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::error::{ApiError, OperationKind, of_builder, of_engine};
 use crate::in_flight;
 use crate::keyring;
 use crate::layers::Record;
@@ -79,7 +79,7 @@ impl E2b {
             isolation: Arc::clone(&service.isolation),
         };
         let services = Arc::new(Services { service: Arc::clone(service) });
-        let api = E2bApi::new(service.engine.clone(), services, settings, secret);
+        let api = E2bApi::new(service.engine.clone(), service.builder.clone(), services, settings, secret);
         Self { api, service: Arc::clone(service) }
     }
 
@@ -313,6 +313,18 @@ impl HostServices for Services {
             Some(error) => Err(of_native(error)),
             None => Ok(response),
         }
+    }
+
+    fn bases(&self) -> Arc<dyn builder::Bases> {
+        routes::bases(&self.service)
+    }
+
+    fn builder_error(&self, error: builder::BuilderError) -> E2bError {
+        let error = of_builder(error);
+        if let Some(cause) = error.cause_text() {
+            tracing::error!(target: "sandboxd::e2b", cause, "an operation failed");
+        }
+        of_native(&error)
     }
 
     fn error(&self, error: EngineError) -> E2bError {

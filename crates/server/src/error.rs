@@ -11,6 +11,7 @@ mod images;
 mod operations;
 mod ports;
 mod snapshots;
+mod templates;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use executions::{no_execution, not_a_terminal};
 pub use operations::{OperationKind, not_found, of_engine, of_quota};
 pub use ports::{gateway_timeout, port_not_found, too_many_connections, unknown_host};
 pub use snapshots::no_snapshot;
+pub use templates::{no_template, of_builder};
 
 /// A JSON document that cannot be read or written.
 #[derive(Debug, thiserror::Error)]

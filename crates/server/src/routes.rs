@@ -14,6 +14,7 @@ mod files;
 mod follow;
 mod get;
 mod health;
+mod image_source;
 mod images;
 mod info;
 mod list;
@@ -29,6 +30,7 @@ mod resume;
 mod sandbox_request;
 mod snapshots;
 mod stream;
+mod templates;
 mod terminate;
 mod timeout;
 mod usage;
@@ -40,9 +42,10 @@ use crate::endpoint::{Conflict, Endpoint, Table};
 use crate::layers::Guarded;
 use crate::service::Service;
 
-pub use create::find_image;
+pub use image_source::find_image;
 pub use info::limits_of;
 pub use openapi::document;
+pub use templates::bases;
 
 /// The API with its layers. Fails if two endpoints contradict each other.
 pub fn guarded(service: Arc<Service>) -> Result<Guarded, Conflict> {
@@ -78,6 +81,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         info::endpoint(),
     ];
     endpoints.extend(snapshots::endpoints());
+    endpoints.extend(templates::endpoints());
     endpoints.extend(code::endpoints());
     endpoints.extend(executions::endpoints());
     endpoints.extend(files::endpoints());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::LimitsView;
+use builder::Builder;
 use engine::Engine;
 use image::Images;
 use rules::{ConfigRules, ExecuteRules, IsolationPolicy, IsolationRules};
@@ -26,6 +27,7 @@ pub struct Service {
     pub engine: Engine,
     pub store: Arc<dyn Store>,
     pub images: Images,
+    pub builder: Builder,
     /// Whether a create may name any image of a registry, not only those of the catalogue.
     pub allow_any_image: bool,
     pub keyring: Keyring,

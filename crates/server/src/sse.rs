@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::time::Duration;
 
-use api::{CodeEvent, EventKind, StreamEvent};
+use api::{BuildEvent, CodeEvent, EventKind, StreamEvent};
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -56,6 +56,12 @@ impl EventName for StreamEvent {
 }
 
 impl EventName for CodeEvent {
+    fn name(self) -> &'static str {
+        self.as_str()
+    }
+}
+
+impl EventName for BuildEvent {
     fn name(self) -> &'static str {
         self.as_str()
     }

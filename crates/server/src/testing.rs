@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use builder::Builder;
 use driver::fake::FakeDriver;
 use engine::{Clock, Engine, EngineSettings, Template};
 use image::{Catalogue, Images};
@@ -87,8 +88,16 @@ impl Harness {
         let (engine, _) = Engine::open(parts, engine_settings).await?;
         let stopping = CancellationToken::new();
         let mcp = Mcp { image: settings.ready[0].to_owned(), ..Mcp::default() };
+        let builder = builder::Settings {
+            dir: dir.path().join("builds"),
+            concurrent: 2,
+            max_context_bytes: 1 << 20,
+            retention_ms: 0,
+        };
+        let builder = Builder::open(engine.clone(), Arc::clone(&kept), builder).await?;
         let service = Arc::new(Service {
             engine,
+            builder,
             images,
             allow_any_image: settings.allow_any_image,
             keyring: Keyring::load(&store).await?,

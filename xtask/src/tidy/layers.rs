@@ -18,11 +18,12 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 26] = [
+const LAYERS: [Layer; 28] = [
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["sandboxd-api"], &[]),
     layer("store", &["sandboxd-api", "rules"], &[]),
+    layer("dockerfile", &[], &[]),
     layer("reader", &["sandboxd-api", "rules"], &[]),
     layer("image", &["sandboxd-api", "rules"], &[]),
     layer("egress", &["sandboxd-api", "rules"], &[]),
@@ -36,7 +37,8 @@ const LAYERS: [Layer; 26] = [
     layer("driver-oci", &["sandboxd-api", "driver", "driver-host", "rootfs"], &[]),
     layer("engine", &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
     layer("listen", &[], &[]),
-    layer("e2b", &["sandboxd-api", "rules", "store", "engine"], &["driver", "net"]),
+    layer("builder", &["sandboxd-api", "dockerfile", "rules", "store", "engine"], &["driver", "net"]),
+    layer("e2b", &["sandboxd-api", "rules", "store", "engine", "builder"], &["dockerfile", "driver", "net"]),
     // Only the program that assembles the parts depends on an isolation backend.
     layer(
         "sandboxd",
@@ -51,6 +53,8 @@ const LAYERS: [Layer; 26] = [
             "driver-native",
             "driver-oci",
             "engine",
+            "dockerfile",
+            "builder",
             "e2b",
             "listen",
             "reader",

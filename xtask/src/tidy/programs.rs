@@ -112,13 +112,14 @@ const OURS: [&str; 5] = ["sandboxd", "sbx", "sandbox-agent", "sandbox-launcher",
 const INSIDE: [&str; 3] = ["crates/agent/src/", "e2e/vm/init", "e2e/vm/first"];
 
 /// Documents whose `sh` blocks `e2e/tests/docs.rs` runs.
-const TESTED_DOCUMENTS: [&str; 6] = [
+const TESTED_DOCUMENTS: [&str; 7] = [
     "README.md",
     "docs/quick-start.md",
     "docs/api.md",
     "docs/hibernation.md",
     "docs/snapshots.md",
     "docs/sbx.md",
+    "docs/templates.md",
 ];
 
 /// A program that a file starts.

@@ -93,6 +93,7 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
         // The keyring is refreshed until here, so that a key that is revoked during shutdown is refused.
         served.cancel();
         service.images.close().await;
+        service.builder.shutdown().await;
         shut_down(&service.engine, network.as_ref(), lxcfs).await;
         fetching.await.context("the task that pulls images failed")?;
         maintenance.await.context("the maintenance task failed")

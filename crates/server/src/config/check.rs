@@ -78,6 +78,8 @@ impl Config {
 
     fn check_limits(&self) -> Result<()> {
         within("hibernate.after_seconds", self.hibernate.after_seconds, 0, 365 * 24 * 3600)?;
+        within("templates.concurrent_builds", self.templates.concurrent_builds.into(), 1, 64)?;
+        within("templates.max_context_mb", self.templates.max_context_mb, 1, 65_536)?;
         let limits = &self.limits;
         for (key, count) in [
             ("limits.read_per_minute", limits.read_per_minute),

@@ -11,7 +11,7 @@ pub struct Table {
     pub free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-pub const TABLES: [Table; 20] = [
+pub const TABLES: [Table; 21] = [
     Table {
         name: "",
         about: "Directories.",
@@ -179,8 +179,9 @@ pub const TABLES: [Table; 20] = [
             (
                 "snapshots_mb",
                 "MB",
-                "Disk space of snapshots. What a snapshot shares with the image and with other snapshots is not counted.",
+                "Disk space of snapshots and of the steps of templates. What a snapshot shares with the image and with other snapshots is not counted.",
             ),
+            ("templates", "count", "Templates, those that are built and failed builds included."),
             (
                 "execution_logs_mb",
                 "MB",
@@ -428,6 +429,15 @@ pub const TABLES: [Table; 20] = [
             "seconds, 0 to 31536000",
             "The processes of a sandbox that stays paused this long are stored on the disk and leave the memory; the memory of a container is moved to the host's swap space. `0`: only on request, or when the host is short of memory.",
         )],
+        free: None,
+    },
+    Table {
+        name: "templates",
+        about: "Builds of templates; see [templates.md](templates.md).",
+        rows: &[
+            ("concurrent_builds", "count, 1 to 64", "Builds at a time. Others wait."),
+            ("max_context_mb", "MB, 1 to 65536", "The largest build context, without compression."),
+        ],
         free: None,
     },
     Table {

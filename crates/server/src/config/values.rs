@@ -27,6 +27,7 @@ pub struct Config {
     pub e2b: E2b,
     pub retention: Retention,
     pub hibernate: Hibernate,
+    pub templates: TemplateLimits,
     pub prices: PriceList,
     pub mcp: Mcp,
     pub metrics: Metrics,
@@ -100,6 +101,14 @@ pub struct E2bTemplate {
 #[serde(default)]
 pub struct Hibernate {
     pub after_seconds: u64,
+}
+
+/// Limits of the builds of templates.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TemplateLimits {
+    pub concurrent_builds: u32,
+    pub max_context_mb: u64,
 }
 
 /// The price of an hour of running time; 0 is free.
@@ -289,6 +298,7 @@ impl Default for Config {
             e2b: E2b::default(),
             retention: Retention::default(),
             hibernate: Hibernate::default(),
+            templates: TemplateLimits::default(),
             prices: PriceList::default(),
             mcp: Mcp::default(),
             metrics: Metrics::default(),
@@ -443,6 +453,12 @@ impl PriceList {
 impl Default for Hibernate {
     fn default() -> Self {
         Self { after_seconds: 60 }
+    }
+}
+
+impl Default for TemplateLimits {
+    fn default() -> Self {
+        Self { concurrent_builds: 4, max_context_mb: 1024 }
     }
 }
 

@@ -20,6 +20,7 @@ pub type Components = Vec<(String, RefOr<Schema>)>;
 pub enum Tag {
     Sandboxes,
     Snapshots,
+    Templates,
     Commands,
     Executions,
     Code,
@@ -79,9 +80,10 @@ pub struct DocumentedError {
 }
 
 impl Tag {
-    pub const ALL: [(Self, &str); 11] = [
+    pub const ALL: [(Self, &str); 12] = [
         (Self::Sandboxes, "Create, get, pause, resume and terminate sandboxes."),
         (Self::Snapshots, "Snapshots of sandboxes: take, list and delete them, roll back, and fork."),
+        (Self::Templates, "Templates: images that an account builds from Dockerfiles."),
         (Self::Commands, "Run commands in a sandbox."),
         (Self::Executions, "Detached commands and terminals: output, input, signals and results."),
         (Self::Code, "Run code in the code interpreter of a sandbox, and manage its contexts."),
@@ -101,6 +103,7 @@ impl Tag {
         match self {
             Self::Sandboxes => "Sandboxes",
             Self::Snapshots => "Snapshots",
+            Self::Templates => "Templates",
             Self::Commands => "Commands",
             Self::Executions => "Executions",
             Self::Code => "Code interpreter",

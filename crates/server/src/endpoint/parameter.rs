@@ -31,6 +31,7 @@ enum Example {
 impl Parameter {
     pub const SANDBOX_ID: Self = Self::path("id", "Id of the sandbox.", reference::<api::SandboxId>);
     pub const SNAPSHOT_ID: Self = Self::path("id", "Id of the snapshot.", reference::<api::SnapshotId>);
+    pub const TEMPLATE_ID: Self = Self::path("id", "Id of the template.", reference::<api::TemplateId>);
     pub const EXECUTION_ID: Self =
         Self::path("execution", "Id of the execution.", reference::<api::ExecutionId>);
     pub const CONTEXT_ID: Self = Self::path("context", "Id of the context.", context_id);

@@ -85,8 +85,16 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         clock: Clock::runtime(TimeMs(1_700_000_000_000)),
     };
     let (engine, _) = Engine::open(parts, settings).await.unwrap();
+    let builder = builder::Settings {
+        dir: dir.join("builds"),
+        concurrent: 1,
+        max_context_bytes: 1 << 20,
+        retention_ms: 0,
+    };
+    let builder = builder::Builder::open(engine.clone(), Arc::clone(&kept), builder).await.unwrap();
     Service {
         engine,
+        builder,
         images: Images::open(dir, Catalogue::default_set(), image::Options::default()).unwrap(),
         keyring: Keyring::load(store).await.unwrap(),
         limiter: Limiter::new(rates),

@@ -4,27 +4,22 @@
 //! not on this host is pulled; if that takes too long, the create gets 503 and the pull continues.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::{CreateBody, ErrorCode, SandboxView};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use engine::Template;
 use http_body_util::BodyExt;
-use image::{ImageError, Source};
 use serde::Deserialize;
 use serde_json::json;
 use store::SandboxRecord;
 
-use super::{read, snapshots, view};
-use crate::app;
+use super::image_source::find_image;
+use super::{read, snapshots, templates, view};
 use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::idempotency::{self, RecordHeader, ReplayableResponse};
 use crate::keyring::Caller;
 use crate::service::Service;
-
-const PULL_RETRY_S: u64 = 10;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes", CREATE)
@@ -61,6 +56,8 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
             (ErrorCode::InvalidConfig, "A value is not allowed, or the image is unknown"),
             (ErrorCode::SnapshotNotFound, "`image` is the id of a snapshot that does not exist"),
+            (ErrorCode::TemplateNotFound, "`image` is the id of a template that does not exist"),
+            (ErrorCode::ExecutionError, "The start command of the template did not become ready"),
             (ErrorCode::IsolationMismatch, "This host cannot continue the processes of the snapshot"),
         ])
         .handler(create)
@@ -83,20 +80,24 @@ async fn create_sandbox(
     body: Received<CreateBody>,
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let (config, template) = match snapshots::named_in(&body.bytes) {
-        Some(snapshot) => snapshots::create_from(service, account, &body, &snapshot?)?,
-        None => {
+    let built = templates::named_in(service, account, &body.bytes).transpose()?;
+    let (config, template) = match (&built, snapshots::named_in(&body.bytes)) {
+        (Some(built), _) => templates::create_from(service, account, &body, built)?,
+        (None, Some(snapshot)) => snapshots::create_from(service, account, &body, &snapshot?)?,
+        (None, None) => {
             let config = body.read(&service.create_rules(account))?;
             let template = find_image(service, &config.image, service.pull_timeout).await?;
             (config, template)
         }
     };
     drop(body);
+    // The start command of a template runs after the create, which fails if that does. So the response is recorded later.
+    let starts = built.filter(|built| built.content.start.is_some() && template.processes_from.is_none());
     let to_response = match header {
-        Some(_) => ReplayableResponse::committed,
-        None => ReplayableResponse::new,
+        Some(_) if starts.is_none() => ReplayableResponse::committed,
+        _ => ReplayableResponse::new,
     };
-    let pending = header.map(|header| {
+    let pending = header.filter(|_| starts.is_none()).map(|header| {
         header.into_pending(|record: &SandboxRecord| {
             // Serializing a view cannot fail: it is text and numbers.
             let content = serialize(&view::sandbox(record)).unwrap_or_default();
@@ -105,46 +106,10 @@ async fn create_sandbox(
     });
     let created = service.engine.create(account, config, template, pending).await;
     let status = created.map_err(|error| of_engine(error, None, OperationKind::Other))?;
+    if let Some(built) = starts {
+        templates::run_start(service, &built, &status.record.id).await?;
+    }
     Ok(to_response(StatusCode::CREATED, serialize(&view::sandbox(&status.record))?))
-}
-
-/// An image of this host, or one that is pulled within `wait`.
-pub async fn find_image(service: &Service, name: &str, wait: Duration) -> Result<Template, ApiError> {
-    if let Some(image) = service.images.get(name) {
-        return Ok(app::template(&image));
-    }
-    let pull = pull(service, name);
-    match tokio::time::timeout(wait, pull).await {
-        Ok(image) => {
-            let image = image?;
-            Ok(app::template(&image))
-        }
-        Err(_) => {
-            let message = format!("image {} is being pulled; try again later", rules::quoted(name));
-            Err(ApiError::new(ErrorCode::ResourceExhausted, message)
-                .with_detail("field", "image")
-                .retry_after(PULL_RETRY_S))
-        }
-    }
-}
-
-async fn pull(service: &Service, name: &str) -> Result<Arc<image::Image>, ImageError> {
-    match service.images.ensure(name, Arc::new(|_| {})).await {
-        Err(ImageError::UnknownName { .. }) if service.allow_any_image => match name.parse() {
-            Ok(source @ Source::Registry { .. }) => {
-                service.images.import(name, source, Arc::new(|_| {})).await
-            }
-            // Clients may name images of registries, never files of this host.
-            Ok(_) => Err(ImageError::BadName {
-                name: name.to_owned(),
-                reason:
-                    "use a name in the catalogue or a registry reference such as 'docker.io/library/debian:12'"
-                        .to_owned(),
-            }),
-            Err(error) => Err(error),
-        },
-        image => image,
-    }
 }
 
 /// Sets `Location` from the body, so that a replayed response has it too.

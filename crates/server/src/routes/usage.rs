@@ -27,6 +27,7 @@ async fn get(call: Call) -> Result<Json<UsageView>, ApiError> {
     let held = engine.used_by(account);
     let stored = service.store.stored_bytes(account).await?;
     let snapshots = engine.snapshots_of(account);
+    let templates = service.builder.list(account).len() as u64;
     let (connections, streams) = service.in_flight.of(account);
     let quota = |used, allowed| QuotaView { used, allowed };
     Json::ok(&UsageView {
@@ -37,6 +38,7 @@ async fn get(call: Call) -> Result<Json<UsageView>, ApiError> {
         disk_mb: quota(held.resources.disk_mb, quotas.disk_mb),
         snapshots: quota(snapshots.count, quotas.snapshots),
         snapshot_bytes: quota(snapshots.bytes, quotas.snapshot_bytes),
+        templates: quota(templates, quotas.templates),
         execution_log_bytes: quota(engine.execution_log_bytes(account), quotas.execution_log_bytes),
         idempotency_bytes: quota(stored.idempotency, quotas.stored.idempotency_bytes),
         event_bytes: quota(stored.events, quotas.stored.event_bytes),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use builder::Builder;
 use image::Images;
 use listen::{IsExempt, Limits, Listener, SelfSigned, Server, TlsConfig};
 use rules::{ConfigRules, ExecuteRules, Rates};
@@ -32,6 +33,8 @@ use crate::service::Service;
 
 /// A create that waits longer for its image gets 503 with `Retry-After`.
 const PULL_TIMEOUT: Duration = Duration::from_secs(25);
+const BUILDS: &str = "builds";
+const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// Builds what handlers share.
 pub async fn service(config: &Config, opened: Opened, images: Images, listens: u16) -> Result<Arc<Service>> {
@@ -43,8 +46,10 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         limits.buffered_output_bytes_per_account,
         limits.max_output_bytes,
     ));
-    Ok(Arc::new(Service {
+    let builder = Builder::open(engine.clone(), Arc::clone(&store) as _, builder_settings(config)).await?;
+    let service = Arc::new(Service {
         engine,
+        builder,
         keyring: Keyring::load(store.as_ref()).await?,
         limiter: Limiter::new(Rates {
             read: limits.read_per_minute,
@@ -72,7 +77,18 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         trusted_proxies: config.http.proxies()?,
         allowed_origins: config.http.origins()?,
         stopping,
-    }))
+    });
+    service.builder.start(&routes::bases(&service)).await;
+    Ok(service)
+}
+
+fn builder_settings(config: &Config) -> builder::Settings {
+    builder::Settings {
+        dir: config.data_dir.join(BUILDS),
+        concurrent: config.templates.concurrent_builds as usize,
+        max_context_bytes: config.templates.max_context_mb << 20,
+        retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
+    }
 }
 
 /// Bound sockets and a loaded certificate; no connection is accepted yet.

@@ -1,0 +1,329 @@
+//! The builder: accepts builds, runs them, and finds templates.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+
+use api::{BuildContextId, EventKind, Isolation, SandboxId, TemplateId};
+use async_trait::async_trait;
+use dockerfile::ImageSettings;
+use engine::{Engine, Template as Image};
+use rand::Rng;
+use rules::TimeMs;
+use serde_json::json;
+use store::{Batch, Store};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::contexts::Contexts;
+use crate::error::{BuildError, BuilderError, Ended};
+use crate::files;
+use crate::incoming::{Incoming, StoredContext, blocking, merge};
+use crate::log::LogReader;
+use crate::registry::{Entry, Registry};
+use crate::start;
+use crate::template::{NewTemplate, PendingTemplate, SharedTemplate, Template};
+
+/// What a Dockerfile builds upon.
+#[derive(Debug, Clone)]
+pub struct Base {
+    pub image: Image,
+    pub settings: ImageSettings,
+    /// Two bases with the same text have the same content.
+    pub identity: String,
+    /// The weakest isolation and the smallest disk of sandboxes above it.
+    pub isolation: Isolation,
+    pub disk_mb: u32,
+}
+
+/// Finds what a `FROM` names.
+#[async_trait]
+pub trait Bases: Send + Sync + 'static {
+    /// An image, a template or a snapshot of the account. Waits for a pull.
+    async fn find(&self, account: &str, name: &str) -> Result<Base, BuildError>;
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A directory that only the builder uses.
+    pub dir: PathBuf,
+    /// Builds at a time.
+    pub concurrent: usize,
+    /// The largest context.
+    pub max_context_bytes: u64,
+    /// Failed and cancelled builds are deleted after this time; 0 for never.
+    pub retention_ms: u64,
+}
+
+/// All templates of this host. Clones refer to the same builder.
+#[derive(Clone)]
+pub struct Builder {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) settings: Settings,
+    pub(crate) registry: Registry,
+    pub(crate) contexts: Contexts,
+    pub(crate) permits: Semaphore,
+    /// Half of them for each account, so that none delays the builds of others.
+    pub(crate) account_permits: Mutex<HashMap<String, Weak<Semaphore>>>,
+    /// Held from the choice of a version until its template is registered.
+    pub(crate) creating: tokio::sync::Mutex<()>,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Builder {
+    /// Reads the templates. [`Self::start`] continues the builds of an earlier daemon.
+    pub async fn open(
+        engine: Engine,
+        store: Arc<dyn Store>,
+        settings: Settings,
+    ) -> Result<Self, BuilderError> {
+        let registry = Registry::default();
+        let records = store.templates().await?;
+        let dir = settings.dir.clone();
+        let entries = blocking(move || {
+            std::fs::create_dir_all(&dir)?;
+            let mut entries = Vec::new();
+            for record in records {
+                let id = record.id.clone();
+                let template = match Template::from_record(record) {
+                    Ok(template) => template,
+                    Err(error) => {
+                        tracing::error!(%id, %error, "cannot read the record of a template; it is left alone");
+                        continue;
+                    }
+                };
+                let log = files::log_of(&dir, &template)?;
+                entries.push(Entry::new(template, log));
+            }
+            Ok(entries)
+        })
+        .await?;
+        for entry in entries {
+            registry.insert(entry);
+        }
+        let permits = Semaphore::new(settings.concurrent.max(1));
+        let shared = Shared {
+            engine,
+            store,
+            settings,
+            registry,
+            contexts: Contexts::default(),
+            permits,
+            account_permits: Mutex::default(),
+            creating: tokio::sync::Mutex::default(),
+            stopping: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Continues the builds of an earlier daemon, and removes what none needs.
+    pub async fn start(&self, bases: &Arc<dyn Bases>) {
+        self.end_step_sandboxes().await;
+        if let Err(error) = self.remove_unknown_files().await {
+            tracing::error!(%error, "cannot remove the files of deleted templates");
+        }
+        for entry in self.shared.registry.all() {
+            if !entry.template.state.is_final() {
+                entry.log.note("the service was restarted; the build continues");
+                self.spawn(entry, None, bases);
+            }
+        }
+        let (stopping, cleaning) = (self.shared.stopping.clone(), self.clone().clean_up_regularly());
+        self.shared.tasks.spawn(async move { stopping.run_until_cancelled(cleaning).await });
+    }
+
+    /// Receives a build context.
+    pub fn incoming(&self) -> Result<Incoming, BuilderError> {
+        self.shared.engine.check_disk()?;
+        Ok(Incoming::new(&self.shared.settings.dir, self.shared.settings.max_context_bytes)?)
+    }
+
+    /// Keeps a context for a build that is requested within the next hour. Returns when it expires.
+    pub fn keep_context(&self, account: &str, context: StoredContext) -> (BuildContextId, TimeMs) {
+        // By content: a request that is repeated with its context is the same request.
+        let id = BuildContextId::from_random(context.context.digest());
+        let expires_at = self.shared.contexts.add(account, id.clone(), context, self.shared.engine.now());
+        (id, expires_at)
+    }
+
+    /// An uploaded context.
+    pub fn context(&self, account: &str, id: &BuildContextId) -> Result<StoredContext, BuilderError> {
+        let found = self.shared.contexts.find(account, id, self.shared.engine.now());
+        found.ok_or_else(|| {
+            BuilderError::Context(format!("'{id}' does not exist or has expired; upload it again"))
+        })
+    }
+
+    /// One context of several, each in a directory with its name.
+    pub async fn merge_contexts(
+        &self,
+        contexts: BTreeMap<String, StoredContext>,
+    ) -> Result<StoredContext, BuilderError> {
+        let Settings { dir, max_context_bytes, .. } = &self.shared.settings;
+        merge(dir.clone(), *max_context_bytes, contexts).await
+    }
+
+    /// Accepts a build. It runs in the background.
+    pub async fn create(
+        &self,
+        account: &str,
+        new: NewTemplate,
+        bases: &Arc<dyn Bases>,
+        idempotency: Option<PendingTemplate>,
+    ) -> Result<SharedTemplate, BuilderError> {
+        if self.shared.stopping.is_cancelled() {
+            return Err(BuilderError::Stopping);
+        }
+        let (builder, account, bases) = (self.clone(), account.to_owned(), Arc::clone(bases));
+        // Also if the caller stops waiting.
+        let accepting = async move { builder.accept(&account, new, &bases, idempotency).await };
+        self.shared.tasks.spawn(accepting).await.map_err(|_| BuilderError::Stopping)?
+    }
+
+    async fn accept(
+        &self,
+        account: &str,
+        new: NewTemplate,
+        bases: &Arc<dyn Bases>,
+        idempotency: Option<PendingTemplate>,
+    ) -> Result<SharedTemplate, BuilderError> {
+        let Shared { engine, registry, settings, .. } = &*self.shared;
+        let file = dockerfile::parse(&new.dockerfile)?;
+        let base = file.base(&new.args)?;
+        // Finds what does not depend on the base.
+        file.plan(&new.args, ImageSettings::default())?;
+        let _creating = self.shared.creating.lock().await;
+        let allowed = engine.quotas().of(account).templates;
+        let id = new.id.clone().unwrap_or_else(|| TemplateId::from_random(random()));
+        let version = registry.next_version(account, &new.name, allowed)?;
+        let template = Template::new(id, account, version, base.name, &new, engine.now());
+        let (dir, shared) = (settings.dir.clone(), template.clone());
+        let stored = new.context.clone();
+        let (log, context) = blocking(move || files::make(&dir, &shared, stored)).await?;
+        let mut batch = Batch::new().put_template(template.to_record());
+        if let Some(idempotency) = idempotency {
+            batch = batch.idempotency_record(idempotency.complete(account, template.created_at, &template));
+        }
+        if let Err(error) = self.shared.store.commit(batch).await {
+            self.remove_files(&template.id).await;
+            return Err(error.into());
+        }
+        let entry = Entry::new(template, log);
+        let template = Arc::clone(&entry.template);
+        registry.insert(entry.clone());
+        self.spawn(entry, Some(Arc::new(context)), bases);
+        Ok(template)
+    }
+
+    /// The templates of an account, newest first.
+    pub fn list(&self, account: &str) -> Vec<SharedTemplate> {
+        self.shared.registry.of_account(account)
+    }
+
+    pub fn find(&self, account: &str, id: &TemplateId) -> Result<SharedTemplate, BuilderError> {
+        Ok(self.shared.registry.find(account, id)?.template)
+    }
+
+    /// The ready template that an image of a create names.
+    pub fn named(&self, account: &str, image: &str) -> Option<SharedTemplate> {
+        self.shared.registry.named(account, image)
+    }
+
+    /// What sandboxes from a ready template begin with.
+    pub fn image(&self, template: &Template) -> Result<Image, BuilderError> {
+        let missing = || BuilderError::NotFound { id: template.id.to_string() };
+        let snapshot = template.result().ok_or_else(missing)?;
+        let image = self.shared.engine.step_template(&template.account, snapshot)?;
+        Ok(Image { name: template.id.to_string(), env: template.content.settings.variables(), ..image })
+    }
+
+    /// The smallest disk and memory, and the weakest isolation, of sandboxes from a ready template.
+    pub fn minimum(&self, template: &Template) -> Result<(api::Resources, Isolation), BuilderError> {
+        let missing = || BuilderError::NotFound { id: template.id.to_string() };
+        let snapshot = template.result().ok_or_else(missing)?;
+        let snapshot = self.shared.engine.step(&template.account, snapshot)?;
+        Ok((snapshot.resources, snapshot.isolation))
+    }
+
+    /// Runs the start command in a new sandbox that has no copies of its processes. Returns when it is ready.
+    pub async fn run_start(&self, template: &Template, sandbox: &SandboxId) -> Result<(), BuildError> {
+        let Some(command) = &template.content.start else { return Ok(()) };
+        let handle = self.shared.engine.sandbox(&template.account, sandbox);
+        match start::start(handle, &template.content.settings, command, None).await {
+            Ok(()) => Ok(()),
+            Err(Ended::Failed(error)) => Err(error),
+            Err(Ended::Stopping) => Err(BuildError::new("the service is stopping")),
+        }
+    }
+
+    /// A reader of the log of a build. `None` if the position is not one that a reader has returned.
+    pub fn log(
+        &self,
+        account: &str,
+        id: &TemplateId,
+        position: u64,
+    ) -> Result<Option<LogReader>, BuilderError> {
+        Ok(self.shared.registry.find(account, id)?.log.read_from(position)?)
+    }
+
+    /// Cancels a build, and waits for its end. A build that is over stays as it is.
+    pub async fn cancel(&self, account: &str, id: &TemplateId) -> Result<SharedTemplate, BuilderError> {
+        let entry = self.shared.registry.find(account, id)?;
+        entry.cancel.cancel();
+        tokio::select! {
+            () = entry.ended.cancelled() => self.find(account, id),
+            () = self.shared.stopping.cancelled() => Err(BuilderError::Stopping),
+        }
+    }
+
+    /// Deletes a template, after its build is cancelled. Sandboxes from it are not affected.
+    pub async fn delete(&self, account: &str, id: &TemplateId) -> Result<TimeMs, BuilderError> {
+        let template = self.cancel(account, id).await?;
+        let now = self.shared.engine.now();
+        let data = json!({ "templateId": id, "name": template.name, "version": template.version });
+        let once = Some(format!("deletion of {id}"));
+        let event = self.event(&template, EventKind::TemplateDeleted, data, once);
+        let builder = self.clone();
+        let deleting = async move {
+            builder
+                .shared
+                .store
+                .commit(Batch::new().delete_template(template.id.clone()).event(event))
+                .await?;
+            builder.shared.registry.remove(&template.id);
+            builder.remove_files(&template.id).await;
+            builder.collect(&template.account).await;
+            Ok(now)
+        };
+        // Also if the caller stops waiting.
+        self.shared.tasks.spawn(deleting).await.map_err(|_| BuilderError::Stopping)?
+    }
+
+    pub(crate) async fn remove_files(&self, id: &TemplateId) {
+        let dir = self.shared.settings.dir.join(id.as_str());
+        if let Err(error) = blocking(move || Ok(std::fs::remove_dir_all(dir)?)).await {
+            tracing::error!(%id, %error, "cannot remove the files of a template; the next start removes them");
+        }
+    }
+
+    /// Stops the builds. The next daemon continues them.
+    pub async fn shutdown(&self) {
+        self.shared.stopping.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+}
+
+pub(crate) fn random() -> [u8; 20] {
+    let mut random = [0; 20];
+    rand::rng().fill_bytes(&mut random);
+    random
+}

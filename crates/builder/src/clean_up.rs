@@ -1,0 +1,98 @@
+//! Removes what no template needs: sandboxes and files that an earlier daemon has left, old builds, and snapshots of steps.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use api::{SnapshotId, TemplateState};
+use store::Batch;
+
+use crate::builder::{Builder, Shared};
+use crate::error::BuilderError;
+use crate::files;
+use crate::incoming::blocking;
+use crate::step::METADATA;
+use crate::template::Template;
+
+const INTERVAL: Duration = Duration::from_secs(10 * 60);
+
+impl Builder {
+    /// Cleans up now, and from time to time until the builder stops.
+    pub async fn clean_up_regularly(self) {
+        loop {
+            self.clean_up().await;
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    /// The sandboxes of steps that a daemon before this one has left.
+    pub async fn end_step_sandboxes(&self) {
+        for entry in self.shared.registry.all() {
+            let Template { id, account, name, state, .. } = &*entry.template;
+            if state.is_final() {
+                continue;
+            }
+            for record in self.shared.engine.records_of(account) {
+                let tag = record.config.metadata.get(METADATA).map(String::as_str);
+                if tag != Some(id.as_str()) || record.config.image != *name {
+                    continue;
+                }
+                let ended =
+                    self.shared.engine.sandbox(account, &record.id).terminate("build_interrupted").await;
+                if let Err(error) = ended {
+                    tracing::warn!(sandbox = %record.id, %error, "cannot end the sandbox of an interrupted build");
+                }
+            }
+        }
+    }
+
+    /// The files of templates without a record.
+    pub async fn remove_unknown_files(&self) -> Result<(), BuilderError> {
+        // Not from the registry: it lacks the templates whose records cannot be read.
+        let records = self.shared.store.templates().await?;
+        let known: BTreeSet<String> = records.into_iter().map(|record| record.id.to_string()).collect();
+        let dir = self.shared.settings.dir.clone();
+        blocking(move || files::remove_unknown(&dir, &known)).await
+    }
+
+    /// Deletes the snapshots of steps that no template of the account needs. A running build may be about to need some.
+    pub async fn collect(&self, account: &str) {
+        let _creating = self.shared.creating.lock().await;
+        let templates = self.list(account);
+        if templates.iter().any(|template| !template.state.is_final()) {
+            return;
+        }
+        let is_needed = |id: &SnapshotId| templates.iter().any(|template| template.snapshots.contains(id));
+        let steps = self.shared.engine.steps_of(account);
+        let unused: Vec<_> = steps.iter().map(|step| step.id.clone()).filter(|id| !is_needed(id)).collect();
+        for part in unused.chunks(store::MAX_WRITES) {
+            if let Err(error) = self.shared.engine.commit_without_steps(Batch::new(), part).await {
+                tracing::error!(%error, "cannot delete the snapshots of steps; trying again later");
+                return;
+            }
+        }
+    }
+
+    /// Deletes failed and cancelled builds after a while, and snapshots that a crash has left.
+    async fn clean_up(&self) {
+        let Shared { registry, contexts, settings, engine, .. } = &*self.shared;
+        contexts.expire(engine.now());
+        let oldest = engine.now().before(settings.retention_ms);
+        let mut accounts = BTreeSet::new();
+        for entry in registry.all() {
+            let template = &entry.template;
+            let is_over = matches!(template.state, TemplateState::Failed | TemplateState::Cancelled);
+            let is_old = template.finished_at.is_some_and(|time| time < oldest);
+            if settings.retention_ms > 0
+                && is_over
+                && is_old
+                && let Err(error) = self.delete(&template.account, &template.id).await
+            {
+                tracing::error!(template = %template.id, %error, "cannot delete an old build");
+            }
+            accounts.insert(template.account.clone());
+        }
+        for account in accounts {
+            self.collect(&account).await;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Uploaded contexts that wait for their builds. They are lost when the daemon stops, and after an hour.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::BuildContextId;
+use rules::TimeMs;
+
+use crate::incoming::StoredContext;
+
+const VALID_MS: u64 = 3_600_000;
+/// Most contexts of an account. The oldest is dropped for another one.
+const MAX_PER_ACCOUNT: usize = 10;
+
+#[derive(Debug, Default)]
+pub struct Contexts(Mutex<Vec<Waiting>>);
+
+#[derive(Debug)]
+struct Waiting {
+    id: BuildContextId,
+    account: String,
+    context: StoredContext,
+    expires_at: TimeMs,
+}
+
+impl Contexts {
+    fn lock(&self, now: TimeMs) -> MutexGuard<'_, Vec<Waiting>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|waiting| waiting.expires_at > now);
+        all
+    }
+
+    /// Removes expired contexts.
+    pub fn expire(&self, now: TimeMs) {
+        drop(self.lock(now));
+    }
+
+    /// Stores a context, and returns when it expires. Replaces one with the same id.
+    pub fn add(&self, account: &str, id: BuildContextId, context: StoredContext, now: TimeMs) -> TimeMs {
+        let expires_at = now.after(VALID_MS);
+        let mut all = self.lock(now);
+        all.retain(|waiting| waiting.account != account || waiting.id != id);
+        if all.iter().filter(|waiting| waiting.account == account).count() >= MAX_PER_ACCOUNT
+            && let Some(oldest) = all.iter().position(|waiting| waiting.account == account)
+        {
+            all.remove(oldest);
+        }
+        all.push(Waiting { id, account: account.to_owned(), context, expires_at });
+        expires_at
+    }
+
+    pub fn find(&self, account: &str, id: &BuildContextId, now: TimeMs) -> Option<StoredContext> {
+        let all = self.lock(now);
+        let found = all.iter().find(|waiting| waiting.account == account && waiting.id == *id);
+        found.map(|waiting| waiting.context.clone())
+    }
+}

@@ -1,0 +1,113 @@
+//! Errors of requests, and of builds.
+
+use std::io;
+
+use dockerfile::DockerfileError;
+use engine::EngineError;
+use store::StoreError;
+
+/// Why a request fails.
+#[derive(Debug, thiserror::Error)]
+pub enum BuilderError {
+    #[error("template {} does not exist", rules::quoted(id))]
+    NotFound { id: String },
+    #[error(transparent)]
+    Dockerfile(#[from] DockerfileError),
+    /// The build context is not a tar archive, or too large.
+    #[error("the build context {0}")]
+    Context(String),
+    #[error(
+        "{active} builds of the account are queued or running; allowed: {allowed}; wait for one to end or cancel it"
+    )]
+    TooManyBuilds { active: usize, allowed: usize },
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("cannot access the files of a template: {0}")]
+    Io(#[from] io::Error),
+    #[error("the service is stopping")]
+    Stopping,
+}
+
+impl From<StoreError> for BuilderError {
+    fn from(error: StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+/// Why a build ends without a template. The message is for its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuildError {
+    pub message: String,
+    /// In the Dockerfile.
+    pub line: Option<usize>,
+}
+
+impl BuildError {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), line: None }
+    }
+
+    pub fn at(line: usize, message: impl Into<String>) -> Self {
+        Self { message: message.into(), line: Some(line) }
+    }
+
+    /// The line, unless it is known more exactly.
+    pub fn in_line(self, line: usize) -> Self {
+        Self { line: self.line.or(Some(line)), ..self }
+    }
+}
+
+impl std::fmt::Display for BuildError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl From<DockerfileError> for BuildError {
+    fn from(error: DockerfileError) -> Self {
+        Self::at(error.line, error.message)
+    }
+}
+
+/// How a part of a build ended early.
+#[derive(Debug)]
+pub enum Ended {
+    Failed(BuildError),
+    /// The daemon stops: the next one continues the build.
+    Stopping,
+}
+
+impl From<BuildError> for Ended {
+    fn from(error: BuildError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<DockerfileError> for Ended {
+    fn from(error: DockerfileError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        tracing::error!(%error, "cannot read the files of a build");
+        Self::Failed(BuildError::new("an internal error of the service"))
+    }
+}
+
+impl From<EngineError> for Ended {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Stopping => Self::Stopping,
+            error if error.is_internal() => {
+                tracing::error!(%error, "a step of a build failed");
+                Self::Failed(BuildError::new("an internal error of the service"))
+            }
+            error => Self::Failed(BuildError::new(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Keys of steps: two steps with the same key have the same result, as far as the builder can know. A key covers what the step does,
+//! the contents of the files that it copies, and the key of the step before. Times of files are left out, as in other builders.
+
+use std::collections::BTreeMap;
+
+use dockerfile::{Copy, Run, Step, Work};
+use sha2::{Digest, Sha256};
+
+use crate::context::EntryKind;
+use crate::copy::{Content, Selection};
+
+/// Raised when the builder carries out the same step differently.
+const FORMAT: &str = "sandboxd build 1";
+
+/// The key of what a Dockerfile builds upon.
+pub fn of_base(identity: &str, isolation: &str) -> String {
+    let mut key = Key::new(FORMAT);
+    key.text(identity);
+    // Files that a step writes can have owners or attributes that depend on it.
+    key.text(isolation);
+    key.finish()
+}
+
+/// The key of a step. `selection` has the files of a copy.
+pub fn of_step(parent: &str, step: &Step, selection: Option<&Selection>) -> String {
+    let mut key = Key::new(parent);
+    key.texts(&step.directories);
+    match &step.work {
+        Work::Nothing => key.text("nothing"),
+        Work::Run(run) => key.run(run),
+        Work::Copy(copy) => key.copy(copy, selection.unwrap_or(&Selection::default())),
+    }
+    key.finish()
+}
+
+/// The key of the processes of a start command.
+pub fn of_start(parent: &str, start: &Run, ready: Option<&str>) -> String {
+    let mut key = Key::new(parent);
+    key.text("start");
+    key.run(start);
+    key.text(ready.unwrap_or_default());
+    key.finish()
+}
+
+/// A hash of texts and numbers, each with its length, so that no two sequences are the same.
+struct Key(Sha256);
+
+impl Key {
+    fn new(parent: &str) -> Self {
+        let mut key = Self(Sha256::new());
+        key.text(parent);
+        key
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.0.update(text.as_bytes());
+    }
+
+    fn number(&mut self, number: u64) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    fn texts(&mut self, texts: &[String]) {
+        self.number(texts.len() as u64);
+        for text in texts {
+            self.text(text);
+        }
+    }
+
+    fn run(&mut self, Run { argv, env, workdir, user }: &Run) {
+        self.text("run");
+        self.texts(argv);
+        self.variables(env);
+        self.text(workdir);
+        self.text(user.as_deref().unwrap_or_default());
+    }
+
+    fn variables(&mut self, env: &BTreeMap<String, String>) {
+        self.number(env.len() as u64);
+        for (name, value) in env {
+            self.text(name);
+            self.text(value);
+        }
+    }
+
+    fn copy(&mut self, Copy { destination, owner, mode, extracts, .. }: &Copy, selection: &Selection) {
+        self.text("copy");
+        self.text(destination);
+        self.text(owner.as_deref().unwrap_or_default());
+        self.number(mode.map_or(u64::MAX, u64::from));
+        self.number(u64::from(*extracts));
+        self.number(u64::from(selection.needs_directory));
+        self.number(selection.files.len() as u64);
+        for (path, content) in &selection.files {
+            self.text(path);
+            match content {
+                Content::Inline(text) => self.text(text),
+                Content::Entry(entry) | Content::Archive(entry, _) => {
+                    self.number(u64::from(matches!(content, Content::Archive(..))));
+                    self.number(u64::from(entry.mode));
+                    match &entry.kind {
+                        EntryKind::Directory => self.text("directory"),
+                        EntryKind::Link { target } => self.text(target),
+                        EntryKind::File { size, hash, .. } => {
+                            self.number(*size);
+                            self.0.update(hash);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(work: Work) -> Step {
+        Step { line: 1, text: "shown".to_owned(), directories: Vec::new(), work }
+    }
+
+    fn run(command: &str, env: &[(&str, &str)], user: Option<&str>) -> Step {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
+        step(Work::Run(Run { argv, env, workdir: "/".to_owned(), user: user.map(str::to_owned) }))
+    }
+
+    #[test]
+    fn everything_that_changes_the_result_changes_the_key() {
+        let base = of_base("sha256:1", "container");
+        let first = run("make", &[("A", "1")], None);
+        let keys = [
+            base.clone(),
+            of_base("sha256:2", "container"),
+            of_base("sha256:1", "gvisor"),
+            of_step(&base, &first, None),
+            of_step(&of_base("sha256:2", "container"), &first, None),
+            of_step(&base, &run("make all", &[("A", "1")], None), None),
+            of_step(&base, &run("make", &[("A", "2")], None), None),
+            of_step(&base, &run("make", &[("A", "1")], Some("user")), None),
+            of_step(&base, &step(Work::Nothing), None),
+            of_step(&base, &Step { directories: vec!["/a".to_owned()], ..step(Work::Nothing) }, None),
+        ];
+        let different: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(different.len(), keys.len());
+        // The line and the shown text do not matter.
+        assert_eq!(of_step(&base, &Step { line: 9, text: "other".to_owned(), ..first }, None), keys[3]);
+    }
+}

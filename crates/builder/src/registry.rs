@@ -1,0 +1,125 @@
+//! The templates of all accounts, in memory, with their logs and the builds that run.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::{TemplateId, TemplateState};
+use rules::{Quota, QuotaExceeded};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::BuilderError;
+use crate::log::BuildLog;
+use crate::template::{SharedTemplate, Template};
+
+/// Most builds of an account that are queued or running.
+const MAX_ACTIVE: usize = 20;
+
+#[derive(Debug, Default)]
+pub struct Registry(Mutex<BTreeMap<TemplateId, Entry>>);
+
+/// A template with what belongs to it.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub template: SharedTemplate,
+    pub log: Arc<BuildLog>,
+    /// Cancels the build.
+    pub cancel: CancellationToken,
+    /// Cancelled when the build is over.
+    pub ended: CancellationToken,
+}
+
+impl Entry {
+    pub fn new(template: Template, log: BuildLog) -> Self {
+        let ended = CancellationToken::new();
+        if template.state.is_final() {
+            ended.cancel();
+        }
+        let (template, log) = (Arc::new(template), Arc::new(log));
+        Self { template, log, cancel: CancellationToken::new(), ended }
+    }
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TemplateId, Entry>> {
+        // Every change under the lock is complete before anything can panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn insert(&self, entry: Entry) {
+        self.lock().insert(entry.template.id.clone(), entry);
+    }
+
+    /// Replaces the template of a build by one with more progress. The tags may have changed since the build began.
+    pub fn advance(&self, mut template: Template) {
+        if let Some(entry) = self.lock().get_mut(&template.id) {
+            template.content.tags.clone_from(&entry.template.content.tags);
+            entry.template = Arc::new(template);
+        }
+    }
+
+    /// Replaces the template of an entry, which another request may have deleted.
+    pub fn update(&self, template: SharedTemplate) {
+        if let Some(entry) = self.lock().get_mut(&template.id) {
+            entry.template = template;
+        }
+    }
+
+    pub fn remove(&self, id: &TemplateId) {
+        self.lock().remove(id);
+    }
+
+    pub fn find(&self, account: &str, id: &TemplateId) -> Result<Entry, BuilderError> {
+        let found = self.lock().get(id).filter(|entry| entry.template.account == account).cloned();
+        found.ok_or_else(|| BuilderError::NotFound { id: id.to_string() })
+    }
+
+    /// The templates of an account, newest first.
+    pub fn of_account(&self, account: &str) -> Vec<SharedTemplate> {
+        let all = self.lock();
+        let own = all.values().map(|entry| &entry.template).filter(|template| template.account == account);
+        let mut own: Vec<_> = own.cloned().collect();
+        drop(all);
+        own.sort_by(|one, two| {
+            (two.created_at, two.version, &two.id).cmp(&(one.created_at, one.version, &one.id))
+        });
+        own
+    }
+
+    pub fn all(&self) -> Vec<Entry> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// The ready template that an image of a create names: `NAME` for the newest, `NAME:VERSION`, `NAME:TAG` or an id.
+    pub fn named(&self, account: &str, text: &str) -> Option<SharedTemplate> {
+        let is_ready = |template: &SharedTemplate| template.state == TemplateState::Ready;
+        let own = self.of_account(account).into_iter().filter(is_ready);
+        let newest_of_name = |template: &SharedTemplate| template.name == text;
+        let (mut newest, mut exact) = (None::<SharedTemplate>, None);
+        for template in own {
+            if newest_of_name(&template)
+                && newest.as_ref().is_none_or(|newest| newest.version < template.version)
+            {
+                newest = Some(template);
+            } else if exact.is_none() && template.is_named(text) {
+                exact = Some(template);
+            }
+        }
+        newest.or(exact)
+    }
+
+    /// The version of the next build of a name, if the account may have another template.
+    pub fn next_version(&self, account: &str, name: &str, allowed: Option<u64>) -> Result<u32, BuilderError> {
+        let own = self.of_account(account);
+        let active = own.iter().filter(|template| !template.state.is_final()).count();
+        if active >= MAX_ACTIVE {
+            return Err(BuilderError::TooManyBuilds { active, allowed: MAX_ACTIVE });
+        }
+        let used = own.len() as u64;
+        if let Some(allowed) = allowed.filter(|allowed| used >= *allowed) {
+            let exceeded = QuotaExceeded { quota: Quota::Templates, used, requested: 1, allowed };
+            return Err(engine::EngineError::from(exceeded).into());
+        }
+        let versions = own.iter().filter(|template| template.name == name).map(|template| template.version);
+        Ok(versions.max().unwrap_or(0).saturating_add(1))
+    }
+}

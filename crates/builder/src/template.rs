@@ -1,0 +1,212 @@
+//! A template: its record, and what the builder knows of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{SandboxConfig, SnapshotId, TemplateError, TemplateId, TemplateState, TemplateSteps};
+use dockerfile::{BuildArgs, ImageSettings, Run};
+use engine::PendingIdempotencyRecord;
+use rules::TimeMs;
+use serde::{Deserialize, Serialize};
+use store::TemplateRecord;
+
+use crate::incoming::StoredContext;
+
+const SHELL: [&str; 2] = ["/bin/sh", "-c"];
+
+/// The idempotency record of a create.
+pub type PendingTemplate = PendingIdempotencyRecord<Template>;
+
+/// A checked request for a build.
+#[derive(Debug, Clone)]
+pub struct NewTemplate {
+    /// A new random one by default.
+    pub id: Option<TemplateId>,
+    pub name: String,
+    /// Other names for this version.
+    pub tags: Vec<String>,
+    pub dockerfile: String,
+    pub args: BuildArgs,
+    pub start: Option<Start>,
+    /// Of the sandboxes in which the steps run. Its timeout is that of the build.
+    pub config: SandboxConfig,
+    pub no_cache: bool,
+    pub metadata: BTreeMap<String, String>,
+    pub context: Option<StoredContext>,
+}
+
+/// A command that runs in every sandbox from the template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    pub command: String,
+    /// Succeeds when the command is ready.
+    pub ready: Option<String>,
+    pub timeout_ms: u64,
+}
+
+/// A template, or the build of one. Never changes: a change is a new value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    pub id: TemplateId,
+    pub account: String,
+    pub name: String,
+    pub version: u32,
+    pub state: TemplateState,
+    pub created_at: TimeMs,
+    pub finished_at: Option<TimeMs>,
+    /// Of its steps. The last one is the result.
+    pub snapshots: Vec<SnapshotId>,
+    pub content: TemplateContent,
+}
+
+/// The part of a template's record that only the builder reads. Additions need defaults: records are older than the program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateContent {
+    pub dockerfile: String,
+    pub args: BuildArgs,
+    pub start: Option<Start>,
+    pub config: SandboxConfig,
+    pub no_cache: bool,
+    pub metadata: BTreeMap<String, String>,
+    pub has_context: bool,
+    pub base: String,
+    #[serde(default)]
+    pub steps: TemplateSteps,
+    #[serde(default)]
+    pub size_bytes: u64,
+    /// Of the result.
+    #[serde(default)]
+    pub settings: Settings,
+    /// Whether the result has the processes of the start command.
+    #[serde(default)]
+    pub memory: bool,
+    #[serde(default)]
+    pub error: Option<TemplateError>,
+    /// Other names for this version: `NAME:TAG`.
+    #[serde(default)]
+    pub tags: Vec<String>,
+}
+
+/// The settings that sandboxes from a template begin with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    pub env: Vec<(String, String)>,
+    pub workdir: Option<String>,
+    pub user: Option<String>,
+    pub cmd: Option<Vec<String>>,
+    pub entrypoint: Option<Vec<String>>,
+    pub exposed: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl From<ImageSettings> for Settings {
+    fn from(settings: ImageSettings) -> Self {
+        let ImageSettings { env, workdir, user, cmd, entrypoint, exposed, labels } = settings;
+        Self { env, workdir, user, cmd, entrypoint, exposed: exposed.into_iter().collect(), labels }
+    }
+}
+
+impl From<Settings> for ImageSettings {
+    fn from(settings: Settings) -> Self {
+        let Settings { env, workdir, user, cmd, entrypoint, exposed, labels } = settings;
+        Self { env, workdir, user, cmd, entrypoint, exposed: exposed.into_iter().collect(), labels }
+    }
+}
+
+impl Settings {
+    /// A shell command with these settings.
+    pub fn shell(&self, command: &str) -> Run {
+        Run {
+            argv: SHELL.iter().map(|word| (*word).to_owned()).chain([command.to_owned()]).collect(),
+            env: self.env.iter().cloned().collect(),
+            workdir: self.workdir.clone().unwrap_or_else(|| "/".to_owned()),
+            user: self.user.clone(),
+        }
+    }
+
+    /// `NAME=value`.
+    pub fn variables(&self) -> Vec<String> {
+        self.env.iter().map(|(name, value)| format!("{name}={value}")).collect()
+    }
+}
+
+impl Template {
+    pub(crate) fn new(
+        id: TemplateId,
+        account: &str,
+        version: u32,
+        base: String,
+        new: &NewTemplate,
+        now: TimeMs,
+    ) -> Self {
+        let NewTemplate { name, tags, dockerfile, args, start, config, no_cache, metadata, context, .. } =
+            new;
+        Self {
+            id,
+            account: account.to_owned(),
+            name: name.clone(),
+            version,
+            state: TemplateState::Queued,
+            created_at: now,
+            finished_at: None,
+            snapshots: Vec::new(),
+            content: TemplateContent {
+                dockerfile: dockerfile.clone(),
+                args: args.clone(),
+                start: start.clone(),
+                config: config.clone(),
+                no_cache: *no_cache,
+                metadata: metadata.clone(),
+                has_context: context.is_some(),
+                base,
+                steps: TemplateSteps::default(),
+                size_bytes: 0,
+                settings: Settings::default(),
+                memory: false,
+                error: None,
+                tags: tags.clone(),
+            },
+        }
+    }
+
+    /// The snapshot that sandboxes are created from.
+    pub fn result(&self) -> Option<&SnapshotId> {
+        self.snapshots.last().filter(|_| self.state == TemplateState::Ready)
+    }
+
+    pub(crate) fn to_record(&self) -> TemplateRecord {
+        TemplateRecord {
+            id: self.id.clone(),
+            account: self.account.clone(),
+            name: self.name.clone(),
+            version: self.version,
+            state: self.state,
+            created_at: self.created_at,
+            finished_at: self.finished_at,
+            snapshots: self.snapshots.clone(),
+            // Text, numbers and maps with text as keys can always be written.
+            content: serde_json::to_string(&self.content).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn from_record(record: TemplateRecord) -> Result<Self, serde_json::Error> {
+        let content = serde_json::from_str(&record.content)?;
+        let TemplateRecord { id, account, name, version, state, created_at, finished_at, snapshots, .. } =
+            record;
+        Ok(Self { id, account, name, version, state, created_at, finished_at, snapshots, content })
+    }
+
+    /// Whether a text names it, apart from its version being the newest: `ID`, `NAME:VERSION` or `NAME:TAG`.
+    pub(crate) fn is_named(&self, text: &str) -> bool {
+        if text == self.id.as_str() {
+            return true;
+        }
+        text.rsplit_once(':').is_some_and(|(name, tag)| {
+            name == self.name
+                && (self.content.tags.iter().any(|own| own == tag) || *tag == self.version.to_string())
+        })
+    }
+}
+
+/// A template as others share it.
+pub type SharedTemplate = Arc<Template>;

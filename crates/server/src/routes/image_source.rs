@@ -1,0 +1,54 @@
+//! Finds the image of a create or of a build. An image that is not on this host is pulled; if that takes too long, the request gets
+//! 503 and the pull continues.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ErrorCode;
+use engine::Template;
+use image::{ImageError, Source};
+
+use crate::app;
+use crate::error::ApiError;
+use crate::service::Service;
+
+const PULL_RETRY_S: u64 = 10;
+
+/// An image of this host, or one that is pulled within `wait`.
+pub async fn find_image(service: &Service, name: &str, wait: Duration) -> Result<Template, ApiError> {
+    if let Some(image) = service.images.get(name) {
+        return Ok(app::template(&image));
+    }
+    let pull = pull(service, name);
+    match tokio::time::timeout(wait, pull).await {
+        Ok(image) => {
+            let image = image?;
+            Ok(app::template(&image))
+        }
+        Err(_) => {
+            let message = format!("image {} is being pulled; try again later", rules::quoted(name));
+            Err(ApiError::new(ErrorCode::ResourceExhausted, message)
+                .with_detail("field", "image")
+                .retry_after(PULL_RETRY_S))
+        }
+    }
+}
+
+async fn pull(service: &Service, name: &str) -> Result<Arc<image::Image>, ImageError> {
+    match service.images.ensure(name, Arc::new(|_| {})).await {
+        Err(ImageError::UnknownName { .. }) if service.allow_any_image => match name.parse() {
+            Ok(source @ Source::Registry { .. }) => {
+                service.images.import(name, source, Arc::new(|_| {})).await
+            }
+            // Clients may name images of registries, never files of this host.
+            Ok(_) => Err(ImageError::BadName {
+                name: name.to_owned(),
+                reason:
+                    "use a name in the catalogue or a registry reference such as 'docker.io/library/debian:12'"
+                        .to_owned(),
+            }),
+            Err(error) => Err(error),
+        },
+        image => image,
+    }
+}

@@ -1,0 +1,109 @@
+//! The endpoints of templates, one per module, and the create from a template.
+
+mod bases;
+mod cancel;
+mod create;
+mod delete;
+mod get;
+mod list;
+mod logs;
+mod upload;
+mod view;
+
+use api::{CreateBody, ErrorCode, SandboxConfig, SandboxId, TemplateId};
+use axum::http::Uri;
+use builder::Template;
+use serde::Deserialize;
+
+use super::read::segment;
+use crate::endpoint::{Endpoint, Received};
+use crate::error::{ApiError, no_template, of_builder};
+use crate::service::Service;
+
+pub use bases::bases;
+
+/// The reason in the event of a sandbox whose start command failed.
+const START_FAILED: &str = "start_command_failed";
+
+pub fn endpoints() -> [Endpoint; 7] {
+    [
+        create::endpoint(),
+        upload::endpoint(),
+        list::endpoint(),
+        get::endpoint(),
+        delete::endpoint(),
+        cancel::endpoint(),
+        logs::endpoint(),
+    ]
+}
+
+/// The template id in `/v1/templates/{id}…`. A text that is not an id names no template.
+fn template_id(uri: &Uri) -> Result<TemplateId, ApiError> {
+    let text = segment(uri, 3);
+    text.parse().map_err(|_| no_template(&text))
+}
+
+#[derive(Deserialize)]
+struct NamedImage {
+    image: String,
+}
+
+/// The template that the body of a create names as its image. `None` if it names something else, or cannot be parsed.
+pub fn named_in(
+    service: &Service,
+    account: &str,
+    body: &[u8],
+) -> Option<Result<std::sync::Arc<Template>, ApiError>> {
+    let NamedImage { image } = serde_json::from_slice(body).ok()?;
+    let found = service.builder.named(account, &image);
+    // A version does not hide an image of the catalogue, such as `node:22`.
+    let found = found.filter(|found| found.name == image || !service.images.is_in_catalogue(&image));
+    if found.is_none() && image.starts_with(TemplateId::PREFIX) {
+        return Some(Err(no_template(&image)));
+    }
+    found.map(Ok)
+}
+
+#[derive(Deserialize)]
+struct Start {
+    #[serde(default)]
+    cold: bool,
+}
+
+/// The configuration of a create from a template, and what the sandbox begins with.
+pub fn create_from(
+    service: &Service,
+    account: &str,
+    body: &Received<CreateBody>,
+    template: &Template,
+) -> Result<(SandboxConfig, engine::Template), ApiError> {
+    let mut image = service.builder.image(template).map_err(of_builder)?;
+    let (resources, isolation) = service.builder.minimum(template).map_err(of_builder)?;
+    let mut rules = service.create_rules(account);
+    rules.disk_mb = rules.disk_mb.raised_to(resources.disk_mb);
+    let floor = isolation.max(rules.isolation.minimum(&template.content.base));
+    rules.isolation = rules.isolation.at_least(floor);
+    if let Some(workdir) = &template.content.settings.workdir {
+        rules.workdir_default.clone_from(workdir);
+    }
+    // A value of another type is refused below.
+    if serde_json::from_slice(&body.bytes).is_ok_and(|Start { cold }| cold) {
+        image.processes_from = None;
+    }
+    if image.processes_from.is_some() {
+        rules.memory_mb = rules.memory_mb.raised_to(resources.memory_mb);
+    }
+    Ok((body.read(&rules)?, image))
+}
+
+/// Runs the start command of a template in a new sandbox, unless the sandbox has copies of its processes. Without it the sandbox is
+/// not what was asked for, so it is terminated if the command fails.
+pub async fn run_start(service: &Service, template: &Template, sandbox: &SandboxId) -> Result<(), ApiError> {
+    let Err(error) = service.builder.run_start(template, sandbox).await else { return Ok(()) };
+    let ended = service.engine.sandbox(&template.account, sandbox).terminate(START_FAILED).await;
+    if let Err(error) = ended {
+        tracing::warn!(%sandbox, %error, "cannot end a sandbox whose start command failed");
+    }
+    let message = format!("the start command of template '{}' failed: {error}", template.name);
+    Err(ApiError::new(ErrorCode::ExecutionError, message).with_detail("sandboxId", sandbox.to_string()))
+}

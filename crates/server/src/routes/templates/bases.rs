@@ -1,0 +1,90 @@
+//! What the `FROM` of a Dockerfile can name: an image of the catalogue, a template or a snapshot of the account.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use api::{SnapshotId, TemplateId};
+use async_trait::async_trait;
+use builder::{Base, Bases, BuildError};
+use dockerfile::ImageSettings;
+use rules::IsolationRules;
+
+use crate::error::{OperationKind, of_engine};
+use crate::routes::image_source::find_image;
+use crate::service::Service;
+
+/// A build waits this long for a pull. Its own timeout may end it earlier.
+const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Does not keep the service alive.
+struct ServiceBases(Weak<Service>);
+
+/// The bases that builds of this service can name.
+pub fn bases(service: &Arc<Service>) -> Arc<dyn Bases> {
+    Arc::new(ServiceBases(Arc::downgrade(service)))
+}
+
+#[async_trait]
+impl Bases for ServiceBases {
+    async fn find(&self, account: &str, name: &str) -> Result<Base, BuildError> {
+        let service = self.0.upgrade().ok_or_else(|| BuildError::new("the service is stopping"))?;
+        if let Some(template) = service.builder.named(account, name) {
+            return of_template(&service, &template);
+        }
+        if name.starts_with(TemplateId::PREFIX) {
+            return Err(BuildError::new(format!("template {} does not exist", rules::quoted(name))));
+        }
+        if name.starts_with(SnapshotId::PREFIX) {
+            return of_snapshot(&service, account, name);
+        }
+        let image = find_image(&service, name, PULL_TIMEOUT).await;
+        let image = image.map_err(|error| BuildError::new(error.message))?;
+        let config = service.images.get(name).map(|image| image.config.clone()).unwrap_or_default();
+        let settings = ImageSettings {
+            env: config.env,
+            workdir: config.workdir.filter(|path| path.starts_with('/') && path.len() > 1),
+            user: config.user.filter(|user| !["", "0", "root", "0:0", "root:root"].contains(&user.as_str())),
+            ..ImageSettings::default()
+        };
+        let identity = format!("image {}", image.digest);
+        // Otherwise a template would be a way around the minimum of an image.
+        let isolation = IsolationRules::new(&service.isolation, account).minimum(name);
+        Ok(Base { image, settings, identity, isolation, disk_mb: 0 })
+    }
+}
+
+fn of_template(service: &Service, template: &builder::Template) -> Result<Base, BuildError> {
+    let failed = |error: builder::BuilderError| BuildError::new(error.to_string());
+    let (resources, isolation) = service.builder.minimum(template).map_err(failed)?;
+    let mut image = service.builder.image(template).map_err(failed)?;
+    // The steps run without the start command of the base.
+    image.processes_from = None;
+    Ok(Base {
+        image,
+        settings: template.content.settings.clone().into(),
+        identity: format!("snapshot {:?}", template.result()),
+        isolation,
+        disk_mb: resources.disk_mb,
+    })
+}
+
+fn of_snapshot(service: &Service, account: &str, name: &str) -> Result<Base, BuildError> {
+    let missing = || BuildError::new(format!("snapshot {} does not exist", rules::quoted(name)));
+    let id: SnapshotId = name.parse().map_err(|_| missing())?;
+    let found = service.engine.snapshot_template(account, &id);
+    let (mut image, snapshot) =
+        found.map_err(|error| BuildError::new(of_engine(error, None, OperationKind::Other).message))?;
+    image.processes_from = None;
+    let pair = |variable: &String| {
+        let (name, value) = variable.split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
+    let env = snapshot.image_env.iter().filter_map(pair).collect();
+    Ok(Base {
+        image,
+        settings: ImageSettings { env, ..ImageSettings::default() },
+        identity: format!("snapshot {id}"),
+        isolation: snapshot.isolation,
+        disk_mb: snapshot.resources.disk_mb,
+    })
+}

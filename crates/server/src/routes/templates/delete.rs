@@ -1,0 +1,30 @@
+//! `DELETE /v1/templates/{id}`.
+
+use api::{ErrorCode, TemplateDeleted};
+use axum::http::StatusCode;
+
+use super::template_id;
+use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
+use crate::error::{ApiError, of_builder};
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::delete("/v1/templates/{id}", WRITE)
+        .describe(
+            "deleteTemplate",
+            Tag::Templates,
+            "Delete a template",
+            "Cancels its build if it is not over. Sandboxes that were created from the template are not affected. \
+             Steps that no other template of the account has are deleted with it.",
+        )
+        .parameters([Parameter::TEMPLATE_ID])
+        .returns::<TemplateDeleted>(StatusCode::OK, "The template is deleted.")
+        .errors([(ErrorCode::TemplateNotFound, "The template does not exist or was deleted")])
+        .handler(delete)
+}
+
+async fn delete(call: Call) -> Result<Json<TemplateDeleted>, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let id = template_id(&parts.uri)?;
+    let deleted_at = service.builder.delete(&caller.account, &id).await.map_err(of_builder)?.into();
+    Json::ok(&TemplateDeleted { id, deleted_at })
+}

@@ -1,0 +1,24 @@
+//! `GET /v1/templates/{id}`.
+
+use api::{ErrorCode, TemplateView};
+use axum::http::StatusCode;
+
+use super::{template_id, view};
+use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::error::{ApiError, of_builder};
+
+pub fn endpoint() -> Endpoint {
+    Endpoint::get("/v1/templates/{id}", READ)
+        .describe("getTemplate", Tag::Templates, "Get a template", "Also shows the progress of its build.")
+        .parameters([Parameter::TEMPLATE_ID])
+        .returns::<TemplateView>(StatusCode::OK, "The template.")
+        .errors([(ErrorCode::TemplateNotFound, "The template does not exist or was deleted")])
+        .handler(get)
+}
+
+async fn get(call: Call) -> Result<Json<TemplateView>, ApiError> {
+    let Call { service, caller, parts, .. } = call;
+    let id = template_id(&parts.uri)?;
+    let template = service.builder.find(&caller.account, &id).map_err(of_builder)?;
+    Json::ok(&view::template(&template))
+}
