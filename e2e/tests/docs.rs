@@ -217,6 +217,11 @@ async fn the_snapshot_guide_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_guide_to_templates_work() {
+    check_guide("docs/templates.md").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_hibernation_guide_works() {
     check_guide("docs/hibernation.md").await;
 }

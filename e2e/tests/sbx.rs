@@ -17,6 +17,8 @@ mod logs;
 mod pulls;
 #[path = "support/skip.rs"]
 mod skip;
+#[path = "sbx/templates.rs"]
+mod templates;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

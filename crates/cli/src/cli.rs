@@ -6,6 +6,7 @@ mod key;
 mod mcp;
 mod running;
 mod snapshot;
+mod template;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub use key::KeyCommand;
 pub use mcp::McpArguments;
 pub use running::Running;
 pub use snapshot::{ForkArguments, RollbackArguments, SnapshotCommand};
+pub use template::{BuildArguments, TemplateCommand};
 
 use copy::volume;
 
@@ -89,6 +91,11 @@ pub enum Command {
     /// Take, list and delete snapshots of sandboxes
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Build a template from a Dockerfile and print its id
+    Build(BuildArguments),
+    /// List and delete templates, show and cancel builds
+    #[command(subcommand)]
+    Template(TemplateCommand),
     /// Replace the disk of a sandbox by that of one of its snapshots; its processes end
     Rollback(RollbackArguments),
     /// Create sandboxes with a copy of the disk of another one and print their ids
@@ -170,7 +177,7 @@ pub struct SandboxOptions {
     /// Set what separates the sandbox from the host; auto leaves the choice to the service [default: auto]
     #[arg(long, value_name = "BACKEND", value_parser = isolation())]
     pub isolation: Option<IsolationChoice>,
-    /// Start without the processes of the snapshot
+    /// Start without the processes of the snapshot or template
     #[arg(long)]
     pub cold: bool,
     /// Wait at most this long for capacity and for the image
@@ -183,7 +190,7 @@ pub struct SandboxOptions {
 
 #[derive(Debug, Args)]
 pub struct CreateArguments {
-    /// Image or snapshot to create the sandbox from
+    /// Image, template or snapshot to create the sandbox from
     pub image: String,
     #[command(flatten)]
     pub new: SandboxOptions,

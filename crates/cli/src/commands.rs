@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod build;
 mod code;
 mod command_line;
 mod complete;
@@ -35,6 +36,7 @@ mod rollback;
 mod run;
 mod shell;
 mod snapshot;
+mod template;
 mod timeout;
 mod top;
 mod transfer;
@@ -78,6 +80,8 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Resume(arguments) => resume::resume(&client()?, json, &arguments).await,
         Command::Timeout(arguments) => timeout::timeout(&client()?, json, &arguments).await,
         Command::Snapshot(command) => snapshot::snapshot(&client()?, json, command).await,
+        Command::Build(arguments) => build::build(&client()?, json, arguments).await,
+        Command::Template(command) => template::template(&client()?, json, command).await,
         Command::Rollback(arguments) => rollback::rollback(&client()?, json, &arguments).await,
         Command::Fork(arguments) => fork::fork(&client()?, json, arguments).await,
         Command::Rm(arguments) => rm::rm(&client()?, json, arguments).await,

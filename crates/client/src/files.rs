@@ -4,6 +4,7 @@
 mod archive;
 mod body;
 mod bounded;
+mod ignore;
 mod list;
 mod pack;
 mod pieces;

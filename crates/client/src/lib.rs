@@ -23,6 +23,7 @@
 //! - Requests that are safe to repeat are retried twice with exponential backoff. Creates and buffered commands carry an
 //!   `Idempotency-Key`, so a retry after a lost response does not repeat them, unless the daemon was killed during the command.
 //! - [`Sandbox::files`] reads, writes and moves files of any size, and directories.
+//! - [`Client::build_template`] builds an image from a Dockerfile, and [`Client::template_log`] follows the build.
 //! - [`Client::images`] lists images, with the progress of pulls.
 //! - [`Client::info`] returns the isolation backends and the limits, [`Client::usage`] the use of the quotas.
 //! - [`Client::events`] and [`Sandbox::events`] list events or follow them without gaps.
@@ -58,6 +59,7 @@ mod settings;
 pub mod snapshots;
 pub mod sse;
 mod stream;
+mod templates;
 mod terminal;
 mod transport;
 mod trust;
@@ -65,14 +67,16 @@ mod usage;
 mod websocket;
 
 pub use api::{
-    BackendView, BadSandboxId, CodeContext, CodeDone, CodeException, CodeExecution, CodeResult, CreateBody,
-    Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody, ExecutionId,
-    ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileChange, FileChangeKind, FileEntry,
-    FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy, Isolation, IsolationChoice,
-    LimitsView, NetworkPolicy, OnTimeout, Pagination, PauseResult, Port, PortClosed, PortToken,
-    PortVisibility, PullProgress, PullStage, QuotaView, RangeView, ResourceSample, Resources, ResumeResult,
-    RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView, SnapshotDeleted,
-    SnapshotId, SnapshotList, SnapshotState, SnapshotView, TerminalSize, Timestamp, Unpacked, UsageView,
+    BackendView, BadSandboxId, BuildContext, BuildStep, CodeContext, CodeDone, CodeException, CodeExecution,
+    CodeResult, CreateBody, Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody,
+    ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileChange, FileChangeKind,
+    FileEntry, FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy, Isolation,
+    IsolationChoice, LimitsView, NetworkPolicy, OnTimeout, Pagination, PauseResult, Port, PortClosed,
+    PortToken, PortVisibility, PullProgress, PullStage, QuotaView, RangeView, ResourceSample, Resources,
+    ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView,
+    SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState, SnapshotView, TemplateDeleted, TemplateError,
+    TemplateId, TemplateList, TemplateState, TemplateSteps, TemplateView, TerminalSize, Timestamp, Unpacked,
+    UsageView,
 };
 
 pub use client::Client;
@@ -96,5 +100,6 @@ pub use sandbox::Sandbox;
 pub use settings::ClientBuilder;
 pub use snapshots::{Fork, Snapshots, TakeSnapshot};
 pub use stream::{Output, OutputStream};
+pub use templates::{BuildLog, BuildOutput, BuildTemplate, Templates};
 pub use terminal::{Keyboard, OpenTerminal, Terminal, TerminalEvent};
 pub use trust::{BadFingerprint, Fingerprint};

@@ -51,18 +51,18 @@ mod tests {
         let json = r#"{"account":"default",
             "sandboxes":{"used":3,"allowed":null},"vcpus":{"used":4,"allowed":4},
             "memoryMb":{"used":8192,"allowed":null},"diskMb":{"used":30720,"allowed":null},
-            "snapshots":{"used":2,"allowed":1000},"snapshotBytes":{"used":5000000,"allowed":null},
+            "snapshots":{"used":2,"allowed":1000},"snapshotBytes":{"used":5000000,"allowed":null},"templates":{"used":1,"allowed":1000},
             "executionLogBytes":{"used":0,"allowed":null},"idempotencyBytes":{"used":1200000,"allowed":268435456},
             "eventBytes":{"used":5120,"allowed":268435456},"postedEventBytes":{"used":0,"allowed":268435456},
             "connections":{"used":1,"allowed":5000},"streams":{"used":0,"allowed":2000}}"#;
         let usage: UsageView = serde_json::from_str(json).unwrap();
         let text = render(&usage, Paint::None);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines.len(), 13);
+        assert_eq!(lines.len(), 14);
         assert_eq!(lines[0], ["QUOTA", "USED", "ALLOWED"]);
         assert_eq!(lines[1], ["sandboxes", "3", "unlimited"]);
         assert_eq!(lines[2], ["vcpus", "4", "4"]);
         assert_eq!(lines[6], ["snapshotBytes", "5.0", "MB", "unlimited"]);
-        assert_eq!(lines[8], ["idempotencyBytes", "1.2", "MB", "268.4", "MB"]);
+        assert_eq!(lines[9], ["idempotencyBytes", "1.2", "MB", "268.4", "MB"]);
     }
 }

@@ -80,6 +80,8 @@ codes! {
     ExecutionNotFound,
     /// The snapshot does not exist or was deleted.
     SnapshotNotFound,
+    /// The template does not exist or was deleted.
+    TemplateNotFound,
     /// The code interpreter has no such context.
     ContextNotFound,
     /// The URL path does not exist: the service is older than this library, or the URL is that of another server.

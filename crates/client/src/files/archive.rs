@@ -9,8 +9,15 @@ use std::path::{Path, PathBuf};
 
 use tar::{Builder, Header, HeaderMode};
 
+use super::ignore::{Choice, Ignore};
+
 /// Writes a directory as an archive with relative names. Omits sockets, FIFOs and devices, which the service does not create.
 pub fn pack(dir: &Path, to: &mut impl Write) -> io::Result<()> {
+    pack_chosen(dir, &Ignore::default(), to)
+}
+
+/// As [`pack`], without the entries that are excluded.
+pub fn pack_chosen(dir: &Path, ignore: &Ignore, to: &mut impl Write) -> io::Result<()> {
     let name = |error: io::Error| named(dir, error);
     let found = dir.metadata().map_err(name)?;
     // Fails before the first header if the path is not a directory.
@@ -18,7 +25,7 @@ pub fn pack(dir: &Path, to: &mut impl Write) -> io::Result<()> {
     let mut archive = Builder::new(to);
     archive.append_data(&mut header(&found), "./", io::empty())?;
     while let Some(name) = waiting.pop() {
-        append(&mut archive, dir, &name, &mut waiting)?;
+        append(&mut archive, dir, &name, ignore, &mut waiting)?;
     }
     archive.finish()
 }
@@ -28,13 +35,21 @@ fn append(
     archive: &mut Builder<impl Write>,
     dir: &Path,
     name: &Path,
+    ignore: &Ignore,
     waiting: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
     let path = dir.join(name);
     let Some(found) = unless_not_found(&path, fs::symlink_metadata(&path))? else { return Ok(()) };
+    let choice = ignore.choose(name, found.is_dir());
+    if choice == Choice::Skip {
+        return Ok(());
+    }
     if found.is_dir() {
         let Some(below) = unless_not_found(&path, names(&path, name))? else { return Ok(()) };
         waiting.extend(below);
+        if choice == Choice::Search {
+            return Ok(());
+        }
         archive.append_data(&mut header(&found), name, io::empty())
     } else if found.is_symlink() {
         let Some(target) = unless_not_found(&path, fs::read_link(&path))? else { return Ok(()) };

@@ -10,6 +10,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use tokio::io::AsyncRead;
 
 use super::archive;
+use super::ignore::Ignore;
 use super::pieces::{PIECE, read_by, written_by};
 use crate::payload::{Payload, Pieces};
 
@@ -78,6 +79,32 @@ impl FileBody {
         Self { payload: Payload::repeatable(pack) }
     }
 
+    /// A local directory as a build context: as [`directory`](Self::directory), without what its `.dockerignore` excludes. `keep` is the
+    /// path of a file that is sent in any case.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::fs::write(dir.path().join("Dockerfile"), "FROM ubuntu:24.04")?;
+    /// # let project = dir.path();
+    /// let context = client.upload_context(sandboxd_client::FileBody::context(project, "Dockerfile")).await?;
+    /// assert!(context.size_bytes > 0);
+    /// # Ok(()) });
+    /// ```
+    pub fn context(path: impl Into<PathBuf>, keep: impl Into<String>) -> Self {
+        let (path, keep) = (Arc::new(path.into()), Arc::new(keep.into()));
+        let pack = move || {
+            let (path, keep) = (Arc::clone(&path), Arc::clone(&keep));
+            written_by(move |to| {
+                let mut ignore = Ignore::read(&path)?;
+                ignore.keep(&keep);
+                archive::pack_chosen(&path, &ignore, to)
+            })
+        };
+        Self { payload: Payload::repeatable(pack) }
+    }
+
     /// The bytes of a reader. It is read once, so a failure after the first bytes is not retried.
     ///
     /// ```
@@ -136,7 +163,7 @@ impl FileBody {
     }
 
     /// Long content is sent in chunks, so that the timeout applies to each chunk.
-    pub(super) fn into_payload(self) -> Payload {
+    pub(crate) fn into_payload(self) -> Payload {
         match self.payload {
             Payload::Whole(bytes) if bytes.len() > PIECE => Payload::repeatable(move || cut(bytes.clone())),
             other => other,

@@ -1,0 +1,100 @@
+//! Arguments of `sbx build` and `sbx template`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use sandboxd_client::IsolationChoice;
+
+use super::{isolation, pair, time};
+
+#[derive(Debug, Args)]
+pub struct BuildArguments {
+    /// Directory of the build context
+    #[arg(value_name = "PATH", default_value = ".")]
+    pub context: PathBuf,
+    /// Name the template; the name is an image for new sandboxes
+    #[arg(long, short = 't', value_name = "NAME")]
+    pub tag: String,
+    /// Use this Dockerfile, a path in the context; - reads it from standard input and sends no context [default: Dockerfile]
+    #[arg(long, short, value_name = "PATH")]
+    pub file: Option<String>,
+    /// Set a build argument, or pass your variable with NAME alone; repeatable
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub build_arg: Vec<String>,
+    /// Run this shell command in every sandbox from the template
+    #[arg(long, value_name = "COMMAND")]
+    pub start: Option<String>,
+    /// Repeat this shell command until it succeeds; the start command is ready then
+    #[arg(long, value_name = "COMMAND", requires = "start")]
+    pub ready: Option<String>,
+    /// Wait at most this long for the start command to be ready, such as 5m [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "start")]
+    pub ready_timeout: Option<Duration>,
+    /// Run all steps, also those with a cached result
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Set the number of vCPUs of the steps: 2, 4 or 8
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<u32>,
+    /// Set the memory of the steps in MB: 2048 to 16384
+    #[arg(long, value_name = "MB")]
+    pub memory: Option<u32>,
+    /// Set the disk size of the steps in MB: 5120 to 51200
+    #[arg(long, value_name = "MB")]
+    pub disk: Option<u32>,
+    /// Allow the steps only this domain, such as example.com or *.example.org; repeatable
+    #[arg(long, value_name = "DOMAIN")]
+    pub allow: Vec<String>,
+    /// Set what separates the steps from the host; auto leaves the choice to the service [default: auto]
+    #[arg(long, value_name = "BACKEND", value_parser = isolation())]
+    pub isolation: Option<IsolationChoice>,
+    /// End the build after this time, such as 2h [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub timeout: Option<Duration>,
+    /// Add metadata to the template; repeatable
+    #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
+    pub metadata: Vec<(String, String)>,
+    /// Start the build, print the id of the template and exit
+    #[arg(long, short)]
+    pub detach: bool,
+    /// Print only the id of the template
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TemplateCommand {
+    /// List templates and builds
+    #[command(visible_alias = "ls")]
+    List {
+        /// List only templates with this name
+        #[arg(long, short, value_name = "NAME")]
+        name: Option<String>,
+        /// List only templates with this metadata; repeatable
+        #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
+        metadata: Vec<(String, String)>,
+        /// Print only ids, one per line
+        #[arg(long, short)]
+        quiet: bool,
+    },
+    /// Show the log of a build, and follow it until the build is over
+    Logs {
+        /// Id of the template
+        #[arg(value_name = "TEMPLATE")]
+        id: String,
+    },
+    /// Cancel builds
+    Cancel {
+        /// Ids of the templates
+        #[arg(value_name = "TEMPLATE", required = true)]
+        ids: Vec<String>,
+    },
+    /// Delete templates; sandboxes that were created from them are not affected
+    #[command(visible_alias = "delete")]
+    Rm {
+        /// Ids of the templates, or names to delete all versions of
+        #[arg(value_name = "TEMPLATE", required = true)]
+        ids: Vec<String>,
+    },
+}

@@ -1,0 +1,118 @@
+//! `sbx template`: lists and deletes templates, shows the logs of builds, and cancels builds.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use sandboxd_client::{Client, TemplateId, TemplateState, TemplateView};
+
+use super::batch::{Form, ItemResult, for_each};
+use super::build;
+use crate::cli::TemplateCommand;
+use crate::output;
+use crate::progress::size;
+use crate::style::{Paint, Tone};
+use crate::table::{age, now_ms, plain, table};
+
+pub async fn template(client: &Client, json: bool, command: TemplateCommand) -> Result<ExitCode> {
+    match command {
+        TemplateCommand::List { name, metadata, quiet } => {
+            let found = list(client, name, metadata).await?;
+            if json {
+                output::json(&found)?;
+            } else if quiet {
+                output::text(&found.iter().map(|template| format!("{}\n", template.id)).collect::<String>())?;
+            } else {
+                output::text(&render(&found, now_ms(), Paint::of(&std::io::stdout())))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        TemplateCommand::Logs { id } => {
+            let template = build::follow(client, &id, !json).await?;
+            if json {
+                output::json(&template)?;
+            }
+            let is_ready = template.state == TemplateState::Ready;
+            Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        TemplateCommand::Cancel { ids } => {
+            for_each(&ids, Form::of(json, ids.len()), async |id: &String| {
+                ItemResult::new(id, client.cancel_template(id).await?).map(Some)
+            })
+            .await
+        }
+        TemplateCommand::Rm { ids } => {
+            let ids = with_versions(client, ids).await?;
+            for_each(&ids, Form::of(json, ids.len()), async |id: &String| {
+                ItemResult::new(id, client.delete_template(id).await?).map(Some)
+            })
+            .await
+        }
+    }
+}
+
+/// Replaces names by the ids of all their versions.
+async fn with_versions(client: &Client, ids: Vec<String>) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for id in ids {
+        if id.starts_with(TemplateId::PREFIX) {
+            all.push(id);
+            continue;
+        }
+        let versions = client.templates().name(&id).all().await?;
+        if versions.is_empty() {
+            bail!("there is no template '{}'", id.escape_debug());
+        }
+        all.extend(versions.into_iter().map(|template| template.id.to_string()));
+    }
+    Ok(all)
+}
+
+async fn list(
+    client: &Client,
+    name: Option<String>,
+    metadata: Vec<(String, String)>,
+) -> Result<Vec<TemplateView>> {
+    let mut query = client.templates();
+    if let Some(name) = name {
+        query = query.name(name);
+    }
+    for (key, value) in metadata {
+        query = query.metadata(key, value);
+    }
+    Ok(query.all().await?)
+}
+
+fn render(templates: &[TemplateView], now_ms: u64, paint: Paint) -> String {
+    let rows: Vec<_> = templates
+        .iter()
+        .map(|template| {
+            [
+                (template.id.to_string(), Tone::Bold),
+                plain(format!("{}:{}", template.name, template.version)),
+                plain(template.state.name()),
+                plain(&template.base),
+                plain(size(template.size_bytes)),
+                plain(age(now_ms.saturating_sub(template.created_at.0))),
+            ]
+        })
+        .collect();
+    table(["ID", "NAME", "STATE", "BASE", "SIZE", "AGE"], &rows, paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_shows_name_version_and_state() {
+        let json = r#"[{"id":"tpl_abcdefgh","name":"web","version":3,"state":"ready","base":"ubuntu:24.04",
+            "isolation":"container","steps":{"total":2,"done":2,"cached":1},"sizeBytes":5000000,"memory":false,
+            "metadata":{},"createdAt":"1970-01-01T00:01:00Z","finishedAt":"1970-01-01T00:01:10Z"}]"#;
+        let templates: Vec<TemplateView> = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            render(&templates, 180_000, Paint::None),
+            "ID            NAME   STATE  BASE          SIZE    AGE\n\
+             tpl_abcdefgh  web:3  ready  ubuntu:24.04  5.0 MB  2m\n"
+        );
+    }
+}

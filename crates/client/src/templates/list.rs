@@ -1,0 +1,159 @@
+//! Lists of templates.
+
+use std::collections::BTreeMap;
+
+use api::{TemplateList, TemplateState, TemplateView};
+
+use crate::Result;
+use crate::client::Client;
+use crate::transport::{Call, encoded};
+
+const LARGEST_PAGE: u32 = 100;
+
+impl Client {
+    /// Lists templates and builds, newest first.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// client.build_template("web").dockerfile("FROM ubuntu:24.04").await?;
+    /// for template in client.templates().all().await? {
+    ///     println!("{} {}:{} {}", template.id, template.name, template.version, template.state);
+    /// }
+    /// # assert_eq!(client.templates().all().await?.len(), 1);
+    /// # Ok(()) });
+    /// ```
+    pub fn templates(&self) -> Templates {
+        Templates {
+            client: self.clone(),
+            name: None,
+            state: None,
+            metadata: BTreeMap::new(),
+            page_size: LARGEST_PAGE,
+        }
+    }
+}
+
+/// A query for templates.
+///
+/// ```
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// # client.build_template("web").dockerfile("FROM ubuntu:24.04").await?;
+/// let page = client.templates().name("web").page_size(10).page(0).await?;
+/// assert_eq!(page.pagination.total, 1);
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Templates {
+    client: Client,
+    name: Option<String>,
+    state: Option<TemplateState>,
+    metadata: BTreeMap<String, String>,
+    page_size: u32,
+}
+
+impl Templates {
+    /// Filters by name.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// assert!(client.templates().name("web").all().await?.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Filters by state.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// assert!(client.templates().state(sandboxd_client::TemplateState::Failed).all().await?.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub fn state(mut self, state: TemplateState) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Filters by tag. A template must match all tags.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// assert!(client.templates().metadata("job", "17").all().await?.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// Sets the number of items per request: 1 to 100, by default 100.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # for name in ["a", "b", "c"] { client.build_template(name).dockerfile("FROM ubuntu:24.04").await?; }
+    /// let page = client.templates().page_size(2).page(0).await?;
+    /// assert!(page.data.len() == 2 && page.pagination.has_more);
+    /// # assert_eq!(client.templates().page_size(2).all().await?.len(), 3);
+    /// # Ok(()) });
+    /// ```
+    pub fn page_size(mut self, page_size: u32) -> Self {
+        self.page_size = page_size;
+        self
+    }
+
+    /// Returns one page, starting at `offset`.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let page = client.templates().page(0).await?;
+    /// assert_eq!(page.pagination.total, 0);
+    /// # Ok(()) });
+    /// ```
+    pub async fn page(&self, offset: u64) -> Result<TemplateList> {
+        self.client.transport().json(Call::get(self.path(offset))).await
+    }
+
+    /// Returns all.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// assert!(client.templates().all().await?.is_empty());
+    /// # Ok(()) });
+    /// ```
+    pub async fn all(&self) -> Result<Vec<TemplateView>> {
+        let mut all: Vec<TemplateView> = Vec::new();
+        loop {
+            let page = self.page(all.len() as u64).await?;
+            let ends = page.data.is_empty() || !page.pagination.has_more;
+            all.extend(page.data);
+            if ends {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn path(&self, offset: u64) -> String {
+        let mut path = format!("/v1/templates?limit={}&offset={offset}", self.page_size);
+        let state = self.state.map(TemplateState::name);
+        for (parameter, value) in [("name", self.name.as_deref()), ("state", state)] {
+            if let Some(value) = value {
+                path.push_str(&format!("&{parameter}={}", encoded(value)));
+            }
+        }
+        for (key, value) in &self.metadata {
+            path.push_str(&format!("&metadata.{}={}", encoded(key), encoded(value)));
+        }
+        path
+    }
+}

@@ -1,0 +1,192 @@
+//! The log of a build as a stream that reconnects.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use api::{BuildStep, TemplateView};
+use futures_util::Stream;
+use futures_util::stream::{BoxStream, StreamExt, try_unfold};
+use tokio::time::Instant;
+
+use super::path_of;
+use crate::client::Client;
+use crate::reattach::passes;
+use crate::sse::Event;
+use crate::stream::Source;
+use crate::transport::Call;
+use crate::{Error, Result};
+
+/// Limit for reconnecting without success.
+const LONGEST_AWAY: Duration = Duration::from_secs(120);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// An item of the log of a build.
+///
+/// ```
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// use futures_util::TryStreamExt;
+/// use sandboxd_client::BuildOutput;
+/// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04\nWORKDIR /srv").await?;
+/// let all: Vec<BuildOutput> = client.template_log(accepted.id.as_str()).try_collect().await?;
+/// assert!(matches!(&all[0], BuildOutput::Step(step) if step.text == "WORKDIR /srv"));
+/// # Ok(()) });
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BuildOutput {
+    /// A step begins, or its result comes from the cache.
+    Step(BuildStep),
+    /// A line of output.
+    Stdout(String),
+    Stderr(String),
+    /// A remark of the service.
+    Note(String),
+    /// The template; always the last item. It may have failed.
+    Done(Box<TemplateView>),
+}
+
+/// A stream of [`BuildOutput`], which ends after [`BuildOutput::Done`] or the first error. It reconnects for up to two minutes after a
+/// lost connection, and continues after the last item.
+///
+/// ```
+/// # sandboxd::testing::run(async |service| {
+/// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+/// use futures_util::TryStreamExt;
+/// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04\nWORKDIR /srv").await?;
+/// let mut log = client.template_log(accepted.id.as_str());
+/// while let Some(output) = log.try_next().await? {
+///     println!("{output:?}");
+/// }
+/// # Ok(()) });
+/// ```
+pub struct BuildLog {
+    events: BoxStream<'static, Result<BuildOutput>>,
+}
+
+impl Client {
+    /// Streams the log of a build from its start, and new items until the build is over.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let accepted = client.build_template("web").dockerfile("FROM ubuntu:24.04").await?;
+    /// let template = client.template_log(accepted.id.as_str()).done().await?;
+    /// assert!(template.state.is_final());
+    /// # Ok(()) });
+    /// ```
+    pub fn template_log(&self, id: &str) -> BuildLog {
+        let path = path_of(id, "/logs");
+        let begin = State { client: self.clone(), path, last_id: None, source: None, over: false };
+        let events = try_unfold(begin, |mut state| async move {
+            let output = state.next().await?;
+            Ok(output.map(|output| (output, state)))
+        });
+        BuildLog { events: events.boxed() }
+    }
+}
+
+impl BuildLog {
+    /// Reads to the end and returns the template, which may have failed.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let accepted = client.build_template("web").dockerfile("FROM missing:1").await?;
+    /// let template = client.template_log(accepted.id.as_str()).done().await?;
+    /// assert_eq!(template.error.unwrap().line, Some(1));
+    /// # Ok(()) });
+    /// ```
+    pub async fn done(mut self) -> Result<TemplateView> {
+        while let Some(output) = self.events.next().await {
+            if let BuildOutput::Done(template) = output? {
+                return Ok(*template);
+            }
+        }
+        Err(Error::network("the log ended before the build did"))
+    }
+}
+
+impl Stream for BuildLog {
+    type Item = Result<BuildOutput>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().events.as_mut().poll_next(cx)
+    }
+}
+
+struct State {
+    client: Client,
+    path: String,
+    last_id: Option<String>,
+    source: Option<Source>,
+    over: bool,
+}
+
+impl State {
+    async fn next(&mut self) -> Result<Option<BuildOutput>> {
+        let mut away: Option<Instant> = None;
+        let mut wait = FIRST_WAIT;
+        while !self.over {
+            let error = match self.try_next().await {
+                Ok(output) => return Ok(Some(output)),
+                Err(error) => error,
+            };
+            self.source = None;
+            let since = *away.get_or_insert_with(Instant::now);
+            if !passes(&error) || since.elapsed() > LONGEST_AWAY {
+                self.over = true;
+                return Err(error);
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+        Ok(None)
+    }
+
+    async fn try_next(&mut self) -> Result<BuildOutput> {
+        loop {
+            let source = match &mut self.source {
+                Some(source) => source,
+                None => {
+                    let opened = self.open().await?;
+                    self.source.insert(opened)
+                }
+            };
+            let event = source.next().await?;
+            let event = event.ok_or_else(|| Error::network("the log ended before the build did"))?;
+            let id = event.id.clone();
+            let Some(output) = parse(event)? else { continue };
+            self.over = matches!(output, BuildOutput::Done(_));
+            self.last_id = id;
+            return Ok(output);
+        }
+    }
+
+    async fn open(&self) -> Result<Source> {
+        let mut call = Call::get(&self.path).accept("text/event-stream");
+        if let Some(last_id) = &self.last_id {
+            call = call.after(last_id)?;
+        }
+        Ok(Source::new(self.client.transport().stream(call).await?))
+    }
+}
+
+/// `None` for an event that this version does not know.
+fn parse(event: Event) -> Result<Option<BuildOutput>> {
+    let invalid = |error| Error::unknown(200, "an event of the log cannot be parsed", None).caused_by(error);
+    Ok(match event.name.as_str() {
+        "step" => Some(BuildOutput::Step(serde_json::from_str(&event.data).map_err(invalid)?)),
+        "stdout" => Some(BuildOutput::Stdout(event.data)),
+        "stderr" => Some(BuildOutput::Stderr(event.data)),
+        "note" => Some(BuildOutput::Note(event.data)),
+        "done" => Some(BuildOutput::Done(Box::new(serde_json::from_str(&event.data).map_err(invalid)?))),
+        "error" => {
+            return Err(Error::of_event(&event.data).unwrap_or_else(|| {
+                Error::unknown(200, "the log ended with an error that cannot be parsed", None)
+            }));
+        }
+        _ => None,
+    })
+}

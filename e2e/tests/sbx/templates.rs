@@ -1,0 +1,85 @@
+//! `sbx build` and `sbx template`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use e2e::service::Service;
+
+use crate::{TestUser, code, interrupt, text};
+
+fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    dir
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_becomes_an_image() {
+    let user = TestUser::new().await;
+    let dockerfile = format!(
+        "FROM {}\nARG WHO=nobody\nCOPY . /app/\nRUN echo made by $WHO > /app/who; ls /app\n",
+        Service::image()
+    );
+    let dir = project(&[
+        ("Dockerfile", &dockerfile),
+        (".dockerignore", "*.log\nsecret\n"),
+        ("main.py", "print(1)"),
+        ("debug.log", "x"),
+        ("secret/key", "x"),
+    ]);
+    let path = dir.path().to_str().unwrap();
+    let output = user.run(&["build", "-t", "web", "--build-arg", "WHO=me", path]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let id = text(&output.stdout).trim().to_owned();
+    assert!(id.starts_with("tpl_"), "{id}");
+    let log = text(&output.stderr);
+    for line in ["[1/2] COPY . /app/", "  main.py", "-- template web:1 is ready"] {
+        assert!(log.lines().any(|found| found == line), "{line}: {log}");
+    }
+    assert!(!log.contains("debug.log") && !log.contains("secret"), "{log}");
+    assert_eq!(user.stdout(&["run", "web", "--", "cat /app/who"]), "made by me\n");
+    let again = user.run(&["build", "-t", "web", "--build-arg", "WHO=me", path]);
+    assert!(text(&again.stderr).contains("[2/2] RUN echo made by $WHO > /app/who; ls /app (cached)"));
+    let list = user.stdout(&["template", "list"]);
+    assert!(list.contains(&id) && list.contains("web:2") && list.contains("ready"), "{list}");
+    assert_eq!(user.json(&["--json", "template", "ls", "--name", "web"]).as_array().unwrap().len(), 2);
+    let logs = user.run(&["template", "logs", &id]);
+    assert!(logs.status.success() && text(&logs.stderr).contains("  main.py"));
+    user.stdout(&["template", "rm", "web"]);
+    assert_eq!(user.stdout(&["template", "list", "-q"]), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_and_interrupts_end_a_build() {
+    let user = TestUser::new().await;
+    let dockerfile = format!("FROM {}\nRUN echo why; exit 3\n", Service::image());
+    let dir = project(&[("docker/File", &dockerfile)]);
+    let path = dir.path().to_str().unwrap();
+    let failed = user.run(&["build", "-t", "bad", "-f", "docker/File", path]);
+    assert_eq!((code(&failed), text(&failed.stdout).as_str()), (1, ""));
+    let log = text(&failed.stderr);
+    assert!(log.contains("  why") && log.contains("line 2: the command exited with code 3"), "{log}");
+    let refused = user.run(&["build", "-t", "bad", path]);
+    assert!(text(&refused.stderr).contains("no file 'Dockerfile'"), "{}", text(&refused.stderr));
+    let mut child = user
+        .sbx()
+        .args(["build", "-t", "slow", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    write!(stdin, "FROM {}\nRUN echo begun; sleep 600\n", Service::image()).unwrap();
+    drop(stdin);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "  begun"));
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let states = user.json(&["--json", "template", "list", "--name", "slow"]);
+    assert_eq!(states[0]["state"], "cancelled", "{states}");
+    assert_eq!(user.live(), Vec::<String>::new());
+}
