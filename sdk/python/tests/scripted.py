@@ -264,6 +264,21 @@ SNAPSHOT: Dict[str, Any] = {
     "createdAt": "2026-01-01T00:00:00.000Z",
     "metadata": {"job": "17"},
 }
+TEMPLATE: Dict[str, Any] = {
+    "id": "tpl_00000000000000000001",
+    "name": "web",
+    "version": 3,
+    "state": "ready",
+    "base": "ubuntu:24.04",
+    "isolation": "container",
+    "steps": {"total": 2, "done": 2, "cached": 1},
+    "sizeBytes": 4096,
+    "memory": False,
+    "startCommand": "serve",
+    "metadata": {"job": "17"},
+    "createdAt": "2026-01-01T00:00:00.000Z",
+    "finishedAt": "2026-01-01T00:00:05.000Z",
+}
 RESULT: Dict[str, Any] = {"stdout": "hi\n", "stderr": "", "exitCode": 0, "signal": None, "durationMs": 1}
 DONE = 'event: done\ndata: {"exitCode":0,"signal":null,"durationMs":5}\nid: end\n\n'
 EXECUTION: Dict[str, Any] = {

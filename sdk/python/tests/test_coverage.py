@@ -19,12 +19,14 @@ import pytest
 from sandboxd import Execution, Sandbox, Sandboxd, SandboxdError, models
 from scripted import Handler, Received, Service, answer
 
+FOLDER = Path(__file__).resolve().parent / "aio"
 SOURCE = Path(__file__).resolve().parents[3] / "docs" / "openapi.json"
 if not SOURCE.exists():
     pytest.skip("needs docs/openapi.json of the repository", allow_module_level=True)
 DOCUMENT: Dict[str, Any] = json.loads(SOURCE.read_text(encoding="utf-8"))
 SANDBOX = "sb_01234567890123456789"
 SNAPSHOT = "snap_01234567890123456789"
+TEMPLATE = "tpl_01234567890123456789"
 ID = "ev_0000000000000001"
 RUN: Dict[str, Any] = {"run_id": "run_1"}
 FILE: Dict[str, Any] = {"auto_resume": False, **RUN}
@@ -45,6 +47,18 @@ CREATE: Dict[str, Any] = {
     "ingress": {"allowPorts": []},
     "isolation": "container",
     "cold": True,
+}
+BUILD: Dict[str, Any] = {
+    "dockerfile": "FROM a",
+    "dockerfile_path": "b",
+    "build_args": {},
+    "start_command": "c",
+    "ready_command": "d",
+    "ready_timeout": 1,
+    "no_cache": True,
+    "idempotency_key": "k",
+    **{name: CREATE[name] for name in ("cpu", "memory_mb", "disk_mb", "egress", "ingress", "isolation")},
+    **{name: CREATE[name] for name in ("timeout", "metadata")},
 }
 NOT_SENT = {"lastEventId"}
 """The header `Last-Event-ID` has the value of this parameter."""
@@ -143,6 +157,17 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
     ],
     "getSnapshot": [lambda t: t.client.snapshots.get(SNAPSHOT)],
     "deleteSnapshot": [lambda t: t.client.snapshots.delete(SNAPSHOT)],
+    "createTemplate": [
+        lambda t: t.client.templates.start("a", models.BuildContext("t", "ctx_01234567", 1), **BUILD)
+    ],
+    "uploadBuildContext": [lambda t: t.client.templates.upload_context(FOLDER, dockerfile_path=None)],
+    "listTemplates": [
+        lambda t: t.client.templates.list(name="a", state="ready", metadata={"userId": "u"}).page(1)
+    ],
+    "getTemplate": [lambda t: t.client.templates.get(TEMPLATE)],
+    "deleteTemplate": [lambda t: t.client.templates.delete(TEMPLATE)],
+    "cancelTemplate": [lambda t: t.client.templates.cancel(TEMPLATE)],
+    "followTemplateLogs": [lambda t: first(t.client.templates.logs(TEMPLATE, after="1"))],
     "listPorts": [lambda t: t.sandbox.ports.list()],
     "exposePort": [lambda t: t.sandbox.ports.expose(1, visibility="public", auto_resume=False)],
     "createContext": [lambda t: t.sandbox.contexts.create("bash", cwd="/")],
@@ -326,6 +351,7 @@ def test_additions_to_the_document_are_noticed(sent: Dict[str, List[Received]]) 
     document["paths"]["/v1/sandboxes/{id}/clone"] = {"post": {"operationId": "cloneSandbox", "responses": {}}}
     expected = {
         "createSandbox deny",
+        "createTemplate deny",
         "changeNetwork deny",
         "execute nice",
         "readFile encoding",

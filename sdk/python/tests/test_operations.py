@@ -17,11 +17,13 @@ from scripted import SANDBOX
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES: List[Dict[str, Any]] = json.loads((ROOT / "sdk/cases/operations.json").read_text(encoding="utf-8"))["cases"]
+FOLDER = Path(__file__).resolve().parent / "aio"
 TIMEOUT = 20.0
 COMMAND = 7.0
 Use = Callable[[Sandboxd, Sandbox], object]
 USES: Dict[Tuple[str, str], Use] = {
     ("cancelExecution", ""): lambda _, sandbox: sandbox.executions.handle("ex_1").cancel(),
+    ("cancelTemplate", ""): lambda client, _: client.templates.cancel("tpl_1"),
     ("changeNetwork", ""): lambda _, sandbox: sandbox.network.update(default="deny"),
     ("createContext", ""): lambda _, sandbox: sandbox.contexts.create(),
     ("listContexts", ""): lambda _, sandbox: sandbox.contexts.list(),
@@ -32,14 +34,17 @@ USES: Dict[Tuple[str, str], Use] = {
     ("closePort", ""): lambda _, sandbox: sandbox.ports.close(80),
     ("createPortToken", ""): lambda _, sandbox: sandbox.ports.token(80),
     ("createSandbox", ""): lambda client, _: client.sandboxes.create("i"),
+    ("createTemplate", ""): lambda client, _: client.templates.start("web", dockerfile="FROM a"),
     ("deleteFile", ""): lambda _, sandbox: sandbox.files.remove("f"),
     ("deleteSnapshot", ""): lambda client, _: client.snapshots.delete("snap_1"),
+    ("deleteTemplate", ""): lambda client, _: client.templates.delete("tpl_1"),
     ("execute", ""): lambda _, sandbox: sandbox.execute("x", timeout=COMMAND),
     ("execute", "stream"): lambda _, sandbox: sandbox.stream("x", timeout=COMMAND).start(),
     ("execute", "detached"): lambda _, sandbox: sandbox.start("x", timeout=COMMAND),
     ("execute", "killed_on_cancel"): lambda _, sandbox: sandbox.execute("x", timeout=COMMAND, killed_on_cancel=True),
     ("exposePort", ""): lambda _, sandbox: sandbox.ports.expose(80),
     ("fileExists", ""): lambda _, sandbox: sandbox.files.exists("f"),
+    ("followTemplateLogs", ""): lambda client, _: once(client.templates.logs("tpl_1")),
     ("forkSandbox", ""): lambda _, sandbox: sandbox.fork(2),
     ("getExecution", ""): lambda _, sandbox: sandbox.executions.get("ex_1"),
     ("getInfo", ""): lambda client, _: client.info(),
@@ -49,6 +54,7 @@ USES: Dict[Tuple[str, str], Use] = {
     ("getOutput", "stream"): lambda _, sandbox: once(sandbox.executions.handle("ex_1").follow()),
     ("getSandbox", ""): lambda _, sandbox: sandbox.refresh(),
     ("getSnapshot", ""): lambda client, _: client.snapshots.get("snap_1"),
+    ("getTemplate", ""): lambda client, _: client.templates.get("tpl_1"),
     ("getUsage", ""): lambda client, _: client.usage(),
     ("health", ""): lambda client, _: client.health(),
     ("listEvents", ""): lambda client, _: client.events.list().page(),
@@ -61,6 +67,7 @@ USES: Dict[Tuple[str, str], Use] = {
     ("listSandboxEvents", "stream"): lambda _, sandbox: sandbox.events.follow().start(),
     ("listSandboxes", ""): lambda client, _: client.sandboxes.list().page(),
     ("listSnapshots", ""): lambda client, _: client.snapshots.list().page(),
+    ("listTemplates", ""): lambda client, _: client.templates.list().page(),
     ("makeDirectory", ""): lambda _, sandbox: sandbox.files.mkdir("d"),
     ("makeDirectory", "recursive"): lambda _, sandbox: sandbox.files.mkdir("d", recursive=True),
     ("moveFile", ""): lambda _, sandbox: sandbox.files.move("f", "g"),
@@ -79,6 +86,8 @@ USES: Dict[Tuple[str, str], Use] = {
     ("terminateSandbox", ""): lambda _, sandbox: sandbox.terminate(),
     ("unpackArchive", ""): lambda _, sandbox: sandbox.files.unpack("d", b"tar"),
     ("unpackArchive", "stream"): lambda _, sandbox: sandbox.files.unpack("d", local_file()),
+    ("uploadBuildContext", ""): lambda client, _: client.templates.upload_context(b"tar"),
+    ("uploadBuildContext", "stream"): lambda client, _: client.templates.upload_context(FOLDER, dockerfile_path=None),
     ("watchFiles", ""): lambda _, sandbox: sandbox.files.watch("d").start(),
     ("writeFile", ""): lambda _, sandbox: sandbox.files.write("f", b"x"),
     ("writeFile", "stream"): lambda _, sandbox: sandbox.files.write("f", local_file()),

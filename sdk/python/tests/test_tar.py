@@ -13,6 +13,7 @@ import pytest
 
 from sandboxd import LocalFileError
 from sandboxd import _tar as tar
+from sandboxd._pack import LocalDirectory
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes and links are those of Unix")
 
@@ -247,7 +248,7 @@ def test_a_directory_survives_a_round_trip(tmp_path: Path) -> None:
     (root / "deep" / "er" / "file").chmod(0o750)
     (root / "big").write_bytes(os.urandom(3 * tar.CHUNK + 1))
     os.mkfifo(root / "fifo")
-    chunks = list(tar.pack(root))
+    chunks = list(LocalDirectory(root).chunks())
     # Chunks may be split anywhere.
     whole = b"".join(chunks)
     unpacked = tar.unpack((whole[at : at + 1000] for at in range(0, len(whole), 1000)), to)
@@ -270,7 +271,7 @@ def test_unpacking_twice_replaces_files(tmp_path: Path) -> None:
     (root / "b").symlink_to("a")
     for text in ("1", "2"):
         (root / "a").write_text(text)
-        tar.unpack(tar.pack(root), to)
+        tar.unpack(LocalDirectory(root).chunks(), to)
         assert (to / "b").read_text() == text
 
 
@@ -278,7 +279,7 @@ def test_a_file_that_changes_keeps_the_length_of_its_header(tmp_path: Path) -> N
     root = tmp_path / "from"
     root.mkdir()
     (root / "a").write_bytes(b"x" * (2 * tar.CHUNK))
-    packing = tar.pack(root)
+    packing = LocalDirectory(root).chunks()
     first = next(packing)
     (root / "a").write_bytes(b"")
     unpacked = tar.unpack([first, *packing], tmp_path / "to")
@@ -290,7 +291,7 @@ def test_files_that_vanish_are_omitted(tmp_path: Path) -> None:
     root.mkdir()
     for name in "abc":
         (root / name).write_bytes(name.encode() * tar.CHUNK)
-    packing = tar.pack(root)
+    packing = LocalDirectory(root).chunks()
     first = next(packing)
     (present,) = [name for name in "abc" if name.encode() * 1000 in first]
     for name in set("abc") - {present}:
@@ -300,10 +301,10 @@ def test_files_that_vanish_are_omitted(tmp_path: Path) -> None:
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        list(tar.pack(tmp_path / "missing"))
+        list(LocalDirectory(tmp_path / "missing").chunks())
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
-        list(tar.pack(tmp_path / "file"))
+        list(LocalDirectory(tmp_path / "file").chunks())
     with pytest.raises(LocalFileError):
         tar.unpack([bytes(1024)], tmp_path / "file" / "below")
 

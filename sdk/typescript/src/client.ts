@@ -10,6 +10,7 @@ import { createSandbox, sandboxHandle } from "./sandbox.js";
 import type { CreateOptions, Sandbox } from "./sandbox.js";
 import type { ClientOptions } from "./settings.js";
 import { Snapshots } from "./snapshots.js";
+import { Templates } from "./templates.js";
 import { Transport } from "./transport.js";
 
 /** Filters of sandboxes. */
@@ -31,8 +32,8 @@ export class Sandboxes {
   }
 
   /**
-   * Creates a sandbox. `image` is the name of an image or the id of a snapshot. Aborting the call throws at once and terminates
-   * the sandbox in the background, unless the caller gave an `idempotencyKey`.
+   * Creates a sandbox. `image` is the name of an image or template, or the id of a snapshot or template. Aborting the call throws
+   * at once and terminates the sandbox in the background, unless the caller gave an `idempotencyKey`.
    */
   create(image: string, options: CreateOptions = {}): Promise<Sandbox> {
     return createSandbox(this.#transport, image, options);
@@ -97,6 +98,7 @@ export class Sandboxd implements Disposable {
   readonly sandboxes: Sandboxes;
   readonly images: Images;
   readonly snapshots: Snapshots;
+  readonly templates: Templates;
   readonly events: Events;
   readonly #transport: Transport;
 
@@ -105,6 +107,7 @@ export class Sandboxd implements Disposable {
     this.sandboxes = new Sandboxes(this.#transport);
     this.images = new Images(this.#transport);
     this.snapshots = new Snapshots(this.#transport);
+    this.templates = new Templates(this.#transport);
     this.events = new Events(this.#transport);
   }
 
@@ -133,7 +136,7 @@ export class Sandboxd implements Disposable {
     return this.#get("/v1/openapi.json", options);
   }
 
-  /** Closes the connections: at once, or after the clean-up of aborted creates and forks, which takes at most 30 seconds. */
+  /** Closes the connections: at once, or after the clean-up of aborted creates, forks and builds: at most 30 seconds later. */
   close(): void {
     this.#transport.close();
   }

@@ -1,6 +1,6 @@
 /** One class for each error code, and the construction of errors from responses. */
 
-import type { ExecutionResult } from "./models.js";
+import type { ExecutionResult, Template } from "./models.js";
 import { isServiceErrorCode, SandboxdError, statusOf } from "./errors.js";
 import type { ErrorCode, ErrorProperties, JsonObject } from "./errors.js";
 
@@ -62,6 +62,11 @@ export class ExecutionNotFound extends SandboxdError {
 /** The snapshot does not exist or was deleted. */
 export class SnapshotNotFound extends SandboxdError {
   declare readonly code: "SNAPSHOT_NOT_FOUND";
+}
+
+/** The template does not exist or was deleted. */
+export class TemplateNotFound extends SandboxdError {
+  declare readonly code: "TEMPLATE_NOT_FOUND";
 }
 
 /** The code interpreter has no such context. */
@@ -207,6 +212,20 @@ export class CommandFailed extends SandboxdError {
   }
 }
 
+/** The build of a template failed or was cancelled. */
+export class BuildFailed extends SandboxdError {
+  declare readonly code: "BUILD_FAILED";
+  /** The template; its `state` is `failed` or `cancelled`, and its `error` says why. */
+  readonly template: Template;
+
+  constructor(template: Template) {
+    const { id: templateId, name, version, state, error } = template;
+    const message = error?.message ?? `the build is ${state}`;
+    super("BUILD_FAILED", `template ${name}:${version}: ${message}`, { details: { templateId, state, line: error?.line ?? null } });
+    this.template = template;
+  }
+}
+
 const CLASSES = {
   INVALID_REQUEST: InvalidRequest,
   INVALID_CONFIG: InvalidConfig,
@@ -220,6 +239,7 @@ const CLASSES = {
   PORT_NOT_FOUND: PortNotFound,
   EXECUTION_NOT_FOUND: ExecutionNotFound,
   SNAPSHOT_NOT_FOUND: SnapshotNotFound,
+  TEMPLATE_NOT_FOUND: TemplateNotFound,
   CONTEXT_NOT_FOUND: ContextNotFound,
   NOT_FOUND: NotFound,
   METHOD_NOT_ALLOWED: MethodNotAllowed,
@@ -249,17 +269,17 @@ const CLASSES = {
 } as const;
 
 /** Any error of the SDK, discriminated by `code`. */
-export type AnySandboxdError = InstanceType<(typeof CLASSES)[keyof typeof CLASSES]> | CommandFailed;
+export type AnySandboxdError = InstanceType<(typeof CLASSES)[keyof typeof CLASSES]> | CommandFailed | BuildFailed;
 
 /** An error of the class that belongs to its code. */
-export function errorOf(code: Exclude<ErrorCode, "COMMAND_FAILED">, message: string, properties?: ErrorProperties): SandboxdError {
+export function errorOf(code: keyof typeof CLASSES, message: string, properties?: ErrorProperties): SandboxdError {
   const ErrorClass = CLASSES[code] as new (code: ErrorCode, message: string, properties?: ErrorProperties) => SandboxdError;
   return new ErrorClass(code, message, properties);
 }
 
 /** The same error with the number of retries before it. */
 export function afterRepeats(error: SandboxdError, repeats: number): SandboxdError {
-  if (repeats === 0 || error.code === "COMMAND_FAILED") return error;
+  if (repeats === 0 || error.code === "COMMAND_FAILED" || error.code === "BUILD_FAILED") return error;
   return errorOf(error.code, error.message, { ...error.properties(), repeats });
 }
 

@@ -17,6 +17,7 @@ const STATUS_OF = {
   PORT_NOT_FOUND: 404,
   EXECUTION_NOT_FOUND: 404,
   SNAPSHOT_NOT_FOUND: 404,
+  TEMPLATE_NOT_FOUND: 404,
   CONTEXT_NOT_FOUND: 404,
   NOT_FOUND: 404,
   METHOD_NOT_ALLOWED: 405,
@@ -50,6 +51,7 @@ export type ServiceErrorCode = keyof typeof STATUS_OF;
  * - `INVALID_ARGUMENT`: an argument is malformed; `details.argument` names it
  * - `LOCAL_FILE`: a file or directory of this machine cannot be read or written
  * - `COMMAND_FAILED`: a command that was run with `check` did not exit with 0
+ * - `BUILD_FAILED`: the build of a template failed or was cancelled
  * - `UNKNOWN`: a response that this version of the SDK does not understand
  */
 export type ClientErrorCode =
@@ -58,6 +60,7 @@ export type ClientErrorCode =
   | "INVALID_ARGUMENT"
   | "LOCAL_FILE"
   | "COMMAND_FAILED"
+  | "BUILD_FAILED"
   | "UNKNOWN";
 
 /** An error code. */
@@ -117,6 +120,7 @@ export class SandboxdError extends Error {
       case "INVALID_ARGUMENT":
       case "LOCAL_FILE":
       case "COMMAND_FAILED":
+      case "BUILD_FAILED":
       case "DISK_FULL":
         return false;
       default:

@@ -1,29 +1,22 @@
 /** Detached executions: starting, inspecting, following, writing to, and ending them. */
 
-import { sleep } from "./attempt.js";
-import { ClosableIterator } from "./closable-iterator.js";
+import type { StreamedResponse } from "./attempt.js";
 import { defined, idempotencyHeaders } from "./context.js";
 import type { CallOptions, ResumingOptions, SandboxContext } from "./context.js";
-import { argumentError, networkError } from "./error-classes.js";
-import { SandboxdError } from "./errors.js";
+import { argumentError } from "./error-classes.js";
 import { commandBody } from "./execute.js";
 import type { CommandOptions } from "./execute.js";
+import { END, FollowedStream } from "./followed-stream.js";
 import { randomId } from "./ids.js";
 import type { DetachedBody, ExecutionOutput, ExecutionView, SignalBody, StdinWritten } from "./models.js";
-import { EventSource, parseOutput } from "./output.js";
+import { parseOutput } from "./output.js";
 import type { Output } from "./output.js";
 import { LARGEST_PAGE, PagedList } from "./paging.js";
 import { contentPayload, jsonPayload } from "./payload.js";
+import type { SseEvent } from "./sse.js";
 import { attach } from "./terminal.js";
 import type { AttachOptions, Terminal } from "./terminal.js";
 import type { Call } from "./transport.js";
-
-/** Limit for reconnecting without success. */
-const LONGEST_AWAY_MS = 120_000;
-const FIRST_WAIT_MS = 100;
-const LONGEST_WAIT_MS = 2000;
-/** The offset after the last event. */
-const END = "end";
 
 /** Options of `start`. */
 export interface StartOptions extends CommandOptions {
@@ -188,69 +181,22 @@ export class Execution {
 }
 
 /** The output of a detached execution. The connection is established again when it is lost. */
-export class FollowedOutput extends ClosableIterator<Output> {
+export class FollowedOutput extends FollowedStream<Output> {
   readonly #execution: Execution;
   readonly #options: FollowOptions;
-  #offset: string | undefined;
-  #source: EventSource | undefined;
-  #isOver = false;
 
   constructor(execution: Execution, options: FollowOptions) {
-    super();
+    super("the stream ended before the execution did", options.after, options.signal);
     this.#execution = execution;
     this.#options = options;
-    this.#offset = options.after;
   }
 
   /** The offset after the last output that was returned, with which another `follow` can continue. */
   get offset(): string | undefined {
-    return this.#offset;
+    return this.position;
   }
 
-  async next(): Promise<IteratorResult<Output, undefined>> {
-    const { signal } = this.#options;
-    let awaySince: number | undefined;
-    for (let wait = FIRST_WAIT_MS; !this.#isOver; wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
-      try {
-        const value = await this.#read();
-        if (value === undefined) break;
-        return { done: false, value };
-      } catch (error) {
-        this.#disconnect();
-        awaySince ??= Date.now();
-        if (!passes(error) || Date.now() - awaySince > LONGEST_AWAY_MS) {
-          this.#isOver = true;
-          throw this.#execution.context.failed(error);
-        }
-        await sleep(wait, signal);
-      }
-    }
-    return { done: true, value: undefined };
-  }
-
-  /** Ends the stream. The command continues. */
-  close(): void {
-    this.#isOver = true;
-    this.#disconnect();
-  }
-
-  async #read(): Promise<Output | undefined> {
-    for (;;) {
-      this.#source ??= await this.#open();
-      if (this.#source === undefined) return undefined;
-      const event = await this.#source.next();
-      if (event === undefined) throw networkError("the stream ended before the execution did");
-      // A temporary error carries no output, so the offset is unchanged.
-      const output = parseOutput(event, this.#options.lineEnds === true);
-      if (output === undefined) continue;
-      this.#offset = event.id;
-      if (output.type === "done") this.close();
-      return output;
-    }
-  }
-
-  async #open(): Promise<EventSource | undefined> {
-    const offset = this.#offset;
+  protected async open(offset: string | undefined): Promise<StreamedResponse | undefined> {
     const response = await this.#execution.context.transport.stream({
       method: "GET",
       path: this.#execution.path("/output", this.#options.lineEnds === true ? { lineEnds: true } : {}),
@@ -259,20 +205,16 @@ export class FollowedOutput extends ClosableIterator<Output> {
       signal: this.#options.signal,
       ...(offset === undefined ? {} : { headers: { "last-event-id": offset } }),
     });
-    if (offset !== END || response.status !== 204) return new EventSource(response);
+    if (offset !== END || response.status !== 204) return response;
     response.close();
-    this.#isOver = true;
     return undefined;
   }
 
-  #disconnect(): void {
-    this.#source?.close();
-    this.#source = undefined;
+  protected parse(event: SseEvent): Output | undefined {
+    return parseOutput(event, this.#options.lineEnds === true);
   }
-}
 
-/** Whether a new connection may succeed. */
-export function passes(error: unknown): boolean {
-  const codes = ["NETWORK_ERROR", "RESOURCE_EXHAUSTED", "RATE_LIMITED", "INTERNAL_ERROR"];
-  return error instanceof SandboxdError && codes.includes(error.code);
+  protected failed(error: unknown): unknown {
+    return this.#execution.context.failed(error);
+  }
 }

@@ -4,6 +4,7 @@ export { Images, Sandboxd, Sandboxes } from "./client.js";
 export type { ListSandboxesOptions } from "./client.js";
 export type { CallOptions, ResumingOptions } from "./context.js";
 export {
+  BuildFailed,
   CommandFailed,
   CommandTooLong,
   ConfigurationError,
@@ -41,12 +42,15 @@ export {
   SandboxNotFound,
   SnapshotNotFound,
   StdinClosed,
+  TemplateNotFound,
   Unauthorized,
   UnknownError,
 } from "./error-classes.js";
 export type { AnySandboxdError } from "./error-classes.js";
 export { SandboxdError, SERVICE_ERROR_CODES } from "./errors.js";
 export type { ClientErrorCode, ErrorCode, ErrorProperties, JsonObject, ServiceErrorCode } from "./errors.js";
+export { BuildLog } from "./build-log.js";
+export type { BuildDone, BuildLogOptions, BuildNote, BuildOutput, BuildStep, BuildStepStart } from "./build-log.js";
 export { CodeContexts } from "./code.js";
 export type { CreateContextOptions, RunCodeOptions } from "./code.js";
 export { EventStream } from "./event-stream.js";
@@ -79,6 +83,15 @@ export type { CreateOptions, MetricsOptions, PauseOptions, ResumeOptions, Termin
 export type { ClientOptions } from "./settings.js";
 export { Snapshots } from "./snapshots.js";
 export type { ListSnapshotsOptions, SnapshotOptions } from "./snapshots.js";
+export { Templates } from "./templates.js";
+export type {
+  BuildOptions,
+  ContextArchive,
+  ListTemplatesOptions,
+  StartBuildOptions,
+  UploadContextOptions,
+  WaitForBuildOptions,
+} from "./templates.js";
 export { Terminal } from "./terminal.js";
 export type { AttachOptions, TerminalEvent, TerminalOptions } from "./terminal.js";
 export { VERSION } from "./version.js";

@@ -17,6 +17,18 @@ export interface BackendView {
   readonly network: boolean;
 }
 
+/** An uploaded build context. */
+export interface BuildContext {
+  /** It can be used until then. */
+  readonly expiresAt: Timestamp;
+  readonly id: BuildContextId;
+  /** Without compression. */
+  readonly sizeBytes: number;
+}
+
+/** Id of an uploaded build context: `ctx_` and an opaque part of lower-case letters and digits. */
+export type BuildContextId = string;
+
 /** The body of a request that runs code. Only `code` is required. */
 export interface CodeBody {
   /**
@@ -127,16 +139,16 @@ export interface CreateBody {
    * whatever a request or a port allows.
    */
   readonly autoResume?: boolean;
-  /** Whether a sandbox from a snapshot with processes starts without them. */
+  /** Whether a sandbox from a snapshot or template with processes starts without them. */
   readonly cold?: boolean;
   /** Environment variables. Names and values together have at most 256 KiB. */
   readonly env?: Readonly<Record<string, string>>;
   /** Idle time in ms after which the sandbox is paused. 0 disables the automatic pause. */
   readonly idleTimeoutMs?: number;
   /**
-   * Name of an image in the operator's catalogue, or id of a snapshot. The disk of a sandbox from a snapshot is
-   * at least as large as that of the snapshot's sandbox, and its isolation at least as strong. A snapshot with
-   * processes needs at least as much memory, too.
+   * Name of a template of the account or of an image in the operator's catalogue, or id of a template or
+   * snapshot. The disk of a sandbox from a snapshot or template is at least as large as that of the sandbox that
+   * it was taken of, and its isolation at least as strong. With processes it needs at least as much memory, too.
    */
   readonly image: string;
   readonly isolation?: IsolationChoice;
@@ -266,9 +278,9 @@ export interface EventBody {
 export type EventId = string;
 
 /** Type of the event. */
-export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
+export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "template.ready" | "template.failed" | "template.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
 
-export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "snapshot.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
+export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "template.ready" | "template.failed" | "template.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "snapshot.*" | "template.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
 
 /** A page of events, in the order of their ids. */
 export interface EventList {
@@ -873,6 +885,102 @@ export interface StdinWritten {
   readonly closed: boolean;
 }
 
+/** A template. */
+export interface Template {
+  /** What the Dockerfile builds upon. */
+  readonly base: string;
+  readonly createdAt: Timestamp;
+  /** Why the build failed. */
+  readonly error?: TemplateError;
+  /** Absent while it is built. */
+  readonly finishedAt?: Timestamp;
+  readonly id: TemplateId;
+  readonly isolation: Isolation;
+  /** Whether sandboxes from it continue the processes of the start command. */
+  readonly memory: boolean;
+  /** Your own tags. Lists can be filtered by them. */
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly name: string;
+  /** Disk space of its steps. Other templates can have steps in common with it. */
+  readonly sizeBytes: number;
+  readonly startCommand?: string;
+  readonly state: TemplateState;
+  readonly steps: TemplateSteps;
+  /** Counts the builds of the name. `NAME:VERSION` is this template, `NAME` the newest ready one. */
+  readonly version: number;
+}
+
+/** The body of a request that builds a template. */
+export interface TemplateBody {
+  /**
+   * Values of build arguments. They replace the defaults of `ARG`, and are part of the record of the template:
+   * not for secrets. Names and values together have at most 256 KiB.
+   */
+  readonly buildArgs?: Readonly<Record<string, string>>;
+  /** The build context: the id of an uploaded one, or a tar archive in base64, which may be compressed with gzip. */
+  readonly context?: string;
+  /** The Dockerfile. Without it the context has one. */
+  readonly dockerfile?: string;
+  /** The path of the Dockerfile in the context. */
+  readonly dockerfilePath?: string;
+  readonly isolation?: IsolationChoice;
+  /** Your own tags. Lists can be filtered by them. */
+  readonly metadata?: Readonly<Record<string, string>>;
+  /** The name is an image of the account when the template is ready. Each build of a name is a new version. */
+  readonly name: string;
+  /** Of the sandboxes in which the steps run. */
+  readonly network?: CreateNetwork;
+  /** Whether to run all steps anew. */
+  readonly noCache?: boolean;
+  /** A shell command that succeeds when the start command is ready. It is repeated until then. */
+  readonly readyCommand?: string;
+  /** Time in ms for the start command to become ready. */
+  readonly readyTimeoutMs?: number;
+  /** Of the sandboxes in which the steps run. */
+  readonly resources?: CreateResources;
+  /**
+   * A shell command that runs in every sandbox from the template. Where processes can be stored, sandboxes begin
+   * with a copy of its processes as they were at the end of the build.
+   */
+  readonly startCommand?: string;
+  /** Time in ms for all steps together. */
+  readonly timeoutMs?: number;
+}
+
+/** A deleted template. */
+export interface TemplateDeleted {
+  readonly deletedAt: Timestamp;
+  readonly id: TemplateId;
+}
+
+/** Why a build failed. */
+export interface TemplateError {
+  /** The line of the Dockerfile. */
+  readonly line?: number;
+  readonly message: string;
+}
+
+/** Id of a template: `tpl_` and an opaque part of lower-case letters and digits. */
+export type TemplateId = string;
+
+/** A page of templates. */
+export interface TemplateList {
+  readonly data: readonly Template[];
+  readonly pagination: Pagination;
+}
+
+/** State of a template. */
+export type TemplateState = Known<"queued" | "building" | "ready" | "failed" | "cancelled">;
+
+/** The steps of a build. */
+export interface TemplateSteps {
+  /** Steps whose result an earlier build has left. */
+  readonly cached: number;
+  /** Finished steps, those from the cache included. */
+  readonly done: number;
+  readonly total: number;
+}
+
 /** The body of a request that opens a terminal. All fields are optional. */
 export interface TerminalBody {
   /**
@@ -965,12 +1073,14 @@ export interface UsageView {
   readonly postedEventBytes: Quota;
   /** Sandboxes that are not terminated. */
   readonly sandboxes: Quota;
-  /** Disk space of snapshots. */
+  /** Disk space of snapshots, and of the steps of templates. */
   readonly snapshotBytes: Quota;
   /** Snapshots. */
   readonly snapshots: Quota;
   /** Event streams, output streams and attached terminals. */
   readonly streams: Quota;
+  /** Templates, those that are built and failed builds included. */
+  readonly templates: Quota;
   /** vCPUs of running sandboxes. */
   readonly vcpus: Quota;
 }

@@ -80,7 +80,7 @@ export interface CreateOptions extends CallOptions {
   ingress?: CreateIngress;
   /** What separates the sandbox from the host: `container`, `gvisor`, or `auto` (default) for the operator's choice. */
   isolation?: IsolationChoice;
-  /** Starts without the processes of the snapshot. */
+  /** Starts without the processes of the snapshot or template. */
   cold?: boolean;
   /** A request with the same key within 24 hours, from any process, returns the same sandbox. */
   idempotencyKey?: string;
@@ -147,7 +147,7 @@ export class Sandbox implements AsyncDisposable {
 
   /**
    * Creates a sandbox, with a client whose settings come from the environment or from the local daemon. `image` is the name of
-   * an image or the id of a snapshot.
+   * an image or template, or the id of a snapshot or template.
    */
   static create(image: string, options: CreateOptions = {}): Promise<Sandbox> {
     return createSandbox((defaultTransport ??= new Transport({})), image, options);
@@ -361,10 +361,7 @@ async function undo(transport: Transport, create: Call, id: string | undefined, 
 }
 
 function createBody(image: string, options: CreateOptions): CreateBody {
-  const { cpu, memoryMb, diskMb, egress, ingress, env, workdir, metadata } = options;
-  const { timeoutMs, idleTimeoutMs, onTimeout, autoResume, isolation, cold } = options;
-  const resources = defined<CreateResources>({ cpu, memoryMb, diskMb });
-  const network = defined<CreateNetwork>({ egress, ingress });
+  const { env, workdir, metadata, timeoutMs, idleTimeoutMs, onTimeout, autoResume, isolation, cold } = options;
   return defined<CreateBody>({
     image,
     env,
@@ -376,9 +373,21 @@ function createBody(image: string, options: CreateOptions): CreateBody {
     metadata,
     isolation,
     cold,
+    ...resourcesAndNetwork(options),
+  });
+}
+
+/** The fields `resources` and `network` of a request body, `undefined` without an option of theirs. */
+export function resourcesAndNetwork(
+  options: Pick<CreateOptions, "cpu" | "memoryMb" | "diskMb" | "egress" | "ingress">,
+): { [K in "resources" | "network"]: CreateBody[K] | undefined } {
+  const { cpu, memoryMb, diskMb, egress, ingress } = options;
+  const resources = defined<CreateResources>({ cpu, memoryMb, diskMb });
+  const network = defined<CreateNetwork>({ egress, ingress });
+  return {
     resources: Object.keys(resources).length === 0 ? undefined : resources,
     network: Object.keys(network).length === 0 ? undefined : network,
-  });
+  };
 }
 
 /** An object for a sandbox. Sends no request, so the sandbox need not exist. */

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import type { Execution, Sandbox, Sandboxd } from "sandboxd";
-import { events, json, Service, SNAPSHOT, VIEW } from "./service.js";
+import { events, json, Service, SNAPSHOT, TEMPLATE, VIEW } from "./service.js";
 import type { Received } from "./service.js";
 
 interface Schema {
@@ -48,6 +48,11 @@ const CREATE = {
   ...{ egress: { default: "deny", allow: [], allowNetworks: [], denyNetworks: [] }, ingress: { allowPorts: [] } },
 };
 const NETWORK = { default: "deny", allow: ["a"], allowNetworks: ["192.0.2.0/24"], denyNetworks: [], allowPorts: [1] };
+const BUILD = {
+  ...{ context: { id: "ctx_1", sizeBytes: 1, expiresAt: "t" }, dockerfile: "", dockerfilePath: "a", buildArgs: {} },
+  ...{ startCommand: "", readyCommand: "", readyTimeoutMs: 1, timeoutMs: 1, noCache: true, metadata: {}, isolation: "auto" },
+  ...{ cpu: 2 as const, memoryMb: 1, diskMb: 1, egress: CREATE.egress, ingress: CREATE.ingress },
+};
 const COMMAND = { cwd: "/", env: {}, user: "u", stdin: "", timeoutMs: 1, autoResume: false, ...RUN };
 const TERMINAL = { cols: 1, rows: 1, command: "", cwd: "/", env: {}, user: "u", timeoutMs: 1, autoResume: false, ...RUN };
 const FILE = { autoResume: false, ...RUN };
@@ -117,6 +122,13 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   listSnapshots: [({ client }) => client.snapshots.list({ sandboxId: "sb_1", name: "n", metadata: { userId: "u" } }).page(1)],
   getSnapshot: [({ client }) => client.snapshots.get(SNAPSHOT.id)],
   deleteSnapshot: [({ client }) => client.snapshots.delete(SNAPSHOT.id)],
+  listTemplates: [({ client }) => client.templates.list({ name: "n", state: "ready", metadata: { userId: "u" } }).page(1)],
+  createTemplate: [({ client }) => client.templates.start("n", BUILD)],
+  uploadBuildContext: [({ client }) => client.templates.uploadContext(new Uint8Array())],
+  getTemplate: [({ client }) => client.templates.get(TEMPLATE.id)],
+  deleteTemplate: [({ client }) => client.templates.delete(TEMPLATE.id)],
+  cancelTemplate: [({ client }) => client.templates.cancel(TEMPLATE.id)],
+  followTemplateLogs: [({ client }) => client.templates.logs(TEMPLATE.id, { after: "1" }).next()],
   resumeSandbox: [({ sandbox }) => sandbox.resume({ cold: true })],
   getMetrics: [({ sandbox }) => sandbox.metrics({ start: "2026-01-01T00:00:00Z", end: new Date(0) })],
   setTimeout: [({ sandbox }) => sandbox.setTimeout(0)],

@@ -6,7 +6,7 @@ import type { Execution, Sandbox } from "sandboxd";
 import { expect, test } from "vitest";
 import { mayRepeat } from "../src/retry.js";
 import type { Fault, Safety } from "../src/retry.js";
-import { SNAPSHOT, VIEW } from "./service.js";
+import { SNAPSHOT, TEMPLATE, VIEW } from "./service.js";
 
 interface Row {
   readonly operation: string;
@@ -27,11 +27,12 @@ const rows = table.cases
   .flatMap((row) => [row, ...(row.variants ?? []).map((variant) => ({ ...variant, operation: row.operation }))])
   .map((row) => [`${row.operation} ${row.variant ?? ""}`.trim(), row] as const);
 /** Websockets, and streams that connect again by themselves, without end. */
-const OTHERS = ["attachTerminal", "getOutput stream", "listEvents stream", "listSandboxEvents stream"];
+const OTHERS = ["attachTerminal", "followTemplateLogs", "getOutput stream", "listEvents stream", "listSandboxEvents stream"];
 
 const never = new AbortController().signal;
 const USES: Record<string, (target: Target) => Promise<unknown>> = {
   cancelExecution: ({ execution }) => execution.cancel(),
+  cancelTemplate: ({ client }) => client.templates.cancel(TEMPLATE.id),
   changeNetwork: ({ sandbox }) => sandbox.network.update({ default: "deny" }),
   createContext: ({ sandbox }) => sandbox.contexts.create(),
   listContexts: ({ sandbox }) => sandbox.contexts.list(),
@@ -41,9 +42,11 @@ const USES: Record<string, (target: Target) => Promise<unknown>> = {
   "runCode stream": ({ sandbox }) => sandbox.runCode("1", { onStdout: () => undefined }),
   closePort: ({ sandbox }) => sandbox.ports.close(80),
   createPortToken: ({ sandbox }) => sandbox.ports.token(80),
+  createTemplate: ({ client }) => client.templates.start("t", { dockerfile: "FROM i" }),
   createSandbox: ({ client }) => client.sandboxes.create("i"),
   deleteFile: ({ sandbox }) => sandbox.files.remove("f"),
   deleteSnapshot: ({ client }) => client.snapshots.delete(SNAPSHOT.id),
+  deleteTemplate: ({ client }) => client.templates.delete(TEMPLATE.id),
   execute: ({ sandbox }) => sandbox.execute("x"),
   "execute stream": ({ sandbox }) => sandbox.stream("x").next(),
   "execute detached": ({ sandbox }) => sandbox.start("x"),
@@ -58,6 +61,7 @@ const USES: Record<string, (target: Target) => Promise<unknown>> = {
   getOutput: ({ execution }) => execution.output(),
   getSandbox: ({ sandbox }) => sandbox.refresh(),
   getSnapshot: ({ client }) => client.snapshots.get(SNAPSHOT.id),
+  getTemplate: ({ client }) => client.templates.get(TEMPLATE.id),
   getUsage: ({ client }) => client.usage(),
   health: ({ client }) => client.health(),
   listEvents: ({ client }) => client.events.list().page(),
@@ -68,6 +72,7 @@ const USES: Record<string, (target: Target) => Promise<unknown>> = {
   listSandboxEvents: ({ sandbox }) => sandbox.events.list().page(),
   listSandboxes: ({ client }) => client.sandboxes.list().page(),
   listSnapshots: ({ client }) => client.snapshots.list().page(),
+  listTemplates: ({ client }) => client.templates.list().page(),
   makeDirectory: ({ sandbox }) => sandbox.files.mkdir("d"),
   "makeDirectory recursive": ({ sandbox }) => sandbox.files.mkdir("d", { recursive: true }),
   moveFile: ({ sandbox }) => sandbox.files.move("f", "g"),
@@ -86,6 +91,8 @@ const USES: Record<string, (target: Target) => Promise<unknown>> = {
   terminateSandbox: ({ sandbox }) => sandbox.terminate(),
   unpackArchive: ({ sandbox }) => sandbox.files.unpack("d", "tar"),
   "unpackArchive stream": ({ sandbox }) => sandbox.files.uploadDirectory(import.meta.dirname, "d"),
+  uploadBuildContext: ({ client }) => client.templates.uploadContext(new Uint8Array(1)),
+  "uploadBuildContext stream": ({ client }) => client.templates.uploadContext(import.meta.dirname),
   watchFiles: ({ sandbox }) => sandbox.files.watch("d").next(),
   writeFile: ({ sandbox }) => sandbox.files.write("f", "x"),
   "writeFile stream": ({ sandbox }) => sandbox.files.write("f", new Blob(["x"])),

@@ -123,5 +123,20 @@ export const SNAPSHOT = {
   metadata: {},
 };
 
+/** A template. */
+export const TEMPLATE = {
+  id: "tpl_00000000000000000001",
+  name: "web",
+  version: 3,
+  state: "ready",
+  base: VIEW.image,
+  isolation: "container",
+  steps: { total: 1, done: 1, cached: 0 },
+  sizeBytes: 4096,
+  memory: false,
+  createdAt: "2026-01-01T00:00:00.000Z",
+  metadata: {},
+};
+
 /** The result of a command. */
 export const RESULT = { stdout: "hi\n", stderr: "", exitCode: 0, signal: null, durationMs: 1 };

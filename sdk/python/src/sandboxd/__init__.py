@@ -9,7 +9,9 @@ from . import aio, models
 from ._async._client import AsyncSandboxd
 from ._async._run import AsyncRun
 from ._async._sandbox import AsyncSandbox
+from ._build_events import BuildDone, BuildEvent, BuildNote, BuildStep
 from ._errors import (
+    BuildFailed,
     CommandFailed,
     CommandTooLong,
     ConfigurationError,
@@ -48,6 +50,7 @@ from ._errors import (
     SandboxNotFound,
     SnapshotNotFound,
     StdinClosed,
+    TemplateNotFound,
     Unauthorized,
     UnknownError,
 )
@@ -62,6 +65,7 @@ from ._models import (
     FileEntry,
     RuntimeEvent,
     Snapshot,
+    Template,
 )
 from ._output import Dropped, Output, Stderr, Stdout
 from ._sync._client import Sandboxd
@@ -77,6 +81,7 @@ from ._sync._sandbox import Sandbox
 from ._sync._sandboxes import Images, Sandboxes
 from ._sync._snapshots import Snapshots
 from ._sync._stream import OutputStream
+from ._sync._templates import BuildLog, Templates
 from ._sync._terminal import Terminal
 from ._sync._watch import FileWatch
 from ._terminal_events import (
@@ -94,6 +99,12 @@ __all__ = [
     "AsyncRun",
     "AsyncSandbox",
     "AsyncSandboxd",
+    "BuildDone",
+    "BuildEvent",
+    "BuildFailed",
+    "BuildLog",
+    "BuildNote",
+    "BuildStep",
     "CallFailed",
     "CodeContext",
     "CodeContexts",
@@ -170,6 +181,9 @@ __all__ = [
     "Stderr",
     "StdinClosed",
     "Stdout",
+    "Template",
+    "TemplateNotFound",
+    "Templates",
     "Terminal",
     "TerminalDisconnected",
     "TerminalDropped",

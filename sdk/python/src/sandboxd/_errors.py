@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type, cast
 
 if TYPE_CHECKING:
-    from ._models import ExecutionResult
+    from ._models import ExecutionResult, Template
 
 
 class SandboxdError(Exception):
@@ -136,6 +136,12 @@ class SnapshotNotFound(SandboxdError):
     """The snapshot does not exist or was deleted."""
 
     code = "SNAPSHOT_NOT_FOUND"
+
+
+class TemplateNotFound(SandboxdError):
+    """The template does not exist or was deleted."""
+
+    code = "TEMPLATE_NOT_FOUND"
 
 
 class ContextNotFound(SandboxdError):
@@ -312,6 +318,25 @@ class CommandFailed(_Final):
         return CommandFailed, (self.command, self.result)
 
 
+class BuildFailed(_Final):
+    """The build of a template failed or was cancelled."""
+
+    code = "BUILD_FAILED"
+
+    def __init__(self, template: Template) -> None:
+        error = template.error
+        how = "was cancelled" if template.state == "cancelled" else "failed"
+        why = "" if error is None else f": {error.message}"
+        line = None if error is None else error.line
+        details = {"templateId": template.id, "state": template.state, "line": line}
+        super().__init__(f"the build of {template.name}:{template.version} {how}{why}", details=details)
+        self.template = template
+        """The template with its state, which is `failed` or `cancelled`, and its `error`."""
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return BuildFailed, (self.template,)
+
+
 BY_CODE: Dict[str, Type[SandboxdError]] = {
     error.code: error
     for error in (
@@ -327,6 +352,7 @@ BY_CODE: Dict[str, Type[SandboxdError]] = {
         PortNotFound,
         ExecutionNotFound,
         SnapshotNotFound,
+        TemplateNotFound,
         ContextNotFound,
         NotFound,
         MethodNotAllowed,
@@ -365,6 +391,7 @@ STATUS_OF: Dict[str, int] = {
     "PORT_NOT_FOUND": 404,
     "EXECUTION_NOT_FOUND": 404,
     "SNAPSHOT_NOT_FOUND": 404,
+    "TEMPLATE_NOT_FOUND": 404,
     "CONTEXT_NOT_FOUND": 404,
     "NOT_FOUND": 404,
     "METHOD_NOT_ALLOWED": 405,

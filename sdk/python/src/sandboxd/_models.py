@@ -17,6 +17,8 @@ from ._fields import Fields
 
 __all__ = [
     "Backend",
+    "BuildContext",
+    "BuildContextId",
     "CodeContext",
     "CodeContextList",
     "CodeContextRemoved",
@@ -83,12 +85,22 @@ __all__ = [
     "SnapshotList",
     "SnapshotState",
     "StdinWritten",
+    "Template",
+    "TemplateDeleted",
+    "TemplateError",
+    "TemplateId",
+    "TemplateList",
+    "TemplateState",
+    "TemplateSteps",
     "TerminalSize",
     "TerminateResult",
     "Timestamp",
     "Unpacked",
     "Usage",
 ]
+
+BuildContextId = str
+"""Id of an uploaded build context: `ctx_` and an opaque part of lower-case letters and digits."""
 
 EgressDefault = str
 """
@@ -103,10 +115,10 @@ EventKind = str
 """
 Type of the event. Values: `sandbox.created`, `sandbox.started`, `sandbox.paused`, `sandbox.hibernated`,
 `sandbox.resumed`, `sandbox.terminated`, `sandbox.timeout_changed`, `sandbox.error`, `sandbox.rolled_back`,
-`sandbox.forked`, `snapshot.created`, `snapshot.deleted`, `exec.started`, `exec.completed`, `exec.streamed`,
-`exec.error`, `file.created`, `file.read`, `file.deleted`, `file.error`, `port.exposed`, `port.closed`,
-`network.changed`, `network.refused`, `agent.thinking`, `agent.tool_call`, `agent.tool_result`, `agent.error`,
-`cost.runtime`, `cost.llm`.
+`sandbox.forked`, `snapshot.created`, `snapshot.deleted`, `template.ready`, `template.failed`, `template.deleted`,
+`exec.started`, `exec.completed`, `exec.streamed`, `exec.error`, `file.created`, `file.read`, `file.deleted`,
+`file.error`, `port.exposed`, `port.closed`, `network.changed`, `network.refused`, `agent.thinking`, `agent.tool_call`,
+`agent.tool_result`, `agent.error`, `cost.runtime`, `cost.llm`.
 """
 
 ExecutionId = str
@@ -162,6 +174,12 @@ SnapshotId = str
 SnapshotState = str
 """State of a snapshot. Values: `ready`."""
 
+TemplateId = str
+"""Id of a template: `tpl_` and an opaque part of lower-case letters and digits."""
+
+TemplateState = str
+"""State of a template. Values: `queued`, `building`, `ready`, `failed`, `cancelled`."""
+
 Timestamp = str
 """A time in UTC with milliseconds, in ISO 8601 format."""
 
@@ -190,6 +208,27 @@ class Backend:
             memory_snapshots=fields.required("memorySnapshots", _fields.boolean),
             name=fields.required("name", _fields.text),
             network=fields.required("network", _fields.boolean),
+        )
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """An uploaded build context."""
+
+    expires_at: Timestamp
+    """It can be used until then."""
+    id: BuildContextId
+    size_bytes: int
+    """Without compression."""
+
+    @classmethod
+    def from_json(cls, value: object) -> BuildContext:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            expires_at=fields.required("expiresAt", _fields.text),
+            id=fields.required("id", _fields.text),
+            size_bytes=fields.required("sizeBytes", _fields.integer),
         )
 
 
@@ -1437,6 +1476,127 @@ class StdinWritten:
 
 
 @dataclass(frozen=True)
+class Template:
+    """A template."""
+
+    base: str
+    """What the Dockerfile builds upon."""
+    created_at: Timestamp
+    id: TemplateId
+    isolation: Isolation
+    memory: bool
+    """Whether sandboxes from it continue the processes of the start command."""
+    metadata: Dict[str, str]
+    """Your own tags. Lists can be filtered by them."""
+    name: str
+    size_bytes: int
+    """Disk space of its steps. Other templates can have steps in common with it."""
+    state: TemplateState
+    steps: TemplateSteps
+    version: int
+    """Counts the builds of the name. `NAME:VERSION` is this template, `NAME` the newest ready one."""
+    error: Optional[TemplateError] = None
+    """Why the build failed."""
+    finished_at: Optional[Timestamp] = None
+    """None while it is built."""
+    start_command: Optional[str] = None
+
+    @classmethod
+    def from_json(cls, value: object) -> Template:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            base=fields.required("base", _fields.text),
+            created_at=fields.required("createdAt", _fields.text),
+            id=fields.required("id", _fields.text),
+            isolation=fields.required("isolation", _fields.text),
+            memory=fields.required("memory", _fields.boolean),
+            metadata=fields.required("metadata", _fields.map_of(_fields.text)),
+            name=fields.required("name", _fields.text),
+            size_bytes=fields.required("sizeBytes", _fields.integer),
+            state=fields.required("state", _fields.text),
+            steps=fields.required("steps", TemplateSteps.from_json),
+            version=fields.required("version", _fields.integer),
+            error=fields.optional("error", TemplateError.from_json),
+            finished_at=fields.optional("finishedAt", _fields.text),
+            start_command=fields.optional("startCommand", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
+class TemplateDeleted:
+    """A deleted template."""
+
+    deleted_at: Timestamp
+    id: TemplateId
+
+    @classmethod
+    def from_json(cls, value: object) -> TemplateDeleted:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            deleted_at=fields.required("deletedAt", _fields.text),
+            id=fields.required("id", _fields.text),
+        )
+
+
+@dataclass(frozen=True)
+class TemplateError:
+    """Why a build failed."""
+
+    message: str
+    line: Optional[int] = None
+    """The line of the Dockerfile."""
+
+    @classmethod
+    def from_json(cls, value: object) -> TemplateError:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            message=fields.required("message", _fields.text),
+            line=fields.optional("line", _fields.integer),
+        )
+
+
+@dataclass(frozen=True)
+class TemplateList:
+    """A page of templates."""
+
+    data: List[Template]
+    pagination: Pagination
+
+    @classmethod
+    def from_json(cls, value: object) -> TemplateList:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            data=fields.required("data", _fields.array_of(Template.from_json)),
+            pagination=fields.required("pagination", Pagination.from_json),
+        )
+
+
+@dataclass(frozen=True)
+class TemplateSteps:
+    """The steps of a build."""
+
+    cached: int
+    """Steps whose result an earlier build has left."""
+    done: int
+    """Finished steps, those from the cache included."""
+    total: int
+
+    @classmethod
+    def from_json(cls, value: object) -> TemplateSteps:
+        """Parses a JSON object. Raises ValueError if a field is missing or has another type."""
+        fields = Fields(value)
+        return cls(
+            cached=fields.required("cached", _fields.integer),
+            done=fields.required("done", _fields.integer),
+            total=fields.required("total", _fields.integer),
+        )
+
+
+@dataclass(frozen=True)
 class TerminalSize:
     """The size of a terminal, in characters."""
 
@@ -1526,11 +1686,13 @@ class Usage:
     sandboxes: Quota
     """Sandboxes that are not terminated."""
     snapshot_bytes: Quota
-    """Disk space of snapshots."""
+    """Disk space of snapshots, and of the steps of templates."""
     snapshots: Quota
     """Snapshots."""
     streams: Quota
     """Event streams, output streams and attached terminals."""
+    templates: Quota
+    """Templates, those that are built and failed builds included."""
     vcpus: Quota
     """vCPUs of running sandboxes."""
 
@@ -1551,5 +1713,6 @@ class Usage:
             snapshot_bytes=fields.required("snapshotBytes", Quota.from_json),
             snapshots=fields.required("snapshots", Quota.from_json),
             streams=fields.required("streams", Quota.from_json),
+            templates=fields.required("templates", Quota.from_json),
             vcpus=fields.required("vcpus", Quota.from_json),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from . import models
-from ._errors import NetworkError, RateLimited, ResourceExhausted, InternalError, UnknownError, of_event
+from ._errors import InternalError, NetworkError, RateLimited, ResourceExhausted, SandboxdError, UnknownError, of_event
 from ._sse import Event
 
 LONGEST_SILENCE = 60.0
@@ -48,7 +48,7 @@ def parse_output(event: Event, line_ends: bool) -> Optional[Output]:
     if event.name == "stderr":
         return Stderr(_line(event, line_ends))
     if event.name == "error":
-        raise of_event(event.data) or UnknownError("the stream ended with an error that cannot be parsed", status=200)
+        raise error_of(event)
     try:
         if event.name == "done":
             return models.Done.from_json(json.loads(event.data))
@@ -58,6 +58,12 @@ def parse_output(event: Event, line_ends: bool) -> Optional[Output]:
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise UnknownError(f"the event '{event.name}' of the stream cannot be parsed", status=200) from cause
     return None
+
+
+def error_of(event: Event) -> SandboxdError:
+    """The error in an event `error`."""
+    unknown = "the stream ended with an error that cannot be parsed"
+    return of_event(event.data) or UnknownError(unknown, status=200)
 
 
 def _line(event: Event, with_end: bool) -> str:

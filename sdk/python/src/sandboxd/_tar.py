@@ -1,7 +1,6 @@
 """
-Archives of local directories. `pack` reads a directory while others may change it. `unpack` treats the archive as hostile, because
-it comes from a sandbox: it writes nothing outside the directory, follows no link, creates no devices, and ignores owners and
-set-user-id bits.
+Unpacks archives into local directories. `unpack` treats the archive as hostile, because it comes from a sandbox: it writes nothing
+outside the directory, follows no link, creates no devices, and ignores owners and set-user-id bits.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ import stat
 import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Iterable, Iterator, List, Optional, Tuple
+from typing import Iterable, Iterator, List, Optional, Tuple
 
 from . import models
 from ._errors import LocalFileError
+from ._pack import BINARY, BLOCK, CHUNK, NO_FOLLOW
 
-BLOCK = 512
-CHUNK = 256 << 10
 LONGEST_NAME = 64 << 10
 """The limit of a name, a link target or the pax records of an entry. These are held in memory."""
 MOST_CLOSED = 10_000
@@ -30,79 +28,6 @@ LATEST = 1 << 33
 OWN_ALL = 0o700
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 LINKS = (tarfile.SYMTYPE, tarfile.LNKTYPE)
-_BINARY = getattr(os, "O_BINARY", 0)
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-
-
-@dataclass(frozen=True)
-class LocalDirectory:
-    """A local directory as the content of a request. It is packed again for each attempt."""
-
-    path: Path
-
-
-def pack(directory: Path) -> Iterator[bytes]:
-    """
-    The chunks of an archive with relative names. Symbolic links are kept; sockets, FIFOs and devices are omitted. Files that vanish
-    are omitted, and a file that grows or shrinks keeps the length of its header. A file that cannot be read is an OSError.
-    """
-    waiting = [""]
-    buffer = bytearray()
-    while waiting:
-        for chunk in _packed(directory, waiting.pop(), waiting):
-            buffer += chunk
-            if len(buffer) >= CHUNK:
-                yield bytes(buffer)
-                buffer.clear()
-    buffer += bytes(2 * BLOCK)
-    yield bytes(buffer)
-
-
-def _packed(directory: Path, name: str, waiting: List[str]) -> Iterator[bytes]:
-    """An entry. The contents of a directory are added to `waiting`."""
-    path = os.path.join(directory, name)
-    try:
-        # The directory itself may be named by a symbolic link.
-        found = os.lstat(path) if name else os.stat(path)
-        if stat.S_ISDIR(found.st_mode):
-            waiting.extend(f"{name}/{below}" if name else below for below in os.listdir(path))
-            yield _header(name or ".", found, tarfile.DIRTYPE)
-        elif stat.S_ISLNK(found.st_mode):
-            yield _header(name, found, tarfile.SYMTYPE, os.readlink(path))
-        elif stat.S_ISREG(found.st_mode):
-            # Another program may replace the file by a FIFO or a link meanwhile.
-            file = os.fdopen(os.open(path, os.O_RDONLY | _BINARY | _NO_FOLLOW | _NO_WAIT), "rb")
-            with file:
-                found = os.fstat(file.fileno())
-                if stat.S_ISREG(found.st_mode):
-                    yield _header(name, found, tarfile.REGTYPE)
-                    yield from _content(file, found.st_size)
-        elif not name:
-            raise NotADirectoryError(20, "Not a directory", str(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        if not name:
-            raise
-
-
-def _content(file: BinaryIO, size: int) -> Iterator[bytes]:
-    left = size
-    while left > 0:
-        # A file that shrank is filled with zeroes.
-        chunk = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))
-        left -= len(chunk)
-        yield chunk
-    yield bytes(-size % BLOCK)
-
-
-def _header(name: str, found: os.stat_result, kind: bytes, target: str = "") -> bytes:
-    info = tarfile.TarInfo(name)
-    info.type = kind
-    info.mode = stat.S_IMODE(found.st_mode)
-    info.uid, info.gid, info.mtime = found.st_uid, found.st_gid, int(found.st_mtime)
-    info.size = found.st_size if kind == tarfile.REGTYPE else 0
-    info.linkname = target
-    return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
 class BrokenArchive(Exception):
@@ -280,7 +205,7 @@ class _Unpacking:
             raise IsADirectoryError(21, "Is a directory")
         path = self._below(parts)
         _remove(path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY | _NO_FOLLOW
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW
         with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
             for chunk in content:
                 file.write(chunk)

@@ -14,10 +14,12 @@ from ._async._sandbox import AsyncSandbox
 from ._async._sandboxes import AsyncImages, AsyncSandboxes
 from ._async._snapshots import AsyncSnapshots
 from ._async._stream import AsyncOutputStream
+from ._async._templates import AsyncBuildLog, AsyncTemplates
 from ._async._terminal import AsyncTerminal
 from ._async._watch import AsyncFileWatch
 
 __all__ = [
+    "AsyncBuildLog",
     "AsyncCodeContexts",
     "AsyncEventStream",
     "AsyncEvents",
@@ -37,6 +39,7 @@ __all__ = [
     "AsyncSandboxd",
     "AsyncSandboxes",
     "AsyncSnapshots",
+    "AsyncTemplates",
     "AsyncTerminal",
     "Opening",
 ]

@@ -2,6 +2,7 @@
 
 import { configurationError } from "../error-classes.js";
 import { FetchConnections, openWebSocket } from "./fetch.js";
+import { packContext } from "./node-context.js";
 import { packDirectory } from "./node-pack.js";
 import { unpackDirectory } from "./node-unpack.js";
 import type { Fetch, Platform, Trust } from "./types.js";
@@ -31,7 +32,7 @@ export const platform: Platform = {
   appendToFile: (path, text) => {
     deno().writeTextFileSync(path, text, { append: true });
   },
-  directories: { pack: packDirectory, unpack: unpackDirectory },
+  directories: { pack: packDirectory, packContext, unpack: unpackDirectory },
   connect: (trust, fetch) => new FetchConnections(fetch ?? fetchWith(trust), openWebSocket),
 };
 

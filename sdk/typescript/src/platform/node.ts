@@ -5,6 +5,7 @@ import process from "node:process";
 import { FetchConnections } from "./fetch.js";
 import { NodeHttp } from "./node-http.js";
 import { openNodeSocket } from "./node-websocket.js";
+import { packContext } from "./node-context.js";
 import { packDirectory } from "./node-pack.js";
 import { unpackDirectory } from "./node-unpack.js";
 import type { Connections, Platform, Trust } from "./types.js";
@@ -16,7 +17,7 @@ export const platform: Platform = {
   appendToFile: (path, text) => {
     appendFileSync(path, text);
   },
-  directories: { pack: packDirectory, unpack: unpackDirectory },
+  directories: { pack: packDirectory, packContext, unpack: unpackDirectory },
   connect: (trust, fetch) => {
     const openSocket: Connections["openSocket"] = (request) => openNodeSocket(request, trust);
     return fetch === undefined ? nodeConnections(trust, openSocket) : new FetchConnections(fetch, openSocket);

@@ -94,6 +94,8 @@ export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 export interface Directories {
   /** Packs a directory. */
   pack(directory: string): AsyncIterable<Uint8Array>;
+  /** Packs a directory without what its `.dockerignore` excludes, except the file `dockerfile`. */
+  packContext(directory: string, dockerfile?: string): AsyncIterable<Uint8Array>;
   /** Unpacks an archive, which is not trusted, into a directory. */
   unpack(archive: AsyncIterable<Uint8Array>, directory: string): Promise<Unpacked>;
 }

@@ -24,6 +24,8 @@ export async function smoke(options, features) {
     for await (const output of execution.follow()) if (output.type === "stdout") followed += output.line;
     expect("follow", steps, followed, "123");
     if (features.directories) {
+      const context = await client.templates.uploadContext(features.directories);
+      expect("contexts", steps, context.sizeBytes > 0, true);
       expect("directories", steps, (await sandbox.files.uploadDirectory(features.directories, "copy")).files > 0, true);
     }
     if (features.websockets) expect("terminal", steps, await terminal(sandbox), true);

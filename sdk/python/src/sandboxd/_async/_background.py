@@ -10,6 +10,7 @@ from typing import Any, AsyncIterable, AsyncIterator, Awaitable, Callable, Itera
 
 from .. import _tar
 from .. import models
+from .._pack import LocalDirectory
 
 _LOG = logging.getLogger("sandboxd")
 CLEANUP_GRACE = 2.0
@@ -19,9 +20,9 @@ ToolText = Awaitable[str]
 """What the function of `as_tool` returns."""
 
 
-async def pack(directory: Path) -> AsyncIterator[bytes]:
+async def pack(directory: LocalDirectory) -> AsyncIterator[bytes]:
     """The archive of a local directory. It is read in another thread, because a disk may be slow."""
-    packing = _tar.pack(directory)
+    packing = directory.chunks()
     while True:
         chunk = await asyncio.to_thread(next, packing, None)
         if chunk is None:

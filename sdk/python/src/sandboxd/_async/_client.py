@@ -15,6 +15,7 @@ from .._settings import TIMEOUT, resolve
 from ._events import AsyncEvents
 from ._sandboxes import AsyncImages, AsyncSandboxes
 from ._snapshots import AsyncSnapshots
+from ._templates import AsyncTemplates
 from ._transport import AsyncTransport, Call
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class AsyncSandboxd:
         self.sandboxes = AsyncSandboxes(self._transport)
         self.images = AsyncImages(self._transport)
         self.snapshots = AsyncSnapshots(self._transport)
+        self.templates = AsyncTemplates(self._transport)
         self.events = AsyncEvents(self._transport)
 
     @property

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, AsyncIterator, Optional, Union
 
-from .._tar import LocalDirectory
+from .._pack import LocalDirectory
 from ._background import pack
 from ._platform import Content, chunks_of
 
@@ -40,7 +40,7 @@ class AsyncPayload:
         self._is_opened = True
         try:
             is_directory = isinstance(self._content, LocalDirectory)
-            async for chunk in pack(self._content.path) if is_directory else chunks_of(self._content):
+            async for chunk in pack(self._content) if is_directory else chunks_of(self._content):
                 # An empty chunk would end a chunked body.
                 if chunk:
                     yield chunk

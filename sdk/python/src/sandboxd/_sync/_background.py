@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import Callable, Iterable, Optional
+from typing import Callable, Iterable, Iterator, Optional
 
 from .. import models
-from .._tar import pack
+from .._pack import LocalDirectory
 from .._tar import unpack as _unpack
 
 _LOG = logging.getLogger("sandboxd")
@@ -16,6 +16,11 @@ CLEANUP_TIMEOUT = 10.0
 """How long an interrupted call waits for its clean-up. Shorter than with asyncio, because the program is often about to end."""
 ToolText = str
 """What the function of `as_tool` returns."""
+
+
+def pack(directory: LocalDirectory) -> Iterator[bytes]:
+    """The archive of a local directory."""
+    return directory.chunks()
 
 
 def unpack(chunks: Iterable[bytes], directory: Path) -> models.Unpacked:
@@ -73,6 +78,3 @@ def _logged(name: str, work: Callable[[], None]) -> None:
         work()
     except Exception:
         _LOG.warning("%s failed", name, exc_info=True)
-
-
-__all__ = ["Background", "Cleanups", "ToolText", "pack", "unpack"]

@@ -16,6 +16,7 @@ from .._settings import TIMEOUT, resolve
 from ._events import Events
 from ._sandboxes import Images, Sandboxes
 from ._snapshots import Snapshots
+from ._templates import Templates
 from ._transport import Transport, Call
 
 T = TypeVar("T")
@@ -63,6 +64,7 @@ class Sandboxd:
         self.sandboxes = Sandboxes(self._transport)
         self.images = Images(self._transport)
         self.snapshots = Snapshots(self._transport)
+        self.templates = Templates(self._transport)
         self.events = Events(self._transport)
 
     @property

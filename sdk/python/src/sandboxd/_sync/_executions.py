@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
-import time
-from types import TracebackType
-from typing import Optional, Type, Union
+from typing import Optional, Union
 
 from .. import models
-from .._errors import NetworkError, SandboxdError
-from .._output import PASSING, Output, parse_output
+from .._errors import SandboxdError
+from .._output import Output, parse_output
 from .._request import LARGEST_PAGE, QueryValue, checked_id
 from .._retry import Safety
+from .._sse import Event
 from . import _platform
 from ._context import SandboxContext
+from ._following import Following
 from ._paging import PagedList
 from ._payload import Payload, json_payload
-from ._stream import EventSource
 from ._terminal import Terminal, ExecutionPath, attach
 from ._transport import Call
-
-LONGEST_AWAY = 120.0
-"""Seconds of reconnecting without success."""
-FIRST_WAIT = 0.1
-LONGEST_WAIT = 2.0
 
 
 class Executions:
@@ -129,92 +123,24 @@ class Execution:
         return self._view
 
 
-class FollowedOutput:
-    """The output of a detached execution. The connection is established again when it is lost."""
+class FollowedOutput(Following[Output]):
+    """
+    The output of a detached execution. The connection is established again when it is lost. `offset` is the offset after the last
+    output that was returned, with which another `follow` can continue.
+    """
 
     def __init__(
         self, context: SandboxContext, path: ExecutionPath, *, after: Optional[str], line_ends: bool
     ) -> None:
-        self.offset = after
-        """The offset after the last output that was returned, with which another `follow` can continue."""
+        super().__init__(context.transport, path("/output", lineEnds=line_ends or None), after)
         self._context = context
-        self._url = path("/output", lineEnds=line_ends or None)
         self._line_ends = line_ends
-        self._source: Optional[EventSource] = None
-        self._is_over = False
 
-    def close(self) -> None:
-        """Ends the stream. The command continues."""
-        self._is_over = True
-        self._disconnect()
+    def _parse(self, event: Event) -> Optional[Output]:
+        return parse_output(event, self._line_ends)
 
-    def __iter__(self) -> FollowedOutput:
-        return self
+    def _is_last(self, item: Output) -> bool:
+        return isinstance(item, models.Done)
 
-    def __next__(self) -> Output:
-        away_since: Optional[float] = None
-        pause = FIRST_WAIT
-        while not self._is_over:
-            try:
-                output = self._read()
-                if output is not None:
-                    return output
-            except SandboxdError as error:
-                if self._is_over:
-                    break
-                self._disconnect()
-                if away_since is None:
-                    away_since = time.monotonic()
-                if not isinstance(error, PASSING) or time.monotonic() - away_since > LONGEST_AWAY:
-                    self._is_over = True
-                    self._context.report(error)
-                    raise
-                _platform.sleep(pause)
-                pause = min(pause * 2, LONGEST_WAIT)
-            except BaseException:
-                self._disconnect()
-                raise
-        raise StopIteration
-
-    def __enter__(self) -> FollowedOutput:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
-    def _read(self) -> Optional[Output]:
-        if self._source is None:
-            self._source = self._open()
-        if self._source is None:
-            return None
-        event = self._source.next()
-        if event is None:
-            raise NetworkError("the stream ended before the execution did")
-        # A temporary error carries no output, so the offset is unchanged.
-        output = parse_output(event, self._line_ends)
-        if output is None:
-            return None
-        self.offset = event.id
-        if isinstance(output, models.Done):
-            self.close()
-        return output
-
-    def _open(self) -> Optional[EventSource]:
-        headers = {} if self.offset is None else {"last-event-id": self.offset}
-        call = Call("GET", self._url, Safety.REPEATABLE, headers=headers, accept="text/event-stream")
-        response = self._context.transport.stream(call)
-        if response.status != 204:
-            return EventSource(response)
-        response.close()
-        self._is_over = True
-        return None
-
-    def _disconnect(self) -> None:
-        source, self._source = self._source, None
-        if source is not None:
-            source.close()
+    def _report(self, error: SandboxdError) -> None:
+        self._context.report(error)

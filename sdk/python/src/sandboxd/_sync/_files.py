@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from .. import models
 from .._errors import SandboxdError
+from .._pack import LocalDirectory
 from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
-from .._tar import LocalDirectory
 from .._watch_events import FileChange
 from . import _background, _platform
 from ._context import SandboxContext

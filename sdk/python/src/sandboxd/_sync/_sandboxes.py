@@ -46,7 +46,7 @@ class Sandboxes:
         on: Optional[Mapping[str, Handler]] = None,
     ) -> Sandbox:
         """
-        Creates a sandbox. `image` is the name of an image, or the id of a snapshot.
+        Creates a sandbox. `image` is the name of an image or a template, or the id of a snapshot or a template.
 
         - `cpu`: 2, 4 or 8 vCPUs. `env`: variables of all commands. `workdir`: their default directory.
         - `timeout`: the running time, not counting pauses, at whose end `on_timeout` happens: `terminate` (default) or `pause`.
