@@ -10,12 +10,15 @@ mod body;
 mod changes;
 mod create;
 mod fork;
+mod limits;
 mod list;
 mod metrics;
 mod network;
 mod query;
 mod route;
 mod snapshots;
+mod source;
+mod templates;
 mod view;
 
 use std::sync::Arc;
@@ -34,6 +37,7 @@ use crate::{E2bApi, options};
 use route::Route;
 
 pub use route::owns_path;
+pub use templates::PendingBuilds;
 
 const KEY: &str = "x-api-key";
 
@@ -46,6 +50,12 @@ struct Call<'a> {
 }
 
 pub async fn answer(api: &E2bApi, request: Request) -> Result<Response, E2bError> {
+    if templates::is_upload(request.method(), request.headers())
+        && let Some((id, hash)) = route::upload(request.uri().path())
+    {
+        let (parts, body) = request.into_parts();
+        return templates::upload(api, &id, &hash, parts.uri.query(), body).await;
+    }
     let caller = authenticate(api, request.headers()).await?;
     let route = route::find(request.method(), request.uri().path())?;
     let (scope, charge) = access(&route);
@@ -66,7 +76,7 @@ async fn dispatch(call: &Call<'_>, route: Route, body: Body) -> Result<Response,
         Route::Create => create::create(call, body).await,
         Route::List => list::list(call),
         Route::ListRunning => list::running(call),
-        Route::Template(name) => create::template(call, &name),
+        Route::Template(name) => source::template(call, &name),
         Route::Get(id) => call.get(&id),
         Route::Kill(id) => changes::kill(call, &id).await,
         Route::Pause(id) => changes::pause(call, &id, body).await,
@@ -80,6 +90,13 @@ async fn dispatch(call: &Call<'_>, route: Route, body: Body) -> Result<Response,
         Route::TakeSnapshot(id) => snapshots::take(call, &id, body).await,
         Route::ListSnapshots => snapshots::list(call),
         Route::DeleteTemplate(name) => snapshots::delete(call, &name).await,
+        Route::RequestBuild => templates::request(call, body).await,
+        Route::UploadLink(id, hash) => templates::upload_link(call, &id, &hash),
+        Route::StartBuild(id) => templates::start(call, &id, body).await,
+        Route::BuildStatus(id) => templates::status(call, &id).await,
+        Route::AssignTags => templates::assign_tags(call, body).await,
+        Route::RemoveTags => templates::remove_tags(call, body).await,
+        Route::ListTags(name) => templates::list_tags(call, &name),
     }
 }
 
@@ -94,12 +111,15 @@ async fn authenticate(api: &E2bApi, headers: &HeaderMap) -> Result<Caller, E2bEr
 
 fn access(route: &Route) -> (Scope, KeyCharge) {
     match route {
-        Route::Create | Route::Fork(_) => (Scope::Write, KeyCharge::Create),
+        Route::Create | Route::Fork(_) | Route::RequestBuild => (Scope::Write, KeyCharge::Create),
         Route::List
         | Route::ListRunning
         | Route::ListSnapshots
         | Route::Template(_)
         | Route::Get(_)
+        | Route::UploadLink(..)
+        | Route::BuildStatus(_)
+        | Route::ListTags(_)
         | Route::Metrics(_) => (Scope::Read, KeyCharge::Read),
         Route::Kill(_)
         | Route::Pause(_)
@@ -109,6 +129,9 @@ fn access(route: &Route) -> (Scope, KeyCharge) {
         | Route::Refresh(_)
         | Route::TakeSnapshot(_)
         | Route::DeleteTemplate(_)
+        | Route::StartBuild(_)
+        | Route::AssignTags
+        | Route::RemoveTags
         | Route::Network(_) => (Scope::Write, KeyCharge::Write),
     }
 }

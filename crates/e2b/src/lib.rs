@@ -20,6 +20,7 @@ use std::sync::Arc;
 use api::{E2bOptions, SandboxId};
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
+use builder::Builder;
 use engine::Engine;
 use futures_util::FutureExt;
 use rules::IsolationPolicy;
@@ -59,6 +60,8 @@ pub struct Settings {
 #[derive(Clone)]
 pub struct E2bApi {
     engine: Engine,
+    builder: Builder,
+    pending: Arc<control::PendingBuilds>,
     services: Arc<dyn HostServices>,
     settings: Arc<Settings>,
     tokens: Tokens,
@@ -68,12 +71,14 @@ pub struct E2bApi {
 impl E2bApi {
     pub fn new(
         engine: Engine,
+        builder: Builder,
         services: Arc<dyn HostServices>,
         settings: Settings,
         secret: &[u8; 32],
     ) -> Self {
         let (tokens, watchers) = (Tokens::new(secret), Arc::default());
-        Self { engine, services, settings: Arc::new(settings), tokens, watchers }
+        let pending = Arc::default();
+        Self { engine, builder, pending, services, settings: Arc::new(settings), tokens, watchers }
     }
 
     /// Whether the path belongs to the control plane, for requests to a host that serves other APIs as well.

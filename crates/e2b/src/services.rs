@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use builder::{Bases, BuilderError};
 use bytes::Bytes;
 use engine::{BuildResponse, EngineError, PendingIdempotencyRecord, Template};
 use futures_util::future::BoxFuture;
@@ -54,6 +55,12 @@ pub trait HostServices: Send + Sync + 'static {
         (headers, body): (&HeaderMap, Bytes),
         creation: Creation,
     ) -> Result<Response, E2bError>;
+
+    /// What builds can begin with.
+    fn bases(&self) -> Arc<dyn Bases>;
+
+    /// The response for an error of the builder.
+    fn builder_error(&self, error: BuilderError) -> E2bError;
 
     /// The response for an error of the engine; logs the cause of an internal one.
     fn error(&self, error: EngineError) -> E2bError;

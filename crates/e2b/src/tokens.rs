@@ -1,13 +1,15 @@
-//! Tokens of a sandbox: signatures of its id, one for each purpose. They are not stored, and end with the sandbox.
+//! Tokens of a sandbox: signatures of its id, one for each purpose. They are not stored, and end with the sandbox. Links to upload the
+//! files of a build have tokens of the same kind.
 
 use std::fmt::Write;
 
-use api::SandboxId;
+use api::{SandboxId, TemplateId};
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
 const ACCESS: &[u8] = b"sandboxd e2b access token 1";
 const TRAFFIC: &[u8] = b"sandboxd e2b traffic token 1";
+const UPLOAD: &[u8] = b"sandboxd e2b upload token 1";
 /// Part of the signature in a token: 160 bits.
 const TOKEN_BYTES: usize = 20;
 
@@ -22,12 +24,12 @@ impl Tokens {
 
     /// The token for files and processes.
     pub fn access(&self, id: &SandboxId) -> String {
-        self.sign(ACCESS, id)
+        self.sign(ACCESS, id.as_str())
     }
 
     /// The token for ports.
     pub fn traffic(&self, id: &SandboxId) -> String {
-        self.sign(TRAFFIC, id)
+        self.sign(TRAFFIC, id.as_str())
     }
 
     /// Constant in time.
@@ -35,9 +37,19 @@ impl Tokens {
         self.traffic(id).as_bytes().ct_eq(text.as_bytes()).into()
     }
 
-    fn sign(&self, purpose: &[u8], id: &SandboxId) -> String {
+    /// The token of a link to upload the files with a hash for a build.
+    pub fn upload(&self, id: &TemplateId, hash: &str) -> String {
+        self.sign(UPLOAD, &format!("{id} {hash}"))
+    }
+
+    /// Constant in time.
+    pub fn is_upload_token(&self, id: &TemplateId, hash: &str, text: &str) -> bool {
+        self.upload(id, hash).as_bytes().ct_eq(text.as_bytes()).into()
+    }
+
+    fn sign(&self, purpose: &[u8], subject: &str) -> String {
         // Unambiguous: no purpose contains a NUL.
-        let tag = hmac::sign(&self.0, &[purpose, b"\0", id.as_str().as_bytes()].concat());
+        let tag = hmac::sign(&self.0, &[purpose, b"\0", subject.as_bytes()].concat());
         let mut text = String::with_capacity(2 * TOKEN_BYTES);
         for byte in tag.as_ref().iter().take(TOKEN_BYTES) {
             // Writing to a string cannot fail.

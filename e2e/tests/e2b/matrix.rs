@@ -20,8 +20,9 @@ async fn manage_sandboxes(language: Language) {
         // One after the other, because all use the same name of a snapshot.
         e2b.passes(language.command(packages, "snapshots")).await;
     }
-    // Without a domain, the program knows only the URL of the service.
     let newest: &Path = &releases[0];
+    e2b.passes(language.command(newest, "templates")).await;
+    // Without a domain, the program knows only the URL of the service.
     e2b.passes_with(&e2b.key, Address::Url, language.command(newest, "domain")).await;
 }
 

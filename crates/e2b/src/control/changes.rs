@@ -9,7 +9,7 @@ use rules::Refusal;
 use store::SandboxRecord;
 
 use super::body::{self, Timeout};
-use super::{Call, create, view};
+use super::{Call, limits, view};
 use crate::error::E2bError;
 use crate::options;
 
@@ -37,7 +37,7 @@ pub async fn pause(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respon
 pub async fn connect(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     let record = call.find(id)?;
     let body: Timeout = body::read(body).await?;
-    let timeout_ms = body.timeout.map(create::timeout_ms).transpose()?;
+    let timeout_ms = body.timeout.map(limits::timeout_ms).transpose()?;
     let is_resumed = wake(call, id, processes(body.memory)).await?;
     let change = match (timeout_ms, is_resumed) {
         (Some(ms), true) => TimeoutChange::Set(ms),
@@ -76,7 +76,7 @@ fn granted_ms(record: &SandboxRecord) -> u64 {
 
 async fn given_timeout(body: Body) -> Result<Option<u64>, E2bError> {
     let body: Timeout = body::read(body).await?;
-    body.timeout.map(create::timeout_ms).transpose()
+    body.timeout.map(limits::timeout_ms).transpose()
 }
 
 /// Whether the sandbox was paused. It runs when this returns.

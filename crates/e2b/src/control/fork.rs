@@ -9,7 +9,7 @@ use rules::{ForkRequest, IsolationRules};
 use serde_json::{Value, json};
 
 use super::body::{self, Fork};
-use super::{Call, create, view};
+use super::{Call, limits, view};
 use crate::error::E2bError;
 
 const MAX_COUNT: u32 = 20;
@@ -19,7 +19,7 @@ const MAX_COUNT: u32 = 20;
 pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
     let Fork { timeout, count } = body::read(body).await?;
-    let timeout_ms = timeout.map(create::timeout_ms).transpose()?;
+    let timeout_ms = timeout.map(limits::timeout_ms).transpose()?;
     let count = count.unwrap_or(1);
     let allowed = u32::try_from(count).ok().filter(|count| (1..=MAX_COUNT).contains(count));
     let invalid = || E2bError::invalid(format!("count is {count}; allowed: 1 to {MAX_COUNT}"));

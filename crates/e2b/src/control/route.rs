@@ -1,6 +1,6 @@
 //! The paths of the control plane. Both generations of paths lead to the same call.
 
-use api::SandboxId;
+use api::{SandboxId, TemplateId};
 use axum::http::{Method, StatusCode};
 
 use crate::error::E2bError;
@@ -26,8 +26,15 @@ pub enum Route {
     Fork(SandboxId),
     TakeSnapshot(SandboxId),
     ListSnapshots,
-    /// Deletes a snapshot, which their clients call a template.
+    /// Deletes a template or a snapshot, which their clients call a template too.
     DeleteTemplate(String),
+    RequestBuild,
+    UploadLink(TemplateId, String),
+    StartBuild(TemplateId),
+    BuildStatus(TemplateId),
+    AssignTags,
+    RemoveTags,
+    ListTags(String),
 }
 
 /// The first parts of the paths of their API.
@@ -78,6 +85,15 @@ pub fn find(method: &Method, path: &str) -> Result<Route, E2bError> {
         ("POST", ["sandboxes", id, "fork"]) => Route::Fork(parse_id(id)?),
         ("POST", ["sandboxes", id, "snapshots"]) => Route::TakeSnapshot(parse_id(id)?),
         ("GET", ["snapshots"]) => Route::ListSnapshots,
+        ("POST", ["templates"]) if path.starts_with("/v3/") => Route::RequestBuild,
+        ("GET", ["templates", id, "files", hash]) => {
+            Route::UploadLink(parse_template(id)?, super::query::decoded(hash))
+        }
+        ("POST", ["templates", id, "builds", _]) if is_v2 => Route::StartBuild(parse_template(id)?),
+        ("GET", ["templates", id, "builds", _, "status"]) => Route::BuildStatus(parse_template(id)?),
+        ("POST", ["templates", "tags"]) => Route::AssignTags,
+        ("DELETE", ["templates", "tags"]) => Route::RemoveTags,
+        ("GET", ["templates", name, "tags"]) => Route::ListTags(super::query::decoded(name)),
         ("DELETE", ["templates", name]) => Route::DeleteTemplate(super::query::decoded(name)),
         (_, parts) => return Err(refuse(method, path, parts)),
     };
@@ -111,6 +127,18 @@ pub fn parse_id(text: &str) -> Result<SandboxId, E2bError> {
     id.ok_or_else(|| E2bError::no_sandbox(text))
 }
 
+fn parse_template(text: &str) -> Result<TemplateId, E2bError> {
+    text.parse().map_err(|_| E2bError::not_found(format!("template {} not found", rules::quoted(text))))
+}
+
+/// The template and the hash of a link to upload files.
+pub fn upload(path: &str) -> Option<(TemplateId, String)> {
+    match split(path).as_slice() {
+        ["templates", id, "files", hash] => Some((id.parse().ok()?, (*hash).to_owned())),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,7 +169,8 @@ mod tests {
             ("GET", "/sandboxes/sbabcdefgh23/pause", 405),
             ("POST", "/sandboxes/nope/fork", 404),
             ("GET", "/sandboxes/sbabcdefgh23/logs", 501),
-            ("POST", "/v3/templates", 501),
+            ("POST", "/v2/templates", 501),
+            ("GET", "/templates/nope/builds/1/status", 404),
             ("GET", "/volumes", 501),
             ("GET", "/", 404),
             ("GET", "/v2/", 404),

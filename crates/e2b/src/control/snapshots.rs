@@ -69,6 +69,9 @@ pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
 }
 
 pub async fn delete(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
+    if super::templates::delete(call, name).await? {
+        return Ok(view::empty(StatusCode::NO_CONTENT));
+    }
     let missing = || E2bError::not_found(format!("template {} not found", rules::quoted(name)));
     let id = named(call.api, &call.caller.account, name).ok_or_else(missing)?;
     match call.api.engine.delete_snapshot(&call.caller.account, &id).await {

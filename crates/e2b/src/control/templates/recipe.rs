@@ -1,0 +1,228 @@
+//! Translates the steps of their builds into a Dockerfile. Pure.
+//!
+//! Each step becomes a few lines behind a comment with its number, so that the line of a failure names its step. The files of a step
+//! are in a directory of the context that is named by their hash.
+
+use serde::Deserialize;
+
+use crate::error::E2bError;
+
+/// The user and the directory that their builds begin with.
+pub const USER: &str = "user";
+const HOME: &str = "/home/user"; // tidy: allow(machine-path): the home directory inside of sandboxes
+const STEP: &str = "# step ";
+/// Most bytes of the argument of a process.
+const MAX_ARG: usize = 128 * 1024;
+
+/// A step of a build.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default)]
+    pub args: Vec<String>,
+    pub files_hash: Option<String>,
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// The Dockerfile of a build upon an image.
+pub fn dockerfile(image: &str, steps: &[Step]) -> Result<String, E2bError> {
+    let mut recipe = Recipe { lines: vec![format!("FROM {}", single_line(image)?)], user: USER.to_owned() };
+    recipe.lines.push(format!("USER {USER}"));
+    recipe.lines.push(format!("WORKDIR {HOME}"));
+    for (number, step) in steps.iter().enumerate() {
+        recipe.lines.push(format!("{STEP}{}", number + 1));
+        recipe.add(step).map_err(|error| {
+            E2bError::invalid(format!(
+                "step {} ({}): {}",
+                number + 1,
+                rules::quoted(&step.kind),
+                error.message
+            ))
+        })?;
+    }
+    Ok(recipe.lines.join("\n") + "\n")
+}
+
+/// The number of the step at a line of such a Dockerfile.
+pub fn step_at(dockerfile: &str, line: usize) -> Option<usize> {
+    let before: Vec<&str> = dockerfile.lines().take(line).collect();
+    before.iter().rev().find_map(|line| line.strip_prefix(STEP)?.parse().ok())
+}
+
+struct Recipe {
+    lines: Vec<String>,
+    user: String,
+}
+
+impl Recipe {
+    fn add(&mut self, step: &Step) -> Result<(), E2bError> {
+        let arg = |at: usize| step.args.get(at).map(String::as_str).filter(|arg| !arg.is_empty());
+        let required =
+            |at: usize| arg(at).ok_or_else(|| E2bError::invalid(format!("argument {} is missing", at + 1)));
+        match step.kind.as_str() {
+            "RUN" => {
+                let command = required(0)?;
+                self.as_user(arg(1), |lines| {
+                    lines.push(format!("RUN {}", json(&["/bin/bash", "-l", "-c", command])?));
+                    Ok(())
+                })?;
+            }
+            "COPY" => {
+                let (source, destination) = (required(0)?, required(1)?);
+                let hash =
+                    step.files_hash.as_deref().ok_or_else(|| E2bError::invalid("filesHash is missing"))?;
+                let source = format!("{}/{}", checked_hash(hash)?, source.trim_start_matches("./"));
+                let owner = single_line(arg(2).unwrap_or(&self.user))?;
+                let mode = arg(3)
+                    .map(|mode| Ok::<_, E2bError>(format!(" --chmod={}", single_line(mode)?)))
+                    .transpose()?;
+                let words = json(&[&escaped(&source), &escaped(destination)])?;
+                self.lines.push(format!("COPY --chown={owner}{} {words}", mode.unwrap_or_default()));
+            }
+            "ENV" => {
+                for pair in step.args.chunks(2) {
+                    let [name, value] = pair else {
+                        return Err(E2bError::invalid("a variable has no value"));
+                    };
+                    self.lines.push(format!(
+                        "ENV {}=\"{}\"",
+                        single_line(name)?,
+                        escaped(single_line(value)?)
+                    ));
+                }
+            }
+            "WORKDIR" => self.lines.push(format!("WORKDIR {}", escaped(single_line(required(0)?)?))),
+            "USER" => {
+                self.user = single_line(required(0)?)?.to_owned();
+                self.lines.push(format!("USER {}", escaped(&self.user)));
+            }
+            _ => return Err(E2bError::invalid("the type is unknown; known: RUN, COPY, ENV, WORKDIR, USER")),
+        }
+        Ok(())
+    }
+
+    /// Adds lines that another user carries out.
+    fn as_user(
+        &mut self,
+        user: Option<&str>,
+        add: impl FnOnce(&mut Vec<String>) -> Result<(), E2bError>,
+    ) -> Result<(), E2bError> {
+        let Some(user) = user.filter(|user| *user != self.user) else { return add(&mut self.lines) };
+        self.lines.push(format!("USER {}", escaped(single_line(user)?)));
+        add(&mut self.lines)?;
+        self.lines.push(format!("USER {}", escaped(&self.user)));
+        Ok(())
+    }
+}
+
+/// A word that the parser takes as it is.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, '\\' | '"' | '\'' | '$') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+fn json(words: &[&str]) -> Result<String, E2bError> {
+    if words.iter().any(|word| word.len() >= MAX_ARG) {
+        return Err(E2bError::invalid(format!("an argument has {MAX_ARG} bytes or more")));
+    }
+    serde_json::to_string(words).map_err(|error| E2bError::invalid(error.to_string()))
+}
+
+fn single_line(text: &str) -> Result<&str, E2bError> {
+    if text.contains(['\n', '\r', '\0']) {
+        return Err(E2bError::invalid("an argument has a line feed"));
+    }
+    Ok(text)
+}
+
+/// The hash becomes the name of a directory.
+pub fn checked_hash(hash: &str) -> Result<&str, E2bError> {
+    let fits = (8..=128).contains(&hash.len()) && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if fits { Ok(hash) } else { Err(E2bError::invalid("the hash of files is 8 to 128 letters and digits")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(kind: &str, args: &[&str]) -> Step {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Step { kind: kind.to_owned(), args, files_hash: Some("0123abcd".to_owned()), force: false }
+    }
+
+    #[test]
+    fn each_step_is_a_few_lines() {
+        let steps = [
+            step("RUN", &["echo \"$HOME\" && \\\n ls"]),
+            step("RUN", &["id", "root"]),
+            step("COPY", &["src/*", "dest", "", ""]),
+            step("COPY", &["a'b", "/x $y", "root", "0755"]),
+            step("ENV", &["A", "b \"c\" $d", "E", ""]),
+            step("WORKDIR", &["/app"]),
+            step("USER", &["root"]),
+        ];
+        let text = dockerfile("ubuntu:22.04", &steps).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "FROM ubuntu:22.04",
+                "USER user",
+                "WORKDIR /home/user", // tidy: allow(machine-path): the home directory inside of sandboxes
+                "# step 1",
+                r#"RUN ["/bin/bash","-l","-c","echo \"$HOME\" && \\\n ls"]"#,
+                "# step 2",
+                "USER root",
+                r#"RUN ["/bin/bash","-l","-c","id"]"#,
+                "USER user",
+                "# step 3",
+                r#"COPY --chown=user ["0123abcd/src/*","dest"]"#,
+                "# step 4",
+                r#"COPY --chown=root --chmod=0755 ["0123abcd/a\\'b","/x \\$y"]"#,
+                "# step 5",
+                r#"ENV A="b \"c\" \$d""#,
+                r#"ENV E="""#,
+                "# step 6",
+                "WORKDIR /app",
+                "# step 7",
+                "USER root",
+            ]
+        );
+        assert_eq!([1, 5, 8, 12].map(|line| step_at(&text, line)), [None, Some(1), Some(2), Some(4)]);
+        let file = ::dockerfile::parse(&text).unwrap();
+        let plan = file.plan(&Default::default(), Default::default()).unwrap();
+        assert_eq!(plan.steps.len(), 5);
+        assert_eq!(
+            plan.settings.env,
+            [("A".to_owned(), "b \"c\" $d".to_owned()), ("E".to_owned(), String::new())]
+        );
+        assert_eq!((plan.settings.user, plan.settings.workdir.as_deref()), (None, Some("/app")));
+    }
+
+    #[test]
+    fn hostile_steps_are_refused() {
+        for bad in [
+            step("RUN", &[]),
+            step("RUN", &["x", "root\nRUN y"]),
+            step("COPY", &["a"]),
+            step("ENV", &["A"]),
+            step("ENV", &["A\nRUN x", "b"]),
+            step("WORKDIR", &["/a\nRUN x"]),
+            step("VOLUME", &["/a"]),
+            Step { files_hash: Some("../../etc".to_owned()), ..step("COPY", &["a", "b"]) },
+            Step { files_hash: None, ..step("COPY", &["a", "b"]) },
+        ] {
+            assert!(dockerfile("a", std::slice::from_ref(&bad)).is_err(), "{bad:?}");
+        }
+        assert!(dockerfile("a\nRUN x", &[]).is_err());
+    }
+}

@@ -1,0 +1,62 @@
+//! Receives the files that the steps of a requested build copy.
+
+use api::TemplateId;
+use axum::body::Body;
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::Response;
+use builder::Incoming;
+use http_body_util::BodyExt;
+use serde_json::json;
+
+use super::super::{Call, KEY, query, view};
+use super::{missing, recipe};
+use crate::E2bApi;
+use crate::error::E2bError;
+
+/// Where the files with a hash are uploaded to.
+pub fn upload_link(call: &Call<'_>, id: &TemplateId, hash: &str) -> Result<Response, E2bError> {
+    let hash = recipe::checked_hash(hash)?;
+    let build = call.api.pending.find(&call.caller.account, id).ok_or_else(|| missing(id.as_str()))?;
+    if build.files.contains_key(hash) {
+        return Ok(view::json(StatusCode::CREATED, &json!({ "present": true })));
+    }
+    let host = call.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = host.map_or_else(|| format!("api.{}", call.api.settings.domain), str::to_owned);
+    let token = call.api.tokens.upload(id, hash);
+    let url = format!("https://{host}/templates/{id}/files/{hash}?token={token}");
+    Ok(view::json(StatusCode::CREATED, &json!({ "present": false, "url": url })))
+}
+
+/// Receives files. The link has a signature instead of a key.
+pub async fn upload(
+    api: &E2bApi,
+    id: &TemplateId,
+    hash: &str,
+    given: Option<&str>,
+    mut content: Body,
+) -> Result<Response, E2bError> {
+    let hash = recipe::checked_hash(hash)?;
+    let token = query::pairs(given).remove("token").unwrap_or_default();
+    if !api.tokens.is_upload_token(id, hash, &token) {
+        return Err(E2bError::new(StatusCode::FORBIDDEN, "the link is not valid"));
+    }
+    let failed = |error| api.services.builder_error(error);
+    let mut incoming: Incoming = api.builder.incoming().map_err(failed)?;
+    while let Some(frame) = content.frame().await {
+        let frame = frame.map_err(|_| E2bError::invalid("the body ended early"))?;
+        if let Ok(data) = frame.into_data() {
+            incoming = incoming.write(data).await.map_err(failed)?;
+        }
+    }
+    let stored = incoming.finish().await.map_err(failed)?;
+    if !api.pending.add_files(id, hash.to_owned(), stored) {
+        return Err(missing(id.as_str()));
+    }
+    Ok(view::empty(StatusCode::OK))
+}
+
+/// The headers that only links have.
+pub fn is_upload(method: &Method, headers: &HeaderMap) -> bool {
+    method == Method::PUT && !headers.contains_key(KEY)
+}
