@@ -30,6 +30,7 @@ mod sdk;
 mod snapshot;
 mod sse;
 mod streams;
+mod template;
 mod terminal_echo;
 
 use std::time::Instant;
@@ -40,7 +41,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 46] = [
+pub const NAMES: [&str; 48] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -87,10 +88,14 @@ pub const NAMES: [&str; 46] = [
     "hibernated",
     "memory-snapshot",
     "memory-fork",
+    "template-build",
+    "template-rebuild",
 ];
 
 /// The benches that also measure Docker.
-pub const USES_DOCKER: [&str; 10] = [
+pub const USES_DOCKER: [&str; 12] = [
+    "template-build",
+    "template-rebuild",
     "snapshot",
     "create-from-snapshot",
     "execute",
@@ -173,5 +178,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(snapshot::NAMES, snapshot::run(setup));
     bench!(hibernation::NAMES, hibernation::run(setup));
     bench!(memory_snapshot::NAMES, memory_snapshot::run());
+    bench!(template::NAMES, template::run(setup));
     (rows, failures)
 }

@@ -46,7 +46,7 @@ const fn bound_on(bench: &'static str, subject: &'static str, words: &'static st
     Bound { bench, subject, words, test }
 }
 
-const BOUNDS: [Bound; 94] = [
+const BOUNDS: [Bound; 95] = [
     bound("execute", "p50 <= 1.6 x bare bash", Test::MultipleAtMost(peer("execute", "bash"), 1.6)),
     bound("execute", ">= 25 x faster than Docker exec", Test::FasterThan(peer("execute", "docker"), 25.0)),
     bound("create-warm", "p50 <= 5 ms", Test::P50AtMost(5.0)),
@@ -79,6 +79,7 @@ const BOUNDS: [Bound; 94] = [
     bound("wake-256-mb", "to the first command's answer: p50 <= 1 s", Test::P50AtMost(1000.0)),
     bound("wake", "to the first command's answer: p50 <= 0.5 s", Test::P50AtMost(500.0)),
     bound("memory-fork", "10 of 256 MB until all answer: p50 <= 5 s", Test::P50AtMost(5000.0)),
+    bound("template-rebuild", "five steps: p50 <= 0.5 s", Test::P50AtMost(500.0)),
     bound("hibernated-memory", "within 100 MB of before", Test::AtMost(100.0)),
     bound("hibernated-restart", "<= 3 s", Test::P50AtMost(3000.0)),
     bound(

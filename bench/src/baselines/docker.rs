@@ -124,6 +124,30 @@ impl Docker {
         Ok(committed["Id"].as_str().context("Docker returned no image id")?.to_owned())
     }
 
+    /// The image of the containers.
+    pub fn image(&self) -> &str {
+        &self.image
+    }
+
+    /// Builds an image from a Dockerfile without other files.
+    pub async fn build(&self, dockerfile: &str) -> Result<()> {
+        let mut context = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_ustar();
+        header.set_mode(0o644);
+        header.set_size(dockerfile.len() as u64);
+        context.append_data(&mut header, "Dockerfile", dockerfile.as_bytes())?;
+        let context = context.into_inner()?;
+        let path = format!("/build?t={}-built", self.image);
+        let built = self.client.upload(&path, context.as_slice()).await?.expect_status(&[200])?;
+        ensure!(built.text().contains("Successfully built"), "Docker built no image: {}", built.text());
+        Ok(())
+    }
+
+    /// Removes the image of [`Self::build`].
+    pub async fn remove_built(&self) -> Result<()> {
+        self.remove_image(&format!("{}-built", self.image)).await
+    }
+
     pub async fn remove_image(&self, image: &str) -> Result<()> {
         self.client
             .request("DELETE", &format!("/images/{image}"), None)

@@ -117,6 +117,10 @@ impl DockerResponse {
         Ok(self)
     }
 
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.body)
+    }
+
     pub fn json(&self) -> Result<Value> {
         serde_json::from_slice(&self.body).context("the response is not JSON")
     }
