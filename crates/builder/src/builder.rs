@@ -140,6 +140,10 @@ impl Builder {
         self.shared.tasks.spawn(async move { stopping.run_until_cancelled(cleaning).await });
     }
 
+    pub fn max_context_bytes(&self) -> u64 {
+        self.shared.settings.max_context_bytes
+    }
+
     /// Receives a build context.
     pub fn incoming(&self) -> Result<Incoming, BuilderError> {
         self.shared.engine.check_disk()?;
@@ -150,7 +154,8 @@ impl Builder {
     pub fn keep_context(&self, account: &str, context: StoredContext) -> (BuildContextId, TimeMs) {
         // By content: a request that is repeated with its context is the same request.
         let id = BuildContextId::from_random(context.context.digest());
-        let expires_at = self.shared.contexts.add(account, id.clone(), context, self.shared.engine.now());
+        let (largest, now) = (self.max_context_bytes(), self.shared.engine.now());
+        let expires_at = self.shared.contexts.add(account, id.clone(), context, largest, now);
         (id, expires_at)
     }
 

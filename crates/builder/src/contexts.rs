@@ -8,8 +8,11 @@ use rules::TimeMs;
 use crate::incoming::StoredContext;
 
 const VALID_MS: u64 = 3_600_000;
-/// Most contexts of an account. The oldest is dropped for another one.
+/// Most contexts of an account. The oldest ones are dropped for another one.
 const MAX_PER_ACCOUNT: usize = 10;
+/// All files that wait for builds of an account have at most the bytes of this many contexts of the largest size. One account cannot
+/// fill the disk of all.
+pub const LARGEST_PER_ACCOUNT: u64 = 4;
 
 #[derive(Debug, Default)]
 pub struct Contexts(Mutex<Vec<Waiting>>);
@@ -34,14 +37,24 @@ impl Contexts {
         drop(self.lock(now));
     }
 
-    /// Stores a context, and returns when it expires. Replaces one with the same id.
-    pub fn add(&self, account: &str, id: BuildContextId, context: StoredContext, now: TimeMs) -> TimeMs {
+    /// Stores a context, and returns when it expires. Replaces one with the same id. `largest` is the largest size of one.
+    pub fn add(
+        &self,
+        account: &str,
+        id: BuildContextId,
+        context: StoredContext,
+        largest: u64,
+        now: TimeMs,
+    ) -> TimeMs {
         let expires_at = now.after(VALID_MS);
         let mut all = self.lock(now);
         all.retain(|waiting| waiting.account != account || waiting.id != id);
-        if all.iter().filter(|waiting| waiting.account == account).count() >= MAX_PER_ACCOUNT
-            && let Some(oldest) = all.iter().position(|waiting| waiting.account == account)
-        {
+        while let Some(oldest) = all.iter().position(|waiting| waiting.account == account) {
+            let own = all.iter().filter(|waiting| waiting.account == account);
+            let bytes: u64 = own.clone().map(|waiting| waiting.context.size_bytes).sum();
+            if own.count() < MAX_PER_ACCOUNT && bytes + context.size_bytes <= LARGEST_PER_ACCOUNT * largest {
+                break;
+            }
             all.remove(oldest);
         }
         all.push(Waiting { id, account: account.to_owned(), context, expires_at });
@@ -54,3 +67,6 @@ impl Contexts {
         found.map(|waiting| waiting.context.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

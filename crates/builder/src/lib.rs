@@ -33,6 +33,7 @@ mod tags;
 mod template;
 
 pub use builder::{Base, Bases, Builder, Settings};
+pub use contexts::LARGEST_PER_ACCOUNT;
 pub use error::{BuildError, BuilderError};
 pub use incoming::{Incoming, StoredContext};
 pub use log::{LogEvent, LogReader};

@@ -177,7 +177,7 @@ async fn errors_have_the_form_that_clients_parse() {
         ("POST /sandboxes", key(1).as_str(), r#"{"templateID": "nope"}"#, 404),
         ("POST /sandboxes", key(1).as_str(), " ".repeat(1 << 21).as_str(), 413),
         ("PATCH /sandboxes", key(1).as_str(), "", 405),
-        ("POST /v3/templates", key(1).as_str(), "{}", 501),
+        ("POST /v2/templates", key(1).as_str(), "{}", 501),
         ("GET /nothing", key(1).as_str(), "", 404),
     ] {
         let got = fixture.send("api.sandboxes.localhost", call, key, body).await;
@@ -294,4 +294,41 @@ async fn lists_have_pages_and_show_only_sandboxes_of_this_api() {
     assert_eq!(ones.body.as_array().unwrap().len(), 2);
     let theirs = fixture.send("localhost", "GET /v2/sandboxes", key(2).as_str(), "").await;
     assert_eq!(theirs.body, json!([]));
+}
+
+#[tokio::test]
+async fn files_of_builds_are_bounded_and_need_a_signed_link() {
+    let fixture = Fixture::new().await;
+    let request = async |number: usize| {
+        let got = fixture.ask("POST /v3/templates", json!({ "name": format!("built-{number}") })).await;
+        assert_eq!(got.status, 202, "{}", got.body);
+        got.body["templateID"].as_str().unwrap().to_owned()
+    };
+    let link = async |id: &str, hash: &str| {
+        fixture.ask(&format!("GET /templates/{id}/files/{hash}"), Value::Null).await
+    };
+    // An archive without an entry.
+    let put = async |path: &str, size: usize| {
+        let call = format!("PUT {path}");
+        fixture.send_with("api.sandboxes.localhost:8443", &call, &[], &"\0".repeat(size)).await.status
+    };
+    let upload = async |id: &str, hash: &str, size: usize| {
+        let got = link(id, hash).await;
+        let url = got.body["url"].as_str().unwrap().to_owned();
+        put(url.strip_prefix("https://api.sandboxes.localhost:8443").unwrap(), size).await
+    };
+    let first = request(0).await;
+    assert_eq!(put(&format!("/templates/{first}/files/aaaaaaaa?token=00"), 1024).await, 403);
+    // The harness allows contexts of 1 MB: archives of a build have that size together.
+    assert_eq!(upload(&first, "aaaaaaaa", 600 * 1024).await, 200);
+    assert_eq!(upload(&first, "bbbbbbbb", 600 * 1024).await, 400);
+    assert_eq!(upload(&first, "bbbbbbbb", 100 * 1024).await, 200);
+    assert_eq!(link(&first, "aaaaaaaa").await.body["present"], true);
+    // All builds of the account have four times that size together: 700 KB of the first, and 600 KB of each of the next ones.
+    for number in 1..7 {
+        let next = request(number).await;
+        assert_eq!(link(&first, "cccccccc").await.status, 201, "build {number}");
+        assert_eq!(upload(&next, "aaaaaaaa", 600 * 1024).await, 200);
+    }
+    assert_eq!(link(&first, "cccccccc").await.status, 404, "the oldest makes room");
 }

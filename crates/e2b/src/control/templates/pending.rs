@@ -6,7 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::TemplateId;
-use builder::StoredContext;
+use builder::{LARGEST_PER_ACCOUNT, StoredContext};
+
+use super::missing;
+use crate::error::E2bError;
 
 const VALID: Duration = Duration::from_secs(3600);
 /// Most requested builds of an account. The oldest is dropped for another one.
@@ -22,6 +25,12 @@ struct Entry {
     account: String,
     since: Instant,
     build: RequestedBuild,
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        self.build.files.values().map(|context| context.size_bytes).sum()
+    }
 }
 
 /// A requested build.
@@ -58,15 +67,37 @@ impl PendingBuilds {
         all.get(id).filter(|entry| entry.account == account).map(|entry| entry.build.clone())
     }
 
-    /// Adds an archive to a build of any account: the link to upload it is signed. False if there is no such build, or no room.
-    pub fn add_files(&self, id: &TemplateId, hash: String, context: StoredContext) -> bool {
+    /// Adds an archive to a build of any account: the link to upload it is signed. `largest` is the largest size of a context, which
+    /// all archives of a build become together.
+    pub fn add_files(
+        &self,
+        id: &TemplateId,
+        hash: String,
+        context: StoredContext,
+        largest: u64,
+    ) -> Result<(), E2bError> {
         let mut all = self.lock();
-        let Some(entry) = all.get_mut(id) else { return false };
-        let has_room = entry.build.files.len() < MAX_FILES || entry.build.files.contains_key(&hash);
-        if has_room {
-            entry.build.files.insert(hash, context);
+        let Some(entry) = all.get_mut(id) else { return Err(missing(id.as_str())) };
+        entry.build.files.remove(&hash);
+        if entry.build.files.len() >= MAX_FILES || entry.bytes() + context.size_bytes > largest {
+            return Err(E2bError::invalid(format!(
+                "the files of a build are at most {MAX_FILES} archives with {} MB together",
+                largest >> 20
+            )));
         }
-        has_room
+        entry.build.files.insert(hash, context);
+        let account = entry.account.clone();
+        loop {
+            let own = all.iter().filter(|(_, entry)| entry.account == account);
+            if own.clone().map(|(_, entry)| entry.bytes()).sum::<u64>() <= LARGEST_PER_ACCOUNT * largest {
+                return Ok(());
+            }
+            let others = own.filter(|(other, entry)| *other != id && entry.bytes() > 0);
+            let Some(oldest) = others.min_by_key(|(_, entry)| entry.since).map(|(id, _)| id.clone()) else {
+                return Ok(());
+            };
+            all.remove(&oldest);
+        }
     }
 
     pub fn remove(&self, id: &TemplateId) {

@@ -50,9 +50,7 @@ pub async fn upload(
         }
     }
     let stored = incoming.finish().await.map_err(failed)?;
-    if !api.pending.add_files(id, hash.to_owned(), stored) {
-        return Err(missing(id.as_str()));
-    }
+    api.pending.add_files(id, hash.to_owned(), stored, api.builder.max_context_bytes())?;
     Ok(view::empty(StatusCode::OK))
 }
 
