@@ -180,6 +180,7 @@ mod tests {
             (404, "EXECUTION_NOT_FOUND"),
             (404, "CONTEXT_NOT_FOUND"),
             (404, "SNAPSHOT_NOT_FOUND"),
+            (404, "TEMPLATE_NOT_FOUND"),
             (409, "ISOLATION_MISMATCH"),
             (409, "NO_INTERPRETER"),
             (409, "FILE_EXISTS"),

@@ -397,8 +397,9 @@ mod tests {
 
     #[test]
     fn kinds_are_written_as_they_are_named() {
-        // 22 of the specification, two for the network, one for timeouts, four for snapshots and one for hibernation.
-        assert_eq!(EventKind::ALL.len(), 30);
+        // 22 of the specification, two for the network, one for timeouts, four for snapshots, one for hibernation and three
+        // for templates.
+        assert_eq!(EventKind::ALL.len(), 33);
         for kind in EventKind::ALL {
             assert_eq!(serde_json::to_string(kind).unwrap(), format!("\"{kind}\""));
             assert_eq!(kind.as_str().parse(), Ok(*kind));

@@ -60,7 +60,10 @@ impl Incoming {
     /// Checks the archive, which may be compressed with gzip.
     pub async fn finish(self) -> Result<StoredContext, BuilderError> {
         blocking(move || {
-            let Self { mut file, most, .. } = self;
+            let Self { mut file, bytes, most } = self;
+            if bytes == 0 {
+                return Err(BuilderError::Context("is empty; send a tar archive".to_owned()));
+            }
             file.flush()?;
             let file = if is_gzip(file.path())? { decompress(&file, most)? } else { file };
             file.as_file().sync_all()?;

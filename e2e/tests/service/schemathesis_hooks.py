@@ -12,6 +12,7 @@ HOUR_MS = 3_600_000
 EMPTY_TAR_BYTES = 1024
 LONGEST_PATH = 4095
 LONGEST_JOINED = 200
+LONGEST_DOCKERFILE = 262_144
 _numbers = itertools.count()
 
 
@@ -46,6 +47,8 @@ def before_call(context, case, kwargs):
     # A context has a language; both together are refused.
     if (case.method.upper(), case.path) == ("POST", "/v1/sandboxes/{id}/code") and "contextId" in body:
         body.pop("language", None)
+    if (case.method.upper(), case.path) == ("POST", "/v1/templates"):
+        buildable(body)
     if (case.method.upper(), case.path) != ("POST", "/v1/sandboxes"):
         return
     # The name is not in the catalogue.
@@ -55,3 +58,15 @@ def before_call(context, case, kwargs):
     lifetime = body.get("timeoutMs")
     if isinstance(lifetime, (int, float)) and not isinstance(lifetime, bool) and 0 < lifetime < HOUR_MS:
         body["timeoutMs"] = HOUR_MS
+
+
+def buildable(body):
+    """A Dockerfile that can be built instead of random text; it has no path, and the context of the example is not uploaded."""
+    if isinstance(body.get("dockerfile", ""), str) and len(body.get("dockerfile", "")) <= LONGEST_DOCKERFILE:
+        body["dockerfile"] = "FROM ubuntu:24.04\nRUN true\n"
+        for name in ("context", "dockerfilePath"):
+            if isinstance(body.get(name), str):
+                del body[name]
+    # What decides whether a command is ready needs one.
+    if "readyCommand" in body or "readyTimeoutMs" in body:
+        body.setdefault("startCommand", "true")

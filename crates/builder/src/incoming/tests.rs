@@ -20,5 +20,6 @@ async fn archives_may_be_compressed_and_are_bounded() {
         let error = uploaded(content, most).await.unwrap_err();
         assert!(error.to_string().contains("larger than"), "{error}");
     }
+    assert!(uploaded(Vec::new(), 1000).await.unwrap_err().to_string().contains("empty"));
     assert!(uploaded(b"\x1f\x8bnot gzip".to_vec(), 1000).await.unwrap_err().to_string().contains("gzip"));
 }
