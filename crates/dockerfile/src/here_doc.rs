@@ -2,6 +2,7 @@
 //! whole command becomes the content of one. The shell reads the inner ones itself.
 
 use crate::words::{join_lines, split};
+use crate::{DockerfileError, MAX_HERE_DOCUMENTS, MAX_INSTRUCTIONS};
 
 /// A text for the parser, and the line of the original text for each of its lines.
 pub struct Prepared {
@@ -22,22 +23,26 @@ impl Prepared {
     }
 }
 
-/// Wraps the commands with inner here-documents.
-pub fn prepare(text: &str, escape: char) -> Prepared {
+/// Wraps the commands with inner here-documents. Each document is searched to the end of the text, so their number is bounded here.
+pub fn prepare(text: &str, escape: char) -> Result<Prepared, DockerfileError> {
     let lines: Vec<&str> = text.lines().collect();
+    let outer = unused_word(text);
     let mut prepared = Prepared { text: String::with_capacity(text.len()), lines: Vec::new() };
-    let mut at = 0;
+    let (mut at, mut instructions, mut documents) = (0, 0, 0);
     while at < lines.len() {
         let end = at + logical_length(&lines[at..], escape);
         let command = lines[at..end].join("\n");
         let ends = delimiters(&command, escape);
+        instructions += usize::from(is_instruction(&command));
+        documents += ends.len();
+        check_number("instructions", instructions, MAX_INSTRUCTIONS)?;
+        check_number("here-documents", documents, MAX_HERE_DOCUMENTS)?;
         let mut last = end;
         for delimiter in &ends {
             last += lines[last..].iter().position(|line| delimiter.ends(line)).map_or(0, |found| found + 1);
         }
         match run_arguments(&command) {
             Some((options, arguments)) if !ends.is_empty() && !arguments.starts_with("<<") => {
-                let outer = unused_word(&lines);
                 prepared.push(&format!("RUN {options}<<'{outer}'"), at + 1);
                 // The shell would take comments between continued lines for a part of the command.
                 prepared.push(&join_lines(arguments, escape), at + 1);
@@ -55,7 +60,19 @@ pub fn prepare(text: &str, escape: char) -> Prepared {
         }
         at = last;
     }
-    prepared
+    Ok(prepared)
+}
+
+fn is_instruction(command: &str) -> bool {
+    let command = command.trim_start();
+    !command.is_empty() && !command.starts_with('#')
+}
+
+fn check_number(what: &str, number: usize, most: usize) -> Result<(), DockerfileError> {
+    if number <= most {
+        return Ok(());
+    }
+    Err(DockerfileError::new(1, format!("the Dockerfile has more than {most} {what}")))
 }
 
 /// The number of lines of the instruction at the start, without its here-documents.
@@ -130,9 +147,9 @@ fn delimiter(word: &str) -> Option<Delimiter> {
     (!name.is_empty() && !name.contains('<')).then(|| Delimiter { word: name.to_owned(), strips_tabs })
 }
 
-fn unused_word(lines: &[&str]) -> String {
+fn unused_word(text: &str) -> String {
     let mut word = "SANDBOXD_RUN".to_owned();
-    while lines.iter().any(|line| line.contains(&word)) {
+    while text.contains(&word) {
         word.push('_');
     }
     word
@@ -145,7 +162,7 @@ mod tests {
     #[test]
     fn an_inner_document_becomes_part_of_the_command() {
         let text = "FROM a\nRUN --network=default python3 - <<'PY' \\\n  && echo done\nRUN x\nPY\nUSER b\n";
-        let prepared = prepare(text, '\\');
+        let prepared = prepare(text, '\\').unwrap();
         assert_eq!(
             prepared.text,
             "FROM a\nRUN --network=default <<'SANDBOXD_RUN'\npython3 - <<'PY'   && echo done\nRUN x\nPY\nSANDBOXD_RUN\nUSER b\n"
@@ -162,7 +179,16 @@ mod tests {
             "# RUN a <<b\nENV x=<<y\n",
             "RUN a \\\n",
         ] {
-            assert_eq!(prepare(text, '\\').text, text);
+            assert_eq!(prepare(text, '\\').unwrap().text, text);
         }
+    }
+
+    #[test]
+    fn instructions_and_documents_are_bounded() {
+        let refused = |text: &str| prepare(text, '\\').err().map(|error| error.message);
+        let comments = "# a\n\n".repeat(1000);
+        assert_eq!(refused(&format!("{comments}{}", "RUN a\n".repeat(256))), None);
+        assert!(refused(&"RUN a\n".repeat(257)).unwrap().contains("256 instructions"));
+        assert!(refused(&format!("RUN {}", "<<A ".repeat(257))).unwrap().contains("256 here-documents"));
     }
 }

@@ -22,8 +22,12 @@ pub use read::{Dockerfile, parse};
 pub const MAX_BYTES: usize = 256 * 1024;
 /// Most instructions of a Dockerfile.
 pub const MAX_INSTRUCTIONS: usize = 256;
-/// Most bytes of all variables together.
+/// Most here-documents of a Dockerfile.
+pub const MAX_HERE_DOCUMENTS: usize = 256;
+/// Most bytes of the variables of `ENV` together, and of those of `ARG`.
 pub const MAX_ENV_BYTES: usize = 128 * 1024;
+/// Most bytes of all words together after their variables are expanded. A word of few bytes can become a long one.
+pub const MAX_EXPANDED_BYTES: usize = 1024 * 1024;
 
 /// Values of build arguments, which replace the defaults of `ARG`.
 pub type BuildArgs = BTreeMap<String, String>;

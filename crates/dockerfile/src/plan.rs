@@ -1,10 +1,11 @@
 //! Plans the steps of a build: expands variables, and combines each instruction with the settings that are in force at its line.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::expand::expand;
 use crate::read::{Arg, Command, Dockerfile, From, Instruction, Kind, RawSource};
-use crate::{BuildArgs, DockerfileError, MAX_ENV_BYTES};
+use crate::{BuildArgs, DockerfileError, MAX_ENV_BYTES, MAX_EXPANDED_BYTES};
 
 /// Build arguments that need no `ARG`.
 const PREDEFINED: [&str; 10] = [
@@ -169,13 +170,14 @@ fn global_variables(
     file: &Dockerfile,
     args: &BuildArgs,
 ) -> Result<BTreeMap<String, String>, DockerfileError> {
-    let mut variables = BTreeMap::new();
+    let (mut variables, mut bytes) = (BTreeMap::new(), 0);
     for name in ["TARGETPLATFORM", "BUILDPLATFORM", "TARGETOS", "BUILDOS", "TARGETARCH", "BUILDARCH"] {
         variables.extend(automatic(name).map(|value| (name.to_owned(), value)));
     }
     for arg in &file.global_args {
         let find = |name: &str| variables.get(name).cloned();
         let value = value_of(arg, args, None, file.escape, &find)?;
+        count_bytes(&mut bytes, arg, value.as_deref())?;
         variables.extend(value.map(|value| (arg.name.clone(), value)));
     }
     Ok(variables)
@@ -200,6 +202,16 @@ fn value_of(
     }
 }
 
+/// Adds a build argument to the bytes of those before it. Each step has a copy of all.
+fn count_bytes(bytes: &mut usize, arg: &Arg, value: Option<&str>) -> Result<(), DockerfileError> {
+    *bytes += value.map_or(0, |value| arg.name.len() + value.len() + 2);
+    if *bytes > MAX_ENV_BYTES {
+        let message = format!("the build arguments have more than {MAX_ENV_BYTES} bytes");
+        return Err(DockerfileError::new(arg.line, message));
+    }
+    Ok(())
+}
+
 fn plan(file: &Dockerfile, given: &BuildArgs, base: ImageSettings) -> Result<Plan, DockerfileError> {
     let global = global_variables(file, given)?;
     let predefined =
@@ -209,6 +221,8 @@ fn plan(file: &Dockerfile, given: &BuildArgs, base: ImageSettings) -> Result<Pla
         given,
         global,
         args: predefined.collect(),
+        arg_bytes: 0,
+        expanded_bytes: Cell::new(0),
         settings: base,
         shell: DEFAULT_SHELL.map(str::to_owned).to_vec(),
         has_own_cmd: false,
@@ -245,6 +259,9 @@ struct Planner<'a> {
     global: BTreeMap<String, String>,
     /// Declared build arguments with a value.
     args: BTreeMap<String, String>,
+    arg_bytes: usize,
+    /// Of all words so far.
+    expanded_bytes: Cell<usize>,
     settings: ImageSettings,
     shell: Vec<String>,
     /// Whether a `CMD` precedes.
@@ -281,6 +298,7 @@ impl Planner<'_> {
         for arg in args {
             let find = |name: &str| self.variable(name);
             let value = value_of(arg, self.given, Some(&self.global), self.escape, &find)?;
+            count_bytes(&mut self.arg_bytes, arg, value.as_deref())?;
             self.args.extend(value.map(|value| (arg.name.clone(), value)));
         }
         Ok(())
@@ -406,6 +424,13 @@ impl Planner<'_> {
             expand(word, self.escape, &find).map_err(|message| DockerfileError::new(line, message))?;
         if expanded.contains('\0') {
             return Err(DockerfileError::new(line, "a word has a NUL byte"));
+        }
+        self.expanded_bytes.set(self.expanded_bytes.get() + expanded.len());
+        if self.expanded_bytes.get() > MAX_EXPANDED_BYTES {
+            let message = format!(
+                "the words have more than {MAX_EXPANDED_BYTES} bytes after their variables are expanded"
+            );
+            return Err(DockerfileError::new(line, message));
         }
         Ok(expanded)
     }

@@ -4,7 +4,7 @@ use parse_dockerfile as parser;
 use parser::Instruction as Parsed;
 
 use crate::here_doc::{self, Prepared};
-use crate::{DockerfileError, MAX_BYTES, MAX_INSTRUCTIONS, words};
+use crate::{DockerfileError, MAX_BYTES, words};
 
 /// Most characters of an instruction that the log shows.
 const SHOWN: usize = 200;
@@ -91,20 +91,13 @@ pub fn parse(text: &str) -> Result<Dockerfile, DockerfileError> {
         return Err(DockerfileError::new(1, message));
     }
     let escape = escape_of(text);
-    let prepared = here_doc::prepare(text, escape);
+    let prepared = here_doc::prepare(text, escape)?;
     let parsed = parser::parse(&prepared.text).map_err(|error| {
         let message = error.to_string();
         // The parser appends its position, which is that in the prepared text.
         let message = message.split(" at line ").next().unwrap_or_default();
         DockerfileError::new(prepared.line(error.line()), message)
     })?;
-    if parsed.instructions.len() > MAX_INSTRUCTIONS {
-        let message = format!(
-            "the Dockerfile has {} instructions; allowed: at most {MAX_INSTRUCTIONS}",
-            parsed.instructions.len()
-        );
-        return Err(DockerfileError::new(1, message));
-    }
     Reader { original: text, prepared: &prepared, escape }.read(&parsed.instructions)
 }
 

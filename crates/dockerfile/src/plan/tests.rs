@@ -172,3 +172,20 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_short_text_does_not_become_a_long_plan() {
+    let error = |text: String, args: &[(&str, &str)]| planned(&text, args).unwrap_err().message;
+    let long = "x".repeat(100_000);
+    for instruction in ["LABEL", "ENV"] {
+        let pairs: String = (0..1000).map(|number| format!(" a{number}=$LONG")).collect();
+        let text = format!("FROM a\nARG LONG\n{instruction}{pairs}\n");
+        assert!(error(text, &[("LONG", &long)]).contains("after their variables are expanded"));
+    }
+    let copy = format!("FROM a\nARG LONG\nCOPY {} /d/\n", "$LONG ".repeat(1000));
+    assert!(error(copy, &[("LONG", &long)]).contains("after their variables are expanded"));
+    // Build arguments, which each step has a copy of.
+    for text in ["FROM a\nARG LONG\nARG A=$LONG\n", "ARG LONG\nARG A=$LONG\nFROM a\n"] {
+        assert!(error(text.to_owned(), &[("LONG", &long)]).contains("build arguments"), "{text}");
+    }
+}
