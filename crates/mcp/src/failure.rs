@@ -70,8 +70,17 @@ fn remedy(error: &Error) -> Option<String> {
         }
         Code::Unauthorized => "Ask the user to configure a valid API key for this MCP server.",
         Code::Forbidden => "Ask the user for an API key with the scope that the message names.",
+        Code::SnapshotNotFound => {
+            "The snapshot was deleted, or the id is wrong. Call list_snapshots for the existing ones."
+        }
+        Code::TemplateNotFound => {
+            "The template was deleted, or the id is wrong. Call list_templates for the existing ones."
+        }
+        Code::IsolationMismatch => {
+            "To copy only files, call the tool again without memory. If create_sandbox failed, set cold to true to start without the stored processes."
+        }
         Code::QuotaExceeded => {
-            "Terminate sandboxes that are not needed with terminate_sandbox, then try again."
+            "Remove what is not needed with terminate_sandbox, delete_snapshot or delete_template, then try again."
         }
         Code::DiskFull => "The disk of the sandbox is full. Delete files with run_command.",
         Code::NetworkError => {

@@ -8,7 +8,7 @@
 //!
 //! The tools call the REST API through the client library. In the daemon the client is connected to the daemon's own endpoints and
 //! sends the key of the caller, so scopes, rate limits, quotas and events are those of the REST API. A [`Session`] owns the unnamed
-//! sandbox and terminates it when the session ends. If the process is killed, the lifetime of that sandbox ends it.
+//! sandbox and its forks, and terminates them when the session ends. If the process is killed, their lifetimes end them.
 
 mod failure;
 mod http;

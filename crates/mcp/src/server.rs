@@ -19,7 +19,8 @@ use crate::tools::{self, Call, Progress};
 const INSTRUCTIONS: &str = "Run commands and code, and read and write files, in isolated Linux sandboxes. \
     Every tool that works in a sandbox takes an optional sandboxId. Without it, the tool uses the sandbox of this session, which is \
     created on first use and terminated with the session; its files are then lost. Use create_sandbox only for another image, \
-    several sandboxes, or one that outlives the session. Results have a bounded size: if a result has a cursor or a next offset, \
+    several sandboxes, or one that outlives the session. To keep or to copy the state of a sandbox use take_snapshot or fork_sandbox; \
+    to have programs installed in every new sandbox use build_template. Results have a bounded size: if a result has a cursor or a next offset, \
     call the same tool with it to read on.";
 /// The header with the id of a session.
 pub const SESSION_HEADER: &str = "mcp-session-id";

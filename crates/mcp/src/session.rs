@@ -1,4 +1,4 @@
-//! A session of a client, and its unnamed sandbox.
+//! A session of a client, its unnamed sandbox, and the forks of that sandbox.
 //!
 //! ```text
 //! none ──first call without a sandbox id──> created ──terminate_sandbox, or the sandbox has ended──> none
@@ -6,11 +6,12 @@
 //! ```
 //!
 //! If the termination at the end of a session fails, the lifetime of the sandbox ends it: an unnamed sandbox is never paused, so its
-//! lifetime does not stop.
+//! lifetime does not stop. Forks have the timeouts of the unnamed sandbox, so the same is true of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use sandboxd_client::{Client, Code, Create, Sandbox};
 use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
@@ -22,6 +23,8 @@ use crate::failure::Failure;
 pub const MARK: &str = "mcp";
 /// How long the end of a session waits for its calls and for the termination.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
+/// Sandboxes that are terminated at the same time.
+const TERMINATIONS: usize = 10;
 
 /// What the operator or the user chose for all sandboxes that this server creates.
 #[derive(Debug, Clone)]
@@ -30,7 +33,7 @@ pub struct Settings {
     pub image: String,
     /// The lifetime of unnamed sandboxes.
     pub lifetime: Duration,
-    /// If set, sandboxes can reach only these domains, whatever `create_sandbox` asks for.
+    /// If set, sandboxes and the steps of builds can reach only these domains, whatever a call asks for.
     pub only_domains: Option<Vec<String>>,
 }
 
@@ -49,23 +52,23 @@ impl Settings {
         domains: Option<Vec<String>>,
     ) -> Result<Create, Failure> {
         let create = client.create(image.unwrap_or(&self.image));
-        let domains = match (&self.only_domains, domains) {
-            (Some(only), None) => Some(only.clone()),
-            (Some(only), Some(domains)) => {
-                if let Some(other) = domains.iter().find(|domain| !only.contains(domain)) {
-                    return Err(Failure::argument(format!(
-                        "allowedDomains has '{other}', but this server allows only: {}.",
-                        if only.is_empty() { "none".to_owned() } else { only.join(", ") }
-                    )));
-                }
-                Some(domains)
-            }
-            (None, domains) => domains,
-        };
-        Ok(match domains {
+        Ok(match self.domains(domains)? {
             Some(domains) => create.only_domains(domains),
             None => create,
         })
+    }
+
+    /// The only domains that a sandbox can reach, if a call asks for these; none if it can reach all.
+    pub fn domains(&self, domains: Option<Vec<String>>) -> Result<Option<Vec<String>>, Failure> {
+        let Some(only) = &self.only_domains else { return Ok(domains) };
+        let Some(domains) = domains else { return Ok(Some(only.clone())) };
+        if let Some(other) = domains.iter().find(|domain| !only.contains(domain)) {
+            return Err(Failure::argument(format!(
+                "allowedDomains has '{other}', but this server allows only: {}.",
+                if only.is_empty() { "none".to_owned() } else { only.join(", ") }
+            )));
+        }
+        Ok(Some(domains))
     }
 
     /// Creates a sandbox for calls that name none.
@@ -88,6 +91,8 @@ enum Unnamed {
 #[derive(Debug, Clone)]
 pub struct Session {
     unnamed: Arc<Mutex<Unnamed>>,
+    /// Forks of the unnamed sandbox, and forks of these. Some may have ended.
+    forks: Arc<Mutex<Vec<Sandbox>>>,
     calls: TaskTracker,
 }
 
@@ -95,7 +100,7 @@ impl Default for Session {
     fn default() -> Self {
         let calls = TaskTracker::new();
         calls.close();
-        Self { unnamed: Arc::new(Mutex::new(Unnamed::None)), calls }
+        Self { unnamed: Arc::new(Mutex::new(Unnamed::None)), forks: Arc::default(), calls }
     }
 }
 
@@ -108,6 +113,7 @@ impl Session {
     /// Whether there is nothing to end.
     pub fn is_unused(&self) -> bool {
         self.calls.is_empty()
+            && self.forks.try_lock().is_ok_and(|forks| forks.is_empty())
             && self.unnamed.try_lock().is_ok_and(|unnamed| !matches!(*unnamed, Unnamed::Created(_)))
     }
 
@@ -134,8 +140,20 @@ impl Session {
         }
     }
 
-    /// The unnamed sandbox has ended if it is this one: the next call creates another.
+    /// Whether the end of the session terminates this sandbox.
+    pub async fn owns(&self, sandbox: &Sandbox) -> bool {
+        self.created().await.is_some_and(|unnamed| unnamed.id() == sandbox.id())
+            || self.forks.lock().await.iter().any(|fork| fork.id() == sandbox.id())
+    }
+
+    /// The end of the session terminates these forks, too.
+    pub async fn own(&self, forks: &[Sandbox]) {
+        self.forks.lock().await.extend_from_slice(forks);
+    }
+
+    /// This sandbox has ended. If it is the unnamed one, the next call creates another.
     pub async fn forget(&self, sandbox: &Sandbox) -> bool {
+        self.forks.lock().await.retain(|fork| fork.id() != sandbox.id());
         let mut unnamed = self.unnamed.lock().await;
         let is_it = matches!(&*unnamed, Unnamed::Created(created) if created.id() == sandbox.id());
         if is_it {
@@ -144,22 +162,34 @@ impl Session {
         is_it
     }
 
-    /// Waits for the calls of the session, which were cancelled, and terminates the unnamed sandbox.
+    /// Waits for the calls of the session, which were cancelled, and terminates its sandboxes.
     pub async fn end(&self) {
         let end = async {
             self.calls.wait().await;
             let unnamed = std::mem::replace(&mut *self.unnamed.lock().await, Unnamed::Ended);
-            let Unnamed::Created(sandbox) = unnamed else { return };
-            if let Err(error) = sandbox.terminate().await
-                && error.code() != Code::SandboxNotFound
-            {
-                tracing::warn!(sandbox = %sandbox.id(), %error, "cannot terminate the sandbox of an MCP session; its lifetime ends it");
-            }
+            let unnamed = match unnamed {
+                Unnamed::Created(sandbox) => Some(sandbox),
+                Unnamed::None | Unnamed::Ended => None,
+            };
+            let forks = std::mem::take(&mut *self.forks.lock().await);
+            terminate_all(unnamed.into_iter().chain(forks)).await;
         };
         if tokio::time::timeout(END_TIMEOUT, end).await.is_err() {
-            tracing::warn!("the end of an MCP session timed out; the lifetime of its sandbox ends it");
+            tracing::warn!("the end of an MCP session timed out; the lifetime of its sandboxes ends them");
         }
     }
+}
+
+/// Terminates sandboxes of which nobody has the ids any more.
+pub async fn terminate_all(sandboxes: impl IntoIterator<Item = Sandbox>) {
+    let terminate = async |sandbox: Sandbox| {
+        if let Err(error) = sandbox.terminate().await
+            && error.code() != Code::SandboxNotFound
+        {
+            tracing::warn!(sandbox = %sandbox.id(), %error, "cannot terminate a sandbox of an MCP session; its lifetime ends it");
+        }
+    };
+    stream::iter(sandboxes).for_each_concurrent(TERMINATIONS, terminate).await;
 }
 
 /// Ends a session when its server is dropped.

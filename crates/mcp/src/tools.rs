@@ -3,16 +3,26 @@
 //! Every tool has bounded results. The text of a result is for the model; the structured content has the same data, by the output
 //! schema of the tool.
 
+mod build;
+mod build_log;
 mod code;
 mod create;
 mod expose;
 mod files;
+mod fork;
 mod list;
 mod output;
+mod rollback;
 mod run;
 mod schema;
+mod snapshots;
+mod templates;
 mod terminate;
+#[cfg(test)]
+mod tests;
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -43,6 +53,15 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         create::tool(),
         list::tool(),
         terminate::tool(),
+        snapshots::take_tool(),
+        snapshots::list_tool(),
+        rollback::tool(),
+        snapshots::delete_tool(),
+        fork::tool(),
+        build::tool(),
+        build_log::tool(),
+        templates::list_tool(),
+        templates::delete_tool(),
     ]
 });
 
@@ -63,6 +82,15 @@ pub async fn call(name: &str, call: &Call, arguments: JsonObject) -> Option<Resu
         "create_sandbox" => create::call(call, arguments).await,
         "list_sandboxes" => list::call(call, arguments).await,
         "terminate_sandbox" => terminate::call(call, arguments).await,
+        "take_snapshot" => snapshots::take(call, arguments).await,
+        "list_snapshots" => snapshots::list(call, arguments).await,
+        "rollback_sandbox" => rollback::call(call, arguments).await,
+        "delete_snapshot" => snapshots::delete(call, arguments).await,
+        "fork_sandbox" => fork::call(call, arguments).await,
+        "build_template" => build::call(call, arguments).await,
+        "read_build_log" => build_log::call(call, arguments).await,
+        "list_templates" => templates::list(call, arguments).await,
+        "delete_template" => templates::delete(call, arguments).await,
         _ => return None,
     };
     Some(result)
@@ -160,6 +188,14 @@ impl Progress {
 fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Failure> {
     serde_json::from_value(Value::Object(arguments))
         .map_err(|error| Failure::argument(format!("The arguments are invalid: {error}.")))
+}
+
+/// Parses the id of an object, so that no other text becomes a part of a path.
+fn parse_id<T: FromStr<Err: Display>>(name: &str, id: &str) -> Result<T, Failure> {
+    id.parse().map_err(|error| {
+        let shown: String = id.chars().take(100).collect();
+        Failure::argument(format!("{name} is '{}', but {error}.", shown.escape_debug()))
+    })
 }
 
 /// Fails if a number is out of its range.

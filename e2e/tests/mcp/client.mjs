@@ -39,7 +39,7 @@ const call = async (name, args) => {
   return result.structuredContent;
 };
 const { tools } = await client.listTools();
-assert.ok(tools.length >= 8 && tools.length <= 10);
+assert.equal(tools.length, 18);
 assert.equal(tools.find((tool) => tool.name === "read_file").annotations.readOnlyHint, true);
 const place = {};
 if (transportKind === "http" && mode !== "legacy") {

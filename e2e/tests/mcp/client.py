@@ -1,6 +1,6 @@
 """Drives the MCP server with the official Python client.
 
-    client.py stdio|http legacy|2026-07-28 tools|progress|cancel|many
+    client.py stdio|http legacy|2026-07-28 tools|progress|cancel|snapshots|templates|many
 
 The environment has MCP_COMMAND (the program of the stdio server), MCP_URL, SANDBOXD_API_KEY and SANDBOXD_CERTIFICATE.
 """
@@ -18,7 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 TOOLS = {
     "run_command", "run_code", "read_file", "write_file", "list_files", "expose_port", "create_sandbox", "list_sandboxes",
-    "terminate_sandbox",
+    "terminate_sandbox", "take_snapshot", "list_snapshots", "rollback_sandbox", "delete_snapshot", "fork_sandbox",
+    "build_template", "read_build_log", "list_templates", "delete_template",
 }
 # Calls at the same time, beside more commands than a sandbox runs at once.
 PARALLEL = 100
@@ -49,8 +50,7 @@ async def refused(mcp, tool, arguments, *words):
 
 async def tools(mcp, place):
     listed = await mcp.list_tools()
-    assert {tool.name for tool in listed.tools} >= TOOLS, listed
-    assert len(listed.tools) <= 10
+    assert {tool.name for tool in listed.tools} == TOOLS, listed
     for tool in listed.tools:
         assert tool.description and tool.output_schema and tool.annotations, tool
         assert tool.input_schema["additionalProperties"] is False
@@ -160,6 +160,72 @@ async def cancel(mcp, place):
     raise AssertionError("the command runs on")
 
 
+async def snapshots(mcp, place):
+    """A snapshot, a rollback to it, forks, and a new sandbox from it."""
+
+    async def content(sandbox):
+        return (await call(mcp, "run_command", {"command": "cat file", "sandboxId": sandbox}))["stdout"]
+
+    sandbox = (await call(mcp, "run_command", {"command": "echo before > file", **place}))["sandboxId"]
+    taken = await call(mcp, "take_snapshot", {"name": "before", **place})
+    snapshot = taken["snapshotId"]
+    assert (taken["sandboxId"], taken["name"], taken["memory"]) == (sandbox, "before", False), taken
+    listed = await call(mcp, "list_snapshots", {"sandboxId": sandbox})
+    assert listed["snapshots"] == [taken], listed
+    await call(mcp, "run_command", {"command": "echo after > file", **place})
+    back = await call(mcp, "rollback_sandbox", {"snapshotId": snapshot})
+    assert (back["sandboxId"], back["state"]) == (sandbox, "running"), back
+    assert await content(sandbox) == "before\n"
+    forked = await call(mcp, "fork_sandbox", {"count": 2, **place})
+    # With a session, its end terminates the forks: the caller of this program checks it.
+    assert forked["endsWithSession"] == (not place), forked
+    assert len(forked["forkIds"]) == 2
+    created = await call(mcp, "create_sandbox", {"image": snapshot})
+    assert created["image"] == snapshot, created
+    for copy in [*forked["forkIds"], created["sandboxId"]]:
+        assert await content(copy) == "before\n"
+    for copy in [*(forked["forkIds"] if place else []), created["sandboxId"]]:
+        await call(mcp, "terminate_sandbox", {"sandboxId": copy})
+    await call(mcp, "delete_snapshot", {"snapshotId": snapshot})
+    await refused(mcp, "rollback_sandbox", {"snapshotId": snapshot}, "SNAPSHOT_NOT_FOUND", "list_snapshots")
+
+
+async def templates(mcp, place):
+    """Builds that succeed, fail, take long, and are cancelled."""
+    slow = {"name": "slow", "dockerfile": "FROM ubuntu:24.04\nRUN echo begun; sleep 600\n"}
+    dockerfile = "FROM ubuntu:24.04\nRUN echo making; echo made > /built\n"
+    built = await call(mcp, "build_template", {"name": "fast", "dockerfile": dockerfile, "waitSeconds": 120})
+    assert built["state"] == "ready", built
+    # A step from the cache has no output.
+    assert "making\n" in built["log"] or built["steps"]["cached"] == 1, built
+    created = await call(mcp, "create_sandbox", {"image": built["templateId"]})
+    copy = {"sandboxId": created["sandboxId"]}
+    assert (await call(mcp, "run_command", {"command": "cat /built", **copy}))["stdout"] == "made\n"
+    await call(mcp, "terminate_sandbox", copy)
+    failing = {"name": "failing", "dockerfile": "FROM ubuntu:24.04\nRUN echo because >&2; exit 3\n", "waitSeconds": 120}
+    failed = await call(mcp, "build_template", failing)
+    assert (failed["state"], failed["error"]["line"]) == ("failed", 2) and "because\n" in failed["log"], failed
+    waiting = await call(mcp, "build_template", {**slow, "waitSeconds": 1})
+    assert waiting["state"] in ("queued", "building"), waiting
+    for _ in range(20):
+        waiting = await call(mcp, "read_build_log", {"templateId": waiting["templateId"], "waitSeconds": 2})
+        if "begun\n" in waiting["log"]:
+            break
+    assert waiting["state"] == "building" and "begun\n" in waiting["log"], waiting
+    with anyio.move_on_after(2) as scope:
+        await mcp.call_tool("build_template", slow)
+    assert scope.cancelled_caught
+    for template in (built, failed, waiting):
+        await call(mcp, "delete_template", {"templateId": template["templateId"]})
+    for _ in range(50):
+        left = (await call(mcp, "list_templates", {"name": "slow"}))["templates"]
+        if [template["state"] for template in left] == ["cancelled"]:
+            await call(mcp, "delete_template", {"templateId": left[0]["templateId"]})
+            return
+        await anyio.sleep(0.2)
+    raise AssertionError(f"the build of the cancelled call runs on: {left}")
+
+
 async def many(mcp, place):
     """Calls in one session, 10 at a time."""
     count, width = int(os.environ.get("MCP_CALLS", "500")), 10
@@ -179,6 +245,11 @@ async def many(mcp, place):
     print(f"{count} calls in {time.monotonic() - started:.1f} s")
 
 
+CASES = {
+    "tools": tools, "progress": progress, "cancel": cancel, "snapshots": snapshots, "templates": templates, "many": many,
+}
+
+
 async def main(transport, mode, case):
     context = ssl.create_default_context(cafile=os.environ["SANDBOXD_CERTIFICATE"])
     headers = {"Authorization": f"Bearer {os.environ['SANDBOXD_API_KEY']}"}
@@ -189,7 +260,7 @@ async def main(transport, mode, case):
                 # This version has no sessions.
                 await refused(mcp, "run_command", {"command": "true"}, "create_sandbox")
                 place = {"sandboxId": (await call(mcp, "create_sandbox", {}))["sandboxId"]}
-            await {"tools": tools, "progress": progress, "cancel": cancel, "many": many}[case](mcp, place)
+            await CASES[case](mcp, place)
             if place:
                 await call(mcp, "terminate_sandbox", place)
     print(f"ok: {transport} {mode} {case}")

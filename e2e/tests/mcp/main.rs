@@ -141,6 +141,22 @@ async fn the_python_client_passes_over_stdio_and_http_with_both_protocol_version
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn snapshots_forks_and_templates_work_with_and_without_a_session() {
+    let mcp = McpService::start(&ServiceOptions::default()).await;
+    for (transport, mode) in [("stdio", LEGACY), ("http", LEGACY), ("http", MODERN)] {
+        for case in ["snapshots", "templates"] {
+            let Some(command) = python_case(transport, mode, case) else { return };
+            mcp.passes(command).await;
+            mcp.has_no_sandboxes().await;
+        }
+    }
+    for list in ["snapshots", "templates"] {
+        let left = mcp.account.get(&format!("/v1/{list}")).await.unwrap().json().unwrap();
+        assert_eq!(left["pagination"]["total"], 0, "{list}: {left}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_typescript_clients_pass_over_stdio_and_http_with_both_protocol_versions() {
     let mcp = McpService::start(&ServiceOptions::default()).await;
     let Some(folder) = npm_folder() else { return };

@@ -26,17 +26,15 @@ pub fn tool() -> Tool {
         Effect::Adds,
         schema::input(
             json!({
-                "image": {"type": "string", "minLength": 1, "maxLength": 512, "description": "Image, such as ubuntu:24.04, python:3.12 or node:22. Default: the image of this server."},
+                "image": {"type": "string", "minLength": 1, "maxLength": 512, "description": "Image, such as ubuntu:24.04, python:3.12 or node:22; or the name or templateId of a template; or a snapshotId. Default: the image of this server."},
                 "timeoutSeconds": schema::integer(1, LONGEST_LIFETIME_S, "Running time after which the sandbox is terminated. Default: 3600."),
                 "cpu": schema::integer(1, 64, "Number of vCPUs."),
                 "memoryMb": schema::integer(2048, 16_384, "Memory in MB. Default: 4096."),
                 "diskMb": schema::integer(5120, 51_200, "Disk in MB. Default: 10240."),
                 "env": schema::env("Environment variables of every command."),
                 "workdir": schema::path("Working directory of commands, created if it does not exist."),
-                "allowedDomains": {
-                    "type": "array", "maxItems": 100, "items": {"type": "string", "minLength": 1, "maxLength": 253},
-                    "description": "The only domains that the sandbox can reach, such as example.com or *.example.org. Empty: no network. Default: all, unless this server restricts them."
-                },
+                "allowedDomains": schema::domains("The only domains that the sandbox can reach, such as example.com or *.example.org. Empty: no network. Default: all, unless this server restricts them."),
+                "cold": schema::boolean("If image has stored processes: start without them. Default: false."),
                 "isolation": {"type": "string", "enum": ["auto", "container", "gvisor"], "description": "What separates the sandbox from the host. gvisor is stronger and slower; the service may lack it or require it. Default: auto, the choice of the service."}
             }),
             &[],
@@ -66,6 +64,8 @@ struct Arguments {
     env: BTreeMap<String, String>,
     workdir: Option<String>,
     allowed_domains: Option<Vec<String>>,
+    #[serde(default)]
+    cold: bool,
     isolation: Option<IsolationChoice>,
 }
 
@@ -105,6 +105,9 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     }
     if let Some(isolation) = arguments.isolation {
         create = create.isolation(isolation);
+    }
+    if arguments.cold {
+        create = create.cold(true);
     }
     let sandbox = create.await?;
     if call.cancelled.is_cancelled() {

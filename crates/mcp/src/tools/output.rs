@@ -1,4 +1,4 @@
-//! A page of the output of a command.
+//! A page of the output of a command, and the tail of an output.
 //!
 //! The page is the first part that fits into the bound. The cursor is the output offset after it. What follows is read only for the
 //! result of the command and for the end of the output, which often has the error.
@@ -21,8 +21,7 @@ pub struct Page {
     pub done: Option<Done>,
     /// The output offset after the page, if the output goes on.
     pub next: Option<String>,
-    tail: VecDeque<String>,
-    tail_bytes: usize,
+    tail: Tail,
     /// Bytes after the page.
     pub omitted_bytes: u64,
     /// The last line, for notifications of progress.
@@ -55,7 +54,8 @@ impl Page {
             self.next = Some(before.unwrap_or_default().to_owned());
         }
         if self.is_full() {
-            self.add_to_tail(text);
+            self.omitted_bytes = self.omitted_bytes.saturating_add(text.len() as u64);
+            self.tail.add(text);
         } else if is_error {
             self.stderr.push_str(&text);
         } else {
@@ -70,27 +70,48 @@ impl Page {
 
     /// The end of the output, if it is longer than the page.
     pub fn tail(&self) -> Option<String> {
-        if self.tail.is_empty() {
-            return None;
-        }
-        let mut text: String = self.tail.iter().map(String::as_str).collect();
-        if text.len() > TAIL {
-            let cut = (text.len() - TAIL..text.len()).find(|index| text.is_char_boundary(*index));
-            text.drain(..cut.unwrap_or(text.len()));
-        }
-        Some(text)
+        if self.tail.texts.is_empty() { None } else { Some(self.tail.text()) }
+    }
+}
+
+/// The end of an output, in bounded memory.
+#[derive(Debug)]
+pub struct Tail {
+    /// The most bytes of [`text`](Self::text).
+    most: usize,
+    texts: VecDeque<String>,
+    bytes: usize,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        Self::new(TAIL)
+    }
+}
+
+impl Tail {
+    pub fn new(most: usize) -> Self {
+        Self { most, texts: VecDeque::new(), bytes: 0 }
     }
 
-    fn add_to_tail(&mut self, text: String) {
-        self.omitted_bytes = self.omitted_bytes.saturating_add(text.len() as u64);
-        self.tail_bytes += text.len();
-        self.tail.push_back(text);
-        while let Some(first) = self.tail.front()
-            && self.tail_bytes - first.len() >= TAIL
+    pub fn add(&mut self, text: String) {
+        self.bytes += text.len();
+        self.texts.push_back(text);
+        while let Some(first) = self.texts.front()
+            && self.bytes - first.len() >= self.most
         {
-            self.tail_bytes -= first.len();
-            self.tail.pop_front();
+            self.bytes -= first.len();
+            self.texts.pop_front();
         }
+    }
+
+    pub fn text(&self) -> String {
+        let mut text: String = self.texts.iter().map(String::as_str).collect();
+        if text.len() > self.most {
+            let cut = (text.len() - self.most..text.len()).find(|index| text.is_char_boundary(*index));
+            text.drain(..cut.unwrap_or(text.len()));
+        }
+        text
     }
 }
 
@@ -115,7 +136,7 @@ mod tests {
         assert_eq!(page.omitted_bytes, ((1000 - lines) * 100) as u64);
         let tail = page.tail().unwrap();
         assert!(tail.len() <= TAIL && tail.ends_with("999\n"), "{}", tail.len());
-        assert!(page.tail.len() <= TAIL / 100 + 2, "the memory is bounded");
+        assert!(page.tail.texts.len() <= TAIL / 100 + 2, "the memory is bounded");
     }
 
     #[test]

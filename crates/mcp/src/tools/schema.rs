@@ -73,8 +73,17 @@ pub fn sandbox_id() -> Value {
     })
 }
 
+/// The id of an object whose ids have this prefix.
+pub fn id(prefix: &str, description: &str) -> Value {
+    json!({"type": "string", "pattern": format!("^{prefix}[0-9a-z]+$"), "maxLength": 64, "description": description})
+}
+
 pub fn integer(least: u64, most: u64, description: &str) -> Value {
     json!({"type": "integer", "minimum": least, "maximum": most, "description": description})
+}
+
+pub fn boolean(description: &str) -> Value {
+    json!({"type": "boolean", "description": description})
 }
 
 pub fn text(description: &str) -> Value {
@@ -85,6 +94,15 @@ pub fn path(description: &str) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 4096, "description": description})
 }
 
+/// Domains that sandboxes may reach.
+pub fn domains(description: &str) -> Value {
+    json!({
+        "type": "array", "maxItems": 100, "items": {"type": "string", "minLength": 1, "maxLength": 253},
+        "description": description
+    })
+}
+
+/// A map of strings, such as environment variables.
 pub fn env(description: &str) -> Value {
     json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 100, "description": description})
 }

@@ -1,0 +1,217 @@
+//! `read_build_log`, and how `build_template` waits for its build.
+//!
+//! A call follows the log until the build is over or the wait is. The log is read from its start, and only its tail is kept.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use rmcp::model::{CallToolResult, JsonObject, Tool};
+use sandboxd_client::{BuildOutput, TemplateId, TemplateState, TemplateView};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::output::Tail;
+use super::schema::{self, Effect};
+use super::templates::{self, Template};
+use super::{Call, parse, parse_id, result, within};
+use crate::failure::Failure;
+
+pub const LONGEST_WAIT_S: u64 = 300;
+const DEFAULT_WAIT_S: u64 = 10;
+/// The time for reading the whole log of a build that is over.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// The bytes of the log in one result.
+const LOG: usize = 16 << 10;
+
+pub fn tool() -> Tool {
+    let tool = schema::tool(
+        "read_build_log",
+        "Read the log of a build",
+        "Get the state of a template's build and the end of its log. If the build goes on, the call returns when it is over or after waitSeconds.",
+        Effect::Reads,
+        schema::input(
+            json!({
+                "templateId": templates::template_id(),
+                "waitSeconds": schema::integer(1, LONGEST_WAIT_S, "How long to wait for the end of the build. Default: 10.")
+            }),
+            &["templateId"],
+        ),
+        output(),
+    );
+    schema::idempotent(schema::closed_world(tool))
+}
+
+pub fn output() -> Value {
+    let mut properties = templates::properties();
+    properties["log"] = schema::text("The end of the log.");
+    properties["omittedBytes"] = json!({"type": "integer", "description": "Bytes of the log before it."});
+    let mut required = templates::REQUIRED.to_vec();
+    required.push("log");
+    schema::output(properties, &required)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Arguments {
+    template_id: String,
+    wait_seconds: Option<u64>,
+}
+
+pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
+    let Arguments { template_id, wait_seconds } = parse(arguments)?;
+    let mut wait = wait(wait_seconds, DEFAULT_WAIT_S)?;
+    let id: TemplateId = parse_id("templateId", &template_id)?;
+    if call.client.template(id.as_str()).await?.state.is_final() {
+        // There is nothing to wait for, and a short wait could cut a long log.
+        wait = READ_TIMEOUT;
+    }
+    let mut log = Log::default();
+    let stopped = follow(call, &id, wait, &mut log).await;
+    if let Stopped::Cancelled = stopped {
+        return Err(Failure::cancelled());
+    }
+    conclude(call, &id, log, stopped).await
+}
+
+pub fn wait(seconds: Option<u64>, default_s: u64) -> Result<Duration, Failure> {
+    within("waitSeconds", seconds.unwrap_or(default_s), 1, LONGEST_WAIT_S).map(Duration::from_secs)
+}
+
+/// What a call has read of a log.
+#[derive(Debug)]
+pub struct Log {
+    tail: Tail,
+    bytes: u64,
+    /// For notifications of progress.
+    last_line: String,
+    done: Option<TemplateView>,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { tail: Tail::new(LOG), bytes: 0, last_line: String::new(), done: None }
+    }
+}
+
+impl Log {
+    fn add(&mut self, item: BuildOutput) {
+        let mut line = match item {
+            BuildOutput::Step(step) => {
+                let cached = if step.cached { " (from the cache)" } else { "" };
+                format!("[step {} of {}] {}{cached}", step.number, step.total, step.text)
+            }
+            BuildOutput::Stdout(line) | BuildOutput::Stderr(line) => line,
+            BuildOutput::Note(note) => format!("[note] {note}"),
+            BuildOutput::Done(template) => {
+                self.done = Some(*template);
+                return;
+            }
+        };
+        self.last_line = line.chars().take(200).collect();
+        line.push('\n');
+        self.bytes = self.bytes.saturating_add(line.len() as u64);
+        self.tail.add(line);
+    }
+}
+
+#[derive(Debug)]
+pub enum Stopped {
+    Done,
+    /// The build goes on.
+    Waited,
+    Cancelled,
+    Failed(sandboxd_client::Error),
+}
+
+pub async fn follow(call: &Call, id: &TemplateId, wait: Duration, log: &mut Log) -> Stopped {
+    let started = Instant::now();
+    let mut ticks = tokio::time::interval_at(started + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut items = call.client.template_log(id.as_str());
+    let end = tokio::time::sleep(wait);
+    tokio::pin!(end);
+    loop {
+        let item = tokio::select! {
+            // First, so that a long log cannot delay it.
+            biased;
+            () = call.cancelled.cancelled() => return Stopped::Cancelled,
+            () = &mut end => return Stopped::Waited,
+            _ = ticks.tick(), if call.progress.is_some() => {
+                if let Some(progress) = &call.progress {
+                    progress.send(started.elapsed().as_secs_f64(), None, &log.last_line).await;
+                }
+                continue;
+            }
+            item = items.next() => item,
+        };
+        match item {
+            None => return Stopped::Done,
+            Some(Ok(item)) => log.add(item),
+            Some(Err(error)) => return Stopped::Failed(error),
+        }
+    }
+}
+
+/// The result, also if the log could not be read to its end: the model needs the id of the template.
+pub async fn conclude(
+    call: &Call,
+    id: &TemplateId,
+    log: Log,
+    stopped: Stopped,
+) -> Result<CallToolResult, Failure> {
+    let template = match log.done {
+        Some(template) => template,
+        None => call.client.template(id.as_str()).await?,
+    };
+    let text = log.tail.text();
+    let omitted_bytes = log.bytes.saturating_sub(text.len() as u64);
+    let built = Built { template: template.into(), log: text, omitted_bytes };
+    let note = match stopped {
+        Stopped::Failed(error) => format!("The log cannot be read to its end: {error}."),
+        Stopped::Done | Stopped::Waited | Stopped::Cancelled => String::new(),
+    };
+    result([built.log.clone(), built.status(), note], &built)
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Built {
+    #[serde(flatten)]
+    template: Template,
+    log: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    omitted_bytes: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Built {
+    /// What the model has to know of the build, and what to do next.
+    fn status(&self) -> String {
+        let Template { template_id, name, version, steps, error, .. } = &self.template;
+        let next = format!("Call read_build_log with the templateId {template_id} to follow it.");
+        match self.template.state {
+            TemplateState::Queued => {
+                format!("The build of {name}:{version} waits for other builds. {next}")
+            }
+            TemplateState::Building => {
+                let (done, total) = (steps.done, steps.total);
+                format!("The build of {name}:{version} is running; {done} of {total} steps are done. {next}")
+            }
+            TemplateState::Ready => format!(
+                "The template {name}:{version} is ready. Pass {name}, or {template_id} for this version, as image to create_sandbox."
+            ),
+            TemplateState::Failed => {
+                let why = error.as_ref().map_or("the service names no reason", |error| &error.message);
+                format!(
+                    "The build of {name}:{version} failed: {why}. Correct the Dockerfile and call build_template again."
+                )
+            }
+            TemplateState::Cancelled => format!("The build of {name}:{version} was cancelled."),
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The tools of snapshots, forks and templates, against a service on the fake driver; and what all tools have in common.
+
+use std::collections::BTreeSet;
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use sandboxd_client::{Client, Code, SandboxState, TemplateState};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Call, all};
+use crate::failure::Failure;
+use crate::session::{Session, Settings};
+
+type Tested = Result<(), Box<dyn StdError>>;
+
+/// Runs a test with a call of a new session on a new service.
+fn with_service(test: impl AsyncFnOnce(Call) -> Tested) {
+    sandboxd::testing::run(async |service| {
+        let client = Client::builder().url(service.url()).key(service.key()).build()?;
+        test(Call {
+            client,
+            session: Some(Session::default()),
+            settings: Settings::default().into(),
+            progress: None,
+            cancelled: CancellationToken::new(),
+        })
+        .await
+    });
+}
+
+/// Calls a tool. Returns whether it failed, its texts and its structured content.
+async fn send(call: &Call, name: &str, arguments: Value) -> (bool, String, Value) {
+    let Value::Object(arguments) = arguments else { panic!("{arguments} is no object") };
+    let called = super::call(name, call, arguments).await.unwrap_or_else(|| panic!("no tool {name}"));
+    let result = called.unwrap_or_else(Failure::into_result);
+    let texts = result.content.iter().filter_map(|block| block.as_text()).map(|block| block.text.as_str());
+    let text = texts.collect::<Vec<_>>().join("\n");
+    (result.is_error == Some(true), text, result.structured_content.unwrap_or_default())
+}
+
+async fn succeeds(call: &Call, name: &str, arguments: Value) -> Value {
+    let (failed, text, structured) = send(call, name, arguments).await;
+    assert!(!failed, "{name}: {text}");
+    structured
+}
+
+/// The call fails, with a message that has these words.
+async fn is_refused(call: &Call, name: &str, arguments: Value, words: &[&str]) {
+    let (failed, text, _) = send(call, name, arguments).await;
+    assert!(failed, "{name}: {text}");
+    for word in words {
+        assert!(text.contains(word), "{name}: no '{word}' in: {text}");
+    }
+}
+
+fn id(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_else(|| panic!("no {field} in {value}")).to_owned()
+}
+
+/// What the command line prints in a sandbox.
+async fn prints(call: &Call, sandbox: &str, command: &str) -> String {
+    call.client.sandbox(sandbox).unwrap().execute(command).await.unwrap().stdout
+}
+
+#[test]
+fn every_tool_is_defined_documented_and_called() {
+    let manual = include_str!("../../../../docs/mcp.md");
+    let names: BTreeSet<&str> = all().iter().map(|tool| &*tool.name).collect();
+    assert_eq!(names.len(), all().len(), "a name twice");
+    let rows =
+        manual.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | ")).map(|row| row.0);
+    let documented: BTreeSet<&str> = rows.filter(|name| name.contains('_') && !name.contains('.')).collect();
+    assert_eq!(documented, names, "the table of docs/mcp.md");
+    for tool in all() {
+        assert!(tool.description.is_some() && tool.output_schema.is_some(), "{tool:?}");
+        assert_eq!(tool.input_schema["additionalProperties"], false, "{tool:?}");
+        let annotations = tool.annotations.as_ref().unwrap();
+        assert!(!(annotations.read_only_hint.unwrap() && annotations.destructive_hint.unwrap()), "{tool:?}");
+        assert!(annotations.title.is_some(), "{tool:?}");
+    }
+    with_service(async |call| {
+        for tool in all() {
+            is_refused(&call, &tool.name, json!({"unknown": 1}), &["unknown field"]).await;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_sandbox_returns_to_its_snapshot_and_others_begin_with_it() {
+    with_service(async |call| {
+        let sandbox =
+            id(&succeeds(&call, "run_command", json!({"command": "echo before > file"})).await, "sandboxId");
+        let taken = succeeds(&call, "take_snapshot", json!({"name": "before"})).await;
+        let snapshot = id(&taken, "snapshotId");
+        assert_eq!((id(&taken, "sandboxId"), id(&taken, "name")), (sandbox.clone(), "before".to_owned()));
+        assert_eq!(call.client.snapshot(&snapshot).await?.metadata["mcp"], "created");
+        for filter in [json!({}), json!({"name": "before"}), json!({"sandboxId": sandbox, "limit": 1})] {
+            let listed = succeeds(&call, "list_snapshots", filter).await;
+            assert_eq!((&listed["snapshots"], &listed["total"]), (&json!([taken]), &json!(1)));
+        }
+        assert_eq!(succeeds(&call, "list_snapshots", json!({"name": "other"})).await["total"], 0);
+
+        prints(&call, &sandbox, "echo after > file").await;
+        let back = succeeds(&call, "rollback_sandbox", json!({"snapshotId": snapshot})).await;
+        assert_eq!(back, json!({"sandboxId": sandbox, "snapshotId": snapshot, "state": "running"}));
+        assert_eq!(prints(&call, &sandbox, "cat file").await, "before\n");
+
+        succeeds(&call, "terminate_sandbox", json!({})).await;
+        is_refused(
+            &call,
+            "rollback_sandbox",
+            json!({"snapshotId": snapshot}),
+            &["has ended", "create_sandbox"],
+        )
+        .await;
+        let copy = succeeds(&call, "create_sandbox", json!({"image": snapshot})).await;
+        assert_eq!(prints(&call, &id(&copy, "sandboxId"), "cat file").await, "before\n");
+        let deleted = succeeds(&call, "delete_snapshot", json!({"snapshotId": snapshot})).await;
+        assert_eq!(deleted, json!({"snapshotId": snapshot}));
+        for tool in ["delete_snapshot", "rollback_sandbox"] {
+            is_refused(
+                &call,
+                tool,
+                json!({"snapshotId": snapshot}),
+                &["SNAPSHOT_NOT_FOUND", "list_snapshots"],
+            )
+            .await;
+            is_refused(&call, tool, json!({"snapshotId": "../x"}), &["snapshotId", "'snap_'"]).await;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn pages_of_snapshots_continue_each_other() {
+    with_service(async |call| {
+        for _ in 0..3 {
+            succeeds(&call, "take_snapshot", json!({})).await;
+        }
+        let first = succeeds(&call, "list_snapshots", json!({"limit": 2})).await;
+        assert_eq!((&first["total"], &first["nextOffset"]), (&json!(3), &json!(2)));
+        let last = succeeds(&call, "list_snapshots", json!({"limit": 2, "offset": 2})).await;
+        assert_eq!((last["snapshots"].as_array().unwrap().len(), last.get("nextOffset")), (1, None));
+        is_refused(&call, "list_snapshots", json!({"limit": 101}), &["1 to 100"]).await;
+        Ok(())
+    });
+}
+
+#[test]
+fn memory_of_a_container_is_refused_with_advice() {
+    with_service(async |call| {
+        for tool in ["take_snapshot", "fork_sandbox"] {
+            is_refused(&call, tool, json!({"memory": true}), &["ISOLATION_MISMATCH", "without memory"]).await;
+        }
+        assert_eq!(call.client.snapshots().all().await?.len(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn forks_of_the_unnamed_sandbox_end_with_the_session_and_others_do_not() {
+    with_service(async |call| {
+        let unnamed =
+            id(&succeeds(&call, "run_command", json!({"command": "echo kept > file"})).await, "sandboxId");
+        let forked = succeeds(&call, "fork_sandbox", json!({"count": 3})).await;
+        assert_eq!((id(&forked, "sandboxId"), &forked["endsWithSession"]), (unnamed.clone(), &json!(true)));
+        let mut owned = vec![unnamed];
+        for fork in forked["forkIds"].as_array().unwrap() {
+            let fork = fork.as_str().unwrap();
+            assert_eq!(prints(&call, fork, "cat file").await, "kept\n");
+            assert_eq!(call.client.get(fork).await?.known().unwrap().metadata["mcp"], "forked");
+            owned.push(fork.to_owned());
+        }
+        assert_eq!(owned.len(), 4);
+        let again = succeeds(&call, "fork_sandbox", json!({"sandboxId": owned[1]})).await;
+        assert_eq!(again["endsWithSession"], true, "the fork of a fork");
+        owned.push(again["forkIds"][0].as_str().unwrap().to_owned());
+
+        let created =
+            call.client.create("ubuntu:24.04").metadata("job", "17").timeout(Duration::from_secs(77)).await?;
+        let other = succeeds(&call, "fork_sandbox", json!({"sandboxId": created.id().as_str()})).await;
+        assert_eq!((&other["endsWithSession"], &other["timeoutSeconds"]), (&json!(false), &json!(77)));
+        let survivor = call.client.get(other["forkIds"][0].as_str().unwrap()).await?;
+        assert_eq!(survivor.known().unwrap().metadata["job"], "17");
+
+        let session = call.session.as_ref().unwrap();
+        assert!(!session.is_unused());
+        succeeds(&call, "terminate_sandbox", json!({"sandboxId": owned[2]})).await;
+        session.end().await;
+        for sandbox in owned {
+            assert_eq!(call.client.get(&sandbox).await.unwrap_err().code(), Code::SandboxNotFound);
+        }
+        for sandbox in [created, survivor] {
+            sandbox.refresh().await?;
+        }
+        is_refused(&call, "fork_sandbox", json!({"count": 0}), &["1 to 100"]).await;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_template_is_built_used_listed_and_deleted() {
+    with_service(async |call| {
+        let dockerfile = "FROM ubuntu:24.04\nENV GREETING=hello\nWORKDIR /srv\n";
+        let built = succeeds(&call, "build_template", json!({"name": "web", "dockerfile": dockerfile})).await;
+        let template = id(&built, "templateId");
+        assert_eq!((&built["state"], &built["version"]), (&json!("ready"), &json!(1)), "{built}");
+        assert!(id(&built, "log").contains("] WORKDIR /srv\n"), "{built}");
+        assert_eq!(call.client.template(&template).await?.metadata["mcp"], "created");
+        for image in ["web", &template] {
+            let created = succeeds(&call, "create_sandbox", json!({"image": image})).await;
+            assert_eq!(prints(&call, &id(&created, "sandboxId"), "echo $GREETING").await, "hello\n");
+        }
+        assert_eq!(succeeds(&call, "read_build_log", json!({"templateId": template})).await, built);
+        let listed = succeeds(&call, "list_templates", json!({"name": "web", "state": "ready"})).await;
+        assert_eq!((&listed["templates"][0]["templateId"], &listed["total"]), (&json!(template), &json!(1)));
+        assert_eq!(succeeds(&call, "list_templates", json!({"state": "failed"})).await["total"], 0);
+        succeeds(&call, "delete_template", json!({"templateId": template})).await;
+        for tool in ["delete_template", "read_build_log"] {
+            is_refused(
+                &call,
+                tool,
+                json!({"templateId": template}),
+                &["TEMPLATE_NOT_FOUND", "list_templates"],
+            )
+            .await;
+            is_refused(&call, tool, json!({"templateId": "web"}), &["templateId", "'tpl_'"]).await;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_long_build_goes_on_after_its_call_unless_that_is_dropped() {
+    with_service(async |call| {
+        let build =
+            json!({"name": "slow", "dockerfile": "FROM ubuntu:24.04\nRUN sleep 600", "waitSeconds": 1});
+        let (failed, text, built) = send(&call, "build_template", build.clone()).await;
+        assert!(!failed && built["state"] == "building" && text.contains("Call read_build_log"), "{text}");
+        let template = json!({"templateId": built["templateId"]});
+        let read = json!({"templateId": built["templateId"], "waitSeconds": 1});
+        let read = succeeds(&call, "read_build_log", read).await;
+        assert_eq!(
+            (&read["state"], &read["log"]),
+            (&json!("building"), &json!("[step 1 of 1] RUN sleep 600\n"))
+        );
+        succeeds(&call, "delete_template", template).await;
+
+        let dropped = tokio::time::timeout(Duration::from_millis(300), send(&call, "build_template", build));
+        assert!(dropped.await.is_err());
+        for _ in 0..100 {
+            let left = call.client.templates().all().await?;
+            if left.iter().map(|template| template.state).eq([TemplateState::Cancelled]) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the build runs on");
+    });
+}
+
+#[test]
+fn a_failed_build_says_why() {
+    with_service(async |call| {
+        let arguments = json!({"name": "web", "dockerfile": "FROM missing:1\n"});
+        let (failed, text, built) = send(&call, "build_template", arguments).await;
+        assert!(!failed && text.contains("failed") && text.contains("Correct the Dockerfile"), "{text}");
+        assert_eq!((&built["state"], &built["error"]["line"]), (&json!("failed"), &json!(1)), "{built}");
+        let unsupported = json!({"name": "web", "dockerfile": "FROM ubuntu:24.04\nVOLUME /x\n"});
+        is_refused(&call, "build_template", unsupported, &["INVALID_CONFIG", "VOLUME"]).await;
+        let impatient = json!({"name": "web", "dockerfile": "FROM ubuntu:24.04", "waitSeconds": 301});
+        is_refused(&call, "build_template", impatient, &["1 to 300"]).await;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_cancelled_call_leaves_nothing_behind() {
+    with_service(async |call| {
+        let sandbox = id(&succeeds(&call, "run_command", json!({"command": "true"})).await, "sandboxId");
+        call.cancelled.cancel();
+        for (tool, arguments) in [
+            ("take_snapshot", json!({})),
+            ("fork_sandbox", json!({"count": 2})),
+            ("build_template", json!({"name": "web", "dockerfile": "FROM ubuntu:24.04\nWORKDIR /srv"})),
+        ] {
+            is_refused(&call, tool, arguments, &["cancelled"]).await;
+        }
+        assert_eq!(call.client.snapshots().all().await?.len(), 0);
+        let running = call.client.list().state(SandboxState::Running).page(0).await?.data;
+        assert_eq!(running.iter().map(|item| item.id.to_string()).collect::<Vec<_>>(), [sandbox]);
+        for template in call.client.templates().all().await? {
+            // The build may have been over before it was cancelled.
+            assert!(template.state.is_final(), "{}", template.state);
+            assert_ne!(template.state, TemplateState::Failed);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn steps_of_a_build_reach_only_the_domains_of_the_server() {
+    with_service(async |mut call| {
+        let only = Some(vec!["example.com".to_owned()]);
+        call.settings = Settings { only_domains: only, ..Settings::default() }.into();
+        let build = |domains: Value| json!({"name": "web", "dockerfile": "FROM ubuntu:24.04", "allowedDomains": domains});
+        is_refused(&call, "build_template", build(json!(["example.org"])), &["allows only: example.com"])
+            .await;
+        succeeds(&call, "build_template", build(json!(["example.com"]))).await;
+        Ok(())
+    });
+}
