@@ -32,7 +32,9 @@ pub async fn start(
         match &start.ready {
             Some(check) => wait_until(sandbox, settings, check).await,
             None => {
-                tokio::time::sleep(SETTLES).await;
+                let is_build = log.is_some();
+                let settles = start.settles_ms.filter(|_| is_build).map(Duration::from_millis);
+                tokio::time::sleep(settles.unwrap_or(SETTLES)).await;
                 Ok(())
             }
         }
@@ -48,8 +50,11 @@ pub async fn start(
                     _ => None,
                 },
             };
-            if let Some(end) = end {
-                return Ok::<_, EngineError>(end);
+            match end {
+                // It has set something up, such as a program in the background, and what follows decides.
+                Some(ProcessEnd::Exited(0)) if start.may_end() => return std::future::pending().await,
+                Some(end) => return Ok::<_, EngineError>(end),
+                None => {}
             }
         }
     };

@@ -42,6 +42,16 @@ pub struct Start {
     /// Succeeds when the command is ready.
     pub ready: Option<String>,
     pub timeout_ms: u64,
+    /// A build waits this long instead of checking. A create does not, because the sandbox of the build has shown that it works.
+    #[serde(default)]
+    pub settles_ms: Option<u64>,
+}
+
+impl Start {
+    /// Whether it may end with the exit code 0 before it is ready.
+    pub const fn may_end(&self) -> bool {
+        self.ready.is_some() || self.settles_ms.is_some()
+    }
 }
 
 /// A template, or the build of one. Never changes: a change is a new value.

@@ -2,6 +2,7 @@
 //!
 //! A build is one of the service's own, from a Dockerfile that says the same as the steps (`recipe`).
 
+mod failure;
 mod pending;
 mod recipe;
 mod status;
@@ -9,6 +10,7 @@ mod tags;
 mod upload;
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use api::{CreateBody, CreateResources, TemplateId};
 use axum::body::Body;
@@ -86,11 +88,6 @@ fn checked_tags(tags: Vec<String>) -> Result<Vec<String>, E2bError> {
         (1..=128).contains(&tag.len())
             && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
-    // They may come with the name.
-    let tags: Vec<String> = tags
-        .into_iter()
-        .map(|tag| tag.rsplit_once(':').map_or(tag.clone(), |(_, tag)| tag.to_owned()))
-        .collect();
     if tags.len() > MAX_TAGS || tags.iter().any(|tag| !is_tag(tag)) {
         return Err(E2bError::invalid(format!(
             "tags are at most {MAX_TAGS} texts of letters, digits and '._-'"
@@ -132,11 +129,7 @@ pub async fn start(call: &Call<'_>, id: &TemplateId, content: Body) -> Result<Re
     }
     let steps = started.steps.unwrap_or_default();
     let image = base(call.api, started.from_image, started.from_template)?;
-    let start = started.start_cmd.map(|command| Start {
-        command,
-        ready: started.ready_cmd,
-        timeout_ms: READY_TIMEOUT_MS,
-    });
+    let start = started.start_cmd.map(|command| start_of(&command, started.ready_cmd.as_deref()));
     let new = NewTemplate {
         id: Some(id.clone()),
         name: build.name.clone(),
@@ -211,6 +204,19 @@ fn config(call: &Call<'_>, build: &RequestedBuild) -> Result<api::SandboxConfig,
     Ok(api::SandboxConfig { default_user: true, ..config })
 }
 
+/// The start command of a template. Their clients wait for a fixed time with a check that sleeps.
+fn start_of(command: &str, ready: Option<&str>) -> Start {
+    let seconds = ready.and_then(|ready| ready.trim().strip_prefix("sleep ")?.trim().parse::<f64>().ok());
+    let settles = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let settles_ms = settles.and_then(|settles| u64::try_from(settles.as_millis()).ok());
+    Start {
+        command: recipe::in_shell(command),
+        ready: ready.filter(|_| settles_ms.is_none()).map(recipe::in_shell),
+        timeout_ms: READY_TIMEOUT_MS,
+        settles_ms,
+    }
+}
+
 /// Deletes a template, or all versions of a name. False if there is none.
 pub async fn delete(call: &Call<'_>, name: &str) -> Result<bool, E2bError> {
     let account = &*call.caller.account;
@@ -223,4 +229,26 @@ pub async fn delete(call: &Call<'_>, name: &str) -> Result<bool, E2bError> {
         found = true;
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_only_sleeps_is_a_time_to_wait() {
+        let (waits, checks) =
+            (start_of("server", Some("sleep 2.5")), start_of("server", Some("sleep 1; true")));
+        assert_eq!((waits.ready, waits.settles_ms), (None, Some(2500)));
+        assert_eq!((checks.ready.is_some(), checks.settles_ms), (true, None));
+        assert_eq!(start_of("server", Some("sleep -1")).settles_ms, None);
+        assert!(!start_of("server", None).may_end() && start_of("server", Some("true")).may_end());
+    }
+
+    #[test]
+    fn tags_are_without_the_name() {
+        let is_accepted = |tag: &str| checked_tags(vec![tag.to_owned()]).is_ok();
+        assert!(["v1", "latest", "a.B_c-d"].into_iter().all(is_accepted));
+        assert!(!["", ":v1", "name:", "name:v1", "a b"].into_iter().any(is_accepted));
+    }
 }

@@ -11,6 +11,9 @@ use crate::error::E2bError;
 pub const USER: &str = "user";
 const HOME: &str = "/home/user"; // tidy: allow(machine-path): the home directory inside of sandboxes
 const STEP: &str = "# step ";
+/// What their builds run commands in.
+const SHELL: [&str; 3] = ["/bin/bash", "-l", "-c"];
+const NEW_DIRECTORY: &str = r#"[ -d "$0" ] || { mkdir -p -- "$0" && chown -- "$1" "$0"; }"#;
 /// Most bytes of the argument of a process.
 const MAX_ARG: usize = 128 * 1024;
 
@@ -52,6 +55,18 @@ pub fn step_at(dockerfile: &str, line: usize) -> Option<usize> {
     before.iter().rev().find_map(|line| line.strip_prefix(STEP)?.parse().ok())
 }
 
+/// The command of the `RUN` at a line of such a Dockerfile.
+pub fn command_at(dockerfile: &str, line: usize) -> Option<String> {
+    let words = dockerfile.lines().nth(line.checked_sub(1)?)?.strip_prefix("RUN ")?;
+    let mut words: Vec<String> = serde_json::from_str(words).ok()?;
+    words.pop().filter(|_| words == SHELL)
+}
+
+/// A command of `/bin/sh` that runs one in the shell of the steps.
+pub fn in_shell(command: &str) -> String {
+    format!("exec {} '{}'", SHELL.join(" "), command.replace('\'', r"'\''"))
+}
+
 struct Recipe {
     lines: Vec<String>,
     user: String,
@@ -66,7 +81,8 @@ impl Recipe {
             "RUN" => {
                 let command = required(0)?;
                 self.as_user(arg(1), |lines| {
-                    lines.push(format!("RUN {}", json(&["/bin/bash", "-l", "-c", command])?));
+                    let [program, login, option] = SHELL;
+                    lines.push(format!("RUN {}", json(&[program, login, option, command])?));
                     Ok(())
                 })?;
             }
@@ -94,13 +110,25 @@ impl Recipe {
                     ));
                 }
             }
-            "WORKDIR" => self.lines.push(format!("WORKDIR {}", escaped(single_line(required(0)?)?))),
+            "WORKDIR" => self.change_directory(required(0)?)?,
             "USER" => {
                 self.user = single_line(required(0)?)?.to_owned();
                 self.lines.push(format!("USER {}", escaped(&self.user)));
             }
             _ => return Err(E2bError::invalid("the type is unknown; known: RUN, COPY, ENV, WORKDIR, USER")),
         }
+        Ok(())
+    }
+
+    /// With them, a new directory belongs to the user.
+    fn change_directory(&mut self, path: &str) -> Result<(), E2bError> {
+        let path = single_line(path)?;
+        let owner = self.user.clone();
+        self.as_user(Some("root"), |lines| {
+            lines.push(format!("RUN {}", json(&["/bin/sh", "-c", NEW_DIRECTORY, path, &owner])?));
+            Ok(())
+        })?;
+        self.lines.push(format!("WORKDIR {}", escaped(path)));
         Ok(())
     }
 
@@ -192,20 +220,31 @@ mod tests {
                 r#"ENV A="b \"c\" \$d""#,
                 r#"ENV E="""#,
                 "# step 6",
+                "USER root",
+                r#"RUN ["/bin/sh","-c","[ -d \"$0\" ] || { mkdir -p -- \"$0\" && chown -- \"$1\" \"$0\"; }","/app","user"]"#,
+                "USER user",
                 "WORKDIR /app",
                 "# step 7",
                 "USER root",
             ]
         );
         assert_eq!([1, 5, 8, 12].map(|line| step_at(&text, line)), [None, Some(1), Some(2), Some(4)]);
+        let commands = [0, 5, 7, 8, 99].map(|line| command_at(&text, line));
+        let first = "echo \"$HOME\" && \\\n ls".to_owned();
+        assert_eq!(commands, [None, Some(first), None, Some("id".to_owned()), None]);
         let file = ::dockerfile::parse(&text).unwrap();
         let plan = file.plan(&Default::default(), Default::default()).unwrap();
-        assert_eq!(plan.steps.len(), 5);
+        assert_eq!(plan.steps.len(), 6);
         assert_eq!(
             plan.settings.env,
             [("A".to_owned(), "b \"c\" $d".to_owned()), ("E".to_owned(), String::new())]
         );
         assert_eq!((plan.settings.user, plan.settings.workdir.as_deref()), (None, Some("/app")));
+    }
+
+    #[test]
+    fn start_commands_run_in_the_shell_of_the_steps() {
+        assert_eq!(in_shell("echo 'a' && b"), r"exec /bin/bash -l -c 'echo '\''a'\'' && b'");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use api::{BuildEvent, BuildStep, TemplateId, TemplateState, Timestamp};
 use axum::http::StatusCode;
 use axum::response::Response;
-use builder::{LogEvent, Template};
+use builder::LogEvent;
 use serde_json::{Value, json};
 
 use super::super::{Call, query, view};
-use super::{build_id, recipe};
+use super::{build_id, failure};
 use crate::error::E2bError;
 
 /// Most entries of a response.
@@ -30,7 +30,11 @@ pub async fn status(call: &Call<'_>, id: &TemplateId) -> Result<Response, E2bErr
         TemplateState::Failed | TemplateState::Cancelled => "error",
     };
     let entries = entries(call, id, offset).await?;
-    let reason = template.content.error.as_ref().map(|_| reason(&template));
+    let reason = template.content.error.as_ref().map(|error| {
+        let steps = template.content.steps;
+        let is_starting = template.content.start.is_some() && steps.done + 1 == steps.total;
+        failure::reason(error, &template.content.dockerfile, is_starting)
+    });
     Ok(view::json(StatusCode::OK, &shown(id, status, &entries, reason)))
 }
 
@@ -78,14 +82,4 @@ fn entry(event: &LogEvent) -> Value {
         None => event.data.clone(),
     };
     json!({ "timestamp": Timestamp::from(event.at), "level": level, "message": message })
-}
-
-fn reason(template: &Template) -> Value {
-    let error = template.content.error.clone();
-    let (message, line) = error.map_or_else(Default::default, |error| (error.message, error.line));
-    let step = line.and_then(|line| recipe::step_at(&template.content.dockerfile, line as usize));
-    match step {
-        Some(step) => json!({ "message": message, "step": step.to_string(), "logEntries": [] }),
-        None => json!({ "message": message, "logEntries": [] }),
-    }
 }
