@@ -1,0 +1,87 @@
+//! Reads stored snapshots. Every chunk is compared with the hash that the manifest has of it.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use crate::chunk::decompress;
+use crate::manifest::{Manifest, StoredChunk, StoredFile};
+use crate::upload::blocking;
+use crate::{Archive, ArchiveError, PARALLEL, sparse};
+
+/// A damaged object is read once more: the damage may have happened on its way.
+const ATTEMPTS: usize = 2;
+
+impl Archive {
+    /// What is stored of a snapshot of any host; `None` if nothing is.
+    pub async fn manifest(&self, id: &str) -> Result<Option<Manifest>, ArchiveError> {
+        if let Some(own) = self.ledger.manifest(id)? {
+            return Ok(Some(own));
+        }
+        let path = self.manifest_path(id);
+        let mut reason = String::new();
+        for _ in 0..ATTEMPTS {
+            let Some(object) = self.get(&path).await? else { return Ok(None) };
+            match Manifest::from_object(&object) {
+                Ok(manifest) if manifest.id == id => return Ok(Some(manifest)),
+                Ok(_) => "it is the manifest of another snapshot".clone_into(&mut reason),
+                Err(error) => reason = error,
+            }
+        }
+        Err(ArchiveError::Damaged { object: path.to_string(), reason })
+    }
+
+    /// Writes a stored file to a new file, and makes that durable.
+    pub async fn download(
+        &self,
+        manifest: &Manifest,
+        stored: &StoredFile,
+        to: &Path,
+    ) -> Result<(), ArchiveError> {
+        let (path, bytes) = (to.to_owned(), stored.bytes);
+        let file = blocking(move || {
+            let file = File::options().write(true).create(true).truncate(true).open(path)?;
+            file.set_len(bytes)?;
+            Ok(Arc::new(file))
+        });
+        let file = file.await?;
+        stream::iter(stored.chunks.iter().copied())
+            .map(|chunk| self.write_chunk(manifest, chunk, &file, bytes))
+            .buffer_unordered(PARALLEL)
+            .try_collect::<()>()
+            .await?;
+        blocking(move || file.sync_all()).await
+    }
+
+    async fn write_chunk(
+        &self,
+        manifest: &Manifest,
+        chunk: StoredChunk,
+        file: &Arc<File>,
+        bytes: u64,
+    ) -> Result<(), ArchiveError> {
+        let StoredChunk(window, hash) = chunk;
+        let path = self.chunk_path(&manifest.host, &manifest.account, hash);
+        let mut reason = String::new();
+        for _ in 0..ATTEMPTS {
+            let Some(object) = self.get(&path).await? else {
+                return Err(ArchiveError::Missing { object: path.to_string() });
+            };
+            let file = Arc::clone(file);
+            let written = blocking(move || match decompress(&object, hash) {
+                Ok(content) if sparse::fits(window, content.len(), bytes) => {
+                    sparse::write(&file, window, &content).map(Ok)
+                }
+                Ok(_) => Ok(Err("it does not fit into its file".to_owned())),
+                Err(reason) => Ok(Err(reason)),
+            });
+            match written.await? {
+                Ok(()) => return Ok(()),
+                Err(error) => reason = error,
+            }
+        }
+        Err(ArchiveError::Damaged { object: path.to_string(), reason })
+    }
+}

@@ -1,0 +1,258 @@
+//! What this host has in the object store, on the local disk: a copy of each manifest.
+//!
+//! ```text
+//! DIR/host     the name of this host in the object store, made at the first start
+//! DIR/ID.new   a manifest that may be in the object store
+//! DIR/ID.json  one that is
+//! ```
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rand::Rng;
+
+use crate::chunk::ChunkHash;
+use crate::manifest::{Manifest, Part};
+
+const COMPLETE: &str = "json";
+const PENDING: &str = "new";
+
+pub struct Ledger {
+    dir: PathBuf,
+    pub host: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether each is complete.
+    manifests: BTreeMap<String, bool>,
+    chunks: HashMap<ChunkKey, Chunk>,
+    /// A manifest that has a part, by the part's account and name.
+    parts: HashMap<(String, String), String>,
+}
+
+/// Chunks are shared within an account.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ChunkKey {
+    pub account: String,
+    pub hash: ChunkHash,
+}
+
+#[derive(Default)]
+struct Chunk {
+    /// Uses by manifests of the ledger.
+    uses: u32,
+    is_stored: bool,
+}
+
+impl Ledger {
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        let host = host_name(dir)?;
+        let ledger = Self { dir: dir.to_owned(), host, state: Mutex::default() };
+        for entry in fs::read_dir(dir)? {
+            let path = entry?.path();
+            let is_complete = match path.extension().and_then(|extension| extension.to_str()) {
+                Some(COMPLETE) => true,
+                Some(PENDING) => false,
+                _ => continue,
+            };
+            match Manifest::from_object(&fs::read(&path)?) {
+                Ok(manifest) => ledger.lock().add(&manifest, is_complete),
+                // A crash has interrupted its writing. The reconciliation finds what is stored of it.
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), error, "dropping a damaged copy of a manifest");
+                    fs::remove_file(&path)?;
+                }
+            }
+        }
+        Ok(ledger)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change under the lock is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, id: &str, extension: &str) -> PathBuf {
+        self.dir.join(format!("{id}.{extension}"))
+    }
+
+    pub fn has(&self, id: &str) -> bool {
+        self.lock().manifests.get(id) == Some(&true)
+    }
+
+    pub fn ids(&self) -> Vec<String> {
+        self.lock().manifests.keys().cloned().collect()
+    }
+
+    /// The manifest of a snapshot that this host has stored.
+    pub fn manifest(&self, id: &str) -> io::Result<Option<Manifest>> {
+        if !self.has(id) {
+            return Ok(None);
+        }
+        self.read(id, COMPLETE).map(Some)
+    }
+
+    fn read(&self, id: &str, extension: &str) -> io::Result<Manifest> {
+        Manifest::from_object(&fs::read(self.path(id, extension))?).map_err(io::Error::other)
+    }
+
+    /// A part that a manifest of the account has.
+    pub fn part(&self, account: &str, name: &str) -> io::Result<Option<Part>> {
+        let found = self.lock().parts.get(&(account.to_owned(), name.to_owned())).cloned();
+        let Some(id) = found else { return Ok(None) };
+        Ok(self.read(&id, COMPLETE)?.part(name).cloned())
+    }
+
+    pub fn is_stored(&self, key: &ChunkKey) -> bool {
+        self.lock().chunks.get(key).is_some_and(|chunk| chunk.is_stored)
+    }
+
+    /// A chunk is about to be stored. Until a manifest has it, it is superfluous.
+    pub fn chunk_begins(&self, key: &ChunkKey) {
+        self.lock().chunks.entry(key.clone()).or_default();
+    }
+
+    pub fn chunk_stored(&self, key: ChunkKey) {
+        self.lock().chunks.entry(key).or_default().is_stored = true;
+    }
+
+    pub fn chunk_removed(&self, key: &ChunkKey) {
+        self.lock().chunks.remove(key);
+    }
+
+    /// Chunks that no manifest has.
+    pub fn superfluous(&self) -> Vec<ChunkKey> {
+        let state = self.lock();
+        state.chunks.iter().filter(|(_, chunk)| chunk.uses == 0).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// A manifest is about to be stored, whose chunks are.
+    pub fn begin(&self, manifest: &Manifest, object: &[u8]) -> io::Result<()> {
+        self.forget(&manifest.id)?;
+        let path = self.path(&manifest.id, PENDING);
+        let mut file = File::create(&path)?;
+        file.write_all(object)?;
+        file.sync_all()?;
+        sync_dir(&self.dir)?;
+        self.lock().add(manifest, false);
+        Ok(())
+    }
+
+    /// The manifest is stored.
+    pub fn complete(&self, manifest: &Manifest) -> io::Result<()> {
+        let id = &manifest.id;
+        fs::rename(self.path(id, PENDING), self.path(id, COMPLETE))?;
+        sync_dir(&self.dir)?;
+        let mut state = self.lock();
+        state.name_parts(manifest);
+        state.manifests.insert(id.clone(), true);
+        Ok(())
+    }
+
+    /// The manifest is not stored any more. Succeeds if there is none.
+    pub fn forget(&self, id: &str) -> io::Result<()> {
+        let extension = match self.lock().manifests.get(id) {
+            None => return Ok(()),
+            Some(true) => COMPLETE,
+            Some(false) => PENDING,
+        };
+        let manifest = self.read(id, extension)?;
+        fs::remove_file(self.path(id, extension))?;
+        sync_dir(&self.dir)?;
+        self.lock().remove(&manifest);
+        Ok(())
+    }
+
+    /// Takes what the object store really has: its chunks of this host, and the ids of the manifests. Returns the complete manifests that
+    /// lack something.
+    pub fn compare(&self, found: HashSet<ChunkKey>, ids: &HashSet<String>) -> io::Result<Vec<String>> {
+        let mut state = self.lock();
+        for (key, chunk) in &mut state.chunks {
+            chunk.is_stored = found.contains(key);
+        }
+        for key in found {
+            state.chunks.entry(key).or_default().is_stored = true;
+        }
+        let complete = state.manifests.iter().filter(|(_, is_complete)| **is_complete);
+        let complete: Vec<String> = complete.map(|(id, _)| id.clone()).collect();
+        let is_lost = state.chunks.values().any(|chunk| chunk.uses > 0 && !chunk.is_stored);
+        drop(state);
+        let mut incomplete = Vec::new();
+        for id in complete {
+            // Nearly always nothing is lost, and the manifests need not be read.
+            if !ids.contains(&id) || (is_lost && self.lacks_chunks(&id)?) {
+                incomplete.push(id);
+            }
+        }
+        Ok(incomplete)
+    }
+
+    fn lacks_chunks(&self, id: &str) -> io::Result<bool> {
+        let manifest = self.read(id, COMPLETE)?;
+        let account = &manifest.account;
+        let lacks =
+            manifest.hashes().any(|hash| !self.is_stored(&ChunkKey { account: account.clone(), hash }));
+        Ok(lacks)
+    }
+}
+
+impl State {
+    fn add(&mut self, manifest: &Manifest, is_complete: bool) {
+        let account = manifest.account.clone();
+        for hash in manifest.hashes() {
+            let chunk = self.chunks.entry(ChunkKey { account: account.clone(), hash }).or_default();
+            chunk.uses += 1;
+            chunk.is_stored = true;
+        }
+        if is_complete {
+            self.name_parts(manifest);
+        }
+        self.manifests.insert(manifest.id.clone(), is_complete);
+    }
+
+    fn name_parts(&mut self, manifest: &Manifest) {
+        for part in &manifest.parts {
+            self.parts.insert((manifest.account.clone(), part.name.clone()), manifest.id.clone());
+        }
+    }
+
+    fn remove(&mut self, manifest: &Manifest) {
+        self.manifests.remove(&manifest.id);
+        self.parts.retain(|_, id| *id != manifest.id);
+        for hash in manifest.hashes() {
+            if let Some(chunk) = self.chunks.get_mut(&ChunkKey { account: manifest.account.clone(), hash }) {
+                chunk.uses = chunk.uses.saturating_sub(1);
+            }
+        }
+    }
+}
+
+/// Reads the name of this host, or makes one.
+fn host_name(dir: &Path) -> io::Result<String> {
+    let path = dir.join("host");
+    match fs::read_to_string(&path) {
+        Ok(name) if !name.is_empty() => return Ok(name),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut random = [0; 16];
+    rand::rng().fill_bytes(&mut random);
+    let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let unfinished = dir.join("host.tmp");
+    let mut file = File::create(&unfinished)?;
+    file.write_all(name.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(unfinished, path)?;
+    sync_dir(dir)?;
+    Ok(name)
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}

@@ -1,0 +1,169 @@
+//! Stores a snapshot: the chunks that the object store lacks, then the manifest.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::{ObjectStoreExt, PutPayload};
+use serde_json::Value;
+
+use crate::chunk::{ChunkHash, compress};
+use crate::ledger::{ChunkKey, Ledger};
+use crate::manifest::{Manifest, Part, StoredChunk, StoredFile};
+use crate::{Archive, ArchiveError, PARALLEL, sparse};
+
+/// A snapshot on this host. The files must not change.
+#[derive(Debug, Clone)]
+pub struct SourceSnapshot {
+    pub id: String,
+    pub account: String,
+    pub record: Value,
+    pub parts: Vec<SourcePart>,
+}
+
+#[derive(Debug, Clone)]
+pub struct SourcePart {
+    pub name: String,
+    pub files: Vec<SourceFile>,
+}
+
+#[derive(Debug, Clone)]
+pub struct SourceFile {
+    pub name: String,
+    pub path: PathBuf,
+}
+
+/// What an upload has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uploaded {
+    /// Compressed, and without what the object store had already.
+    pub bytes: u64,
+}
+
+/// A chunk with the object to send, if the store lacks it.
+struct Prepared {
+    chunk: StoredChunk,
+    object: Option<Vec<u8>>,
+}
+
+impl Archive {
+    /// Stores a snapshot. If that fails, what was sent is used by the next attempt. `is_wanted` is asked before each chunk.
+    pub async fn upload(
+        &self,
+        source: &SourceSnapshot,
+        is_wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Uploaded, ArchiveError> {
+        let _writer = self.writer.lock().await;
+        let sent = AtomicU64::new(0);
+        let mut parts = Vec::new();
+        for part in &source.parts {
+            let known = self.ledger.part(&source.account, &part.name)?;
+            parts.push(match known {
+                Some(known) => known,
+                None => self.store_part(&source.account, part, &sent, is_wanted).await?,
+            });
+        }
+        let manifest = Manifest {
+            id: source.id.clone(),
+            account: source.account.clone(),
+            host: self.ledger.host.clone(),
+            record: source.record.clone(),
+            parts,
+        };
+        let object = manifest.to_object().map_err(io::Error::from)?;
+        self.ledger.begin(&manifest, &object)?;
+        self.put(&self.manifest_path(&manifest.id), object).await?;
+        self.ledger.complete(&manifest)?;
+        Ok(Uploaded { bytes: sent.into_inner() })
+    }
+
+    async fn store_part(
+        &self,
+        account: &str,
+        part: &SourcePart,
+        sent: &AtomicU64,
+        is_wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Part, ArchiveError> {
+        let mut files = Vec::new();
+        for file in &part.files {
+            files.push(self.store_file(account, file, sent, is_wanted).await?);
+        }
+        Ok(Part { name: part.name.clone(), files })
+    }
+
+    async fn store_file(
+        &self,
+        account: &str,
+        source: &SourceFile,
+        sent: &AtomicU64,
+        is_wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<StoredFile, ArchiveError> {
+        let path = source.path.clone();
+        let opened = blocking(move || {
+            let file = File::open(path)?;
+            let windows = sparse::windows(&file)?;
+            Ok((file.metadata()?.len(), windows, Arc::new(file)))
+        });
+        let (bytes, windows, file) = opened.await?;
+        // One chunk at a time is read and compressed, which leaves the other processors to the sandboxes.
+        let chunks = stream::iter(windows)
+            .then(|window| {
+                let (file, account) = (Arc::clone(&file), account.to_owned());
+                let (ledger, is_wanted) = (Arc::clone(&self.ledger), is_wanted());
+                async move {
+                    if !is_wanted {
+                        return Err(ArchiveError::Unwanted);
+                    }
+                    blocking(move || prepare(&file, window, &account, &ledger)).await
+                }
+            })
+            .try_filter_map(async |prepared| Ok(prepared))
+            .map_ok(|prepared| self.store_chunk(account, prepared, sent))
+            .try_buffered(PARALLEL);
+        Ok(StoredFile { name: source.name.clone(), bytes, chunks: chunks.try_collect().await? })
+    }
+
+    async fn store_chunk(
+        &self,
+        account: &str,
+        prepared: Prepared,
+        sent: &AtomicU64,
+    ) -> Result<StoredChunk, ArchiveError> {
+        let Prepared { chunk, object } = prepared;
+        let StoredChunk(_, hash) = chunk;
+        let Some(object) = object else { return Ok(chunk) };
+        let key = ChunkKey { account: account.to_owned(), hash };
+        let length = object.len() as u64;
+        self.ledger.chunk_begins(&key);
+        self.put(&self.chunk_path(&self.ledger.host, account, hash), object).await?;
+        self.ledger.chunk_stored(key);
+        sent.fetch_add(length, Ordering::Relaxed);
+        Ok(chunk)
+    }
+
+    async fn put(&self, path: &object_store::path::Path, object: Vec<u8>) -> Result<(), ArchiveError> {
+        let put = self.objects.put(path, PutPayload::from(object)).await;
+        put.map(drop).map_err(|error| ArchiveError::unavailable(path, error))
+    }
+}
+
+/// Reads a window. `None` if it has no data.
+fn prepare(file: &File, window: u64, account: &str, ledger: &Ledger) -> io::Result<Option<Prepared>> {
+    let content = sparse::read(file, window)?;
+    if content.is_empty() {
+        return Ok(None);
+    }
+    let hash = ChunkHash::of(&content);
+    let is_stored = ledger.is_stored(&ChunkKey { account: account.to_owned(), hash });
+    let object = if is_stored { None } else { Some(compress(&content)?) };
+    Ok(Some(Prepared { chunk: StoredChunk(window, hash), object }))
+}
+
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, ArchiveError> {
+    Ok(tokio::task::spawn_blocking(work).await.map_err(io::Error::other)??)
+}
