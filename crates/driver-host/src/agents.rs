@@ -44,6 +44,24 @@ pub fn install_copy(settings: &Settings) -> io::Result<String> {
     Ok(name)
 }
 
+/// Takes over a copy of the agent from another host, if this host lacks it.
+pub fn adopt_copy(settings: &Settings, file: &Path, name: &str) -> io::Result<()> {
+    let is_name = !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'.');
+    if !is_name || name.starts_with('.') {
+        return Err(io::Error::other("the name of an agent is malformed"));
+    }
+    let dir = agents_dir(settings);
+    fs::create_dir_all(&dir)?;
+    let copy = dir.join(name);
+    if copy.exists() {
+        return fs::remove_file(file);
+    }
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
+    File::open(file)?.sync_all()?;
+    fs::rename(file, copy)?;
+    disk::sync_dir(&dir)
+}
+
 fn remove_unused(settings: &Settings, current: &str) -> io::Result<()> {
     let mut used: HashSet<String> = HashSet::from([current.to_owned()]);
     for (dir, file) in [

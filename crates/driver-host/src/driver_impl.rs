@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
 use driver::{
     ByteStream, DiskCopy, DiskUse, Driver, DriverError, NetworkHook, Presence, ResourceUse, SandboxSpec,
+    SnapshotFile, SnapshotScope,
 };
 
 use crate::backend::Started;
@@ -28,7 +30,7 @@ use crate::placement;
 use crate::reap::become_subreaper;
 use crate::removal::{remove_if_exists, remove_tree};
 use crate::settings::Settings;
-use crate::{snapshot, stored_processes};
+use crate::{snapshot, stored_processes, transfer};
 
 /// The sandboxes on this host.
 #[derive(Debug, Clone)]
@@ -330,6 +332,45 @@ impl Driver for HostDriver {
         self.blocking(|inner| {
             ids_below(&snapshots_dir(&inner.settings))
                 .map_err(|error| DriverError::failed("list snapshots", error))
+        })
+        .await
+    }
+
+    fn snapshot_layer(&self, snapshot: &SnapshotId) -> PathBuf {
+        snapshot::image(&snapshots_dir(&self.inner.settings).join(snapshot.as_str()))
+    }
+
+    async fn snapshot_files(
+        &self,
+        snapshot: &SnapshotId,
+        scope: SnapshotScope,
+    ) -> Result<Vec<SnapshotFile>, DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |inner| {
+            transfer::files(&inner.settings, &dir, scope)
+                .map_err(|error| DriverError::failed("list the files of a snapshot", error))
+        })
+        .await
+    }
+
+    async fn receive_snapshot(
+        &self,
+        snapshot: &SnapshotId,
+        names: Vec<String>,
+    ) -> Result<Vec<PathBuf>, DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |_| {
+            transfer::receive(&dir, &names)
+                .map_err(|error| DriverError::failed("make room for a snapshot", error))
+        })
+        .await
+    }
+
+    async fn complete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |inner| {
+            transfer::complete(&inner.settings, &dir)
+                .map_err(|error| DriverError::failed("complete a snapshot", error))
         })
         .await
     }

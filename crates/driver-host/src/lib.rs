@@ -34,6 +34,7 @@ mod removal;
 mod settings;
 mod snapshot;
 mod stored_processes;
+mod transfer;
 mod trial;
 
 pub use backend::{Backend, Hibernation, ProcessCopy, Standstill, Start, Started};

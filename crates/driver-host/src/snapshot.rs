@@ -34,7 +34,7 @@ pub fn image(dir: &Path) -> PathBuf {
     dir.join(dir.file_name().unwrap_or_default()).with_extension("img")
 }
 
-fn unfinished_image(dir: &Path) -> PathBuf {
+pub fn unfinished_image(dir: &Path) -> PathBuf {
     image(dir).with_extension("new")
 }
 

@@ -12,9 +12,12 @@ mod file_op;
 mod guest;
 mod script;
 mod snapshot;
+mod transfer;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::io;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::{Isolation, SandboxId, SnapshotId};
@@ -23,6 +26,7 @@ use tokio::sync::watch;
 
 use crate::{
     ByteStream, DiskCopy, Driver, DriverError, Limits, NetworkHook, Presence, ResourceUse, SandboxSpec,
+    SnapshotFile, SnapshotScope,
 };
 
 use agent::Guest;
@@ -87,6 +91,8 @@ struct State {
     violations: Vec<String>,
     crash_after: Option<(usize, Fault)>,
     resource_reads: u64,
+    /// Where files of snapshots are.
+    exports: Option<transfer::Exports>,
 }
 
 /// A disk, and stored processes.
@@ -514,6 +520,37 @@ impl Driver for FakeDriver {
 
     async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError> {
         Ok(self.host.state().snapshots.keys().cloned().collect())
+    }
+
+    fn snapshot_layer(&self, snapshot: &SnapshotId) -> PathBuf {
+        snapshot::layer(snapshot)
+    }
+
+    async fn snapshot_files(
+        &self,
+        snapshot: &SnapshotId,
+        scope: SnapshotScope,
+    ) -> Result<Vec<SnapshotFile>, DriverError> {
+        transfer::files(&self.host, snapshot, scope)
+            .map_err(|error| DriverError::failed("list the files of a snapshot", error))
+    }
+
+    async fn receive_snapshot(
+        &self,
+        snapshot: &SnapshotId,
+        names: Vec<String>,
+    ) -> Result<Vec<PathBuf>, DriverError> {
+        let receive = |name: &String| transfer::path(&self.host, snapshot, name, "new");
+        names
+            .iter()
+            .map(receive)
+            .collect::<io::Result<_>>()
+            .map_err(|error| DriverError::failed("make room for a snapshot", error))
+    }
+
+    async fn complete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
+        transfer::complete(&self.host, snapshot)
+            .map_err(|error| DriverError::failed("complete a snapshot", error))
     }
 
     async fn prepare_disk(&self, spec: &SandboxSpec) -> Result<(), DriverError> {

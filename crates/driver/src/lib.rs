@@ -106,6 +106,13 @@ pub struct SnapshotDisk {
     pub bytes: u64,
 }
 
+/// A file of a snapshot. The name is the same on all hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotFile {
+    pub name: String,
+    pub path: PathBuf,
+}
+
 /// What a snapshot has beside the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotScope {
@@ -249,6 +256,26 @@ pub trait Driver: Send + Sync + 'static {
 
     /// All snapshots of which this host has a trace.
     async fn list_snapshots(&self) -> Result<Vec<SnapshotId>, DriverError>;
+
+    /// The layer of a snapshot, as [`DiskCopy::finish`] names it, whether or not the snapshot is on this host.
+    fn snapshot_layer(&self, snapshot: &SnapshotId) -> PathBuf;
+
+    /// The files of a snapshot: the disk, or the processes. They never change. None if this host lacks them.
+    async fn snapshot_files(
+        &self,
+        snapshot: &SnapshotId,
+        scope: SnapshotScope,
+    ) -> Result<Vec<SnapshotFile>, DriverError>;
+
+    /// Where to write the files of a snapshot from another host. What an earlier, interrupted call left is replaced.
+    async fn receive_snapshot(
+        &self,
+        snapshot: &SnapshotId,
+        names: Vec<String>,
+    ) -> Result<Vec<PathBuf>, DriverError>;
+
+    /// Makes the received files usable, and durable.
+    async fn complete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), DriverError>;
 
     /// Creates another disk for an existing sandbox, and copies the processes of a snapshot. Neither is used before
     /// [`Driver::adopt_disk`].

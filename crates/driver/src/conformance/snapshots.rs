@@ -11,6 +11,7 @@ pub async fn all(host: &Host) {
     a_disk_can_begin_as_a_copy_of_a_snapshot(host).await;
     a_prepared_disk_replaces_the_disk(host).await;
     an_unfinished_snapshot_can_be_removed(host).await;
+    a_snapshot_can_arrive_as_files(host).await;
     assert_eq!(ok(host.driver.list_snapshots().await), [], "a case left a snapshot");
 }
 
@@ -126,4 +127,40 @@ async fn an_unfinished_snapshot_can_be_removed(host: &Host) {
     assert!(copy.capture(SnapshotScope::Disk).await.is_err());
     drop(copy);
     ok(host.driver.remove_snapshot(&snapshot_id(10)).await);
+}
+
+/// Copies the files of a snapshot under another id, as if they came from another host.
+pub async fn transfer(host: &Host, from: &SnapshotId, to: &SnapshotId, scope: SnapshotScope) {
+    let files = ok(host.driver.snapshot_files(from, scope).await);
+    assert!(!files.is_empty());
+    let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
+    // An earlier transfer was interrupted.
+    ok(host.driver.receive_snapshot(to, names.clone()).await);
+    let paths = ok(host.driver.receive_snapshot(to, names).await);
+    assert_eq!(ok(host.driver.snapshot_files(to, scope).await), []);
+    for (file, path) in files.iter().zip(paths) {
+        if let Err(error) = std::fs::copy(&file.path, path) {
+            panic!("{error}");
+        }
+    }
+    ok(host.driver.complete_snapshot(to).await);
+    assert_eq!(ok(host.driver.snapshot_files(to, scope).await).len(), files.len());
+}
+
+async fn a_snapshot_can_arrive_as_files(host: &Host) {
+    let source = host.started(33).await;
+    assert_eq!(run(host, &source, "echo carried > file").await.1, Exit::Code(0));
+    snapshot(host, &source, 11).await;
+    let (from, to) = (snapshot_id(11), snapshot_id(12));
+    assert_eq!(ok(host.driver.snapshot_files(&from, SnapshotScope::Processes).await), []);
+    transfer(host, &from, &to, SnapshotScope::Disk).await;
+    ok(host.driver.remove_snapshot(&from).await);
+    assert_eq!(ok(host.driver.snapshot_files(&from, SnapshotScope::Disk).await), []);
+    let arrived = SnapshotDisk { layer: host.driver.snapshot_layer(&to), bytes: 0 };
+    let copy = started_from(host, &source, &arrived, 34).await;
+    assert_eq!(run(host, &copy, "cat file").await.0, "carried\n");
+    for spec in [&source, &copy] {
+        host.destroy_and_check(spec).await;
+    }
+    ok(host.driver.remove_snapshot(&to).await);
 }

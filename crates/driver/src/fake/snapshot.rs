@@ -14,7 +14,7 @@ use crate::{DiskCopy, DriverError, Presence, SandboxSpec, SnapshotDisk, Snapshot
 
 const BYTES: u64 = 1 << 20;
 
-fn layer(snapshot: &SnapshotId) -> PathBuf {
+pub(super) fn layer(snapshot: &SnapshotId) -> PathBuf {
     Path::new("/fake").join(format!("{snapshot}.img"))
 }
 
@@ -36,6 +36,19 @@ pub(super) struct Content {
 }
 
 impl Content {
+    /// What another host gets: the disk, then the processes.
+    pub(super) fn of_disk(&self) -> Self {
+        Self { disk: self.disk.clone(), processes: None }
+    }
+
+    pub(super) fn has_processes(&self) -> bool {
+        self.processes.is_some()
+    }
+
+    pub(super) fn take_processes(&mut self, from: &Self) {
+        self.processes.clone_from(&from.processes);
+    }
+
     pub(super) fn discard_processes(&mut self) {
         self.processes = None;
     }
