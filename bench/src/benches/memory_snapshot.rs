@@ -68,7 +68,7 @@ impl Subject for Ours<'_> {
         let taken = begin.elapsed();
         let frozen = frozen(self.rig, &self.id).await?;
 
-        let (template, _) = engine.snapshot_template(ACCOUNT, &snapshot.id)?;
+        let (template, _) = engine.snapshot_template(ACCOUNT, &snapshot.id).await?;
         let config = SandboxConfig { isolation: Isolation::Gvisor, ..e2e::config() };
         let begin = Instant::now();
         let copy = [engine.create(ACCOUNT, config, template, None).await?.record.id.clone()];

@@ -78,7 +78,7 @@ impl Subject for Ours<'_> {
         let frozen = frozen(self.rig, &id).await?;
 
         let config = e2e::config();
-        let (template, _) = engine.snapshot_template(ACCOUNT, &snapshot.id)?;
+        let (template, _) = engine.snapshot_template(ACCOUNT, &snapshot.id).await?;
         let begin = Instant::now();
         let created = engine.create(ACCOUNT, config, template, None).await?;
         let create = begin.elapsed();

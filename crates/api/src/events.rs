@@ -48,6 +48,7 @@ kinds! {
     SandboxRolledBack = "sandbox.rolled_back",
     SandboxForked = "sandbox.forked",
     SnapshotCreated = "snapshot.created",
+    SnapshotStored = "snapshot.stored",
     SnapshotDeleted = "snapshot.deleted",
     /// Additions: the specification has no templates.
     TemplateReady = "template.ready",
@@ -397,9 +398,9 @@ mod tests {
 
     #[test]
     fn kinds_are_written_as_they_are_named() {
-        // 22 of the specification, two for the network, one for timeouts, four for snapshots, one for hibernation and three
+        // 22 of the specification, two for the network, one for timeouts, five for snapshots, one for hibernation and three
         // for templates.
-        assert_eq!(EventKind::ALL.len(), 33);
+        assert_eq!(EventKind::ALL.len(), 34);
         for kind in EventKind::ALL {
             assert_eq!(serde_json::to_string(kind).unwrap(), format!("\"{kind}\""));
             assert_eq!(kind.as_str().parse(), Ok(*kind));

@@ -69,7 +69,7 @@ pub use sandbox::{
 pub use signals::SIGNALS;
 pub use snapshots::{
     ForkBody, ForkList, RollbackBody, SnapshotBody, SnapshotDeleted, SnapshotList, SnapshotState,
-    SnapshotView,
+    SnapshotStorage, SnapshotView,
 };
 pub use templates::{
     BuildContext, TemplateBody, TemplateDeleted, TemplateError, TemplateList, TemplateState, TemplateSteps,

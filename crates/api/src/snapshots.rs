@@ -24,6 +24,38 @@ impl fmt::Display for SnapshotState {
     }
 }
 
+/// Where the files of a snapshot are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum SnapshotStorage {
+    /// On the host of the service. It has no object store, or the snapshot belongs to a template.
+    Local,
+    /// On the host; the copy in the object store is not complete yet.
+    Uploading,
+    /// On the host and in the object store.
+    Stored,
+    /// In the object store. The next use copies it to the host.
+    Remote,
+}
+
+impl SnapshotStorage {
+    const fn local() -> Self {
+        Self::Local
+    }
+}
+
+impl fmt::Display for SnapshotStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Uploading => "uploading",
+            Self::Stored => "stored",
+            Self::Remote => "remote",
+        })
+    }
+}
+
 /// A snapshot: the content of a sandbox's disk at one moment, and on request its processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -46,6 +78,10 @@ pub struct SnapshotView {
     /// Disk space that it takes. What it shares with the image and with other snapshots is not counted.
     pub size_bytes: u64,
     pub state: SnapshotState,
+    /// Where its files are. Earlier versions of the service have no object store.
+    #[serde(default = "SnapshotStorage::local")]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub storage: SnapshotStorage,
     pub created_at: Timestamp,
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata))]
     pub metadata: BTreeMap<String, String>,

@@ -74,9 +74,9 @@ pub use api::{
     IsolationChoice, LimitsView, NetworkPolicy, OnTimeout, Pagination, PauseResult, Port, PortClosed,
     PortToken, PortVisibility, PullProgress, PullStage, QuotaView, RangeView, ResourceSample, Resources,
     ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView,
-    SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState, SnapshotView, TemplateDeleted, TemplateError,
-    TemplateId, TemplateList, TemplateState, TemplateSteps, TemplateView, TerminalSize, Timestamp, Unpacked,
-    UsageView,
+    SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState, SnapshotStorage, SnapshotView, TemplateDeleted,
+    TemplateError, TemplateId, TemplateList, TemplateState, TemplateSteps, TemplateView, TerminalSize,
+    Timestamp, Unpacked, UsageView,
 };
 
 pub use client::Client;

@@ -67,6 +67,13 @@ counters! {
     woken,
     paged_out,
     snapshots_taken,
+    /// Copies of snapshots in the object store: those that were stored, their bytes, failed attempts, and snapshots that were read back.
+    snapshots_stored,
+    snapshot_bytes_sent,
+    snapshot_uploads_failed,
+    snapshots_fetched,
+    /// Snapshots that were deleted at the end of their retention.
+    snapshots_expired,
     rolled_back,
     /// Forks, each of which created several sandboxes.
     forked,

@@ -4,12 +4,12 @@ mod ports;
 
 use std::sync::Arc;
 
-use api::{EventKind, Isolation, SandboxConfig, SandboxId, SandboxState, SnapshotId};
+use api::{Isolation, SandboxConfig, SandboxId, SandboxState, SnapshotId, SnapshotStorage};
 use rules::{AccountUsage, AutoResume, Capacity, Operation, QuotaTable, SnapshotQuery, TimeMs, Usage};
-use serde_json::json;
-use store::{Batch, NewEvent, SandboxRecord, SnapshotRecord};
+use store::{SandboxRecord, SnapshotRecord};
 use tokio::sync::oneshot;
 
+use crate::actor::ON_REQUEST;
 use crate::create::{self, PendingIdempotencyRecord};
 use crate::error::EngineError;
 use crate::mailbox::ActorRequest;
@@ -21,7 +21,7 @@ use crate::settings::{EngineSettings, Template};
 use crate::snapshots::{self, SnapshotUsage};
 use crate::status::Status;
 use crate::warm_pool::PoolState;
-use crate::{network_refusals, pressure, purge};
+use crate::{delete_snapshot, network_refusals, object_store, pressure, purge};
 
 /// All sandboxes of this host. Clones refer to the same engine.
 #[derive(Clone)]
@@ -57,14 +57,11 @@ impl Engine {
             Arc::clone(registry),
             Arc::clone(snapshots),
             Arc::clone(&services.detached),
+            services.copies.clone(),
             tasks,
         );
-        purge::start(
-            services.stamped_store.clone(),
-            Arc::clone(&services.counters),
-            settings.terminated_retention_ms,
-            &services.tasks,
-        );
+        object_store::start_uploads(&services);
+        purge::start(&services, &settings);
         Ok((Self { services }, recovered))
     }
 
@@ -117,39 +114,41 @@ impl Engine {
         self.services.snapshots.list(account, query)
     }
 
-    pub fn snapshot(&self, account: &str, id: &SnapshotId) -> Result<Arc<SnapshotRecord>, EngineError> {
-        self.services.snapshots.find(account, id)
+    /// A snapshot of the account, also one that another host has stored.
+    pub async fn snapshot(&self, account: &str, id: &SnapshotId) -> Result<Arc<SnapshotRecord>, EngineError> {
+        object_store::find(&self.services, account, id).await
     }
 
-    /// What a create from a snapshot begins with, and the snapshot.
-    pub fn snapshot_template(
+    /// Where the files of a snapshot are.
+    pub fn snapshot_storage(&self, record: &SnapshotRecord) -> SnapshotStorage {
+        match &self.services.copies {
+            Some(copies) if self.services.snapshots.contains(&record.id) => copies.storage(record),
+            Some(_) => SnapshotStorage::Remote,
+            None => SnapshotStorage::Local,
+        }
+    }
+
+    /// What a create from a snapshot begins with, and the snapshot. Brings it to this host if only the object store has it.
+    pub async fn snapshot_template(
         &self,
         account: &str,
         id: &SnapshotId,
     ) -> Result<(Template, Arc<SnapshotRecord>), EngineError> {
-        self.services.snapshots.template(account, id)
+        object_store::template(&self.services, account, id).await
     }
 
-    /// Deletes a snapshot. Its disk stays on the host as long as sandboxes or other snapshots are above it.
+    /// Deletes a snapshot.
     pub async fn delete_snapshot(&self, account: &str, id: &SnapshotId) -> Result<TimeMs, EngineError> {
-        let record = self.services.snapshots.find(account, id)?;
-        let now = self.services.stamped_store.now();
-        let event = NewEvent {
-            sandbox: record.sandbox.clone(),
-            account: record.account.clone(),
-            run: String::new(),
-            at: now,
-            kind: EventKind::SnapshotDeleted,
-            data: json!({ "snapshotId": id }),
-            once: Some(format!("deletion of {id}")),
+        let record = match self.services.snapshots.find(account, id) {
+            Err(EngineError::NoSuchSnapshot { .. }) => {
+                // Says why, if there is such a snapshot.
+                object_store::find(&self.services, account, id).await?;
+                return Err(EngineError::SnapshotOfOtherHost { id: id.clone() });
+            }
+            found => found?,
         };
         let services = Arc::clone(&self.services);
-        let deleting = async move {
-            let batch = Batch::new().delete_snapshot(record.id.clone()).event(event);
-            services.stamped_store.commit(batch).await?;
-            services.snapshots.remove(&record.id);
-            Ok(now)
-        };
+        let deleting = async move { delete_snapshot::delete(&services, &record, ON_REQUEST).await };
         // Also if the caller stops waiting.
         self.services.tasks.spawn(deleting).await.map_err(|_| EngineError::TaskLost)?
     }

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use api::{SandboxId, SnapshotId};
+use archive::ArchiveError;
 use driver::DriverError;
 use guest_proto::{FileErrorKind, RefusalKind};
 use rules::TimeMs;
@@ -27,6 +28,18 @@ pub enum EngineError {
     /// A sandbox can be rolled back only to its own snapshots.
     #[error("snapshot {id} was taken of sandbox {sandbox}")]
     ForeignSnapshot { id: SnapshotId, sandbox: SandboxId },
+    /// Another host has taken the snapshot; only that one deletes it.
+    #[error("snapshot {id} was taken by another host; it can be deleted there")]
+    SnapshotOfOtherHost { id: SnapshotId },
+    /// The snapshot is being copied from the object store to this host.
+    #[error("snapshot {id} is on its way to this host")]
+    SnapshotArriving { id: SnapshotId },
+    /// Another host has stored the snapshot, and this host lacks the image below it.
+    #[error("the snapshot is above the image {image} with the digest {digest}, which this host lacks")]
+    OtherImage { image: String, digest: String },
+    /// The copy of a snapshot in the object store could not be used.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// The processes of the sandbox cannot be stored.
     #[error("the processes of the sandbox cannot be stored: {reason}")]
     CannotStoreProcesses { reason: String },
@@ -160,7 +173,8 @@ impl EngineError {
                 | Self::Stopping
                 | Self::AgentBusy { .. }
                 | Self::HostExhausted { .. }
-        )
+                | Self::SnapshotArriving { .. }
+        ) || matches!(self, Self::Archive(error) if error.is_transient())
     }
 
     /// Whether the service is to blame, and the text is not for its clients.
@@ -168,7 +182,12 @@ impl EngineError {
         self.is_sandbox_failure()
             || matches!(
                 self,
-                Self::WakeFailed(_) | Self::Network(_) | Self::Store(_) | Self::Log(_) | Self::TaskLost
+                Self::WakeFailed(_)
+                    | Self::Archive(_)
+                    | Self::Network(_)
+                    | Self::Store(_)
+                    | Self::Log(_)
+                    | Self::TaskLost
             )
     }
 

@@ -11,6 +11,7 @@ mod code;
 mod counters;
 mod create;
 mod deadline;
+mod delete_snapshot;
 mod detached;
 mod detached_status;
 mod engine;
@@ -29,6 +30,7 @@ mod link_error;
 mod mailbox;
 mod metrics;
 mod network_refusals;
+mod object_store;
 mod ports;
 mod pressure;
 mod process;
@@ -87,7 +89,9 @@ pub use recover::Recovered;
 pub use resource_samples::ResourceSample;
 pub use sandbox::SandboxHandle;
 pub use services::Parts;
-pub use settings::{DetachedSettings, EngineSettings, FindImage, PoolKey, PoolTarget, Template};
+pub use settings::{
+    DetachedSettings, EngineSettings, FindImage, PoolKey, PoolTarget, SnapshotCopies, Template,
+};
 pub use snapshot_hold::SnapshotHold;
 pub use snapshots::SnapshotUsage;
 pub use status::{PauseResult, ResumeResult, Status, TerminateResult};

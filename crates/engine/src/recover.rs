@@ -29,6 +29,7 @@ use crate::actor::{self, ActorInit, PROCESSES_LOST};
 use crate::error::EngineError;
 use crate::events;
 use crate::host::{Host, guest};
+use crate::object_store;
 use crate::services::Services;
 
 /// The number of sandboxes that are recovered at a time.
@@ -71,6 +72,7 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     for snapshot in services.stamped_store.store().snapshots().await? {
         services.snapshots.insert(snapshot);
     }
+    object_store::find_remote(services).await?;
 
     let mut adopted = futures_util::stream::iter(records)
         .map(|record| adopt(services, record))

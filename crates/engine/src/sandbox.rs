@@ -23,6 +23,7 @@ use crate::fork;
 use crate::host::guest;
 use crate::link::Tunnel;
 use crate::mailbox::{ActorHandle, ActorRequest, Admission, Permit, Processes, Reply, TimeoutChange};
+use crate::object_store;
 use crate::ports::find_port;
 use crate::resource_samples::ResourceSample;
 use crate::services::Services;
@@ -89,7 +90,7 @@ impl<'a> SandboxHandle<'a> {
     /// Replaces the disk by that of a snapshot of this sandbox. All its processes end, and it runs afterwards.
     pub async fn rollback(self, snapshot: &SnapshotId) -> Result<Status, EngineError> {
         let actor = self.actor().await?;
-        let (template, snapshot) = self.services.snapshots.template(self.account, snapshot)?;
+        let (template, snapshot) = object_store::template(self.services, self.account, snapshot).await?;
         let hold = template.hold;
         if snapshot.sandbox != *self.id {
             let (id, sandbox) = (snapshot.id.clone(), snapshot.sandbox.clone());

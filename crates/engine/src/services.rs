@@ -18,8 +18,8 @@ use crate::ledger::Ledger;
 use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
 use crate::resource_samples::{ResourceSamples, Sampler};
-use crate::settings::{EngineSettings, FindImage};
-use crate::snapshots::SnapshotRegistry;
+use crate::settings::{EngineSettings, FindImage, SnapshotCopies};
+use crate::snapshots::{Copies, SnapshotRegistry};
 use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
 use crate::timer::Timer;
@@ -35,6 +35,8 @@ pub struct Parts {
     pub refusals: Option<mpsc::Receiver<net::Refusal>>,
     pub find_image: FindImage,
     pub clock: Clock,
+    /// Where copies of snapshots are stored; `None` keeps snapshots on this host only.
+    pub copies: Option<SnapshotCopies>,
 }
 
 pub struct Services {
@@ -46,6 +48,7 @@ pub struct Services {
     pub provisioner: Arc<Provisioner>,
     pub registry: Arc<SandboxRegistry>,
     pub snapshots: Arc<SnapshotRegistry>,
+    pub copies: Option<Arc<Copies>>,
     pub detached: Arc<ExecutionRegistry>,
     pub resource_samples: Arc<ResourceSamples>,
     pub actors: Arc<ActorContext>,
@@ -57,7 +60,7 @@ pub struct Services {
 
 impl Services {
     pub fn new(parts: Parts, settings: &EngineSettings) -> Self {
-        let Parts { driver, store, network, find_image, clock, refusals: _ } = parts;
+        let Parts { driver, store, network, find_image, clock, copies, refusals: _ } = parts;
         let counters = Arc::new(Counters::default());
         let tasks = Tasks::default();
         let registry = Arc::new(SandboxRegistry::default());
@@ -102,6 +105,7 @@ impl Services {
             provisioner,
             registry,
             snapshots,
+            copies: copies.map(|settings| Arc::new(Copies::new(settings))),
             detached,
             resource_samples: Arc::new(ResourceSamples::default()),
             actors,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Isolation, Resources, SnapshotId};
+use archive::Archive;
 use rules::{Capacity, Prices, QuotaTable};
 
 use crate::host_watch::HostWatch;
@@ -28,6 +29,8 @@ pub struct EngineSettings {
     pub hibernate_after_ms: u64,
     /// Terminated sandboxes and their events are deleted after this time; 0 for never.
     pub terminated_retention_ms: u64,
+    /// Snapshots are deleted after this time; 0 for never.
+    pub snapshot_retention_ms: u64,
     /// The number of ranges of host user ids.
     pub slots: u32,
     /// Prices of running time. No cost events are recorded if everything is free.
@@ -54,6 +57,15 @@ impl DetachedSettings {
     pub fn in_dir(dir: PathBuf) -> Self {
         Self { dir, log_bytes: 16 << 20, max_ended: 100, total_bytes: 64 << 20 }
     }
+}
+
+/// Where copies of snapshots are stored.
+pub struct SnapshotCopies {
+    pub archive: Archive,
+    /// Snapshots that nothing has used for this time leave this host; 0 for never.
+    pub local_for_ms: u64,
+    /// Finds an image on this host by its digest.
+    pub find_digest: FindImage,
 }
 
 /// Which creates a warm sandbox serves.

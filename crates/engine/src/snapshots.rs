@@ -3,11 +3,15 @@
 //! A snapshot is a record and a disk. The disk stays on the host as long as a record of a snapshot or of a sandbox has it among its
 //! layers, or a hold exists; a deleted snapshot may therefore leave its disk to others. `sweep` removes disks that nothing refers to.
 
+mod copies;
+mod document;
 mod registry;
 mod sweep;
 
 use std::path::Path;
 
+pub use copies::{Copies, snapshot_ids};
+pub use document::Document;
 pub use registry::{PendingShare, SnapshotKind, SnapshotRegistry, SnapshotUsage};
 pub use sweep::start as start_sweeper;
 

@@ -47,7 +47,7 @@ pub async fn take(
     request: SnapshotRequest,
     idempotency: Option<PendingSnapshot>,
 ) -> Result<Arc<SnapshotRecord>, EngineError> {
-    let Services { snapshots, stamped_store, counters, .. } = services;
+    let Services { snapshots, stamped_store, counters, copies, .. } = services;
     let account = actor.status.borrow().record.account.clone();
     let kind = SnapshotKind::Requested;
     let (copied, _share) = copy_within_quotas(services, actor, kind, scope(request.memory)).await?;
@@ -64,7 +64,11 @@ pub async fn take(
     stamped_store.commit(batch).await?;
     counters.snapshots_taken.add(1);
     // Registered before the hold is dropped.
-    Ok(snapshots.insert(record))
+    let record = snapshots.insert(record);
+    if let Some(copies) = copies {
+        copies.work.notify_one();
+    }
+    Ok(record)
 }
 
 /// Takes a snapshot of the result of a step of a build.
@@ -152,7 +156,7 @@ pub async fn copy(
 }
 
 /// Refuses a copy of this size that would use the host's reserve of disk space.
-fn check_room(services: &Services, bytes: u64) -> Result<(), EngineError> {
+pub fn check_room(services: &Services, bytes: u64) -> Result<(), EngineError> {
     services.ledger.check_disk()?;
     let Some(disk) = services.host_watch.as_ref().map(HostWatch::disk) else { return Ok(()) };
     let megabytes = |bytes: u64| bytes >> 20;

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::{CreateBody, Isolation, IsolationChoice};
+use archive::Archive;
 use driver_host::{DiskRates, HostDriver, Settings};
 use engine::{
     Clock, DetachedSettings, Engine, EngineSettings, HostSample, HostWatch, Parts, PoolKey, PoolTarget,
-    Template,
+    SnapshotCopies, Template,
 };
 use image::{Catalogue, Image, Images};
 use net::Network;
@@ -30,6 +31,7 @@ const MEMORY_PERCENT: u64 = 90;
 const STORE: &str = "store.db";
 const IMAGES: &str = "images";
 const EXECUTIONS: &str = "executions";
+const STORED: &str = "stored";
 const DAY_MS: u64 = 24 * 3600 * 1000;
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -102,12 +104,14 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         paused_retention_ms: config.retention.paused_days.saturating_mul(DAY_MS),
         hibernate_after_ms: config.hibernate.after_seconds.saturating_mul(1000),
         terminated_retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
+        snapshot_retention_ms: config.retention.snapshot_days.saturating_mul(DAY_MS),
         slots: scope.slots,
         prices: config.prices.of_an_hour(),
         detached: DetachedSettings::in_dir(scope.data_dir.join(EXECUTIONS)),
         sample_interval: Some(SAMPLE_INTERVAL),
     };
     let network = connected.network;
+    let copies = snapshot_copies(config, images, &scope.data_dir)?;
     let parts = Parts {
         driver: Arc::new(driver.clone()),
         store: Arc::clone(&store) as _,
@@ -115,10 +119,27 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         refusals: connected.refusals,
         find_image: find,
         clock: Clock::System,
+        copies,
     };
     let (engine, recovered) = Engine::open(parts, settings).await?;
     tracing::info!(?recovered, "the engine is ready");
     Ok(Opened { engine, driver, store, network, isolation: policy })
+}
+
+/// Where copies of snapshots are stored, if that is configured.
+fn snapshot_copies(config: &Config, images: &Images, data_dir: &Path) -> Result<Option<SnapshotCopies>> {
+    let Some(location) = config.snapshots.location()? else { return Ok(None) };
+    let archive = Archive::open(&location, &config.snapshots.options(), &data_dir.join(STORED));
+    let images = images.clone();
+    let find_digest = move |digest: &str| {
+        let all = images.names().into_iter().filter_map(|name| images.get(&name));
+        all.into_iter().find(|image| image.digest == digest).map(|image| template(&image))
+    };
+    Ok(Some(SnapshotCopies {
+        archive: archive.context("snapshots.store")?,
+        local_for_ms: config.snapshots.local_ms(),
+        find_digest: Arc::new(find_digest),
+    }))
 }
 
 /// Pooled sandboxes have the default resources, so they serve only creates with these.

@@ -10,6 +10,7 @@ mod keys;
 mod mcp;
 mod quotas;
 mod reference;
+mod snapshots;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -84,6 +84,7 @@ impl Harness {
             refusals: None,
             find_image: Arc::new(move |name: &str| settings.ready.contains(&name).then(|| template(name))),
             clock: settings.clock,
+            copies: None,
         };
         let (engine, _) = Engine::open(parts, engine_settings).await?;
         let stopping = CancellationToken::new();
@@ -146,6 +147,7 @@ pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> Eng
         paused_retention_ms: 0,
         hibernate_after_ms: 0,
         terminated_retention_ms: 0,
+        snapshot_retention_ms: 0,
         slots,
         prices: Default::default(),
         detached: engine::DetachedSettings::in_dir(dir.join("executions")),

@@ -278,9 +278,9 @@ export interface EventBody {
 export type EventId = string;
 
 /** Type of the event. */
-export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "template.ready" | "template.failed" | "template.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
+export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.stored" | "snapshot.deleted" | "template.ready" | "template.failed" | "template.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
 
-export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.deleted" | "template.ready" | "template.failed" | "template.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "snapshot.*" | "template.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
+export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.stored" | "snapshot.deleted" | "template.ready" | "template.failed" | "template.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "snapshot.*" | "template.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
 
 /** A page of events, in the order of their ids. */
 export interface EventList {
@@ -847,6 +847,8 @@ export interface Snapshot {
   /** Disk space that it takes. What it shares with the image and with other snapshots is not counted. */
   readonly sizeBytes: number;
   readonly state: SnapshotState;
+  /** Where its files are. Earlier versions of the service have no object store. */
+  readonly storage: SnapshotStorage;
 }
 
 /** The body of a request that takes a snapshot. */
@@ -876,6 +878,9 @@ export interface SnapshotList {
 
 /** State of a snapshot. */
 export type SnapshotState = Known<"ready">;
+
+/** Where the files of a snapshot are. */
+export type SnapshotStorage = Known<"local" | "uploading" | "stored" | "remote">;
 
 /** The response to a write to standard input. */
 export interface StdinWritten {

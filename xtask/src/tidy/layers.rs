@@ -18,7 +18,7 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 28] = [
+const LAYERS: [Layer; 29] = [
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["sandboxd-api"], &[]),
@@ -26,6 +26,7 @@ const LAYERS: [Layer; 28] = [
     layer("dockerfile", &[], &[]),
     layer("reader", &["sandboxd-api", "rules"], &[]),
     layer("image", &["sandboxd-api", "rules"], &[]),
+    layer("archive", &[], &[]),
     layer("egress", &["sandboxd-api", "rules"], &[]),
     layer("netlink", &[], &[]),
     layer("net", &["sandboxd-api", "rules", "egress", "netlink"], &[]),
@@ -35,7 +36,11 @@ const LAYERS: [Layer; 28] = [
     layer("driver-host", &["sandboxd-api", "driver", "netlink", "rootfs"], &[]),
     layer("driver-native", &["sandboxd-api", "driver", "driver-host", "launcher"], &[]),
     layer("driver-oci", &["sandboxd-api", "driver", "driver-host", "rootfs"], &[]),
-    layer("engine", &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver"], &[]),
+    layer(
+        "engine",
+        &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver", "archive"],
+        &[],
+    ),
     layer("listen", &[], &[]),
     layer("builder", &["sandboxd-api", "dockerfile", "rules", "store", "engine"], &["driver", "net"]),
     layer("e2b", &["sandboxd-api", "rules", "store", "engine", "builder"], &["dockerfile", "driver", "net"]),
@@ -47,6 +52,7 @@ const LAYERS: [Layer; 28] = [
             "rules",
             "store",
             "image",
+            "archive",
             "net",
             "driver",
             "driver-host",
@@ -79,6 +85,7 @@ const ANY: &[&str] = &[
     "rules",
     "store",
     "image",
+    "archive",
     "egress",
     "net",
     "driver",

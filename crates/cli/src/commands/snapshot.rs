@@ -80,11 +80,12 @@ fn render(snapshots: &[SnapshotView], now_ms: u64, paint: Paint) -> String {
                 plain(&snapshot.image),
                 plain(size(snapshot.size_bytes)),
                 plain(age(now_ms.saturating_sub(snapshot.created_at.0))),
+                plain(snapshot.storage.to_string()),
                 plain(snapshot.sandbox_id.to_string()),
             ]
         })
         .collect();
-    table(["ID", "NAME", "IMAGE", "SIZE", "AGE", "SANDBOX"], &rows, paint)
+    table(["ID", "NAME", "IMAGE", "SIZE", "AGE", "STORAGE", "SANDBOX"], &rows, paint)
 }
 
 #[cfg(test)]
@@ -99,8 +100,8 @@ mod tests {
         let snapshots: Vec<SnapshotView> = serde_json::from_str(json).unwrap();
         assert_eq!(
             render(&snapshots, 180_000, Paint::None),
-            "ID             NAME         IMAGE         SIZE    AGE  SANDBOX\n\
-             snap_abcdefgh  after-setup  ubuntu:24.04  5.0 MB  2m   sb_abcdefgh\n"
+            "ID             NAME         IMAGE         SIZE    AGE  STORAGE  SANDBOX\n\
+             snap_abcdefgh  after-setup  ubuntu:24.04  5.0 MB  2m   local    sb_abcdefgh\n"
         );
     }
 }

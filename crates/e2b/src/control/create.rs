@@ -20,7 +20,7 @@ pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
     let Call { api, caller, headers, .. } = call;
     let content = body::collect(body).await?;
     let body: NewSandbox = body::parse(&content)?;
-    let source = source(api, &caller.account, &body.template_id)?;
+    let source = source(api, &caller.account, &body.template_id).await?;
     let config = config(api, &caller.account, body, source)?;
     // A response with tokens must not be repeated to a key that gets none.
     let endpoint = match caller.scopes.allows(Scope::Execute) {
@@ -43,7 +43,7 @@ async fn create_sandbox(
     let image = match (&built, config.image.parse()) {
         (Some(built), _) => api.builder.image(built).map_err(|error| api.services.builder_error(error))?,
         (None, Ok(snapshot)) => {
-            let found = api.engine.snapshot_template(&caller.account, &snapshot);
+            let found = api.engine.snapshot_template(&caller.account, &snapshot).await;
             found.map_err(|error| api.services.error(error))?.0
         }
         (None, Err(_)) => api.services.image(&config.image).await?,

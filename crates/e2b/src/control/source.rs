@@ -21,20 +21,24 @@ pub fn built(api: &E2bApi, account: &str, name: &str) -> Option<Arc<builder::Tem
 }
 
 /// The snapshot that a create names as its template, unless a template has this name.
-fn snapshot_of(api: &E2bApi, account: &str, name: &str) -> Result<Option<Arc<SnapshotRecord>>, E2bError> {
+async fn snapshot_of(
+    api: &E2bApi,
+    account: &str,
+    name: &str,
+) -> Result<Option<Arc<SnapshotRecord>>, E2bError> {
     if api.settings.templates.contains_key(name) {
         return Ok(None);
     }
     let Some(id) = snapshots::named(api, account, name) else { return Ok(None) };
     let missing = |_| E2bError::not_found(format!("template {} not found", rules::quoted(name)));
-    api.engine.snapshot(account, &id).map(Some).map_err(missing)
+    api.engine.snapshot(account, &id).await.map(Some).map_err(missing)
 }
 
 /// Whether there is a template or a snapshot of this name.
-pub fn template(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
-    let is_snapshot = || matches!(snapshot_of(call.api, &call.caller.account, name), Ok(Some(_)));
-    let is_built = || built(call.api, &call.caller.account, name).is_some();
-    if !call.api.settings.templates.contains_key(name) && !is_built() && !is_snapshot() {
+pub async fn template(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
+    let is_template = call.api.settings.templates.contains_key(name)
+        || built(call.api, &call.caller.account, name).is_some();
+    if !is_template && !matches!(snapshot_of(call.api, &call.caller.account, name).await, Ok(Some(_))) {
         return Err(E2bError::not_found(format!("template {} not found", rules::quoted(name))));
     }
     Ok(view::json(StatusCode::OK, &json!({ "templateID": name, "public": true })))
@@ -42,7 +46,7 @@ pub fn template(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
 
 /// What a create names: the operator's template, a template or a snapshot of the account with its resources, or an image with the
 /// default resources; and the weakest isolation that it allows.
-pub fn source(api: &E2bApi, account: &str, name: &str) -> Result<(Template, Isolation), E2bError> {
+pub async fn source(api: &E2bApi, account: &str, name: &str) -> Result<(Template, Isolation), E2bError> {
     let with = |image: String, Resources { cpu, memory_mb, disk_mb }| Template {
         image,
         cpu: Some(cpu),
@@ -57,7 +61,7 @@ pub fn source(api: &E2bApi, account: &str, name: &str) -> Result<(Template, Isol
         let (resources, isolation) = minimum.map_err(|error| api.services.builder_error(error))?;
         return Ok((with(name.to_owned(), resources), isolation));
     }
-    if let Some(snapshot) = snapshot_of(api, account, name)? {
+    if let Some(snapshot) = snapshot_of(api, account, name).await? {
         return Ok((with(snapshot.id.to_string(), snapshot.resources), snapshot.isolation));
     }
     let image = Template { image: name.to_owned(), cpu: None, memory_mb: None, disk_mb: None };

@@ -59,6 +59,40 @@ impl ExecutionRegistry {
         blocking(move || samples.iter().try_for_each(|sample| store(sample, &dir))).await
     }
 
+    /// The files of the executions of a snapshot, with their names below its directory.
+    pub async fn stored_files(
+        self: &Arc<Self>,
+        snapshot: &SnapshotId,
+    ) -> Result<Vec<(String, PathBuf)>, EngineError> {
+        let dir = self.context.settings.dir.join(snapshot.as_str());
+        blocking(move || {
+            let mut files = Vec::new();
+            for (execution, dir) in dirs(&dir)? {
+                for entry in fs::read_dir(dir)? {
+                    let entry = entry?;
+                    let name = format!("{execution}/{}", entry.file_name().to_string_lossy());
+                    files.push((name, entry.path()));
+                }
+            }
+            Ok(files)
+        })
+        .await
+    }
+
+    /// Where to write such files of a snapshot from another host.
+    pub async fn receive_stored(
+        self: &Arc<Self>,
+        snapshot: &SnapshotId,
+        names: Vec<String>,
+    ) -> Result<Vec<PathBuf>, EngineError> {
+        let dir = self.context.settings.dir.join(snapshot.as_str());
+        blocking(move || {
+            remove_tree(&dir)?;
+            names.iter().map(|name| place(&dir, name)).collect()
+        })
+        .await
+    }
+
     /// Removes the executions of a snapshot.
     pub async fn remove_stored(self: &Arc<Self>, snapshot: &SnapshotId) -> Result<(), EngineError> {
         let dir = self.context.settings.dir.join(snapshot.as_str());
@@ -146,6 +180,22 @@ impl SandboxExecutions {
 
     fn recovered(&self) -> MutexGuard<'_, Vec<RecoveredExecution>> {
         self.recovered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The path of a stored file. The name comes from the object store.
+fn place(dir: &Path, name: &str) -> io::Result<PathBuf> {
+    let is_plain = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b'.'))
+            && !part.starts_with('.')
+    };
+    match name.split_once('/') {
+        Some((execution, file)) if is_plain(execution) && is_plain(file) => {
+            fs::create_dir_all(dir.join(execution))?;
+            Ok(dir.join(execution).join(file))
+        }
+        _ => Err(io::Error::other(format!("'{name}' is no file of an execution"))),
     }
 }
 

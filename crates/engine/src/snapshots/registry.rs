@@ -10,7 +10,7 @@ use rules::{Quotas, SnapshotQuery, base_layers};
 use store::SnapshotRecord;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-use super::split_layers;
+use super::{snapshot_ids, split_layers};
 use crate::error::EngineError;
 use crate::settings::Template;
 use crate::snapshot_hold::{HoldCounts, SnapshotHold};
@@ -142,6 +142,36 @@ impl SnapshotRegistry {
     pub fn remove(&self, id: &SnapshotId) {
         self.write().records.remove(id);
         self.request_sweep();
+    }
+
+    /// Whether there is a snapshot with this id, of any account.
+    pub fn contains(&self, id: &SnapshotId) -> bool {
+        self.read().records.contains_key(id)
+    }
+
+    /// All snapshots that accounts requested, oldest first.
+    pub fn requested(&self) -> Vec<Arc<SnapshotRecord>> {
+        let state = self.read();
+        let is_requested =
+            |record: &&Arc<SnapshotRecord>| SnapshotKind::of(record) == SnapshotKind::Requested;
+        let mut requested: Vec<_> = state.records.values().filter(is_requested).cloned().collect();
+        drop(state);
+        requested.sort_by_key(|record| record.created_at);
+        requested
+    }
+
+    /// The disks without a hold that only such snapshots need, as far as snapshots are concerned.
+    pub fn needed_only_by(&self, is_such: impl Fn(&SnapshotRecord) -> bool) -> HashSet<SnapshotId> {
+        let held = self.holds.held();
+        let records: Vec<_> = self.read().records.values().cloned().collect();
+        let (such, others): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| is_such(record));
+        let disks = |records: Vec<Arc<SnapshotRecord>>| -> HashSet<SnapshotId> {
+            records.iter().flat_map(|record| snapshot_ids(&record.layers)).collect()
+        };
+        let (mut only, others) = (disks(such), disks(others));
+        only.retain(|id| !others.contains(id));
+        only.retain(|id| !held.contains(id));
+        only
     }
 
     /// A snapshot that the account requested.

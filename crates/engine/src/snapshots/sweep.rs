@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::SnapshotId;
 use driver::snapshot_of_layer;
 
-use super::SnapshotRegistry;
+use super::{Copies, SnapshotRegistry};
 use crate::detached::ExecutionRegistry;
 use crate::error::EngineError;
 use crate::host::Host;
@@ -26,11 +26,12 @@ pub fn start(
     sandboxes: Arc<SandboxRegistry>,
     snapshots: Arc<SnapshotRegistry>,
     detached: Arc<ExecutionRegistry>,
+    copies: Option<Arc<Copies>>,
     tasks: &Tasks,
 ) {
     tasks.spawn_until_stopped(async move {
         loop {
-            let swept = sweep(&host, &sandboxes, &snapshots, &detached).await;
+            let swept = sweep(&host, &sandboxes, &snapshots, &detached, copies.as_deref()).await;
             tokio::time::sleep(INTERVAL).await;
             match swept {
                 Ok(()) => snapshots.sweep_requested().await,
@@ -48,7 +49,13 @@ async fn sweep(
     sandboxes: &SandboxRegistry,
     snapshots: &SnapshotRegistry,
     detached: &Arc<ExecutionRegistry>,
+    copies: Option<&Copies>,
 ) -> Result<(), EngineError> {
+    // A snapshot of another host has no record: who uses it takes a hold, and then looks whether its files are here.
+    let _removal = match copies {
+        Some(copies) => Some(copies.removal.write().await),
+        None => None,
+    };
     // Listed before the references are read: what is made meanwhile is not in the list.
     let found = host.driver().list_snapshots().await?;
     if found.is_empty() {

@@ -7,7 +7,7 @@ use api::{ExecuteRequest, ExecutionResult, Isolation, Resources, SandboxConfig, 
 use driver::fake::FakeDriver;
 use engine::{
     Clock, DetachedSettings, Engine, EngineError, EngineSettings, Parts, PoolKey, PoolTarget, Recovered,
-    Template,
+    SnapshotCopies, Template,
 };
 use rules::{Capacity, TimeMs};
 use store::{MemoryStore, Store, StoreError};
@@ -34,6 +34,7 @@ pub fn settings() -> EngineSettings {
         paused_retention_ms: 0,
         hibernate_after_ms: 0,
         terminated_retention_ms: 0,
+        snapshot_retention_ms: 0,
         slots: 32,
         prices: Default::default(),
         // Tests that start detached executions set a directory of their own.
@@ -120,6 +121,27 @@ impl Harness {
         settings: EngineSettings,
         start: TimeMs,
     ) -> Self {
+        Self::open((driver, store, network), settings, start, None).await
+    }
+
+    /// Opens an engine that stores copies of snapshots.
+    pub async fn with_copies(
+        driver: FakeDriver,
+        store: MemoryStore,
+        settings: EngineSettings,
+        start: TimeMs,
+        copies: SnapshotCopies,
+    ) -> Self {
+        let network = FakeNetwork::with_driver(&driver);
+        Self::open((driver, store, network), settings, start, Some(copies)).await
+    }
+
+    async fn open(
+        (driver, store, network): (FakeDriver, MemoryStore, FakeNetwork),
+        settings: EngineSettings,
+        start: TimeMs,
+        copies: Option<SnapshotCopies>,
+    ) -> Self {
         let clock = Clock::runtime(start);
         let (refusals, receiver) = mpsc::channel(2000);
         let parts = Parts {
@@ -129,6 +151,7 @@ impl Harness {
             refusals: Some(receiver),
             find_image: Arc::new(|name: &str| (name == IMAGE).then(template)),
             clock,
+            copies,
         };
         let (engine, recovered) = Engine::open(parts, settings).await.unwrap();
         Self { driver, store, engine, clock, recovered, network, refusals }

@@ -218,6 +218,7 @@ async fn a_list_after_a_create_shows_the_sandbox() {
         refusals: None,
         find_image: Arc::new(|_: &str| None),
         clock: engine::Clock::runtime(START),
+        copies: None,
     };
     let (engine, _) = engine::Engine::open(parts, settings()).await.unwrap();
     let shows = async |id: &api::SandboxId, state: api::SandboxState| {

@@ -21,4 +21,5 @@ mod ports;
 mod processes;
 mod queue;
 mod retention;
+mod snapshot_copies;
 mod snapshots;

@@ -35,7 +35,7 @@ async fn take(harness: &Harness, id: &SandboxId) -> Result<Arc<SnapshotRecord>, 
 }
 
 async fn create_from(harness: &Harness, snapshot: &SnapshotId) -> Result<SandboxId, EngineError> {
-    let (template, _) = harness.engine.snapshot_template("test", snapshot).unwrap();
+    let (template, _) = harness.engine.snapshot_template("test", snapshot).await.unwrap();
     Ok(harness.engine.create("test", gvisor(), template, None).await?.record.id.clone())
 }
 
@@ -112,7 +112,7 @@ fn copies_continue_what_ran_and_the_source_notices_nothing() {
         assert_eq!(printed(&harness, &id, &execution).await, (ExecutionState::Running, 8));
         assert_eq!(attached.await.unwrap().unwrap().stdout, "over\n");
         // Without the processes of the snapshot.
-        let (mut template, _) = harness.engine.snapshot_template("test", &snapshot.id).unwrap();
+        let (mut template, _) = harness.engine.snapshot_template("test", &snapshot.id).await.unwrap();
         template.processes_from = None;
         let cold = harness.engine.create("test", gvisor(), template, None).await.unwrap();
         assert_eq!(harness.run(&cold.record.id, COUNT).await.unwrap().stdout, "0\n");

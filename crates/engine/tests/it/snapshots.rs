@@ -16,7 +16,7 @@ async fn take(harness: &Harness, id: &SandboxId) -> Result<Arc<SnapshotRecord>, 
 }
 
 async fn create_from(harness: &Harness, snapshot: &SnapshotId) -> SandboxId {
-    let (template, _) = harness.engine.snapshot_template("test", snapshot).unwrap();
+    let (template, _) = harness.engine.snapshot_template("test", snapshot).await.unwrap();
     harness.engine.create("test", config(), template, None).await.unwrap().record.id.clone()
 }
 

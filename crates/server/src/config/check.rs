@@ -34,6 +34,7 @@ impl Config {
         self.ports.check()?;
         self.e2b.check()?;
         self.check_prices()?;
+        self.snapshots.check()?;
         for (image, count) in &self.pool {
             within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
         }

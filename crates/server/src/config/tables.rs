@@ -11,7 +11,7 @@ pub struct Table {
     pub free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-pub const TABLES: [Table; 21] = [
+pub const TABLES: [Table; 22] = [
     Table {
         name: "",
         about: "Directories.",
@@ -418,6 +418,11 @@ pub const TABLES: [Table; 21] = [
                 "days",
                 "Records and events of terminated sandboxes are listed this long. `0`: forever.",
             ),
+            (
+                "snapshot_days",
+                "days",
+                "A snapshot is deleted after this time. Those of templates are kept. `0`: never.",
+            ),
         ],
         free: None,
     },
@@ -429,6 +434,43 @@ pub const TABLES: [Table; 21] = [
             "seconds, 0 to 31536000",
             "The processes of a sandbox that stays paused this long are stored on the disk and leave the memory; the memory of a container is moved to the host's swap space. `0`: only on request, or when the host is short of memory.",
         )],
+        free: None,
+    },
+    Table {
+        name: "snapshots",
+        about: "Copies of snapshots in an object store; see [object-store.md](object-store.md).",
+        rows: &[
+            (
+                "store",
+                "`\"file:\"`, `\"s3://BUCKET/PREFIX\"` or `\"file:DIR\"`",
+                "Where copies of snapshots are stored: a bucket, or a directory such as that of a network file system. `\"file:\"`: snapshots are on this host only.",
+            ),
+            (
+                "endpoint",
+                "URL",
+                "Address of an S3 server. `\"\"`: `AWS_ENDPOINT_URL` of the environment, or that of the region.",
+            ),
+            (
+                "region",
+                "name",
+                "Region of the bucket. `\"\"`: `AWS_REGION` of the environment, or `us-east-1`.",
+            ),
+            (
+                "access_key_id",
+                "text",
+                "Key of the S3 server. `\"\"`: `AWS_ACCESS_KEY_ID` of the environment, or the credentials of the cloud's machine.",
+            ),
+            (
+                "secret_access_key",
+                "text",
+                "Its secret. Nobody but root may be able to read the file then. `\"\"`: `AWS_SECRET_ACCESS_KEY` of the environment.",
+            ),
+            (
+                "local_hours",
+                "hours, 0 to 87600",
+                "Snapshots that are in the object store and that nothing has used for this time are removed from this host; the next use copies them back. `0`: never.",
+            ),
+        ],
         free: None,
     },
     Table {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::isolation::IsolationTable;
 use super::quotas::Quotas;
+use super::snapshots::SnapshotStore;
 
 /// The whole file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -27,6 +28,7 @@ pub struct Config {
     pub e2b: E2b,
     pub retention: Retention,
     pub hibernate: Hibernate,
+    pub snapshots: SnapshotStore,
     pub templates: TemplateLimits,
     pub prices: PriceList,
     pub mcp: Mcp,
@@ -280,6 +282,8 @@ pub struct Retention {
     pub paused_days: u64,
     /// The record of a terminated sandbox is then removed; 0 keeps it forever.
     pub terminated_days: u64,
+    /// A snapshot is then deleted; 0 keeps it forever.
+    pub snapshot_days: u64,
 }
 
 impl Default for Config {
@@ -298,6 +302,7 @@ impl Default for Config {
             e2b: E2b::default(),
             retention: Retention::default(),
             hibernate: Hibernate::default(),
+            snapshots: SnapshotStore::default(),
             templates: TemplateLimits::default(),
             prices: PriceList::default(),
             mcp: Mcp::default(),
@@ -464,6 +469,6 @@ impl Default for TemplateLimits {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { paused_days: 30, terminated_days: 30 }
+        Self { paused_days: 30, terminated_days: 30, snapshot_days: 0 }
     }
 }

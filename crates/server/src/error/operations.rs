@@ -28,6 +28,10 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::Refused(Refusal::NotFound) => return not_found(id.unwrap_or_default(), None),
         EngineError::NoSuchSnapshot { id } => return snapshots::no_snapshot(id.as_str()),
         EngineError::ForeignSnapshot { id, sandbox } => snapshots::of_other_sandbox(&id, &sandbox),
+        error @ (EngineError::SnapshotOfOtherHost { .. }
+        | EngineError::SnapshotArriving { .. }
+        | EngineError::OtherImage { .. }
+        | EngineError::Archive(_)) => snapshots::of_copy(error),
         error @ (EngineError::CannotStoreProcesses { .. } | EngineError::OtherRelease(_)) => {
             of_isolation(&error)
         }

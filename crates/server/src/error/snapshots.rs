@@ -1,8 +1,13 @@
 //! Errors of snapshots.
 
 use api::{ErrorCode, SandboxId, SnapshotId};
+use archive::ArchiveError;
+use engine::EngineError;
 
 use super::ApiError;
+
+/// The object store may work again.
+const STORE_RETRY_S: u64 = 10;
 
 /// The snapshot does not exist, or was deleted.
 pub fn no_snapshot(id: &str) -> ApiError {
@@ -17,4 +22,39 @@ pub fn of_other_sandbox(id: &SnapshotId, sandbox: &SandboxId) -> ApiError {
          create a sandbox from it"
     );
     ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "snapshotId")
+}
+
+/// What stands between a request and a snapshot in the object store.
+pub fn of_copy(error: EngineError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        EngineError::SnapshotArriving { .. } => unavailable(format!("{message}; try again later")),
+        EngineError::OtherImage { .. } => {
+            let message = format!("{message}; ask the operator to import that image");
+            ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image")
+        }
+        EngineError::SnapshotOfOtherHost { .. } => ApiError::new(ErrorCode::InvalidState, message),
+        EngineError::Archive(error) => of_archive(error),
+        error => ApiError::internal(error),
+    }
+}
+
+fn unavailable(message: String) -> ApiError {
+    ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(STORE_RETRY_S)
+}
+
+/// The addresses of objects are only in the log.
+fn of_archive(error: ArchiveError) -> ApiError {
+    match error {
+        ArchiveError::Unavailable { .. } => {
+            let message = "the snapshot is in the object store, which does not answer now; try again later";
+            unavailable(message.to_owned()).with_cause(error)
+        }
+        ArchiveError::Damaged { .. } | ArchiveError::Missing { .. } => {
+            let message = "the object store has lost or damaged a part of the snapshot, so nothing was created from it; the \
+                           operator can find the part in the log by the id of this request";
+            ApiError::new(ErrorCode::InternalError, message).with_cause(error)
+        }
+        error => ApiError::internal(error),
+    }
 }

@@ -83,6 +83,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         refusals: None,
         find_image: Arc::new(|_: &str| None),
         clock: Clock::runtime(TimeMs(1_700_000_000_000)),
+        copies: None,
     };
     let (engine, _) = Engine::open(parts, settings).await.unwrap();
     let builder = builder::Settings {

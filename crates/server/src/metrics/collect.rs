@@ -272,6 +272,23 @@ fn snapshots(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resu
     encoder.gauge("snapshots", "Snapshots", snapshot.snapshots.count)?;
     encoder.gauge("snapshot_bytes", "Disk space of snapshots", snapshot.snapshots.bytes)?;
     encoder.counter("snapshots_taken", "Snapshots taken", counts.snapshots_taken)?;
+    encoder.counter("snapshots_stored", "Snapshots copied to the object store", counts.snapshots_stored)?;
+    encoder.counter("snapshot_bytes_sent", "Bytes sent for these copies", counts.snapshot_bytes_sent)?;
+    encoder.counter(
+        "snapshot_uploads_failed",
+        "Failed attempts to copy snapshots",
+        counts.snapshot_uploads_failed,
+    )?;
+    encoder.counter(
+        "snapshots_fetched",
+        "Snapshots copied from the object store",
+        counts.snapshots_fetched,
+    )?;
+    encoder.counter(
+        "snapshots_expired",
+        "Snapshots deleted after their retention",
+        counts.snapshots_expired,
+    )?;
     encoder.counter("rolled_back", "Rollbacks", counts.rolled_back)?;
     encoder.counter("forked", "Forks", counts.forked)
 }

@@ -83,7 +83,7 @@ async fn create_sandbox(
     let built = templates::named_in(service, account, &body.bytes).transpose()?;
     let (config, template) = match (&built, snapshots::named_in(&body.bytes)) {
         (Some(built), _) => templates::create_from(service, account, &body, built)?,
-        (None, Some(snapshot)) => snapshots::create_from(service, account, &body, &snapshot?)?,
+        (None, Some(snapshot)) => snapshots::create_from(service, account, &body, &snapshot?).await?,
         (None, None) => {
             let config = body.read(&service.create_rules(account))?;
             let template = find_image(service, &config.image, service.pull_timeout).await?;

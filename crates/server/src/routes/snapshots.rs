@@ -10,9 +10,10 @@ mod view;
 
 use api::{CreateBody, SandboxConfig, SnapshotId};
 use axum::http::Uri;
-use engine::Template;
+use engine::{EngineError, Template};
 use serde::Deserialize;
 
+use super::image_source::find_image;
 use super::read::segment;
 use crate::endpoint::{Endpoint, Received};
 use crate::error::{ApiError, OperationKind, no_snapshot, of_engine};
@@ -53,13 +54,18 @@ pub fn named_in(body: &[u8]) -> Option<Result<SnapshotId, ApiError>> {
 }
 
 /// The configuration of a create from a snapshot, and what the sandbox begins with.
-pub fn create_from(
+pub async fn create_from(
     service: &Service,
     account: &str,
     body: &Received<CreateBody>,
     id: &SnapshotId,
 ) -> Result<(SandboxConfig, Template), ApiError> {
-    let found = service.engine.snapshot_template(account, id);
+    let mut found = service.engine.snapshot_template(account, id).await;
+    if let Err(EngineError::OtherImage { image, .. }) = &found {
+        // The image may not have been pulled yet. Its source may have another one by now.
+        find_image(service, image, service.pull_timeout).await?;
+        found = service.engine.snapshot_template(account, id).await;
+    }
     let (mut template, snapshot) = found.map_err(|error| of_engine(error, None, OperationKind::Other))?;
     let mut rules = service.create_rules(account);
     rules.disk_mb = rules.disk_mb.raised_to(snapshot.resources.disk_mb);

@@ -84,6 +84,7 @@ __all__ = [
     "SnapshotId",
     "SnapshotList",
     "SnapshotState",
+    "SnapshotStorage",
     "StdinWritten",
     "Template",
     "TemplateDeleted",
@@ -115,10 +116,10 @@ EventKind = str
 """
 Type of the event. Values: `sandbox.created`, `sandbox.started`, `sandbox.paused`, `sandbox.hibernated`,
 `sandbox.resumed`, `sandbox.terminated`, `sandbox.timeout_changed`, `sandbox.error`, `sandbox.rolled_back`,
-`sandbox.forked`, `snapshot.created`, `snapshot.deleted`, `template.ready`, `template.failed`, `template.deleted`,
-`exec.started`, `exec.completed`, `exec.streamed`, `exec.error`, `file.created`, `file.read`, `file.deleted`,
-`file.error`, `port.exposed`, `port.closed`, `network.changed`, `network.refused`, `agent.thinking`, `agent.tool_call`,
-`agent.tool_result`, `agent.error`, `cost.runtime`, `cost.llm`.
+`sandbox.forked`, `snapshot.created`, `snapshot.stored`, `snapshot.deleted`, `template.ready`, `template.failed`,
+`template.deleted`, `exec.started`, `exec.completed`, `exec.streamed`, `exec.error`, `file.created`, `file.read`,
+`file.deleted`, `file.error`, `port.exposed`, `port.closed`, `network.changed`, `network.refused`, `agent.thinking`,
+`agent.tool_call`, `agent.tool_result`, `agent.error`, `cost.runtime`, `cost.llm`.
 """
 
 ExecutionId = str
@@ -173,6 +174,9 @@ SnapshotId = str
 
 SnapshotState = str
 """State of a snapshot. Values: `ready`."""
+
+SnapshotStorage = str
+"""Where the files of a snapshot are. Values: `local`, `uploading`, `stored`, `remote`."""
 
 TemplateId = str
 """Id of a template: `tpl_` and an opaque part of lower-case letters and digits."""
@@ -1401,6 +1405,8 @@ class Snapshot:
     size_bytes: int
     """Disk space that it takes. What it shares with the image and with other snapshots is not counted."""
     state: SnapshotState
+    storage: SnapshotStorage
+    """Where its files are. Earlier versions of the service have no object store."""
     name: Optional[str] = None
     """The name that its creator chose. None without a name."""
 
@@ -1418,6 +1424,7 @@ class Snapshot:
             sandbox_id=fields.required("sandboxId", _fields.text),
             size_bytes=fields.required("sizeBytes", _fields.integer),
             state=fields.required("state", _fields.text),
+            storage=fields.required("storage", _fields.text),
             name=fields.optional("name", _fields.text),
         )
 

@@ -18,7 +18,10 @@ pub fn endpoint() -> Endpoint {
         )
         .parameters([Parameter::SNAPSHOT_ID])
         .returns::<SnapshotDeleted>(StatusCode::OK, "The snapshot is deleted.")
-        .errors([(ErrorCode::SnapshotNotFound, "The snapshot does not exist or was deleted")])
+        .errors([
+            (ErrorCode::SnapshotNotFound, "The snapshot does not exist or was deleted"),
+            (ErrorCode::InvalidState, "Another host with the same object store has taken the snapshot"),
+        ])
         .handler(delete)
 }
 

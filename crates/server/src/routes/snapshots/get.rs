@@ -19,7 +19,7 @@ pub fn endpoint() -> Endpoint {
 async fn get(call: Call) -> Result<Json<SnapshotView>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let id = snapshot_id(&parts.uri)?;
-    let record = service.engine.snapshot(&caller.account, &id);
+    let record = service.engine.snapshot(&caller.account, &id).await;
     let record = record.map_err(|error| of_engine(error, None, OperationKind::Other))?;
-    Json::ok(&view::snapshot(&record))
+    Json::ok(&view::snapshot(&service.engine, &record))
 }

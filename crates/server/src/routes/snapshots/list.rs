@@ -37,6 +37,6 @@ async fn list(call: Call) -> Result<Json<SnapshotList>, ApiError> {
     let Call { service, caller, parts, .. } = call;
     let query = reader::snapshots(parts.uri.query())?;
     let (records, total) = service.engine.list_snapshots(&caller.account, &query);
-    let data = records.iter().map(|record| view::snapshot(record)).collect();
+    let data = records.iter().map(|record| view::snapshot(&service.engine, record)).collect();
     Json::ok(&SnapshotList { data, pagination: Pagination::new(total, query.limit, query.offset) })
 }

@@ -64,14 +64,15 @@ async fn carry_out(
 ) -> Result<ReplayableResponse, ApiError> {
     let request = body.read(&service.config_rules)?;
     let to_response = if header.is_some() { ReplayableResponse::committed } else { ReplayableResponse::new };
+    let engine = service.engine.clone();
     let pending = header.map(|header| {
-        header.into_pending(|record: &SnapshotRecord| {
+        header.into_pending(move |record: &SnapshotRecord| {
             // Serializing a view cannot fail: it is text and numbers.
-            let content = serialize(&view::snapshot(record)).unwrap_or_default();
+            let content = serialize(&view::snapshot(&engine, record)).unwrap_or_default();
             (StatusCode::CREATED.as_u16(), content.to_vec())
         })
     });
     let taken = service.engine.sandbox(account, id).take_snapshot(request, pending).await;
     let record = taken.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?;
-    Ok(to_response(StatusCode::CREATED, serialize(&view::snapshot(&record))?))
+    Ok(to_response(StatusCode::CREATED, serialize(&view::snapshot(&service.engine, &record))?))
 }

@@ -35,7 +35,7 @@ impl Bases for ServiceBases {
             return Err(BuildError::new(format!("template {} does not exist", rules::quoted(name))));
         }
         if name.starts_with(SnapshotId::PREFIX) {
-            return of_snapshot(&service, account, name);
+            return of_snapshot(&service, account, name).await;
         }
         let image = find_image(&service, name, PULL_TIMEOUT).await;
         let image = image.map_err(|error| BuildError::new(error.message))?;
@@ -68,10 +68,10 @@ fn of_template(service: &Service, template: &builder::Template) -> Result<Base, 
     })
 }
 
-fn of_snapshot(service: &Service, account: &str, name: &str) -> Result<Base, BuildError> {
+async fn of_snapshot(service: &Service, account: &str, name: &str) -> Result<Base, BuildError> {
     let missing = || BuildError::new(format!("snapshot {} does not exist", rules::quoted(name)));
     let id: SnapshotId = name.parse().map_err(|_| missing())?;
-    let found = service.engine.snapshot_template(account, &id);
+    let found = service.engine.snapshot_template(account, &id).await;
     let (mut image, snapshot) =
         found.map_err(|error| BuildError::new(of_engine(error, None, OperationKind::Other).message))?;
     image.processes_from = None;

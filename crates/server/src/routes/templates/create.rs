@@ -107,8 +107,12 @@ async fn new_template(
     let base = base.map_err(|error| of_builder(error.into()))?.name;
     let isolation = service.create_rules(account).isolation.choose(isolation, &base);
     config.isolation = isolation.map_err(reader::Refusal::from)?;
-    let start =
-        start.map(|start| Start { command: start.command, ready: start.ready, timeout_ms: start.timeout_ms });
+    let start = start.map(|start| Start {
+        command: start.command,
+        ready: start.ready,
+        timeout_ms: start.timeout_ms,
+        settles_ms: None,
+    });
     let (id, tags) = (None, Vec::new());
     Ok(NewTemplate { id, name, tags, dockerfile, args, start, config, no_cache, metadata, context })
 }

@@ -1,0 +1,193 @@
+//! Brings snapshots to this host that only the object store has: its own, and those that other hosts have stored.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::SnapshotId;
+use archive::{ArchiveError, Manifest, Part};
+use driver::SnapshotScope;
+use store::SnapshotRecord;
+
+use crate::error::EngineError;
+use crate::services::Services;
+use crate::settings::Template;
+use crate::snapshot_hold::SnapshotHold;
+use crate::snapshots::{Copies, Document, snapshot_ids};
+use crate::take_snapshot::check_room;
+
+/// A request that waits longer gets an error, and the transfer goes on.
+const WAIT: Duration = Duration::from_secs(25);
+const MB: u64 = 1 << 20;
+
+pub fn processes_part(id: &SnapshotId) -> String {
+    format!("{id}/processes")
+}
+
+pub fn executions_part(id: &SnapshotId) -> String {
+    format!("{id}/executions")
+}
+
+/// A snapshot of the account: of this host, or one that another host has stored.
+pub async fn find(
+    services: &Services,
+    account: &str,
+    id: &SnapshotId,
+) -> Result<Arc<SnapshotRecord>, EngineError> {
+    match (services.snapshots.find(account, id), &services.copies) {
+        (Err(EngineError::NoSuchSnapshot { .. }), Some(copies)) if !services.snapshots.contains(id) => {
+            find_elsewhere(services, copies, account, id).await.map(Arc::new)
+        }
+        (found, _) => found,
+    }
+}
+
+async fn find_elsewhere(
+    services: &Services,
+    copies: &Copies,
+    account: &str,
+    id: &SnapshotId,
+) -> Result<SnapshotRecord, EngineError> {
+    let unknown = || EngineError::NoSuchSnapshot { id: id.clone() };
+    let manifest = copies.archive.manifest(id.as_str()).await?.ok_or_else(unknown)?;
+    if manifest.account != account {
+        return Err(unknown());
+    }
+    let document: Document = serde_json::from_value(manifest.record).map_err(|error| {
+        let (object, reason) = (id.to_string(), error.to_string());
+        ArchiveError::Damaged { object, reason }
+    })?;
+    let image = copies.image(document.image_digest());
+    Ok(document.into_record(id.clone(), account, services.host.driver(), image))
+}
+
+/// What sandboxes above a snapshot begin with. All of it is on this host and held.
+pub async fn template(
+    services: &Arc<Services>,
+    account: &str,
+    id: &SnapshotId,
+) -> Result<(Template, Arc<SnapshotRecord>), EngineError> {
+    let Some(copies) = &services.copies else { return services.snapshots.template(account, id) };
+    // Held before it is looked up: the sweeper would find neither.
+    let hold = services.snapshots.hold(&[], Some(id));
+    let record = find(services, account, id).await?;
+    if !services.snapshots.contains(id) && copies.image(&record.image_digest).is_none() {
+        let (image, digest) = (record.image.clone(), record.image_digest.clone());
+        return Err(EngineError::OtherImage { image, digest });
+    }
+    let template = services.snapshots.template_of(&record);
+    let ids = snapshot_ids(&record.layers);
+    copies.set_used(&ids, services.stamped_store.now());
+    let fetch = Fetch {
+        services: Arc::clone(services),
+        copies: Arc::clone(copies),
+        record,
+        _hold: template.hold.clone(),
+    };
+    let record = Arc::clone(&fetch.record);
+    if !fetch.is_complete().await? {
+        // It goes on if the caller stops waiting.
+        let fetched = tokio::time::timeout(WAIT, services.tasks.spawn(fetch.run())).await;
+        let fetched = fetched.map_err(|_| EngineError::SnapshotArriving { id: id.clone() })?;
+        fetched.map_err(|_| EngineError::TaskLost)??;
+    }
+    drop(hold);
+    Ok((template, record))
+}
+
+/// A transfer to this host.
+struct Fetch {
+    services: Arc<Services>,
+    copies: Arc<Copies>,
+    record: Arc<SnapshotRecord>,
+    /// Kept until everything is here.
+    _hold: SnapshotHold,
+}
+
+impl Fetch {
+    async fn has(&self, id: &SnapshotId, scope: SnapshotScope) -> Result<bool, EngineError> {
+        // Waits for a removal that began before the snapshot was held.
+        let _removal = self.copies.removal.read().await;
+        Ok(!self.services.host.driver().snapshot_files(id, scope).await?.is_empty())
+    }
+
+    async fn is_complete(&self) -> Result<bool, EngineError> {
+        for id in snapshot_ids(&self.record.layers) {
+            if !self.has(&id, SnapshotScope::Disk).await? {
+                return Ok(false);
+            }
+        }
+        Ok(!self.record.memory || self.has(&self.record.id, SnapshotScope::Processes).await?)
+    }
+
+    async fn run(self) -> Result<(), EngineError> {
+        let id = &self.record.id;
+        let manifest = self.copies.archive.manifest(id.as_str()).await?;
+        let manifest = manifest.ok_or_else(|| ArchiveError::Missing { object: id.to_string() })?;
+        if self.record.memory {
+            let transfer = self.copies.transfer(id);
+            let _one = transfer.lock().await;
+            if !self.has(id, SnapshotScope::Processes).await? {
+                self.fetch_executions(&manifest).await?;
+                self.fetch_files(&manifest, id, part(&manifest, &processes_part(id))?).await?;
+            }
+        }
+        for below in snapshot_ids(&self.record.layers) {
+            let transfer = self.copies.transfer(&below);
+            let _one = transfer.lock().await;
+            if !self.has(&below, SnapshotScope::Disk).await? {
+                self.fetch_files(&manifest, &below, part(&manifest, below.as_str())?).await?;
+            }
+            self.copies.set_remote(&below, false);
+        }
+        self.services.counters.snapshots_fetched.add(1);
+        Ok(())
+    }
+
+    async fn fetch_files(
+        &self,
+        manifest: &Manifest,
+        id: &SnapshotId,
+        part: &Part,
+    ) -> Result<(), EngineError> {
+        let chunks: u64 = part.files.iter().map(|file| file.chunks.len() as u64).sum();
+        check_room(&self.services, chunks.saturating_mul(MB))?;
+        let driver = self.services.host.driver();
+        let names = part.files.iter().map(|file| file.name.clone()).collect();
+        let paths = driver.receive_snapshot(id, names).await?;
+        for (file, path) in part.files.iter().zip(&paths) {
+            self.copies.archive.download(manifest, file, path).await?;
+        }
+        Ok(driver.complete_snapshot(id).await?)
+    }
+
+    async fn fetch_executions(&self, manifest: &Manifest) -> Result<(), EngineError> {
+        let id = &self.record.id;
+        let part = part(manifest, &executions_part(id))?;
+        let names = part.files.iter().map(|file| file.name.clone()).collect();
+        let paths = self.services.detached.receive_stored(id, names).await?;
+        for (file, path) in part.files.iter().zip(&paths) {
+            self.copies.archive.download(manifest, file, path).await?;
+        }
+        Ok(())
+    }
+}
+
+fn part<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a Part, EngineError> {
+    let found = manifest.part(name);
+    Ok(found.ok_or_else(|| ArchiveError::Missing { object: format!("{} in {}", name, manifest.id) })?)
+}
+
+/// Finds out which disks are not on this host, after a start.
+pub async fn find_remote(services: &Services) -> Result<(), EngineError> {
+    let Some(copies) = &services.copies else { return Ok(()) };
+    let driver = services.host.driver();
+    let records = services.snapshots.requested();
+    let ids: HashSet<SnapshotId> = records.iter().flat_map(|record| snapshot_ids(&record.layers)).collect();
+    for id in ids {
+        if driver.snapshot_files(&id, SnapshotScope::Disk).await?.is_empty() {
+            copies.set_remote(&id, true);
+        }
+    }
+    Ok(())
+}

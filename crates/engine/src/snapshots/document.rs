@@ -1,0 +1,85 @@
+//! What a stored copy says of its snapshot, for other hosts. Paths of this host are left out: layers of snapshots are named by their ids,
+//! and those of the image by its digest.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use api::{Isolation, Resources, SandboxId, SnapshotId};
+use driver::{Driver, snapshot_of_layer};
+use rules::TimeMs;
+use serde::{Deserialize, Serialize};
+use store::SnapshotRecord;
+
+use super::split_layers;
+use crate::settings::Template;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Document {
+    sandbox_id: SandboxId,
+    name: Option<String>,
+    image: String,
+    image_digest: String,
+    image_env: Vec<String>,
+    isolation: Isolation,
+    /// Topmost first: the snapshot and those below it.
+    snapshots: Vec<SnapshotId>,
+    resources: Resources,
+    memory: bool,
+    size_bytes: u64,
+    metadata: BTreeMap<String, String>,
+    created_at_ms: u64,
+}
+
+impl Document {
+    pub fn of(record: &SnapshotRecord) -> Self {
+        let (snapshots, _) = split_layers(&record.layers);
+        Self {
+            sandbox_id: record.sandbox.clone(),
+            name: record.name.clone(),
+            image: record.image.clone(),
+            image_digest: record.image_digest.clone(),
+            image_env: record.image_env.clone(),
+            isolation: record.isolation,
+            snapshots: snapshots.iter().filter_map(|layer| snapshot_of_layer(Path::new(layer))).collect(),
+            resources: record.resources,
+            memory: record.memory,
+            size_bytes: record.bytes,
+            metadata: record.metadata.clone(),
+            created_at_ms: record.created_at.0,
+        }
+    }
+
+    pub fn image_digest(&self) -> &str {
+        &self.image_digest
+    }
+
+    /// The record as this host would have it. Without the image it has no layers of the image.
+    pub fn into_record(
+        self,
+        id: SnapshotId,
+        account: &str,
+        driver: &dyn Driver,
+        image: Option<Template>,
+    ) -> SnapshotRecord {
+        let snapshots = self.snapshots.iter().map(|below| driver.snapshot_layer(below));
+        let layers = snapshots.chain(image.into_iter().flat_map(|image| image.layers));
+        SnapshotRecord {
+            id,
+            account: account.to_owned(),
+            sandbox: self.sandbox_id,
+            name: self.name,
+            image: self.image,
+            image_digest: self.image_digest,
+            image_env: self.image_env,
+            isolation: self.isolation,
+            layers: layers.map(|layer| layer.to_string_lossy().into_owned()).collect(),
+            resources: self.resources,
+            memory: self.memory,
+            bytes: self.size_bytes,
+            metadata: self.metadata,
+            created_at: TimeMs(self.created_at_ms),
+            build_key: None,
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Copies of snapshots in an object store, which is a directory here: other hosts read them, nothing is left of deleted ones, and a store
+//! that is away or damaged costs no data.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::{Isolation, SandboxConfig, SandboxId, SnapshotId, SnapshotStorage};
+use archive::{Archive, ArchiveError, Location, S3Options};
+use driver::Driver;
+use driver::fake::FakeDriver;
+use engine::{
+    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionState, SnapshotCopies,
+};
+use rules::SnapshotRequest;
+use store::{MemoryStore, SnapshotRecord};
+use tempfile::TempDir;
+
+use crate::harness::{DAY, HOUR, Harness, MINUTE, START, config, pass, settings, template};
+
+/// Directories of an object store and of the hosts that use it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn store(&self) -> PathBuf {
+        self.0.path().join("store")
+    }
+
+    fn copies(&self, host: &str, local_for_ms: u64) -> SnapshotCopies {
+        let location = Location::Directory(self.store());
+        let archive =
+            Archive::open(&location, &S3Options::default(), &self.0.path().join(host).join("stored"))
+                .unwrap();
+        let find_digest = |digest: &str| Some(template()).filter(|template| template.digest == digest);
+        SnapshotCopies { archive, local_for_ms, find_digest: Arc::new(find_digest) }
+    }
+
+    fn settings(&self, host: &str) -> EngineSettings {
+        let executions = self.0.path().join(host).join("executions");
+        EngineSettings { detached: DetachedSettings::in_dir(executions), ..settings() }
+    }
+
+    async fn host(&self, name: &str) -> Harness {
+        self.host_that_keeps(name, 0).await
+    }
+
+    async fn host_that_keeps(&self, name: &str, local_for_ms: u64) -> Harness {
+        let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+        let copies = self.copies(name, local_for_ms);
+        Harness::with_copies(driver, store, self.settings(name), START, copies).await
+    }
+
+    /// The next daemon of a host.
+    async fn restart(&self, harness: &Harness, name: &str, local_for_ms: u64) -> Harness {
+        let (driver, store) = (harness.driver.clone(), harness.store.clone());
+        let (now, copies) = (harness.clock.now(), self.copies(name, local_for_ms));
+        Harness::with_copies(driver, store, self.settings(name), now, copies).await
+    }
+
+    /// All objects.
+    fn objects(&self) -> Vec<PathBuf> {
+        fn visit(dir: &Path, all: &mut Vec<PathBuf>) {
+            for entry in fs::read_dir(dir).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { visit(&path, all) } else { all.push(path) }
+            }
+        }
+        let mut all = Vec::new();
+        visit(&self.store(), &mut all);
+        all
+    }
+}
+
+async fn take_with(harness: &Harness, id: &SandboxId, memory: bool) -> Arc<SnapshotRecord> {
+    let request = SnapshotRequest { memory, ..SnapshotRequest::default() };
+    harness.engine.sandbox("test", id).take_snapshot(request, None).await.unwrap()
+}
+
+async fn stored(harness: &Harness, record: &SnapshotRecord) {
+    is_at(harness, record, SnapshotStorage::Stored).await;
+}
+
+async fn is_at(harness: &Harness, record: &SnapshotRecord, storage: SnapshotStorage) {
+    for _ in 0..1000 {
+        if harness.engine.snapshot_storage(record) == storage {
+            return;
+        }
+        pass(10).await;
+    }
+    panic!("the snapshot is {}", harness.engine.snapshot_storage(record));
+}
+
+async fn create_from(harness: &Harness, snapshot: &SnapshotId) -> Result<SandboxId, EngineError> {
+    let (template, record) = harness.engine.snapshot_template("test", snapshot).await?;
+    let config = SandboxConfig { isolation: record.isolation, ..config() };
+    Ok(harness.engine.create("test", config, template, None).await?.record.id.clone())
+}
+
+/// A sandbox whose file says `old`, with a snapshot that is stored.
+async fn with_snapshot(harness: &Harness) -> (SandboxId, Arc<SnapshotRecord>) {
+    let id = harness.create().await;
+    harness.output(&id, "echo old > file").await;
+    let snapshot = take_with(harness, &id, false).await;
+    stored(harness, &snapshot).await;
+    (id, snapshot)
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_host_creates_from_what_this_one_has_stored() {
+    let place = Place::new();
+    let (one, two) = (place.host("one").await, place.host("two").await);
+    let (id, first) = with_snapshot(&one).await;
+    // Above the first one, which is deleted.
+    let above = create_from(&one, &first.id).await.unwrap();
+    one.output(&above, "echo newer > other").await;
+    let second = take_with(&one, &above, false).await;
+    stored(&one, &second).await;
+    assert!(one.kinds(&id).await.contains(&"snapshot.stored".to_owned()));
+    one.engine.delete_snapshot("test", &first.id).await.unwrap();
+    pass(100).await;
+    assert!(matches!(create_from(&two, &first.id).await, Err(EngineError::NoSuchSnapshot { .. })));
+
+    let found = two.engine.snapshot("test", &second.id).await.unwrap();
+    assert_eq!(
+        (&found.metadata, found.bytes, &found.sandbox),
+        (&second.metadata, second.bytes, &second.sandbox)
+    );
+    assert_eq!(two.engine.snapshot_storage(&found), SnapshotStorage::Remote);
+    let copy = create_from(&two, &second.id).await.unwrap();
+    assert_eq!(two.output(&copy, "cat file").await, "old\n");
+    assert_eq!(two.output(&copy, "cat other").await, "newer\n");
+    // It stays as long as a sandbox needs it.
+    let calls = two.engine.metrics().counts.snapshots_fetched;
+    let again = create_from(&two, &second.id).await.unwrap();
+    assert_eq!((calls, two.engine.metrics().counts.snapshots_fetched), (1, 1));
+    for sandbox in [copy, again] {
+        two.engine.sandbox("test", &sandbox).terminate("test").await.unwrap();
+    }
+    pass(1000).await;
+    assert_eq!(two.driver.list_snapshots().await.unwrap(), []);
+    // Only its own host deletes it, and other accounts do not see it.
+    let refused = two.engine.delete_snapshot("test", &second.id).await.unwrap_err();
+    assert!(matches!(refused, EngineError::SnapshotOfOtherHost { .. }), "{refused}");
+    for harness in [&one, &two] {
+        let unseen = harness.engine.snapshot("other", &second.id).await.unwrap_err();
+        assert!(matches!(unseen, EngineError::NoSuchSnapshot { .. }), "{unseen}");
+    }
+    one.assert_clean().await;
+    two.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_and_executions_continue_on_another_host() {
+    let place = Place::new();
+    let (one, two) = (place.host("one").await, place.host("two").await);
+    let id = one.create_with(SandboxConfig { isolation: Isolation::Gvisor, ..config() }).await.unwrap();
+    one.run(&id, "sleep 1000 >/dev/null 2>&1 &").await.unwrap();
+    let request = DetachedRequest {
+        command: "cat".to_owned(),
+        stdin: Some("one\n".to_owned()),
+        open_stdin: true,
+        timeout_ms: Some(60_000),
+        ..DetachedRequest::default()
+    };
+    let execution = one.engine.sandbox("test", &id).start_detached(request).await.unwrap().id;
+    pass(10).await;
+    let snapshot = take_with(&one, &id, true).await;
+    stored(&one, &snapshot).await;
+    // The processes of a snapshot are removed with the last sandbox, and fetched again.
+    for _ in 0..2 {
+        let copy = create_from(&two, &snapshot.id).await.unwrap();
+        assert_eq!(two.output(&copy, "pgrep -c sleep").await, "1\n");
+        let status = two.engine.sandbox("test", &copy).execution(&execution).await.unwrap();
+        assert_eq!((status.state, status.output.stdout), (ExecutionState::Running, 4));
+        two.engine.sandbox("test", &copy).terminate("test").await.unwrap();
+        pass(1000).await;
+    }
+    assert_eq!(two.engine.metrics().counts.snapshots_fetched, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unused_snapshots_leave_the_host_and_come_back() {
+    let place = Place::new();
+    let harness = place.host_that_keeps("one", DAY).await;
+    let (id, snapshot) = with_snapshot(&harness).await;
+    let above = create_from(&harness, &snapshot.id).await.unwrap();
+    harness.engine.sandbox("test", &id).terminate("test").await.unwrap();
+    pass(3 * DAY).await;
+    // A sandbox needs it.
+    stored(&harness, &snapshot).await;
+    harness.engine.sandbox("test", &above).terminate("test").await.unwrap();
+    pass(HOUR).await;
+    is_at(&harness, &snapshot, SnapshotStorage::Remote).await;
+    assert_eq!(harness.driver.list_snapshots().await.unwrap(), []);
+    // A later daemon knows it as well.
+    let harness = place.restart(&harness, "one", DAY).await;
+    is_at(&harness, &snapshot, SnapshotStorage::Remote).await;
+    let copy = create_from(&harness, &snapshot.id).await.unwrap();
+    assert_eq!(harness.output(&copy, "cat file").await, "old\n");
+    stored(&harness, &snapshot).await;
+    // A snapshot above it, of which only the new part is stored.
+    let next = take_with(&harness, &copy, false).await;
+    stored(&harness, &next).await;
+    harness.engine.sandbox("test", &copy).terminate("test").await.unwrap();
+    pass(12 * HOUR).await;
+    stored(&harness, &snapshot).await;
+    pass(DAY).await;
+    is_at(&harness, &next, SnapshotStorage::Remote).await;
+    harness.engine.delete_snapshot("test", &snapshot.id).await.unwrap();
+    pass(MINUTE).await;
+    let copy = create_from(&harness, &next.id).await.unwrap();
+    assert_eq!(harness.output(&copy, "cat file").await, "old\n");
+    harness.engine.delete_snapshot("test", &next.id).await.unwrap();
+    pass(MINUTE).await;
+    assert_eq!(place.objects(), Vec::<PathBuf>::new());
+    assert_eq!(harness.output(&copy, "cat file").await, "old\n");
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_delays_copies_and_loses_nothing() {
+    let place = Place::new();
+    let harness = place.host("one").await;
+    let (id, first) = with_snapshot(&harness).await;
+    // Nothing can be written or listed below a file.
+    let away = place.0.path().join("away");
+    fs::rename(place.store(), &away).unwrap();
+    fs::write(place.store(), "").unwrap();
+    let second = take_with(&harness, &id, false).await;
+    harness.engine.delete_snapshot("test", &first.id).await.unwrap();
+    pass(10 * MINUTE).await;
+    assert_eq!(harness.engine.snapshot_storage(&second), SnapshotStorage::Uploading);
+    assert!(harness.engine.metrics().counts.snapshot_uploads_failed > 3);
+    // Snapshots on this host work.
+    let copy = create_from(&harness, &second.id).await.unwrap();
+    assert_eq!(harness.output(&copy, "cat file").await, "old\n");
+    fs::remove_file(place.store()).unwrap();
+    fs::rename(&away, place.store()).unwrap();
+    pass(2 * MINUTE).await;
+    stored(&harness, &second).await;
+    let left = place.objects();
+    assert!(!left.iter().any(|path| path.ends_with(first.id.as_str())), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_copy_is_never_used_and_its_repair_is_enough() {
+    let place = Place::new();
+    let (one, two) = (place.host("one").await, place.host("two").await);
+    let (_, snapshot) = with_snapshot(&one).await;
+    let objects = place.objects();
+    assert_eq!(objects.len(), 2);
+    for object in objects {
+        let content = fs::read(&object).unwrap();
+        let mut damaged = content.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        fs::write(&object, damaged).unwrap();
+        let failed = create_from(&two, &snapshot.id).await.unwrap_err();
+        assert!(matches!(failed, EngineError::Archive(ArchiveError::Damaged { .. })), "{failed}");
+        fs::remove_file(&object).unwrap();
+        let failed = create_from(&two, &snapshot.id).await.unwrap_err();
+        let is_missing = matches!(
+            failed,
+            EngineError::Archive(ArchiveError::Missing { .. }) | EngineError::NoSuchSnapshot { .. }
+        );
+        assert!(is_missing && two.engine.living() == 0, "{failed}");
+        fs::write(&object, content).unwrap();
+    }
+    let copy = create_from(&two, &snapshot.id).await.unwrap();
+    assert_eq!(two.output(&copy, "cat file").await, "old\n");
+    // What the store has lost is stored again by the next daemon that has it.
+    fs::remove_dir_all(place.store().join("hosts")).unwrap();
+    let one = place.restart(&one, "one", 0).await;
+    pass(MINUTE).await;
+    stored(&one, &snapshot).await;
+    assert_eq!(place.objects().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_without_the_image_says_so() {
+    let place = Place::new();
+    let one = place.host("one").await;
+    let (_, snapshot) = with_snapshot(&one).await;
+    let copies = SnapshotCopies { find_digest: Arc::new(|_| None), ..place.copies("two", 0) };
+    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+    let two = Harness::with_copies(driver, store, place.settings("two"), START, copies).await;
+    assert_eq!(two.engine.snapshot("test", &snapshot.id).await.unwrap().image, snapshot.image);
+    let failed = create_from(&two, &snapshot.id).await.unwrap_err();
+    assert!(matches!(failed, EngineError::OtherImage { image, .. } if image == snapshot.image));
+    // The host of the snapshot has its layers, whatever became of the image.
+    let copies = SnapshotCopies { find_digest: Arc::new(|_| None), ..place.copies("one", 0) };
+    let (driver, store) = (one.driver.clone(), one.store.clone());
+    let one = Harness::with_copies(driver, store, place.settings("one"), one.clock.now(), copies).await;
+    create_from(&one, &snapshot.id).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_are_deleted_after_their_retention() {
+    let place = Place::new();
+    let retention = EngineSettings { snapshot_retention_ms: 2 * DAY, ..place.settings("one") };
+    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+    let harness = Harness::with_copies(driver, store, retention, START, place.copies("one", 0)).await;
+    let (id, first) = with_snapshot(&harness).await;
+    pass(DAY).await;
+    let second = take_with(&harness, &id, false).await;
+    pass(DAY + 15 * MINUTE).await;
+    let gone = harness.engine.snapshot("test", &first.id).await.unwrap_err();
+    assert!(matches!(gone, EngineError::NoSuchSnapshot { .. }), "{gone}");
+    stored(&harness, &second).await;
+    assert_eq!(harness.engine.metrics().counts.snapshots_expired, 1);
+    assert_eq!(harness.kinds(&id).await.iter().filter(|kind| *kind == "snapshot.deleted").count(), 1);
+    assert!(!place.objects().iter().any(|path| path.ends_with(first.id.as_str())));
+}

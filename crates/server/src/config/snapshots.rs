@@ -1,0 +1,94 @@
+//! Where copies of snapshots are stored.
+
+use std::fmt;
+
+use anyhow::{Context, Result, ensure};
+use archive::{Credentials, Location, S3Options};
+use serde::{Deserialize, Serialize};
+
+use super::bounds::within;
+
+/// Snapshots stay on this host only.
+const NONE: &str = "file:";
+const HOUR_MS: u64 = 3600 * 1000;
+
+/// The object store of snapshots.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SnapshotStore {
+    pub store: String,
+    /// Of an S3 server. What is empty comes from the usual environment variables.
+    pub endpoint: String,
+    pub region: String,
+    pub access_key_id: String,
+    pub secret_access_key: Secret,
+    pub local_hours: u64,
+}
+
+impl Default for SnapshotStore {
+    fn default() -> Self {
+        Self {
+            store: NONE.to_owned(),
+            endpoint: String::new(),
+            region: String::new(),
+            access_key_id: String::new(),
+            secret_access_key: Secret::default(),
+            local_hours: 0,
+        }
+    }
+}
+
+/// A text that logs do not show.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "(not shown)" })
+    }
+}
+
+impl SnapshotStore {
+    pub fn check(&self) -> Result<()> {
+        within("snapshots.local_hours", self.local_hours, 0, 10 * 365 * 24)?;
+        let has_store = self.location()?.is_some();
+        ensure!(
+            has_store || self.local_hours == 0,
+            "snapshots.local_hours is {}, but snapshots.store names no object store",
+            self.local_hours
+        );
+        ensure!(
+            self.access_key_id.is_empty() == self.secret_access_key.0.is_empty(),
+            "snapshots.access_key_id and snapshots.secret_access_key must be set together"
+        );
+        let endpoint = &self.endpoint;
+        ensure!(
+            endpoint.is_empty() || endpoint.starts_with("https://") || endpoint.starts_with("http://"),
+            "snapshots.endpoint is '{endpoint}'; it must be a URL such as https://s3.example.com"
+        );
+        Ok(())
+    }
+
+    /// Where copies are stored; `None` if snapshots stay on this host only.
+    pub fn location(&self) -> Result<Option<Location>> {
+        if self.store == NONE {
+            return Ok(None);
+        }
+        let location = self.store.parse().map_err(|error: String| anyhow::anyhow!(error));
+        location.map(Some).context("snapshots.store")
+    }
+
+    pub fn options(&self) -> S3Options {
+        let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let credentials = given(&self.access_key_id).map(|access_key_id| Credentials {
+            access_key_id,
+            secret_access_key: self.secret_access_key.0.clone(),
+        });
+        S3Options { endpoint: given(&self.endpoint), region: given(&self.region), credentials }
+    }
+
+    pub const fn local_ms(&self) -> u64 {
+        self.local_hours.saturating_mul(HOUR_MS)
+    }
+}
