@@ -108,6 +108,7 @@ setup() {
     venv target/venv-sdk sdk/python/requirements-dev.txt
     ;;
   esac
+  case " $* " in *' test '* | *' bench '*) s3_server ;; esac
   case " $* " in *' test '*) mcp_clients; e2b_packages ;; esac
 }
 
@@ -121,6 +122,22 @@ mcp_clients() {
   mkdir -p target/npm-mcp
   cp e2e/tests/mcp/package.json e2e/tests/mcp/package-lock.json e2e/tests/mcp/.npmrc target/npm-mcp/
   npm_packages target/npm-mcp
+}
+
+S3_SERVER=0.14.1
+
+# An S3 server, which no distribution packages, below target/: it is only for tests and benchmarks of the object store.
+s3_server() {
+  local marker=target/s3/.version
+  [ "$(cat "$marker" 2>/dev/null)" = "$S3_SERVER" ] && return
+  say "building the S3 server s3s-fs $S3_SERVER into target/s3/"
+  if cargo install --quiet --locked --root target/s3 --target-dir target/s3/build --features binary \
+    "s3s-fs@$S3_SERVER" >&2; then
+    rm -rf target/s3/build
+    printf '%s\n' "$S3_SERVER" >"$marker"
+  else
+    say "the S3 server could not be built: the tests of the object store fail"
+  fi
 }
 
 # venv DIRECTORY REQUIREMENT...: a Python virtual environment with these requirements. An argument that ends in .txt is a

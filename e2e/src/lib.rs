@@ -9,6 +9,7 @@ mod layout;
 mod options;
 pub mod registry;
 mod rig;
+pub mod s3;
 pub mod service;
 
 pub use census::{Expected, strays, wait_for_resources};

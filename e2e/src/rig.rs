@@ -87,6 +87,7 @@ impl Rig {
             paused_retention_ms: options.paused_retention_ms,
             hibernate_after_ms: options.hibernate_after_ms,
             terminated_retention_ms: 0,
+            snapshot_retention_ms: 0,
             slots: options.slots,
             prices: Default::default(),
             detached: engine::DetachedSettings::in_dir(layout.data.join("executions")),
@@ -101,6 +102,7 @@ impl Rig {
             refusals: None,
             find_image: find,
             clock: options.clock,
+            copies: None,
         };
         let (engine, recovered) = Engine::open(parts, engine_settings).await?;
         let RigLayout { name, data, run, uid_base } = layout.clone();

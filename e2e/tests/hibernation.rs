@@ -277,7 +277,7 @@ async fn a_damaged_snapshot_is_not_used() {
         let request = SnapshotRequest { memory: true, ..SnapshotRequest::default() };
         let snapshot = sandbox.take_snapshot(request, None).await.unwrap();
         let create = async || {
-            let (template, _) = rig.engine.snapshot_template("test", &snapshot.id).unwrap();
+            let (template, _) = rig.engine.snapshot_template("test", &snapshot.id).await.unwrap();
             let config = status(rig, &id).await.record.config.clone();
             rig.engine.create("test", config, template, None).await
         };

@@ -34,6 +34,7 @@ mod s17_memory_snapshots;
 mod s18_template_builds;
 mod s18_templates;
 mod s18_templates_kill;
+mod s19_object_store;
 mod s1_service;
 mod s2_shapes;
 mod s3_states;
