@@ -54,6 +54,7 @@ bench  git                    git
 bench  nodejs                 node
 bench  npm                    npm
 bench  nginx-light            nginx
+bench  curl                   curl
 bench  fcgiwrap               fcgiwrap
 docker docker.io              dockerd
 lint   shellcheck             shellcheck

@@ -21,6 +21,7 @@ mod http_create;
 mod http_execute;
 mod list;
 mod memory_snapshot;
+mod object_store;
 mod output;
 mod pause;
 mod ports;
@@ -41,7 +42,7 @@ use crate::baselines::docker::Docker;
 use crate::report::Row;
 
 /// The benches that can be selected. `create` has the peers' rows for `create-warm` and `create-cold`.
-pub const NAMES: [&str; 48] = [
+pub const NAMES: [&str; 51] = [
     "execute",
     "create-warm",
     "create-cold",
@@ -90,6 +91,9 @@ pub const NAMES: [&str; 48] = [
     "memory-fork",
     "template-build",
     "template-rebuild",
+    "store",
+    "store-changes",
+    "fetch",
 ];
 
 /// The benches that also measure Docker.
@@ -179,5 +183,6 @@ pub async fn run_selected(setup: &Setup) -> (Vec<Row>, Vec<String>) {
     bench!(hibernation::NAMES, hibernation::run(setup));
     bench!(memory_snapshot::NAMES, memory_snapshot::run());
     bench!(template::NAMES, template::run(setup));
+    bench!(object_store::NAMES, object_store::run());
     (rows, failures)
 }

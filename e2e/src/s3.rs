@@ -75,6 +75,18 @@ impl S3Server {
             .with("snapshots", "secret_access_key", &text(SECRET))
     }
 
+    /// The directory of the server, with one for each bucket.
+    pub fn directory(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The URL of an object, and the arguments of curl for requests to it.
+    pub fn curl(&self, object: &str) -> (String, Vec<String>) {
+        let signed = ["-sf", "--aws-sigv4", "aws:amz:us-east-1:s3", "-u"].map(str::to_owned);
+        let arguments = signed.into_iter().chain([format!("{KEY}:{SECRET}")]).collect();
+        (format!("http://{}/{BUCKET}/{object}", self.address), arguments)
+    }
+
     /// The files of the objects, whose paths end like those of the objects.
     pub fn objects(&self) -> Result<Vec<PathBuf>> {
         let mut all = Vec::new();

@@ -78,9 +78,9 @@ pub struct SnapshotView {
     /// Disk space that it takes. What it shares with the image and with other snapshots is not counted.
     pub size_bytes: u64,
     pub state: SnapshotState,
-    /// Where its files are. Earlier versions of the service have no object store.
+    /// Where its files are. Absent in responses of earlier versions of the service, which have no object store.
     #[serde(default = "SnapshotStorage::local")]
-    #[cfg_attr(feature = "openapi", schema(required = true))]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub storage: SnapshotStorage,
     pub created_at: Timestamp,
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata))]

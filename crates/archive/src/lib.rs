@@ -12,6 +12,7 @@
 //! The [`ledger`] on the local disk has a copy of each manifest. What the object store has beside it is left by a crash, and
 //! [`Archive::reconcile`] removes it.
 
+mod adoption;
 mod chunk;
 mod download;
 mod error;
@@ -92,6 +93,14 @@ impl Archive {
 
     fn manifest_path(&self, id: &str) -> Path {
         self.manifests().join(id)
+    }
+
+    /// Removes an object. Succeeds if there is none.
+    async fn delete(&self, path: &Path) -> Result<(), ArchiveError> {
+        match self.objects.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(ArchiveError::unavailable(path, error)),
+        }
     }
 
     /// An object; `None` if there is none.

@@ -1,7 +1,6 @@
 //! Removes snapshots of this host, and chunks that no snapshot has.
 
 use futures_util::{StreamExt, stream};
-use object_store::ObjectStoreExt;
 
 use crate::{Archive, ArchiveError};
 
@@ -12,11 +11,7 @@ impl Archive {
     /// Removes a snapshot of this host, so that no host can read it. `remove_superfluous` frees the space.
     pub async fn remove(&self, id: &str) -> Result<(), ArchiveError> {
         let _writer = self.writer.lock().await;
-        let path = self.manifest_path(id);
-        match self.objects.delete(&path).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(ArchiveError::unavailable(&path, error)),
-        }
+        self.delete(&self.manifest_path(id)).await?;
         Ok(self.ledger.forget(id)?)
     }
 

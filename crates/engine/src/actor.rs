@@ -412,8 +412,11 @@ impl Actor {
         let batch = events::batch_with_cost(&self.context.limits.prices, &self.record, &next, at);
         self.context.stamped_store.commit(events.into_iter().fold(batch, Batch::event)).await?;
         let status = Status::new(next);
-        self.record = Arc::clone(&status.record);
+        let before = std::mem::replace(&mut self.record, Arc::clone(&status.record));
         self.status.send_replace(status);
+        if before.hibernated_at != self.record.hibernated_at {
+            self.context.snapshots.request_store();
+        }
         Ok(())
     }
 

@@ -72,6 +72,9 @@ counters! {
     snapshot_bytes_sent,
     snapshot_uploads_failed,
     snapshots_fetched,
+    /// Hibernated sandboxes that were copied to the object store, and those that were taken over from another host.
+    sandboxes_stored,
+    sandboxes_adopted,
     /// Snapshots that were deleted at the end of their retention.
     snapshots_expired,
     rolled_back,

@@ -26,8 +26,6 @@ pub async fn delete(
     let batch = Batch::new().delete_snapshot(record.id.clone()).event(event);
     services.stamped_store.commit(batch).await?;
     services.snapshots.remove(&record.id);
-    if let Some(copies) = &services.copies {
-        copies.work.notify_one();
-    }
+    services.snapshots.request_store();
     Ok(now)
 }

@@ -19,7 +19,7 @@ use crate::sandbox::SandboxHandle;
 use crate::services::{Parts, Services};
 use crate::settings::{EngineSettings, Template};
 use crate::snapshots::{self, SnapshotUsage};
-use crate::status::Status;
+use crate::status::{ResumeResult, Status};
 use crate::warm_pool::PoolState;
 use crate::{delete_snapshot, network_refusals, object_store, pressure, purge};
 
@@ -135,6 +135,18 @@ impl Engine {
         id: &SnapshotId,
     ) -> Result<(Template, Arc<SnapshotRecord>), EngineError> {
         object_store::template(&self.services, account, id).await
+    }
+
+    pub fn has_object_store(&self) -> bool {
+        self.services.copies.is_some()
+    }
+
+    /// Takes over a hibernated sandbox that another host has stored, and resumes it.
+    pub async fn adopt(&self, account: &str, id: &SandboxId) -> Result<ResumeResult, EngineError> {
+        let (services, account, id) = (Arc::clone(&self.services), account.to_owned(), id.clone());
+        let adopting = async move { object_store::adopt(&services, &account, &id).await };
+        // Also if the caller stops waiting.
+        self.services.tasks.spawn(adopting).await.map_err(|_| EngineError::TaskLost)?
     }
 
     /// Deletes a snapshot.

@@ -31,6 +31,9 @@ pub enum EngineError {
     /// Another host has taken the snapshot; only that one deletes it.
     #[error("snapshot {id} was taken by another host; it can be deleted there")]
     SnapshotOfOtherHost { id: SnapshotId },
+    /// A third host has taken the sandbox over.
+    #[error("another host has taken over the sandbox")]
+    AdoptedElsewhere,
     /// The snapshot is being copied from the object store to this host.
     #[error("snapshot {id} is on its way to this host")]
     SnapshotArriving { id: SnapshotId },

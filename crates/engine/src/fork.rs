@@ -21,7 +21,7 @@ use crate::provision::ReservedSandbox;
 use crate::services::Services;
 use crate::settings::Template;
 use crate::status::Status;
-use crate::take_snapshot::copy_for_fork;
+use crate::take_snapshot::hidden_copy;
 
 /// Sandboxes that are started at a time.
 const CONCURRENT_STARTS: usize = 8;
@@ -39,7 +39,7 @@ pub async fn fork(
         config: request.config(&source.config)?,
     };
     let reserved = fork.reserve(request.count).await?;
-    let (snapshot, copied) = copy_for_fork(services, actor, request.memory).await?;
+    let (snapshot, copied) = hidden_copy(services, actor, request.memory).await?;
     let template = services.snapshots.template_of(&snapshot);
     let sandboxes = fork.start(reserved, &template).await?;
     let statuses = fork.record(&copied.sandbox, sandboxes, idempotency).await?;

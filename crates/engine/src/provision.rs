@@ -31,6 +31,13 @@ pub struct ReservedSandbox {
     slot: SlotLease,
 }
 
+impl ReservedSandbox {
+    /// For a sandbox that had this id on another host.
+    pub fn with_id(self, id: SandboxId) -> Self {
+        Self { id, ..self }
+    }
+}
+
 /// Provisions sandboxes, and removes those that nobody owns.
 pub struct Provisioner {
     host: Arc<Host>,

@@ -6,6 +6,7 @@
 mod copies;
 mod document;
 mod registry;
+mod sandbox_document;
 mod sweep;
 
 use std::path::Path;
@@ -13,6 +14,7 @@ use std::path::Path;
 pub use copies::{Copies, snapshot_ids};
 pub use document::Document;
 pub use registry::{PendingShare, SnapshotKind, SnapshotRegistry, SnapshotUsage};
+pub use sandbox_document::SandboxDocument;
 pub use sweep::start as start_sweeper;
 
 /// The disks of snapshots among layers, and the layers of the image below them.

@@ -47,7 +47,7 @@ pub async fn take(
     request: SnapshotRequest,
     idempotency: Option<PendingSnapshot>,
 ) -> Result<Arc<SnapshotRecord>, EngineError> {
-    let Services { snapshots, stamped_store, counters, copies, .. } = services;
+    let Services { snapshots, stamped_store, counters, .. } = services;
     let account = actor.status.borrow().record.account.clone();
     let kind = SnapshotKind::Requested;
     let (copied, _share) = copy_within_quotas(services, actor, kind, scope(request.memory)).await?;
@@ -65,9 +65,7 @@ pub async fn take(
     counters.snapshots_taken.add(1);
     // Registered before the hold is dropped.
     let record = snapshots.insert(record);
-    if let Some(copies) = copies {
-        copies.work.notify_one();
-    }
+    snapshots.request_store();
     Ok(record)
 }
 
@@ -189,8 +187,8 @@ fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs)
     }
 }
 
-/// A snapshot for the sandboxes of a fork only. It has no record.
-pub async fn copy_for_fork(
+/// A copy for the sandboxes of a fork, or for the object store. It has no record.
+pub async fn hidden_copy(
     services: &Services,
     actor: &ActorHandle,
     memory: bool,

@@ -49,11 +49,13 @@ async fn a_snapshot_has_the_documented_fields() {
         "sandboxId",
         "sizeBytes",
         "state",
+        "storage",
     ];
     assert_eq!(keys(&snapshot), fields);
     assert_eq!(snapshot["sandboxId"], id.as_str());
     assert_eq!(snapshot["image"], Service::image());
     assert_eq!((&snapshot["memory"], &snapshot["state"]), (&json!(false), &json!("ready")));
+    assert_eq!(snapshot["storage"], "local");
     time(&snapshot["createdAt"]);
     // An unused disk costs a fraction of its size.
     assert!((1..32 << 20).contains(&number(&snapshot["sizeBytes"])), "{snapshot}");

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::s17_memory_snapshots::{ask, with_holder};
 use crate::{
-    SANDBOXES, SNAPSHOTS, action_path, create_sandbox, output, rounds, sandbox_path, take_snapshot, text,
-    wait_until,
+    SANDBOXES, SNAPSHOTS, action_path, create_sandbox, output, rounds, sandbox_path, state, take_snapshot,
+    text, wait_until,
 };
 
 const ROUNDS: u32 = 6;
@@ -108,6 +108,35 @@ async fn processes_continue_on_another_service() {
     let after = ask(&elsewhere, &copy).await;
     // The secret is in memory only.
     assert_eq!((&after[1..], before.len()), (&before[1..], 4));
+}
+
+#[tokio::test]
+async fn a_hibernated_sandbox_continues_on_another_service() {
+    let s3 = S3Server::start().unwrap();
+    let ((one, client), (_two, elsewhere)) = (service(&s3).await, service(&s3).await);
+    let id = with_holder(&client).await;
+    let before = ask(&client, &id).await;
+    let resume = action_path(&id, "resume");
+    let adopt = json!({ "adopt": true });
+    elsewhere.post(&resume, &adopt).await.unwrap().error(404, "SANDBOX_NOT_FOUND").unwrap();
+    let hibernate = json!({ "hibernate": true });
+    client.post(&action_path(&id, "pause"), &hibernate).await.unwrap().is(200).unwrap();
+    wait_until("the copy", async || s3.manifests().unwrap().iter().any(|(stored, _)| *stored == id)).await;
+    one.kill().unwrap();
+    elsewhere.post(&resume, &json!({})).await.unwrap().error(404, "SANDBOX_NOT_FOUND").unwrap();
+    elsewhere.post(&resume, &adopt).await.unwrap().is(200).unwrap();
+    let after = ask(&elsewhere, &id).await;
+    // The secret is in memory only.
+    assert_eq!((&after[1..], before.len()), (&before[1..], 4));
+    assert_eq!(state(&elsewhere, &id).await, "running");
+    // Its former service gives it up, and nothing of it is left in the store.
+    one.start_process().await.unwrap();
+    wait_until("the end of the former one", async || {
+        let found = client.get(&sandbox_path(&id)).await.unwrap();
+        found.status == 404 && found.text().contains("adopted")
+    })
+    .await;
+    wait_until("the object store", async || s3.objects().unwrap().is_empty()).await;
 }
 
 #[tokio::test]

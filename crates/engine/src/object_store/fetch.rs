@@ -57,8 +57,8 @@ async fn find_elsewhere(
         let (object, reason) = (id.to_string(), error.to_string());
         ArchiveError::Damaged { object, reason }
     })?;
-    let image = copies.image(document.image_digest());
-    Ok(document.into_record(id.clone(), account, services.host.driver(), image))
+    let layers = copies.image_layers(document.image_digest()).unwrap_or_default();
+    Ok(document.into_record(id.clone(), account, services.host.driver(), layers))
 }
 
 /// What sandboxes above a snapshot begin with. All of it is on this host and held.
@@ -71,7 +71,7 @@ pub async fn template(
     // Held before it is looked up: the sweeper would find neither.
     let hold = services.snapshots.hold(&[], Some(id));
     let record = find(services, account, id).await?;
-    if !services.snapshots.contains(id) && copies.image(&record.image_digest).is_none() {
+    if !services.snapshots.contains(id) && copies.image_layers(&record.image_digest).is_none() {
         let (image, digest) = (record.image.clone(), record.image_digest.clone());
         return Err(EngineError::OtherImage { image, digest });
     }
@@ -82,7 +82,8 @@ pub async fn template(
         services: Arc::clone(services),
         copies: Arc::clone(copies),
         record,
-        _hold: template.hold.clone(),
+        hold: template.hold.clone(),
+        stored_as: id.to_string(),
     };
     let record = Arc::clone(&fetch.record);
     if !fetch.is_complete().await? {
@@ -96,12 +97,14 @@ pub async fn template(
 }
 
 /// A transfer to this host.
-struct Fetch {
-    services: Arc<Services>,
-    copies: Arc<Copies>,
-    record: Arc<SnapshotRecord>,
+pub(super) struct Fetch {
+    pub(super) services: Arc<Services>,
+    pub(super) copies: Arc<Copies>,
+    /// The id of the manifest.
+    pub(super) stored_as: String,
+    pub(super) record: Arc<SnapshotRecord>,
     /// Kept until everything is here.
-    _hold: SnapshotHold,
+    pub(super) hold: SnapshotHold,
 }
 
 impl Fetch {
@@ -120,10 +123,10 @@ impl Fetch {
         Ok(!self.record.memory || self.has(&self.record.id, SnapshotScope::Processes).await?)
     }
 
-    async fn run(self) -> Result<(), EngineError> {
-        let id = &self.record.id;
-        let manifest = self.copies.archive.manifest(id.as_str()).await?;
-        let manifest = manifest.ok_or_else(|| ArchiveError::Missing { object: id.to_string() })?;
+    pub(super) async fn run(self) -> Result<(), EngineError> {
+        let (id, stored_as) = (&self.record.id, &self.stored_as);
+        let manifest = self.copies.archive.manifest(stored_as).await?;
+        let manifest = manifest.ok_or_else(|| ArchiveError::Missing { object: stored_as.clone() })?;
         if self.record.memory {
             let transfer = self.copies.transfer(id);
             let _one = transfer.lock().await;
@@ -141,6 +144,7 @@ impl Fetch {
             self.copies.set_remote(&below, false);
         }
         self.services.counters.snapshots_fetched.add(1);
+        drop(self.hold);
         Ok(())
     }
 

@@ -1,6 +1,5 @@
-//! Stores copies of snapshots in the background, removes those of deleted snapshots, and removes unused snapshots from this host.
+//! Stores copies of snapshots and of hibernated sandboxes in the background, and removes those that are not wanted any more.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(10 * 60);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
-/// Does what there is to do, and again whenever a snapshot was taken or deleted.
+/// Does what there is to do, and again whenever something was taken, deleted, hibernated or woken.
 pub fn start(services: &Arc<Services>) {
     let Some(copies) = services.copies.clone() else { return };
     let worker = Worker { services: Arc::clone(services), copies };
@@ -31,13 +30,14 @@ pub fn start(services: &Arc<Services>) {
             let done = worker.round(&mut is_reconciled).await;
             if let Err(error) = done {
                 worker.services.counters.snapshot_uploads_failed.add(1);
-                tracing::warn!(error = error_text(&error), "copies of snapshots wait for the object store");
+                tracing::warn!(error = error_text(&error), "copies wait for the object store");
                 tokio::time::sleep(retry).await;
                 retry = (retry * 2).min(LAST_RETRY);
                 continue;
             }
             retry = FIRST_RETRY;
-            let _ = tokio::time::timeout(INTERVAL, worker.copies.work.notified()).await;
+            let requested = worker.services.snapshots.store_requested();
+            let _ = tokio::time::timeout(INTERVAL, requested).await;
         }
     });
 }
@@ -50,9 +50,10 @@ fn error_text(error: &dyn std::error::Error) -> String {
     })
 }
 
-struct Worker {
-    services: Arc<Services>,
-    copies: Arc<Copies>,
+/// The task that does so.
+pub(super) struct Worker {
+    pub(super) services: Arc<Services>,
+    pub(super) copies: Arc<Copies>,
 }
 
 impl Worker {
@@ -62,36 +63,56 @@ impl Worker {
             for id in archive.reconcile().await?.lost {
                 tracing::warn!(id, "the object store has lost a part of a snapshot");
             }
+            self.read_hibernations().await?;
+            self.give_up_adopted().await?;
             *is_reconciled = true;
         }
+        if self.copies.has_handed_over() {
+            self.give_up_adopted().await?;
+        }
         for id in archive.ids() {
-            let is_known = id.parse().is_ok_and(|id| self.services.snapshots.contains(&id));
-            if !is_known {
+            if !self.is_known(&id) {
                 archive.remove(&id).await?;
             }
         }
         for record in self.services.snapshots.requested() {
-            if archive.has(record.id.as_str()) {
-                continue;
+            if !archive.has(record.id.as_str()) {
+                self.settle(record.id.as_str(), self.upload(&record).await)?;
             }
-            match self.upload(&record).await {
-                Ok(()) | Err(EngineError::Archive(ArchiveError::Unwanted)) => {}
-                Err(EngineError::Archive(error)) if error.is_transient() => return Err(error.into()),
-                // Of this snapshot only.
-                Err(error) => {
-                    self.services.counters.snapshot_uploads_failed.add(1);
-                    tracing::error!(id = %record.id, error = error_text(&error), "could not copy a snapshot to the object store");
-                }
-            }
+        }
+        for record in self.hibernated() {
+            self.settle(record.id.as_str(), self.upload_hibernated(&record).await)?;
         }
         archive.remove_superfluous().await?;
         self.evict().await
     }
 
+    /// Whether what is stored under an id is still wanted.
+    fn is_known(&self, id: &str) -> bool {
+        id.parse().is_ok_and(|id| self.services.snapshots.contains(&id))
+            || self.is_current(id)
+            || self.copies.is_handed_over(id)
+    }
+
+    /// Fails if the object store is to blame, so that the rest waits, too.
+    fn settle(&self, id: &str, uploaded: Result<(), EngineError>) -> Result<(), EngineError> {
+        match uploaded {
+            Ok(()) | Err(EngineError::Archive(ArchiveError::Unwanted)) => {}
+            Err(EngineError::Archive(error)) if error.is_transient() => return Err(error.into()),
+            Err(error) => {
+                self.services.counters.snapshot_uploads_failed.add(1);
+                tracing::error!(id, error = error_text(&error), "could not copy to the object store");
+            }
+        }
+        Ok(())
+    }
+
     async fn upload(&self, record: &SnapshotRecord) -> Result<(), EngineError> {
         let Services { snapshots, stamped_store, counters, .. } = &*self.services;
         let _hold = snapshots.hold(&record.layers, Some(&record.id));
-        let source = self.source(record).await?;
+        // Serializing text and numbers cannot fail.
+        let document = serde_json::to_value(Document::of(record)).unwrap_or_default();
+        let source = self.source(record.id.as_str(), record, document).await?;
         let sent = self.copies.archive.upload(&source, &|| snapshots.contains(&record.id)).await?;
         counters.snapshots_stored.add(1);
         counters.snapshot_bytes_sent.add(sent.bytes);
@@ -107,8 +128,13 @@ impl Worker {
         Ok(stamped_store.commit(Batch::new().event(event)).await?)
     }
 
-    /// The files of a snapshot and of the disks below it.
-    async fn source(&self, record: &SnapshotRecord) -> Result<SourceSnapshot, EngineError> {
+    /// The files of a snapshot and of the disks below it, to be stored under an id.
+    pub(super) async fn source(
+        &self,
+        id: &str,
+        record: &SnapshotRecord,
+        document: serde_json::Value,
+    ) -> Result<SourceSnapshot, EngineError> {
         let mut parts = Vec::new();
         for id in snapshot_ids(&record.layers) {
             parts.push(self.part(id.to_string(), &id, SnapshotScope::Disk).await?);
@@ -120,13 +146,7 @@ impl Worker {
             let files = files.into_iter().map(|(name, path)| SourceFile { name, path });
             parts.push(SourcePart { name: executions_part(&record.id), files: files.collect() });
         }
-        Ok(SourceSnapshot {
-            id: record.id.to_string(),
-            account: record.account.clone(),
-            // Serializing text and numbers cannot fail.
-            record: serde_json::to_value(Document::of(record)).unwrap_or_default(),
-            parts,
-        })
+        Ok(SourceSnapshot { id: id.to_owned(), account: record.account.clone(), record: document, parts })
     }
 
     /// A disk that is not on this host is stored already, or was lost with it.
@@ -142,35 +162,5 @@ impl Worker {
         }
         let files = files.into_iter().map(|file| SourceFile { name: file.name, path: file.path });
         Ok(SourcePart { name, files: files.collect() })
-    }
-
-    /// Removes disks from this host that nothing has used for long and that the object store has.
-    async fn evict(&self) -> Result<(), EngineError> {
-        let Services { snapshots, registry, host, detached, stamped_store, .. } = &*self.services;
-        if self.copies.local_for_ms == 0 {
-            return Ok(());
-        }
-        let _removal = self.copies.removal.write().await;
-        let before = stamped_store.now().before(self.copies.local_for_ms);
-        let is_stored = |record: &SnapshotRecord| {
-            self.copies.archive.has(record.id.as_str()) && record.created_at <= before
-        };
-        let removable = snapshots.needed_only_by(is_stored);
-        // Read after the holds: a create commits its record before it drops its hold.
-        let records = registry.records();
-        let layers: HashSet<SnapshotId> =
-            records.iter().flat_map(|record| snapshot_ids(&record.layers)).collect();
-        for id in host.driver().list_snapshots().await? {
-            let is_unused = self.copies.used_at(&id).is_none_or(|used| used <= before);
-            if !removable.contains(&id) || layers.contains(&id) || !is_unused {
-                continue;
-            }
-            tracing::debug!(%id, "removing a snapshot from this host that the object store has");
-            // First: a crash in between leaves a snapshot that is fetched although its files are here.
-            self.copies.set_remote(&id, true);
-            detached.remove_stored(&id).await?;
-            host.driver().remove_snapshot(&id).await?;
-        }
-        Ok(())
     }
 }

@@ -7,17 +7,20 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use api::{SnapshotId, SnapshotStorage};
+use api::{SandboxId, SnapshotId, SnapshotStorage};
 use archive::Archive;
 use driver::snapshot_of_layer;
 use rules::TimeMs;
 use store::SnapshotRecord;
-use tokio::sync::{Notify, RwLock};
+use tokio::sync::RwLock;
 
-use crate::settings::{FindImage, SnapshotCopies, Template};
+use crate::settings::{FindImage, SnapshotCopies};
+
+type Locks<T> = HashMap<T, Weak<tokio::sync::Mutex<()>>>;
 
 pub struct Copies {
     pub archive: Archive,
@@ -28,18 +31,21 @@ pub struct Copies {
     /// keeps them.
     pub removal: RwLock<()>,
     /// One transfer at a time for each snapshot.
-    transfers: Mutex<HashMap<SnapshotId, Weak<tokio::sync::Mutex<()>>>>,
+    transfers: Mutex<Locks<SnapshotId>>,
+    adoptions: Mutex<Locks<SandboxId>>,
     presence: Mutex<Presence>,
-    /// Notified when a snapshot was taken or deleted.
-    pub work: Notify,
 }
 
 #[derive(Default)]
 struct Presence {
     /// Disks that only the object store has.
     remote: HashSet<SnapshotId>,
+    /// Sandboxes that another host has taken over and may need the copies of.
+    handed_over: HashSet<String>,
     /// When a disk was used, since the start.
     used: HashMap<SnapshotId, TimeMs>,
+    /// Sandboxes whose copies are stored, with the time of the hibernation.
+    hibernations: HashMap<SandboxId, TimeMs>,
 }
 
 /// The ids of the snapshots among layers, topmost first.
@@ -56,8 +62,8 @@ impl Copies {
             find_digest,
             removal: RwLock::default(),
             transfers: Mutex::default(),
+            adoptions: Mutex::default(),
             presence: Mutex::default(),
-            work: Notify::new(),
         }
     }
 
@@ -66,9 +72,22 @@ impl Copies {
         self.presence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The image with a digest, if this host has it.
-    pub fn image(&self, digest: &str) -> Option<Template> {
-        (self.find_digest)(digest)
+    /// The layers of the image with a digest, if this host has it.
+    pub fn image_layers(&self, digest: &str) -> Option<Vec<String>> {
+        let image = (self.find_digest)(digest)?;
+        Some(image.layers.iter().map(|layer| layer.to_string_lossy().into_owned()).collect())
+    }
+
+    /// When a sandbox was hibernated whose copy is stored.
+    pub fn stored_hibernation(&self, id: &SandboxId) -> Option<TimeMs> {
+        self.presence().hibernations.get(id).copied()
+    }
+
+    pub fn set_stored_hibernation(&self, id: &SandboxId, at: Option<TimeMs>) {
+        match at {
+            Some(at) => self.presence().hibernations.insert(id.clone(), at),
+            None => self.presence().hibernations.remove(id),
+        };
     }
 
     /// Where a snapshot of this host is.
@@ -82,6 +101,23 @@ impl Copies {
         let presence = self.presence();
         let is_remote = snapshot_ids(&record.layers).iter().any(|id| presence.remote.contains(id));
         if is_remote { SnapshotStorage::Remote } else { SnapshotStorage::Stored }
+    }
+
+    pub fn set_handed_over(&self, id: &str, is_handed_over: bool) {
+        let mut presence = self.presence();
+        if is_handed_over {
+            presence.handed_over.insert(id.to_owned());
+        } else {
+            presence.handed_over.remove(id);
+        }
+    }
+
+    pub fn is_handed_over(&self, id: &str) -> bool {
+        self.presence().handed_over.contains(id)
+    }
+
+    pub fn has_handed_over(&self) -> bool {
+        !self.presence().handed_over.is_empty()
     }
 
     pub fn is_remote(&self, id: &SnapshotId) -> bool {
@@ -110,12 +146,21 @@ impl Copies {
         self.presence().used.get(id).copied()
     }
 
+    /// The lock for the adoption of a sandbox.
+    pub fn adoption(&self, id: &SandboxId) -> Arc<tokio::sync::Mutex<()>> {
+        lock_of(&self.adoptions, id)
+    }
+
     /// The lock for the transfer of a snapshot.
     pub fn transfer(&self, id: &SnapshotId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut all = self.transfers.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, lock| lock.strong_count() > 0);
-        let lock = all.get(id).and_then(Weak::upgrade).unwrap_or_default();
-        all.insert(id.clone(), Arc::downgrade(&lock));
-        lock
+        lock_of(&self.transfers, id)
     }
+}
+
+fn lock_of<T: Clone + Eq + Hash>(all: &Mutex<Locks<T>>, id: &T) -> Arc<tokio::sync::Mutex<()>> {
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|_, lock| lock.strong_count() > 0);
+    let lock = all.get(id).and_then(Weak::upgrade).unwrap_or_default();
+    all.insert(id.clone(), Arc::downgrade(&lock));
+    lock
 }

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use store::SnapshotRecord;
 
 use super::split_layers;
-use crate::settings::Template;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -54,16 +53,16 @@ impl Document {
         &self.image_digest
     }
 
-    /// The record as this host would have it. Without the image it has no layers of the image.
+    /// The record as this host would have it.
     pub fn into_record(
         self,
         id: SnapshotId,
         account: &str,
         driver: &dyn Driver,
-        image: Option<Template>,
+        image_layers: Vec<String>,
     ) -> SnapshotRecord {
         let snapshots = self.snapshots.iter().map(|below| driver.snapshot_layer(below));
-        let layers = snapshots.chain(image.into_iter().flat_map(|image| image.layers));
+        let snapshots = snapshots.map(|layer| layer.to_string_lossy().into_owned());
         SnapshotRecord {
             id,
             account: account.to_owned(),
@@ -73,7 +72,7 @@ impl Document {
             image_digest: self.image_digest,
             image_env: self.image_env,
             isolation: self.isolation,
-            layers: layers.map(|layer| layer.to_string_lossy().into_owned()).collect(),
+            layers: snapshots.chain(image_layers).collect(),
             resources: self.resources,
             memory: self.memory,
             bytes: self.size_bytes,

@@ -8,7 +8,7 @@ use api::SnapshotId;
 use driver::snapshot_of_layer;
 use rules::{Quotas, SnapshotQuery, base_layers};
 use store::SnapshotRecord;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::{snapshot_ids, split_layers};
 use crate::error::EngineError;
@@ -22,6 +22,8 @@ pub struct SnapshotRegistry {
     state: RwLock<State>,
     holds: Arc<HoldCounts>,
     copies: Semaphore,
+    /// Notified when something was taken, deleted, hibernated or woken, of which the object store has or gets a copy.
+    store_wanted: Notify,
     /// One copy at a time for each account, so that none delays the copies of others.
     account_copies: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
@@ -103,7 +105,7 @@ impl Default for SnapshotRegistry {
     fn default() -> Self {
         let (state, holds) = (RwLock::default(), Arc::default());
         let copies = Semaphore::new(CONCURRENT_COPIES);
-        Self { state, holds, copies, account_copies: Mutex::default() }
+        Self { state, holds, copies, store_wanted: Notify::new(), account_copies: Mutex::default() }
     }
 }
 
@@ -294,6 +296,14 @@ impl SnapshotRegistry {
 
     pub fn request_sweep(&self) {
         self.holds.sweep_wanted.notify_one();
+    }
+
+    pub fn request_store(&self) {
+        self.store_wanted.notify_one();
+    }
+
+    pub async fn store_requested(&self) {
+        self.store_wanted.notified().await;
     }
 
     pub async fn sweep_requested(&self) {

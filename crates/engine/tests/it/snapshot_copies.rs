@@ -8,12 +8,13 @@ use std::sync::Arc;
 use api::{Isolation, SandboxConfig, SandboxId, SnapshotId, SnapshotStorage};
 use archive::{Archive, ArchiveError, Location, S3Options};
 use driver::Driver;
-use driver::fake::FakeDriver;
+use driver::fake::{DriverOp, FakeDriver, Fault};
 use engine::{
-    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionState, SnapshotCopies,
+    DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState, Processes,
+    SnapshotCopies,
 };
 use rules::SnapshotRequest;
-use store::{MemoryStore, SnapshotRecord};
+use store::{MemoryStore, SnapshotRecord, Store};
 use tempfile::TempDir;
 
 use crate::harness::{DAY, HOUR, Harness, MINUTE, START, config, pass, settings, template};
@@ -180,6 +181,127 @@ async fn processes_and_executions_continue_on_another_host() {
         pass(1000).await;
     }
     assert_eq!(two.engine.metrics().counts.snapshots_fetched, 2);
+}
+
+/// A hibernated sandbox with a process and a detached `cat` that has printed `one`.
+async fn hibernated(harness: &Harness) -> (SandboxId, ExecutionId) {
+    let config = SandboxConfig { isolation: Isolation::Gvisor, ..config() };
+    let id = harness.create_with(SandboxConfig { timeout_ms: 10 * HOUR, ..config }).await.unwrap();
+    harness.output(&id, "echo kept > file").await;
+    harness.run(&id, "sleep 1000 >/dev/null 2>&1 &").await.unwrap();
+    let request = DetachedRequest {
+        command: "cat".to_owned(),
+        stdin: Some("one\n".to_owned()),
+        open_stdin: true,
+        ..DetachedRequest::default()
+    };
+    let execution = harness.engine.sandbox("test", &id).start_detached(request).await.unwrap().id;
+    pass(HOUR).await;
+    harness.engine.sandbox("test", &id).pause_with(Processes::Stored).await.unwrap();
+    (id, execution)
+}
+
+async fn sandboxes_stored(harness: &Harness, count: u64) {
+    for _ in 0..1000 {
+        if harness.engine.metrics().counts.sandboxes_stored == count {
+            return;
+        }
+        pass(10).await;
+    }
+    panic!("{} sandboxes are stored", harness.engine.metrics().counts.sandboxes_stored);
+}
+
+fn manifests(place: &Place) -> usize {
+    place.objects().iter().filter(|path| path.parent().is_some_and(|dir| dir.ends_with("snapshots"))).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hibernated_sandbox_wakes_on_another_host_and_its_own_gives_it_up() {
+    let place = Place::new();
+    let (one, two) = (place.host("one").await, place.host("two").await);
+    let (id, execution) = hibernated(&one).await;
+    sandboxes_stored(&one, 1).await;
+    let before = one.store.get(&id).await.unwrap().unwrap();
+    one.engine.shutdown().await;
+    pass(HOUR).await;
+    let refused = two.engine.adopt("other", &id).await.unwrap_err();
+    assert!(matches!(refused, EngineError::NotFound { .. }), "{refused}");
+    let resumed = two.engine.adopt("test", &id).await.unwrap();
+    assert!(resumed.paused_duration_ms >= HOUR, "{resumed:?}");
+    assert_eq!(two.output(&id, "cat file; pgrep -c sleep").await, "kept\n1\n");
+    let status = two.engine.sandbox("test", &id).execution(&execution).await.unwrap();
+    assert_eq!((status.state, status.output.stdout), (ExecutionState::Running, 4));
+    let after = two.engine.sandbox("test", &id).status().await.unwrap().record;
+    assert_eq!((after.created_at, after.lifetime_ms), (before.created_at, before.lifetime_ms));
+    assert_eq!(after.config, before.config);
+    // The hour that it ran on the other host counts.
+    assert!(after.accounting.running_ms(two.clock.now()) >= HOUR);
+    assert_eq!(two.kinds(&id).await[0], "sandbox.resumed");
+    // It exists once: nobody else gets it, and its former host gives it up.
+    let three = place.host("three").await;
+    let refused = three.engine.adopt("test", &id).await.unwrap_err();
+    assert!(matches!(refused, EngineError::NotFound { .. }), "{refused}");
+    let one = place.restart(&one, "one", 0).await;
+    pass(MINUTE).await;
+    assert_eq!(one.ended(&id).await.1, "adopted");
+    assert_eq!(place.objects(), Vec::<PathBuf>::new());
+    // From its new host it can move on.
+    two.engine.sandbox("test", &id).pause_with(Processes::Stored).await.unwrap();
+    sandboxes_stored(&two, 1).await;
+    two.engine.shutdown().await;
+    three.engine.adopt("test", &id).await.unwrap();
+    assert_eq!(three.output(&id, "cat file; pgrep -c sleep").await, "kept\n1\n");
+    three.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_copy_of_a_sandbox_that_wakes_is_removed() {
+    let place = Place::new();
+    let one = place.host("one").await;
+    let (id, _) = hibernated(&one).await;
+    sandboxes_stored(&one, 1).await;
+    assert_eq!(manifests(&place), 1);
+    assert_eq!(one.output(&id, "cat file").await, "kept\n");
+    pass(100).await;
+    assert_eq!(place.objects(), Vec::<PathBuf>::new());
+    // The next hibernation is another one.
+    one.output(&id, "echo newer > file").await;
+    one.engine.sandbox("test", &id).pause_with(Processes::Stored).await.unwrap();
+    sandboxes_stored(&one, 2).await;
+    let one = place.restart(&one, "one", 0).await;
+    pass(MINUTE).await;
+    assert_eq!((manifests(&place), one.engine.metrics().counts.sandboxes_stored), (1, 0));
+    let two = place.host("two").await;
+    one.engine.sandbox("test", &id).terminate("test").await.unwrap();
+    pass(100).await;
+    assert_eq!(place.objects(), Vec::<PathBuf>::new());
+    let gone = two.engine.adopt("test", &id).await.unwrap_err();
+    assert!(matches!(gone, EngineError::NotFound { .. }), "{gone}");
+    assert_eq!(one.driver.list_snapshots().await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_that_fails_leaves_the_copy_to_the_next_attempt() {
+    let place = Place::new();
+    let (one, two) = (place.host("one").await, place.host("two").await);
+    let (id, _) = hibernated(&one).await;
+    sandboxes_stored(&one, 1).await;
+    one.engine.shutdown().await;
+    for fault in [Fault::Before, Fault::After] {
+        for op in [DriverOp::Create, DriverOp::Wake, DriverOp::Connect] {
+            two.driver.fail_next(op, fault);
+            two.engine.adopt("test", &id).await.unwrap_err();
+            assert_eq!(two.engine.living(), 0, "{op:?}");
+        }
+    }
+    two.fail_next_commit();
+    two.engine.adopt("test", &id).await.unwrap_err();
+    // A third host may try, too, and its result counts.
+    let three = place.host("three").await;
+    three.engine.adopt("test", &id).await.unwrap();
+    assert_eq!(three.output(&id, "cat file").await, "kept\n");
+    two.engine.adopt("test", &id).await.unwrap_err();
+    two.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]

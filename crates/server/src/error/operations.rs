@@ -29,6 +29,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::NoSuchSnapshot { id } => return snapshots::no_snapshot(id.as_str()),
         EngineError::ForeignSnapshot { id, sandbox } => snapshots::of_other_sandbox(&id, &sandbox),
         error @ (EngineError::SnapshotOfOtherHost { .. }
+        | EngineError::AdoptedElsewhere
         | EngineError::SnapshotArriving { .. }
         | EngineError::OtherImage { .. }
         | EngineError::Archive(_)) => snapshots::of_copy(error),

@@ -33,7 +33,9 @@ pub fn of_copy(error: EngineError) -> ApiError {
             let message = format!("{message}; ask the operator to import that image");
             ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image")
         }
-        EngineError::SnapshotOfOtherHost { .. } => ApiError::new(ErrorCode::InvalidState, message),
+        EngineError::SnapshotOfOtherHost { .. } | EngineError::AdoptedElsewhere => {
+            ApiError::new(ErrorCode::InvalidState, message)
+        }
         EngineError::Archive(error) => of_archive(error),
         error => ApiError::internal(error),
     }

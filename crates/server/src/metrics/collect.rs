@@ -285,6 +285,16 @@ fn snapshots(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resu
         counts.snapshots_fetched,
     )?;
     encoder.counter(
+        "sandboxes_stored",
+        "Hibernated sandboxes copied to the object store",
+        counts.sandboxes_stored,
+    )?;
+    encoder.counter(
+        "sandboxes_adopted",
+        "Sandboxes taken over from other hosts",
+        counts.sandboxes_adopted,
+    )?;
+    encoder.counter(
         "snapshots_expired",
         "Snapshots deleted after their retention",
         counts.snapshots_expired,

@@ -2,13 +2,16 @@
 
 use api::{ErrorCode, ResumeBody, ResumeResult, SandboxState};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use engine::Processes;
 use serde_json::json;
 
+use super::read;
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
+use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::post("/v1/sandboxes/{id}/resume", WRITE)
@@ -18,7 +21,8 @@ pub fn endpoint() -> Endpoint {
             "Resume a paused sandbox",
             "Continues all processes of the sandbox. `timeoutMs` and `idleTimeoutMs` keep their values; a \
              sandbox whose timeout ended gets `timeoutMs` again. With `cold`, its processes end, and it starts \
-             again on its disk.",
+             again on its disk. With `adopt`, a hibernated sandbox that another host has stored in the object \
+             store continues on this one.",
         )
         .parameters([Parameter::SANDBOX_ID])
         .json_body::<ResumeBody>(
@@ -29,8 +33,9 @@ pub fn endpoint() -> Endpoint {
         .returns::<ResumeResult>(StatusCode::OK, "The sandbox is running.")
         .errors([
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
-            (ErrorCode::InvalidRequest, "`cold` has a wrong type"),
-            (ErrorCode::InvalidState, "The sandbox is not `paused`"),
+            (ErrorCode::InvalidRequest, "`cold` or `adopt` has a wrong type"),
+            (ErrorCode::InvalidState, "The sandbox is not `paused`, or a third host has taken it over"),
+            (ErrorCode::InvalidConfig, "This host lacks the image of a sandbox that it is to take over"),
             (ErrorCode::IsolationMismatch, "Another release of its isolation has stored its processes"),
         ])
         .handler(resume)
@@ -38,17 +43,47 @@ pub fn endpoint() -> Endpoint {
 
 async fn resume(call: Call<Caller, JsonBody<ResumeBody>>) -> Result<Json<ResumeResult>, ApiError> {
     let Call { service, caller, path, parts, body, .. } = call;
-    let request = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await?;
+    let found = SandboxRequest::find(&service, &caller, &parts, path, OperationKind::Other).await;
+    let request = match found {
+        Err(error) if error.code == ErrorCode::SandboxNotFound => {
+            return adopt(&service, &caller, &parts, body, error).await;
+        }
+        found => found?,
+    };
     let sandbox = service.engine.sandbox(&caller.account, &request.id);
     let body = request.body(body).await?.read(&()).inspect_err(|_| sandbox.touch())?;
     let processes = if body.cold == Some(true) { Processes::Ended } else { Processes::Kept };
     let resumed = sandbox.resume_with(processes).await;
     let resumed =
         resumed.map_err(|error| of_engine(error, Some(request.id.as_str()), OperationKind::Other))?;
-    Json::ok(&ResumeResult {
+    Json::ok(&view(resumed))
+}
+
+/// Takes the sandbox over from another host, if the body asks for that. Otherwise it is unknown.
+async fn adopt(
+    service: &Service,
+    caller: &Caller,
+    parts: &Parts,
+    body: JsonBody<ResumeBody>,
+    unknown: ApiError,
+) -> Result<Json<ResumeResult>, ApiError> {
+    let id = read::sandbox_id(&parts.uri)?;
+    if !service.engine.has_object_store() || read::json_content(&parts.headers).is_err() {
+        return Err(unknown);
+    }
+    let body = read::json_body(service, caller, &parts.headers, body).await?.read(&())?;
+    if body.adopt != Some(true) {
+        return Err(unknown);
+    }
+    let adopted = service.engine.adopt(&caller.account, &id).await;
+    Json::ok(&view(adopted.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?))
+}
+
+fn view(resumed: engine::ResumeResult) -> ResumeResult {
+    ResumeResult {
         id: resumed.id,
         state: SandboxState::Running,
         resumed_at: resumed.resumed_at.into(),
         paused_duration_ms: resumed.paused_duration_ms,
-    })
+    }
 }

@@ -1,0 +1,75 @@
+//! Takes over what another host has stored. A note in the object store tells that host, which then gives up its own. The note is created
+//! only if there is none, so one of several hosts gets it.
+//!
+//! ```text
+//! PREFIX/adopted/HOST/ID   the name of the host that has taken over ID from HOST
+//! ```
+
+use std::collections::HashSet;
+
+use futures_util::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutMode, PutPayload};
+
+use crate::{Archive, ArchiveError, Manifest};
+
+impl Archive {
+    fn notes(&self, host: &str) -> Path {
+        self.prefix.clone().join("adopted").join(host)
+    }
+
+    /// Takes over `id` from another host. False if a third host was faster. Succeeds again if this host did so before.
+    pub async fn adopt(&self, host: &str, id: &str) -> Result<bool, ArchiveError> {
+        let note = self.notes(host).join(id);
+        let own = PutPayload::from(self.ledger.host.clone().into_bytes());
+        match self.objects.put_opts(&note, own, PutMode::Create.into()).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                let taken = self.get(&note).await?;
+                Ok(taken.is_some_and(|taken| taken == self.ledger.host.as_bytes()))
+            }
+            Err(error) => Err(ArchiveError::unavailable(&note, error)),
+        }
+    }
+
+    /// This host could not use what it has taken over; others may.
+    pub async fn give_back(&self, host: &str, id: &str) -> Result<(), ArchiveError> {
+        self.delete(&self.notes(host).join(id)).await
+    }
+
+    /// Removes the manifest of something that was taken over: it exists here now. The host that has stored it removes the rest.
+    pub async fn withdraw(&self, id: &str) -> Result<(), ArchiveError> {
+        if self.ledger.ids().iter().any(|own| own == id) {
+            return Ok(());
+        }
+        self.delete(&self.manifest_path(id)).await
+    }
+
+    /// What other hosts have taken over from this one.
+    pub async fn adopted(&self) -> Result<HashSet<String>, ArchiveError> {
+        let notes = self.notes(&self.ledger.host);
+        let listed = self
+            .objects
+            .list(Some(&notes))
+            .try_filter_map(|object| std::future::ready(Ok(object.location.filename().map(str::to_owned))));
+        listed.try_collect().await.map_err(|error| ArchiveError::unavailable(&notes, error))
+    }
+
+    /// Whether the object store has a manifest of this host.
+    pub async fn is_offered(&self, id: &str) -> Result<bool, ArchiveError> {
+        let found = self.get(&self.manifest_path(id)).await?;
+        let manifest = found.and_then(|object| Manifest::from_object(&object).ok());
+        Ok(manifest.is_some_and(|manifest| manifest.host == self.ledger.host))
+    }
+
+    /// Forgets what another host has taken over and withdrawn.
+    pub async fn acknowledge(&self, id: &str) -> Result<(), ArchiveError> {
+        self.ledger.forget(id)?;
+        self.delete(&self.notes(&self.ledger.host).join(id)).await
+    }
+
+    /// Whether the object store answers.
+    pub async fn probe(&self) -> Result<(), ArchiveError> {
+        self.get(&self.manifest_path("none")).await.map(drop)
+    }
+}

@@ -1,0 +1,116 @@
+//! Takes over a hibernated sandbox that another host has stored: it goes on here, with its id, its processes and its disk.
+//!
+//! ```text
+//! fetch the copy -> take it from its host -> start the sandbox -> commit its record -> withdraw the copy
+//! ```
+//!
+//! Until the commit, a failure gives it back. A crash leaves the note that this host has it, with which this host can try again. The copy
+//! stays until the record is committed.
+
+use std::sync::Arc;
+
+use api::{EventKind, SandboxId};
+use archive::{ArchiveError, Manifest};
+use serde_json::json;
+use store::{Batch, NewEvent};
+
+use super::fetch::Fetch;
+use crate::create::{Creation, new_record, start_actor};
+use crate::error::EngineError;
+use crate::events;
+use crate::provisioned_sandbox::ProvisionedSandbox;
+use crate::services::Services;
+use crate::settings::Template;
+use crate::snapshots::{Copies, SandboxDocument};
+use crate::status::{ResumeResult, Status};
+
+/// The note of the event of a sandbox that was taken over.
+const NOTE: &str = "another host has stored it; it continues on this one";
+
+/// Takes over a sandbox of the account that this host has never had.
+pub async fn adopt(
+    services: &Arc<Services>,
+    account: &str,
+    id: &SandboxId,
+) -> Result<ResumeResult, EngineError> {
+    let unknown = || EngineError::NotFound { terminated: None };
+    let Some(copies) = &services.copies else { return Err(unknown()) };
+    let transfer = copies.adoption(id);
+    let _one = transfer.lock().await;
+    if services.registry.find(id).is_some() || services.stamped_store.store().get(id).await?.is_some() {
+        return Err(unknown());
+    }
+    let manifest = copies.archive.manifest(id.as_str()).await?.ok_or_else(unknown)?;
+    if manifest.account != account {
+        return Err(unknown());
+    }
+    let document: SandboxDocument = serde_json::from_value(manifest.record.clone())
+        .map_err(|error| ArchiveError::Damaged { object: id.to_string(), reason: error.to_string() })?;
+    let adoption = Adoption { services, copies, account, id, manifest: &manifest, document };
+    let template = adoption.fetch().await?;
+    if !copies.archive.adopt(&manifest.host, id.as_str()).await? {
+        return Err(EngineError::AdoptedElsewhere);
+    }
+    let adopted = adoption.start(template).await;
+    if adopted.is_err()
+        && let Err(error) = copies.archive.give_back(&manifest.host, id.as_str()).await
+    {
+        tracing::warn!(%id, %error, "a sandbox that could not be taken over stays claimed by this host");
+    }
+    adopted
+}
+
+struct Adoption<'a> {
+    services: &'a Arc<Services>,
+    copies: &'a Arc<Copies>,
+    account: &'a str,
+    id: &'a SandboxId,
+    manifest: &'a Manifest,
+    document: SandboxDocument,
+}
+
+impl Adoption<'_> {
+    async fn fetch(&self) -> Result<Template, EngineError> {
+        let Services { snapshots, host, .. } = &**self.services;
+        let (image, digest) = self.document.image();
+        let Some(layers) = self.copies.image_layers(digest) else {
+            return Err(EngineError::OtherImage { image: image.to_owned(), digest: digest.to_owned() });
+        };
+        let copy = Arc::new(self.document.copy(self.account, host.driver(), layers));
+        let template = snapshots.template_of(&copy);
+        let hold = snapshots.hold(&copy.layers, Some(&copy.id));
+        let (services, copies) = (Arc::clone(self.services), Arc::clone(self.copies));
+        Fetch { services, copies, stored_as: self.manifest.id.clone(), record: copy, hold }.run().await?;
+        Ok(template)
+    }
+
+    async fn start(&self, template: Template) -> Result<ResumeResult, EngineError> {
+        let provisioner = &self.services.provisioner;
+        let config = self.document.config();
+        let reserved = provisioner.reserve_with_eviction(self.account, config.resources).await?;
+        let reserved = reserved.with_id(self.id.clone());
+        let provisioned = provisioner.start(reserved, template, config.isolation).await?;
+        let creation = Creation { services: self.services, account: self.account };
+        let configured = creation.configure(provisioned, config).await?;
+        self.commit(configured.0).await
+    }
+
+    async fn commit(&self, sandbox: ProvisionedSandbox) -> Result<ResumeResult, EngineError> {
+        let Services { stamped_store, provisioner, actors, counters, .. } = &**self.services;
+        let now = stamped_store.now();
+        let new = new_record(now, &sandbox, self.account.to_owned(), self.document.config().clone());
+        let (record, paused_duration_ms) = self.document.continue_as(new, now);
+        let data = json!({ "pausedDurationMs": paused_duration_ms, "note": NOTE });
+        let event = NewEvent { at: now, ..events::of_sandbox(&record, EventKind::SandboxResumed, data) };
+        if let Err(error) = stamped_store.commit(Batch::new().put(record.clone()).event(event)).await {
+            provisioner.discard(sandbox).await;
+            return Err(error.into());
+        }
+        let _: Status = start_actor(actors, sandbox, record);
+        counters.sandboxes_adopted.add(1);
+        if let Err(error) = self.copies.archive.withdraw(self.id.as_str()).await {
+            tracing::warn!(id = %self.id, %error, "the copy of a sandbox that was taken over stays until its host is back");
+        }
+        Ok(ResumeResult { id: self.id.clone(), resumed_at: now, paused_duration_ms })
+    }
+}

@@ -1,0 +1,94 @@
+//! Copies of hibernated sandboxes, so that another host can take them over if this one is lost.
+//!
+//! The copy is taken like a snapshot with processes, so that the sandbox can wake meanwhile. When it has, the copy is removed.
+
+use std::sync::Arc;
+
+use api::SandboxId;
+use rules::TimeMs;
+use store::SandboxRecord;
+
+use super::upload::Worker;
+use crate::error::EngineError;
+use crate::mailbox::ActorRequest;
+use crate::snapshots::SandboxDocument;
+use crate::take_snapshot;
+
+/// The reason of the termination of a sandbox that another host has taken over.
+const ADOPTED: &str = "adopted";
+
+impl Worker {
+    fn hibernated_at(&self, id: &SandboxId) -> Option<TimeMs> {
+        self.services.registry.find(id)?.status.borrow().record.hibernated_at
+    }
+
+    /// Whether the stored copy of a sandbox is that of its present hibernation.
+    pub(super) fn is_current(&self, id: &str) -> bool {
+        let Ok(id) = id.parse::<SandboxId>() else { return false };
+        let stored = self.copies.stored_hibernation(&id);
+        stored.is_some() && stored == self.hibernated_at(&id)
+    }
+
+    /// Hibernated sandboxes without a copy.
+    pub(super) fn hibernated(&self) -> Vec<Arc<SandboxRecord>> {
+        let mut records = self.services.registry.records();
+        records.retain(|record| {
+            record.hibernated_at.is_some()
+                && self.copies.stored_hibernation(&record.id) != record.hibernated_at
+        });
+        records
+    }
+
+    pub(super) async fn upload_hibernated(&self, record: &SandboxRecord) -> Result<(), EngineError> {
+        // Its disk is not copied in vain.
+        self.copies.archive.probe().await?;
+        let Some(actor) = self.services.registry.find(&record.id) else { return Ok(()) };
+        let (copy, copied) = take_snapshot::hidden_copy(&self.services, &actor, true).await?;
+        let Some(document) = SandboxDocument::of(&copied.sandbox, &copy) else { return Ok(()) };
+        let hibernated_at = TimeMs(document.hibernated_at_ms);
+        // Serializing text and numbers cannot fail.
+        let document = serde_json::to_value(document).unwrap_or_default();
+        let source = self.source(record.id.as_str(), &copy, document).await?;
+        let is_wanted = || self.hibernated_at(&record.id) == Some(hibernated_at);
+        let sent = self.copies.archive.upload(&source, &is_wanted).await?;
+        self.copies.set_stored_hibernation(&record.id, Some(hibernated_at));
+        self.services.counters.snapshot_bytes_sent.add(sent.bytes);
+        self.services.counters.sandboxes_stored.add(1);
+        Ok(())
+    }
+
+    /// After a start: which hibernations are stored.
+    pub(super) async fn read_hibernations(&self) -> Result<(), EngineError> {
+        let archive = &self.copies.archive;
+        for id in archive.ids() {
+            let Ok(sandbox) = id.parse::<SandboxId>() else { continue };
+            let Some(manifest) = archive.manifest(&id).await?.filter(|_| archive.has(&id)) else { continue };
+            if let Ok(document) = serde_json::from_value::<SandboxDocument>(manifest.record) {
+                self.copies.set_stored_hibernation(&sandbox, Some(TimeMs(document.hibernated_at_ms)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the sandboxes that another host has taken over while this one was away. Their copies stay until that host has withdrawn them:
+    /// it may need them again.
+    pub(super) async fn give_up_adopted(&self) -> Result<(), EngineError> {
+        let archive = &self.copies.archive;
+        for id in archive.adopted().await? {
+            if let Ok(sandbox) = id.parse::<SandboxId>()
+                && let Some(actor) = self.services.registry.find(&sandbox)
+            {
+                tracing::warn!(id, "another host has taken over this sandbox");
+                let reason = ADOPTED.to_owned();
+                actor.request(|reply| ActorRequest::Terminate { reason, reply }).await?;
+            }
+            if archive.is_offered(&id).await? {
+                self.copies.set_handed_over(&id, true);
+                continue;
+            }
+            archive.acknowledge(&id).await?;
+            self.copies.set_handed_over(&id, false);
+        }
+        Ok(())
+    }
+}
