@@ -126,8 +126,12 @@ impl Firewall {
         Ok(Self { plan, elements, entries: HashMap::new(), loaded: Loaded::default() })
     }
 
-    /// Loads the table. Elements of sandboxes that an earlier daemon left in it stay.
+    /// Loads the table. Elements of sandboxes that an earlier daemon left in it stay. Another program may disturb that once or twice.
     pub fn establish(&mut self) -> io::Result<()> {
+        self.load().or_else(|_| self.load()).or_else(|_| self.load())
+    }
+
+    fn load(&mut self) -> io::Result<()> {
         let text = self.plan.render();
         nft::run(&text).or_else(|error| {
             // An older version may have left a set of another type. No packet passes until its elements are restored.
@@ -135,7 +139,13 @@ impl Firewall {
             let table = self.plan.scope.table();
             nft::run(&format!("add table inet {table}\ndelete table inet {table}\n{text}"))
         })?;
-        self.loaded = self.read_loaded()?;
+        let loaded = self.read_loaded()?;
+        let (found, expected) = (loaded.rules.len(), plan::count_rules(&text));
+        if found != expected {
+            // Another program has changed the table since. What it has left must not become what is expected.
+            return Err(io::Error::other(format!("the table has {found} rules instead of {expected}")));
+        }
+        self.loaded = loaded;
         Ok(())
     }
 

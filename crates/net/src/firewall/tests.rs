@@ -36,3 +36,10 @@ fn lists_are_in_force_before_the_policy() {
     assert!(made[2].put_into(Set::Listed).is_some());
     assert_eq!(made[3..], changes(Passes::Public, &[], &[]));
 }
+
+#[test]
+fn every_rule_is_counted() {
+    let text = "add table inet t\nflush chain inet t a\ntable inet t {\n\t# About a.\n\tchain a {\n\t\ttype filter hook prerouting \
+                priority -450; policy accept;\n\n\t\tip saddr 1.2.3.4 drop\n\t\taccept\n\t}\n\n\tchain b {\n\t\tdrop\n\t}\n}\n";
+    assert_eq!(plan::count_rules(text), 3);
+}

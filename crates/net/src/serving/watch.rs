@@ -61,8 +61,8 @@ async fn restore(kernel: &Kernel, notifications: &mut Notifications, stop: &Canc
         }
         tokio::time::sleep(SETTLE_TIME).await;
         notifications.drain();
-        // The drained notifications were not read, so the table is compared again.
-        if !matches!(repair(kernel).await, Ok(true)) {
+        // The drained notifications were not read, so the table is compared again. A comparison fails if the table changes meanwhile.
+        if let Ok(false) = repair(kernel).await {
             return;
         }
     }
