@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use futures_util::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode, PutPayload};
+use object_store::{ObjectStore, PutMode, PutPayload};
 
 use crate::{Archive, ArchiveError, Manifest};
 

@@ -246,7 +246,7 @@ impl Sandbox {
     /// # Ok(()) });
     /// ```
     pub async fn resume_cold(&self) -> Result<ResumeResult> {
-        self.resume_with(&ResumeBody { cold: Some(true) }).await
+        self.resume_with(&ResumeBody { cold: Some(true), ..ResumeBody::default() }).await
     }
 
     async fn resume_with(&self, body: &ResumeBody) -> Result<ResumeResult> {

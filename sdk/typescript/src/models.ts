@@ -712,6 +712,11 @@ export interface Resources {
 
 /** The body of a request that resumes a sandbox. */
 export interface ResumeBody {
+  /**
+   * Whether to take over the sandbox if another host has stored it in the object store and this one does not have
+   * it. That host must be out of service.
+   */
+  readonly adopt?: boolean;
   /** Whether to end the processes of the sandbox, frozen or stored, and to start it again on its disk. */
   readonly cold?: boolean;
 }
@@ -847,8 +852,8 @@ export interface Snapshot {
   /** Disk space that it takes. What it shares with the image and with other snapshots is not counted. */
   readonly sizeBytes: number;
   readonly state: SnapshotState;
-  /** Where its files are. Earlier versions of the service have no object store. */
-  readonly storage: SnapshotStorage;
+  /** Where its files are. Absent in responses of earlier versions of the service, which have no object store. */
+  readonly storage?: SnapshotStorage;
 }
 
 /** The body of a request that takes a snapshot. */

@@ -222,7 +222,6 @@ async fn a_hibernated_sandbox_wakes_on_another_host_and_its_own_gives_it_up() {
     let (id, execution) = hibernated(&one).await;
     sandboxes_stored(&one, 1).await;
     let before = one.store.get(&id).await.unwrap().unwrap();
-    one.engine.shutdown().await;
     pass(HOUR).await;
     let refused = two.engine.adopt("other", &id).await.unwrap_err();
     assert!(matches!(refused, EngineError::NotFound { .. }), "{refused}");

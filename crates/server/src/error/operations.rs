@@ -27,12 +27,12 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::NotFound { terminated } => return not_found(id.unwrap_or_default(), terminated),
         EngineError::Refused(Refusal::NotFound) => return not_found(id.unwrap_or_default(), None),
         EngineError::NoSuchSnapshot { id } => return snapshots::no_snapshot(id.as_str()),
-        EngineError::ForeignSnapshot { id, sandbox } => snapshots::of_other_sandbox(&id, &sandbox),
-        error @ (EngineError::SnapshotOfOtherHost { .. }
+        error @ (EngineError::ForeignSnapshot { .. }
+        | EngineError::SnapshotOfOtherHost { .. }
         | EngineError::AdoptedElsewhere
         | EngineError::SnapshotArriving { .. }
         | EngineError::OtherImage { .. }
-        | EngineError::Archive(_)) => snapshots::of_copy(error),
+        | EngineError::Archive(_)) => snapshots::of_snapshot(error),
         error @ (EngineError::CannotStoreProcesses { .. } | EngineError::OtherRelease(_)) => {
             of_isolation(&error)
         }

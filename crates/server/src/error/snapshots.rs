@@ -16,7 +16,7 @@ pub fn no_snapshot(id: &str) -> ApiError {
 }
 
 /// A rollback to the snapshot of another sandbox.
-pub fn of_other_sandbox(id: &SnapshotId, sandbox: &SandboxId) -> ApiError {
+fn of_other_sandbox(id: &SnapshotId, sandbox: &SandboxId) -> ApiError {
     let message = format!(
         "snapshotId is '{id}', a snapshot of sandbox '{sandbox}'; allowed: a snapshot of this sandbox; to use another one, \
          create a sandbox from it"
@@ -24,10 +24,11 @@ pub fn of_other_sandbox(id: &SnapshotId, sandbox: &SandboxId) -> ApiError {
     ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "snapshotId")
 }
 
-/// What stands between a request and a snapshot in the object store.
-pub fn of_copy(error: EngineError) -> ApiError {
+/// What stands between a request and a snapshot, or the copy of a sandbox in the object store.
+pub fn of_snapshot(error: EngineError) -> ApiError {
     let message = error.to_string();
     match error {
+        EngineError::ForeignSnapshot { id, sandbox } => of_other_sandbox(&id, &sandbox),
         EngineError::SnapshotArriving { .. } => unavailable(format!("{message}; try again later")),
         EngineError::OtherImage { .. } => {
             let message = format!("{message}; ask the operator to import that image");

@@ -1405,10 +1405,10 @@ class Snapshot:
     size_bytes: int
     """Disk space that it takes. What it shares with the image and with other snapshots is not counted."""
     state: SnapshotState
-    storage: SnapshotStorage
-    """Where its files are. Earlier versions of the service have no object store."""
     name: Optional[str] = None
     """The name that its creator chose. None without a name."""
+    storage: Optional[SnapshotStorage] = None
+    """Where its files are. None in responses of earlier versions of the service, which have no object store."""
 
     @classmethod
     def from_json(cls, value: object) -> Snapshot:
@@ -1424,8 +1424,8 @@ class Snapshot:
             sandbox_id=fields.required("sandboxId", _fields.text),
             size_bytes=fields.required("sizeBytes", _fields.integer),
             state=fields.required("state", _fields.text),
-            storage=fields.required("storage", _fields.text),
             name=fields.optional("name", _fields.text),
+            storage=fields.optional("storage", _fields.text),
         )
 
 
