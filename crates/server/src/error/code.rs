@@ -1,8 +1,14 @@
 //! Errors of the code interpreter.
 
 use api::ErrorCode;
+use engine::EngineError;
 
 use super::ApiError;
+
+/// The code interpreter of the image did not start.
+pub fn interpreter_failed(error: &EngineError) -> ApiError {
+    ApiError::new(ErrorCode::ExecutionError, error.to_string())
+}
 
 pub fn no_interpreter() -> ApiError {
     let message = "the sandbox's image has no code interpreter; create the sandbox from the image 'code-interpreter', or from one with a program 'code-interpreter' in its PATH";

@@ -75,9 +75,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::AgentBusy { message } if operation == OperationKind::Files => files::busy(message),
         EngineError::AgentTooOld if operation != OperationKind::Other => files::agent_too_old(),
         EngineError::NoInterpreter => super::code::no_interpreter(),
-        error @ EngineError::InterpreterFailed { .. } => {
-            ApiError::new(ErrorCode::ExecutionError, error.to_string())
-        }
+        error @ EngineError::InterpreterFailed { .. } => super::code::interpreter_failed(&error),
         error @ (EngineError::Agent(_)
         | EngineError::AgentBusy { .. }
         | EngineError::AgentTooOld
