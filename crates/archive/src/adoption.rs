@@ -11,7 +11,9 @@ use futures_util::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode, PutPayload};
 
-use crate::{Archive, ArchiveError, Manifest};
+use crate::{Archive, ArchiveError, MANIFEST_BYTES, Manifest};
+
+const NOTE_BYTES: u64 = 1024;
 
 impl Archive {
     fn notes(&self, host: &str) -> Path {
@@ -25,11 +27,24 @@ impl Archive {
         match self.objects.put_opts(&note, own, PutMode::Create.into()).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                let taken = self.get(&note).await?;
+                let taken = self.get(&note, NOTE_BYTES).await?;
                 Ok(taken.is_some_and(|taken| taken == self.ledger.host.as_bytes()))
             }
             Err(error) => Err(ArchiveError::unavailable(&note, error)),
         }
+    }
+
+    /// Another host has adopted what this one has stored. The copy stays until that host has withdrawn it.
+    pub fn hand_over(&self, id: &str) -> Result<(), ArchiveError> {
+        Ok(self.ledger.set_handed_over(id, true)?)
+    }
+
+    pub fn is_handed_over(&self, id: &str) -> bool {
+        self.ledger.is_handed_over(id)
+    }
+
+    pub fn handed_over(&self) -> Vec<String> {
+        self.ledger.handed_over()
     }
 
     /// This host could not use what it has taken over; others may.
@@ -57,7 +72,7 @@ impl Archive {
 
     /// Whether the object store has a manifest of this host.
     pub async fn is_offered(&self, id: &str) -> Result<bool, ArchiveError> {
-        let found = self.get(&self.manifest_path(id)).await?;
+        let found = self.get(&self.manifest_path(id), MANIFEST_BYTES).await?;
         let manifest = found.and_then(|object| Manifest::from_object(&object).ok());
         Ok(manifest.is_some_and(|manifest| manifest.host == self.ledger.host))
     }
@@ -65,11 +80,14 @@ impl Archive {
     /// Forgets what another host has taken over and withdrawn.
     pub async fn acknowledge(&self, id: &str) -> Result<(), ArchiveError> {
         self.ledger.forget(id)?;
-        self.delete(&self.notes(&self.ledger.host).join(id)).await
+        self.delete(&self.notes(&self.ledger.host).join(id)).await?;
+        Ok(self.ledger.set_handed_over(id, false)?)
     }
 
-    /// Whether the object store answers.
+    /// Whether the object store accepts objects.
     pub async fn probe(&self) -> Result<(), ArchiveError> {
-        self.get(&self.manifest_path("none")).await.map(drop)
+        let path = self.chunks_of_host(&self.ledger.host).join("probe");
+        self.put(&path, b"probe".to_vec()).await?;
+        self.delete(&path).await
     }
 }

@@ -9,10 +9,12 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::chunk::decompress;
 use crate::manifest::{Manifest, StoredChunk, StoredFile};
 use crate::upload::blocking;
-use crate::{Archive, ArchiveError, PARALLEL, sparse};
+use crate::{Archive, ArchiveError, CHUNK_BYTES, MANIFEST_BYTES, PARALLEL, sparse};
 
 /// A damaged object is read once more: the damage may have happened on its way.
 const ATTEMPTS: usize = 2;
+/// What cannot be compressed becomes a little larger.
+const LARGEST_CHUNK: u64 = CHUNK_BYTES as u64 + (64 << 10);
 
 impl Archive {
     /// What is stored of a snapshot of any host; `None` if nothing is.
@@ -23,7 +25,7 @@ impl Archive {
         let path = self.manifest_path(id);
         let mut reason = String::new();
         for _ in 0..ATTEMPTS {
-            let Some(object) = self.get(&path).await? else { return Ok(None) };
+            let Some(object) = self.get(&path, MANIFEST_BYTES).await? else { return Ok(None) };
             match Manifest::from_object(&object) {
                 Ok(manifest) if manifest.id == id => return Ok(Some(manifest)),
                 Ok(_) => "it is the manifest of another snapshot".clone_into(&mut reason),
@@ -66,7 +68,7 @@ impl Archive {
         let path = self.chunk_path(&manifest.host, &manifest.account, hash);
         let mut reason = String::new();
         for _ in 0..ATTEMPTS {
-            let Some(object) = self.get(&path).await? else {
+            let Some(object) = self.get(&path, LARGEST_CHUNK).await? else {
                 return Err(ArchiveError::Missing { object: path.to_string() });
             };
             let file = Arc::clone(file);

@@ -15,6 +15,9 @@ pub enum ArchiveError {
     /// An object is not what was stored. It was read twice.
     #[error("the object store has a damaged '{object}': {reason}")]
     Damaged { object: String, reason: String },
+    /// There is nothing at all, although something was stored.
+    #[error("the object store is empty: is its file system mounted, and is the prefix right?")]
+    Empty,
     /// The configuration of the object store cannot be used.
     #[error("{0}")]
     Configuration(String),
@@ -33,6 +36,6 @@ impl ArchiveError {
 
     /// Whether the object store is to blame, and may work again later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        matches!(self, Self::Unavailable { .. } | Self::Empty)
     }
 }

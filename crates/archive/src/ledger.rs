@@ -4,9 +4,11 @@
 //! DIR/host     the name of this host in the object store, made at the first start
 //! DIR/ID.new   a manifest that may be in the object store
 //! DIR/ID.json  one that is
+//! DIR/ID.handed  empty: another host has adopted it, and may need the copy
+//! DIR/location   where the objects are
 //! ```
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use crate::manifest::{Manifest, Part};
 
 const COMPLETE: &str = "json";
 const PENDING: &str = "new";
+const HANDED: &str = "handed";
 
 pub struct Ledger {
     dir: PathBuf,
@@ -31,8 +34,9 @@ struct State {
     /// Whether each is complete.
     manifests: BTreeMap<String, bool>,
     chunks: HashMap<ChunkKey, Chunk>,
-    /// A manifest that has a part, by the part's account and name.
-    parts: HashMap<(String, String), String>,
+    handed_over: BTreeSet<String>,
+    /// The manifests that have a part, by the part's account and name.
+    parts: HashMap<(String, String), BTreeSet<String>>,
 }
 
 /// Chunks are shared within an account.
@@ -49,6 +53,15 @@ struct Chunk {
     is_stored: bool,
 }
 
+/// What the object store lacks of what the ledger has.
+#[derive(Default)]
+pub struct Lost {
+    /// Manifests whose chunks are all there.
+    pub without_manifest: Vec<Manifest>,
+    /// The ids of those that lack chunks.
+    pub incomplete: Vec<String>,
+}
+
 impl Ledger {
     pub fn open(dir: &Path) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
@@ -59,6 +72,11 @@ impl Ledger {
             let is_complete = match path.extension().and_then(|extension| extension.to_str()) {
                 Some(COMPLETE) => true,
                 Some(PENDING) => false,
+                Some(HANDED) => {
+                    let id = path.file_stem().map(|id| id.to_string_lossy().into_owned());
+                    ledger.lock().handed_over.extend(id);
+                    continue;
+                }
                 _ => continue,
             };
             match Manifest::from_object(&fs::read(&path)?) {
@@ -86,6 +104,10 @@ impl Ledger {
         self.lock().manifests.get(id) == Some(&true)
     }
 
+    pub fn has_any(&self) -> bool {
+        self.lock().manifests.values().any(|is_complete| *is_complete)
+    }
+
     pub fn ids(&self) -> Vec<String> {
         self.lock().manifests.keys().cloned().collect()
     }
@@ -104,7 +126,8 @@ impl Ledger {
 
     /// A part that a manifest of the account has.
     pub fn part(&self, account: &str, name: &str) -> io::Result<Option<Part>> {
-        let found = self.lock().parts.get(&(account.to_owned(), name.to_owned())).cloned();
+        let key = (account.to_owned(), name.to_owned());
+        let found = self.lock().parts.get(&key).and_then(|ids| ids.first().cloned());
         let Some(id) = found else { return Ok(None) };
         Ok(self.read(&id, COMPLETE)?.part(name).cloned())
     }
@@ -122,6 +145,11 @@ impl Ledger {
         self.lock().chunks.entry(key).or_default().is_stored = true;
     }
 
+    /// A chunk is about to be removed, also if the response to that is lost.
+    pub fn chunk_removal_begins(&self, key: &ChunkKey) {
+        self.lock().chunks.entry(key.clone()).or_default().is_stored = false;
+    }
+
     pub fn chunk_removed(&self, key: &ChunkKey) {
         self.lock().chunks.remove(key);
     }
@@ -130,6 +158,40 @@ impl Ledger {
     pub fn superfluous(&self) -> Vec<ChunkKey> {
         let state = self.lock();
         state.chunks.iter().filter(|(_, chunk)| chunk.uses == 0).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Fails if the objects of the ledger are at another location.
+    pub fn check_location(&self, location: &str) -> io::Result<Option<String>> {
+        let path = self.dir.join("location");
+        match fs::read_to_string(&path) {
+            Ok(before) if before != location && !self.lock().manifests.is_empty() => Ok(Some(before)),
+            Ok(before) if before == location => Ok(None),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => fs::write(path, location).map(|()| None),
+        }
+    }
+
+    pub fn handed_over(&self) -> Vec<String> {
+        self.lock().handed_over.iter().cloned().collect()
+    }
+
+    pub fn is_handed_over(&self, id: &str) -> bool {
+        self.lock().handed_over.contains(id)
+    }
+
+    pub fn set_handed_over(&self, id: &str, is_handed_over: bool) -> io::Result<()> {
+        let path = self.path(id, HANDED);
+        if is_handed_over {
+            File::create(path)?.sync_all()?;
+            self.lock().handed_over.insert(id.to_owned());
+        } else {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            self.lock().handed_over.remove(id);
+        }
+        sync_dir(&self.dir)
     }
 
     /// A manifest is about to be stored, whose chunks are.
@@ -169,9 +231,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes what the object store really has: its chunks of this host, and the ids of the manifests. Returns the complete manifests that
-    /// lack something.
-    pub fn compare(&self, found: HashSet<ChunkKey>, ids: &HashSet<String>) -> io::Result<Vec<String>> {
+    /// Takes what the object store really has: its chunks of this host, and the ids of the manifests. Returns what it has lost.
+    pub fn compare(&self, found: HashSet<ChunkKey>, ids: &HashSet<String>) -> io::Result<Lost> {
         let mut state = self.lock();
         for (key, chunk) in &mut state.chunks {
             chunk.is_stored = found.contains(key);
@@ -183,14 +244,16 @@ impl Ledger {
         let complete: Vec<String> = complete.map(|(id, _)| id.clone()).collect();
         let is_lost = state.chunks.values().any(|chunk| chunk.uses > 0 && !chunk.is_stored);
         drop(state);
-        let mut incomplete = Vec::new();
+        let mut lost = Lost::default();
         for id in complete {
             // Nearly always nothing is lost, and the manifests need not be read.
-            if !ids.contains(&id) || (is_lost && self.lacks_chunks(&id)?) {
-                incomplete.push(id);
+            if is_lost && self.lacks_chunks(&id)? {
+                lost.incomplete.push(id);
+            } else if !ids.contains(&id) {
+                lost.without_manifest.push(self.read(&id, COMPLETE)?);
             }
         }
-        Ok(incomplete)
+        Ok(lost)
     }
 
     fn lacks_chunks(&self, id: &str) -> io::Result<bool> {
@@ -218,13 +281,17 @@ impl State {
 
     fn name_parts(&mut self, manifest: &Manifest) {
         for part in &manifest.parts {
-            self.parts.insert((manifest.account.clone(), part.name.clone()), manifest.id.clone());
+            let key = (manifest.account.clone(), part.name.clone());
+            self.parts.entry(key).or_default().insert(manifest.id.clone());
         }
     }
 
     fn remove(&mut self, manifest: &Manifest) {
         self.manifests.remove(&manifest.id);
-        self.parts.retain(|_, id| *id != manifest.id);
+        self.parts.retain(|_, ids| {
+            ids.remove(&manifest.id);
+            !ids.is_empty()
+        });
         for hash in manifest.hashes() {
             if let Some(chunk) = self.chunks.get_mut(&ChunkKey { account: manifest.account.clone(), hash }) {
                 chunk.uses = chunk.uses.saturating_sub(1);

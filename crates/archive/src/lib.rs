@@ -39,6 +39,9 @@ pub use manifest::{Manifest, Part, StoredChunk, StoredFile};
 pub use reconcile::Reconciled;
 pub use upload::{SourceFile, SourcePart, SourceSnapshot, Uploaded};
 
+/// The largest manifest: of nine disks with hundreds of gigabytes.
+const MANIFEST_BYTES: u64 = 512 << 20;
+
 /// Requests at a time. Each holds a chunk in memory.
 const PARALLEL: usize = 8;
 
@@ -55,7 +58,15 @@ impl Archive {
     /// `dir` is for the ledger. Nothing is sent yet.
     pub fn open(location: &Location, options: &S3Options, dir: &FilePath) -> Result<Self, ArchiveError> {
         let (objects, prefix) = location.open(options)?;
-        Self::with_objects(objects, prefix, dir)
+        let archive = Self::with_objects(objects, prefix, dir)?;
+        if let Some(before) = archive.ledger.check_location(&location.to_string())? {
+            return Err(ArchiveError::Configuration(format!(
+                "it was '{before}', and {} says what is stored there; to use another one, move the objects there and remove the file \
+                 'location' in that directory, or remove the directory",
+                dir.display()
+            )));
+        }
+        Ok(archive)
     }
 
     fn with_objects(
@@ -70,6 +81,11 @@ impl Archive {
     /// Whether a snapshot of this host is stored.
     pub fn has(&self, id: &str) -> bool {
         self.ledger.has(id)
+    }
+
+    /// Whether a part is stored, with any snapshot of an account.
+    pub fn has_part(&self, account: &str, name: &str) -> Result<bool, ArchiveError> {
+        Ok(self.ledger.part(account, name)?.is_some())
     }
 
     /// The snapshots of which this host has stored something, completely or not.
@@ -103,10 +119,19 @@ impl Archive {
         }
     }
 
-    /// An object; `None` if there is none.
-    async fn get(&self, path: &Path) -> Result<Option<bytes::Bytes>, ArchiveError> {
+    /// Whether this host has stored something.
+    pub fn is_own(&self, manifest: &Manifest) -> bool {
+        manifest.host == self.ledger.host
+    }
+
+    /// An object of at most `limit` bytes; `None` if there is none.
+    async fn get(&self, path: &Path, limit: u64) -> Result<Option<bytes::Bytes>, ArchiveError> {
         let unavailable = |error| ArchiveError::unavailable(path, error);
         match self.objects.get(path).await {
+            Ok(found) if found.meta.size > limit => {
+                let reason = format!("it has {} bytes", found.meta.size);
+                Err(ArchiveError::Damaged { object: path.to_string(), reason })
+            }
             Ok(found) => Ok(Some(found.bytes().await.map_err(unavailable)?)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(unavailable(error)),

@@ -1,5 +1,6 @@
 //! Where copies are stored: a bucket of an S3 server, or a directory.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -39,9 +40,9 @@ pub struct Credentials {
     pub secret_access_key: String,
 }
 
-impl std::fmt::Debug for Credentials {
+impl fmt::Debug for Credentials {
     /// Without the secret.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("access_key_id", &self.access_key_id).finish_non_exhaustive()
     }
 }
@@ -69,6 +70,15 @@ impl FromStr for Location {
     }
 }
 
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(dir) => write!(f, "file:{}", dir.display()),
+            Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+        }
+    }
+}
+
 impl Location {
     /// The store, and the path below which everything is.
     pub(crate) fn open(&self, options: &S3Options) -> Result<(Arc<dyn ObjectStore>, Path), ArchiveError> {
@@ -77,7 +87,7 @@ impl Location {
             Self::Directory(dir) => {
                 std::fs::create_dir_all(dir)?;
                 let store = LocalFileSystem::new_with_prefix(dir).map_err(|error| bad(&error))?;
-                Ok((Arc::new(store.with_automatic_cleanup(true)), Path::default()))
+                Ok((Arc::new(store.with_automatic_cleanup(true).with_fsync(true)), Path::default()))
             }
             Self::S3 { bucket, prefix } => {
                 let prefix = Path::parse(prefix).map_err(|error| bad(&error))?;
@@ -103,7 +113,7 @@ fn s3(bucket: &str, options: &S3Options) -> AmazonS3Builder {
     if let Some(endpoint) = &options.endpoint {
         builder = builder.with_endpoint(endpoint);
     }
-    // Who names an endpoint without TLS means it.
+    // An endpoint without TLS is an explicit choice.
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
     if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);

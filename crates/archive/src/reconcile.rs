@@ -2,6 +2,7 @@
 //! its latest writes lacks some.
 
 use std::collections::HashSet;
+use std::io;
 
 use futures_util::{Stream, TryStreamExt};
 use object_store::path::Path;
@@ -14,8 +15,10 @@ use crate::{Archive, ArchiveError};
 /// What the comparison found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reconciled {
-    /// Snapshots of which the object store has lost something. They count as not stored, and can be uploaded again.
+    /// What the object store has lost parts of. After [`Archive::forget`] it can be uploaded again.
     pub lost: Vec<String>,
+    /// Manifests that are not in the ledger: of other hosts.
+    pub others: Vec<String>,
 }
 
 impl Archive {
@@ -32,11 +35,25 @@ impl Archive {
         let manifests = self.manifests();
         let ids = last_parts(self.objects.list(Some(&manifests)), |path| path.filename().map(str::to_owned));
         let ids = ids.await.map_err(|error| ArchiveError::unavailable(&manifests, error))?;
-        let lost = self.ledger.compare(found, &ids)?;
-        for id in &lost {
-            self.ledger.forget(id)?;
+        if found.is_empty() && ids.is_empty() && self.ledger.has_any() {
+            // A file system that is not mounted, more likely than a loss of everything.
+            return Err(ArchiveError::Empty);
         }
-        Ok(Reconciled { lost })
+        let own: HashSet<String> = self.ledger.ids().into_iter().collect();
+        let others = ids.difference(&own).cloned().collect();
+        let lost = self.ledger.compare(found, &ids)?;
+        for manifest in lost.without_manifest {
+            let object = manifest.to_object().map_err(io::Error::from)?;
+            self.put(&self.manifest_path(&manifest.id), object).await?;
+        }
+        Ok(Reconciled { lost: lost.incomplete, others })
+    }
+
+    /// Counts a snapshot of this host as not stored. What the object store has of it is used by the next upload, or removed as
+    /// superfluous.
+    pub async fn forget(&self, id: &str) -> std::result::Result<(), ArchiveError> {
+        let _writer = self.writer.lock().await;
+        Ok(self.ledger.forget(id)?)
     }
 }
 
@@ -46,7 +63,10 @@ async fn last_parts<T: std::hash::Hash + Eq>(
 ) -> Result<HashSet<T>> {
     listed
         .try_fold(HashSet::new(), |mut all, object| {
-            all.extend(read(&object.location));
+            // An object without content is what a power failure may leave.
+            all.extend(
+                Some(object).filter(|object| object.size > 0).and_then(|object| read(&object.location)),
+            );
             std::future::ready(Ok(all))
         })
         .await

@@ -23,6 +23,7 @@ impl Archive {
             let path = |key: &crate::ledger::ChunkKey| {
                 Ok(self.chunk_path(&self.ledger.host, &key.account, key.hash))
             };
+            batch.iter().for_each(|key| self.ledger.chunk_removal_begins(key));
             let paths: Vec<object_store::Result<_>> = batch.iter().map(path).collect();
             let mut removed = self.objects.delete_stream(stream::iter(paths).boxed());
             while let Some(removed) = removed.next().await {

@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 use object_store::memory::InMemory;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions,
@@ -27,6 +27,8 @@ struct Failing {
     objects: InMemory,
     puts: AtomicUsize,
     limit: AtomicUsize,
+    /// Deletions are carried out, and their responses are lost.
+    loses_deletions: AtomicBool,
 }
 
 impl Failing {
@@ -88,7 +90,12 @@ impl ObjectStore for Failing {
         &self,
         locations: BoxStream<'static, StoreResult<Path>>,
     ) -> BoxStream<'static, StoreResult<Path>> {
-        self.objects.delete_stream(locations)
+        let deleted = self.objects.delete_stream(locations);
+        if !self.loses_deletions.load(Ordering::SeqCst) {
+            return deleted;
+        }
+        let lost = |_| Err(object_store::Error::Generic { store: "failing", source: "lost".into() });
+        deleted.map(lost).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
@@ -177,7 +184,7 @@ async fn another_host_reads_what_this_one_has_stored() {
     assert!(fixture.read(&other, "snap_1", 0).await.unwrap() == fs::read(disk).unwrap());
     assert!(!other.has("snap_1") && other.manifest("snap_2").await.unwrap().is_none());
     // It has stored nothing, so its reconciliation removes nothing.
-    assert_eq!(other.reconcile().await.unwrap(), Reconciled::default());
+    assert_eq!(other.reconcile().await.unwrap().others, ["snap_1"]);
     assert_eq!(other.remove_superfluous().await.unwrap(), 0);
     assert!(fixture.read(&fixture.archive, "snap_1", 0).await.is_ok());
 }
@@ -194,7 +201,10 @@ async fn what_is_stored_is_not_sent_again_and_stays_until_nothing_needs_it() {
     let parts = [("snap_2", second.clone()), ("snap_1", PathBuf::from("/missing"))];
     fixture.upload(&fixture.source("snap_2", "a", &parts)).await;
     assert_eq!(fixture.objects.puts(), 6);
+    assert!(fixture.archive.has_part("a", "snap_1").unwrap());
+    assert!(!fixture.archive.has_part("b", "snap_1").unwrap());
     fixture.archive.remove("snap_1").await.unwrap();
+    assert!(fixture.archive.has_part("a", "snap_1").unwrap());
     assert_eq!(fixture.archive.remove_superfluous().await.unwrap(), 0);
     fixture.restart();
     assert_eq!(fixture.archive.ids(), ["snap_2"]);
@@ -257,11 +267,11 @@ async fn an_interrupted_upload_continues_or_leaves_nothing() {
 async fn what_the_object_store_has_lost_is_noticed() {
     let mut fixture = Fixture::new();
     let disk = fixture.disk("disk", 3, &[(0, 3), (2, 5)]);
-    let other = fixture.disk("other", 3, &[(0, 7)]);
+    let second = fixture.disk("second", 3, &[(0, 7)]);
     let source = fixture.source("snap_1", "a", &[("snap_1", disk.clone())]);
     for lost in ["hosts", "snapshots"] {
         fixture.upload(&source).await;
-        fixture.upload(&fixture.source("snap_2", "a", &[("snap_2", other.clone())])).await;
+        fixture.upload(&fixture.source("snap_2", "a", &[("snap_2", second.clone())])).await;
         let mut paths = fixture.objects.paths().await;
         paths.retain(|path| {
             path.as_ref().contains(lost) && (lost == "hosts" || path.as_ref().ends_with("snap_1"))
@@ -275,9 +285,17 @@ async fn what_the_object_store_has_lost_is_noticed() {
             assert!(matches!(failed, ArchiveError::Missing { object } if object.ends_with(&hash)));
         }
         fixture.restart();
-        assert_eq!(fixture.archive.reconcile().await.unwrap().lost, ["snap_1"]);
-        assert_eq!(fixture.archive.ids(), ["snap_2"]);
-        fixture.upload(&source).await;
+        let found = fixture.archive.reconcile().await.unwrap().lost;
+        // A manifest is in the ledger, too. Chunks have to be uploaded again.
+        assert_eq!(found, if lost == "hosts" { vec!["snap_1"] } else { Vec::new() });
+        assert_eq!(fixture.archive.ids(), ["snap_1", "snap_2"]);
+        if lost == "hosts" {
+            fixture.archive.forget("snap_1").await.unwrap();
+            assert_eq!(fixture.archive.ids(), ["snap_2"]);
+            fixture.upload(&source).await;
+        }
+        let other = open(&fixture.dir, &fixture.objects, "other");
+        assert!(fixture.read(&other, "snap_1", 0).await.unwrap() == fs::read(&disk).unwrap());
         assert!(fixture.read(&fixture.archive, "snap_1", 0).await.unwrap() == fs::read(&disk).unwrap());
     }
 }
@@ -333,4 +351,67 @@ async fn an_upload_that_is_not_wanted_ends() {
     assert!(matches!(failed, ArchiveError::Unwanted));
     fixture.archive.remove_superfluous().await.unwrap();
     assert_eq!(fixture.objects.paths().await, []);
+}
+
+#[tokio::test]
+async fn chunks_whose_deletion_is_uncertain_are_sent_again() {
+    let fixture = Fixture::new();
+    let disk = fixture.disk("disk", 2, &[(0, 3), (1, 5)]);
+    fixture.upload(&fixture.source("snap_1", "a", &[("snap_1", disk.clone())])).await;
+    fixture.archive.remove("snap_1").await.unwrap();
+    fixture.objects.loses_deletions.store(true, Ordering::SeqCst);
+    assert!(fixture.archive.remove_superfluous().await.unwrap_err().is_transient());
+    fixture.objects.loses_deletions.store(false, Ordering::SeqCst);
+    fixture.upload(&fixture.source("snap_2", "a", &[("snap_2", disk.clone())])).await;
+    let other = open(&fixture.dir, &fixture.objects, "other");
+    assert!(fixture.read(&other, "snap_2", 0).await.unwrap() == fs::read(&disk).unwrap());
+}
+
+#[tokio::test]
+async fn an_empty_store_is_no_loss_of_everything() {
+    let fixture = Fixture::new();
+    let disk = fixture.disk("disk", 1, &[(0, 3)]);
+    fixture.upload(&fixture.source("snap_1", "a", &[("snap_1", disk)])).await;
+    let empty = Failing::new() as Arc<dyn ObjectStore>;
+    let dir = fixture.dir.path().join("ledger");
+    let archive = Archive::with_objects(empty, Path::from("a/prefix"), &dir).unwrap();
+    assert!(matches!(archive.reconcile().await, Err(ArchiveError::Empty)));
+    assert!(archive.has("snap_1"));
+}
+
+#[tokio::test]
+async fn objects_of_another_size_are_not_read() {
+    let fixture = Fixture::new();
+    let disk = fixture.disk("disk", 1, &[(0, 3)]);
+    fixture.upload(&fixture.source("snap_1", "a", &[("snap_1", disk)])).await;
+    let manifest = fixture.archive.manifest("snap_1").await.unwrap().unwrap();
+    let hash = manifest.hashes().next().unwrap();
+    let path = fixture.archive.chunk_path(&manifest.host, "a", hash);
+    fixture.objects.objects.put(&path, vec![0; 2 << 20].into()).await.unwrap();
+    let failed = fixture.read(&fixture.archive, "snap_1", 0).await.unwrap_err();
+    assert!(
+        matches!(&failed, ArchiveError::Damaged { reason, .. } if reason.contains("2097152")),
+        "{failed}"
+    );
+}
+
+#[test]
+fn another_location_is_refused_while_something_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| Location::Directory(dir.path().join(name));
+    let open = |name: &str| Archive::open(&at(name), &S3Options::default(), &dir.path().join("ledger"));
+    // Nothing is stored yet.
+    for name in ["one", "two", "one"] {
+        open(name).unwrap();
+    }
+    let source = SourceSnapshot {
+        id: "snap_1".to_owned(),
+        account: "a".to_owned(),
+        record: json!({}),
+        parts: Vec::new(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(open("one").unwrap().upload(&source, &|| true)).unwrap();
+    assert!(matches!(open("two"), Err(ArchiveError::Configuration(_))));
+    open("one").unwrap();
 }

@@ -144,7 +144,11 @@ impl Archive {
         Ok(chunk)
     }
 
-    async fn put(&self, path: &object_store::path::Path, object: Vec<u8>) -> Result<(), ArchiveError> {
+    pub(crate) async fn put(
+        &self,
+        path: &object_store::path::Path,
+        object: Vec<u8>,
+    ) -> Result<(), ArchiveError> {
         let put = self.objects.put(path, PutPayload::from(object)).await;
         put.map(drop).map_err(|error| ArchiveError::unavailable(path, error))
     }

@@ -314,7 +314,8 @@ impl Driver for HostDriver {
         let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
         self.blocking(move |inner| {
             inner.snapshots.close(&snapshot::image(&dir));
-            remove_tree(&dir).map_err(|error| DriverError::failed("remove the snapshot", error))
+            let removed = transfer::remove_processes(&dir).and_then(|()| remove_tree(&dir));
+            removed.map_err(|error| DriverError::failed("remove the snapshot", error))
         })
         .await
     }
@@ -322,7 +323,7 @@ impl Driver for HostDriver {
     async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
         let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
         self.blocking(move |_| {
-            remove_tree(&snapshot::memory(&dir))
+            transfer::remove_processes(&dir)
                 .map_err(|error| DriverError::failed("remove the processes of a snapshot", error))
         })
         .await

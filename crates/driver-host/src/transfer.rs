@@ -17,7 +17,7 @@ use driver::{SnapshotFile, SnapshotScope};
 
 use crate::agents;
 use crate::disk::sync_dir;
-use crate::removal::remove_tree;
+use crate::removal::{remove_if_exists, remove_tree};
 use crate::settings::Settings;
 use crate::snapshot::{image, memory, unfinished_image};
 use crate::stored_processes;
@@ -61,12 +61,26 @@ pub fn files(settings: &Settings, dir: &Path, scope: SnapshotScope) -> io::Resul
     }
 }
 
+/// Removes the processes of a snapshot. A crash in between leaves no part of them that looks complete.
+pub fn remove_processes(dir: &Path) -> io::Result<()> {
+    let unfinished = unfinished_memory(dir);
+    remove_tree(&unfinished)?;
+    match fs::rename(memory(dir), &unfinished) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed.and_then(|()| remove_tree(&unfinished)),
+    }
+}
+
 /// Where to write files with these names.
 pub fn receive(dir: &Path, names: &[String]) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(dir)?;
     let memory = unfinished_memory(dir);
+    // What an interrupted transfer has left must not be completed with this one.
+    remove_tree(&memory)?;
+    for file in [unfinished_image(dir), unfinished_agent(dir)] {
+        remove_if_exists(&file)?;
+    }
     if names.iter().any(|name| name.starts_with(MEMORY)) {
-        remove_tree(&memory)?;
         fs::DirBuilder::new().mode(0o700).create(&memory)?;
     }
     names.iter().map(|name| place(dir, &memory, name)).collect()

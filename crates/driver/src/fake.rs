@@ -540,6 +540,8 @@ impl Driver for FakeDriver {
         snapshot: &SnapshotId,
         names: Vec<String>,
     ) -> Result<Vec<PathBuf>, DriverError> {
+        transfer::clear(&self.host, snapshot)
+            .map_err(|error| DriverError::failed("make room for a snapshot", error))?;
         let receive = |name: &String| transfer::path(&self.host, snapshot, name, "new");
         names
             .iter()

@@ -35,7 +35,7 @@ pub enum EngineError {
     #[error("another host has taken over the sandbox")]
     AdoptedElsewhere,
     /// The snapshot is being copied from the object store to this host.
-    #[error("snapshot {id} is on its way to this host")]
+    #[error("snapshot {id} is being copied to this host")]
     SnapshotArriving { id: SnapshotId },
     /// Another host has stored the snapshot, and this host lacks the image below it.
     #[error("the snapshot is above the image {image} with the digest {digest}, which this host lacks")]

@@ -68,6 +68,7 @@ impl Services {
         let host = Arc::new(Host::new(driver, network, clock));
         let stamped_store = StampedStore::new(store, clock, Arc::clone(&counters));
         let ledger = Arc::new(Ledger::new(settings.capacity, settings.quotas.clone(), settings.slots));
+        let now = stamped_store.now();
         let warm_pool = Arc::new(WarmPool::new(&settings.pool));
         let detached =
             Arc::new(ExecutionRegistry::new(settings.detached.clone(), stamped_store.clone(), tasks.clone()));
@@ -105,7 +106,7 @@ impl Services {
             provisioner,
             registry,
             snapshots,
-            copies: copies.map(|settings| Arc::new(Copies::new(settings))),
+            copies: copies.map(|settings| Arc::new(Copies::new(settings, now))),
             detached,
             resource_samples: Arc::new(ResourceSamples::default()),
             actors,

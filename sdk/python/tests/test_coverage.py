@@ -144,7 +144,7 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
         )
     ],
     "pauseSandbox": [lambda t: t.sandbox.pause(hibernate=True)],
-    "resumeSandbox": [lambda t: t.sandbox.resume(cold=True)],
+    "resumeSandbox": [lambda t: t.sandbox.resume(cold=True, adopt=True)],
     "getMetrics": [
         lambda t: t.sandbox.metrics(start="2026-01-01T00:00:00Z", end=datetime(2026, 1, 2, tzinfo=timezone.utc))
     ],

@@ -105,6 +105,8 @@ export interface PauseOptions extends CallOptions {
 export interface ResumeOptions extends CallOptions {
   /** Ends the processes, frozen or stored, and starts the sandbox again on its disk. */
   cold?: boolean;
+  /** Adopts the sandbox if a lost host has stored it in the object store. */
+  adopt?: boolean;
 }
 
 /** Which samples of a sandbox are fetched. */
@@ -212,8 +214,9 @@ export class Sandbox implements AsyncDisposable {
 
   /** Resumes the sandbox. Commands resume it automatically. */
   async resume(options: ResumeOptions = {}): Promise<ResumeResult> {
-    const { cold, signal } = options;
-    const body: ResumeBody | undefined = cold === true ? { cold } : undefined;
+    const { cold, adopt, signal } = options;
+    const given: ResumeBody = { ...(cold === true && { cold }), ...(adopt === true && { adopt }) };
+    const body = cold === true || adopt === true ? given : undefined;
     const resumed = await this.context.json<ResumeResult>({ ...this.#order("/resume", body), signal });
     const { pausedDurationMs } = resumed;
     this.context.record("sandbox.resumed", { pausedDurationMs });

@@ -129,7 +129,7 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   deleteTemplate: [({ client }) => client.templates.delete(TEMPLATE.id)],
   cancelTemplate: [({ client }) => client.templates.cancel(TEMPLATE.id)],
   followTemplateLogs: [({ client }) => client.templates.logs(TEMPLATE.id, { after: "1" }).next()],
-  resumeSandbox: [({ sandbox }) => sandbox.resume({ cold: true })],
+  resumeSandbox: [({ sandbox }) => sandbox.resume({ cold: true, adopt: true })],
   getMetrics: [({ sandbox }) => sandbox.metrics({ start: "2026-01-01T00:00:00Z", end: new Date(0) })],
   setTimeout: [({ sandbox }) => sandbox.setTimeout(0)],
   openTerminal: [({ sandbox }) => sandbox.terminal(TERMINAL)],

@@ -153,6 +153,7 @@ async fn a_snapshot_can_arrive_as_files(host: &Host) {
     snapshot(host, &source, 11).await;
     let (from, to) = (snapshot_id(11), snapshot_id(12));
     assert_eq!(ok(host.driver.snapshot_files(&from, SnapshotScope::Processes).await), []);
+    an_interrupted_transfer_is_never_completed(host, &to).await;
     transfer(host, &from, &to, SnapshotScope::Disk).await;
     ok(host.driver.remove_snapshot(&from).await);
     assert_eq!(ok(host.driver.snapshot_files(&from, SnapshotScope::Disk).await), []);
@@ -163,4 +164,15 @@ async fn a_snapshot_can_arrive_as_files(host: &Host) {
         host.destroy_and_check(spec).await;
     }
     ok(host.driver.remove_snapshot(&to).await);
+}
+
+/// A part of a disk was written, and then something else arrives for the same snapshot.
+async fn an_interrupted_transfer_is_never_completed(host: &Host, to: &SnapshotId) {
+    let paths = ok(host.driver.receive_snapshot(to, vec!["disk".to_owned()]).await);
+    if let Err(error) = std::fs::write(&paths[0], "a part") {
+        panic!("{error}");
+    }
+    ok(host.driver.receive_snapshot(to, Vec::new()).await);
+    ok(host.driver.complete_snapshot(to).await);
+    assert_eq!(ok(host.driver.snapshot_files(to, SnapshotScope::Disk).await), []);
 }

@@ -82,3 +82,14 @@ pub(super) fn complete(host: &Host, snapshot: &SnapshotId) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Removes what an interrupted transfer has left.
+pub(super) fn clear(host: &Host, snapshot: &SnapshotId) -> io::Result<()> {
+    for name in [PROCESSES, DISK] {
+        let path = path(host, snapshot, name, "new")?;
+        if path.exists() {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}

@@ -41,13 +41,15 @@ pub async fn adopt(
         return Err(unknown());
     }
     let manifest = copies.archive.manifest(id.as_str()).await?.ok_or_else(unknown)?;
-    if manifest.account != account {
+    // What this host has stored itself, it has given up.
+    if manifest.account != account || copies.archive.is_own(&manifest) {
         return Err(unknown());
     }
     let document: SandboxDocument = serde_json::from_value(manifest.record.clone())
         .map_err(|error| ArchiveError::Damaged { object: id.to_string(), reason: error.to_string() })?;
     let adoption = Adoption { services, copies, account, id, manifest: &manifest, document };
-    let template = adoption.fetch().await?;
+    let fetched = services.tasks.until_stopped(adoption.fetch()).await;
+    let template = fetched.ok_or(EngineError::Stopping)??;
     if !copies.archive.adopt(&manifest.host, id.as_str()).await? {
         return Err(EngineError::AdoptedElsewhere);
     }

@@ -50,7 +50,8 @@ async fn find_elsewhere(
 ) -> Result<SnapshotRecord, EngineError> {
     let unknown = || EngineError::NoSuchSnapshot { id: id.clone() };
     let manifest = copies.archive.manifest(id.as_str()).await?.ok_or_else(unknown)?;
-    if manifest.account != account {
+    // One of this host without a record was deleted, and its copy is about to be.
+    if manifest.account != account || copies.archive.is_own(&manifest) {
         return Err(unknown());
     }
     let document: Document = serde_json::from_value(manifest.record).map_err(|error| {
@@ -88,7 +89,9 @@ pub async fn template(
     let record = Arc::clone(&fetch.record);
     if !fetch.is_complete().await? {
         // It goes on if the caller stops waiting.
-        let fetched = tokio::time::timeout(WAIT, services.tasks.spawn(fetch.run())).await;
+        let tasks = services.tasks.clone();
+        let run = async move { tasks.until_stopped(fetch.run()).await.unwrap_or(Err(EngineError::Stopping)) };
+        let fetched = tokio::time::timeout(WAIT, services.tasks.spawn(run)).await;
         let fetched = fetched.map_err(|_| EngineError::SnapshotArriving { id: id.clone() })?;
         fetched.map_err(|_| EngineError::TaskLost)??;
     }
@@ -154,6 +157,8 @@ impl Fetch {
         id: &SnapshotId,
         part: &Part,
     ) -> Result<(), EngineError> {
+        // The semaphore is never closed.
+        let _permit = self.copies.at_a_time.acquire().await.ok();
         let chunks: u64 = part.files.iter().map(|file| file.chunks.len() as u64).sum();
         check_room(&self.services, chunks.saturating_mul(MB))?;
         let driver = self.services.host.driver();
@@ -189,7 +194,8 @@ pub async fn find_remote(services: &Services) -> Result<(), EngineError> {
     let records = services.snapshots.requested();
     let ids: HashSet<SnapshotId> = records.iter().flat_map(|record| snapshot_ids(&record.layers)).collect();
     for id in ids {
-        if driver.snapshot_files(&id, SnapshotScope::Disk).await?.is_empty() {
+        let is_missing = driver.snapshot_files(&id, SnapshotScope::Disk).await?.is_empty();
+        if is_missing {
             copies.set_remote(&id, true);
         }
     }

@@ -70,24 +70,42 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends the sandboxes that another host has taken over while this one was away. Their copies stay until that host has withdrawn them:
-    /// it may need them again.
+    /// Ends the sandboxes that another host has adopted while this one was away. Their copies stay until that host has withdrawn them: it
+    /// may need them again.
     pub(super) async fn give_up_adopted(&self) -> Result<(), EngineError> {
         let archive = &self.copies.archive;
         for id in archive.adopted().await? {
+            // First: afterwards nothing else keeps the copy.
+            archive.hand_over(&id)?;
             if let Ok(sandbox) = id.parse::<SandboxId>()
                 && let Some(actor) = self.services.registry.find(&sandbox)
             {
-                tracing::warn!(id, "another host has taken over this sandbox");
+                tracing::warn!(id, "another host has adopted this sandbox");
                 let reason = ADOPTED.to_owned();
                 actor.request(|reply| ActorRequest::Terminate { reason, reply }).await?;
             }
-            if archive.is_offered(&id).await? {
-                self.copies.set_handed_over(&id, true);
-                continue;
+        }
+        self.forget_withdrawn().await
+    }
+
+    /// Forgets adopted sandboxes whose copies their new hosts have withdrawn.
+    pub(super) async fn forget_withdrawn(&self) -> Result<(), EngineError> {
+        let archive = &self.copies.archive;
+        for id in archive.handed_over() {
+            if !archive.is_offered(&id).await? {
+                archive.acknowledge(&id).await?;
             }
-            archive.acknowledge(&id).await?;
-            self.copies.set_handed_over(&id, false);
+        }
+        Ok(())
+    }
+
+    /// Withdraws the copies of sandboxes that this host has adopted, if that has failed before. `others` are stored by other hosts.
+    pub(super) async fn withdraw_adopted(&self, others: &[String]) -> Result<(), EngineError> {
+        for id in others {
+            let is_here = id.parse().is_ok_and(|id| self.services.registry.find(&id).is_some());
+            if is_here {
+                self.copies.archive.withdraw(id).await?;
+            }
         }
         Ok(())
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{EventKind, SnapshotId};
+use api::{EventKind, SnapshotId, SnapshotStorage};
 use archive::{ArchiveError, SourceFile, SourcePart, SourceSnapshot};
 use driver::SnapshotScope;
 use serde_json::json;
-use store::{Batch, NewEvent, SnapshotRecord};
+use store::{Batch, NewEvent, SandboxRecord, SnapshotRecord};
 
 use super::fetch::{executions_part, processes_part};
 use crate::error::EngineError;
@@ -16,6 +16,8 @@ use crate::snapshots::{Copies, Document, snapshot_ids};
 
 /// Between rounds without new snapshots: for uploads that failed on this host, and for snapshots that become unused.
 const INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// After this many failures in a row the rest waits for the next round.
+const FAILURES: u32 = 3;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
@@ -50,6 +52,21 @@ fn error_text(error: &dyn std::error::Error) -> String {
     })
 }
 
+/// What has no copy yet.
+enum Wanted {
+    Snapshot(Arc<SnapshotRecord>),
+    Sandbox(Arc<SandboxRecord>),
+}
+
+impl Wanted {
+    fn id(&self) -> &str {
+        match self {
+            Self::Snapshot(record) => record.id.as_str(),
+            Self::Sandbox(record) => record.id.as_str(),
+        }
+    }
+}
+
 /// The task that does so.
 pub(super) struct Worker {
     pub(super) services: Arc<Services>,
@@ -60,41 +77,80 @@ impl Worker {
     async fn round(&self, is_reconciled: &mut bool) -> Result<(), EngineError> {
         let archive = &self.copies.archive;
         if !*is_reconciled {
-            for id in archive.reconcile().await?.lost {
-                tracing::warn!(id, "the object store has lost a part of a snapshot");
-            }
             self.read_hibernations().await?;
+            // Before the comparison: that would restore the manifests that other hosts have withdrawn.
             self.give_up_adopted().await?;
+            self.reconcile().await?;
             *is_reconciled = true;
         }
-        if self.copies.has_handed_over() {
-            self.give_up_adopted().await?;
-        }
+        self.forget_withdrawn().await?;
         for id in archive.ids() {
             if !self.is_known(&id) {
                 archive.remove(&id).await?;
             }
         }
-        for record in self.services.snapshots.requested() {
-            if !archive.has(record.id.as_str()) {
-                self.settle(record.id.as_str(), self.upload(&record).await)?;
-            }
-        }
-        for record in self.hibernated() {
-            self.settle(record.id.as_str(), self.upload_hibernated(&record).await)?;
-        }
+        self.upload_all().await?;
         archive.remove_superfluous().await?;
         self.evict().await
+    }
+
+    /// Prepares that what the object store has lost is uploaded again.
+    async fn store_again(&self, id: &str) -> Result<(), EngineError> {
+        let record = self.services.snapshots.requested().into_iter().find(|record| record.id.as_str() == id);
+        if record.is_some_and(|record| self.copies.storage(&record) == SnapshotStorage::Remote) {
+            // Its other parts may be of use when the lost ones are found.
+            tracing::error!(id, "the object store has lost a part of a snapshot that is not on this host");
+            return Ok(());
+        }
+        tracing::warn!(id, "the object store has lost a part; it is uploaded again");
+        if let Ok(id) = id.parse() {
+            self.copies.set_stored_hibernation(&id, None);
+        }
+        Ok(self.copies.archive.forget(id).await?)
+    }
+
+    /// Compares what is stored with the ledger.
+    pub(super) async fn reconcile(&self) -> Result<(), EngineError> {
+        let found = self.copies.archive.reconcile().await?;
+        for id in &found.lost {
+            self.store_again(id).await?;
+        }
+        self.withdraw_adopted(&found.others).await
+    }
+
+    /// Uploads what has no copy. One that fails does not stop the others, unless the object store seems to be unreachable.
+    async fn upload_all(&self) -> Result<(), EngineError> {
+        let (mut failed, mut in_a_row) = (None, 0);
+        let snapshots = self.services.snapshots.requested();
+        let mut wanted: Vec<Wanted> = snapshots.into_iter().map(Wanted::Snapshot).collect();
+        wanted.retain(|wanted| !self.copies.archive.has(wanted.id()));
+        wanted.extend(self.hibernated().into_iter().map(Wanted::Sandbox));
+        for wanted in wanted {
+            let uploaded = match &wanted {
+                Wanted::Snapshot(record) => self.upload(record).await,
+                Wanted::Sandbox(record) => self.upload_hibernated(record).await,
+            };
+            let Err(error) = self.settle(wanted.id(), uploaded) else {
+                in_a_row = 0;
+                continue;
+            };
+            failed = failed.or(Some(error));
+            in_a_row += 1;
+            if in_a_row == FAILURES {
+                break;
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Whether what is stored under an id is still wanted.
     fn is_known(&self, id: &str) -> bool {
         id.parse().is_ok_and(|id| self.services.snapshots.contains(&id))
             || self.is_current(id)
-            || self.copies.is_handed_over(id)
+            || self.copies.archive.is_handed_over(id)
     }
 
-    /// Fails if the object store is to blame, so that the rest waits, too.
+    /// Fails if the object store is to blame.
     fn settle(&self, id: &str, uploaded: Result<(), EngineError>) -> Result<(), EngineError> {
         match uploaded {
             Ok(()) | Err(EngineError::Archive(ArchiveError::Unwanted)) => {}
@@ -137,11 +193,11 @@ impl Worker {
     ) -> Result<SourceSnapshot, EngineError> {
         let mut parts = Vec::new();
         for id in snapshot_ids(&record.layers) {
-            parts.push(self.part(id.to_string(), &id, SnapshotScope::Disk).await?);
+            parts.push(self.part(&record.account, id.to_string(), &id, SnapshotScope::Disk).await?);
         }
         if record.memory {
             let name = processes_part(&record.id);
-            parts.push(self.part(name, &record.id, SnapshotScope::Processes).await?);
+            parts.push(self.part(&record.account, name, &record.id, SnapshotScope::Processes).await?);
             let files = self.services.detached.stored_files(&record.id).await?;
             let files = files.into_iter().map(|(name, path)| SourceFile { name, path });
             parts.push(SourcePart { name: executions_part(&record.id), files: files.collect() });
@@ -152,12 +208,13 @@ impl Worker {
     /// A disk that is not on this host is stored already, or was lost with it.
     async fn part(
         &self,
+        account: &str,
         name: String,
         id: &SnapshotId,
         scope: SnapshotScope,
     ) -> Result<SourcePart, EngineError> {
         let files = self.services.host.driver().snapshot_files(id, scope).await?;
-        if files.is_empty() && !self.copies.is_remote(id) {
+        if files.is_empty() && !self.copies.archive.has_part(account, &name)? {
             return Err(EngineError::backend(format!("this host has lost files of {id}")));
         }
         let files = files.into_iter().map(|file| SourceFile { name: file.name, path: file.path });

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a snapshot is taken -> `object_store::upload` stores a copy in the background
-//! nothing uses it for long -> `object_store::upload` removes it from this host
+//! nothing uses it for long -> `object_store::evict` removes it from this host
 //! it is used -> `object_store::fetch` brings it back, also that of another host
 //! ```
 
@@ -16,9 +16,11 @@ use archive::Archive;
 use driver::snapshot_of_layer;
 use rules::TimeMs;
 use store::SnapshotRecord;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, Semaphore};
 
 use crate::settings::{FindImage, SnapshotCopies};
+
+const CONCURRENT_TRANSFERS: usize = 2;
 
 type Locks<T> = HashMap<T, Weak<tokio::sync::Mutex<()>>>;
 
@@ -30,6 +32,9 @@ pub struct Copies {
     /// Held by whoever removes disks of snapshots while it decides and removes. A reader that holds a snapshot and then finds its files
     /// keeps them.
     pub removal: RwLock<()>,
+    opened_at: TimeMs,
+    /// Transfers to this host. Others wait, so that each knows how much space the others have used.
+    pub at_a_time: Semaphore,
     /// One transfer at a time for each snapshot.
     transfers: Mutex<Locks<SnapshotId>>,
     adoptions: Mutex<Locks<SandboxId>>,
@@ -40,8 +45,6 @@ pub struct Copies {
 struct Presence {
     /// Disks that only the object store has.
     remote: HashSet<SnapshotId>,
-    /// Sandboxes that another host has taken over and may need the copies of.
-    handed_over: HashSet<String>,
     /// When a disk was used, since the start.
     used: HashMap<SnapshotId, TimeMs>,
     /// Sandboxes whose copies are stored, with the time of the hibernation.
@@ -54,12 +57,14 @@ pub fn snapshot_ids(layers: &[String]) -> Vec<SnapshotId> {
 }
 
 impl Copies {
-    pub fn new(settings: SnapshotCopies) -> Self {
+    pub fn new(settings: SnapshotCopies, now: TimeMs) -> Self {
         let SnapshotCopies { archive, local_for_ms, find_digest } = settings;
         Self {
             archive,
             local_for_ms,
             find_digest,
+            opened_at: now,
+            at_a_time: Semaphore::new(CONCURRENT_TRANSFERS),
             removal: RwLock::default(),
             transfers: Mutex::default(),
             adoptions: Mutex::default(),
@@ -103,27 +108,6 @@ impl Copies {
         if is_remote { SnapshotStorage::Remote } else { SnapshotStorage::Stored }
     }
 
-    pub fn set_handed_over(&self, id: &str, is_handed_over: bool) {
-        let mut presence = self.presence();
-        if is_handed_over {
-            presence.handed_over.insert(id.to_owned());
-        } else {
-            presence.handed_over.remove(id);
-        }
-    }
-
-    pub fn is_handed_over(&self, id: &str) -> bool {
-        self.presence().handed_over.contains(id)
-    }
-
-    pub fn has_handed_over(&self) -> bool {
-        !self.presence().handed_over.is_empty()
-    }
-
-    pub fn is_remote(&self, id: &SnapshotId) -> bool {
-        self.presence().remote.contains(id)
-    }
-
     pub fn set_remote(&self, id: &SnapshotId, is_remote: bool) {
         let mut presence = self.presence();
         if is_remote {
@@ -141,9 +125,9 @@ impl Copies {
         }
     }
 
-    /// When a disk was last used, as far as is known.
-    pub fn used_at(&self, id: &SnapshotId) -> Option<TimeMs> {
-        self.presence().used.get(id).copied()
+    /// When a disk was last used, as far as is known: before the start it may have been used until then.
+    pub fn used_at(&self, id: &SnapshotId) -> TimeMs {
+        self.presence().used.get(id).copied().unwrap_or(self.opened_at)
     }
 
     /// The lock for the adoption of a sandbox.

@@ -285,7 +285,6 @@ async fn an_adoption_that_fails_leaves_the_copy_to_the_next_attempt() {
     let (one, two) = (place.host("one").await, place.host("two").await);
     let (id, _) = hibernated(&one).await;
     sandboxes_stored(&one, 1).await;
-    one.engine.shutdown().await;
     for fault in [Fault::Before, Fault::After] {
         for op in [DriverOp::Create, DriverOp::Wake, DriverOp::Connect] {
             two.driver.fail_next(op, fault);
@@ -295,6 +294,25 @@ async fn an_adoption_that_fails_leaves_the_copy_to_the_next_attempt() {
     }
     two.fail_next_commit();
     two.engine.adopt("test", &id).await.unwrap_err();
+    // Its former host is back, twice.
+    two.driver.fail_next(DriverOp::Create, Fault::Before);
+    let former = {
+        let hold = two.driver.hold(DriverOp::Create);
+        let engine = two.engine.clone();
+        let adopting = tokio::spawn({
+            let id = id.clone();
+            async move { engine.adopt("test", &id).await }
+        });
+        pass(100).await;
+        let former = place.restart(&one, "one", 0).await;
+        pass(MINUTE).await;
+        assert_eq!(former.ended(&id).await.1, "adopted");
+        drop(hold);
+        adopting.await.unwrap().unwrap_err();
+        former
+    };
+    place.restart(&former, "one", 0).await;
+    pass(MINUTE).await;
     // A third host may try, too, and its result counts.
     let three = place.host("three").await;
     three.engine.adopt("test", &id).await.unwrap();
@@ -343,6 +361,49 @@ async fn unused_snapshots_leave_the_host_and_come_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_evicted_snapshot_survives_what_the_store_has_lost_as_far_as_possible() {
+    let place = Place::new();
+    let harness = place.host_that_keeps("one", DAY).await;
+    let (id, snapshot) = with_snapshot(&harness).await;
+    harness.engine.sandbox("test", &id).terminate("test").await.unwrap();
+    pass(2 * DAY).await;
+    is_at(&harness, &snapshot, SnapshotStorage::Remote).await;
+    // The manifest is known here, too.
+    let manifest = place.store().join("snapshots").join(snapshot.id.as_str());
+    fs::remove_file(&manifest).unwrap();
+    let harness = place.restart(&harness, "one", DAY).await;
+    pass(MINUTE).await;
+    assert!(manifest.exists());
+    // A lost chunk is not, and what is left of the snapshot stays for its repair.
+    let chunk = place.objects().into_iter().find(|path| *path != manifest).unwrap();
+    let content = fs::read(&chunk).unwrap();
+    fs::remove_file(&chunk).unwrap();
+    let harness = place.restart(&harness, "one", DAY).await;
+    pass(MINUTE).await;
+    let failed = create_from(&harness, &snapshot.id).await.unwrap_err();
+    assert!(matches!(failed, EngineError::Archive(ArchiveError::Missing { .. })), "{failed}");
+    fs::create_dir_all(chunk.parent().unwrap()).unwrap();
+    fs::write(&chunk, content).unwrap();
+    let copy = create_from(&harness, &snapshot.id).await.unwrap();
+    assert_eq!(harness.output(&copy, "cat file").await, "old\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_evicted_that_the_store_has_lost() {
+    let place = Place::new();
+    let harness = place.host_that_keeps("one", DAY).await;
+    let (id, snapshot) = with_snapshot(&harness).await;
+    harness.engine.sandbox("test", &id).terminate("test").await.unwrap();
+    fs::remove_dir_all(place.store().join("hosts")).unwrap();
+    pass(2 * DAY).await;
+    // It was stored again before.
+    is_at(&harness, &snapshot, SnapshotStorage::Remote).await;
+    assert_eq!(harness.engine.metrics().counts.snapshots_stored, 2);
+    let copy = create_from(&harness, &snapshot.id).await.unwrap();
+    assert_eq!(harness.output(&copy, "cat file").await, "old\n");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_is_away_delays_copies_and_loses_nothing() {
     let place = Place::new();
     let harness = place.host("one").await;
@@ -356,7 +417,9 @@ async fn a_store_that_is_away_delays_copies_and_loses_nothing() {
     pass(10 * MINUTE).await;
     assert_eq!(harness.engine.snapshot_storage(&second), SnapshotStorage::Uploading);
     assert!(harness.engine.metrics().counts.snapshot_uploads_failed > 3);
-    // Snapshots on this host work.
+    // The deleted one is gone at once, and snapshots on this host work.
+    let gone = harness.engine.snapshot("test", &first.id).await.unwrap_err();
+    assert!(matches!(gone, EngineError::NoSuchSnapshot { .. }), "{gone}");
     let copy = create_from(&harness, &second.id).await.unwrap();
     assert_eq!(harness.output(&copy, "cat file").await, "old\n");
     fs::remove_file(place.store()).unwrap();

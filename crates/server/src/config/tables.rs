@@ -442,7 +442,7 @@ pub const TABLES: [Table; 22] = [
         rows: &[
             (
                 "store",
-                "`\"file:\"`, `\"s3://BUCKET/PREFIX\"` or `\"file:DIR\"`",
+                "`\"file:\"`, `\"s3://BUCKET/PREFIX\"` or `\"file:/DIR\"`",
                 "Where copies of snapshots are stored: a bucket, or a directory such as that of a network file system. `\"file:\"`: snapshots are on this host only.",
             ),
             (

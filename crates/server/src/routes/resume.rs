@@ -3,9 +3,10 @@
 use api::{ErrorCode, ResumeBody, ResumeResult, SandboxState};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use engine::Processes;
+use engine::{EngineError, Processes};
 use serde_json::json;
 
+use super::image_source::find_image;
 use super::read;
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
@@ -75,7 +76,12 @@ async fn adopt(
     if body.adopt != Some(true) {
         return Err(unknown);
     }
-    let adopted = service.engine.adopt(&caller.account, &id).await;
+    let mut adopted = service.engine.adopt(&caller.account, &id).await;
+    if let Err(EngineError::OtherImage { image, .. }) = &adopted {
+        // The image may not have been pulled yet.
+        find_image(service, image, service.pull_timeout).await?;
+        adopted = service.engine.adopt(&caller.account, &id).await;
+    }
     Json::ok(&view(adopted.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?))
 }
 

@@ -304,12 +304,13 @@ class AsyncSandbox:
         self.context.handlers.notify(Paused(paused.runtime_duration_ms))
         return paused
 
-    async def resume(self, *, cold: bool = False) -> models.ResumeResult:
+    async def resume(self, *, cold: bool = False, adopt: bool = False) -> models.ResumeResult:
         """
         Resumes the sandbox. Commands resume it automatically. With `cold`, its processes end, frozen or stored, and it starts
-        again on its disk.
+        again on its disk. With `adopt`, a hibernated sandbox of a lost host continues on this one.
         """
-        body = json_payload({"cold": True}) if cold else None
+        given = {name: True for name, value in (("cold", cold), ("adopt", adopt)) if value}
+        body = json_payload(given) if given else None
         call = Call("POST", self.context.path("/resume"), Safety.AFTER_ANSWER, body)
         resumed = await self.context.json(call, models.ResumeResult.from_json)
         self.context.record("sandbox.resumed", pausedDurationMs=resumed.paused_duration_ms)
