@@ -82,7 +82,16 @@ impl S3Server {
 
     /// The URL of an object, and the arguments of curl for requests to it.
     pub fn curl(&self, object: &str) -> (String, Vec<String>) {
-        let signed = ["-sf", "--aws-sigv4", "aws:amz:us-east-1:s3", "-u"].map(str::to_owned);
+        // curl before 8 does not add the header, without which the server refuses requests.
+        let signed = [
+            "-sf",
+            "--aws-sigv4",
+            "aws:amz:us-east-1:s3",
+            "-H",
+            "x-amz-content-sha256: UNSIGNED-PAYLOAD",
+            "-u",
+        ];
+        let signed = signed.map(str::to_owned);
         let arguments = signed.into_iter().chain([format!("{KEY}:{SECRET}")]).collect();
         (format!("http://{}/{BUCKET}/{object}", self.address), arguments)
     }
