@@ -22,7 +22,7 @@ pub struct ResumeBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = false))]
     pub cold: Option<bool>,
-    /// Whether to take over the sandbox if another host has stored it in the object store and this one does not have it. That host must be
+    /// Whether to adopt the sandbox if another host has stored it in the object store and this one does not have it. That host must be
     /// out of service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = false))]

@@ -25,11 +25,12 @@ impl fmt::Display for SnapshotState {
 }
 
 /// Where the files of a snapshot are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SnapshotStorage {
     /// On the host of the service. It has no object store, or the snapshot belongs to a template.
+    #[default]
     Local,
     /// On the host; the copy in the object store is not complete yet.
     Uploading,
@@ -37,12 +38,6 @@ pub enum SnapshotStorage {
     Stored,
     /// In the object store. The next use copies it to the host.
     Remote,
-}
-
-impl SnapshotStorage {
-    const fn local() -> Self {
-        Self::Local
-    }
 }
 
 impl fmt::Display for SnapshotStorage {
@@ -79,7 +74,7 @@ pub struct SnapshotView {
     pub size_bytes: u64,
     pub state: SnapshotState,
     /// Where its files are. Absent in responses of earlier versions of the service, which have no object store.
-    #[serde(default = "SnapshotStorage::local")]
+    #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required = false))]
     pub storage: SnapshotStorage,
     pub created_at: Timestamp,

@@ -1,8 +1,8 @@
-//! Takes over what another host has stored. A note in the object store tells that host, which then gives up its own. The note is created
-//! only if there is none, so one of several hosts gets it.
+//! Adopts what another host has stored. A note in the object store tells that host, which then ends its own sandbox. The note is created
+//! only if there is none, so one of several hosts succeeds.
 //!
 //! ```text
-//! PREFIX/adopted/HOST/ID   the name of the host that has taken over ID from HOST
+//! PREFIX/adopted/HOST/ID   the name of the host that has adopted ID from HOST
 //! ```
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ impl Archive {
         self.prefix.clone().join("adopted").join(host)
     }
 
-    /// Takes over `id` from another host. False if a third host was faster. Succeeds again if this host did so before.
+    /// Adopts `id` from another host. False if a third host was faster. Succeeds again if this host did so before.
     pub async fn adopt(&self, host: &str, id: &str) -> Result<bool, ArchiveError> {
         let note = self.notes(host).join(id);
         let own = PutPayload::from(self.ledger.host.clone().into_bytes());
@@ -47,12 +47,12 @@ impl Archive {
         self.ledger.handed_over()
     }
 
-    /// This host could not use what it has taken over; others may.
+    /// Lets others adopt what this host has adopted and could not start.
     pub async fn give_back(&self, host: &str, id: &str) -> Result<(), ArchiveError> {
         self.delete(&self.notes(host).join(id)).await
     }
 
-    /// Removes the manifest of something that was taken over: it exists here now. The host that has stored it removes the rest.
+    /// Removes the manifest of something that this host has adopted. The host that has stored it removes the chunks.
     pub async fn withdraw(&self, id: &str) -> Result<(), ArchiveError> {
         if self.ledger.ids().iter().any(|own| own == id) {
             return Ok(());
@@ -60,7 +60,7 @@ impl Archive {
         self.delete(&self.manifest_path(id)).await
     }
 
-    /// What other hosts have taken over from this one.
+    /// What other hosts have adopted from this one.
     pub async fn adopted(&self) -> Result<HashSet<String>, ArchiveError> {
         let notes = self.notes(&self.ledger.host);
         let listed = self
@@ -77,7 +77,7 @@ impl Archive {
         Ok(manifest.is_some_and(|manifest| manifest.host == self.ledger.host))
     }
 
-    /// Forgets what another host has taken over and withdrawn.
+    /// Forgets what another host has adopted and withdrawn.
     pub async fn acknowledge(&self, id: &str) -> Result<(), ArchiveError> {
         self.ledger.forget(id)?;
         self.delete(&self.notes(&self.ledger.host).join(id)).await?;

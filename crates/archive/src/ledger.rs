@@ -1,9 +1,9 @@
 //! What this host has in the object store, on the local disk: a copy of each manifest.
 //!
 //! ```text
-//! DIR/host     the name of this host in the object store, made at the first start
-//! DIR/ID.new   a manifest that may be in the object store
-//! DIR/ID.json  one that is
+//! DIR/host       the name of this host in the object store, made at the first start
+//! DIR/ID.new     a manifest that may be in the object store
+//! DIR/ID.json    a manifest that is in the object store
 //! DIR/ID.handed  empty: another host has adopted it, and may need the copy
 //! DIR/location   where the objects are
 //! ```
@@ -136,7 +136,7 @@ impl Ledger {
         self.lock().chunks.get(key).is_some_and(|chunk| chunk.is_stored)
     }
 
-    /// A chunk is about to be stored. Until a manifest has it, it is superfluous.
+    /// A chunk is about to be stored. Until a manifest has it, it is unreferenced.
     pub fn chunk_begins(&self, key: &ChunkKey) {
         self.lock().chunks.entry(key.clone()).or_default();
     }
@@ -155,12 +155,12 @@ impl Ledger {
     }
 
     /// Chunks that no manifest has.
-    pub fn superfluous(&self) -> Vec<ChunkKey> {
+    pub fn unreferenced(&self) -> Vec<ChunkKey> {
         let state = self.lock();
         state.chunks.iter().filter(|(_, chunk)| chunk.uses == 0).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Fails if the objects of the ledger are at another location.
+    /// Records where the objects are. Returns the earlier location if the ledger has objects at another one.
     pub fn check_location(&self, location: &str) -> io::Result<Option<String>> {
         let path = self.dir.join("location");
         match fs::read_to_string(&path) {

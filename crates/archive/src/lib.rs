@@ -3,6 +3,7 @@
 //! ```text
 //! PREFIX/hosts/HOST/ACCOUNT/XX/HASH   chunks: a megabyte of a file each, compressed, named by the hash of their content
 //! PREFIX/snapshots/ID                 manifests: the record of a snapshot, and its files as lists of chunks
+//! PREFIX/adopted/HOST/ID              notes: which host has adopted ID from HOST
 //! ```
 //!
 //! A snapshot is stored when its manifest is. Only the host that has stored a chunk removes it, so it knows without asking whether

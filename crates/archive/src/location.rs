@@ -16,7 +16,7 @@ use crate::ArchiveError;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of one request, which transfers at most a chunk or a manifest.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// A store that is away for longer fails the call; uploads are then repeated later.
+/// If the store stays unreachable for longer, the call fails.
 const RETRIES: usize = 3;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 

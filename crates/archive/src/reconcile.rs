@@ -50,7 +50,7 @@ impl Archive {
     }
 
     /// Counts a snapshot of this host as not stored. What the object store has of it is used by the next upload, or removed as
-    /// superfluous.
+    /// unreferenced.
     pub async fn forget(&self, id: &str) -> std::result::Result<(), ArchiveError> {
         let _writer = self.writer.lock().await;
         Ok(self.ledger.forget(id)?)

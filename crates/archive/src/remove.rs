@@ -8,7 +8,7 @@ use crate::{Archive, ArchiveError};
 const BATCH: usize = 1000;
 
 impl Archive {
-    /// Removes a snapshot of this host, so that no host can read it. `remove_superfluous` frees the space.
+    /// Removes a snapshot of this host, so that no host can read it. `remove_unreferenced` frees the space.
     pub async fn remove(&self, id: &str) -> Result<(), ArchiveError> {
         let _writer = self.writer.lock().await;
         self.delete(&self.manifest_path(id)).await?;
@@ -16,10 +16,10 @@ impl Archive {
     }
 
     /// Removes the chunks that no snapshot has. Returns their number.
-    pub async fn remove_superfluous(&self) -> Result<usize, ArchiveError> {
+    pub async fn remove_unreferenced(&self) -> Result<usize, ArchiveError> {
         let _writer = self.writer.lock().await;
-        let superfluous = self.ledger.superfluous();
-        for batch in superfluous.chunks(BATCH) {
+        let unreferenced = self.ledger.unreferenced();
+        for batch in unreferenced.chunks(BATCH) {
             let path = |key: &crate::ledger::ChunkKey| {
                 Ok(self.chunk_path(&self.ledger.host, &key.account, key.hash))
             };
@@ -39,6 +39,6 @@ impl Archive {
             }
             batch.iter().for_each(|key| self.ledger.chunk_removed(key));
         }
-        Ok(superfluous.len())
+        Ok(unreferenced.len())
     }
 }

@@ -185,7 +185,7 @@ async fn another_host_reads_what_this_one_has_stored() {
     assert!(!other.has("snap_1") && other.manifest("snap_2").await.unwrap().is_none());
     // It has stored nothing, so its reconciliation removes nothing.
     assert_eq!(other.reconcile().await.unwrap().others, ["snap_1"]);
-    assert_eq!(other.remove_superfluous().await.unwrap(), 0);
+    assert_eq!(other.remove_unreferenced().await.unwrap(), 0);
     assert!(fixture.read(&fixture.archive, "snap_1", 0).await.is_ok());
 }
 
@@ -205,13 +205,13 @@ async fn what_is_stored_is_not_sent_again_and_stays_until_nothing_needs_it() {
     assert!(!fixture.archive.has_part("b", "snap_1").unwrap());
     fixture.archive.remove("snap_1").await.unwrap();
     assert!(fixture.archive.has_part("a", "snap_1").unwrap());
-    assert_eq!(fixture.archive.remove_superfluous().await.unwrap(), 0);
+    assert_eq!(fixture.archive.remove_unreferenced().await.unwrap(), 0);
     fixture.restart();
     assert_eq!(fixture.archive.ids(), ["snap_2"]);
     assert!(fixture.read(&fixture.archive, "snap_2", 0).await.unwrap() == fs::read(&second).unwrap());
     assert!(fixture.read(&fixture.archive, "snap_2", 1).await.is_ok());
     fixture.archive.remove("snap_2").await.unwrap();
-    assert_eq!(fixture.archive.remove_superfluous().await.unwrap(), 4);
+    assert_eq!(fixture.archive.remove_unreferenced().await.unwrap(), 4);
     assert_eq!(fixture.objects.paths().await, []);
     // A removal that is repeated.
     fixture.archive.remove("snap_2").await.unwrap();
@@ -227,7 +227,7 @@ async fn accounts_share_nothing_whatever_their_names_are() {
     assert_eq!(fixture.objects.puts(), 6);
     fixture.restart();
     assert_eq!(fixture.archive.reconcile().await.unwrap(), Reconciled::default());
-    assert_eq!(fixture.archive.remove_superfluous().await.unwrap(), 0);
+    assert_eq!(fixture.archive.remove_unreferenced().await.unwrap(), 0);
     assert!(fixture.read(&fixture.archive, "snap_2", 0).await.is_ok());
     for path in fixture.objects.paths().await {
         assert!(path.as_ref().starts_with("a/prefix/"), "{path}");
@@ -258,7 +258,7 @@ async fn an_interrupted_upload_continues_or_leaves_nothing() {
         for id in fixture.archive.ids() {
             fixture.archive.remove(&id).await.unwrap();
         }
-        fixture.archive.remove_superfluous().await.unwrap();
+        fixture.archive.remove_unreferenced().await.unwrap();
         assert_eq!(fixture.objects.paths().await, []);
     }
 }
@@ -349,7 +349,7 @@ async fn an_upload_that_is_not_wanted_ends() {
     let source = fixture.source("snap_1", "a", &[("snap_1", disk)]);
     let failed = fixture.archive.upload(&source, &is_wanted).await.unwrap_err();
     assert!(matches!(failed, ArchiveError::Unwanted));
-    fixture.archive.remove_superfluous().await.unwrap();
+    fixture.archive.remove_unreferenced().await.unwrap();
     assert_eq!(fixture.objects.paths().await, []);
 }
 
@@ -360,7 +360,7 @@ async fn chunks_whose_deletion_is_uncertain_are_sent_again() {
     fixture.upload(&fixture.source("snap_1", "a", &[("snap_1", disk.clone())])).await;
     fixture.archive.remove("snap_1").await.unwrap();
     fixture.objects.loses_deletions.store(true, Ordering::SeqCst);
-    assert!(fixture.archive.remove_superfluous().await.unwrap_err().is_transient());
+    assert!(fixture.archive.remove_unreferenced().await.unwrap_err().is_transient());
     fixture.objects.loses_deletions.store(false, Ordering::SeqCst);
     fixture.upload(&fixture.source("snap_2", "a", &[("snap_2", disk.clone())])).await;
     let other = open(&fixture.dir, &fixture.objects, "other");

@@ -415,7 +415,7 @@ impl Actor {
         let before = std::mem::replace(&mut self.record, Arc::clone(&status.record));
         self.status.send_replace(status);
         if before.hibernated_at != self.record.hibernated_at {
-            self.context.snapshots.request_store();
+            self.context.snapshots.request_sync();
         }
         Ok(())
     }

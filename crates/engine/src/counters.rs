@@ -72,7 +72,7 @@ counters! {
     snapshot_bytes_sent,
     snapshot_uploads_failed,
     snapshots_fetched,
-    /// Hibernated sandboxes that were copied to the object store, and those that were taken over from another host.
+    /// Hibernated sandboxes that were copied to the object store, and those that were adopted from another host.
     sandboxes_stored,
     sandboxes_adopted,
     /// Snapshots that were deleted at the end of their retention.

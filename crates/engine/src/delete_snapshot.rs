@@ -6,6 +6,7 @@ use serde_json::json;
 use store::{Batch, NewEvent, SnapshotRecord};
 
 use crate::error::EngineError;
+use crate::events;
 use crate::services::Services;
 
 pub async fn delete(
@@ -14,18 +15,14 @@ pub async fn delete(
     reason: &str,
 ) -> Result<TimeMs, EngineError> {
     let now = services.stamped_store.now();
+    let data = json!({ "snapshotId": record.id, "reason": reason });
     let event = NewEvent {
-        sandbox: record.sandbox.clone(),
-        account: record.account.clone(),
-        run: String::new(),
-        at: now,
-        kind: EventKind::SnapshotDeleted,
-        data: json!({ "snapshotId": record.id, "reason": reason }),
         once: Some(format!("deletion of {}", record.id)),
+        ..events::of_snapshot(record, now, EventKind::SnapshotDeleted, data)
     };
     let batch = Batch::new().delete_snapshot(record.id.clone()).event(event);
     services.stamped_store.commit(batch).await?;
     services.snapshots.remove(&record.id);
-    services.snapshots.request_store();
+    services.snapshots.request_sync();
     Ok(now)
 }

@@ -141,7 +141,7 @@ impl Engine {
         self.services.copies.is_some()
     }
 
-    /// Takes over a hibernated sandbox that another host has stored, and resumes it.
+    /// Adopts a hibernated sandbox that another host has stored, and resumes it.
     pub async fn adopt(&self, account: &str, id: &SandboxId) -> Result<ResumeResult, EngineError> {
         let (services, account, id) = (Arc::clone(&self.services), account.to_owned(), id.clone());
         let adopting = async move { object_store::adopt(&services, &account, &id).await };

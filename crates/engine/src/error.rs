@@ -17,6 +17,20 @@ use crate::process_refusal::ProcessRefusal;
 /// The error that caused another one. Boxed, so that callers do not depend on the types of the layers below.
 pub type Source = Box<dyn Error + Send + Sync>;
 
+/// The messages of an error and its sources, each once: many messages include that of their source.
+pub fn chain_text(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut error = error;
+    while let Some(source) = error.source() {
+        let message = source.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        error = source;
+    }
+    text
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The account has no such sandbox, or the sandbox was terminated. Only its owner gets the time and the reason.
@@ -31,8 +45,8 @@ pub enum EngineError {
     /// Another host has taken the snapshot; only that one deletes it.
     #[error("snapshot {id} was taken by another host; it can be deleted there")]
     SnapshotOfOtherHost { id: SnapshotId },
-    /// A third host has taken the sandbox over.
-    #[error("another host has taken over the sandbox")]
+    /// A third host has adopted the sandbox.
+    #[error("another host has adopted the sandbox")]
     AdoptedElsewhere,
     /// The snapshot is being copied from the object store to this host.
     #[error("snapshot {id} is being copied to this host")]

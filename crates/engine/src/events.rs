@@ -8,7 +8,7 @@ use std::sync::Arc;
 use api::{EventKind, ExecuteRequest, RunId};
 use rules::{Outcome, Prices, TimeMs};
 use serde_json::{Value, json};
-use store::{Batch, NewEvent, SandboxRecord};
+use store::{Batch, NewEvent, SandboxRecord, SnapshotRecord};
 
 use crate::detached::new_execution_id;
 use crate::stamped_store::StampedStore;
@@ -113,6 +113,19 @@ pub fn of_sandbox(record: &SandboxRecord, kind: EventKind, data: Value) -> NewEv
     let at = record.terminated_at.or(record.paused_at).or(record.started_at).unwrap_or(record.created_at);
     NewEvent {
         sandbox: record.id.clone(),
+        account: record.account.clone(),
+        run: String::new(),
+        at,
+        kind,
+        data,
+        once: None,
+    }
+}
+
+/// An event of a snapshot. It belongs to the sandbox that the snapshot was taken of.
+pub fn of_snapshot(record: &SnapshotRecord, at: TimeMs, kind: EventKind, data: Value) -> NewEvent {
+    NewEvent {
+        sandbox: record.sandbox.clone(),
         account: record.account.clone(),
         run: String::new(),
         at,

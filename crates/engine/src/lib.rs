@@ -67,7 +67,7 @@ pub use detached::{
     OutputReader, ProcessArgs,
 };
 pub use engine::Engine;
-pub use error::{EngineError, FileError, Source};
+pub use error::{EngineError, FileError, Source, chain_text};
 pub use execution::{Execution, ExecutionEvent, Finished};
 pub use file_content::FileContent;
 pub use file_info::{FileInfo, FileRange};

@@ -15,7 +15,7 @@ pub use copies::{Copies, snapshot_ids};
 pub use document::Document;
 pub use registry::{PendingShare, SnapshotKind, SnapshotRegistry, SnapshotUsage};
 pub use sandbox_document::SandboxDocument;
-pub use sweep::start as start_sweeper;
+pub use sweep::{start as start_sweeper, used_by};
 
 /// The disks of snapshots among layers, and the layers of the image below them.
 pub fn split_layers(layers: &[String]) -> (&[String], &[String]) {

@@ -65,7 +65,7 @@ pub async fn take(
     counters.snapshots_taken.add(1);
     // Registered before the hold is dropped.
     let record = snapshots.insert(record);
-    snapshots.request_store();
+    snapshots.request_sync();
     Ok(record)
 }
 

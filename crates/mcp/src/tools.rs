@@ -12,6 +12,7 @@ mod files;
 mod fork;
 mod list;
 mod output;
+mod page;
 mod rollback;
 mod run;
 mod schema;

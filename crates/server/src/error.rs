@@ -23,6 +23,7 @@ use serde_json::{Map, Value};
 use store::StoreError;
 
 pub use code::{invalid_interpreter, no_context};
+pub use engine::chain_text;
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
 pub use operations::{OperationKind, not_found, of_engine, of_quota};
@@ -34,20 +35,6 @@ pub use templates::{no_template, of_builder};
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidJson(pub &'static str, #[source] pub serde_json::Error);
-
-/// The messages of an error and its sources, each once: many messages include that of their source.
-pub fn chain_text(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut error = error;
-    while let Some(source) = error.source() {
-        let message = source.to_string();
-        if !text.contains(&message) {
-            text = format!("{text}: {message}");
-        }
-        error = source;
-    }
-    text
-}
 
 /// Marks an error response of another protocol, whose body the layers leave as it is.
 #[derive(Debug, Clone, Copy)]

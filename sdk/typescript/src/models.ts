@@ -713,8 +713,8 @@ export interface Resources {
 /** The body of a request that resumes a sandbox. */
 export interface ResumeBody {
   /**
-   * Whether to take over the sandbox if another host has stored it in the object store and this one does not have
-   * it. That host must be out of service.
+   * Whether to adopt the sandbox if another host has stored it in the object store and this one does not have it.
+   * That host must be out of service.
    */
   readonly adopt?: boolean;
   /** Whether to end the processes of the sandbox, frozen or stored, and to start it again on its disk. */

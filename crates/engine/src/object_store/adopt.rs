@@ -1,20 +1,20 @@
-//! Takes over a hibernated sandbox that another host has stored: it goes on here, with its id, its processes and its disk.
+//! Adopts a hibernated sandbox that another host has stored: it continues here with its id, its processes and its disk.
 //!
 //! ```text
-//! fetch the copy -> take it from its host -> start the sandbox -> commit its record -> withdraw the copy
+//! fetch the copy -> claim it by a note -> start the sandbox -> commit its record -> withdraw the copy
 //! ```
 //!
-//! Until the commit, a failure gives it back. A crash leaves the note that this host has it, with which this host can try again. The copy
-//! stays until the record is committed.
+//! If a step before the commit fails, the note is removed. If the daemon dies, the note stays, and this host can try again. The copy stays
+//! until the record is committed.
 
 use std::sync::Arc;
 
 use api::{EventKind, SandboxId};
-use archive::{ArchiveError, Manifest};
+use archive::Manifest;
 use serde_json::json;
 use store::{Batch, NewEvent};
 
-use super::fetch::Fetch;
+use super::fetch::{Fetch, document};
 use crate::create::{Creation, new_record, start_actor};
 use crate::error::EngineError;
 use crate::events;
@@ -24,10 +24,10 @@ use crate::settings::Template;
 use crate::snapshots::{Copies, SandboxDocument};
 use crate::status::{ResumeResult, Status};
 
-/// The note of the event of a sandbox that was taken over.
+/// The note in the event of an adopted sandbox.
 const NOTE: &str = "another host has stored it; it continues on this one";
 
-/// Takes over a sandbox of the account that this host has never had.
+/// Adopts a sandbox of the account that this host has never had.
 pub async fn adopt(
     services: &Arc<Services>,
     account: &str,
@@ -41,12 +41,11 @@ pub async fn adopt(
         return Err(unknown());
     }
     let manifest = copies.archive.manifest(id.as_str()).await?.ok_or_else(unknown)?;
-    // What this host has stored itself, it has given up.
+    // This host has ended what it has stored itself and has no record of.
     if manifest.account != account || copies.archive.is_own(&manifest) {
         return Err(unknown());
     }
-    let document: SandboxDocument = serde_json::from_value(manifest.record.clone())
-        .map_err(|error| ArchiveError::Damaged { object: id.to_string(), reason: error.to_string() })?;
+    let document: SandboxDocument = document(&manifest)?;
     let adoption = Adoption { services, copies, account, id, manifest: &manifest, document };
     let fetched = services.tasks.until_stopped(adoption.fetch()).await;
     let template = fetched.ok_or(EngineError::Stopping)??;
@@ -57,7 +56,7 @@ pub async fn adopt(
     if adopted.is_err()
         && let Err(error) = copies.archive.give_back(&manifest.host, id.as_str()).await
     {
-        tracing::warn!(%id, %error, "a sandbox that could not be taken over stays claimed by this host");
+        tracing::warn!(%id, %error, "cannot give back a sandbox whose adoption failed; only this host can adopt it");
     }
     adopted
 }
@@ -111,7 +110,7 @@ impl Adoption<'_> {
         let _: Status = start_actor(actors, sandbox, record);
         counters.sandboxes_adopted.add(1);
         if let Err(error) = self.copies.archive.withdraw(self.id.as_str()).await {
-            tracing::warn!(id = %self.id, %error, "the copy of a sandbox that was taken over stays until its host is back");
+            tracing::warn!(id = %self.id, %error, "cannot withdraw the copy of an adopted sandbox; the next start retries");
         }
         Ok(ResumeResult { id: self.id.clone(), resumed_at: now, paused_duration_ms })
     }

@@ -1,21 +1,19 @@
 //! Removes snapshots from this host that the object store has and that nothing has used for long.
 
-use std::collections::HashSet;
-
 use api::SnapshotId;
 use store::SnapshotRecord;
 
 use super::upload::Worker;
 use crate::error::EngineError;
 use crate::services::Services;
-use crate::snapshots::snapshot_ids;
+use crate::snapshots::used_by;
 
 impl Worker {
     pub(super) async fn evict(&self) -> Result<(), EngineError> {
         if self.copies.local_for_ms == 0 || self.unused().await?.is_empty() {
             return Ok(());
         }
-        // The last copies on this host are not removed on the word of the ledger.
+        // The store may have lost objects that the ledger has.
         self.reconcile().await?;
         let Services { host, detached, .. } = &*self.services;
         let _removal = self.copies.removal.write().await;
@@ -39,10 +37,7 @@ impl Worker {
         };
         let mut unused = host.driver().list_snapshots().await?;
         let removable = snapshots.needed_only_by(is_stored);
-        // Read after the holds: a create commits its record before it drops its hold.
-        let records = registry.records();
-        let layers: HashSet<SnapshotId> =
-            records.iter().flat_map(|record| snapshot_ids(&record.layers)).collect();
+        let layers = used_by(registry);
         unused
             .retain(|id| removable.contains(id) && !layers.contains(id) && self.copies.used_at(id) <= before);
         Ok(unused)

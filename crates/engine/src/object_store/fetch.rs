@@ -1,12 +1,14 @@
 //! Brings snapshots to this host that only the object store has: its own, and those that other hosts have stored.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::SnapshotId;
 use archive::{ArchiveError, Manifest, Part};
 use driver::SnapshotScope;
+use serde::de::DeserializeOwned;
 use store::SnapshotRecord;
 
 use crate::error::EngineError;
@@ -54,10 +56,7 @@ async fn find_elsewhere(
     if manifest.account != account || copies.archive.is_own(&manifest) {
         return Err(unknown());
     }
-    let document: Document = serde_json::from_value(manifest.record).map_err(|error| {
-        let (object, reason) = (id.to_string(), error.to_string());
-        ArchiveError::Damaged { object, reason }
-    })?;
+    let document: Document = document(&manifest)?;
     let layers = copies.image_layers(document.image_digest()).unwrap_or_default();
     Ok(document.into_record(id.clone(), account, services.host.driver(), layers))
 }
@@ -158,28 +157,40 @@ impl Fetch {
         part: &Part,
     ) -> Result<(), EngineError> {
         // The semaphore is never closed.
-        let _permit = self.copies.at_a_time.acquire().await.ok();
+        let _permit = self.copies.transfer_permits.acquire().await.ok();
         let chunks: u64 = part.files.iter().map(|file| file.chunks.len() as u64).sum();
         check_room(&self.services, chunks.saturating_mul(MB))?;
         let driver = self.services.host.driver();
-        let names = part.files.iter().map(|file| file.name.clone()).collect();
+        let names = names(part);
         let paths = driver.receive_snapshot(id, names).await?;
-        for (file, path) in part.files.iter().zip(&paths) {
-            self.copies.archive.download(manifest, file, path).await?;
-        }
+        self.download(manifest, part, &paths).await?;
         Ok(driver.complete_snapshot(id).await?)
     }
 
     async fn fetch_executions(&self, manifest: &Manifest) -> Result<(), EngineError> {
         let id = &self.record.id;
         let part = part(manifest, &executions_part(id))?;
-        let names = part.files.iter().map(|file| file.name.clone()).collect();
+        let names = names(part);
         let paths = self.services.detached.receive_stored(id, names).await?;
-        for (file, path) in part.files.iter().zip(&paths) {
+        self.download(manifest, part, &paths).await
+    }
+
+    async fn download(&self, manifest: &Manifest, part: &Part, to: &[PathBuf]) -> Result<(), EngineError> {
+        for (file, path) in part.files.iter().zip(to) {
             self.copies.archive.download(manifest, file, path).await?;
         }
         Ok(())
     }
+}
+
+fn names(part: &Part) -> Vec<String> {
+    part.files.iter().map(|file| file.name.clone()).collect()
+}
+
+/// What the host that has stored something says of it.
+pub(super) fn document<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, ArchiveError> {
+    T::deserialize(&manifest.record)
+        .map_err(|error| ArchiveError::Damaged { object: manifest.id.clone(), reason: error.to_string() })
 }
 
 fn part<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a Part, EngineError> {

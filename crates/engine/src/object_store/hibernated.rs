@@ -1,4 +1,4 @@
-//! Copies of hibernated sandboxes, so that another host can take them over if this one is lost.
+//! Copies of hibernated sandboxes, so that another host can adopt them if this one is lost.
 //!
 //! The copy is taken like a snapshot with processes, so that the sandbox can wake meanwhile. When it has, the copy is removed.
 
@@ -8,13 +8,14 @@ use api::SandboxId;
 use rules::TimeMs;
 use store::SandboxRecord;
 
+use super::fetch::document;
 use super::upload::Worker;
 use crate::error::EngineError;
 use crate::mailbox::ActorRequest;
 use crate::snapshots::SandboxDocument;
 use crate::take_snapshot;
 
-/// The reason of the termination of a sandbox that another host has taken over.
+/// The reason of the termination of a sandbox that another host has adopted.
 const ADOPTED: &str = "adopted";
 
 impl Worker {
@@ -40,7 +41,7 @@ impl Worker {
     }
 
     pub(super) async fn upload_hibernated(&self, record: &SandboxRecord) -> Result<(), EngineError> {
-        // Its disk is not copied in vain.
+        // The copy below would be useless if the store accepts nothing.
         self.copies.archive.probe().await?;
         let Some(actor) = self.services.registry.find(&record.id) else { return Ok(()) };
         let (copy, copied) = take_snapshot::hidden_copy(&self.services, &actor, true).await?;
@@ -63,19 +64,19 @@ impl Worker {
         for id in archive.ids() {
             let Ok(sandbox) = id.parse::<SandboxId>() else { continue };
             let Some(manifest) = archive.manifest(&id).await?.filter(|_| archive.has(&id)) else { continue };
-            if let Ok(document) = serde_json::from_value::<SandboxDocument>(manifest.record) {
+            if let Ok(document) = document::<SandboxDocument>(&manifest) {
                 self.copies.set_stored_hibernation(&sandbox, Some(TimeMs(document.hibernated_at_ms)));
             }
         }
         Ok(())
     }
 
-    /// Ends the sandboxes that another host has adopted while this one was away. Their copies stay until that host has withdrawn them: it
+    /// Ends the sandboxes that another host has adopted while this one was down. Their copies stay until that host has withdrawn them: it
     /// may need them again.
     pub(super) async fn give_up_adopted(&self) -> Result<(), EngineError> {
         let archive = &self.copies.archive;
         for id in archive.adopted().await? {
-            // First: afterwards nothing else keeps the copy.
+            // Before the termination, after which nothing else keeps the copy.
             archive.hand_over(&id)?;
             if let Ok(sandbox) = id.parse::<SandboxId>()
                 && let Some(actor) = self.services.registry.find(&sandbox)

@@ -7,10 +7,11 @@ use api::{EventKind, SnapshotId, SnapshotStorage};
 use archive::{ArchiveError, SourceFile, SourcePart, SourceSnapshot};
 use driver::SnapshotScope;
 use serde_json::json;
-use store::{Batch, NewEvent, SandboxRecord, SnapshotRecord};
+use store::{Batch, SandboxRecord, SnapshotRecord};
 
 use super::fetch::{executions_part, processes_part};
-use crate::error::EngineError;
+use crate::error::{EngineError, chain_text};
+use crate::events;
 use crate::services::Services;
 use crate::snapshots::{Copies, Document, snapshot_ids};
 
@@ -21,7 +22,7 @@ const FAILURES: u32 = 3;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
-/// Does what there is to do, and again whenever something was taken, deleted, hibernated or woken.
+/// Starts the worker. It also runs whenever a snapshot is taken or deleted, and a sandbox hibernates or wakes.
 pub fn start(services: &Arc<Services>) {
     let Some(copies) = services.copies.clone() else { return };
     let worker = Worker { services: Arc::clone(services), copies };
@@ -32,33 +33,25 @@ pub fn start(services: &Arc<Services>) {
             let done = worker.round(&mut is_reconciled).await;
             if let Err(error) = done {
                 worker.services.counters.snapshot_uploads_failed.add(1);
-                tracing::warn!(error = error_text(&error), "copies wait for the object store");
+                tracing::warn!(error = chain_text(&error), "copies wait for the object store");
                 tokio::time::sleep(retry).await;
                 retry = (retry * 2).min(LAST_RETRY);
                 continue;
             }
             retry = FIRST_RETRY;
-            let requested = worker.services.snapshots.store_requested();
+            let requested = worker.services.snapshots.sync_requested();
             let _ = tokio::time::timeout(INTERVAL, requested).await;
         }
     });
 }
 
-fn error_text(error: &dyn std::error::Error) -> String {
-    let sources = std::iter::successors(error.source(), |error| error.source());
-    sources.fold(error.to_string(), |text, source| {
-        let source = source.to_string();
-        if text.contains(&source) { text } else { format!("{text}: {source}") }
-    })
-}
-
 /// What has no copy yet.
-enum Wanted {
+enum PendingUpload {
     Snapshot(Arc<SnapshotRecord>),
     Sandbox(Arc<SandboxRecord>),
 }
 
-impl Wanted {
+impl PendingUpload {
     fn id(&self) -> &str {
         match self {
             Self::Snapshot(record) => record.id.as_str(),
@@ -67,7 +60,7 @@ impl Wanted {
     }
 }
 
-/// The task that does so.
+/// The task that keeps the object store up to date.
 pub(super) struct Worker {
     pub(super) services: Arc<Services>,
     pub(super) copies: Arc<Copies>,
@@ -90,11 +83,11 @@ impl Worker {
             }
         }
         self.upload_all().await?;
-        archive.remove_superfluous().await?;
+        archive.remove_unreferenced().await?;
         self.evict().await
     }
 
-    /// Prepares that what the object store has lost is uploaded again.
+    /// Lets the next round upload again what the object store has lost.
     async fn store_again(&self, id: &str) -> Result<(), EngineError> {
         let record = self.services.snapshots.requested().into_iter().find(|record| record.id.as_str() == id);
         if record.is_some_and(|record| self.copies.storage(&record) == SnapshotStorage::Remote) {
@@ -122,15 +115,15 @@ impl Worker {
     async fn upload_all(&self) -> Result<(), EngineError> {
         let (mut failed, mut in_a_row) = (None, 0);
         let snapshots = self.services.snapshots.requested();
-        let mut wanted: Vec<Wanted> = snapshots.into_iter().map(Wanted::Snapshot).collect();
-        wanted.retain(|wanted| !self.copies.archive.has(wanted.id()));
-        wanted.extend(self.hibernated().into_iter().map(Wanted::Sandbox));
-        for wanted in wanted {
-            let uploaded = match &wanted {
-                Wanted::Snapshot(record) => self.upload(record).await,
-                Wanted::Sandbox(record) => self.upload_hibernated(record).await,
+        let mut pending: Vec<PendingUpload> = snapshots.into_iter().map(PendingUpload::Snapshot).collect();
+        pending.retain(|upload| !self.copies.archive.has(upload.id()));
+        pending.extend(self.hibernated().into_iter().map(PendingUpload::Sandbox));
+        for upload in pending {
+            let uploaded = match &upload {
+                PendingUpload::Snapshot(record) => self.upload(record).await,
+                PendingUpload::Sandbox(record) => self.upload_hibernated(record).await,
             };
-            let Err(error) = self.settle(wanted.id(), uploaded) else {
+            let Err(error) = self.log_local_failure(upload.id(), uploaded) else {
                 in_a_row = 0;
                 continue;
             };
@@ -150,14 +143,14 @@ impl Worker {
             || self.copies.archive.is_handed_over(id)
     }
 
-    /// Fails if the object store is to blame.
-    fn settle(&self, id: &str, uploaded: Result<(), EngineError>) -> Result<(), EngineError> {
+    /// Logs a failure on this host, which the next round retries. Fails if the object store failed.
+    fn log_local_failure(&self, id: &str, uploaded: Result<(), EngineError>) -> Result<(), EngineError> {
         match uploaded {
             Ok(()) | Err(EngineError::Archive(ArchiveError::Unwanted)) => {}
             Err(EngineError::Archive(error)) if error.is_transient() => return Err(error.into()),
             Err(error) => {
                 self.services.counters.snapshot_uploads_failed.add(1);
-                tracing::error!(id, error = error_text(&error), "could not copy to the object store");
+                tracing::error!(id, error = chain_text(&error), "could not copy to the object store");
             }
         }
         Ok(())
@@ -172,15 +165,8 @@ impl Worker {
         let sent = self.copies.archive.upload(&source, &|| snapshots.contains(&record.id)).await?;
         counters.snapshots_stored.add(1);
         counters.snapshot_bytes_sent.add(sent.bytes);
-        let event = NewEvent {
-            sandbox: record.sandbox.clone(),
-            account: record.account.clone(),
-            run: String::new(),
-            at: stamped_store.now(),
-            kind: EventKind::SnapshotStored,
-            data: json!({ "snapshotId": record.id, "sentBytes": sent.bytes }),
-            once: None,
-        };
+        let data = json!({ "snapshotId": record.id, "sentBytes": sent.bytes });
+        let event = events::of_snapshot(record, stamped_store.now(), EventKind::SnapshotStored, data);
         Ok(stamped_store.commit(Batch::new().event(event)).await?)
     }
 

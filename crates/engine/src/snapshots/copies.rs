@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use api::{SandboxId, SnapshotId, SnapshotStorage};
 use archive::Archive;
@@ -20,6 +20,7 @@ use tokio::sync::{RwLock, Semaphore};
 
 use crate::settings::{FindImage, SnapshotCopies};
 
+/// Transfers to this host at a time.
 const CONCURRENT_TRANSFERS: usize = 2;
 
 type Locks<T> = HashMap<T, Weak<tokio::sync::Mutex<()>>>;
@@ -33,16 +34,16 @@ pub struct Copies {
     /// keeps them.
     pub removal: RwLock<()>,
     opened_at: TimeMs,
-    /// Transfers to this host. Others wait, so that each knows how much space the others have used.
-    pub at_a_time: Semaphore,
+    /// Permits for transfers to this host.
+    pub transfer_permits: Semaphore,
     /// One transfer at a time for each snapshot.
     transfers: Mutex<Locks<SnapshotId>>,
     adoptions: Mutex<Locks<SandboxId>>,
-    presence: Mutex<Presence>,
+    state: Mutex<CopyState>,
 }
 
 #[derive(Default)]
-struct Presence {
+struct CopyState {
     /// Disks that only the object store has.
     remote: HashSet<SnapshotId>,
     /// When a disk was used, since the start.
@@ -64,17 +65,17 @@ impl Copies {
             local_for_ms,
             find_digest,
             opened_at: now,
-            at_a_time: Semaphore::new(CONCURRENT_TRANSFERS),
+            transfer_permits: Semaphore::new(CONCURRENT_TRANSFERS),
             removal: RwLock::default(),
             transfers: Mutex::default(),
             adoptions: Mutex::default(),
-            presence: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
-    fn presence(&self) -> std::sync::MutexGuard<'_, Presence> {
+    fn state(&self) -> MutexGuard<'_, CopyState> {
         // Every change under the lock is complete before anything can panic.
-        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The layers of the image with a digest, if this host has it.
@@ -85,13 +86,13 @@ impl Copies {
 
     /// When a sandbox was hibernated whose copy is stored.
     pub fn stored_hibernation(&self, id: &SandboxId) -> Option<TimeMs> {
-        self.presence().hibernations.get(id).copied()
+        self.state().hibernations.get(id).copied()
     }
 
     pub fn set_stored_hibernation(&self, id: &SandboxId, at: Option<TimeMs>) {
         match at {
-            Some(at) => self.presence().hibernations.insert(id.clone(), at),
-            None => self.presence().hibernations.remove(id),
+            Some(at) => self.state().hibernations.insert(id.clone(), at),
+            None => self.state().hibernations.remove(id),
         };
     }
 
@@ -103,31 +104,31 @@ impl Copies {
         if !self.archive.has(record.id.as_str()) {
             return SnapshotStorage::Uploading;
         }
-        let presence = self.presence();
-        let is_remote = snapshot_ids(&record.layers).iter().any(|id| presence.remote.contains(id));
+        let state = self.state();
+        let is_remote = snapshot_ids(&record.layers).iter().any(|id| state.remote.contains(id));
         if is_remote { SnapshotStorage::Remote } else { SnapshotStorage::Stored }
     }
 
     pub fn set_remote(&self, id: &SnapshotId, is_remote: bool) {
-        let mut presence = self.presence();
+        let mut state = self.state();
         if is_remote {
-            presence.remote.insert(id.clone());
-            presence.used.remove(id);
+            state.remote.insert(id.clone());
+            state.used.remove(id);
         } else {
-            presence.remote.remove(id);
+            state.remote.remove(id);
         }
     }
 
     pub fn set_used(&self, ids: &[SnapshotId], now: TimeMs) {
-        let mut presence = self.presence();
+        let mut state = self.state();
         for id in ids {
-            presence.used.insert(id.clone(), now);
+            state.used.insert(id.clone(), now);
         }
     }
 
     /// When a disk was last used, as far as is known: before the start it may have been used until then.
     pub fn used_at(&self, id: &SnapshotId) -> TimeMs {
-        self.presence().used.get(id).copied().unwrap_or(self.opened_at)
+        self.state().used.get(id).copied().unwrap_or(self.opened_at)
     }
 
     /// The lock for the adoption of a sandbox.

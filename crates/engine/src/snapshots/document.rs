@@ -2,15 +2,14 @@
 //! and those of the image by its digest.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use api::{Isolation, Resources, SandboxId, SnapshotId};
-use driver::{Driver, snapshot_of_layer};
+use driver::Driver;
 use rules::TimeMs;
 use serde::{Deserialize, Serialize};
 use store::SnapshotRecord;
 
-use super::split_layers;
+use super::snapshot_ids;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,7 +31,6 @@ pub struct Document {
 
 impl Document {
     pub fn of(record: &SnapshotRecord) -> Self {
-        let (snapshots, _) = split_layers(&record.layers);
         Self {
             sandbox_id: record.sandbox.clone(),
             name: record.name.clone(),
@@ -40,7 +38,7 @@ impl Document {
             image_digest: record.image_digest.clone(),
             image_env: record.image_env.clone(),
             isolation: record.isolation,
-            snapshots: snapshots.iter().filter_map(|layer| snapshot_of_layer(Path::new(layer))).collect(),
+            snapshots: snapshot_ids(&record.layers),
             resources: record.resources,
             memory: record.memory,
             size_bytes: record.bytes,

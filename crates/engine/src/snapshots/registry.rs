@@ -23,7 +23,7 @@ pub struct SnapshotRegistry {
     holds: Arc<HoldCounts>,
     copies: Semaphore,
     /// Notified when something was taken, deleted, hibernated or woken, of which the object store has or gets a copy.
-    store_wanted: Notify,
+    sync_wanted: Notify,
     /// One copy at a time for each account, so that none delays the copies of others.
     account_copies: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
@@ -105,7 +105,7 @@ impl Default for SnapshotRegistry {
     fn default() -> Self {
         let (state, holds) = (RwLock::default(), Arc::default());
         let copies = Semaphore::new(CONCURRENT_COPIES);
-        Self { state, holds, copies, store_wanted: Notify::new(), account_copies: Mutex::default() }
+        Self { state, holds, copies, sync_wanted: Notify::new(), account_copies: Mutex::default() }
     }
 }
 
@@ -298,12 +298,12 @@ impl SnapshotRegistry {
         self.holds.sweep_wanted.notify_one();
     }
 
-    pub fn request_store(&self) {
-        self.store_wanted.notify_one();
+    pub fn request_sync(&self) {
+        self.sync_wanted.notify_one();
     }
 
-    pub async fn store_requested(&self) {
-        self.store_wanted.notified().await;
+    pub async fn sync_requested(&self) {
+        self.sync_wanted.notified().await;
     }
 
     pub async fn sweep_requested(&self) {

@@ -1,4 +1,4 @@
-//! What a stored copy of a hibernated sandbox says of it, for the host that takes it over.
+//! What a stored copy of a hibernated sandbox says of it, for the host that adopts it.
 
 use api::{SandboxConfig, SnapshotId};
 use driver::Driver;
@@ -46,7 +46,7 @@ impl SandboxDocument {
         &self.config
     }
 
-    /// The copy as a snapshot of the host that takes the sandbox over.
+    /// The copy as a snapshot of the host that adopts the sandbox.
     pub fn copy(&self, account: &str, driver: &dyn Driver, image_layers: Vec<String>) -> SnapshotRecord {
         self.copy.clone().into_record(self.copy_id.clone(), account, driver, image_layers)
     }

@@ -2,14 +2,12 @@
 //! processes are removed as soon as no sandbox can be created from them.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::SnapshotId;
-use driver::snapshot_of_layer;
 
-use super::{Copies, SnapshotRegistry};
+use super::{Copies, SnapshotRegistry, snapshot_ids};
 use crate::detached::ExecutionRegistry;
 use crate::error::EngineError;
 use crate::host::Host;
@@ -61,20 +59,19 @@ async fn sweep(
     if found.is_empty() {
         return Ok(());
     }
-    // Holds and records of snapshots are read before those of sandboxes: a create commits its record before it drops its hold.
     let (needed, usable) = (snapshots.needed(), snapshots.usable());
-    let layers: HashSet<SnapshotId> = sandboxes
-        .records()
-        .iter()
-        .flat_map(|record| record.layers.iter())
-        .filter_map(|layer| snapshot_of_layer(Path::new(layer)))
-        .collect();
+    let layers = used_by(sandboxes);
     let mut result = Ok(());
     for id in found.into_iter().filter(|id| !usable.contains(id)) {
         let is_layer = needed.contains(&id) || layers.contains(&id);
         result = remove(host, detached, &id, is_layer).await.and(result);
     }
     result
+}
+
+/// The snapshots below sandboxes. Read it after the holds: a create commits its record before it drops its hold.
+pub fn used_by(sandboxes: &SandboxRegistry) -> HashSet<SnapshotId> {
+    sandboxes.records().iter().flat_map(|record| snapshot_ids(&record.layers)).collect()
 }
 
 /// Removes a snapshot from which no sandbox can be created, as far as it is not a layer of others.

@@ -6,11 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::schema::{self, Effect};
-use super::{Call, json_result, parse, within};
+use super::{Call, json_result, page, parse};
 use crate::failure::Failure;
-
-const PAGE: u64 = 50;
-const LARGEST_PAGE: u64 = 100;
 
 pub fn tool() -> Tool {
     let tool = schema::tool(
@@ -21,24 +18,20 @@ pub fn tool() -> Tool {
         schema::input(
             json!({
                 "state": {"type": "string", "enum": ["running", "paused", "terminated"], "description": "The state. Default: running."},
-                "offset": schema::integer(0, 1_000_000, "Sandboxes to skip: nextOffset of the previous result. Default: 0."),
-                "limit": schema::integer(1, LARGEST_PAGE, "Most sandboxes in the result. Default: 50.")
+                "offset": page::offset("Sandboxes"),
+                "limit": page::limit("sandboxes")
             }),
             &[],
         ),
-        schema::output(
-            json!({
-                "sandboxes": {"type": "array", "items": {"type": "object", "properties": {
+        page::output(
+            "sandboxes",
+            &json!({"type": "object", "properties": {
                     "sandboxId": schema::text("The id of the sandbox."),
                     "state": schema::text("Its state."),
                     "image": schema::text("Its image."),
                     "createdAt": schema::text("When it was created."),
                     "isOfSession": {"type": "boolean", "description": "Whether calls without sandboxId use it."}
-                }, "required": ["sandboxId", "state", "image", "createdAt", "isOfSession"]}},
-                "total": {"type": "integer", "description": "Number of sandboxes that match."},
-                "nextOffset": {"type": "integer", "description": "If there are more: the offset of the next call."}
-            }),
-            &["sandboxes", "total"],
+                }, "required": ["sandboxId", "state", "image", "createdAt", "isOfSession"]}),
         ),
     );
     schema::idempotent(schema::closed_world(tool))
@@ -74,15 +67,15 @@ struct Item {
 
 pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
     let arguments: Arguments = parse(arguments)?;
-    let limit = within("limit", arguments.limit.unwrap_or(PAGE), 1, LARGEST_PAGE)?;
-    let list = call.client.list().page_size(u32::try_from(limit).unwrap_or(u32::MAX));
+    let size = page::size(arguments.limit)?;
+    let list = call.client.list().page_size(size);
     let list = list.state(arguments.state.unwrap_or(SandboxState::Running));
-    let page = list.page(arguments.offset).await?;
+    let found = list.page(arguments.offset).await?;
     let unnamed = match &call.session {
         Some(session) => session.created().await,
         None => None,
     };
-    let end = arguments.offset.saturating_add(page.data.len() as u64);
+    let next_offset = page::next_offset(&found.pagination, arguments.offset, found.data.len());
     let item = |item: sandboxd_client::SandboxItem| Item {
         is_of_session: unnamed.as_ref().is_some_and(|unnamed| *unnamed.id() == item.id),
         sandbox_id: item.id.to_string(),
@@ -91,9 +84,9 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
         created_at: item.created_at,
     };
     let listed = Listed {
-        sandboxes: page.data.into_iter().map(item).collect(),
-        total: page.pagination.total,
-        next_offset: page.pagination.has_more.then_some(end),
+        sandboxes: found.data.into_iter().map(item).collect(),
+        total: found.pagination.total,
+        next_offset,
     };
     json_result(None, &listed)
 }

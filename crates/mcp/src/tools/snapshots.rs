@@ -6,12 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::{self, Effect};
-use super::{Call, json_result, parse, parse_id, within};
+use super::{Call, json_result, page, parse, parse_id};
 use crate::failure::Failure;
 use crate::session::MARK;
 
-const PAGE: u64 = 50;
-const LARGEST_PAGE: u64 = 100;
 const LONGEST_NAME: usize = 128;
 
 pub fn take_tool() -> Tool {
@@ -44,19 +42,12 @@ pub fn list_tool() -> Tool {
             json!({
                 "name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "description": "Only snapshots with this name."},
                 "sandboxId": schema::id("sb_", "Only snapshots of this sandbox. Default: of all sandboxes."),
-                "offset": schema::integer(0, 1_000_000, "Snapshots to skip. Default: 0."),
-                "limit": schema::integer(1, LARGEST_PAGE, "Most snapshots in the result. Default: 50.")
+                "offset": page::offset("Snapshots"),
+                "limit": page::limit("snapshots")
             }),
             &[],
         ),
-        schema::output(
-            json!({
-                "snapshots": {"type": "array", "items": schema::output(properties(), &REQUIRED)},
-                "total": {"type": "integer", "description": "Number of snapshots that match."},
-                "nextOffset": {"type": "integer", "description": "If there are more: the offset of the next call."}
-            }),
-            &["snapshots", "total"],
-        ),
+        page::output("snapshots", &schema::output(properties(), &REQUIRED)),
     );
     schema::idempotent(schema::closed_world(tool))
 }
@@ -161,20 +152,20 @@ struct SnapshotsListed {
 
 pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
     let ListArguments { name, sandbox_id, offset, limit } = parse(arguments)?;
-    let limit = within("limit", limit.unwrap_or(PAGE), 1, LARGEST_PAGE)?;
-    let mut query = call.client.snapshots().page_size(u32::try_from(limit).unwrap_or(u32::MAX));
+    let size = page::size(limit)?;
+    let mut query = call.client.snapshots().page_size(size);
     if let Some(id) = sandbox_id {
         query = query.of(call.client.sandbox(&id)?.id());
     }
     if let Some(name) = name {
         query = query.name(name);
     }
-    let page = query.page(offset).await?;
-    let end = offset.saturating_add(page.data.len() as u64);
+    let found = query.page(offset).await?;
+    let next_offset = page::next_offset(&found.pagination, offset, found.data.len());
     let listed = SnapshotsListed {
-        snapshots: page.data.into_iter().map(Snapshot::from).collect(),
-        total: page.pagination.total,
-        next_offset: page.pagination.has_more.then_some(end),
+        snapshots: found.data.into_iter().map(Snapshot::from).collect(),
+        total: found.pagination.total,
+        next_offset,
     };
     json_result(None, &listed)
 }

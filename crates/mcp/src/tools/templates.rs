@@ -6,11 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::schema::{self, Effect};
-use super::{Call, json_result, parse, parse_id, within};
+use super::{Call, json_result, page, parse, parse_id};
 use crate::failure::Failure;
 
-const PAGE: u64 = 50;
-const LARGEST_PAGE: u64 = 100;
 pub const LONGEST_NAME: usize = 128;
 
 pub fn list_tool() -> Tool {
@@ -24,19 +22,12 @@ pub fn list_tool() -> Tool {
             json!({
                 "name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "description": "Only versions of this name."},
                 "state": {"type": "string", "enum": TemplateState::ALL.map(TemplateState::name), "description": "Only templates in this state."},
-                "offset": schema::integer(0, 1_000_000, "Templates to skip. Default: 0."),
-                "limit": schema::integer(1, LARGEST_PAGE, "Most templates in the result. Default: 50.")
+                "offset": page::offset("Templates"),
+                "limit": page::limit("templates")
             }),
             &[],
         ),
-        schema::output(
-            json!({
-                "templates": {"type": "array", "items": schema::output(properties(), &REQUIRED)},
-                "total": {"type": "integer", "description": "Number of templates that match."},
-                "nextOffset": {"type": "integer", "description": "If there are more: the offset of the next call."}
-            }),
-            &["templates", "total"],
-        ),
+        page::output("templates", &schema::output(properties(), &REQUIRED)),
     );
     schema::idempotent(schema::closed_world(tool))
 }
@@ -121,20 +112,20 @@ struct TemplatesListed {
 
 pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
     let ListArguments { name, state, offset, limit } = parse(arguments)?;
-    let limit = within("limit", limit.unwrap_or(PAGE), 1, LARGEST_PAGE)?;
-    let mut query = call.client.templates().page_size(u32::try_from(limit).unwrap_or(u32::MAX));
+    let size = page::size(limit)?;
+    let mut query = call.client.templates().page_size(size);
     if let Some(name) = name {
         query = query.name(name);
     }
     if let Some(state) = state {
         query = query.state(state);
     }
-    let page = query.page(offset).await?;
-    let end = offset.saturating_add(page.data.len() as u64);
+    let found = query.page(offset).await?;
+    let next_offset = page::next_offset(&found.pagination, offset, found.data.len());
     let listed = TemplatesListed {
-        templates: page.data.into_iter().map(Template::from).collect(),
-        total: page.pagination.total,
-        next_offset: page.pagination.has_more.then_some(end),
+        templates: found.data.into_iter().map(Template::from).collect(),
+        total: found.pagination.total,
+        next_offset,
     };
     json_result(None, &listed)
 }

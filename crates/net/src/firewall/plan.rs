@@ -90,6 +90,7 @@ impl Plan {
 
 /// The number of rules in a rendered table: each has a line of its own in a chain.
 pub fn count_rules(text: &str) -> usize {
+    // The lines before the table itself add sets and delete chains.
     let lines = text.lines().skip_while(|line| !line.starts_with("table ")).skip(1).map(str::trim);
     let is_rule = |line: &&str| {
         !line.is_empty() && !["#", "chain ", "type ", "}"].iter().any(|other| line.starts_with(other))

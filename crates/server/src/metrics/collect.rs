@@ -289,11 +289,7 @@ fn snapshots(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resu
         "Hibernated sandboxes copied to the object store",
         counts.sandboxes_stored,
     )?;
-    encoder.counter(
-        "sandboxes_adopted",
-        "Sandboxes taken over from other hosts",
-        counts.sandboxes_adopted,
-    )?;
+    encoder.counter("sandboxes_adopted", "Sandboxes adopted from other hosts", counts.sandboxes_adopted)?;
     encoder.counter(
         "snapshots_expired",
         "Snapshots deleted after their retention",

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::ErrorCode;
-use engine::Template;
+use api::{ErrorCode, SnapshotId};
+use engine::{EngineError, Template};
 use image::{ImageError, Source};
 
 use crate::app;
@@ -31,6 +31,17 @@ pub async fn find_image(service: &Service, name: &str, wait: Duration) -> Result
                 .with_detail("field", "image")
                 .retry_after(PULL_RETRY_S))
         }
+    }
+}
+
+/// Pulls the image that a snapshot of another host needs. False if that is not why the request failed, or only the id of another
+/// snapshot is known. The source may have another image by now, so the request can fail again.
+pub async fn pull_missing(service: &Service, error: &EngineError) -> Result<bool, ApiError> {
+    match error {
+        EngineError::OtherImage { image, .. } if !image.starts_with(SnapshotId::PREFIX) => {
+            find_image(service, image, service.pull_timeout).await.map(|_| true)
+        }
+        _ => Ok(false),
     }
 }
 

@@ -3,10 +3,10 @@
 use api::{ErrorCode, ResumeBody, ResumeResult, SandboxState};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use engine::{EngineError, Processes};
+use engine::Processes;
 use serde_json::json;
 
-use super::image_source::find_image;
+use super::image_source::pull_missing;
 use super::read;
 use super::sandbox_request::SandboxRequest;
 use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
@@ -35,8 +35,8 @@ pub fn endpoint() -> Endpoint {
         .errors([
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
             (ErrorCode::InvalidRequest, "`cold` or `adopt` has a wrong type"),
-            (ErrorCode::InvalidState, "The sandbox is not `paused`, or a third host has taken it over"),
-            (ErrorCode::InvalidConfig, "This host lacks the image of a sandbox that it is to take over"),
+            (ErrorCode::InvalidState, "The sandbox is not `paused`, or a third host has adopted it"),
+            (ErrorCode::InvalidConfig, "This host lacks the image of a sandbox that it is to adopt"),
             (ErrorCode::IsolationMismatch, "Another release of its isolation has stored its processes"),
         ])
         .handler(resume)
@@ -60,7 +60,7 @@ async fn resume(call: Call<Caller, JsonBody<ResumeBody>>) -> Result<Json<ResumeR
     Json::ok(&view(resumed))
 }
 
-/// Takes the sandbox over from another host, if the body asks for that. Otherwise it is unknown.
+/// Adopts the sandbox from another host, if the body asks for that. Otherwise it is unknown.
 async fn adopt(
     service: &Service,
     caller: &Caller,
@@ -77,9 +77,9 @@ async fn adopt(
         return Err(unknown);
     }
     let mut adopted = service.engine.adopt(&caller.account, &id).await;
-    if let Err(EngineError::OtherImage { image, .. }) = &adopted {
-        // The image may not have been pulled yet.
-        find_image(service, image, service.pull_timeout).await?;
+    if let Err(error) = &adopted
+        && pull_missing(service, error).await?
+    {
         adopted = service.engine.adopt(&caller.account, &id).await;
     }
     Json::ok(&view(adopted.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?))

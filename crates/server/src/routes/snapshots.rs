@@ -10,10 +10,10 @@ mod view;
 
 use api::{CreateBody, SandboxConfig, SnapshotId};
 use axum::http::Uri;
-use engine::{EngineError, Template};
+use engine::Template;
 use serde::Deserialize;
 
-use super::image_source::find_image;
+use super::image_source::pull_missing;
 use super::read::segment;
 use crate::endpoint::{Endpoint, Received};
 use crate::error::{ApiError, OperationKind, no_snapshot, of_engine};
@@ -61,9 +61,9 @@ pub async fn create_from(
     id: &SnapshotId,
 ) -> Result<(SandboxConfig, Template), ApiError> {
     let mut found = service.engine.snapshot_template(account, id).await;
-    if let Err(EngineError::OtherImage { image, .. }) = &found {
-        // The image may not have been pulled yet. Its source may have another one by now.
-        find_image(service, image, service.pull_timeout).await?;
+    if let Err(error) = &found
+        && pull_missing(service, error).await?
+    {
         found = service.engine.snapshot_template(account, id).await;
     }
     let (mut template, snapshot) = found.map_err(|error| of_engine(error, None, OperationKind::Other))?;
