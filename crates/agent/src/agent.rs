@@ -232,6 +232,9 @@ impl Agent {
 
     /// A newer connection replaces the former.
     fn take_link(&mut self) {
+        if self.connector.gives_up_at().is_some_and(|at| at <= Instant::now()) {
+            self.link_down();
+        }
         if !self.connector_ready && (!self.link.is_detached() || self.connector.next().is_none()) {
             return;
         }
@@ -361,6 +364,9 @@ impl Agent {
         if self.link.flush().is_err() {
             return self.link_down();
         }
+        if self.link.has_begun() {
+            self.connector.established();
+        }
         let sent = self.link.out.sent();
         while let Some((at, serial)) = self.reported_ends.front().copied()
             && at <= sent
@@ -382,7 +388,7 @@ impl Agent {
         let tree_kills = self.ops.execs().flat_map(ends).flatten().min();
         let connector = if self.link.is_detached() { self.connector.next() } else { None };
         let idle = self.holds_memory().then(|| self.busy_at + IDLE);
-        let next = [tree_kills, connector, idle].into_iter().flatten().min()?;
+        let next = [tree_kills, connector, self.connector.gives_up_at(), idle].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
     }
 

@@ -15,9 +15,16 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::error::BootError;
 use crate::poll::{Interest, Poll, Role, Token};
 
-/// Shortest and longest pause between two attempts to connect.
-const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// Pause between two attempts to connect while the host is about to listen: after a start, and after stored processes continue,
+/// which takes seconds on a busy host.
+const SHORT_PAUSE: Duration = Duration::from_millis(20);
+const SHORT_PAUSES: u32 = 250;
+/// Longest pause, with a host that does not run.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a connection may take to be established: at first, and at most. Before the host's end of the link has its address the first
+/// packet is lost, and the kernel would repeat it only after a second.
+const ESTABLISH_MIN: Duration = Duration::from_millis(100);
+const ESTABLISH_MAX: Duration = Duration::from_secs(4);
 
 /// Where the host waits for the agent.
 pub enum HostSocket {
@@ -30,7 +37,20 @@ pub enum Connector {
     /// The host connects; the newest connection replaces the former.
     Listen(OwnedFd),
     /// The agent connects, and first sends the token.
-    Connect { address: HostSocket, token: [u8; TOKEN_LEN], pause: Duration, next: Option<Instant> },
+    Connect(Dialling),
+}
+
+/// The attempts to connect to the host.
+pub struct Dialling {
+    address: HostSocket,
+    token: [u8; TOKEN_LEN],
+    /// Failed since the host has answered.
+    attempts: u32,
+    /// Of these, those that were not established in time.
+    unanswered: u32,
+    next: Option<Instant>,
+    /// When the current attempt has failed.
+    give_up: Option<Instant>,
 }
 
 impl Connector {
@@ -48,7 +68,8 @@ impl Connector {
 
     /// Connects to the host.
     pub fn connect(address: HostSocket, token: [u8; TOKEN_LEN]) -> Self {
-        Self::Connect { address, token, pause: PAUSE_MIN, next: Some(Instant::now()) }
+        let next = Some(Instant::now());
+        Self::Connect(Dialling { address, token, attempts: 0, unanswered: 0, next, give_up: None })
     }
 
     /// Registers for events of new connections.
@@ -57,7 +78,7 @@ impl Connector {
             Self::Listen(socket) => {
                 poll.add(socket, Token { serial: 0, role: Role::Connector }, Interest::LevelRead)
             }
-            Self::Connect { .. } => Ok(()),
+            Self::Connect(_) => Ok(()),
         }
     }
 
@@ -65,7 +86,22 @@ impl Connector {
     pub fn next(&self) -> Option<Instant> {
         match self {
             Self::Listen(_) => None,
-            Self::Connect { next, .. } => *next,
+            Self::Connect(dialling) => dialling.next,
+        }
+    }
+
+    /// When the current connection fails unless it is established.
+    pub fn gives_up_at(&self) -> Option<Instant> {
+        match self {
+            Self::Listen(_) => None,
+            Self::Connect(dialling) => dialling.give_up,
+        }
+    }
+
+    /// The current connection is established.
+    pub fn established(&mut self) {
+        if let Self::Connect(dialling) = self {
+            dialling.give_up = None;
         }
     }
 
@@ -76,35 +112,47 @@ impl Connector {
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 rustix::net::accept_with(socket.as_fd(), flags).ok().map(|stream| (stream, Vec::new()))
             }
-            Self::Connect { address, token, pause, next } => {
-                if next.is_none_or(|at| at > now) {
-                    return None;
-                }
-                if let Ok(stream) = dial_out(address) {
-                    *next = None;
-                    Some((stream, token.to_vec()))
-                } else {
-                    *next = Some(now + *pause);
-                    *pause = (*pause * 2).min(PAUSE_MAX);
-                    None
-                }
-            }
+            Self::Connect(dialling) => dialling.take(now),
         }
     }
 
-    /// The host has answered: resets the pause.
-    pub fn reset_pause(&mut self) {
-        if let Self::Connect { pause, .. } = self {
-            *pause = PAUSE_MIN;
+    /// The host has answered: forgets the failed attempts.
+    pub fn answered(&mut self) {
+        if let Self::Connect(dialling) = self {
+            (dialling.attempts, dialling.unanswered) = (0, 0);
         }
     }
 
     /// The connection has ended.
     pub fn lost(&mut self, now: Instant) {
-        if let Self::Connect { pause, next, .. } = self {
-            *next = Some(now + *pause);
-            *pause = (*pause * 2).min(PAUSE_MAX);
+        if let Self::Connect(dialling) = self {
+            dialling.lost(now);
         }
+    }
+}
+
+impl Dialling {
+    fn take(&mut self, now: Instant) -> Option<(OwnedFd, Vec<u8>)> {
+        if self.next.is_none_or(|at| at > now) {
+            return None;
+        }
+        if let Ok(stream) = dial_out(&self.address) {
+            self.next = None;
+            let time = (ESTABLISH_MIN * (1 << self.unanswered.min(16))).min(ESTABLISH_MAX);
+            self.give_up = Some(now + time);
+            return Some((stream, self.token.to_vec()));
+        }
+        self.lost(now);
+        None
+    }
+
+    fn lost(&mut self, now: Instant) {
+        if self.give_up.take().is_some_and(|at| at <= now) {
+            self.unanswered = self.unanswered.saturating_add(1);
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        let doublings = self.attempts.saturating_sub(SHORT_PAUSES).min(16);
+        self.next = Some(now + (SHORT_PAUSE * (1 << doublings)).min(PAUSE_MAX));
     }
 }
 
@@ -126,5 +174,54 @@ fn dial_out(address: &HostSocket) -> Result<OwnedFd, Errno> {
                 Err(errno) => Err(errno),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dialling() -> Dialling {
+        // Nothing listens there, so each attempt fails at once.
+        let address = HostSocket::Unix("/nonexistent/host".into());
+        let token = [0; TOKEN_LEN];
+        Dialling { address, token, attempts: 0, unanswered: 0, next: Some(Instant::now()), give_up: None }
+    }
+
+    #[test]
+    fn pauses_are_short_for_five_seconds_and_then_grow_to_one() {
+        let mut dialling = dialling();
+        let mut pauses = Vec::new();
+        for _ in 0..SHORT_PAUSES + 7 {
+            let now = dialling.next.unwrap();
+            assert!(dialling.take(now).is_none());
+            pauses.push((dialling.next.unwrap() - now).as_millis());
+        }
+        let (short, grown) = pauses.split_at(SHORT_PAUSES as usize);
+        assert_eq!(short.iter().sum::<u128>(), 5000);
+        assert_eq!(grown, [40, 80, 160, 320, 640, 1000, 1000]);
+    }
+
+    #[test]
+    fn attempts_that_are_not_established_get_more_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = dir.path().join("host");
+        let _listener = std::os::unix::net::UnixListener::bind(&host).unwrap();
+        let mut dialling = Dialling { address: HostSocket::Unix(host), ..dialling() };
+        let mut times = Vec::new();
+        for _ in 0..7 {
+            let now = dialling.next.unwrap();
+            assert!(dialling.take(now).is_some());
+            let give_up = dialling.give_up.unwrap();
+            times.push((give_up - now).as_millis());
+            dialling.lost(give_up);
+        }
+        assert_eq!(times, [100, 200, 400, 800, 1600, 3200, 4000]);
+        // A connection that is established may take as long as the host needs to answer.
+        let now = dialling.next.unwrap();
+        dialling.take(now);
+        let mut connector = Connector::Connect(dialling);
+        connector.established();
+        assert_eq!(connector.gives_up_at(), None);
     }
 }

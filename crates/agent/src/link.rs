@@ -92,6 +92,11 @@ impl Link {
         self.phase = LinkPhase::Open;
     }
 
+    /// Whether the first bytes of the stream are sent, which they are once it is established.
+    pub fn has_begun(&self) -> bool {
+        self.preface.is_empty()
+    }
+
     /// Whether there is no stream.
     pub fn is_detached(&self) -> bool {
         self.stream.is_none()

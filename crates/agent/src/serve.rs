@@ -95,7 +95,7 @@ impl Agent {
         }
         self.link.phase = LinkPhase::Open;
         self.link.version = version;
-        self.connector.reset_pause();
+        self.connector.answered();
         self.renew_signals();
         let ops = self.ops.execs().map(|exec| exec.op).collect();
         self.link.out.message(&ToHost::Welcome { version, agent_version: env!("CARGO_PKG_VERSION"), ops });
@@ -116,7 +116,7 @@ impl Agent {
             return Err(violation("a link", "is continued that was not suspended"));
         }
         self.link.continue_here();
-        self.connector.reset_pause();
+        self.connector.answered();
         self.renew_signals();
         // What happened meanwhile was not reported.
         let serials: Vec<u64> = self.ops.execs().map(|exec| exec.serial).collect();

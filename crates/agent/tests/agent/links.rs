@@ -1,8 +1,12 @@
 //! Links that break, are replaced or are abused.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use guest_proto::{Channel, Exit, StdinMode, ToGuest};
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::host::{Agent, HostMessage, LARGE_WINDOW, until};
 
@@ -188,6 +192,39 @@ fn a_connecting_agent_sends_its_token_and_reconnects() {
     }
 }
 
+/// A full queue of a listener drops the packets that open connections, as a host does that does not have its address yet.
+#[test]
+fn a_connection_that_is_not_established_is_tried_again() {
+    let backlog = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&backlog, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    rustix::net::listen(&backlog, 0).unwrap();
+    let listener = TcpListener::from(backlog);
+    let address = listener.local_addr().unwrap();
+    let full = TcpStream::connect(address).unwrap();
+    // starts: sandbox-agent
+    let mut agent = Command::new(crate::host::AGENT)
+        .args(["--connect", &address.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let token = [7; guest_proto::TOKEN_LEN];
+    agent.stdin.take().unwrap().write_all(&token).unwrap();
+    let begin = Instant::now();
+    std::thread::sleep(Duration::from_millis(150));
+    drop((listener.accept().unwrap(), full));
+    let (mut stream, _) = listener.accept().unwrap();
+    let elapsed = begin.elapsed();
+    let mut received = [0; guest_proto::TOKEN_LEN];
+    stream.read_exact(&mut received).unwrap();
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    // The kernel repeats the first packet after a second.
+    assert!(elapsed < Duration::from_millis(900), "{elapsed:?}");
+    assert_eq!(received, token);
+}
+
 #[test]
 fn wrong_arguments_are_reported() {
     for args in [
@@ -198,14 +235,14 @@ fn wrong_arguments_are_reported() {
         &["--listen-fd", "77"],
     ] {
         // starts: sandbox-agent
-        let out = std::process::Command::new(crate::host::AGENT).args(args).output().unwrap();
+        let out = Command::new(crate::host::AGENT).args(args).output().unwrap();
         assert_eq!(out.status.code(), Some(2), "{args:?}");
         assert!(out.stderr.starts_with(b"sandbox-agent: "), "{args:?}");
     }
     // starts: sandbox-agent
-    let out = std::process::Command::new(crate::host::AGENT)
+    let out = Command::new(crate::host::AGENT)
         .args(["--connect", "/nowhere"])
-        .stdin(std::process::Stdio::null())
+        .stdin(Stdio::null())
         .output()
         .unwrap();
     assert_eq!(out.status.code(), Some(2));
