@@ -34,6 +34,7 @@ const HIERARCHIES: &str = "only the hierarchies are shown in which programs look
 const ONLY_LAUNCHER: &[Difference] = &[
     only("mount /empty /proc/", COVERS),
     only("mount /none /proc/", COVERS),
+    only("mount /boot-id /proc/sys/kernel/random/boot_id", "runc refuses mounts below /proc/sys"),
     only("mount /sys /sys ", PARTS),
     only("mount /devices/system /sys/devices/system ", PARTS),
     only("mount /devices/virtual/net /sys/devices/virtual/net ", PARTS),

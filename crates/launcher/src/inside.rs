@@ -36,6 +36,9 @@ const CONTROL: i32 = 4;
 /// Higher than all descriptors of the agent.
 const SPARE: i32 = 10;
 
+/// The host's value would show sandboxes of different accounts that they share a host.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// All steps. A failure is reported to the launcher.
 pub fn run(first: Waiting) -> ! {
     let control = first.control.try_clone();
@@ -178,6 +181,13 @@ fn copy(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Err
     open_tree(at, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
 }
 
+/// Covers a file or directory by one of the small file system.
+fn cover_by(cover: &str, place: &OwnedFd) -> std::io::Result<()> {
+    let cover = copy(CWD, cover)?;
+    rootfs::set_attributes(&cover, rootfs::Attributes::READ_ONLY)?;
+    attach_over(&cover, place)
+}
+
 /// All mounts are in place.
 struct Mounted {
     waiting: Waiting,
@@ -194,9 +204,11 @@ impl Mounted {
                 Kind::Directory => rootfs::EMPTY_DIR,
                 Kind::File => rootfs::EMPTY_FILE,
             };
-            let cover = copy(CWD, cover).map_err(failed(step()))?;
-            rootfs::set_attributes(&cover, rootfs::Attributes::READ_ONLY).map_err(failed(step()))?;
-            attach_over(&cover, &place).map_err(failed(step()))?;
+            cover_by(cover, &place).map_err(failed(step()))?;
+        }
+        let step = "replace the boot id";
+        if let Some(place) = place::find(&self.root, Path::new(BOOT_ID)).map_err(failed(step))? {
+            cover_by(rootfs::BOOT_ID, &place).map_err(failed(step))?;
         }
         for path in &self.waiting.plan.read_only {
             let step = || format!("make {} read-only", path.display());

@@ -9,6 +9,6 @@ mod sysfs;
 pub use idmap::{Attributes, IDS, UserNamespace, attach, set_attributes};
 pub use overlay::{Layer, StepError, as_owner, assemble, leave_host_namespace, prepare};
 pub use sysfs::{
-    DIRECTORY as SYS, EMPTY_DIR, EMPTY_FILE, PARTS as SYS_PARTS, WHOLE as WHOLE_SYS, cover_mounts,
+    BOOT_ID, DIRECTORY as SYS, EMPTY_DIR, EMPTY_FILE, PARTS as SYS_PARTS, WHOLE as WHOLE_SYS, cover_mounts,
     prepare_cgroup,
 };

@@ -32,6 +32,10 @@ pub const WHOLE: &str = "whole-sys";
 pub const EMPTY_DIR: &str = "empty";
 /// A file of the ramfs that stays empty.
 pub const EMPTY_FILE: &str = "none";
+/// A file of the ramfs with a random id.
+pub const BOOT_ID: &str = "boot-id";
+/// The kernel makes a random id for each reader.
+const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
 /// The parts of a sysfs that a sandbox sees. Kernels may lack the last one.
 pub const PARTS: [&str; 3] = ["devices/system", "devices/virtual/net", HUGE_PAGES];
 /// Directories of `/sys` that are replaced by the ones of the same name in the ramfs.
@@ -72,6 +76,7 @@ pub fn fill() -> io::Result<()> {
         fs::create_dir_all(root.join(dir))?;
     }
     fs::write(EMPTY_FILE, "")?;
+    fs::write(BOOT_ID, fs::read(RANDOM_ID)?)?;
     // All interfaces of a sandbox are virtual devices.
     symlink("../devices/virtual/net", root.join("class/net"))
 }

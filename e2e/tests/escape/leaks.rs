@@ -1,5 +1,7 @@
 //! No file of `/proc` or `/sys` has information about other sandboxes or the host's disks.
 
+use std::collections::BTreeSet;
+
 use e2e::{RigOptions, with_rig};
 
 use crate::{findings, in_sandbox};
@@ -57,6 +59,30 @@ async fn no_kernel_file_shows_other_sandboxes_or_disks() {
         assert_eq!(leaks, Vec::<String>::new());
         let read: usize = read.strip_prefix("read ").unwrap().parse().unwrap();
         assert!(read > 500, "only {read} files were read");
+    })
+    .await;
+}
+
+/// The host's would show sandboxes of different accounts that they are neighbours.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_start_of_a_sandbox_has_a_boot_id_of_its_own() {
+    const FILE: &str = "/proc/sys/kernel/random/boot_id";
+    if RigOptions::default().runtime.is_some() {
+        // OCI runtimes refuse mounts below /proc/sys.
+        return;
+    }
+    with_rig(RigOptions::default(), async |rig| {
+        let mut ids = BTreeSet::from([std::fs::read_to_string(FILE).unwrap()]);
+        for _ in 0..2 {
+            let id = rig.create().await.unwrap();
+            let boot_id = rig.output(&id, &format!("cat {FILE}")).await.unwrap();
+            assert_eq!(boot_id.len(), "01234567-89ab-cdef-0123-456789abcdef\n".len(), "{boot_id}");
+            for attempt in ["echo x >", "rm", "umount"] {
+                assert_ne!(rig.run(&id, &format!("{attempt} {FILE}")).await.unwrap().exit_code, Some(0));
+            }
+            assert_eq!(rig.output(&id, &format!("cat {FILE}")).await.unwrap(), boot_id);
+            assert!(ids.insert(boot_id), "another sandbox or the host has this boot id");
+        }
     })
     .await;
 }

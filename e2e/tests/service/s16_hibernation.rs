@@ -28,7 +28,9 @@ async fn hibernate(client: &Client, id: &str) -> Value {
 
 /// Starts a process that outlives its command.
 async fn start_sleep(client: &Client, id: &str) {
-    output(client, id, "sleep 1000 > /dev/null 2>&1 & echo $! > pid").await;
+    let script = "sleep 1000 > /dev/null 2>&1 & echo $! > pid; \
+                  until [ \"$(cat /proc/$!/comm)\" = sleep ]; do sleep 0.01; done";
+    output(client, id, script).await;
 }
 
 async fn sleeps(client: &Client, id: &str) -> bool {
@@ -78,11 +80,14 @@ async fn a_cold_resume_ends_processes_and_keeps_the_disk() {
     {
         let id = create_with(&client, isolation).await;
         start_sleep(&client, &id).await;
+        let boot_id = "cat /proc/sys/kernel/random/boot_id";
+        let first_boot = output(&client, &id, boot_id).await;
         client.post(&action_path(&id, "pause"), &body).await.unwrap().is(200).unwrap();
         let cold = json!({ "cold": true });
         let resumed = client.post(&action_path(&id, "resume"), &cold).await.unwrap().is(200).unwrap();
         assert_eq!(keys(&resumed), ["id", "pausedDurationMs", "resumedAt", "state"]);
         assert!(!sleeps(&client, &id).await, "{isolation}, {body}");
+        assert_ne!(output(&client, &id, boot_id).await, first_boot, "{isolation}, {body}");
         assert!(view(&client, &id).await.get("hibernatedAt").is_none());
         // A running sandbox keeps its processes.
         start_sleep(&client, &id).await;
