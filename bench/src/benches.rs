@@ -24,6 +24,7 @@ mod memory_snapshot;
 mod object_store;
 mod output;
 mod pause;
+mod pip;
 mod ports;
 pub mod recovery;
 mod sbx_run;

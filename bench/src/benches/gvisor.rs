@@ -9,6 +9,7 @@ use e2e::{Rig, RigOptions};
 
 use super::create::Create;
 use super::execute::Ours as Execute;
+use super::pip;
 use crate::host;
 use crate::report::{Figure, OURS, Row};
 use crate::subject::{Measured, Subject, interleave};
@@ -29,7 +30,7 @@ const FILES: (&str, &str) = (
 
 pub async fn run() -> Result<Vec<Row>> {
     let under_gvisor = |pool| RigOptions { isolation: Isolation::Gvisor, pool, ..RigOptions::default() };
-    with_rig(under_gvisor(1), async |warm: &Rig| {
+    let mut rows = with_rig(under_gvisor(1), async |warm: &Rig| {
         with_rig(under_gvisor(0), async |cold: &Rig| {
             with_rig(
                 RigOptions { isolation: Isolation::Container, ..RigOptions::default() },
@@ -45,7 +46,9 @@ pub async fn run() -> Result<Vec<Row>> {
         })
         .await
     })
-    .await
+    .await?;
+    rows.extend(pip::run().await.context("pip")?);
+    Ok(rows)
 }
 
 async fn create(warm: &Rig, cold: &Rig, beside: &Rig) -> Result<Vec<Row>> {
