@@ -140,11 +140,9 @@ impl Actor {
             // The owner has put something else in place of the file that announces the copy.
             tracing::warn!(id = %self.id(), %error, "could not announce to a sandbox that its processes continue");
         }
-        if self.record.hibernated_at.is_some() {
-            let egress = &self.record.config.network.egress;
-            self.context.host.network().apply(&guest(&self.record), egress).await?;
-        }
-        Ok(())
+        // Also if the record does not say that the processes were stored: their network was removed then.
+        let egress = &self.record.config.network.egress;
+        Ok(self.context.host.network().apply(&guest(&self.record), egress).await?)
     }
 
     /// Removes the stored processes of a sandbox that runs again.

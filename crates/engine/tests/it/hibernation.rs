@@ -116,8 +116,10 @@ async fn the_timer_hibernates_what_stays_paused_without_work() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_hibernation_leaves_the_processes() {
     let harness = Harness::new(settings()).await;
-    for is_paused in [false, true] {
+    for (is_paused, is_repeated) in [(false, false), (true, true), (true, false)] {
         let id = with_process(&harness).await;
+        let policy = harness.network.policy(&id);
+        assert!(policy.is_some());
         if is_paused {
             harness.engine.sandbox("test", &id).pause().await.unwrap();
         }
@@ -129,10 +131,11 @@ async fn a_failed_hibernation_leaves_the_processes() {
         harness.fail_next_commit();
         hibernate(&harness, &id).await.unwrap_err();
         assert_eq!(presence(&harness, &id), Presence::Hibernated);
-        if is_paused {
+        if is_repeated {
             hibernate(&harness, &id).await.unwrap();
         }
         assert_eq!(harness.output(&id, COUNT).await, "1\n");
+        assert_eq!(harness.network.policy(&id), policy, "paused: {is_paused}, repeated: {is_repeated}");
     }
     harness.assert_clean().await;
 }
