@@ -232,8 +232,12 @@ impl Agent {
 
     /// A newer connection replaces the former.
     fn take_link(&mut self) {
-        if self.connector.gives_up_at().is_some_and(|at| at <= Instant::now()) {
-            self.link_down();
+        if self.connector.establish_deadline().is_some_and(|at| at <= Instant::now()) {
+            // It may be established, and only not be served yet.
+            self.flush();
+            if self.connector.establish_deadline().is_some() {
+                self.link_down();
+            }
         }
         if !self.connector_ready && (!self.link.is_detached() || self.connector.next().is_none()) {
             return;
@@ -244,6 +248,8 @@ impl Agent {
             let serial = self.serial();
             if self.poll.add(&stream, Token { serial, role: Role::Link }, Interest::Both).is_ok() {
                 self.link.up(stream, serial, first);
+            } else {
+                self.connector.lost(Instant::now());
             }
         }
     }
@@ -364,7 +370,7 @@ impl Agent {
         if self.link.flush().is_err() {
             return self.link_down();
         }
-        if self.link.has_begun() {
+        if self.link.is_preface_sent() {
             self.connector.established();
         }
         let sent = self.link.out.sent();
@@ -388,7 +394,8 @@ impl Agent {
         let tree_kills = self.ops.execs().flat_map(ends).flatten().min();
         let connector = if self.link.is_detached() { self.connector.next() } else { None };
         let idle = self.holds_memory().then(|| self.busy_at + IDLE);
-        let next = [tree_kills, connector, self.connector.gives_up_at(), idle].into_iter().flatten().min()?;
+        let next =
+            [tree_kills, connector, self.connector.establish_deadline(), idle].into_iter().flatten().min()?;
         Some(next.saturating_duration_since(now))
     }
 

@@ -18,13 +18,16 @@ use crate::poll::{Interest, Poll, Role, Token};
 /// Pause between two attempts to connect while the host is about to listen: after a start, and after stored processes continue,
 /// which takes seconds on a busy host.
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
+/// Attempts with this pause: 5 s if each is refused at once.
 const SHORT_PAUSES: u32 = 250;
 /// Longest pause, with a host that does not run.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a connection may take to be established: at first, and at most. Before the host's end of the link has its address the first
 /// packet is lost, and the kernel would repeat it only after a second.
 const ESTABLISH_MIN: Duration = Duration::from_millis(100);
-const ESTABLISH_MAX: Duration = Duration::from_secs(4);
+const ESTABLISH_MAX: Duration = Duration::from_secs(1);
+/// Attempts that may take the shorter time.
+const SHORT_ATTEMPTS: u32 = 20;
 
 /// Where the host waits for the agent.
 pub enum HostSocket {
@@ -44,13 +47,13 @@ pub enum Connector {
 pub struct Dialling {
     address: HostSocket,
     token: [u8; TOKEN_LEN],
-    /// Failed since the host has answered.
-    attempts: u32,
+    /// Failed attempts since the last answer of the host.
+    failed: u32,
     /// Of these, those that were not established in time.
-    unanswered: u32,
+    timed_out: u32,
     next: Option<Instant>,
-    /// When the current attempt has failed.
-    give_up: Option<Instant>,
+    /// When the agent gives up the current attempt.
+    deadline: Option<Instant>,
 }
 
 impl Connector {
@@ -69,7 +72,7 @@ impl Connector {
     /// Connects to the host.
     pub fn connect(address: HostSocket, token: [u8; TOKEN_LEN]) -> Self {
         let next = Some(Instant::now());
-        Self::Connect(Dialling { address, token, attempts: 0, unanswered: 0, next, give_up: None })
+        Self::Connect(Dialling { address, token, failed: 0, timed_out: 0, next, deadline: None })
     }
 
     /// Registers for events of new connections.
@@ -90,18 +93,18 @@ impl Connector {
         }
     }
 
-    /// When the current connection fails unless it is established.
-    pub fn gives_up_at(&self) -> Option<Instant> {
+    /// When the current connection has to be established.
+    pub fn establish_deadline(&self) -> Option<Instant> {
         match self {
             Self::Listen(_) => None,
-            Self::Connect(dialling) => dialling.give_up,
+            Self::Connect(dialling) => dialling.deadline,
         }
     }
 
     /// The current connection is established.
     pub fn established(&mut self) {
         if let Self::Connect(dialling) = self {
-            dialling.give_up = None;
+            dialling.deadline = None;
         }
     }
 
@@ -119,7 +122,7 @@ impl Connector {
     /// The host has answered: forgets the failed attempts.
     pub fn answered(&mut self) {
         if let Self::Connect(dialling) = self {
-            (dialling.attempts, dialling.unanswered) = (0, 0);
+            (dialling.failed, dialling.timed_out) = (0, 0);
         }
     }
 
@@ -138,8 +141,7 @@ impl Dialling {
         }
         if let Ok(stream) = dial_out(&self.address) {
             self.next = None;
-            let time = (ESTABLISH_MIN * (1 << self.unanswered.min(16))).min(ESTABLISH_MAX);
-            self.give_up = Some(now + time);
+            self.deadline = Some(now + grown(ESTABLISH_MIN, self.timed_out, SHORT_ATTEMPTS, ESTABLISH_MAX));
             return Some((stream, self.token.to_vec()));
         }
         self.lost(now);
@@ -147,13 +149,18 @@ impl Dialling {
     }
 
     fn lost(&mut self, now: Instant) {
-        if self.give_up.take().is_some_and(|at| at <= now) {
-            self.unanswered = self.unanswered.saturating_add(1);
+        if self.deadline.take().is_some_and(|at| at <= now) {
+            self.timed_out = self.timed_out.saturating_add(1);
         }
-        self.attempts = self.attempts.saturating_add(1);
-        let doublings = self.attempts.saturating_sub(SHORT_PAUSES).min(16);
-        self.next = Some(now + (SHORT_PAUSE * (1 << doublings)).min(PAUSE_MAX));
+        self.failed = self.failed.saturating_add(1);
+        self.next = Some(now + grown(SHORT_PAUSE, self.failed, SHORT_PAUSES, PAUSE_MAX));
     }
+}
+
+/// A time that doubles with each failure after the first ones.
+fn grown(first: Duration, failures: u32, without_growth: u32, most: Duration) -> Duration {
+    let doublings = failures.saturating_sub(without_growth).min(16);
+    (first * (1 << doublings)).min(most)
 }
 
 fn dial_out(address: &HostSocket) -> Result<OwnedFd, Errno> {
@@ -185,11 +192,11 @@ mod tests {
         // Nothing listens there, so each attempt fails at once.
         let address = HostSocket::Unix("/nonexistent/host".into());
         let token = [0; TOKEN_LEN];
-        Dialling { address, token, attempts: 0, unanswered: 0, next: Some(Instant::now()), give_up: None }
+        Dialling { address, token, failed: 0, timed_out: 0, next: Some(Instant::now()), deadline: None }
     }
 
     #[test]
-    fn pauses_are_short_for_five_seconds_and_then_grow_to_one() {
+    fn pauses_are_short_at_first_and_then_grow_to_a_second() {
         let mut dialling = dialling();
         let mut pauses = Vec::new();
         for _ in 0..SHORT_PAUSES + 7 {
@@ -209,19 +216,21 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&host).unwrap();
         let mut dialling = Dialling { address: HostSocket::Unix(host), ..dialling() };
         let mut times = Vec::new();
-        for _ in 0..7 {
+        for _ in 0..=SHORT_ATTEMPTS + 4 {
             let now = dialling.next.unwrap();
             assert!(dialling.take(now).is_some());
-            let give_up = dialling.give_up.unwrap();
-            times.push((give_up - now).as_millis());
-            dialling.lost(give_up);
+            let deadline = dialling.deadline.unwrap();
+            times.push((deadline - now).as_millis());
+            dialling.lost(deadline);
         }
-        assert_eq!(times, [100, 200, 400, 800, 1600, 3200, 4000]);
+        let (short, grown) = times.split_at(SHORT_ATTEMPTS as usize);
+        assert!(short.iter().all(|time| *time == 100));
+        assert_eq!(grown, [100, 200, 400, 800, 1000]);
         // A connection that is established may take as long as the host needs to answer.
         let now = dialling.next.unwrap();
         dialling.take(now);
         let mut connector = Connector::Connect(dialling);
         connector.established();
-        assert_eq!(connector.gives_up_at(), None);
+        assert_eq!(connector.establish_deadline(), None);
     }
 }

@@ -92,9 +92,9 @@ impl Link {
         self.phase = LinkPhase::Open;
     }
 
-    /// Whether the first bytes of the stream are sent, which they are once it is established.
-    pub fn has_begun(&self) -> bool {
-        self.preface.is_empty()
+    /// Whether the first bytes of the stream are sent. The kernel takes them only on an established stream.
+    pub fn is_preface_sent(&self) -> bool {
+        self.stream.is_some() && self.preface.is_empty()
     }
 
     /// Whether there is no stream.

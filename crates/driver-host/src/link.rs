@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use crate::paths::Paths;
 use crate::removal::remove_if_exists;
 
-/// gVisor takes a while to boot, and its agent retries at least once a second.
+/// gVisor takes a while to boot, and its agent tries again after at most two seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Limit of unauthenticated connections. Further ones wait and may delay the agent: the sandbox harms only itself.

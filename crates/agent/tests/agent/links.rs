@@ -192,7 +192,7 @@ fn a_connecting_agent_sends_its_token_and_reconnects() {
     }
 }
 
-/// A full queue of a listener drops the packets that open connections, as a host does that does not have its address yet.
+/// A full queue of a listener drops the packets that open connections, like a host that does not have its address yet.
 #[test]
 fn a_connection_that_is_not_established_is_tried_again() {
     let backlog = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
