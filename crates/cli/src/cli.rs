@@ -89,12 +89,12 @@ pub enum Command {
     /// Change the timeout of sandboxes, which then counts from now
     Timeout(TimeoutArguments),
     /// Take, list and delete snapshots of sandboxes
-    #[command(subcommand)]
+    #[command(subcommand, alias = "snapshots")]
     Snapshot(SnapshotCommand),
     /// Build a template from a Dockerfile and print its id
     Build(BuildArguments),
     /// List and delete templates, show and cancel builds
-    #[command(subcommand)]
+    #[command(subcommand, alias = "templates")]
     Template(TemplateCommand),
     /// Replace the disk of a sandbox by that of one of its snapshots; its processes end
     Rollback(RollbackArguments),

@@ -22,6 +22,7 @@ pub enum SnapshotCommand {
         memory: bool,
     },
     /// List snapshots
+    #[command(alias = "list")]
     Ls {
         /// List only snapshots of this sandbox
         #[arg(long, value_name = "SANDBOX")]
@@ -37,6 +38,7 @@ pub enum SnapshotCommand {
         quiet: bool,
     },
     /// Delete snapshots; sandboxes that were created from them are not affected
+    #[command(alias = "delete")]
     Rm {
         /// Ids of the snapshots
         #[arg(value_name = "SNAPSHOT", required = true)]
