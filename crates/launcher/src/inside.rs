@@ -181,7 +181,7 @@ fn copy(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Err
     open_tree(at, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
 }
 
-/// Covers a file or directory by one of the small file system.
+/// Mounts a file or directory of the small file system over a place, read-only.
 fn cover_by(cover: &str, place: &OwnedFd) -> std::io::Result<()> {
     let cover = copy(CWD, cover)?;
     rootfs::set_attributes(&cover, rootfs::Attributes::READ_ONLY)?;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use e2e::Expected;
 use e2e::service::{Client, Service, ServiceOptions, small, with};
+use e2e::{Expected, RigOptions};
 use hyper::Method;
 use rand::RngExt;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn hibernate(client: &Client, id: &str) -> Value {
 /// Starts a process that outlives its command.
 async fn start_sleep(client: &Client, id: &str) {
     let script = "sleep 1000 > /dev/null 2>&1 & echo $! > pid; \
-                  until [ \"$(cat /proc/$!/comm)\" = sleep ]; do sleep 0.01; done";
+                  for n in {1..500}; do [ \"$(cat /proc/$!/comm)\" = sleep ] && break; sleep 0.01; done";
     output(client, id, script).await;
 }
 
@@ -87,7 +87,10 @@ async fn a_cold_resume_ends_processes_and_keeps_the_disk() {
         let resumed = client.post(&action_path(&id, "resume"), &cold).await.unwrap().is(200).unwrap();
         assert_eq!(keys(&resumed), ["id", "pausedDurationMs", "resumedAt", "state"]);
         assert!(!sleeps(&client, &id).await, "{isolation}, {body}");
-        assert_ne!(output(&client, &id, boot_id).await, first_boot, "{isolation}, {body}");
+        // An OCI runtime shows that of the host.
+        if isolation == "gvisor" || RigOptions::default().runtime.is_none() {
+            assert_ne!(output(&client, &id, boot_id).await, first_boot, "{isolation}, {body}");
+        }
         assert!(view(&client, &id).await.get("hibernatedAt").is_none());
         // A running sandbox keeps its processes.
         start_sleep(&client, &id).await;

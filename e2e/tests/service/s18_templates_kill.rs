@@ -86,7 +86,7 @@ async fn accepted_builds_survive_kills_of_the_daemon() {
     }
     let known = |id: &String| seen.accepted.contains(id) || seen.deleted.contains(id);
     let mut unknown = 0;
-    loop {
+    for _ in 0..=rounds(ROUNDS) {
         let listed = client.get(&format!("{TEMPLATES}?limit=100")).await.unwrap().is(200).unwrap();
         let page = listed["data"].as_array().unwrap();
         if page.is_empty() {
@@ -99,7 +99,7 @@ async fn accepted_builds_survive_kills_of_the_daemon() {
         }
     }
     // The response to at most one request a round was lost.
-    assert!(unknown <= rounds(ROUNDS), "{unknown} that nobody knows");
+    assert!(unknown <= rounds(ROUNDS), "{unknown} unknown templates");
     nothing_is_left(&service, &client).await;
 }
 
