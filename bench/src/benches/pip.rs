@@ -31,8 +31,8 @@ with zipfile.ZipFile("example-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) 
     for path, text in files.items():
         wheel.writestr(path, text)
 "#;
-const INSTALL: &str = "begin=${EPOCHREALTIME/./}; \
-     pip install -q --no-index --no-deps --target into example-1.0-py3-none-any.whl 2>/dev/null && \
+const INSTALL: &str = "set -e; begin=${EPOCHREALTIME/./}; \
+     pip install -q --no-index --no-deps --target into example-1.0-py3-none-any.whl; \
      echo $((${EPOCHREALTIME/./} - begin)); find into -name '*.pyc' | wc -l; rm -r into";
 
 pub async fn run() -> Result<Vec<Row>> {
@@ -73,8 +73,9 @@ impl Subject for Install {
     async fn once(&mut self) -> Result<Vec<Measured>> {
         let body = json!({ "command": INSTALL });
         let installed = self.connection.json(Method::POST, &self.path, Some(&body)).await?;
+        ensure!(installed["exitCode"] == 0, "pip failed: {installed}");
         let output = installed["stdout"].as_str().context("no output")?;
-        let (took, modules) = output.split_once('\n').context("pip failed")?;
+        let (took, modules) = output.split_once('\n').context("no time")?;
         ensure!(modules.trim() == "301", "pip compiled {modules} modules");
         Ok(vec![(BENCH, Duration::from_micros(took.parse().context("pip printed no time")?))])
     }
