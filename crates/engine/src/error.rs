@@ -240,9 +240,20 @@ impl From<DriverError> for EngineError {
             DriverError::Exhausted { what, .. } => Self::HostExhausted { what, source: error.into() },
             DriverError::NotStorable { reason } => Self::CannotStoreProcesses { reason },
             error @ DriverError::OtherRelease { .. } => Self::OtherRelease(error.into()),
+            DriverError::Failed { ref source, .. } if is_disk_full(&**source) => {
+                Self::HostExhausted { what: "disk space", source: error.into() }
+            }
             error => Self::backend(error),
         }
     }
+}
+
+fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        let kind = cause.downcast_ref().map(std::io::Error::kind);
+        matches!(kind, Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded))
+    })
 }
 
 #[cfg(test)]
@@ -256,6 +267,11 @@ mod tests {
         assert!(matches!(error, EngineError::HostExhausted { what: "disk", .. }));
         assert!(error.is_transient() && error.is_backend_failure());
         assert!(error.source().is_some_and(|source| source.is::<DriverError>()));
+
+        let full = DriverError::failed("copy the disk", std::io::Error::from_raw_os_error(28));
+        assert!(matches!(EngineError::from(full), EngineError::HostExhausted { what: "disk space", .. }));
+        let failed = DriverError::failed("copy the disk", std::io::Error::from_raw_os_error(5));
+        assert!(matches!(EngineError::from(failed), EngineError::Backend(_)));
 
         let error = EngineError::from(LinkError::Closed);
         assert!(!error.is_transient() && error.is_sandbox_failure());
