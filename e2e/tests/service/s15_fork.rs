@@ -92,6 +92,33 @@ async fn a_fork_that_does_not_fit_creates_nothing() {
 }
 
 #[tokio::test]
+async fn a_fork_beyond_the_capacity_of_the_host_creates_nothing() {
+    // For the source and 59 forks.
+    let options = ServiceOptions::default().with("capacity", "memory_mb", "7680").with(
+        "capacity",
+        "overcommit_memory",
+        "1.0",
+    );
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    let body = with(small(), "resources", json!({ "memoryMb": 128, "diskMb": 1024 }));
+    let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
+    output(&client, &id, "echo kept > file").await;
+    let path = action_path(&id, "fork");
+    let refused = client.post(&path, &json!({ "count": 100 })).await.unwrap();
+    refused.error(503, "RESOURCE_EXHAUSTED").unwrap();
+    let total = client.get(SANDBOXES).await.unwrap().is(200).unwrap();
+    assert_eq!(total["pagination"]["total"], 1);
+    let expected =
+        Expected { daemon: service.pid(), alive: [id.parse().unwrap()].into(), ..Expected::default() };
+    assert_eq!(e2e::wait_for_resources(&service.layout, &expected).await, Vec::<String>::new());
+    let forks = client.post(&path, &json!({ "count": 59 })).await.unwrap().is(201).unwrap();
+    for fork in ids(&forks) {
+        assert_eq!(output(&client, &fork, "cat file").await, "kept\n");
+    }
+}
+
+#[tokio::test]
 async fn a_paused_sandbox_is_forked_and_stays_paused() {
     let (_service, client) = user().await;
     let id = create_sandbox(&client).await;

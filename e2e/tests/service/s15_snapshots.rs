@@ -406,3 +406,27 @@ fn layers_of_images_are_no_snapshots() {
     assert_eq!(driver::snapshot_of_layer(Path::new("/images/layers/0123")), None);
     assert!(driver::snapshot_of_layer(Path::new("/snapshots/x/snap_12345678.img")).is_some());
 }
+
+#[tokio::test]
+async fn a_snapshot_of_a_sandbox_that_is_being_terminated_is_complete_or_refused() {
+    let (service, client) = user().await;
+    for delay_ms in [0, 1, 3, 6, 10, 20, 40] {
+        let id = create_sandbox(&client).await;
+        output(&client, &id, "head -c 20000000 /dev/urandom > file").await;
+        let (taker, path) = (client.with_own_connections(), action_path(&id, "snapshots"));
+        let taking = tokio::spawn(async move { taker.post(&path, &json!({})).await.unwrap() });
+        tokio::time::sleep(std::time::Duration::from_millis(delay_ms)).await;
+        client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
+        let answer = taking.await.unwrap();
+        if answer.status != 201 {
+            answer.error(404, "SANDBOX_NOT_FOUND").unwrap();
+            continue;
+        }
+        let snapshot = text(&answer.is(201).unwrap()["id"]);
+        let copy = create_from(&client, &snapshot).await;
+        assert_eq!(output(&client, &copy, "wc -c < file").await, "20000000\n");
+        client.delete(&sandbox_path(&copy)).await.unwrap().is(200).unwrap();
+        client.delete(&format!("{SNAPSHOTS}/{snapshot}")).await.unwrap().is(200).unwrap();
+    }
+    wait_until("no disk of a snapshot is left", async || disks(&service).is_empty()).await;
+}
