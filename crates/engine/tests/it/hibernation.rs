@@ -1,12 +1,13 @@
 //! Hibernation: its failures, and crashes of the daemon before and after every step. What was acknowledged is never lost.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::{Isolation, SandboxConfig, SandboxId, SandboxState};
 use driver::Presence;
 use driver::fake::{DriverOp, FakeDriver, Fault};
-use engine::{EngineError, EngineSettings, Processes};
+use engine::{EngineError, EngineSettings, HostSample, HostWatch, Processes};
 use store::MemoryStore;
 
 use crate::harness::{Harness, MINUTE, START, config, pass, runtime, settings, settle};
@@ -111,6 +112,47 @@ async fn the_timer_hibernates_what_stays_paused_without_work() {
     let error = hibernate(&harness, &container).await.unwrap_err();
     assert!(matches!(error, EngineError::CannotStoreProcesses { .. }), "{error:?}");
     harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lack_of_memory_hibernates_what_is_paused_longest_first() {
+    let available = Arc::new(AtomicU64::new(u64::MAX));
+    let seen = Arc::clone(&available);
+    let sample = move || {
+        let memory_available_bytes = seen.load(Ordering::Relaxed);
+        Ok(HostSample { disk_free_bytes: 1 << 50, unwritten_bytes: 0, memory_available_bytes })
+    };
+    let host = Some(HostWatch::new(sample, 0, 1024));
+    let harness = Harness::new(EngineSettings { host, ..settings() }).await;
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(with_process(&harness).await);
+    }
+    // The first one stays running.
+    let order = [2, 1, 3].map(|n: usize| ids[n].clone());
+    for id in &order {
+        harness.engine.sandbox("test", id).pause().await.unwrap();
+        pass(1000).await;
+    }
+    pass(MINUTE).await;
+    assert_eq!(harness.driver.calls(DriverOp::Hibernate), 0);
+    available.store(0, Ordering::Relaxed);
+    let mut hibernated = Vec::new();
+    for _ in 0..10_000 {
+        pass(10).await;
+        for id in &order {
+            if !hibernated.contains(id) && is_hibernated(&harness, id).await {
+                hibernated.push(id.clone());
+            }
+        }
+    }
+    assert_eq!(hibernated, order);
+    assert_eq!(harness.state(&ids[0]).await, SandboxState::Running);
+    let last = harness.life(&order[0]).await.pop().unwrap();
+    assert_eq!((last.kind.as_str(), &last.data["reason"]), ("sandbox.hibernated", &"memory_pressure".into()));
+    available.store(u64::MAX, Ordering::Relaxed);
+    pass(MINUTE).await;
+    assert_eq!(harness.output(&order[0], COUNT).await, "1\n");
 }
 
 #[tokio::test(start_paused = true)]
