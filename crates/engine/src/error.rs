@@ -248,12 +248,11 @@ impl From<DriverError> for EngineError {
     }
 }
 
+/// Whether an error, or one that caused it, is that of a full disk.
 fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    causes.any(|cause| {
-        let kind = cause.downcast_ref().map(std::io::Error::kind);
-        matches!(kind, Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded))
-    })
+    let kind = error.downcast_ref().map(std::io::Error::kind);
+    matches!(kind, Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded))
+        || error.source().is_some_and(is_disk_full)
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ async fn lack_of_memory_hibernates_what_is_paused_longest_first() {
         }
     }
     assert_eq!(hibernated, order);
-    assert_eq!(harness.state(&ids[0]).await, SandboxState::Running);
+    assert_eq!(harness.state(&ids[0]).await, Some(SandboxState::Running));
     let last = harness.life(&order[0]).await.pop().unwrap();
     assert_eq!((last.kind.as_str(), &last.data["reason"]), ("sandbox.hibernated", &"memory_pressure".into()));
     available.store(u64::MAX, Ordering::Relaxed);

@@ -1,15 +1,18 @@
-//! Snapshots, rollbacks and forks whose steps fail: the disk is the old one or the new one, and nothing is left over.
+//! Snapshots, rollbacks and forks whose steps fail, or during which the daemon is killed: the disk is the old one or the new one, and
+//! nothing is left over.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use api::{SandboxId, SandboxState, SnapshotId};
 use driver::Driver;
-use driver::fake::{DriverOp, Fault};
+use driver::fake::{DriverOp, FakeDriver, Fault};
 use engine::EngineError;
 use rules::{ForkRequest, SnapshotRequest};
-use store::{SnapshotRecord, Store};
+use store::{MemoryStore, SnapshotRecord, Store};
 
-use crate::harness::{Harness, START, config, pass, settings};
+use crate::harness::{Harness, START, config, pass, runtime, settings, settle};
+use crate::network::fake::FakeNetwork;
 
 async fn take(harness: &Harness, id: &SandboxId) -> Result<Arc<SnapshotRecord>, EngineError> {
     harness.engine.sandbox("test", id).take_snapshot(SnapshotRequest::default(), None).await
@@ -187,5 +190,90 @@ async fn an_account_copies_one_disk_at_a_time_and_delays_no_other() {
     others.await.unwrap().unwrap();
     for taken in taking {
         taken.await.unwrap().unwrap();
+    }
+}
+
+/// What a client knows when the daemon is killed.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    id: Option<SandboxId>,
+    /// What the file of the sandbox may say.
+    contents: Vec<&'static str>,
+    /// Acknowledged; its file says `old`.
+    snapshot: Option<SnapshotId>,
+    deleted: Option<SnapshotId>,
+    /// Acknowledged; their files say `new`.
+    forks: Vec<SandboxId>,
+}
+
+async fn run_client(harness: &Harness, known: &Mutex<Known>) {
+    let learn = |learn: &dyn Fn(&mut Known)| learn(&mut known.lock().unwrap());
+    let id = harness.create().await;
+    let sandbox = || harness.engine.sandbox("test", &id);
+    harness.output(&id, "echo old > file").await;
+    learn(&|known| (known.id, known.contents) = (Some(id.clone()), vec!["old\n"]));
+    let snapshot = take(harness, &id).await.unwrap();
+    learn(&|known| known.snapshot = Some(snapshot.id.clone()));
+    learn(&|known| known.contents.push("new\n"));
+    harness.output(&id, "echo new > file").await;
+    learn(&|known| known.contents = vec!["new\n"]);
+    let forks = sandbox().fork(fork(2), None).await.unwrap();
+    learn(&|known| known.forks = forks.iter().map(|fork| fork.record.id.clone()).collect());
+    learn(&|known| known.contents.push("old\n"));
+    sandbox().rollback(&snapshot.id).await.unwrap();
+    learn(&|known| known.contents = vec!["old\n"]);
+    learn(&|known| known.snapshot = None);
+    harness.engine.delete_snapshot("test", &snapshot.id).await.unwrap();
+    learn(&|known| known.deleted = Some(snapshot.id.clone()));
+}
+
+/// Kills the daemon in the step after `steps`. Returns whether the client finished before.
+fn finishes_before_crash(steps: usize, fault: Fault) -> bool {
+    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+    let known = Mutex::default();
+    let network = FakeNetwork::with_driver(&driver);
+    driver.crash_after(steps, fault);
+    let first = runtime();
+    let finished = first.block_on(async {
+        let opening = Harness::over_all(driver.clone(), store.clone(), network.clone(), settings(), START);
+        let living = async { run_client(&opening.await, &known).await };
+        tokio::time::timeout(Duration::from_millis(100), living).await.is_ok()
+    });
+    drop(first);
+    driver.stop_crashing();
+    let Known { id, contents, snapshot, deleted, forks } = known.into_inner().unwrap();
+    let at = format!("after {steps} steps, {fault:?}");
+    runtime().block_on(async {
+        let harness = Harness::over_all(driver, store, network, settings(), START.after(1000)).await;
+        settle().await;
+        if let Some(id) = id {
+            let content = harness.output(&id, "cat file").await;
+            assert!(contents.contains(&content.as_str()), "{at}: {content} instead of {contents:?}");
+        }
+        for fork in forks {
+            assert_eq!(harness.output(&fork, "cat file").await, "new\n", "{at}");
+        }
+        if let Some(snapshot) = snapshot {
+            let copy = create_from(&harness, &snapshot).await;
+            assert_eq!(harness.output(&copy, "cat file").await, "old\n", "{at}");
+        }
+        if let Some(deleted) = deleted {
+            assert!(harness.engine.snapshot_template("test", &deleted).await.is_err(), "{at}");
+        }
+        for snapshot in harness.engine.list_snapshots("test", &every()).0 {
+            harness.engine.delete_snapshot("test", &snapshot.id).await.unwrap();
+        }
+        harness.assert_clean().await;
+        pass(1000).await;
+        assert_eq!(harness.driver.list_snapshots().await.unwrap(), [], "{at}");
+    });
+    finished
+}
+
+#[test]
+fn a_crash_at_any_step_loses_no_snapshot_and_leaves_no_disk() {
+    for fault in [Fault::Before, Fault::After] {
+        let steps = (0..200).find(|steps| finishes_before_crash(*steps, fault)).expect("the client finishes");
+        assert!(steps > 15, "only {steps} steps were tried");
     }
 }
