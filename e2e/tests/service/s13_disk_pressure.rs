@@ -137,7 +137,7 @@ async fn writers_are_paused_before_the_disk_is_full_and_others_continue() {
     create_sandbox(&quiet).await;
 }
 
-/// Creates, resumes and uploads are refused with an error that names the disk and the configuration key.
+/// Creates, resumes, snapshots, forks and uploads are refused with an error that names the disk and the configuration key.
 async fn assert_refused(client: &Client, paused: &str) {
     let upload = client
         .call(Method::PUT, &format!("{}?path=/x&autoResume=false", action_path(paused, "files")))
@@ -149,6 +149,8 @@ async fn assert_refused(client: &Client, paused: &str) {
         client.post(SANDBOXES, &small()).await.unwrap(),
         client.post_empty(&action_path(paused, "resume")).await.unwrap(),
         client.post(&action_path(paused, "execute"), &json!({ "command": "true" })).await.unwrap(),
+        client.post(&action_path(paused, "snapshots"), &json!({})).await.unwrap(),
+        client.post(&action_path(paused, "fork"), &json!({ "count": 2 })).await.unwrap(),
         upload,
     ] {
         let error = answer.error(503, "RESOURCE_EXHAUSTED").unwrap();
