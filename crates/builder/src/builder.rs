@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::contexts::Contexts;
+use crate::counters::{BuildCounts, Counters};
 use crate::error::{BuildError, BuilderError, Ended};
 use crate::files;
 use crate::incoming::{Incoming, StoredContext, blocking, merge};
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) registry: Registry,
     pub(crate) contexts: Contexts,
+    pub(crate) counters: Counters,
     pub(crate) permits: Semaphore,
     /// Half of them for each account, so that none delays the builds of others.
     pub(crate) account_permits: Mutex<HashMap<String, Weak<Semaphore>>>,
@@ -115,6 +117,7 @@ impl Builder {
             settings,
             registry,
             contexts: Contexts::default(),
+            counters: Counters::default(),
             permits,
             account_permits: Mutex::default(),
             creating: tokio::sync::Mutex::default(),
@@ -138,6 +141,10 @@ impl Builder {
         }
         let (stopping, cleaning) = (self.shared.stopping.clone(), self.clone().clean_up_regularly());
         self.shared.tasks.spawn(async move { stopping.run_until_cancelled(cleaning).await });
+    }
+
+    pub fn counts(&self) -> BuildCounts {
+        self.shared.counters.read()
     }
 
     pub fn max_context_bytes(&self) -> u64 {

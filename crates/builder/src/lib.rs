@@ -18,6 +18,7 @@ mod clean_up;
 mod context;
 mod contexts;
 mod copy;
+mod counters;
 mod error;
 mod files;
 mod format;
@@ -34,6 +35,7 @@ mod template;
 
 pub use builder::{Base, Bases, Builder, Settings};
 pub use contexts::LARGEST_PER_ACCOUNT;
+pub use counters::BuildCounts;
 pub use error::{BuildError, BuilderError};
 pub use incoming::{Incoming, StoredContext};
 pub use log::{LogEvent, LogReader};

@@ -114,6 +114,7 @@ impl Builder {
             Some(error) => entry.log.note(&error.message),
             None => entry.log.note(&format!("template {}:{} is ready", template.name, template.version)),
         }
+        self.shared.counters.finished(&template);
         self.record(&template, Batch::new().event(event)).await;
         entry.log.complete();
         let context = context_of(&self.shared.settings.dir, &template.id);

@@ -9,6 +9,7 @@ mod ports;
 
 use std::time::Duration;
 
+use builder::Builder;
 use engine::Engine;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -80,7 +81,7 @@ impl Metrics {
     }
 
     /// The registry of all metrics.
-    fn registry(&self, engine: Engine) -> Registry {
+    fn registry(&self, engine: Engine, builder: Builder) -> Registry {
         let mut registry = Registry::with_prefix("sandboxd");
         registry.register("build", "This program", Info::new(Build { version: env!("CARGO_PKG_VERSION") }));
         registry.register("http_requests", "Requests by route, method and status", self.requests.clone());
@@ -96,6 +97,7 @@ impl Metrics {
         );
         self.ports.register(&mut registry);
         registry.register_collector(Box::new(collect::EngineCollector(engine)));
+        registry.register_collector(Box::new(collect::BuildCollector(builder)));
         registry.register_collector(Box::new(collect::ProcessCollector::new()));
         registry
     }

@@ -6,6 +6,7 @@ use e2e::service::{Service, ServiceOptions, small, with};
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::operations::{metrics, sample};
 use crate::s18_templates::{
     TEMPLATES, accept, body, build, context, create_from, failure, finished, log, path,
 };
@@ -13,7 +14,7 @@ use crate::{SANDBOXES, number, output, sandbox_path, text, user, wait_until};
 
 #[tokio::test]
 async fn steps_are_cached_by_content() {
-    let (_service, client) = user().await;
+    let (service, client) = user().await;
     let instructions = "RUN date +%N%s > /first\nCOPY file /file\nRUN cat /file > /second\nENV X=1";
     let with_file = |name: &str, content: &str| {
         with(body(name, instructions), "context", json!(context(&[("file", content), ("unused", content)])))
@@ -41,6 +42,12 @@ async fn steps_are_cached_by_content() {
     let newest = first("one").await;
     assert_eq!(cached(&build(&client, &with_file("one", "a")).await), 3);
     assert_eq!(first("one").await, newest);
+    let metrics = metrics(&service).await;
+    let counted = |name: &str, label: &str| sample(&metrics, name, &[label]);
+    assert_eq!(counted("sandboxd_template_builds_total", "ready"), 5.0);
+    assert_eq!(counted("sandboxd_template_builds_total", "failed"), 0.0);
+    assert_eq!(counted("sandboxd_template_steps_total", "run"), 8.0);
+    assert_eq!(counted("sandboxd_template_steps_total", "cache"), 7.0);
     // An account does not get the steps of another one.
     let (_service, other) = user().await;
     assert_eq!(cached(&build(&other, &with_file("one", "a")).await), 0);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use api::Isolation;
+use builder::Builder;
 use engine::{Engine, MetricsSnapshot, PoolState, SandboxCounts};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -297,6 +298,36 @@ fn snapshots(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resu
     )?;
     encoder.counter("rolled_back", "Rollbacks", counts.rolled_back)?;
     encoder.counter("forked", "Forks", counts.forked)
+}
+
+/// Collects the metrics of builds.
+pub struct BuildCollector(pub Builder);
+
+impl fmt::Debug for BuildCollector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("BuildCollector")
+    }
+}
+
+impl Collector for BuildCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let counts = self.0.counts();
+        let mut encoder = Encoder(encoder);
+        encoder.counters(
+            "template_builds",
+            "Builds of templates by their end",
+            &[
+                ("state", "ready", counts.ready),
+                ("state", "failed", counts.failed),
+                ("state", "cancelled", counts.cancelled),
+            ],
+        )?;
+        encoder.counters(
+            "template_steps",
+            "Steps of these builds, by whether they ran or came from the cache",
+            &[("source", "run", counts.steps_run), ("source", "cache", counts.steps_cached)],
+        )
+    }
 }
 
 /// Collects the metrics of this process.

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use builder::Builder;
 use engine::Engine;
 use listen::{Answers, Fault, Limits, Listener, Server};
 use prometheus_client::registry::Registry;
@@ -23,8 +24,13 @@ const CONNECTIONS: usize = 64;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is cancelled.
-pub async fn serve(socket: TcpListener, metrics: &Metrics, engine: Engine, stop: CancellationToken) {
-    let registry = Arc::new(metrics.registry(engine));
+pub async fn serve(
+    socket: TcpListener,
+    metrics: &Metrics,
+    (engine, builder): (Engine, Builder),
+    stop: CancellationToken,
+) {
+    let registry = Arc::new(metrics.registry(engine, builder));
     let server = Server {
         application: Arc::new(Router::new().route("/metrics", get(figures)).with_state(registry)),
         answers: Arc::new(Plain),

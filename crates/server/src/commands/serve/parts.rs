@@ -176,8 +176,13 @@ impl BoundListeners {
         if let Some(socket) = self.metrics {
             let service = Arc::clone(service);
             tasks.push(tokio::spawn(async move {
-                metrics::serve(socket, &service.metrics, service.engine.clone(), service.stopping.clone())
-                    .await;
+                metrics::serve(
+                    socket,
+                    &service.metrics,
+                    (service.engine.clone(), service.builder.clone()),
+                    service.stopping.clone(),
+                )
+                .await;
             }));
         }
         Ok(ServingListeners { info: self.info, tasks })
