@@ -1,10 +1,10 @@
 //! The test harness: an engine on in-memory fakes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, Isolation, Resources, SandboxConfig, SandboxId, SandboxState};
-use driver::fake::FakeDriver;
+use driver::fake::{FakeDriver, Fault};
 use engine::{
     Clock, DetachedSettings, Engine, EngineError, EngineSettings, Parts, PoolKey, PoolTarget, Recovered,
     SnapshotCopies, Template,
@@ -248,6 +248,32 @@ pub fn two_daemons<T>(
     };
     let known = runtime().block_on(async { first.1(&open(first.0, START).await).await });
     runtime().block_on(async { second.1(&open(second.0, START.after(HOUR)).await, known).await });
+}
+
+/// Runs a client of a daemon that is killed in the step of the backend after `steps`, then checks the next daemon. Returns whether the
+/// client finished before.
+pub fn finishes_before_crash<K: Default>(
+    (steps, fault): (usize, Fault),
+    client: impl AsyncFnOnce(&Harness, &Mutex<K>),
+    check: impl AsyncFnOnce(&Harness, K),
+) -> bool {
+    let (driver, store, known) = (FakeDriver::new(), MemoryStore::new(), Mutex::default());
+    let network = FakeNetwork::with_driver(&driver);
+    driver.crash_after(steps, fault);
+    let first = runtime();
+    let finished = first.block_on(async {
+        let opening = Harness::over_all(driver.clone(), store.clone(), network.clone(), settings(), START);
+        let living = async { client(&opening.await, &known).await };
+        tokio::time::timeout(Duration::from_millis(100), living).await.is_ok()
+    });
+    drop(first);
+    driver.stop_crashing();
+    runtime().block_on(async {
+        let harness = Harness::over_all(driver, store, network, settings(), START.after(1000)).await;
+        settle().await;
+        check(&harness, known.into_inner().unwrap()).await;
+    });
+    finished
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {

@@ -2,16 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use api::{Isolation, SandboxConfig, SandboxId, SandboxState};
 use driver::Presence;
-use driver::fake::{DriverOp, FakeDriver, Fault};
+use driver::fake::{DriverOp, Fault};
 use engine::{EngineError, EngineSettings, HostSample, HostWatch, Processes};
-use store::MemoryStore;
 
-use crate::harness::{Harness, MINUTE, START, config, pass, runtime, settings, settle};
-use crate::network::fake::FakeNetwork;
+use crate::harness::{Harness, MINUTE, config, finishes_before_crash, pass, settings};
 
 const START_PROCESS: &str = "sleep 1000 >/dev/null 2>&1 &";
 const COUNT: &str = "pgrep -c sleep";
@@ -236,39 +233,24 @@ async fn run_client(harness: &Harness, known: &Mutex<Option<Known>>) {
     }
 }
 
-/// Crashes in the step after `steps`. Returns whether the client finished before.
-fn finishes_before_crash(steps: usize, fault: Fault) -> bool {
-    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
-    let known = Arc::new(Mutex::new(None));
-    let network = FakeNetwork::with_driver(&driver);
-    driver.crash_after(steps, fault);
-    let first = runtime();
-    let finished = first.block_on(async {
-        let opening = Harness::over_all(driver.clone(), store.clone(), network.clone(), settings(), START);
-        let living = async { run_client(&opening.await, &known).await };
-        tokio::time::timeout(Duration::from_millis(100), living).await.is_ok()
-    });
-    drop(first);
-    driver.stop_crashing();
-    runtime().block_on(async {
-        let harness = Harness::over_all(driver, store, network, settings(), START.after(1000)).await;
-        settle().await;
-        let known = known.lock().unwrap().clone();
-        if let Some(Known { id, is_hibernated: expected }) = known {
-            if let Some(expected) = expected {
-                assert_eq!(is_hibernated(&harness, &id).await, expected, "after {steps} steps, {fault:?}");
-            }
-            assert_eq!(harness.output(&id, COUNT).await, "1\n", "after {steps} steps, {fault:?}");
-        }
-        harness.assert_clean().await;
-    });
-    finished
-}
-
 #[test]
 fn a_crash_at_any_step_keeps_the_processes() {
     for fault in [Fault::Before, Fault::After] {
-        let steps = (0..200).find(|steps| finishes_before_crash(*steps, fault)).expect("the client finishes");
+        let check = async |steps: usize, harness: &Harness, known: Option<Known>| {
+            if let Some(Known { id, is_hibernated: expected }) = known {
+                if let Some(expected) = expected {
+                    assert_eq!(is_hibernated(harness, &id).await, expected, "after {steps} steps, {fault:?}");
+                }
+                assert_eq!(harness.output(&id, COUNT).await, "1\n", "after {steps} steps, {fault:?}");
+            }
+            harness.assert_clean().await;
+        };
+        let finishes = |steps: &usize| {
+            finishes_before_crash((*steps, fault), run_client, async |harness, known| {
+                check(*steps, harness, known).await;
+            })
+        };
+        let steps = (0..200).find(finishes).expect("the client finishes");
         assert!(steps > 12, "only {steps} steps were tried");
     }
 }

@@ -2,17 +2,15 @@
 //! nothing is left over.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use api::{SandboxId, SandboxState, SnapshotId};
 use driver::Driver;
-use driver::fake::{DriverOp, FakeDriver, Fault};
+use driver::fake::{DriverOp, Fault};
 use engine::EngineError;
 use rules::{ForkRequest, SnapshotRequest};
-use store::{MemoryStore, SnapshotRecord, Store};
+use store::{SnapshotRecord, Store};
 
-use crate::harness::{Harness, START, config, pass, runtime, settings, settle};
-use crate::network::fake::FakeNetwork;
+use crate::harness::{Harness, START, config, finishes_before_crash, pass, settings};
 
 async fn take(harness: &Harness, id: &SandboxId) -> Result<Arc<SnapshotRecord>, EngineError> {
     harness.engine.sandbox("test", id).take_snapshot(SnapshotRequest::default(), None).await
@@ -227,53 +225,40 @@ async fn run_client(harness: &Harness, known: &Mutex<Known>) {
     learn(&|known| known.deleted = Some(snapshot.id.clone()));
 }
 
-/// Kills the daemon in the step after `steps`. Returns whether the client finished before.
-fn finishes_before_crash(steps: usize, fault: Fault) -> bool {
-    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
-    let known = Mutex::default();
-    let network = FakeNetwork::with_driver(&driver);
-    driver.crash_after(steps, fault);
-    let first = runtime();
-    let finished = first.block_on(async {
-        let opening = Harness::over_all(driver.clone(), store.clone(), network.clone(), settings(), START);
-        let living = async { run_client(&opening.await, &known).await };
-        tokio::time::timeout(Duration::from_millis(100), living).await.is_ok()
-    });
-    drop(first);
-    driver.stop_crashing();
-    let Known { id, contents, snapshot, deleted, forks } = known.into_inner().unwrap();
-    let at = format!("after {steps} steps, {fault:?}");
-    runtime().block_on(async {
-        let harness = Harness::over_all(driver, store, network, settings(), START.after(1000)).await;
-        settle().await;
-        if let Some(id) = id {
-            let content = harness.output(&id, "cat file").await;
-            assert!(contents.contains(&content.as_str()), "{at}: {content} instead of {contents:?}");
-        }
-        for fork in forks {
-            assert_eq!(harness.output(&fork, "cat file").await, "new\n", "{at}");
-        }
-        if let Some(snapshot) = snapshot {
-            let copy = create_from(&harness, &snapshot).await;
-            assert_eq!(harness.output(&copy, "cat file").await, "old\n", "{at}");
-        }
-        if let Some(deleted) = deleted {
-            assert!(harness.engine.snapshot_template("test", &deleted).await.is_err(), "{at}");
-        }
-        for snapshot in harness.engine.list_snapshots("test", &every()).0 {
-            harness.engine.delete_snapshot("test", &snapshot.id).await.unwrap();
-        }
-        harness.assert_clean().await;
-        pass(1000).await;
-        assert_eq!(harness.driver.list_snapshots().await.unwrap(), [], "{at}");
-    });
-    finished
+/// Checks the daemon after the crash.
+async fn check(harness: &Harness, known: Known, at: &str) {
+    let Known { id, contents, snapshot, deleted, forks } = known;
+    if let Some(id) = id {
+        let content = harness.output(&id, "cat file").await;
+        assert!(contents.contains(&content.as_str()), "{at}: {content} instead of {contents:?}");
+    }
+    for fork in forks {
+        assert_eq!(harness.output(&fork, "cat file").await, "new\n", "{at}");
+    }
+    if let Some(snapshot) = snapshot {
+        let copy = create_from(harness, &snapshot).await;
+        assert_eq!(harness.output(&copy, "cat file").await, "old\n", "{at}");
+    }
+    if let Some(deleted) = deleted {
+        assert!(harness.engine.snapshot_template("test", &deleted).await.is_err(), "{at}");
+    }
+    for snapshot in harness.engine.list_snapshots("test", &every()).0 {
+        harness.engine.delete_snapshot("test", &snapshot.id).await.unwrap();
+    }
+    harness.assert_clean().await;
+    pass(1000).await;
+    assert_eq!(harness.driver.list_snapshots().await.unwrap(), [], "{at}");
 }
 
 #[test]
 fn a_crash_at_any_step_loses_no_snapshot_and_leaves_no_disk() {
     for fault in [Fault::Before, Fault::After] {
-        let steps = (0..200).find(|steps| finishes_before_crash(*steps, fault)).expect("the client finishes");
+        let finishes = |steps: &usize| {
+            let at = format!("after {steps} steps, {fault:?}");
+            let check = async |harness: &Harness, known| check(harness, known, &at).await;
+            finishes_before_crash((*steps, fault), run_client, check)
+        };
+        let steps = (0..200).find(finishes).expect("the client finishes");
         assert!(steps > 15, "only {steps} steps were tried");
     }
 }
