@@ -171,7 +171,7 @@ async fn fuzz(isolation: Isolation) {
             loop {
                 match execution.next().await {
                     ExecutionEvent::Stdout(bytes) => {
-                        started += bytes.iter().filter(|byte| **byte == b'\n').count()
+                        started += bytes.iter().filter(|byte| **byte == b'\n').count();
                     }
                     ExecutionEvent::Stderr(_) => {}
                     ExecutionEvent::Done(_) => return (started, None),

@@ -94,15 +94,14 @@ async fn a_fork_that_does_not_fit_creates_nothing() {
 #[tokio::test]
 async fn a_fork_beyond_the_capacity_of_the_host_creates_nothing() {
     // For the source and 59 forks.
-    let options = ServiceOptions::default().with("capacity", "memory_mb", "7680").with(
+    let options = ServiceOptions::default().with("capacity", "memory_mb", "122880").with(
         "capacity",
         "overcommit_memory",
         "1.0",
     );
     let service = Service::start(&options).await.unwrap();
     let client = service.account().await.unwrap();
-    let body = with(small(), "resources", json!({ "memoryMb": 128, "diskMb": 1024 }));
-    let id = text(&client.post(SANDBOXES, &body).await.unwrap().is(201).unwrap()["id"]);
+    let id = create_sandbox(&client).await;
     output(&client, &id, "echo kept > file").await;
     let path = action_path(&id, "fork");
     let refused = client.post(&path, &json!({ "count": 100 })).await.unwrap();

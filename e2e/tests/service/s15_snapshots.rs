@@ -409,7 +409,8 @@ fn layers_of_images_are_no_snapshots() {
 
 #[tokio::test]
 async fn a_snapshot_of_a_sandbox_that_is_being_terminated_is_complete_or_refused() {
-    let (service, client) = user().await;
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let client = service.account().await.unwrap();
     for delay_ms in [0, 1, 3, 6, 10, 20, 40] {
         let id = create_sandbox(&client).await;
         output(&client, &id, "head -c 20000000 /dev/urandom > file").await;

@@ -14,7 +14,8 @@ use crate::{SANDBOXES, number, output, sandbox_path, text, user, wait_until};
 
 #[tokio::test]
 async fn steps_are_cached_by_content() {
-    let (service, client) = user().await;
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let client = service.account().await.unwrap();
     let instructions = "RUN date +%N%s > /first\nCOPY file /file\nRUN cat /file > /second\nENV X=1";
     let with_file = |name: &str, content: &str| {
         with(body(name, instructions), "context", json!(context(&[("file", content), ("unused", content)])))
@@ -49,7 +50,7 @@ async fn steps_are_cached_by_content() {
     assert_eq!(counted("sandboxd_template_steps_total", "run"), 8.0);
     assert_eq!(counted("sandboxd_template_steps_total", "cache"), 7.0);
     // An account does not get the steps of another one.
-    let (_service, other) = user().await;
+    let other = service.account().await.unwrap();
     assert_eq!(cached(&build(&other, &with_file("one", "a")).await), 0);
     other
         .post(SANDBOXES, &with(small(), "image", json!("two")))
