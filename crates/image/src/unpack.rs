@@ -24,7 +24,7 @@ use crate::fault::Fault;
 use crate::limits::Budget;
 
 use entry::Unpacker;
-use stream::{BoundedTar, Packed};
+use tarball::{Exceeded, Unsupported};
 
 pub(crate) use stream::{hex, sha256_hex};
 
@@ -57,35 +57,30 @@ pub(crate) struct Unpacked {
 
 /// Unpacks a tar, packed with gzip, zstd or not at all, into the empty directory `into`.
 pub(crate) fn unpack(input: impl Read, into: &Path, rules: &Rules) -> Result<Unpacked, Fault> {
-    let packed = Packed::open(input)?;
-    let bounded_tar = BoundedTar::new(packed, rules);
-    let allowance = bounded_tar.allowance();
-    let mut archive = tar::Archive::new(bounded_tar);
+    let (tar, bounds) = stream::open(input, rules)?;
+    let mut archive = tar::Archive::new(tar);
     let mut unpacker = Unpacker::new(into, rules)?;
     {
         let mut entries = archive.entries().map_err(unreadable)?;
-        loop {
-            // The library reads headers into memory before it returns them: bounds what it may read for one.
-            allowance.headers();
-            let Some(entry) = entries.next() else { break };
-            let mut entry = entry.map_err(unreadable)?;
-            allowance.data();
+        while let Some(mut entry) = bounds.next(&mut entries).map_err(unreadable)? {
             if rules.cancelled.load(Relaxed) {
                 return Err(Fault::new(FailureKind::Io, "unpacking was cancelled"));
             }
             unpacker.add(&mut entry)?;
-            std::io::copy(&mut entry, &mut std::io::sink()).map_err(unreadable)?;
+            tarball::drain(&mut entry).map_err(unreadable)?;
         }
     }
     unpacker.finish()?;
-    allowance.data();
-    archive.into_inner().finish()
+    stream::finish(archive.into_inner())
 }
 
 /// Converts an error of the archive's reader: an exceeded limit, or a malformed archive.
 fn unreadable(e: std::io::Error) -> Fault {
-    match e.downcast::<Fault>() {
-        Ok(fault) => fault,
+    if let Some(exceeded) = Exceeded::of(&e) {
+        return Fault::too_big(exceeded.to_string());
+    }
+    match e.downcast::<Unsupported>() {
+        Ok(unsupported) => Fault::refused(unsupported.to_string()),
         Err(e) => Fault::refused("the archive cannot be read").caused_by(e),
     }
 }

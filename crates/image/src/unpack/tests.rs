@@ -329,9 +329,9 @@ fn attributes_that_overlayfs_or_the_host_trusts_cannot_be_planted() {
 #[test]
 fn bombs_are_refused_before_they_are_written() {
     let limits = Limits { unpacked_bytes: 1 << 20, entries: 100, ..Limits::default() };
-    let sparse = || {
+    let sparse = |path| {
         let mut header = Header::new_gnu();
-        header.set_path("huge").unwrap();
+        header.set_path(path).unwrap();
         header.set_entry_type(EntryType::GNUSparse);
         header.set_mode(0o600);
         header.set_uid(0);
@@ -361,7 +361,10 @@ fn bombs_are_refused_before_they_are_written() {
     let header_flood = Item::file("x", "").pax("comment", &vec![b'c'; 2 << 20]);
     let cases = [
         (tar(&[Item::file("big", &"x".repeat((1 << 20) + 1))]), "more than the 1048576 bytes"),
-        (sparse(), "more than the 1048576 bytes"),
+        (sparse("huge"), "more than the 1048576 bytes"),
+        // Their holes are not written, but would be read for years.
+        (sparse(".wh.huge"), "without --sparse"),
+        (sparse(".wh..wh..opq"), "without --sparse"),
         (claimed.as_bytes().to_vec(), "more than the 1048576 bytes"),
         (tar(&names), "more than the 100 entries"),
         (tar(&[deep]), "components allowed"),
