@@ -84,6 +84,8 @@ pub enum FailureKind {
     NotFound,
     /// The source requires credentials, or rejected them.
     Denied,
+    /// A client has named a registry whose address is not public.
+    Closed,
     /// The content has a wrong digest, is hostile, or has an unsupported form.
     Refused,
     /// The image exceeds the configured limits.

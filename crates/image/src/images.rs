@@ -16,7 +16,7 @@ use crate::image::Image;
 use crate::job::Builds;
 use crate::layers::LayerTable;
 use crate::limits::Limits;
-use crate::oci::{RegistryOptions, UnreachableRegistries};
+use crate::oci::{NamedBy, RegistryOptions, UnreachableRegistries};
 use crate::progress::{Progress, ProgressFn};
 use crate::source::Source;
 use crate::store::{Record, Store};
@@ -132,7 +132,30 @@ impl Images {
         progress: ProgressFn,
     ) -> Result<Arc<Image>, ImageError> {
         check_name(name)?;
-        self.inner.join_or_start(Task::import(name, source), progress).await
+        self.inner.join_or_start(Task::import(name, source, NamedBy::Operator), progress).await
+    }
+
+    /// Pulls an image of a registry that a client has named by its reference, and stores it under that. Fails if the registry has no
+    /// public address, unless the operator has listed it.
+    pub async fn import_for_client(
+        &self,
+        reference: &str,
+        progress: ProgressFn,
+    ) -> Result<Arc<Image>, ImageError> {
+        check_name(reference)?;
+        let source = match reference.parse()? {
+            source @ Source::Registry { .. } => source,
+            // Clients may name images of registries, never files of this host.
+            _ => {
+                let allowed =
+                    "a name in the catalogue or a registry reference such as 'docker.io/library/debian:12'";
+                return Err(ImageError::BadName {
+                    name: reference.to_owned(),
+                    reason: format!("use {allowed}"),
+                });
+            }
+        };
+        self.inner.join_or_start(Task::import(reference, source, NamedBy::Client), progress).await
     }
 
     /// All images on this host by name, including those that another process pulled.

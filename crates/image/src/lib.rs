@@ -30,6 +30,6 @@ pub use error::{Failure, FailureKind, ImageError};
 pub use image::{Image, ImageConfig};
 pub use images::{Collected, Images, Options};
 pub use limits::Limits;
-pub use oci::RegistryOptions;
+pub use oci::{NamedBy, RegistryOptions};
 pub use progress::{Progress, ProgressFn, Stage};
 pub use source::{LayoutSelect, Source};

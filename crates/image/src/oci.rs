@@ -1,9 +1,12 @@
 //! OCI images from a registry or a layout: the manifest for this machine, its configuration and its layers, each
 //! verified against its digest.
 
+mod challenge;
 mod credentials;
+mod http;
 mod layout;
 mod manifest;
+mod reach;
 mod registry;
 mod retry;
 mod unreachable;
@@ -22,6 +25,7 @@ use crate::progress::Stage;
 use crate::source::LayoutSelect;
 use crate::unpack::Whiteouts;
 
+pub use reach::NamedBy;
 pub use registry::RegistryOptions;
 pub(crate) use unreachable::UnreachableRegistries;
 
@@ -34,7 +38,7 @@ const FETCHES: usize = 3;
 
 /// A source of blobs.
 enum Origin {
-    Registry(Registry),
+    Registry(Box<Registry>),
     Layout(Layout),
 }
 
@@ -89,11 +93,12 @@ impl Origin {
 pub(crate) async fn from_registry(
     job: &Job,
     reference: &str,
+    named_by: NamedBy,
     options: &RegistryOptions,
     unreachable_registries: &UnreachableRegistries,
 ) -> Result<Outcome, Fault> {
-    let registry = Registry::connect(reference, options, unreachable_registries).await?;
-    image(job, &Origin::Registry(registry)).await
+    let registry = Registry::connect(reference, named_by, options, unreachable_registries).await?;
+    image(job, &Origin::Registry(Box::new(registry))).await
 }
 
 pub(crate) async fn from_layout(job: &Job, dir: &Path, select: &LayoutSelect) -> Result<Outcome, Fault> {

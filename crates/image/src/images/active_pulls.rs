@@ -11,6 +11,7 @@ use super::Inner;
 use crate::error::ImageError;
 use crate::image::Image;
 use crate::job::Builds;
+use crate::oci::NamedBy;
 use crate::progress::{Meter, Progress, ProgressFn};
 use crate::source::Source;
 
@@ -22,18 +23,24 @@ pub(super) struct Task {
     pub(super) name: String,
     pub(super) sources: Vec<Source>,
     pub(super) builds: Builds,
+    pub(super) named_by: NamedBy,
     key: String,
 }
 
 impl Task {
     pub(super) fn new(name: &str, sources: Vec<Source>, builds: Builds) -> Self {
-        Self { name: name.to_owned(), sources, builds, key: name.to_owned() }
+        let key = name.to_owned();
+        Self { name: name.to_owned(), sources, builds, named_by: NamedBy::Operator, key }
     }
 
-    /// The key of an import differs from that of a pull of the same name, because a name cannot contain a space.
-    pub(super) fn import(name: &str, source: Source) -> Self {
-        let key = format!("{name} {source}");
-        Self { name: name.to_owned(), sources: vec![source], builds: Builds::Renew, key }
+    /// The key of an import differs from that of a pull of the same name, because a name cannot contain a space. Imports of the operator
+    /// and of clients have different keys, too: they may connect to different addresses.
+    pub(super) fn import(name: &str, source: Source, named_by: NamedBy) -> Self {
+        let key = match named_by {
+            NamedBy::Operator => format!("{name} {source}"),
+            NamedBy::Client => format!("{name} {source} of a client"),
+        };
+        Self { name: name.to_owned(), sources: vec![source], builds: Builds::Renew, named_by, key }
     }
 }
 

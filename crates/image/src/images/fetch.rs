@@ -12,6 +12,7 @@ use crate::fault::Fault;
 use crate::image::Image;
 use crate::job::{Builds, Job, Outcome};
 use crate::limits::Budget;
+use crate::oci::NamedBy;
 use crate::progress::{Meter, Stage};
 use crate::source::Source;
 use crate::store::{Record, tree_bytes};
@@ -65,7 +66,7 @@ impl Inner {
             name: task.name.clone(),
             stands_in_because: Some(reasons).filter(|reasons| !reasons.is_empty()),
         };
-        let outcome = self.outcome(&job, source).await;
+        let outcome = self.outcome(&job, source, task.named_by).await;
         job.wait_for_work().await;
         let outcome = outcome?;
         meter.stage(Stage::Storing);
@@ -80,10 +81,11 @@ impl Inner {
         Ok(image)
     }
 
-    async fn outcome(&self, job: &Job, source: &Source) -> Result<Outcome, Fault> {
+    async fn outcome(&self, job: &Job, source: &Source, named_by: NamedBy) -> Result<Outcome, Fault> {
         match source {
             Source::Registry { reference } => {
-                oci::from_registry(job, reference, &self.options.registry, &self.unreachable_registries).await
+                let (options, unreachable) = (&self.options.registry, &self.unreachable_registries);
+                oci::from_registry(job, reference, named_by, options, unreachable).await
             }
             Source::OciLayout { dir, select } => oci::from_layout(job, dir, select).await,
             Source::Rootfs { path } => rootfs::import(job, path).await,
@@ -125,6 +127,7 @@ fn short_reason(failure: &Failure) -> String {
         FailureKind::Unreachable => "cannot be reached",
         FailureKind::NotFound => "does not exist",
         FailureKind::Denied => "requires a login",
+        FailureKind::Closed => "has no public address",
         FailureKind::Refused => "has invalid content",
         FailureKind::TooBig => "is too big",
         FailureKind::Tool | FailureKind::Io => "could not be used",

@@ -1,7 +1,11 @@
-//! Parses manifests, indexes and configurations.
+//! Parses manifests, indexes and configurations. A text of 4 MiB can have millions of entries, so what is kept of a list is bounded while
+//! it is parsed.
 
-use oci_client::manifest::{ImageIndexEntry, OciDescriptor, OciManifest};
+mod at_most;
+
 use serde::Deserialize;
+
+use self::at_most::AtMost;
 
 use super::Config;
 use crate::fault::Fault;
@@ -14,6 +18,8 @@ pub(super) const TEXT_BYTES: u64 = 4 << 20;
 pub(super) const NESTING: usize = 3;
 /// overlayfs supports 500 lower layers; image builders create at most 127.
 const LAYERS: usize = 127;
+/// Images for several machines have some dozens.
+const INDEX_ENTRIES: usize = 1_000;
 const ENV_ENTRIES: usize = 1_000;
 const ENV_BYTES: usize = 128 * 1024;
 
@@ -38,28 +44,54 @@ pub(super) enum Chosen {
     Next(String),
 }
 
+/// A manifest or an index.
+#[derive(Deserialize)]
+struct ManifestText {
+    config: Option<Descriptor>,
+    layers: Option<AtMost<Descriptor, LAYERS>>,
+    manifests: Option<AtMost<IndexEntry, INDEX_ENTRIES>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    media_type: String,
+    digest: String,
+    size: i64,
+}
+
+#[derive(Deserialize)]
+struct IndexEntry {
+    digest: String,
+    platform: Option<Platform>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    os: String,
+    architecture: String,
+    variant: Option<String>,
+}
+
 pub(super) fn parse(text: &[u8]) -> Result<Chosen, Fault> {
-    let parsed = serde_json::from_slice(text)
-        .map_err(|e| Fault::refused("the manifest cannot be read").caused_by(e))?;
-    match parsed {
-        OciManifest::ImageIndex(index) => choose(&index.manifests).map(Chosen::Next),
-        OciManifest::Image(manifest) => {
-            if manifest.layers.len() > LAYERS {
-                return Err(Fault::too_big(format!(
-                    "the image has {} layers; at most {LAYERS} are allowed",
-                    manifest.layers.len()
-                )));
-            }
-            let layers = manifest.layers.iter().map(|layer| layer_type(layer).and_then(|()| blob(layer)));
+    let unreadable = "the manifest cannot be read";
+    let parsed: ManifestText =
+        serde_json::from_slice(text).map_err(|e| Fault::refused(unreadable).caused_by(e))?;
+    match (parsed.config, parsed.layers, parsed.manifests) {
+        (Some(config), Some(layers), _) => {
+            let layers = layers.get("layers")?;
+            let layers = layers.iter().map(|layer| layer_type(layer).and_then(|()| blob(layer)));
             Ok(Chosen::Manifest(Manifest {
-                config: blob(&manifest.config)?,
+                config: blob(&config)?,
                 layers: layers.collect::<Result<_, _>>()?,
             }))
         }
+        (_, _, Some(entries)) => choose(&entries.get("variants")?).map(Chosen::Next),
+        _ => Err(Fault::refused(format!("{unreadable}: it has neither layers nor an index"))),
     }
 }
 
-fn blob(descriptor: &OciDescriptor) -> Result<Blob, Fault> {
+fn blob(descriptor: &Descriptor) -> Result<Blob, Fault> {
     if !is_sha256(&descriptor.digest) {
         let digest: String = descriptor.digest.chars().take(150).collect();
         return Err(Fault::refused(format!(
@@ -72,7 +104,7 @@ fn blob(descriptor: &OciDescriptor) -> Result<Blob, Fault> {
 }
 
 /// Checks that a layer is a tar. Its first bytes tell the compression.
-fn layer_type(layer: &OciDescriptor) -> Result<(), Fault> {
+fn layer_type(layer: &Descriptor) -> Result<(), Fault> {
     let known = ["application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs."];
     let kind = layer.media_type.as_str();
     if known.iter().any(|start| kind.starts_with(start))
@@ -98,14 +130,14 @@ fn architecture() -> &'static str {
 }
 
 /// The entry for this machine. If there are several, the one for the most processors of the architecture.
-fn choose(entries: &[ImageIndexEntry]) -> Result<String, Fault> {
-    let platform = |entry: &ImageIndexEntry| {
-        entry.platform.as_ref().map(|p| (p.os.to_string(), p.architecture.to_string(), p.variant.clone()))
+fn choose(entries: &[IndexEntry]) -> Result<String, Fault> {
+    let platform = |entry: &IndexEntry| {
+        entry.platform.as_ref().map(|p| (p.os.clone(), p.architecture.clone(), p.variant.clone()))
     };
-    let suits = |entry: &&ImageIndexEntry| {
+    let suits = |entry: &&IndexEntry| {
         platform(entry).is_none_or(|(os, arch, _)| os == "linux" && arch == architecture())
     };
-    let rank = |entry: &&ImageIndexEntry| match platform(entry) {
+    let rank = |entry: &&IndexEntry| match platform(entry) {
         Some((_, _, None)) => 0,
         Some((_, _, Some(variant))) if variant == "v1" || variant == "v8" => 1,
         Some(_) => 2,
@@ -142,13 +174,13 @@ struct ConfigText {
 
 #[derive(Deserialize)]
 struct RootfsPart {
-    diff_ids: Vec<String>,
+    diff_ids: AtMost<String, LAYERS>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase")]
 struct ConfigPart {
-    env: Option<Vec<String>>,
+    env: Option<AtMost<String, ENV_ENTRIES>>,
     working_dir: Option<String>,
     user: Option<String>,
 }
@@ -164,22 +196,18 @@ pub(super) fn parse_config(text: &[u8]) -> Result<Config, Fault> {
             architecture()
         )));
     }
+    let diff_ids = parsed.rootfs.diff_ids.get("configured layers")?;
     let bad = |id: &&String| !is_sha256(id);
-    if let Some(id) = parsed.rootfs.diff_ids.iter().find(bad) {
+    if let Some(id) = diff_ids.iter().find(bad) {
         let id: String = id.chars().take(150).collect();
         return Err(Fault::refused(format!(
             "diff id '{}' is not sha256: and 64 hexadecimal digits",
             id.escape_debug()
         )));
     }
-    let diff_ids = parsed
-        .rootfs
-        .diff_ids
-        .iter()
-        .filter_map(|id| id.strip_prefix("sha256:").map(str::to_owned))
-        .collect();
+    let diff_ids = diff_ids.iter().filter_map(|id| id.strip_prefix("sha256:").map(str::to_owned)).collect();
     let part = parsed.config.unwrap_or_default();
-    let env = part.env.unwrap_or_default();
+    let env = part.env.map_or(Vec::new(), |env| env.0);
     if env.len() > ENV_ENTRIES || env.iter().map(String::len).sum::<usize>() > ENV_BYTES {
         return Err(Fault::too_big(format!(
             "the image's environment has more than {ENV_ENTRIES} entries or {ENV_BYTES} bytes"

@@ -1,24 +1,25 @@
-//! A registry, through `oci-client`: the first connection, which fails fast if the registry cannot be reached;
-//! manifests; and blobs, whose transfers are resumed after a failure.
+//! A registry: the first connection, which fails fast if the registry cannot be reached; manifests; and blobs, whose transfers are
+//! resumed after a failure.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use oci_client::client::{BlobResponse, ClientConfig, ClientProtocol, LayerDescriptor};
-use oci_client::errors::OciDistributionError as OciError;
+use oci_client::Reference;
 use oci_client::manifest::{
     IMAGE_MANIFEST_LIST_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_INDEX_MEDIA_TYPE,
     OCI_IMAGE_MEDIA_TYPE,
 };
-use oci_client::secrets::RegistryAuth;
-use oci_client::{Client, Reference, RegistryOperation};
+use reqwest::{Client, StatusCode};
+use rules::Ranges;
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
+use super::http::{HttpError, Repository};
 use super::manifest::{Blob, TEXT_BYTES};
+use super::reach::{NamedBy, Reach};
 use super::retry::{Verdict, back_off, classify, verdict};
 use super::{Fetched, UnreachableRegistries, credentials};
 use crate::error::{FailureKind, chain};
@@ -42,6 +43,10 @@ pub struct RegistryOptions {
     pub attempts: u32,
     /// The delay after the first failed attempt; it doubles.
     pub back_off: Duration,
+    /// Addresses that registries which clients name may not have.
+    pub closed: Ranges,
+    /// Registries (`HOST` or `HOST:PORT`) that clients may name whatever their addresses are.
+    pub private_registries: Vec<String>,
 }
 
 impl Default for RegistryOptions {
@@ -53,6 +58,19 @@ impl Default for RegistryOptions {
             read_timeout: Duration::from_secs(30),
             attempts: 5,
             back_off: Duration::from_millis(300),
+            closed: Ranges::new(None, Vec::new()),
+            private_registries: Vec::new(),
+        }
+    }
+}
+
+impl RegistryOptions {
+    fn reach(&self, host: &str, named_by: NamedBy) -> Reach {
+        match named_by {
+            NamedBy::Client if !self.private_registries.iter().any(|listed| listed == host) => {
+                Reach::Public(Arc::new(self.closed.clone()))
+            }
+            NamedBy::Client | NamedBy::Operator => Reach::Any,
         }
     }
 }
@@ -68,9 +86,8 @@ const PROGRESS_BYTES: u64 = 64 * 1024;
 const MANIFEST_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) struct Registry {
-    client: Client,
+    repository: Repository,
     reference: Reference,
-    auth: RegistryAuth,
     attempts: u32,
     back_off: Duration,
 }
@@ -79,6 +96,7 @@ impl Registry {
     /// Connects for the first time and authenticates.
     pub(super) async fn connect(
         text: &str,
+        named_by: NamedBy,
         options: &RegistryOptions,
         unreachable_registries: &UnreachableRegistries,
     ) -> Result<Self, Fault> {
@@ -88,38 +106,51 @@ impl Registry {
         let unreachable = |why: &str| {
             Fault::new(FailureKind::Unreachable, format!("registry {host} cannot be reached: {why}"))
         };
-        if let Some(why) = unreachable_registries.failure(&host) {
+        let reach = options.reach(reference.registry(), named_by);
+        let registry = Self::new(reference, reach, options)?;
+        // A client must not make registries unreachable for others.
+        let remembered_as = match named_by {
+            NamedBy::Operator => host.clone(),
+            NamedBy::Client => format!("{host}, named by a client"),
+        };
+        if let Some(why) = unreachable_registries.failure(&remembered_as) {
             let seconds = options.unreachable_for.as_secs();
             return Err(unreachable(&format!("{why} (from an attempt in the last {seconds} s)")));
         }
-        let auth = credentials::find(options.docker_config.as_deref(), &reference)?;
-        let client = client(&host, options)?;
-        let registry =
-            Self { client, reference, auth, attempts: options.attempts.max(1), back_off: options.back_off };
         match tokio::time::timeout(options.connect_timeout, registry.first_contact()).await {
             Ok(Ok(())) => Ok(registry),
             Ok(Err(ContactError::Refused(fault))) => Err(fault),
             Ok(Err(ContactError::None(e))) => {
-                unreachable_registries.fail(&host, &chain(&e));
+                unreachable_registries.fail(&remembered_as, &chain(&e));
                 let reason = format!("registry {host} cannot be reached");
                 Err(Fault::new(FailureKind::Unreachable, reason).caused_by(e))
             }
             Err(_) => {
                 let why = format!("no answer within {} ms", options.connect_timeout.as_millis());
-                unreachable_registries.fail(&host, &why);
+                unreachable_registries.fail(&remembered_as, &why);
                 Err(unreachable(&why))
             }
         }
     }
 
+    fn new(reference: Reference, reach: Reach, options: &RegistryOptions) -> Result<Self, Fault> {
+        let host = reference.resolve_registry();
+        let scheme = if is_loopback(host) { "http" } else { "https" };
+        let login = credentials::find(options.docker_config.as_deref(), &reference)?;
+        let client = client(&reach, options)?;
+        let repository = Repository::new(client, reach, scheme, &reference, login)
+            .map_err(|e| classify(&format!("registry {host}"), e).1)?;
+        Ok(Self { repository, reference, attempts: options.attempts.max(1), back_off: options.back_off })
+    }
+
     async fn first_contact(&self) -> Result<(), ContactError> {
         let mut attempts = 1;
         loop {
-            let e = match self.client.auth(&self.reference, &self.auth, RegistryOperation::Pull).await {
-                Ok(_) => return Ok(()),
+            let e = match self.repository.authenticate().await {
+                Ok(()) => return Ok(()),
                 Err(e) => e,
             };
-            let is_connect = matches!(&e, OciError::RequestError(inner) if inner.is_connect());
+            let is_connect = matches!(&e, HttpError::Connection(inner) if inner.is_connect());
             let is_last = attempts >= self.attempts || (is_connect && attempts >= 2);
             match verdict(&e) {
                 (Verdict::Final, _) => return Err(ContactError::Refused(classify("log in", e).1)),
@@ -133,22 +164,16 @@ impl Registry {
 
     /// A manifest or index: the one with this digest, or the one the reference names.
     pub(super) async fn manifest(&self, digest: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
-        let reference = match digest {
-            Some(digest) => self.reference.clone_with_digest(digest.to_owned()),
-            None => self.reference.clone(),
-        };
-        let what = format!("manifest {}", reference.whole());
+        let wanted = digest.or(self.reference.digest());
+        let which = wanted.or(self.reference.tag()).unwrap_or("latest");
+        let what = format!("manifest {}/{}:{which}", self.reference.registry(), self.reference.repository());
+        let limit = usize::try_from(TEXT_BYTES).unwrap_or(usize::MAX);
         let mut attempts = 1;
         loop {
-            let request = self.client.pull_manifest_raw(&reference, &self.auth, ACCEPT);
-            let Ok(response) = tokio::time::timeout(MANIFEST_LIMIT, request).await else {
-                return Err(Fault::new(
-                    FailureKind::Io,
-                    format!("{what}: took longer than {} s", MANIFEST_LIMIT.as_secs()),
-                ));
-            };
-            match response {
-                Ok((text, _)) => return check_manifest(&what, &text, reference.digest()),
+            let request = self.repository.manifest(which, ACCEPT, limit);
+            let response = tokio::time::timeout(MANIFEST_LIMIT, request).await;
+            match response.unwrap_or(Err(HttpError::Timeout(MANIFEST_LIMIT))) {
+                Ok(text) => return check_manifest(&what, text, wanted),
                 Err(e) => self.wait_or_fail(&what, e, &mut attempts).await?,
             }
         }
@@ -181,34 +206,21 @@ impl Registry {
 
     async fn transfer(&self, transfer: &mut Transfer<'_>) -> Result<(), TransferError> {
         // Alternative URLs of a layer in the manifest are ignored.
-        let layer = LayerDescriptor { digest: &transfer.blob.digest, urls: &None };
-        let mut response = if transfer.received == 0 {
-            self.client.pull_blob_stream(&self.reference, &layer).await?.stream
-        } else {
-            match self
-                .client
-                .pull_blob_stream_partial(&self.reference, &layer, transfer.received, None)
-                .await?
-            {
-                BlobResponse::Partial(rest) => rest.stream,
-                BlobResponse::Full(whole) => {
-                    transfer.restart().await?;
-                    whole.stream
-                }
-            }
-        };
-        while let Some(bytes) = response.next().await {
-            transfer.write(&bytes.map_err(stream_error)?).await?;
+        let mut response = self.repository.blob(&transfer.blob.digest, transfer.received).await?;
+        if transfer.received > 0 && response.status() != StatusCode::PARTIAL_CONTENT {
+            transfer.restart().await?;
         }
-        if transfer.received < transfer.blob.size {
-            let short =
-                format!("the transfer ended after {} of {} bytes", transfer.received, transfer.blob.size);
-            return Err(TransferError::Registry(OciError::IoError(std::io::Error::other(short))));
+        while let Some(bytes) = response.chunk().await.map_err(HttpError::from)? {
+            transfer.write(&bytes).await?;
+        }
+        let (received, expected) = (transfer.received, transfer.blob.size);
+        if received < expected {
+            return Err(TransferError::Registry(HttpError::Short { received, expected }));
         }
         Ok(())
     }
 
-    async fn wait_or_fail(&self, what: &str, e: OciError, attempts: &mut u32) -> Result<(), Fault> {
+    async fn wait_or_fail(&self, what: &str, e: HttpError, attempts: &mut u32) -> Result<(), Fault> {
         let (verdict, fault) = classify(what, e);
         if verdict == Verdict::Final || *attempts >= self.attempts {
             return Err(fault);
@@ -223,19 +235,19 @@ impl Registry {
 /// Why the first connection failed.
 enum ContactError {
     /// The registry did not respond.
-    None(OciError),
+    None(HttpError),
     /// The registry refused.
     Refused(Fault),
 }
 
 /// Why a transfer ended early.
 enum TransferError {
-    Registry(OciError),
+    Registry(HttpError),
     Fault(Fault),
 }
 
-impl From<OciError> for TransferError {
-    fn from(e: OciError) -> Self {
+impl From<HttpError> for TransferError {
+    fn from(e: HttpError) -> Self {
         Self::Registry(e)
     }
 }
@@ -243,16 +255,6 @@ impl From<OciError> for TransferError {
 impl From<Fault> for TransferError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
-    }
-}
-
-/// Classifies an error of a stream. The client verifies digests while streaming; a wrong digest is not retried.
-fn stream_error(e: std::io::Error) -> TransferError {
-    let digest = e.get_ref().is_some_and(|inner| inner.is::<oci_client::errors::DigestError>());
-    if digest {
-        TransferError::Fault(Fault::refused("the transfer of a blob failed").caused_by(e))
-    } else {
-        TransferError::Registry(OciError::IoError(e))
     }
 }
 
@@ -317,33 +319,24 @@ impl<'a> Transfer<'a> {
     }
 }
 
-fn check_manifest(what: &str, text: &[u8], want: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
-    if text.len() as u64 > TEXT_BYTES {
-        return Err(Fault::too_big(format!(
-            "{what} has {} bytes; at most {TEXT_BYTES} are allowed",
-            text.len()
-        )));
-    }
-    let received = format!("sha256:{}", sha256_hex(text));
+fn check_manifest(what: &str, text: Vec<u8>, want: Option<&str>) -> Result<(Vec<u8>, String), Fault> {
+    let received = format!("sha256:{}", sha256_hex(&text));
     match want.filter(|want| is_sha256(want) && *want != received) {
         Some(want) => Err(Fault::refused(format!(
             "{what} does not match its digest: expected {want}, received {received}"
         ))),
-        None => Ok((text.to_vec(), received)),
+        None => Ok((text, received)),
     }
 }
 
-fn client(host: &str, options: &RegistryOptions) -> Result<Client, Fault> {
+fn client(reach: &Reach, options: &RegistryOptions) -> Result<Client, Fault> {
     // Fails if the process has installed a provider, which is then used.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let config = ClientConfig {
-        protocol: if is_loopback(host) { ClientProtocol::Http } else { ClientProtocol::Https },
-        connect_timeout: Some(options.connect_timeout),
-        read_timeout: Some(options.read_timeout),
-        user_agent: concat!("sandboxd/", env!("CARGO_PKG_VERSION")),
-        ..ClientConfig::default()
-    };
-    Client::try_from(config).map_err(|e| Fault::tool("no HTTPS client").caused_by(e))
+    let client = Client::builder()
+        .connect_timeout(options.connect_timeout)
+        .read_timeout(options.read_timeout)
+        .user_agent(concat!("sandboxd/", env!("CARGO_PKG_VERSION")));
+    reach.limit(client).build().map_err(|e| Fault::tool("no HTTPS client").caused_by(e))
 }
 
 /// Whether a registry is on this machine. Only these are contacted without TLS.

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use oci_client::errors::{OciDistributionError as OciError, OciErrorCode};
-
+use super::http::HttpError;
 use crate::error::FailureKind;
 use crate::fault::Fault;
 
@@ -25,41 +24,53 @@ pub(super) fn back_off(first: Duration, attempts: u32) -> Duration {
     wait + wait / 2 * (now.subsec_nanos() % 1_000) / 1_000
 }
 
-/// Classifies an error of the registry client.
-pub(super) fn classify(what: &str, e: OciError) -> (Verdict, Fault) {
+/// Classifies the failure of a request.
+pub(super) fn classify(what: &str, e: HttpError) -> (Verdict, Fault) {
     let (verdict, kind) = verdict(&e);
     (verdict, Fault::new(kind, what).caused_by(e))
 }
 
-pub(super) fn verdict(e: &OciError) -> (Verdict, FailureKind) {
+pub(super) fn verdict(e: &HttpError) -> (Verdict, FailureKind) {
     match e {
-        OciError::RequestError(_) | OciError::IoError(_) => (Verdict::Retry, FailureKind::Io),
-        OciError::ServerError { code, .. } => match code {
-            429 | 500.. => (Verdict::Retry, FailureKind::Io),
-            404 => (Verdict::Final, FailureKind::NotFound),
-            401 | 403 => (Verdict::Final, FailureKind::Denied),
-            _ => (Verdict::Final, FailureKind::Io),
-        },
-        OciError::RegistryError { envelope, .. } => by_code(envelope.errors.first().map(|error| &error.code)),
-        OciError::UnauthorizedError { .. } | OciError::AuthenticationFailure(_) => {
-            (Verdict::Final, FailureKind::Denied)
-        }
-        OciError::ImageManifestNotFoundError(_) => (Verdict::Final, FailureKind::NotFound),
-        _ => (Verdict::Final, FailureKind::Refused),
+        HttpError::Connection(_) | HttpError::Short { .. } => (Verdict::Retry, FailureKind::Io),
+        HttpError::Timeout(_) => (Verdict::Final, FailureKind::Io),
+        HttpError::Status { status, code } => by_status(status.as_u16(), code),
+        HttpError::TooLarge(_) => (Verdict::Final, FailureKind::TooBig),
+        HttpError::Malformed(_) => (Verdict::Final, FailureKind::Refused),
+        HttpError::Closed(_) => (Verdict::Final, FailureKind::Closed),
     }
 }
 
-fn by_code(code: Option<&OciErrorCode>) -> (Verdict, FailureKind) {
-    match code {
-        Some(OciErrorCode::Toomanyrequests) => (Verdict::Retry, FailureKind::Io),
-        Some(OciErrorCode::Unauthorized | OciErrorCode::Denied) => (Verdict::Final, FailureKind::Denied),
-        Some(
-            OciErrorCode::BlobUnknown
-            | OciErrorCode::ManifestBlobUnknown
-            | OciErrorCode::ManifestUnknown
-            | OciErrorCode::NameUnknown
-            | OciErrorCode::NotFound,
-        ) => (Verdict::Final, FailureKind::NotFound),
+fn by_status(status: u16, code: &str) -> (Verdict, FailureKind) {
+    match (status, code) {
+        (429 | 500.., _) | (_, "TOOMANYREQUESTS") => (Verdict::Retry, FailureKind::Io),
+        (401 | 403, _) | (_, "UNAUTHORIZED" | "DENIED") => (Verdict::Final, FailureKind::Denied),
+        (404, _)
+        | (_, "BLOB_UNKNOWN" | "MANIFEST_BLOB_UNKNOWN" | "MANIFEST_UNKNOWN" | "NAME_UNKNOWN" | "NOT_FOUND") => {
+            (Verdict::Final, FailureKind::NotFound)
+        }
         _ => (Verdict::Final, FailureKind::Io),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_retried() {
+        use FailureKind::{Denied, Io, NotFound};
+        for (status, code, expected) in [
+            (503, "", (Verdict::Retry, Io)),
+            (429, "", (Verdict::Retry, Io)),
+            (400, "TOOMANYREQUESTS", (Verdict::Retry, Io)),
+            (401, "UNAUTHORIZED", (Verdict::Final, Denied)),
+            (403, "", (Verdict::Final, Denied)),
+            (404, "", (Verdict::Final, NotFound)),
+            (400, "NAME_UNKNOWN", (Verdict::Final, NotFound)),
+            (416, "", (Verdict::Final, Io)),
+        ] {
+            assert_eq!(by_status(status, code), expected, "{status} {code}");
+        }
     }
 }

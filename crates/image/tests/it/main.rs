@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod debian;
+mod hostile_registry;
 mod local;
 mod processes;
 mod pull;

@@ -54,10 +54,41 @@ fn manifests_of_other_forms_are_refused() {
         (manifest(vec![layer(tar, "sha256:../../etc", 1)]), "64 hexadecimal"),
         (manifest(vec![layer(tar, &format!("sha512:{}", "a".repeat(128)), 1)]), "64 hexadecimal"),
         (manifest(vec![layer(tar, &digest('a'), -1)]), "negative"),
-        (manifest(vec![layer(tar, &digest('a'), 1); 128]), "128 layers"),
+        (manifest(vec![layer(tar, &digest('a'), 1); 128]), "the 127 layers allowed"),
     ] {
         let fault = parse_json(&value).expect_err(expected);
         assert!(fault.to_string().contains(expected), "{fault}");
+    }
+}
+
+/// What a hostile registry makes of 4 MiB takes little more memory than the text.
+#[test]
+fn bombs_take_a_bounded_multiple_of_their_size() {
+    let size = usize::try_from(TEXT_BYTES).unwrap();
+    let list = |entry: &str, fields: &str| {
+        let entries = vec![entry; (size - fields.len()) / (entry.len() + 1)].join(",");
+        fields.replacen("LIST", &entries, 1)
+    };
+    let empty = r#"{"mediaType":"","digest":"","size":0}"#;
+    let config = format!(r#"{{"config":{empty},"layers":[LIST]}}"#);
+    let bombs = [
+        ("layers", list(empty, &config)),
+        ("variants", list(r#"{"digest":""}"#, r#"{"manifests":[LIST]}"#)),
+        ("configured layers", list(r#""""#, r#"{"rootfs":{"diff_ids":[LIST]}}"#)),
+        ("entries", list(r#""""#, r#"{"config":{"Env":[LIST]},"rootfs":{"diff_ids":[]}}"#)),
+        ("read", list("0", r#"{"annotations":[LIST]}"#)),
+        ("read", list("{}", r#"{"manifests":[{"digest":"","annotations":[LIST]}]"#)),
+        ("read", "[".repeat(size)),
+        ("read", format!("\"{}", "\\u0041".repeat(size / 6))),
+    ];
+    for (reason, bomb) in bombs {
+        let mut faults = Vec::new();
+        let allocated = allocation_counter::measure(|| {
+            faults.extend(parse(bomb.as_bytes()).err());
+            faults.extend(parse_config(bomb.as_bytes()).err());
+        });
+        assert!(faults.iter().any(|fault| fault.to_string().contains(reason)), "{reason}: {faults:?}");
+        assert!(allocated.bytes_max <= 2 * TEXT_BYTES, "{reason}: {} bytes", allocated.bytes_max);
     }
 }
 
