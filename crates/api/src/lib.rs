@@ -27,6 +27,7 @@ mod templates;
 mod time;
 mod usage;
 mod views;
+pub mod wildcard;
 
 pub use build_log::{BuildEvent, BuildStep};
 pub use code::{

@@ -65,11 +65,11 @@ pub struct UsageView {
     pub vcpus: QuotaView,
     /// Memory of running sandboxes.
     pub memory_mb: QuotaView,
-    /// Disks of sandboxes that are not terminated.
+    /// Disks of sandboxes that are not terminated, and what the account keeps beside them.
     pub disk_mb: QuotaView,
     /// Snapshots.
     pub snapshots: QuotaView,
-    /// Disk space of snapshots, and of the steps of templates.
+    /// Disk space of snapshots, of the steps of templates, and of all other copies of disks.
     pub snapshot_bytes: QuotaView,
     /// Templates, those that are built and failed builds included.
     pub templates: QuotaView,

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use glob::{MatchOptions, Pattern};
+use api::wildcard::Pattern;
 
 /// The name of the file, in the directory of the context.
 pub const FILE: &str = ".dockerignore";
@@ -57,8 +57,8 @@ impl Ignore {
             if clean.is_empty() {
                 continue;
             }
-            let pattern = Pattern::new(&clean).map_err(|error| {
-                io::Error::other(format!("{FILE}, line {}: '{line}': {}", number + 1, error.msg))
+            let pattern = Pattern::new(&clean).map_err(|reason| {
+                io::Error::other(format!("{FILE}, line {}: '{line}': {reason}", number + 1))
             })?;
             rules.push(Rule { pattern, includes });
         }
@@ -67,16 +67,14 @@ impl Ignore {
 
     /// Includes a file whatever the patterns say, such as the Dockerfile.
     pub fn keep(&mut self, path: &str) {
-        if let Ok(pattern) = Pattern::new(&Pattern::escape(&clean(path))) {
-            self.rules.push(Rule { pattern, includes: true });
-        }
+        self.rules.push(Rule { pattern: Pattern::literal(&clean(path)), includes: true });
     }
 
     /// What to do with the entry at a relative path.
     pub fn choose(&self, path: &Path, is_directory: bool) -> Choice {
         let matches = |rule: &Rule| {
             let mut above = path.ancestors().filter(|path| !path.as_os_str().is_empty());
-            above.any(|path| rule.pattern.matches_with(&path.to_string_lossy(), OPTIONS))
+            above.any(|path| rule.pattern.matches(&path.to_string_lossy()))
         };
         match self.rules.iter().rev().find(|rule| matches(rule)) {
             None | Some(Rule { includes: true, .. }) => Choice::Send,
@@ -85,12 +83,6 @@ impl Ignore {
         }
     }
 }
-
-const OPTIONS: MatchOptions = MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: false,
-};
 
 /// Without `.`, and slashes at the ends.
 fn clean(pattern: &str) -> String {
