@@ -26,6 +26,12 @@ pub const MAX_INSTRUCTIONS: usize = 256;
 pub const MAX_HERE_DOCUMENTS: usize = 256;
 /// Most bytes of the variables of `ENV` together, and of those of `ARG`.
 pub const MAX_ENV_BYTES: usize = 128 * 1024;
+/// Most variables of `ENV`, with those of the base, and most of `ARG`. Each word looks its variables up one by one.
+pub const MAX_VARIABLES: usize = 2048;
+/// Most bytes of the variables of all `RUN`s together. `RUN`s that follow each other without an `ENV` or `ARG` in between share them.
+pub const MAX_STEP_ENV_BYTES: usize = 8 * 1024 * 1024;
+/// Most sources of all `COPY`s and `ADD`s together.
+pub const MAX_SOURCES: usize = 4096;
 /// Most bytes of all words together after their variables are expanded. A word of few bytes can become a long one.
 pub const MAX_EXPANDED_BYTES: usize = 1024 * 1024;
 

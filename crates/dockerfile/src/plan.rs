@@ -2,10 +2,14 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::expand::expand;
 use crate::read::{Arg, Command, Dockerfile, From, Instruction, Kind, RawSource};
-use crate::{BuildArgs, DockerfileError, MAX_ENV_BYTES, MAX_EXPANDED_BYTES};
+use crate::{
+    BuildArgs, DockerfileError, MAX_ENV_BYTES, MAX_EXPANDED_BYTES, MAX_SOURCES, MAX_STEP_ENV_BYTES,
+    MAX_VARIABLES,
+};
 
 /// Build arguments that need no `ARG`.
 const PREDEFINED: [&str; 10] = [
@@ -22,6 +26,8 @@ const PREDEFINED: [&str; 10] = [
 ];
 const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
 const MODE_BITS: u32 = 0o7777;
+/// What a variable takes in memory besides its text.
+const VARIABLE_BYTES: usize = 128;
 
 /// What an image says of the processes in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,8 +78,8 @@ pub enum Work {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     pub argv: Vec<String>,
-    /// All variables, build arguments included.
-    pub env: BTreeMap<String, String>,
+    /// All variables, build arguments included. Shared with other steps that have the same.
+    pub env: Arc<BTreeMap<String, String>>,
     pub workdir: String,
     /// `None` for root.
     pub user: Option<String>,
@@ -179,6 +185,7 @@ fn global_variables(
         let value = value_of(arg, args, None, file.escape, &find)?;
         count_bytes(&mut bytes, arg, value.as_deref())?;
         variables.extend(value.map(|value| (arg.name.clone(), value)));
+        check_number(arg.line, "variables of ARG", variables.len(), MAX_VARIABLES)?;
     }
     Ok(variables)
 }
@@ -212,6 +219,13 @@ fn count_bytes(bytes: &mut usize, arg: &Arg, value: Option<&str>) -> Result<(), 
     Ok(())
 }
 
+fn check_number(line: usize, what: &str, number: usize, most: usize) -> Result<(), DockerfileError> {
+    if number <= most {
+        return Ok(());
+    }
+    Err(DockerfileError::new(line, format!("the Dockerfile has more than {most} {what}")))
+}
+
 fn plan(file: &Dockerfile, given: &BuildArgs, base: ImageSettings) -> Result<Plan, DockerfileError> {
     let global = global_variables(file, given)?;
     let predefined =
@@ -222,6 +236,9 @@ fn plan(file: &Dockerfile, given: &BuildArgs, base: ImageSettings) -> Result<Pla
         global,
         args: predefined.collect(),
         arg_bytes: 0,
+        step_env: None,
+        step_env_bytes: 0,
+        sources: 0,
         expanded_bytes: Cell::new(0),
         settings: base,
         shell: DEFAULT_SHELL.map(str::to_owned).to_vec(),
@@ -260,6 +277,11 @@ struct Planner<'a> {
     /// Declared build arguments with a value.
     args: BTreeMap<String, String>,
     arg_bytes: usize,
+    /// The variables of the last `RUN`, if neither `ENV` nor `ARG` has changed them.
+    step_env: Option<Arc<BTreeMap<String, String>>>,
+    step_env_bytes: usize,
+    /// Of all copies so far.
+    sources: usize,
     /// Of all words so far.
     expanded_bytes: Cell<usize>,
     settings: ImageSettings,
@@ -278,7 +300,7 @@ impl Planner<'_> {
             Kind::Run(command) => {
                 let run = Run {
                     argv: self.argv(command),
-                    env: self.args.clone().into_iter().chain(self.settings.env.clone()).collect(),
+                    env: self.step_env(instruction.line)?,
                     workdir: self.settings.workdir.clone().unwrap_or_else(|| "/".to_owned()),
                     user: self.settings.user.clone(),
                 };
@@ -294,12 +316,34 @@ impl Planner<'_> {
         }
     }
 
+    fn step_env(&mut self, line: usize) -> Result<Arc<BTreeMap<String, String>>, DockerfileError> {
+        if let Some(same) = &self.step_env {
+            return Ok(Arc::clone(same));
+        }
+        let all: BTreeMap<_, _> = self.args.clone().into_iter().chain(self.settings.env.clone()).collect();
+        // A short variable takes more memory than its text.
+        self.step_env_bytes +=
+            all.iter().map(|(name, value)| name.len() + value.len() + VARIABLE_BYTES).sum::<usize>();
+        if self.step_env_bytes > MAX_STEP_ENV_BYTES {
+            let message = format!(
+                "the variables of all RUNs together have more than {MAX_STEP_ENV_BYTES} bytes; \
+                 use fewer of them, or fewer ENV and ARG between RUNs"
+            );
+            return Err(DockerfileError::new(line, message));
+        }
+        let all = Arc::new(all);
+        self.step_env = Some(Arc::clone(&all));
+        Ok(all)
+    }
+
     fn declare(&mut self, args: &[Arg]) -> Result<(), DockerfileError> {
+        self.step_env = None;
         for arg in args {
             let find = |name: &str| self.variable(name);
             let value = value_of(arg, self.given, Some(&self.global), self.escape, &find)?;
             count_bytes(&mut self.arg_bytes, arg, value.as_deref())?;
             self.args.extend(value.map(|value| (arg.name.clone(), value)));
+            check_number(arg.line, "variables of ARG", self.args.len(), MAX_VARIABLES)?;
         }
         Ok(())
     }
@@ -311,8 +355,10 @@ impl Planner<'_> {
             Kind::Env(pairs) => {
                 // All values are expanded with the variables before this line.
                 let pairs = self.expand_pairs(line, pairs)?;
+                self.step_env = None;
                 for (name, value) in pairs {
                     set(&mut self.settings.env, name, value);
+                    check_number(line, "variables of ENV", self.settings.env.len(), MAX_VARIABLES)?;
                 }
                 self.check_env(line)?;
             }
@@ -377,11 +423,13 @@ impl Planner<'_> {
         self.steps.push(Step { line, text, directories, work });
     }
 
-    fn copy(&self, instruction: &Instruction) -> Result<Copy, DockerfileError> {
+    fn copy(&mut self, instruction: &Instruction) -> Result<Copy, DockerfileError> {
         let line = instruction.line;
         let Kind::Copy { sources, destination, owner, mode, extracts } = &instruction.kind else {
             return Err(DockerfileError::new(line, "not a COPY"));
         };
+        self.sources += sources.len();
+        check_number(line, "sources of COPY and ADD", self.sources, MAX_SOURCES)?;
         let source = |source: &RawSource| match source {
             RawSource::Path(path) => Ok(Source::Path(self.expand(line, path)?)),
             RawSource::Inline { name, content, expands } => {
