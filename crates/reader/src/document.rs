@@ -9,9 +9,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::value::RawValue;
 
 use crate::Refusal;
+use crate::shape;
 
-/// No valid body is nested more deeply.
-const DEPTH_MAX: usize = 64;
 /// The most entries of one map or list that are parsed. Every limit in `rules` is lower.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -24,37 +23,12 @@ pub fn parse(body: &[u8]) -> Result<&RawValue, Refusal> {
         let at = error.valid_up_to();
         Refusal::malformed(format!("the body is not valid UTF-8 at byte {at}"))
     })?;
-    if is_too_deep(body) {
-        return Err(Refusal::malformed(format!(
-            "the body is nested too deeply; allowed: at most {DEPTH_MAX} levels"
-        )));
-    }
+    shape::check(body, usize::MAX)?;
     serde_json::from_str(text).map_err(|error| not_json(&error))
 }
 
 fn not_json(error: &serde_json::Error) -> Refusal {
     Refusal::malformed(format!("the body is not valid JSON: {error}"))
-}
-
-/// Counts brackets outside strings. Other errors are found by the parser.
-fn is_too_deep(body: &[u8]) -> bool {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in body {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => {
-                depth += 1;
-                if depth > DEPTH_MAX {
-                    return true;
-                }
-            }
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    false
 }
 
 /// The kind of a value, by its first character.

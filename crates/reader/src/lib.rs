@@ -12,6 +12,7 @@ mod headers;
 mod images;
 mod integer;
 mod query;
+mod shape;
 mod strict;
 
 use rules::{ConfigError, QueryError};
@@ -22,6 +23,7 @@ pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
 pub use images::{ImageQuery, images};
 pub use query::{events, list, path_segment, samples, snapshots, templates};
+pub use shape::check as check_shape;
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
