@@ -1,10 +1,11 @@
 //! Egress rules: which names and addresses a policy allows, and which addresses are closed under every policy.
 
+mod ipv6;
 mod networks;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use api::bounds::{DOMAIN_BYTES, LABEL_BYTES};
 use api::{EgressDefault, EgressPolicy};
@@ -80,6 +81,14 @@ impl fmt::Display for Closed {
     }
 }
 
+/// Whose an address is, by the routes of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressOwner {
+    /// It is one of the host's own.
+    Host,
+    Other,
+}
+
 /// The closed addresses of this host: the fixed ranges and the pool, without what the operator opened, and what the
 /// operator closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,16 +126,28 @@ impl Ranges {
         &self.closed
     }
 
-    /// Why an address is closed, if it is. `is_host`: it is one of the host's own. These are opened only by an entry for
-    /// exactly that address: a range means the network around the host, not the host.
-    pub fn closed(&self, address: Ipv4Addr, is_host: bool) -> Option<Closed> {
+    /// As [`Self::closed`], of either family. Sandboxes have no IPv6; what the host does for their owners may use it.
+    pub fn closed_of_any_family(&self, address: IpAddr, owner: AddressOwner) -> Option<Closed> {
+        match address {
+            IpAddr::V4(address) => self.closed(address, owner),
+            IpAddr::V6(address) => match ipv6::classify(address) {
+                ipv6::Class::Contains(inner) => self.closed(inner, owner),
+                ipv6::Class::Closed(why) => Some(why),
+                ipv6::Class::Public => (owner == AddressOwner::Host).then_some(Closed::Host),
+            },
+        }
+    }
+
+    /// Why an address is closed, if it is. One of the host's own is opened only by an entry for exactly that address: a range
+    /// means the network around the host, not the host.
+    pub fn closed(&self, address: Ipv4Addr, owner: AddressOwner) -> Option<Closed> {
         if self.pool.is_some_and(|pool| pool.contains(&address)) {
             return Some(Closed::Sandboxes);
         }
         if self.closed.iter().any(|range| range.contains(&address)) {
             return Some(Closed::Operator);
         }
-        if is_host {
+        if owner == AddressOwner::Host {
             let named = self.opened.iter().any(|range| range.prefix_len() == 32 && range.addr() == address);
             return (!named).then_some(Closed::Host);
         }

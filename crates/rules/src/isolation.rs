@@ -71,6 +71,14 @@ impl IsolationRules {
         Self { floor, ..self }
     }
 
+    /// For a sandbox above a snapshot with an isolation and an image, which may have several names: the rules may be stricter than those
+    /// at the time of the snapshot, or on its host.
+    #[must_use]
+    pub fn above<S: AsRef<str>>(self, isolation: Isolation, images: &[S]) -> Self {
+        let of_images = images.iter().map(|image| self.minimum(image.as_ref())).max().unwrap_or_default();
+        self.at_least(isolation.max(of_images))
+    }
+
     pub fn available(&self) -> &[Isolation] {
         &self.policy.available
     }
@@ -156,6 +164,16 @@ mod tests {
         let rules = of(policy(Container, Container), "a").at_least(Gvisor);
         assert_eq!(rules.choose(IsolationChoice::Auto, "snap_12345678"), Ok(Gvisor));
         assert_eq!(rules.choose(IsolationChoice::Container, "snap_12345678").unwrap_err().field, "isolation");
+    }
+
+    #[test]
+    fn a_snapshot_of_a_host_with_other_rules_gets_the_minimum_of_its_image() {
+        let mut policy = policy(Container, Container);
+        policy.images.insert("strong".to_owned(), levels(None, Some(Gvisor)));
+        let above = |isolation, images: &[&str]| of(policy.clone(), "a").above(isolation, images);
+        assert_eq!(above(Container, &["theirs", "strong"]).minimum("snap_12345678"), Gvisor);
+        assert_eq!(above(Container, &["theirs"]).minimum("snap_12345678"), Container);
+        assert_eq!(above(Gvisor, &["theirs"]).minimum("snap_12345678"), Gvisor);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod execution;
 mod executions;
 mod idempotency;
 mod images;
+mod interruptions;
 mod isolation;
 mod keys;
 mod lifecycle;
@@ -39,6 +40,7 @@ mod snapshots;
 mod templates;
 mod text;
 mod time;
+mod turns;
 
 pub use accounting::{Accounting, Phase};
 pub use admission::{
@@ -51,8 +53,8 @@ pub use cost::Prices;
 pub use deadlines::{Activity, AutoPause, Deadline, Due, Expiry, Watch, next_deadline};
 pub use detached::{DetachedCommand, detached_command, is_terminal_size, terminal_command};
 pub use egress::{
-    AddressVerdict, Closed, EgressRules, Networks, RESOLVER_PORTS, Ranges, UDP_PORTS_CLOSED, WEB_PORTS,
-    network_text, parse_network, plain_name,
+    AddressOwner, AddressVerdict, Closed, EgressRules, Networks, RESOLVER_PORTS, Ranges, UDP_PORTS_CLOSED,
+    WEB_PORTS, network_text, parse_network, plain_name,
 };
 pub use environment::environment;
 pub use events::{BadRunHeader, EventQuery, SHOWN_COMMAND_BYTES, event_query, run_header, shown_command};
@@ -62,6 +64,7 @@ pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Repeat, StoredRequest, idempotency_key, repeat, should_record,
 };
 pub use images::{ImageListing, image_is_listed};
+pub use interruptions::{GaveUp, MAX_INTERRUPTIONS, RepeatableWork, begin_work, suspects_last};
 pub use isolation::{IsolationLevels, IsolationPolicy, IsolationRules};
 pub use keys::{BadKey, BadScopes, KeyText, Scope, Scopes};
 pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
@@ -97,3 +100,4 @@ pub use templates::{
 };
 pub use text::{cut_before, lossy};
 pub use time::TimeMs;
+pub use turns::Turns;

@@ -10,6 +10,8 @@ use api::Resources;
 
 use crate::{Hold, Usage};
 
+const MB: u64 = 1 << 20;
+
 /// The quotas of an account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quotas {
@@ -18,10 +20,10 @@ pub struct Quotas {
     /// vCPUs and memory of running sandboxes.
     pub vcpus: Option<u64>,
     pub memory_mb: Option<u64>,
-    /// Disks of all sandboxes that are not terminated.
+    /// Disks of all sandboxes that are not terminated, and what else their account keeps on the host without a record.
     pub disk_mb: Option<u64>,
     pub snapshots: Option<u64>,
-    /// Disks of snapshots.
+    /// Disks of snapshots, and all other copies of disks.
     pub snapshot_bytes: Option<u64>,
     /// Templates, and builds of some.
     pub templates: Option<u64>,
@@ -57,6 +59,8 @@ pub struct QuotaTable {
 pub struct AccountUsage {
     pub sandboxes: u64,
     pub resources: Usage,
+    /// Bytes on the host beside the disks: copies of disks below forks, deleted snapshots that are still needed, stored processes.
+    pub retained_bytes: u64,
 }
 
 /// A quota that refuses.
@@ -93,9 +97,13 @@ impl Quota {
 
     const fn remedy(self) -> &'static str {
         match self {
-            Self::Sandboxes | Self::Disk => "terminate sandboxes",
+            Self::Sandboxes => "terminate sandboxes",
+            Self::Disk => "terminate sandboxes, and delete the snapshots that were taken of them",
             Self::Vcpus | Self::Memory => "pause or terminate sandboxes",
-            Self::Snapshots | Self::SnapshotBytes => "delete snapshots or templates",
+            Self::Snapshots => "delete snapshots",
+            Self::SnapshotBytes => {
+                "delete snapshots or templates, and terminate the sandboxes that were created from them"
+            }
             Self::Templates => "delete templates",
             Self::ExecutionLogs => "terminate sandboxes that ran detached executions",
             Self::Connections => "wait for requests to end",
@@ -149,8 +157,8 @@ impl Quotas {
     /// The usage with one more running sandbox.
     pub fn admit(&self, used: AccountUsage, resources: Resources) -> Result<AccountUsage, QuotaExceeded> {
         check(Quota::Sandboxes, used.sandboxes, 1, self.sandboxes)?;
-        let resources = self.add(used.resources, Usage::of(resources, Hold::Running))?;
-        Ok(AccountUsage { sandboxes: used.sandboxes.saturating_add(1), resources })
+        let resources = self.add(used, Usage::of(resources, Hold::Running))?;
+        Ok(AccountUsage { sandboxes: used.sandboxes.saturating_add(1), resources, ..used })
     }
 
     /// The usage after a paused or stopped sandbox runs again.
@@ -161,14 +169,21 @@ impl Quotas {
         from: Hold,
     ) -> Result<AccountUsage, QuotaExceeded> {
         let more = Usage::of(resources, Hold::Running).minus(Usage::of(resources, from));
-        Ok(AccountUsage { resources: self.add(used.resources, more)?, ..used })
+        Ok(AccountUsage { resources: self.add(used, more)?, ..used })
     }
 
-    fn add(&self, used: Usage, more: Usage) -> Result<Usage, QuotaExceeded> {
-        check(Quota::Vcpus, used.cpu, more.cpu, self.vcpus)?;
-        check(Quota::Memory, used.memory_mb, more.memory_mb, self.memory_mb)?;
-        check(Quota::Disk, used.disk_mb, more.disk_mb, self.disk_mb)?;
-        Ok(used.plus(more))
+    fn add(&self, used: AccountUsage, more: Usage) -> Result<Usage, QuotaExceeded> {
+        check(Quota::Vcpus, used.resources.cpu, more.cpu, self.vcpus)?;
+        check(Quota::Memory, used.resources.memory_mb, more.memory_mb, self.memory_mb)?;
+        check(Quota::Disk, used.disk_mb(), more.disk_mb, self.disk_mb)?;
+        Ok(used.resources.plus(more))
+    }
+
+    /// The usage with more bytes beside the disks of sandboxes.
+    pub fn retain(&self, used: AccountUsage, bytes: u64) -> Result<AccountUsage, QuotaExceeded> {
+        let next = used.retain(bytes);
+        check(Quota::Disk, used.disk_mb(), next.disk_mb() - used.disk_mb(), self.disk_mb)?;
+        Ok(next)
     }
 
     /// Whether the account may have `more` snapshots, of a disk that has this many bytes.
@@ -211,12 +226,30 @@ fn check(quota: Quota, used: u64, requested: u64, allowed: Option<u64>) -> Resul
 }
 
 impl AccountUsage {
+    /// What counts in the quota of disk, in megabytes. Retained bytes are rounded up once for the account.
+    pub fn disk_mb(&self) -> u64 {
+        self.resources.disk_mb.saturating_add(self.retained_bytes.div_ceil(MB))
+    }
+
+    /// The usage with more bytes beside the disks, without a check: for what is on the host already.
+    #[must_use]
+    pub fn retain(self, bytes: u64) -> Self {
+        Self { retained_bytes: self.retained_bytes.saturating_add(bytes), ..self }
+    }
+
+    /// The usage after such bytes were removed from the host.
+    #[must_use]
+    pub fn free(self, bytes: u64) -> Self {
+        Self { retained_bytes: self.retained_bytes.saturating_sub(bytes), ..self }
+    }
+
     /// The usage without one sandbox.
     #[must_use]
     pub fn release(self, resources: Resources, hold: Hold) -> Self {
         Self {
             sandboxes: self.sandboxes.saturating_sub(1),
             resources: self.resources.release(resources, hold),
+            ..self
         }
     }
 
@@ -226,6 +259,7 @@ impl AccountUsage {
         Self {
             sandboxes: self.sandboxes.saturating_add(1),
             resources: self.resources.plus(Usage::of(resources, hold)),
+            ..self
         }
     }
 }
@@ -243,15 +277,17 @@ mod tests {
         let used = AccountUsage {
             sandboxes: u64::MAX,
             resources: Usage { cpu: u64::MAX, memory_mb: u64::MAX, disk_mb: u64::MAX },
+            retained_bytes: u64::MAX,
         };
         assert!(Quotas::default().admit(used, SIZE).is_ok());
+        assert!(Quotas::default().retain(used, u64::MAX).is_ok());
         assert!(Quotas::default().stream(u64::MAX).is_ok());
     }
 
     #[test]
     fn each_quota_refuses_by_name_and_numbers() {
-        let used =
-            AccountUsage { sandboxes: 3, resources: Usage { cpu: 6, memory_mb: 12_288, disk_mb: 30_720 } };
+        let resources = Usage { cpu: 6, memory_mb: 12_288, disk_mb: 30_720 };
+        let used = AccountUsage { sandboxes: 3, resources, retained_bytes: 0 };
         let none = Quotas::default();
         for (quotas, quota, numbers) in [
             (Quotas { sandboxes: Some(3), ..none }, Quota::Sandboxes, (3, 1, 3)),
@@ -294,6 +330,28 @@ mod tests {
             quotas.resume(running.adopt(SIZE, Hold::Paused), SIZE, Hold::Paused).unwrap_err().quota,
             Quota::Vcpus
         );
+    }
+
+    #[test]
+    fn retained_bytes_count_as_disk_and_refuse_new_sandboxes() {
+        let quotas = Quotas { disk_mb: Some(10_250), ..Quotas::default() };
+        let one = AccountUsage::default().adopt(SIZE, Hold::Running);
+        let used = quotas.retain(one, 1).unwrap();
+        assert_eq!(used.disk_mb(), 10_241);
+        // Parts of a megabyte are not counted twice.
+        let used = quotas.retain(used, MB - 1).unwrap();
+        assert_eq!(used.disk_mb(), 10_241);
+        let refused = quotas.retain(used, 10 * MB).unwrap_err();
+        assert_eq!(
+            (refused.quota, refused.used, refused.requested, refused.allowed),
+            (Quota::Disk, 10_241, 10, 10_250)
+        );
+        let alone = used.release(SIZE, Hold::Running).retain(10 * MB);
+        let refused = quotas.admit(alone, SIZE).unwrap_err();
+        assert_eq!((refused.quota, refused.used, refused.requested), (Quota::Disk, 11, 10_240));
+        assert!(quotas.admit(alone.free(10 * MB), SIZE).is_ok());
+        // What needs no more disk is not refused.
+        assert!(quotas.resume(alone.adopt(SIZE, Hold::Paused), SIZE, Hold::Paused).is_ok());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::AddressOwner::{Host, Other};
 
 fn list(entries: &[&str]) -> Vec<String> {
     entries.iter().map(|entry| (*entry).to_owned()).collect()
@@ -71,21 +72,21 @@ fn closed_ranges() {
         ("192.0.2.7", None),
         ("8.8.8.8", None),
     ] {
-        assert_eq!(ranges.closed(address.parse().unwrap(), false), why, "{address}");
+        assert_eq!(ranges.closed(address.parse().unwrap(), Other), why, "{address}");
     }
-    assert_eq!(ranges.closed("203.0.113.7".parse().unwrap(), true), Some(Closed::Host));
+    assert_eq!(ranges.closed("203.0.113.7".parse().unwrap(), Host), Some(Closed::Host));
 }
 
 #[test]
 fn what_the_operator_opens() {
     let opened = ["10.0.0.0/8", "192.168.7.7/32"].map(|range| range.parse().unwrap()).to_vec();
     let ranges = Ranges::new(Some("10.64.0.0/18".parse().unwrap()), opened);
-    let closed = |address: &str, is_host| ranges.closed(address.parse().unwrap(), is_host);
-    assert_eq!(closed("10.1.2.3", false), None);
-    assert_eq!(closed("10.64.0.9", false), Some(Closed::Sandboxes), "never another sandbox");
-    assert_eq!(closed("10.1.2.3", true), Some(Closed::Host), "a range does not mean the host");
-    assert_eq!(closed("192.168.7.7", true), None, "an address that is written down does");
-    assert_eq!(closed("192.168.7.8", false), Some(Closed::Private));
+    let closed = |address: &str, owner| ranges.closed(address.parse().unwrap(), owner);
+    assert_eq!(closed("10.1.2.3", Other), None);
+    assert_eq!(closed("10.64.0.9", Other), Some(Closed::Sandboxes), "never another sandbox");
+    assert_eq!(closed("10.1.2.3", Host), Some(Closed::Host), "a range does not mean the host");
+    assert_eq!(closed("192.168.7.7", Host), None, "an address that is written down does");
+    assert_eq!(closed("192.168.7.8", Other), Some(Closed::Private));
 }
 
 #[test]
@@ -94,13 +95,13 @@ fn addresses_closed_by_the_operator_stay_closed() {
     let ranges =
         Ranges::new(Some("10.64.0.0/18".parse().unwrap()), parsed(&["10.0.0.0/8", "198.51.100.9/32"]))
             .closing(parsed(&["203.0.113.0/24", "10.5.0.0/16", "198.51.100.9/32"]));
-    let closed = |address: &str, is_host| ranges.closed(address.parse().unwrap(), is_host);
-    assert_eq!(closed("203.0.113.7", false), Some(Closed::Operator));
-    assert_eq!(closed("203.0.114.7", false), None);
-    assert_eq!(closed("10.1.2.3", false), None);
-    assert_eq!(closed("10.5.2.3", false), Some(Closed::Operator), "whatever is open around it");
-    assert_eq!(closed("198.51.100.9", true), Some(Closed::Operator), "whatever is opened by the same word");
-    assert_eq!(closed("10.64.1.1", false), Some(Closed::Sandboxes));
+    let closed = |address: &str, owner| ranges.closed(address.parse().unwrap(), owner);
+    assert_eq!(closed("203.0.113.7", Other), Some(Closed::Operator));
+    assert_eq!(closed("203.0.114.7", Other), None);
+    assert_eq!(closed("10.1.2.3", Other), None);
+    assert_eq!(closed("10.5.2.3", Other), Some(Closed::Operator), "whatever is open around it");
+    assert_eq!(closed("198.51.100.9", Host), Some(Closed::Operator), "whatever is opened by the same word");
+    assert_eq!(closed("10.64.1.1", Other), Some(Closed::Sandboxes));
 }
 
 #[test]
