@@ -3,7 +3,9 @@
 use api::{EventKind, SandboxId, SnapshotId, TemplateId};
 use rules::TimeMs;
 
-use crate::{IdempotencyRecord, KeyRecord, SandboxRecord, SnapshotRecord, StoreError, TemplateRecord};
+use crate::{
+    BegunWork, IdempotencyRecord, KeyRecord, SandboxRecord, SnapshotRecord, StoreError, TemplateRecord,
+};
 
 /// The maximum number of writes in one batch.
 pub const MAX_WRITES: usize = 512;
@@ -36,6 +38,13 @@ pub enum Write {
     PutTemplate(Box<TemplateRecord>),
     /// Removes a template. No error if there is none.
     DeleteTemplate(TemplateId),
+    /// Adds begun work, or replaces its count.
+    PutBegunWork(BegunWork),
+    /// Removes begun work. No error if there is none.
+    DeleteBegunWork {
+        kind: String,
+        subject: String,
+    },
     /// Adds an idempotency record. [`StoreError::AlreadyRecorded`] if one exists that had not expired when this one was made.
     PutIdempotencyRecord(Box<IdempotencyRecord>),
 }
@@ -105,6 +114,14 @@ impl Batch {
         self.with(Write::DeleteTemplate(id))
     }
 
+    pub fn put_begun_work(self, work: BegunWork) -> Self {
+        self.with(Write::PutBegunWork(work))
+    }
+
+    pub fn delete_begun_work(self, kind: &str, subject: &str) -> Self {
+        self.with(Write::DeleteBegunWork { kind: kind.to_owned(), subject: subject.to_owned() })
+    }
+
     pub fn with(mut self, write: Write) -> Self {
         self.writes.push(write);
         self
@@ -116,6 +133,25 @@ impl Batch {
 
     pub fn into_writes(self) -> Vec<Write> {
         self.writes
+    }
+
+    /// The account that the writes are for, if they say so: that of the first one that has one.
+    pub(crate) fn account(&self) -> Option<&str> {
+        self.writes.iter().find_map(|write| match write {
+            Write::PutSandbox(record) => Some(&*record.account),
+            Write::AppendEvent(event) => Some(&event.account),
+            Write::KeepPosted { account, .. } => Some(account),
+            Write::PutKey(key) => Some(&key.account),
+            Write::PutSnapshot(record) => Some(&record.account),
+            Write::PutTemplate(record) => Some(&record.account),
+            Write::PutIdempotencyRecord(record) => Some(&record.account),
+            Write::DeleteSandbox(_)
+            | Write::RevokeKey { .. }
+            | Write::DeleteSnapshot(_)
+            | Write::DeleteTemplate(_)
+            | Write::PutBegunWork(_)
+            | Write::DeleteBegunWork { .. } => None,
+        })
     }
 
     /// The checks that need no access to the store. Every store runs them first.
@@ -151,6 +187,8 @@ impl Batch {
                 Write::DeleteSandbox(_)
                 | Write::DeleteSnapshot(_)
                 | Write::DeleteTemplate(_)
+                | Write::PutBegunWork(_)
+                | Write::DeleteBegunWork { .. }
                 | Write::RevokeKey { .. }
                 | Write::KeepPosted { .. } => {}
             }

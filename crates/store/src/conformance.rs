@@ -2,6 +2,7 @@
 //!
 //! Each case gets an empty store, and panics if the store violates the contract.
 
+mod begun_work;
 mod commits;
 mod events;
 mod keys;
@@ -50,6 +51,7 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     purges::only_sandboxes_terminated_before_are_purged(make()).await;
     purges::one_call_purges_many(make()).await;
     purges::events_without_a_sandbox_are_purged_by_their_time(make()).await;
+    purges::the_oldest_records_of_an_account_beyond_its_share_are_purged(make()).await;
     keys::keys_are_listed_oldest_first(make()).await;
     keys::a_key_is_unique(make()).await;
     keys::a_revocation_is_permanent(make()).await;
@@ -63,6 +65,7 @@ pub async fn all<S: Store>(fresh: impl Fn() -> S) {
     snapshots::snapshots_read_back_and_are_deleted(make()).await;
     snapshots::a_batch_with_a_snapshot_is_all_or_nothing(make()).await;
     templates::templates_read_back_change_and_are_deleted(make()).await;
+    begun_work::begun_work_reads_back_and_is_removed(make()).await;
 }
 
 /// A running sandbox, different for each number.

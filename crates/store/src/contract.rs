@@ -6,11 +6,13 @@ use rules::TimeMs;
 use tokio::sync::watch;
 
 use crate::{
-    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, StoreError, StoredBytes, TemplateRecord, Topic,
+    Batch, BegunWork, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord,
+    KeyRecord, Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, StoreError, StoredBytes,
+    TemplateRecord, Topic,
 };
 
-/// Durable storage. Calls may be concurrent. A future that is dropped early may or may not have written.
+/// Durable storage. Calls may be concurrent; those of one account do not delay those of others by more than a few of them. A
+/// future that is dropped early may or may not have written.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Applies all writes of the batch in order, or none. After `Ok` they survive a power loss, and reads that begin
@@ -23,6 +25,11 @@ pub trait Store: Send + Sync + 'static {
     }
 
     async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError>;
+
+    /// As [`Store::get`], for a request of an account. The record may be one of another account.
+    async fn get_for(&self, _account: &str, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        self.get(id).await
+    }
 
     /// All sandboxes that are not terminated, ordered by id; for recovery.
     async fn living(&self) -> Result<Vec<SandboxRecord>, StoreError>;
@@ -68,6 +75,9 @@ pub trait Store: Send + Sync + 'static {
     /// All templates, oldest first; those of the same time are ordered by id.
     async fn templates(&self) -> Result<Vec<TemplateRecord>, StoreError>;
 
+    /// All work that was begun and is not recorded as ended, ordered by kind and subject.
+    async fn begun_work(&self) -> Result<Vec<BegunWork>, StoreError>;
+
     /// The record of an idempotency key. It may have expired: see [`IdempotencyRecord::is_expired`].
     async fn idempotency_record(
         &self,
@@ -83,6 +93,10 @@ pub trait Store: Send + Sync + 'static {
     /// number of removed sandboxes. Works in parts, so that other calls run in between; after a failure or a drop, some parts are
     /// done.
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError>;
+
+    /// Removes the oldest terminated sandboxes with their events from each account that has records of more than `most_bytes` of them,
+    /// until it has no more; otherwise as [`Store::purge`].
+    async fn purge_beyond(&self, most_bytes: u64) -> Result<u64, StoreError>;
 
     /// Removes expired idempotency records and returns their number; otherwise as [`Store::purge`].
     async fn purge_idempotency_records(&self, now: TimeMs) -> Result<u64, StoreError>;

@@ -8,6 +8,7 @@
 //! both pass (`conformance`, same feature).
 
 mod batch;
+mod begun_work;
 mod contract;
 mod error;
 mod events;
@@ -25,6 +26,7 @@ pub mod conformance;
 mod memory;
 
 pub use batch::{Batch, Committed, MAX_WRITES, NewEvent, Write};
+pub use begun_work::BegunWork;
 pub use contract::Store;
 pub use error::{Cause, StoreError};
 pub use events::{EventFilter, EventListing, EventOrder, EventPage, Topic};

@@ -5,7 +5,7 @@
 mod events;
 mod lists;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::{SandboxId, SandboxState, SnapshotId, TemplateId};
@@ -15,9 +15,9 @@ use tokio::sync::watch;
 
 use crate::followers::{Followers, VisibleEvent};
 use crate::{
-    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, MAX_PAGE, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes,
-    TemplateRecord, Topic, Write,
+    Batch, BegunWork, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord,
+    KeyRecord, Listing, MAX_PAGE, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError,
+    StoredBytes, TemplateRecord, Topic, Write,
 };
 
 #[derive(Debug, Clone)]
@@ -54,6 +54,8 @@ struct Tables {
     idempotency_records: BTreeMap<KeyScope, IdempotencyRecord>,
     snapshots: BTreeMap<SnapshotId, SnapshotRecord>,
     templates: BTreeMap<TemplateId, TemplateRecord>,
+    /// By kind and subject.
+    begun_work: BTreeMap<(String, String), BegunWork>,
 }
 
 /// Account, endpoint and key of an idempotency record.
@@ -83,7 +85,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// The next commit fails with this and changes nothing; faults queue up.
+    /// The next commit fails with this and changes nothing; faults queue up. Commits that only count begun work do not fail.
     pub fn fail_next_commit(&self, error: StoreError) {
         self.lock().faults.push_back(error);
     }
@@ -135,7 +137,10 @@ impl Store for MemoryStore {
         // `shared` owns the sender, so waiting cannot fail.
         let _ = held.wait_for(|held| *held == 0).await;
         let mut state = self.read()?;
-        if let Some(fault) = state.faults.pop_front() {
+        let is_count =
+            |write: &Write| matches!(write, Write::PutBegunWork(_) | Write::DeleteBegunWork { .. });
+        let can_fail = !batch.writes().iter().all(is_count);
+        if let Some(fault) = can_fail.then(|| state.faults.pop_front()).flatten() {
             return Err(fault);
         }
         let previous = state.tables.last_sequence;
@@ -227,6 +232,10 @@ impl Store for MemoryStore {
         Ok(templates)
     }
 
+    async fn begun_work(&self) -> Result<Vec<BegunWork>, StoreError> {
+        Ok(self.read()?.tables.begun_work.values().cloned().collect())
+    }
+
     async fn idempotency_record(
         &self,
         account: &str,
@@ -262,6 +271,28 @@ impl Store for MemoryStore {
         Ok((count - sandboxes.len()) as u64)
     }
 
+    async fn purge_beyond(&self, most_bytes: u64) -> Result<u64, StoreError> {
+        let mut state = self.read()?;
+        let Tables { sandboxes, events, once, .. } = &mut state.tables;
+        let mut ended: Vec<_> =
+            sandboxes.values().filter(|(_, record)| record.terminated_at.is_some()).collect();
+        // Newest first: what comes after the limit of its account goes.
+        ended.sort_by_key(|(row, record)| std::cmp::Reverse((record.terminated_at, *row)));
+        let mut bytes: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut gone = BTreeSet::new();
+        for (_, record) in ended {
+            let of_account = bytes.entry(&record.account).or_default();
+            *of_account += ended_bytes(record);
+            if *of_account > most_bytes {
+                gone.insert(record.id.clone());
+            }
+        }
+        sandboxes.retain(|id, _| !gone.contains(id));
+        events.retain(|event| !gone.contains(&event.sandbox));
+        once.keep(events);
+        Ok(gone.len() as u64)
+    }
+
     async fn purge_idempotency_records(&self, now: TimeMs) -> Result<u64, StoreError> {
         let mut state = self.read()?;
         let previous = state.tables.idempotency_records.len();
@@ -274,6 +305,13 @@ impl Store for MemoryStore {
     }
 }
 
+/// What the record of a terminated sandbox counts for.
+fn ended_bytes(record: &SandboxRecord) -> u64 {
+    let texts = record.layers.iter().chain(&record.image_env).map(|text| text.len() as u64);
+    let config = serde_json::to_string(&record.config).unwrap_or_default().len() as u64;
+    2048 + config + texts.sum::<u64>()
+}
+
 /// The state of a row before a batch changed it.
 enum Undo {
     Sandbox(SandboxId, Option<Box<(u64, SandboxRecord)>>),
@@ -281,6 +319,7 @@ enum Undo {
     IdempotencyRecord(KeyScope, Option<IdempotencyRecord>),
     Snapshot(SnapshotId, Option<SnapshotRecord>),
     Template(TemplateId, Option<Box<TemplateRecord>>),
+    BegunWork((String, String), Option<BegunWork>),
     Events(Vec<Event>),
     Nothing,
 }
@@ -316,6 +355,7 @@ impl Tables {
                         Undo::Template(id, previous) => {
                             restore(&mut self.templates, id, previous.map(|record| *record));
                         }
+                        Undo::BegunWork(key, previous) => restore(&mut self.begun_work, key, previous),
                         Undo::Events(previous) => self.events = previous,
                         Undo::Nothing => {}
                     }
@@ -335,6 +375,11 @@ impl Tables {
         let template =
             |id: &TemplateId| Undo::Template(id.clone(), self.templates.get(id).cloned().map(Box::new));
         let key = |id: &String| Undo::Key(id.clone(), self.keys.get(id).cloned());
+        let begun = |(kind, subject): (&String, &String)| {
+            let key = (kind.clone(), subject.clone());
+            let previous = self.begun_work.get(&key).cloned();
+            Undo::BegunWork(key, previous)
+        };
         match write {
             Write::PutSandbox(record) => sandbox(&record.id),
             Write::DeleteSandbox(id) => sandbox(id),
@@ -350,6 +395,8 @@ impl Tables {
             Write::DeleteSnapshot(id) => Undo::Snapshot(id.clone(), self.snapshots.get(id).cloned()),
             Write::PutTemplate(record) => template(&record.id),
             Write::DeleteTemplate(id) => template(id),
+            Write::PutBegunWork(work) => begun((&work.kind, &work.subject)),
+            Write::DeleteBegunWork { kind, subject } => begun((kind, subject)),
             Write::KeepPosted { .. } => Undo::Events(self.events.clone()),
             Write::AppendEvent(_) => Undo::Nothing,
         }
@@ -375,6 +422,12 @@ impl Tables {
             }
             Write::DeleteTemplate(id) => {
                 self.templates.remove(&id);
+            }
+            Write::PutBegunWork(work) => {
+                self.begun_work.insert((work.kind.clone(), work.subject.clone()), work);
+            }
+            Write::DeleteBegunWork { kind, subject } => {
+                self.begun_work.remove(&(kind, subject));
             }
             Write::KeepPosted { account, most_bytes } => {
                 events::evict_posted(&mut self.events, &account, most_bytes);

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   commit, purge --bounded queue--> writer thread: all queued jobs become one transaction, one fsync
+//!                                    (a bounded number of commits for each account)
 //!   append --event journal (file)----> writer thread, first in each transaction
-//!   get, list, ... ------------------> a few read-only connections, on the runtime's blocking threads
+//!   get, list, ... ------------------> a few read-only connections, on the runtime's blocking threads, in turn for each account
 //!                                      checkpoint thread: moves the WAL into the database, beside the writer
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! finishes queued jobs and ends both threads, as [`crate::Store::close`] does.
 
 mod apply;
+mod begun_work;
 mod checkpoint;
 mod encoding;
 mod error;
@@ -37,25 +39,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::SandboxId;
 use async_trait::async_trait;
+use permits::AccountPermits;
 use rules::{QuotaTable, TimeMs};
 use rusqlite::Connection;
 use tokio::sync::watch;
 
 use crate::followers::Followers;
 use crate::{
-    Batch, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord, KeyRecord,
-    Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes, TemplateRecord,
-    Topic,
+    Batch, BegunWork, Committed, Event, EventFilter, EventListing, EventPage, Filter, IdempotencyRecord,
+    KeyRecord, Listing, NewEvent, Page, SandboxRecord, SnapshotRecord, Store, StoreError, StoredBytes,
+    TemplateRecord, Topic,
 };
 use journal::Journal;
 use purge::{Purged, Target};
-use readers::Readers;
+use readers::{Readers, SERVICE};
 use writer::{Job, Writer};
+
+/// Commits of an account that wait for the writer at a time. Others of the account wait before them, so that the next commit of another
+/// account is in one of the next transactions.
+const COMMITS_PER_ACCOUNT: usize = 64;
 
 /// A store in a SQLite database.
 #[derive(Debug)]
 pub struct SqliteStore {
     readers: Readers,
+    commits: AccountPermits,
     /// `None` once it is closed.
     writer: Mutex<Option<Writer>>,
     followers: Arc<Followers>,
@@ -99,7 +107,8 @@ impl SqliteStore {
         let readers = Readers::new(Arc::clone(&path));
         let followers = Arc::<Followers>::default();
         let writer = Writer::start(connection, path, Arc::clone(&followers), quotas, journal)?;
-        Ok(Self { readers, writer: Mutex::new(Some(writer)), followers })
+        let commits = AccountPermits::new(COMMITS_PER_ACCOUNT);
+        Ok(Self { readers, commits, writer: Mutex::new(Some(writer)), followers })
     }
 
     async fn send_job<T>(&self, job: impl FnOnce(writer::Reply<T>) -> Job) -> Result<T, StoreError> {
@@ -114,10 +123,13 @@ impl SqliteStore {
     }
 
     async fn purge_all(&self, before: TimeMs, target: Target) -> Result<u64, StoreError> {
+        self.purge_in_parts(|reply| Job::Purge { before, target, reply }).await
+    }
+
+    async fn purge_in_parts(&self, part: impl Fn(writer::Reply<Purged>) -> Job) -> Result<u64, StoreError> {
         let mut count = 0;
         loop {
-            let Purged { removed, more } =
-                self.send_job(|reply| Job::Purge { before, target, reply }).await?;
+            let Purged { removed, more } = self.send_job(&part).await?;
             count += removed;
             if !more {
                 return Ok(count);
@@ -134,35 +146,35 @@ impl SqliteStore {
 impl Store for SqliteStore {
     async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
         batch.check()?;
-        let batch = if encoding::largest_record(&batch) < encoding::BLOCKING_FROM {
-            encoding::encode(batch)
-        } else {
-            let encoding = tokio::task::spawn_blocking(|| encoding::encode(batch));
-            encoding.await.map_err(|error| StoreError::failed("cannot compress a response", error))?
-        };
-        self.send_job(|reply| Job::Commit { batch, reply }).await
+        let permit = self.commits.acquire(batch.account().unwrap_or(SERVICE)).await;
+        let batch = encoding::encode_beside(batch).await?;
+        self.send_job(|reply| Job::Commit { batch, reply, permit }).await
     }
 
     async fn get(&self, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
+        self.get_for(SERVICE, id).await
+    }
+
+    async fn get_for(&self, account: &str, id: &SandboxId) -> Result<Option<SandboxRecord>, StoreError> {
         let id = id.clone();
-        self.readers.read("cannot read a sandbox", move |connection| read::get(connection, &id)).await
+        let read = move |connection: &mut _| read::get(connection, &id);
+        self.readers.read(account, "cannot read a sandbox", read).await
     }
 
     async fn living(&self) -> Result<Vec<SandboxRecord>, StoreError> {
-        self.readers.read("cannot read the living sandboxes", read::living).await
+        self.readers.read(SERVICE, "cannot read the living sandboxes", read::living).await
     }
 
     async fn list(&self, filter: &Filter, page: Page) -> Result<Listing, StoreError> {
-        let filter = filter.clone();
-        self.readers
-            .read("cannot list sandboxes", move |connection| list::list(connection, &filter, page))
-            .await
+        let (account, filter) = (filter.account.clone(), filter.clone());
+        let read = move |connection: &mut _| list::list(connection, &filter, page);
+        self.readers.read(&account, "cannot list sandboxes", read).await
     }
 
     async fn events(&self, sandbox: &SandboxId, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
         let sandbox = sandbox.clone();
         let read = move |connection: &mut _| read::events(connection, &sandbox, after, limit);
-        self.readers.read("cannot read events", read).await
+        self.readers.read(SERVICE, "cannot read events", read).await
     }
 
     fn append(&self, event: NewEvent) -> Result<(), StoreError> {
@@ -172,9 +184,9 @@ impl Store for SqliteStore {
     }
 
     async fn list_events(&self, filter: &EventFilter, page: EventPage) -> Result<EventListing, StoreError> {
-        let filter = filter.clone();
+        let (account, filter) = (filter.account.clone(), filter.clone());
         let read = move |connection: &mut _| events::list(connection, &filter, page);
-        self.readers.read("cannot list events", read).await
+        self.readers.read(&account, "cannot list events", read).await
     }
 
     async fn events_after(
@@ -183,13 +195,13 @@ impl Store for SqliteStore {
         after: u64,
         limit: u32,
     ) -> Result<(Vec<Event>, u64), StoreError> {
-        let filter = filter.clone();
+        let (account, filter) = (filter.account.clone(), filter.clone());
         let read = move |connection: &mut _| events::after(connection, &filter, after, limit);
-        self.readers.read("cannot read events", read).await
+        self.readers.read(&account, "cannot read events", read).await
     }
 
     async fn last_event(&self) -> Result<u64, StoreError> {
-        self.readers.read("cannot read events", |connection| events::last(connection)).await
+        self.readers.read(SERVICE, "cannot read events", |connection| events::last(connection)).await
     }
 
     fn follow(&self, topic: Topic) -> watch::Receiver<u64> {
@@ -197,19 +209,23 @@ impl Store for SqliteStore {
     }
 
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
-        self.readers.read("cannot read the keys", keys::keys).await
+        self.readers.read(SERVICE, "cannot read the keys", keys::keys).await
     }
 
     async fn keys_version(&self) -> Result<u64, StoreError> {
-        self.readers.read("cannot read the version of the keys", keys::version).await
+        self.readers.read(SERVICE, "cannot read the version of the keys", keys::version).await
     }
 
     async fn snapshots(&self) -> Result<Vec<SnapshotRecord>, StoreError> {
-        self.readers.read("cannot read the snapshots", snapshots::all).await
+        self.readers.read(SERVICE, "cannot read the snapshots", snapshots::all).await
     }
 
     async fn templates(&self) -> Result<Vec<TemplateRecord>, StoreError> {
-        self.readers.read("cannot read the templates", templates::all).await
+        self.readers.read(SERVICE, "cannot read the templates", templates::all).await
+    }
+
+    async fn begun_work(&self) -> Result<Vec<BegunWork>, StoreError> {
+        self.readers.read(SERVICE, "cannot read begun work", begun_work::all).await
     }
 
     async fn idempotency_record(
@@ -218,20 +234,30 @@ impl Store for SqliteStore {
         endpoint: &str,
         key: &str,
     ) -> Result<Option<IdempotencyRecord>, StoreError> {
-        let (account, endpoint, key) = (account.to_owned(), endpoint.to_owned(), key.to_owned());
-        let read = move |connection: &mut _| keys::idempotency_record(connection, account, endpoint, key);
-        self.readers.read("cannot read an idempotency record", read).await
+        let (owner, endpoint, key) = (account.to_owned(), endpoint.to_owned(), key.to_owned());
+        let read = move |connection: &mut _| keys::idempotency_record(connection, owner, endpoint, key);
+        self.readers.read(account, "cannot read an idempotency record", read).await
     }
 
     async fn stored_bytes(&self, account: &str) -> Result<StoredBytes, StoreError> {
-        let account = account.to_owned();
-        let read = move |connection: &mut _| quota::stored_bytes(connection, &account);
-        self.readers.read("cannot read the stored bytes of an account", read).await
+        let owner = account.to_owned();
+        let read = move |connection: &mut _| quota::stored_bytes(connection, &owner);
+        self.readers.read(account, "cannot read the stored bytes of an account", read).await
     }
 
     async fn purge(&self, before: TimeMs) -> Result<u64, StoreError> {
         let count = self.purge_all(before, Target::Sandboxes).await?;
         self.purge_all(before, Target::OrphanedEvents).await?;
+        Ok(count)
+    }
+
+    async fn purge_beyond(&self, most_bytes: u64) -> Result<u64, StoreError> {
+        let read = move |connection: &mut _| purge::accounts_beyond(connection, most_bytes);
+        let mut count = 0;
+        for account in self.readers.read(SERVICE, "cannot read the stored bytes of accounts", read).await? {
+            let part = |reply| Job::PurgeBeyond { account: account.clone(), most_bytes, reply };
+            count += self.purge_in_parts(part).await?;
+        }
         Ok(count)
     }
 

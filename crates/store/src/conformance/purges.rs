@@ -7,7 +7,7 @@ use api::EventKind;
 use rules::TimeMs;
 
 use super::{PAGE, all_of, event, id, listed, pairs, record, terminated};
-use crate::{Batch, Filter, SandboxRecord, Store};
+use crate::{Batch, Filter, NewEvent, SandboxRecord, Store};
 
 type Fresh = Arc<dyn Store>;
 
@@ -67,4 +67,41 @@ pub(super) async fn events_without_a_sandbox_are_purged_by_their_time(store: Fre
     let next = store.commit(Batch::new().event(event(3, EventKind::SandboxError, TimeMs(1)))).await.unwrap();
     assert!(next.event_sequences[0] > left[0].sequence);
     assert_eq!(store.events(&id(2), 0, 10).await.unwrap().len(), 1);
+}
+
+pub(super) async fn the_oldest_records_of_an_account_beyond_its_share_are_purged(store: Fresh) {
+    const ENV_BYTES: usize = 200_000;
+    // The order of the ends differs from that of the creates.
+    for (number, account, at) in
+        [(0, "acme", 90), (1, "acme", 10), (2, "acme", 30), (3, "acme", 20), (4, "other", 1)]
+    {
+        let mut record = SandboxRecord { account: account.to_owned(), ..record(number) };
+        record.config.env = pairs(&[("BIG", &"x".repeat(ENV_BYTES))]);
+        record.config.metadata = pairs(&[("team", "red")]);
+        let event =
+            NewEvent { account: account.to_owned(), ..event(number, EventKind::SandboxCreated, TimeMs(1)) };
+        store.commit(Batch::new().put(record.clone()).event(event)).await.unwrap();
+        if number > 0 {
+            store.put(terminated(&record, TimeMs(at))).await.unwrap();
+        }
+    }
+    let most = 2 * ENV_BYTES as u64 + 20_000;
+    assert_eq!(store.purge_beyond(most + ENV_BYTES as u64).await.unwrap(), 0);
+    assert_eq!(store.purge_beyond(most).await.unwrap(), 1);
+    // The living one is not counted, however large it is.
+    assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![3, 2, 0], 3));
+    let tagged = Filter { metadata: pairs(&[("team", "red")]), ..all_of("acme") };
+    assert_eq!(listed(&store, &tagged, PAGE).await, (vec![3, 2, 0], 3));
+    for (number, events) in [(0, 1), (1, 0), (2, 1), (3, 1), (4, 1)] {
+        assert_eq!(store.events(&id(number), 0, 10).await.unwrap().len(), events, "{number}");
+    }
+    assert_eq!(store.purge_beyond(most).await.unwrap(), 0);
+    assert_eq!(store.purge_beyond(ENV_BYTES as u64 + 20_000).await.unwrap(), 1);
+    assert_eq!(listed(&store, &all_of("acme"), PAGE).await, (vec![2, 0], 2));
+    // What was purged by its time counts no more.
+    assert_eq!(store.purge(TimeMs(31)).await.unwrap(), 2);
+    store.put(terminated(&record(0), TimeMs(91))).await.unwrap();
+    assert_eq!(store.purge_beyond(20_000).await.unwrap(), 0);
+    assert_eq!(store.purge_beyond(0).await.unwrap(), 1);
+    assert_eq!(listed(&store, &all_of("other"), PAGE).await, (vec![], 0));
 }

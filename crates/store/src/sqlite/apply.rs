@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use super::encoding::Encoded;
 use super::error::{Outcome, SqliteError};
 use super::rows::EventRow;
-use super::{keys, posted, quota, rows, snapshots, templates};
+use super::{begun_work, keys, posted, quota, rows, snapshots, templates};
 use crate::followers::VisibleEvent;
 use crate::{Committed, SandboxRecord, StoreError, Write};
 
@@ -35,6 +35,8 @@ pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable
             Write::DeleteSnapshot(id) => snapshots::delete(connection, &id)?,
             Write::PutTemplate(record) => templates::put(connection, &record)?,
             Write::DeleteTemplate(id) => templates::delete(connection, &id)?,
+            Write::PutBegunWork(work) => begun_work::put(connection, &work)?,
+            Write::DeleteBegunWork { kind, subject } => begun_work::delete(connection, &kind, &subject)?,
             Write::KeepPosted { account, most_bytes } => posted::evict(connection, &account, most_bytes)?,
             Write::PutKey(key) => keys::put(connection, &key)?,
             Write::RevokeKey { id, at } => keys::revoke(connection, &id, at)?,
@@ -48,14 +50,8 @@ pub(super) fn batch(connection: &Connection, batch: Encoded, quotas: &QuotaTable
             }
         }
     }
-    evict_events(connection, &accounts, quotas)?;
+    quota::evict_events_of(connection, &accounts, quotas)?;
     Ok(committed)
-}
-
-fn evict_events(connection: &Connection, accounts: &BTreeSet<String>, quotas: &QuotaTable) -> Outcome<()> {
-    accounts
-        .iter()
-        .try_for_each(|account| quota::evict_events(connection, account, &quotas.of(account).stored))
 }
 
 /// The columns of a stored sandbox that side tables repeat.
@@ -235,7 +231,11 @@ pub(super) fn journal_lines(
             sequence,
         });
     }
-    evict_events(connection, &visible.iter().map(|visible| visible.account.clone()).collect(), quotas)?;
+    quota::evict_events_of(
+        connection,
+        &visible.iter().map(|visible| visible.account.clone()).collect(),
+        quotas,
+    )?;
     if let Some((last, _)) = journal_lines.last() {
         let sql = "UPDATE event_notes SET applied = max(applied, ?1)";
         connection.prepare_cached(sql)?.execute([rows::integer(*last)?])?;

@@ -8,12 +8,12 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
 use super::error::{Outcome, SqliteError};
-use crate::{Batch, MAX_RESPONSE, Write};
+use crate::{Batch, MAX_RESPONSE, StoreError, Write};
 
 /// Smaller contents are stored uncompressed.
 const COMPRESSED_FROM: usize = 8 << 10;
 /// Larger contents are compressed on a thread that may block.
-pub(super) const BLOCKING_FROM: usize = 64 << 10;
+const BLOCKING_FROM: usize = 64 << 10;
 
 const UNCOMPRESSED: i64 = 0;
 const DEFLATE: i64 = 1;
@@ -32,12 +32,21 @@ impl Encoded {
 }
 
 /// The size of the largest idempotency record.
-pub(super) fn largest_record(batch: &Batch) -> usize {
+fn largest_record(batch: &Batch) -> usize {
     let size = |write: &Write| match write {
         Write::PutIdempotencyRecord(record) => record.content.len(),
         _ => 0,
     };
     batch.writes().iter().map(size).max().unwrap_or(0)
+}
+
+/// Encodes a batch, beside the async workers if it is large.
+pub(super) async fn encode_beside(batch: Batch) -> Result<Encoded, StoreError> {
+    if largest_record(&batch) < BLOCKING_FROM {
+        return Ok(encode(batch));
+    }
+    let encoding = tokio::task::spawn_blocking(|| encode(batch));
+    encoding.await.map_err(|error| StoreError::failed("cannot compress a response", error))
 }
 
 pub(super) fn encode(batch: Batch) -> Encoded {

@@ -3,7 +3,9 @@
 //! The schema's triggers count the bytes. An eviction frees a little more than necessary, so that an account at its
 //! quota does not evict at each write.
 
-use rules::StoredQuotas;
+use std::collections::BTreeSet;
+
+use rules::{QuotaTable, StoredQuotas};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Outcome;
@@ -34,8 +36,17 @@ pub(super) fn evict_idempotency_records(
     evict(connection, account, quota, IDEMPOTENCY, oldest, "DELETE FROM remembered WHERE row = ?1")
 }
 
+/// Evicts the oldest events of these accounts beyond their quotas.
+pub(super) fn evict_events_of(
+    connection: &Connection,
+    accounts: &BTreeSet<String>,
+    quotas: &QuotaTable,
+) -> Outcome<()> {
+    accounts.iter().try_for_each(|account| evict_events(connection, account, &quotas.of(account).stored))
+}
+
 /// Evicts events of the service.
-pub(super) fn evict_events(connection: &Connection, account: &str, quotas: &StoredQuotas) -> Outcome<()> {
+fn evict_events(connection: &Connection, account: &str, quotas: &StoredQuotas) -> Outcome<()> {
     let Some(quota) = quotas.event_bytes else { return Ok(()) };
     if bytes(connection, account, EVENTS)? <= quota {
         return Ok(());
@@ -92,7 +103,8 @@ fn evict(
     Ok(())
 }
 
-fn bytes(connection: &Connection, account: &str, kind: &str) -> Outcome<u64> {
+/// What the triggers have counted.
+pub(super) fn bytes(connection: &Connection, account: &str, kind: &str) -> Outcome<u64> {
     let mut statement =
         connection.prepare_cached("SELECT bytes FROM stored_bytes WHERE account = ?1 AND kind = ?2")?;
     let bytes: Option<i64> = statement.query_row([account, kind], |row| row.get(0)).optional()?;

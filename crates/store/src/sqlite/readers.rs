@@ -1,4 +1,5 @@
-//! The pool of read-only connections. A read uses one of them on a blocking thread of the runtime and returns it.
+//! The pool of read-only connections. A read uses one of them on a blocking thread of the runtime and returns it. Accounts get them in
+//! turn, so that one with many reads that take long does not delay those of others.
 //!
 //! A read whose future is dropped still completes and returns its connection. A read that panics loses its connection; the next read
 //! opens another.
@@ -6,6 +7,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use permits::TurnPermits;
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
@@ -15,24 +17,33 @@ use crate::StoreError;
 
 /// Limit of concurrent reads. Most reads take microseconds and are bound by the CPU, so more connections do not help.
 const READERS: u32 = 4;
+/// Stands for the account of reads of the service itself.
+pub(super) const SERVICE: &str = "";
 
 #[derive(Debug)]
 pub(super) struct Readers {
     path: Arc<PathBuf>,
+    /// Decides whose read is next.
+    turns: TurnPermits,
+    /// As many as `turns` has. Only so that the pool can wait for all reads when it is closed, and refuse later ones.
     permits: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 impl Readers {
     pub(super) fn new(path: Arc<PathBuf>) -> Self {
-        Self { path, permits: Arc::new(Semaphore::new(READERS as usize)), idle: Arc::default() }
+        let (turns, permits) = (TurnPermits::new(READERS as usize), Semaphore::new(READERS as usize));
+        Self { path, turns, permits: Arc::new(permits), idle: Arc::default() }
     }
 
+    /// Reads for an account.
     pub(super) async fn read<T: Send + 'static>(
         &self,
+        account: &str,
         step: &'static str,
         work: impl FnOnce(&mut Connection) -> Outcome<T> + Send + 'static,
     ) -> Result<T, StoreError> {
+        let turn = self.turns.acquire(account).await;
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (idle, path) = (Arc::clone(&self.idle), Arc::clone(&self.path));
         let task = tokio::task::spawn_blocking(move || {
@@ -42,7 +53,7 @@ impl Readers {
                 idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
                 result
             });
-            drop(permit);
+            drop((permit, turn));
             result.map_err(|error| error.into_store_error(&path, step))
         });
         task.await.map_err(|error| StoreError::failed(step, error))?

@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::EventKind;
@@ -18,7 +19,12 @@ fn store_on(connection: Connection, path: &Arc<PathBuf>) -> SqliteStore {
     let writer =
         Writer::start(connection, Arc::clone(path), Arc::clone(&followers), QuotaTable::default(), None)
             .unwrap();
-    SqliteStore { readers: Readers::new(Arc::clone(path)), writer: Mutex::new(Some(writer)), followers }
+    SqliteStore {
+        readers: Readers::new(Arc::clone(path)),
+        commits: AccountPermits::new(COMMITS_PER_ACCOUNT),
+        writer: Mutex::new(Some(writer)),
+        followers,
+    }
 }
 
 fn check(path: &PathBuf) -> String {
@@ -47,10 +53,12 @@ async fn a_drop_finishes_queued_jobs() {
     let (_directory, path) = database();
     let store = SqliteStore::open(&*path).unwrap();
     let queue = store.writer.lock().unwrap().as_ref().unwrap().queue();
+    let permits = AccountPermits::new(500);
     let mut answers = Vec::new();
     for number in 0..500 {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let job = Job::Commit { batch: encoding::encode(Batch::new().put(record(number))), reply };
+        let permit = permits.acquire("acme").await;
+        let job = Job::Commit { batch: encoding::encode(Batch::new().put(record(number))), reply, permit };
         queue.send(job).await.map_err(|_| "closed").unwrap();
         answers.push(answer);
     }
@@ -542,4 +550,68 @@ async fn the_wal_stays_short_under_load() {
     }
     let log = std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
     assert!(log < 32 * 1024 * 1024, "{log} bytes");
+}
+
+/// Starts many calls of an account, then one of another; returns how many of the many were over before that one.
+async fn over_before<F: Future<Output = ()> + Send + 'static>(
+    many: usize,
+    call: impl Fn(&'static str, u32) -> F,
+) -> usize {
+    let over = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for number in 0..many {
+        let (over, call) = (Arc::clone(&over), call("acme", u32::try_from(number).unwrap()));
+        tasks.spawn(async move {
+            call.await;
+            over.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    // Until all of them wait.
+    while over.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    call("other", 1_000_000).await;
+    let before = over.load(Ordering::SeqCst);
+    tasks.join_all().await;
+    before
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_an_account_do_not_delay_those_of_another() {
+    let (_directory, path) = database();
+    let store = Arc::new(SqliteStore::open(&*path).unwrap());
+    for part in 0..40u32 {
+        let records = (part * 500..part * 500 + 500).map(|number| terminated(&record(number), TimeMs(7)));
+        store.commit(records.fold(Batch::new(), Batch::put)).await.unwrap();
+    }
+    let before = over_before(400, |account, _| {
+        let store = Arc::clone(&store);
+        async move {
+            let filter = Filter { account: account.to_owned(), ..Filter::default() };
+            let listing = store.list(&filter, Page { limit: 100, offset: 19_900 }).await.unwrap();
+            assert_eq!(listing.items.len(), if account == "acme" { 100 } else { 0 });
+        }
+    });
+    let before = before.await;
+    assert!(before < 100, "{before} of 400 reads came first");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_of_an_account_do_not_delay_those_of_another() {
+    let (_directory, path) = database();
+    let store = Arc::new(SqliteStore::open(&*path).unwrap());
+    let before = over_before(2000, |account, number| {
+        let store = Arc::clone(&store);
+        async move {
+            let data = serde_json::json!({ "text": "x".repeat(50_000) });
+            let event = NewEvent {
+                account: account.to_owned(),
+                data,
+                ..event(number, EventKind::SandboxPaused, TimeMs(1))
+            };
+            store.commit(Batch::new().event(event)).await.unwrap();
+        }
+    });
+    let before = before.await;
+    assert!(before < 500, "{before} of 2000 commits came first");
 }

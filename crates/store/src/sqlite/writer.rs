@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
+use permits::AccountPermit;
 use rules::{QuotaTable, TimeMs};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -33,10 +34,17 @@ pub(super) enum Job {
     Commit {
         batch: Encoded,
         reply: Reply<Committed>,
+        /// Returned with the reply, also if the caller has stopped waiting.
+        permit: AccountPermit,
     },
     Purge {
         before: TimeMs,
         target: Target,
+        reply: Reply<Purged>,
+    },
+    PurgeBeyond {
+        account: String,
+        most_bytes: u64,
         reply: Reply<Purged>,
     },
     /// Only moves lines of the journal, as each transaction does first.
@@ -194,7 +202,7 @@ impl Thread {
 
     fn apply_job(&mut self, job: Job) -> PendingReply {
         match job {
-            Job::Commit { batch, reply } => {
+            Job::Commit { batch, reply, permit } => {
                 let events = events_of(&batch.batch);
                 let result = self.in_savepoint(|connection| apply::batch(connection, batch, &self.quotas));
                 if let Ok(committed) = &result {
@@ -205,11 +213,19 @@ impl Thread {
                         sequence: *sequence,
                     }));
                 }
-                reply_later(result, reply)
+                let reply = reply_later(result, reply);
+                Box::new(move |failure| {
+                    reply(failure);
+                    drop(permit);
+                })
             }
             Job::MoveLines { reply } => reply_later(self.move_error.clone().map_or(Ok(()), Err), reply),
             Job::Purge { before, target, reply } => reply_later(
                 self.in_savepoint(|connection| purge::purge_part(connection, before, target)),
+                reply,
+            ),
+            Job::PurgeBeyond { account, most_bytes, reply } => reply_later(
+                self.in_savepoint(|connection| purge::purge_part_beyond(connection, &account, most_bytes)),
                 reply,
             ),
         }
@@ -237,7 +253,7 @@ impl Job {
         // The caller may have stopped waiting.
         match self {
             Self::Commit { reply, .. } => drop(reply.send(Err(error))),
-            Self::Purge { reply, .. } => drop(reply.send(Err(error))),
+            Self::Purge { reply, .. } | Self::PurgeBeyond { reply, .. } => drop(reply.send(Err(error))),
             Self::MoveLines { reply } => drop(reply.send(Err(error))),
         }
     }

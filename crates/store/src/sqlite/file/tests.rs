@@ -232,3 +232,36 @@ async fn a_database_of_version_6_gets_its_bytes_counted() {
     assert_eq!(store.idempotency_record("acme", "POST /x", "old").await.unwrap(), None);
     store.close().await;
 }
+
+/// A database of version 13 does not count the bytes of terminated sandboxes. The migration counts those that it has, and those that a
+/// daemon of that version still ends count too.
+#[tokio::test]
+async fn a_database_of_version_13_gets_its_ended_sandboxes_counted() {
+    use crate::{SqliteStore, Store};
+
+    let (_directory, path) = database();
+    create(&path).unwrap();
+    let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    set_up(&connection).unwrap();
+    migrate(&mut connection, &path, &MIGRATIONS[..1]).unwrap();
+    connection.execute_batch(OF_VERSION_1).unwrap();
+    migrate(&mut connection, &path, &MIGRATIONS[..13]).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    let counted = |connection: &Connection| {
+        let sql = "SELECT bytes FROM stored_bytes WHERE account = 'acme' AND kind = 'ended_sandboxes'";
+        connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let one = counted(&connection);
+    assert!((2048..4096).contains(&one), "{one}");
+    // A daemon of that version still writes.
+    let end = "UPDATE sandboxes SET state = 'terminated', terminated_at = 2600, revision = 2 WHERE row = 1";
+    connection.execute_batch(end).unwrap();
+    let both = counted(&connection);
+    assert!((one + 2048..one + 4096).contains(&both), "{both}");
+    assert_eq!(store.purge_beyond(u64::MAX).await.unwrap(), 0);
+    assert_eq!(store.purge_beyond(u64::try_from(both).unwrap() - 1).await.unwrap(), 1);
+    let ids = "SELECT group_concat(id) FROM sandboxes";
+    assert_eq!(connection.query_row(ids, [], |row| row.get::<_, String>(0)).unwrap(), "sb_0000000001");
+    assert_eq!(counted(&connection), both - one);
+    store.close().await;
+}
