@@ -5,38 +5,35 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dockerfile::Copy;
+use tarball::{Bounded, Limits, Packed, SMALL_WINDOW_LOG};
 use tokio::sync::mpsc;
 
-use crate::context::{Context, Entry, EntryKind};
+use crate::context::Context;
 use crate::copy::{Content, Selection};
 use crate::error::BuildError;
 use crate::format::Format;
+use crate::index::{Entry, EntryKind, MAX_PATH};
+use crate::search::Search;
 
 const PIECE: usize = 128 * 1024;
 /// Pieces on their way.
 const PIECES: usize = 4;
 const FILE_MODE: u32 = 0o644;
 
-/// Starts to write the archive, and returns its pieces. The last item is an error if it is incomplete.
+/// What an archive that `ADD` unpacks may have. Nothing of it is stored on the host; the bounds limit the work of the daemon.
+const UNPACKED: Limits =
+    Limits { unpacked_bytes: 20 << 30, ratio: 1000, entries: 1_000_000, name_bytes: 128 << 20 };
+
+/// Starts to write the archive, and returns its pieces. The last item is an error if it is incomplete. The writer ends soon after the
+/// receiver is dropped.
 pub fn send(
     context: Arc<Context>,
-    selection: Selection,
-    copy: &Copy,
+    copy: Copy,
     renamed: Option<String>,
 ) -> mpsc::Receiver<Result<Bytes, BuildError>> {
     let (sender, pieces) = mpsc::channel(PIECES);
-    let mode = copy.mode;
     tokio::task::spawn_blocking(move || {
-        let writer = PieceWriter { sender: sender.clone(), piece: Vec::with_capacity(PIECE) };
-        let mut archive = Archive { context: &context, mode, writer: tar::Builder::new(writer) };
-        let mut written = Ok(());
-        for (path, content) in &selection.files {
-            written = archive.add(renamed.as_ref().unwrap_or(path), content);
-            if written.is_err() {
-                break;
-            }
-        }
-        let ended = written.and_then(|()| archive.writer.into_inner()?.flush().map_err(WriteError::Io));
+        let ended = write(&context, &copy, renamed.as_deref(), &sender, UNPACKED);
         if let Err(WriteError::Failed(error)) = ended {
             // The receiver may be gone.
             let _ = sender.blocking_send(Err(error));
@@ -50,9 +47,35 @@ pub fn send(
     pieces
 }
 
+type PieceSender = mpsc::Sender<Result<Bytes, BuildError>>;
+
+fn write(
+    context: &Context,
+    copy: &Copy,
+    renamed: Option<&str>,
+    sender: &PieceSender,
+    unpacked: Limits,
+) -> Result<(), WriteError> {
+    let is_stopped = || sender.is_closed();
+    let selection = Selection::find(context, copy, &mut Search::new(&is_stopped))?;
+    let writer = PieceWriter { sender: sender.clone(), piece: Vec::with_capacity(PIECE) };
+    let writer = tar::Builder::new(writer);
+    let mut archive = Archive { context, mode: copy.mode, sender, unpacked, writer };
+    for (path, content) in selection.files(context, copy) {
+        archive.add(renamed.unwrap_or(path), content)?;
+    }
+    Ok(archive.writer.into_inner()?.flush()?)
+}
+
 enum WriteError {
     Failed(BuildError),
     Io(io::Error),
+}
+
+impl From<BuildError> for WriteError {
+    fn from(error: BuildError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl From<io::Error> for WriteError {
@@ -64,26 +87,28 @@ impl From<io::Error> for WriteError {
 struct Archive<'a> {
     context: &'a Context,
     mode: Option<u32>,
+    sender: &'a PieceSender,
+    unpacked: Limits,
     writer: tar::Builder<PieceWriter>,
 }
 
 impl Archive<'_> {
-    fn add(&mut self, path: &str, content: &Content) -> Result<(), WriteError> {
+    fn add(&mut self, path: &str, content: Content<'_>) -> Result<(), WriteError> {
         match content {
             Content::Inline(text) => {
                 let mut header = header(tar::EntryType::Regular, self.mode.unwrap_or(FILE_MODE), 0);
                 header.set_size(text.len() as u64);
                 Ok(self.writer.append_data(&mut header, path, text.as_bytes())?)
             }
-            Content::Entry(entry) => self.add_entry(path, entry),
+            Content::Entry(entry) => self.add_entry(path, &entry),
             Content::Archive(entry, format) => match entry.kind {
-                EntryKind::File { offset, size, .. } => self.extract(path, *format, offset, size),
-                _ => self.add_entry(path, entry),
+                EntryKind::File { offset, size, .. } => self.extract(path, format, offset, size),
+                _ => self.add_entry(path, &entry),
             },
         }
     }
 
-    fn add_entry(&mut self, path: &str, entry: &Entry) -> Result<(), WriteError> {
+    fn add_entry(&mut self, path: &str, entry: &Entry<'_>) -> Result<(), WriteError> {
         let mode = self.mode.unwrap_or(entry.mode);
         match &entry.kind {
             EntryKind::Directory => {
@@ -105,31 +130,54 @@ impl Archive<'_> {
 
     /// Adds the entries of an archive.
     fn extract(&mut self, path: &str, format: Format, offset: u64, size: u64) -> Result<(), WriteError> {
-        let failed =
-            |reason: String| WriteError::Failed(BuildError::new(format!("cannot unpack '{path}': {reason}")));
-        let content = BufReader::with_capacity(PIECE, self.context.open(offset, size)?);
-        let reader: Box<dyn Read> = match format {
-            Format::Plain => Box::new(content),
-            Format::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(content)),
-            Format::Zstd => Box::new(zstd::Decoder::with_buffer(content)?),
-            Format::Unsupported(name) => {
-                let remedy = "use COPY and unpack it by RUN, or compress it with gzip or zstd";
-                return Err(failed(format!("{name} is not supported; {remedy}")));
-            }
+        let failed = |reason: String| BuildError::new(format!("cannot unpack '{path}': {reason}"));
+        let unreadable = |error: io::Error| match error.kind() {
+            io::ErrorKind::BrokenPipe => WriteError::Io(error),
+            _ => failed(error.to_string()).into(),
         };
-        let mut archive = tar::Archive::new(reader);
-        for entry in archive.entries().map_err(|error| failed(error.to_string()))? {
-            let mut entry = entry.map_err(|error| failed(error.to_string()))?;
-            let inner = entry.path().map_err(|error| failed(error.to_string()))?.into_owned();
+        if matches!(format, Format::Bzip2 | Format::Xz) {
+            let remedy = "use COPY and unpack it by RUN, or compress it with gzip or zstd";
+            return Err(failed(format!("bzip2 and xz are not supported; {remedy}")).into());
+        }
+        let packed = Packed::open(self.context.open(offset, size)?, SMALL_WINDOW_LOG).map_err(unreadable)?;
+        let packed_bytes = packed.packed_bytes();
+        let watched = Watched { content: packed, sender: self.sender };
+        let bounded = Bounded::new(watched, Some(packed_bytes), self.unpacked);
+        let bounds = bounded.bounds();
+        let mut archive = tar::Archive::new(bounded);
+        let mut entries = archive.entries().map_err(unreadable)?;
+        while let Some(mut entry) = bounds.next(&mut entries).map_err(unreadable)? {
+            // Before they are copied: nothing can have such a name.
+            let longest = entry.path_bytes().len().max(entry.link_name_bytes().map_or(0, |link| link.len()));
+            if longest > MAX_PATH {
+                return Err(failed(format!("it has a path with {longest} bytes; allowed: {MAX_PATH}")).into());
+            }
+            let inner = entry.path().map_err(unreadable)?.into_owned();
             let mut header = entry.header().clone();
-            if let Some(link) = entry.link_name().map_err(|error| failed(error.to_string()))? {
+            if let Some(link) = entry.link_name().map_err(unreadable)? {
                 self.writer.append_link(&mut header, inner, link)?;
             } else if matches!(header.entry_type(), tar::EntryType::Regular | tar::EntryType::Directory) {
                 header.set_size(entry.size());
-                self.writer.append_data(&mut header, inner, &mut entry)?;
+                self.writer.append_data(&mut header, inner, &mut entry).map_err(unreadable)?;
             }
+            tarball::drain(&mut entry).map_err(unreadable)?;
         }
         Ok(())
+    }
+}
+
+/// Ends with an error when nobody waits for the archive any more.
+struct Watched<'a, R> {
+    content: R,
+    sender: &'a PieceSender,
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.sender.is_closed() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.content.read(buffer)
     }
 }
 
@@ -144,7 +192,7 @@ fn header(kind: tar::EntryType, mode: u32, modified_s: u64) -> tar::Header {
 
 /// Sends what is written in pieces.
 struct PieceWriter {
-    sender: mpsc::Sender<Result<Bytes, BuildError>>,
+    sender: PieceSender,
     piece: Vec<u8>,
 }
 
@@ -166,3 +214,6 @@ impl Write for PieceWriter {
         self.sender.blocking_send(Ok(piece.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{BuildStep, SnapshotId, TemplateSteps};
-use engine::{Engine, Template as Image};
+use engine::{Engine, Template as Image, WorkInProgress};
 use tokio_util::sync::CancellationToken;
 
+use crate::blocking::interruptible;
 use crate::builder::{Base, Bases};
-use crate::context::Context;
+use crate::context::{Context, Hashes};
 use crate::error::{BuildError, Ended};
-use crate::incoming::blocking;
 use crate::keyed_steps::{KeyedStep, keyed_steps};
 use crate::keys;
 use crate::log::BuildLog;
@@ -25,15 +25,26 @@ pub struct Build<'a> {
     pub log: &'a BuildLog,
     /// Ends the build early.
     pub stop: &'a CancellationToken,
-    /// Records the progress of the build.
-    pub progress: &'a (dyn Fn(&Template) + Send + Sync),
+    pub progress: &'a dyn Progress,
+    pub work: &'a WorkInProgress,
+}
+
+/// Shows the progress of a build to those who read its template.
+pub trait Progress: Send + Sync {
+    fn show(&self, template: &Template);
 }
 
 impl Build<'_> {
-    /// Builds the template, and returns it with its result. The state is that of the caller.
-    pub async fn run(&self, mut template: Template, context: Arc<Context>) -> Result<Template, Ended> {
-        let file = dockerfile::parse(&template.content.dockerfile)?;
-        let base = file.base(&template.content.args)?;
+    /// Builds the template, whose context is in the archive, and returns it with its result. The state is that of the caller.
+    pub async fn run(&self, mut template: Template, archive: &Path) -> Result<Template, Ended> {
+        let context = self.context(&template, archive).await?;
+        let content = template.content.clone();
+        let parsed = self.plan(move |_| {
+            let file = dockerfile::parse(&content.dockerfile)?;
+            let base = file.base(&content.args)?;
+            Ok((file, base))
+        });
+        let (file, base) = parsed.await?;
         let found = async {
             let found = self.bases.find(&template.account, &base.name).await;
             found.map_err(|error| Ended::Failed(error.in_line(base.line)))
@@ -43,18 +54,24 @@ impl Build<'_> {
         template.content.config.isolation = isolation;
         let disk = &mut template.content.config.resources.disk_mb;
         *disk = (*disk).max(found.disk_mb);
-        let plan = file.plan(&template.content.args, found.settings.clone())?;
-        for name in &plan.unused_args {
+        let root = keys::of_base(&found.identity, isolation.name());
+        let (args, of_base) = (template.content.args.clone(), found.settings.clone());
+        let plan = self.plan(move |stopped| {
+            let mut plan = file.plan(&args, of_base)?;
+            let (settings, unused_args) =
+                (std::mem::take(&mut plan.settings), std::mem::take(&mut plan.unused_args));
+            let steps = keyed_steps(plan, base.line, &root, &context, &|| stopped.is_cancelled())?;
+            Ok((steps, Settings::from(settings), unused_args, Arc::new(context.without_hashes())))
+        });
+        let (steps, settings, unused_args, context) = plan.await?;
+        for name in &unused_args {
             self.log.note(&format!("the build argument {name} is not declared by any ARG"));
         }
-        let settings = Settings::from(plan.settings.clone());
-        let root = keys::of_base(&found.identity, isolation.name());
-        let steps = keyed_steps(plan, base.line, root, Arc::clone(&context)).await?;
         template.content.settings = settings;
         let total = steps.len() + usize::from(template.content.start.is_some());
         template.content.steps = TemplateSteps { total: count(total), done: 0, cached: 0 };
         template.snapshots.clear();
-        (self.progress)(&template);
+        self.progress.show(&template);
         self.steps(&mut template, found, &steps, &context).await?;
         if let Some(start) = template.content.start.clone()
             && let Some(last) = steps.last()
@@ -92,6 +109,7 @@ impl Build<'_> {
                     let taken = self.step(template, image, step, context).await;
                     let taken = taken.map_err(|ended| in_line(ended, step.step.line))?;
                     template.snapshots.push(taken);
+                    self.completed(template).await;
                 }
             }
             self.advance(template, is_cached);
@@ -116,7 +134,15 @@ impl Build<'_> {
     fn advance(&self, template: &mut Template, is_cached: bool) {
         template.content.steps.done += 1;
         template.content.steps.cached += u32::from(is_cached);
-        (self.progress)(template);
+        self.progress.show(template);
+    }
+
+    /// The next daemon begins behind this step: what interrupts the build later is not what interrupted it before. Without the cache
+    /// it begins with the first step, so the step makes no difference.
+    async fn completed(&self, template: &Template) {
+        if !template.content.no_cache {
+            self.work.progressed().await;
+        }
     }
 
     async fn step(
@@ -128,7 +154,7 @@ impl Build<'_> {
     ) -> Result<SnapshotId, Ended> {
         let sandbox = StepSandbox::create(self.engine, template, image, self.log).await?;
         let work = async {
-            sandbox.carry_out(&step.step, context, step.selection.clone()).await?;
+            sandbox.carry_out(&step.step, context, step.target).await?;
             let snapshot = sandbox.snapshot(step.key.clone(), false).await?;
             Ok(snapshot.id.clone())
         };
@@ -143,6 +169,33 @@ impl Build<'_> {
             // The caller knows why.
             None => Err(BuildError::new("the build was stopped").into()),
         }
+    }
+
+    /// Does work that may take long on a thread of its own, which ends soon after the build is stopped.
+    async fn plan<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&CancellationToken) -> Result<T, BuildError> + Send + 'static,
+    ) -> Result<T, Ended> {
+        let planning = async {
+            match interruptible(move |stopped| Ok(work(stopped))).await {
+                Ok(done) => Ok(done?),
+                Err(_) => Err(Ended::Stopping),
+            }
+        };
+        self.unless_stopped(planning).await
+    }
+
+    /// Reads the context that the template has on the disk.
+    async fn context(&self, template: &Template, archive: &Path) -> Result<Context, Ended> {
+        if !template.content.has_context {
+            return Ok(Context::default());
+        }
+        let archive = archive.to_owned();
+        let read = self.plan(move |stopped| {
+            let read = Context::read(archive, Hashes::Compute, stopped);
+            read.map_err(|error| BuildError::new(error.to_string()))
+        });
+        read.await
     }
 
     /// Runs the start command. Where processes can be stored, its processes become part of the result.
@@ -201,14 +254,4 @@ fn in_line(ended: Ended, line: usize) -> Ended {
 
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-/// Reads the context that a template has on the disk.
-pub async fn read_context(template: &Template, archive: &Path) -> Result<Arc<Context>, Ended> {
-    if !template.content.has_context {
-        return Ok(Arc::new(Context::empty()));
-    }
-    let archive = archive.to_owned();
-    let read = blocking(move || Context::read(archive)).await;
-    read.map(Arc::new).map_err(|error| BuildError::new(error.to_string()).into())
 }

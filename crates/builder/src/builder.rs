@@ -1,28 +1,30 @@
 //! The builder: accepts builds, runs them, and finds templates.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
 use api::{BuildContextId, EventKind, Isolation, SandboxId, TemplateId};
 use async_trait::async_trait;
 use dockerfile::ImageSettings;
 use engine::{Engine, Template as Image};
+use permits::{AccountPermits, SharedPermits};
 use rand::Rng;
-use rules::TimeMs;
+use rules::{RepeatableWork, TimeMs};
 use serde_json::json;
 use store::{Batch, Store};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::blocking::blocking;
 use crate::contexts::Contexts;
 use crate::counters::{BuildCounts, Counters};
 use crate::error::{BuildError, BuilderError, Ended};
 use crate::files;
-use crate::incoming::{Incoming, StoredContext, blocking, merge};
+use crate::incoming::Incoming;
 use crate::log::LogReader;
 use crate::registry::{Entry, Registry};
+use crate::spool::{LARGEST_PER_ACCOUNT, Spool, StoredContext};
 use crate::start;
 use crate::template::{NewTemplate, PendingTemplate, SharedTemplate, Template};
 
@@ -55,6 +57,8 @@ pub struct Settings {
     pub max_context_bytes: u64,
     /// Failed and cancelled builds are deleted after this time; 0 for never.
     pub retention_ms: u64,
+    /// Most bytes of the logs of an account's finished builds; 0 for any number. The oldest are removed.
+    pub log_bytes: u64,
 }
 
 /// All templates of this host. Clones refer to the same builder.
@@ -70,11 +74,11 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) contexts: Contexts,
     pub(crate) counters: Counters,
-    pub(crate) permits: Semaphore,
-    /// Half of them for each account, so that none delays the builds of others.
-    pub(crate) account_permits: Mutex<HashMap<String, Weak<Semaphore>>>,
-    /// Held from the choice of a version until its template is registered.
-    pub(crate) creating: tokio::sync::Mutex<()>,
+    pub(crate) spool: Arc<Spool>,
+    /// Of builds. Half of them for each account, so that none delays the builds of others.
+    pub(crate) permits: SharedPermits,
+    /// One for each account, held from the choice of a version until its template is registered.
+    pub(crate) creating: AccountPermits,
     pub(crate) stopping: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
@@ -110,7 +114,10 @@ impl Builder {
         for entry in entries {
             registry.insert(entry);
         }
-        let permits = Semaphore::new(settings.concurrent.max(1));
+        let permits = SharedPermits::new(settings.concurrent, settings.concurrent.div_ceil(2));
+        let host = engine.clone();
+        let check_room = move |free_bytes| Ok(host.check_free_disk(free_bytes)?);
+        let spool = Spool::new(settings.dir.clone(), settings.max_context_bytes, Box::new(check_room));
         let shared = Shared {
             engine,
             store,
@@ -118,9 +125,9 @@ impl Builder {
             registry,
             contexts: Contexts::default(),
             counters: Counters::default(),
+            spool: Arc::new(spool),
             permits,
-            account_permits: Mutex::default(),
-            creating: tokio::sync::Mutex::default(),
+            creating: AccountPermits::new(1),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
@@ -133,11 +140,13 @@ impl Builder {
         if let Err(error) = self.remove_unknown_files().await {
             tracing::error!(%error, "cannot remove the files of deleted templates");
         }
-        for entry in self.shared.registry.all() {
-            if !entry.template.state.is_final() {
-                entry.log.note("the service was restarted; the build continues");
-                self.spawn(entry, None, bases);
-            }
+        let mut unfinished = self.shared.registry.all();
+        unfinished.retain(|entry| !entry.template.state.is_final());
+        let continues = |id: &str| unfinished.iter().any(|entry| entry.template.id.as_str() == id);
+        self.shared.engine.forget_work_unless(RepeatableWork::TemplateBuild, continues).await;
+        for entry in unfinished {
+            entry.log.note("the service was restarted; the build continues");
+            self.spawn(entry, bases);
         }
         let (stopping, cleaning) = (self.shared.stopping.clone(), self.clone().clean_up_regularly());
         self.shared.tasks.spawn(async move { stopping.run_until_cancelled(cleaning).await });
@@ -151,16 +160,15 @@ impl Builder {
         self.shared.settings.max_context_bytes
     }
 
-    /// Receives a build context.
-    pub fn incoming(&self) -> Result<Incoming, BuilderError> {
-        self.shared.engine.check_disk()?;
-        Ok(Incoming::new(&self.shared.settings.dir, self.shared.settings.max_context_bytes)?)
+    /// Receives a build context of an account.
+    pub fn incoming(&self, account: &str) -> Result<Incoming, BuilderError> {
+        Incoming::new(&self.shared.spool, account)
     }
 
     /// Keeps a context for a build that is requested within the next hour. Returns when it expires.
     pub fn keep_context(&self, account: &str, context: StoredContext) -> (BuildContextId, TimeMs) {
         // By content: a request that is repeated with its context is the same request.
-        let id = BuildContextId::from_random(context.context.digest());
+        let id = BuildContextId::from_random(context.digest);
         let (largest, now) = (self.max_context_bytes(), self.shared.engine.now());
         let expires_at = self.shared.contexts.add(account, id.clone(), context, largest, now);
         (id, expires_at)
@@ -174,13 +182,24 @@ impl Builder {
         })
     }
 
+    /// A text file of a context.
+    pub async fn context_text(
+        &self,
+        account: &str,
+        context: &StoredContext,
+        path: String,
+        most: u64,
+    ) -> Result<String, BuilderError> {
+        self.shared.spool.text(account, context, path, most).await
+    }
+
     /// One context of several, each in a directory with its name.
     pub async fn merge_contexts(
         &self,
+        account: &str,
         contexts: BTreeMap<String, StoredContext>,
     ) -> Result<StoredContext, BuilderError> {
-        let Settings { dir, max_context_bytes, .. } = &self.shared.settings;
-        merge(dir.clone(), *max_context_bytes, contexts).await
+        self.shared.spool.merge(account, contexts).await
     }
 
     /// Accepts a build. It runs in the background.
@@ -208,18 +227,25 @@ impl Builder {
         idempotency: Option<PendingTemplate>,
     ) -> Result<SharedTemplate, BuilderError> {
         let Shared { engine, registry, settings, .. } = &*self.shared;
-        let file = dockerfile::parse(&new.dockerfile)?;
-        let base = file.base(&new.args)?;
-        // Finds what does not depend on the base.
-        file.plan(&new.args, ImageSettings::default())?;
-        let _creating = self.shared.creating.lock().await;
+        let (dockerfile, args) = (new.dockerfile.clone(), new.args.clone());
+        let checking = blocking(move || {
+            let file = dockerfile::parse(&dockerfile)?;
+            // Finds what does not depend on the base.
+            file.plan(&args, ImageSettings::default())?;
+            Ok(file.base(&args)?)
+        });
+        let base = checking.await?;
+        let _creating = self.shared.creating.acquire(account).await;
         let allowed = engine.quotas().of(account).templates;
         let id = new.id.clone().unwrap_or_else(|| TemplateId::from_random(random()));
         let version = registry.next_version(account, &new.name, allowed)?;
+        let context_bytes = new.context.as_ref().map_or(0, |context| context.size_bytes);
+        let allowed_bytes = LARGEST_PER_ACCOUNT.saturating_mul(settings.max_context_bytes);
+        registry.check_contexts(account, context_bytes, allowed_bytes)?;
         let template = Template::new(id, account, version, base.name, &new, engine.now());
         let (dir, shared) = (settings.dir.clone(), template.clone());
         let stored = new.context.clone();
-        let (log, context) = blocking(move || files::make(&dir, &shared, stored)).await?;
+        let log = blocking(move || files::make(&dir, &shared, stored.as_ref())).await?;
         let mut batch = Batch::new().put_template(template.to_record());
         if let Some(idempotency) = idempotency {
             batch = batch.idempotency_record(idempotency.complete(account, template.created_at, &template));
@@ -231,7 +257,7 @@ impl Builder {
         let entry = Entry::new(template, log);
         let template = Arc::clone(&entry.template);
         registry.insert(entry.clone());
-        self.spawn(entry, Some(Arc::new(context)), bases);
+        self.spawn(entry, bases);
         Ok(template)
     }
 
@@ -339,3 +365,6 @@ pub(crate) fn random() -> [u8; 20] {
     rand::rng().fill_bytes(&mut random);
     random
 }
+
+#[cfg(test)]
+mod tests;

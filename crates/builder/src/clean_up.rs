@@ -1,4 +1,4 @@
-//! Removes what no template needs: sandboxes and files that an earlier daemon has left, old builds, and snapshots of steps.
+//! Removes what no template needs: sandboxes and files that an earlier daemon has left, old builds and logs, and snapshots of steps.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use api::{SnapshotId, TemplateState};
 use store::Batch;
 
+use crate::blocking::blocking;
 use crate::builder::{Builder, Shared};
 use crate::error::BuilderError;
 use crate::files;
-use crate::incoming::blocking;
 use crate::step::METADATA;
 use crate::template::Template;
 
@@ -56,7 +56,7 @@ impl Builder {
 
     /// Deletes the snapshots of steps that no template of the account needs. A running build may be about to need some.
     pub async fn collect(&self, account: &str) {
-        let _creating = self.shared.creating.lock().await;
+        let _creating = self.shared.creating.acquire(account).await;
         let templates = self.list(account);
         if templates.iter().any(|template| !template.state.is_final()) {
             return;
@@ -69,6 +69,24 @@ impl Builder {
                 tracing::error!(%error, "cannot delete the snapshots of steps; trying again later");
                 return;
             }
+        }
+    }
+
+    /// Removes the oldest logs of an account's finished builds that have too many bytes together.
+    pub async fn trim_logs(&self, account: &str) {
+        let Shared { registry, settings, .. } = &*self.shared;
+        if settings.log_bytes == 0 {
+            return;
+        }
+        let mut bytes = 0;
+        let mut logs: Vec<_> = registry.finished(account).into_iter().map(|entry| entry.log).collect();
+        logs.retain(|log| {
+            bytes += log.file_bytes();
+            bytes > settings.log_bytes && log.file_bytes() > 0
+        });
+        let removing = blocking(move || Ok(logs.iter().try_for_each(|log| log.remove())?));
+        if let Err(error) = removing.await {
+            tracing::error!(account, %error, "cannot remove old logs of builds; trying again later");
         }
     }
 
@@ -92,6 +110,7 @@ impl Builder {
             accounts.insert(template.account.clone());
         }
         for account in accounts {
+            self.trim_logs(&account).await;
             self.collect(&account).await;
         }
     }

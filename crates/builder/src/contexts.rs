@@ -5,14 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use api::BuildContextId;
 use rules::TimeMs;
 
-use crate::incoming::StoredContext;
+use crate::spool::{LARGEST_PER_ACCOUNT, StoredContext};
 
 const VALID_MS: u64 = 3_600_000;
 /// Most contexts of an account. The oldest ones are dropped for another one.
 const MAX_PER_ACCOUNT: usize = 10;
-/// All files that wait for builds of an account have at most the bytes of this many contexts of the largest size. One account cannot
-/// fill the disk of all.
-pub const LARGEST_PER_ACCOUNT: u64 = 4;
 
 #[derive(Debug, Default)]
 pub struct Contexts(Mutex<Vec<Waiting>>);

@@ -1,155 +1,219 @@
 //! Which entries of the context a `COPY` or `ADD` copies, and their names in the destination.
+//!
+//! A selection refers to the index of the context: many copies of a large context cost no memory. It is made when the key of its step
+//! is computed, and again when the step runs.
 
-use std::collections::BTreeMap;
-
+use api::wildcard::{Pattern, has_wildcards};
 use dockerfile::{Copy, Source};
 
-use crate::context::{Context, Entry, EntryKind, clean};
+use crate::context::{Context, clean};
 use crate::error::BuildError;
 use crate::format::Format;
+use crate::index::{Entry, EntryKind, MAX_ENTRIES};
+use crate::search::Search;
+
+/// Each file of a selection is compared with others and hashed.
+const STEPS_PER_FILE: u64 = 16;
 
 /// What a `COPY` copies.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Default)]
 pub struct Selection {
-    /// By the path below the destination. Without a directory, there is one file, whose name is the last part of its path.
-    pub files: BTreeMap<String, Content>,
-    /// Whether the destination is a directory, because of a directory or of several files among the sources.
-    pub needs_directory: bool,
+    /// By the names below the destination.
+    files: Vec<Selected>,
+    pub target: Target,
+}
+
+/// What the destination of a copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Target {
+    /// One file, whose name is the last part of the source's, unless the destination has another name for it.
+    #[default]
+    File,
+    /// A directory, because of a directory or of several files among the sources.
+    Directory,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Selected {
+    /// Of the entry in the index, or of the source in the copy.
+    number: u32,
+    /// Bytes at the start of the path that are not in the name.
+    skipped: u16,
+    kind: SelectedKind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum SelectedKind {
+    Entry,
+    Archive(Format),
+    Inline,
 }
 
 /// The content of an entry of the destination.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
-    Entry(Entry),
-    Inline(String),
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content<'a> {
+    Entry(Entry<'a>),
+    Inline(&'a str),
     /// A source of `ADD` whose entries are unpacked.
-    Archive(Entry, Format),
+    Archive(Entry<'a>, Format),
 }
 
-/// Finds the sources of a copy.
-pub fn select(context: &Context, copy: &Copy) -> Result<Selection, BuildError> {
-    let mut selection = Selection::default();
-    for source in &copy.sources {
-        match source {
-            Source::Inline { name, content } => {
-                selection.files.insert(name.clone(), Content::Inline(content.clone()));
+impl Selection {
+    /// Finds the sources of a copy. Blocks.
+    pub fn find(context: &Context, copy: &Copy, search: &mut Search<'_>) -> Result<Self, BuildError> {
+        let mut selection = Self::default();
+        for (number, source) in (0..).zip(&copy.sources) {
+            match source {
+                Source::Inline { .. } => {
+                    let inline = Selected { number, skipped: 0, kind: SelectedKind::Inline };
+                    selection.push(inline, context, copy)?;
+                }
+                Source::Path(pattern) => selection.add_pattern(context, copy, pattern, search)?,
             }
-            Source::Path(pattern) => select_path(context, pattern, copy.extracts, &mut selection)?,
         }
+        selection.settle(context, copy)?;
+        if selection.files.len() > 1 {
+            selection.target = Target::Directory;
+        }
+        selection.files.shrink_to_fit();
+        Ok(selection)
     }
-    selection.needs_directory |= selection.files.len() > 1;
-    Ok(selection)
-}
 
-fn select_path(
-    context: &Context,
-    pattern: &str,
-    extracts: bool,
-    selection: &mut Selection,
-) -> Result<(), BuildError> {
-    let outside = |error: crate::BuilderError| BuildError::new(error.to_string());
-    let path = clean(pattern).map_err(outside)?;
-    let found: Vec<String> = if path.is_empty() {
-        vec![path]
-    } else if has_wildcards(&path) {
-        matching(context, &path)?
-    } else {
-        context.get(&path).map(|_| path.clone()).into_iter().collect()
-    };
-    if found.is_empty() {
-        return Err(BuildError::new(format!("the build context has nothing at '{pattern}'")));
-    }
-    for path in found {
-        let entry = context.get(&path);
-        match entry.filter(|entry| entry.kind != EntryKind::Directory) {
-            Some(entry) => {
-                let name = path.rsplit('/').next().unwrap_or(&path);
-                let format = if extracts { format_of(context, name, entry) } else { None };
-                let content = match format {
-                    Some(format) => Content::Archive(entry.clone(), format),
-                    None => Content::Entry(entry.clone()),
-                };
-                selection.needs_directory |= format.is_some();
-                selection.files.insert(name.to_owned(), content);
-            }
-            None => {
-                selection.needs_directory = true;
-                let skipped = if path.is_empty() { 0 } else { path.len() + 1 };
-                for (below, entry) in context.below(&path) {
-                    selection.files.insert(below[skipped..].to_owned(), Content::Entry(entry.clone()));
+    fn add_pattern(
+        &mut self,
+        context: &Context,
+        copy: &Copy,
+        pattern: &str,
+        search: &mut Search<'_>,
+    ) -> Result<(), BuildError> {
+        let path = clean(pattern).map_err(|error| BuildError::new(error.to_string()))?;
+        let mut found = 0;
+        if path.is_empty() {
+            found += 1;
+            self.add_below(context, copy, "", search)?;
+        } else if has_wildcards(&path) {
+            let pattern = Pattern::new(&path)
+                .map_err(|reason| BuildError::new(format!("'{path}' is not a valid pattern: {reason}")))?;
+            for rank in context.index.below("") {
+                if search.matches(&pattern, context.index.path(rank))? {
+                    found += 1;
+                    self.add(context, copy, rank, search)?;
                 }
             }
+        } else if let Some(rank) = context.index.find(&path) {
+            found += 1;
+            self.add(context, copy, rank, search)?;
         }
+        if found == 0 {
+            return Err(BuildError::new(format!("the build context has nothing at '{pattern}'")));
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn add(
+        &mut self,
+        context: &Context,
+        copy: &Copy,
+        rank: u32,
+        search: &mut Search<'_>,
+    ) -> Result<(), BuildError> {
+        let (path, entry) = (context.index.path(rank), context.index.entry(rank));
+        if entry.kind == EntryKind::Directory {
+            return self.add_below(context, copy, path, search);
+        }
+        search.spend(STEPS_PER_FILE)?;
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let format = if copy.extracts { format_of(context, name, entry) } else { None };
+        if format.is_some() {
+            self.target = Target::Directory;
+        }
+        let kind = format.map_or(SelectedKind::Entry, SelectedKind::Archive);
+        self.push(Selected { number: rank, skipped: length(path.len() - name.len()), kind }, context, copy)
+    }
+
+    /// Adds the content of a directory. `""` is the root.
+    fn add_below(
+        &mut self,
+        context: &Context,
+        copy: &Copy,
+        directory: &str,
+        search: &mut Search<'_>,
+    ) -> Result<(), BuildError> {
+        self.target = Target::Directory;
+        let skipped = if directory.is_empty() { 0 } else { length(directory.len() + 1) };
+        for number in context.index.below(directory) {
+            search.spend(STEPS_PER_FILE)?;
+            self.push(Selected { number, skipped, kind: SelectedKind::Entry }, context, copy)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, selected: Selected, context: &Context, copy: &Copy) -> Result<(), BuildError> {
+        if self.files.len() >= 2 * MAX_ENTRIES {
+            self.settle(context, copy)?;
+        }
+        self.files.push(selected);
+        Ok(())
+    }
+
+    /// Sorts the files. Of several with the same name, the last one stays.
+    fn settle(&mut self, context: &Context, copy: &Copy) -> Result<(), BuildError> {
+        self.files.sort_by(|one, two| one.name(context, copy).cmp(two.name(context, copy)));
+        self.files.dedup_by(|later, kept| {
+            let is_same = later.name(context, copy) == kept.name(context, copy);
+            if is_same {
+                *kept = *later;
+            }
+            is_same
+        });
+        if self.files.len() > MAX_ENTRIES {
+            return Err(BuildError::new(format!("the sources have more than {MAX_ENTRIES} files together")));
+        }
+        Ok(())
+    }
+
+    /// The names and the contents.
+    pub fn files<'a>(
+        &'a self,
+        context: &'a Context,
+        copy: &'a Copy,
+    ) -> impl ExactSizeIterator<Item = (&'a str, Content<'a>)> {
+        self.files.iter().map(move |selected| {
+            let content = match selected.kind {
+                SelectedKind::Entry => Content::Entry(context.index.entry(selected.number)),
+                SelectedKind::Archive(format) => {
+                    Content::Archive(context.index.entry(selected.number), format)
+                }
+                SelectedKind::Inline => match copy.sources.get(selected.number as usize) {
+                    Some(Source::Inline { content, .. }) => Content::Inline(content),
+                    _ => Content::Inline(""),
+                },
+            };
+            (selected.name(context, copy), content)
+        })
+    }
 }
 
-fn format_of(context: &Context, name: &str, entry: &Entry) -> Option<Format> {
+impl Selected {
+    fn name<'a>(&self, context: &'a Context, copy: &'a Copy) -> &'a str {
+        match (self.kind, copy.sources.get(self.number as usize)) {
+            (SelectedKind::Inline, Some(Source::Inline { name, .. })) => name,
+            (SelectedKind::Inline, _) => "",
+            _ => &context.index.path(self.number)[self.skipped.into()..],
+        }
+    }
+}
+
+/// Of a path, which has at most [`crate::index::MAX_PATH`] bytes.
+fn length(bytes: usize) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
+}
+
+fn format_of(context: &Context, name: &str, entry: Entry<'_>) -> Option<Format> {
     let EntryKind::File { offset, size, .. } = entry.kind else { return None };
     // If it cannot be read, the copy fails.
     Format::of(context, name, offset, size).ok().flatten()
 }
 
-fn has_wildcards(path: &str) -> bool {
-    path.contains(['*', '?', '['])
-}
-
-fn matching(context: &Context, path: &str) -> Result<Vec<String>, BuildError> {
-    let pattern = glob::Pattern::new(path)
-        .map_err(|error| BuildError::new(format!("'{path}' is not a valid pattern: {}", error.msg)))?;
-    let options = glob::MatchOptions {
-        case_sensitive: true,
-        require_literal_separator: true,
-        require_literal_leading_dot: false,
-    };
-    Ok(context.paths().filter(|found| pattern.matches_with(found, options)).map(str::to_owned).collect())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::context::tests::archive;
-
-    fn selected(sources: &[&str]) -> Result<(Vec<String>, bool), BuildError> {
-        let file = archive(&[
-            ("package.json", "{}"),
-            ("package-lock.json", "{}"),
-            ("src/a.js", "a"),
-            ("src/deep/b.js", "b"),
-            (".env", "x"),
-        ]);
-        let context = Context::read(file.path().to_owned()).unwrap();
-        let copy = Copy {
-            sources: sources.iter().map(|source| Source::Path((*source).to_owned())).collect(),
-            destination: "/app/".to_owned(),
-            owner: None,
-            mode: None,
-            extracts: false,
-        };
-        let selection = select(&context, &copy)?;
-        Ok((selection.files.into_keys().collect(), selection.needs_directory))
-    }
-
-    #[test]
-    fn directories_are_copied_by_their_content() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        assert_eq!(selected(&["package.json"]), Ok((names(&["package.json"]), false)));
-        assert_eq!(selected(&["package*.json"]), Ok((names(&["package-lock.json", "package.json"]), true)));
-        assert_eq!(selected(&["src"]), Ok((names(&["a.js", "deep", "deep/b.js"]), true)));
-        assert_eq!(selected(&["src/*"]), Ok((names(&["a.js", "b.js"]), true)));
-        assert_eq!(selected(&["./src/deep/../a.js"]), Ok((names(&["a.js"]), false)));
-        assert_eq!(selected(&["/src/deep/"]), Ok((names(&["b.js"]), true)));
-        let (all, _) = selected(&["."]).unwrap();
-        assert_eq!(all.len(), 7);
-    }
-
-    #[test]
-    fn missing_sources_are_errors() {
-        for (source, part) in
-            [("none", "nothing at 'none'"), ("*.py", "nothing"), ("../x", "outside"), ("[", "pattern")]
-        {
-            let error = selected(&[source]).unwrap_err();
-            assert!(error.message.contains(part), "{source}: {error}");
-        }
-    }
-}
+mod tests;

@@ -20,6 +20,21 @@ pub enum BuilderError {
         "{active} builds of the account are queued or running; allowed: {allowed}; wait for one to end or cancel it"
     )]
     TooManyBuilds { active: usize, allowed: usize },
+    #[error(
+        "the build contexts of the account's queued and running builds have {} MB together; allowed, with that of this build: {} MB; \
+         wait for one to end or cancel it",
+        used_bytes >> 20, allowed_bytes >> 20
+    )]
+    QueuedContexts { used_bytes: u64, allowed_bytes: u64 },
+    #[error("{active} uploads of the account are in progress; allowed: {allowed}; wait for one to end")]
+    TooManyUploads { active: usize, allowed: usize },
+    #[error(
+        "the uploads in progress of the account have more than {} MB together; wait for one to end",
+        allowed_bytes >> 20
+    )]
+    UploadedBytes { allowed_bytes: u64 },
+    #[error("{allowed} uploads are in progress on this host, the maximum; try again later")]
+    UploadsBusy { allowed: usize },
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error("cannot access the files of a template: {0}")]

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use api::TemplateId;
 
-use crate::context::Context;
 use crate::error::BuilderError;
-use crate::incoming::{self, StoredContext};
 use crate::log::BuildLog;
+use crate::spool::{self, StoredContext};
 use crate::template::Template;
 
 const CONTEXT: &str = "context.tar";
@@ -32,18 +31,17 @@ pub fn log_of(dir: &Path, template: &Template) -> Result<BuildLog, BuilderError>
 pub fn make(
     dir: &Path,
     template: &Template,
-    stored: Option<StoredContext>,
-) -> Result<(BuildLog, Context), BuilderError> {
+    stored: Option<&StoredContext>,
+) -> Result<BuildLog, BuilderError> {
     let own = dir.join(template.id.as_str());
     std::fs::create_dir(&own)?;
-    let context = match stored {
-        Some(stored) => stored.move_to(&own.join(CONTEXT))?,
-        None => Context::empty(),
-    };
+    if let Some(stored) = stored {
+        stored.link_to(&own.join(CONTEXT))?;
+    }
     let log = log_of(dir, template)?;
     std::fs::File::open(&own)?.sync_all()?;
     std::fs::File::open(dir)?.sync_all()?;
-    Ok((log, context))
+    Ok(log)
 }
 
 /// Removes what belongs to no known template. Blocks.
@@ -51,7 +49,7 @@ pub fn remove_unknown(dir: &Path, known: &BTreeSet<String>) -> Result<(), Builde
     for found in std::fs::read_dir(dir)? {
         let found = found?;
         let name = found.file_name().to_string_lossy().into_owned();
-        if name.starts_with(incoming::PREFIX) {
+        if name.starts_with(spool::PREFIX) {
             std::fs::remove_file(found.path())?;
         } else if name.parse::<TemplateId>().is_ok() && !known.contains(&name) {
             std::fs::remove_dir_all(found.path())?;

@@ -1,11 +1,15 @@
 //! Archives among the sources of `ADD`, recognized by their content.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
+
+use tarball::{LargeWindow, Packed, SMALL_WINDOW_LOG};
 
 use crate::context::Context;
 
 /// The header of the first entry.
 const BLOCK: usize = 512;
+/// The first block is found in this much of a compressed archive, or there is none.
+const SEARCHED_BYTES: u64 = 1 << 20;
 /// In the header of an entry of a tar archive.
 const MAGIC_AT: usize = 257;
 const MAGIC: &[u8] = b"ustar";
@@ -15,29 +19,27 @@ pub enum Format {
     Plain,
     Gzip,
     Zstd,
-    Unsupported(&'static str),
+    Bzip2,
+    Xz,
 }
 
 impl Format {
     /// The format of a file of the context; `None` if it is not a tar archive. Whether a file with an unsupported compression is one
     /// is decided by its name.
     pub fn of(context: &Context, name: &str, offset: u64, size: u64) -> io::Result<Option<Self>> {
-        let start = start_of(context.open(offset, size)?);
-        let content = || Ok::<_, io::Error>(BufReader::new(context.open(offset, size)?));
+        let content = || context.open(offset, size.min(SEARCHED_BYTES));
         let is_named = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
-        Ok(match start.as_slice() {
-            [0x1f, 0x8b, ..] => {
-                is_tar(&start_of(flate2::bufread::MultiGzDecoder::new(content()?))).then_some(Self::Gzip)
-            }
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-                is_tar(&start_of(zstd::Decoder::with_buffer(content()?)?)).then_some(Self::Zstd)
-            }
-            [b'B', b'Z', b'h', ..] if is_named(&[".tar.bz2", ".tbz2", ".tbz"]) => {
-                Some(Self::Unsupported("bzip2"))
-            }
-            [0xfd, b'7', b'z', b'X', b'Z', ..] if is_named(&[".tar.xz", ".txz"]) => {
-                Some(Self::Unsupported("xz"))
-            }
+        let is_packed_tar = || match Packed::open(content()?, SMALL_WINDOW_LOG) {
+            Ok(packed) => Ok(is_tar(&start_of(packed))),
+            // Its name decides, so that its unpacking says why it fails.
+            Err(error) if LargeWindow::is_in(&error) => Ok(is_named(&[".tar.zst", ".tzst"])),
+            Err(error) => Err(error),
+        };
+        Ok(match start_of(content()?).as_slice() {
+            [0x1f, 0x8b, ..] => is_packed_tar()?.then_some(Self::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => is_packed_tar()?.then_some(Self::Zstd),
+            [b'B', b'Z', b'h', ..] if is_named(&[".tar.bz2", ".tbz2", ".tbz"]) => Some(Self::Bzip2),
+            [0xfd, b'7', b'z', b'X', b'Z', ..] if is_named(&[".tar.xz", ".txz"]) => Some(Self::Xz),
             start => is_tar(start).then_some(Self::Plain),
         })
     }

@@ -1,130 +1,161 @@
-//! The upload of a build context: spooled to the disk, decompressed and indexed before its build is accepted.
+//! The upload of a build context: spooled to the disk, decompressed and checked before its build is accepted.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use tempfile::{NamedTempFile, TempPath};
+use flate2::bufread::MultiGzDecoder;
+use tokio_util::sync::CancellationToken;
 
-use crate::context::{Context, Entry, EntryKind};
+use crate::blocking::blocking;
+use crate::context::{Context, Hashes};
 use crate::error::BuilderError;
+use crate::index::{Entry, EntryKind};
+use crate::spool::{Spool, SpoolFile, StoredContext};
+use crate::uploads::Upload;
 
 const PIECE: usize = 128 * 1024;
-pub const PREFIX: &str = "incoming-";
+/// Digits of base64 that are decoded at a time; a multiple of four.
+const DIGITS: usize = 256 * 1024;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// An upload in progress. Its file is removed if it is dropped.
-#[derive(Debug)]
 pub struct Incoming {
-    file: NamedTempFile,
-    bytes: u64,
-    most: u64,
-}
-
-/// A complete context.
-#[derive(Debug, Clone)]
-pub struct StoredContext {
-    /// Removed with the last clone, unless the template takes it.
-    pub(crate) file: Arc<TempPath>,
-    pub(crate) context: Arc<Context>,
-    /// Without compression.
-    pub size_bytes: u64,
-}
-
-fn too_large(most: u64) -> BuilderError {
-    BuilderError::Context(format!("is larger than {} MB, the limit of this service", most >> 20))
+    spool: Arc<Spool>,
+    upload: Upload,
+    /// The first part creates it.
+    file: Option<SpoolFile>,
 }
 
 impl Incoming {
-    pub(crate) fn new(dir: &Path, most: u64) -> io::Result<Self> {
-        let file = tempfile::Builder::new().prefix(PREFIX).tempfile_in(dir)?;
-        Ok(Self { file, bytes: 0, most })
+    pub(crate) fn new(spool: &Arc<Spool>, account: &str) -> Result<Self, BuilderError> {
+        Ok(Self { upload: spool.begin(account)?, spool: Arc::clone(spool), file: None })
     }
 
     /// Appends a part of the upload.
     pub async fn write(mut self, part: Bytes) -> Result<Self, BuilderError> {
-        self.bytes += part.len() as u64;
-        if self.bytes > self.most {
-            return Err(too_large(self.most));
-        }
         blocking(move || {
-            self.file.write_all(&part)?;
+            self.append(&part)?;
             Ok(self)
         })
         .await
     }
 
-    /// Checks the archive, which may be compressed with gzip.
-    pub async fn finish(self) -> Result<StoredContext, BuilderError> {
+    /// Appends the content of a text in base64, which is not in memory any more when this returns: the archive may wait for its turn
+    /// to be read, and its index needs memory.
+    pub async fn write_base64(mut self, text: Bytes) -> Result<Self, BuilderError> {
         blocking(move || {
-            let Self { mut file, bytes, most } = self;
-            if bytes == 0 {
-                return Err(BuilderError::Context("is empty; send a tar archive".to_owned()));
+            for digits in text.chunks(DIGITS) {
+                let part = STANDARD.decode(digits).map_err(|error| {
+                    BuilderError::Context(format!("is neither an id 'ctx_…' nor base64: {error}"))
+                })?;
+                self.append(&part)?;
             }
-            file.flush()?;
-            let file = if is_gzip(file.path())? { decompress(&file, most)? } else { file };
-            file.as_file().sync_all()?;
-            let context = Context::read(file.path().to_owned())?;
-            let size_bytes = file.as_file().metadata()?.len();
-            Ok(StoredContext {
-                file: Arc::new(file.into_temp_path()),
-                context: Arc::new(context),
-                size_bytes,
-            })
+            Ok(self)
         })
         .await
     }
-}
 
-impl StoredContext {
-    /// A text file of the context.
-    pub async fn text(&self, path: String, most: u64) -> Result<String, BuilderError> {
-        let context = Arc::clone(&self.context);
-        blocking(move || context.text(&path, most)).await
+    fn append(&mut self, part: &[u8]) -> Result<(), BuilderError> {
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => self.spool.create()?,
+        };
+        file.append(part, &mut self.upload)?;
+        self.file = Some(file);
+        Ok(())
     }
 
-    /// Gives the file to a template. Blocks.
-    pub(crate) fn move_to(&self, path: &PathBuf) -> io::Result<Context> {
-        std::fs::hard_link(&*self.file, path)?;
-        // The index is the same; the old name is removed with the last clone.
-        Ok(self.context.at(path.clone()))
+    /// Checks the archive, which may be compressed with gzip.
+    pub async fn finish(self) -> Result<StoredContext, BuilderError> {
+        let Self { spool, mut upload, file } = self;
+        let Some(file) = file.filter(|file| file.bytes() > 0) else {
+            return Err(BuilderError::Context("is empty; send a tar archive".to_owned()));
+        };
+        let (reading, account) = (Arc::clone(&spool), upload.account.clone());
+        let read = reading.read(&account, move |stopped| {
+            let plain = match is_gzip(&file.path())? {
+                true => decompress(&spool, &file.path(), &mut upload, stopped)?,
+                false => file,
+            };
+            plain.store(stopped)
+        });
+        read.await
     }
 }
 
-/// One context of several, each in a directory with its name.
-pub async fn merge(
-    dir: PathBuf,
-    most: u64,
-    contexts: BTreeMap<String, StoredContext>,
-) -> Result<StoredContext, BuilderError> {
-    blocking(move || {
-        let file = tempfile::Builder::new().prefix(PREFIX).tempfile_in(dir)?;
-        let mut archive = tar::Builder::new(BufWriter::with_capacity(PIECE, file.as_file()));
-        for (name, stored) in &contexts {
-            for (path, entry) in stored.context.below("") {
-                append(&mut archive, &stored.context, &format!("{name}/{path}"), entry)?;
+impl Spool {
+    /// A text file of a context.
+    pub async fn text(
+        &self,
+        account: &str,
+        stored: &StoredContext,
+        path: String,
+        most: u64,
+    ) -> Result<String, BuilderError> {
+        let stored = stored.clone();
+        self.read(account, move |stopped| stored.read(Hashes::Skip, stopped)?.text(&path, most)).await
+    }
+
+    /// One context of several, each in a directory with its name.
+    pub async fn merge(
+        self: &Arc<Self>,
+        account: &str,
+        contexts: BTreeMap<String, StoredContext>,
+    ) -> Result<StoredContext, BuilderError> {
+        let (spool, mut upload) = (Arc::clone(self), self.begin(account)?);
+        let merging = self.read(account, move |stopped| {
+            let mut merged = spool.create()?;
+            let writer = Appending { file: &mut merged, upload: &mut upload, stopped };
+            let mut archive = tar::Builder::new(BufWriter::with_capacity(PIECE, writer));
+            for (name, stored) in &contexts {
+                let context = stored.read(Hashes::Skip, stopped)?;
+                for rank in context.index.below("") {
+                    let path = format!("{name}/{}", context.index.path(rank));
+                    append(&mut archive, &context, &path, &context.index.entry(rank)).map_err(of_write)?;
+                }
             }
+            archive.into_inner().and_then(|mut writer| writer.flush()).map_err(of_write)?;
+            merged.store(stopped)
+        });
+        merging.await
+    }
+}
+
+/// Writes into a file of the spool. Its own errors are inside of those that it returns.
+struct Appending<'a> {
+    file: &'a mut SpoolFile,
+    upload: &'a mut Upload,
+    stopped: &'a CancellationToken,
+}
+
+impl Write for Appending<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.stopped.is_cancelled() {
+            return Err(io::Error::other(BuilderError::Stopping));
         }
-        archive.into_inner()?.flush()?;
-        let size_bytes = file.as_file().metadata()?.len();
-        if size_bytes > most {
-            return Err(too_large(most));
-        }
-        file.as_file().sync_all()?;
-        let context = Context::read(file.path().to_owned())?;
-        Ok(StoredContext { file: Arc::new(file.into_temp_path()), context: Arc::new(context), size_bytes })
-    })
-    .await
+        self.file.append(bytes, self.upload).map(|()| bytes.len()).map_err(io::Error::other)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn of_write(error: io::Error) -> BuilderError {
+    error.downcast::<BuilderError>().unwrap_or_else(BuilderError::Io)
 }
 
 fn append(
     archive: &mut tar::Builder<impl Write>,
     context: &Context,
     path: &str,
-    entry: &Entry,
+    entry: &Entry<'_>,
 ) -> io::Result<()> {
     let mut header = tar::Header::new_ustar();
     header.set_mode(entry.mode);
@@ -146,13 +177,6 @@ fn append(
     }
 }
 
-/// Runs work that waits for the disk.
-pub async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, BuilderError> + Send + 'static,
-) -> Result<T, BuilderError> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| BuilderError::Stopping)?
-}
-
 fn is_gzip(path: &Path) -> io::Result<bool> {
     let mut start = [0; 2];
     match File::open(path)?.read_exact(&mut start) {
@@ -162,17 +186,23 @@ fn is_gzip(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn decompress(file: &NamedTempFile, most: u64) -> Result<NamedTempFile, BuilderError> {
-    let dir = file.path().parent().unwrap_or(Path::new("/"));
-    let mut plain = tempfile::Builder::new().prefix(PREFIX).tempfile_in(dir)?;
-    let compressed = BufReader::with_capacity(PIECE, File::open(file.path())?);
-    let mut content = flate2::bufread::MultiGzDecoder::new(compressed).take(most + 1);
-    let copied = io::copy(&mut content, &mut plain)
-        .map_err(|error| BuilderError::Context(format!("is not valid gzip: {error}")))?;
-    if copied > most {
-        return Err(too_large(most));
+fn decompress(
+    spool: &Arc<Spool>,
+    path: &Path,
+    upload: &mut Upload,
+    stopped: &CancellationToken,
+) -> Result<SpoolFile, BuilderError> {
+    let mut plain = spool.create()?;
+    let mut content = MultiGzDecoder::new(BufReader::with_capacity(PIECE, File::open(path)?));
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = content.read(&mut piece);
+        match read.map_err(|error| BuilderError::Context(format!("is not valid gzip: {error}")))? {
+            0 => return Ok(plain),
+            _ if stopped.is_cancelled() => return Err(BuilderError::Stopping),
+            n => plain.append(&piece[..n], upload)?,
+        }
     }
-    Ok(plain)
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use dockerfile::{Copy, Run, Step, Work};
 use sha2::{Digest, Sha256};
 
-use crate::context::EntryKind;
-use crate::copy::{Content, Selection};
+use crate::context::Context;
+use crate::copy::{Content, Selection, Target};
+use crate::index::EntryKind;
 
 /// Raised when the builder carries out the same step differently.
 const FORMAT: &str = "sandboxd build 1";
@@ -21,14 +22,18 @@ pub fn of_base(identity: &str, isolation: &str) -> String {
     key.finish()
 }
 
-/// The key of a step. `selection` has the files of a copy.
-pub fn of_step(parent: &str, step: &Step, selection: Option<&Selection>) -> String {
+/// The key of a step. `selected` has the files of a copy.
+pub fn of_step(parent: &str, step: &Step, selected: Option<(&Context, &Selection)>) -> String {
     let mut key = Key::new(parent);
     key.texts(&step.directories);
     match &step.work {
         Work::Nothing => key.text("nothing"),
         Work::Run(run) => key.run(run),
-        Work::Copy(copy) => key.copy(copy, selection.unwrap_or(&Selection::default())),
+        Work::Copy(copy) => {
+            let none = (&Context::default(), &Selection::default());
+            let (context, selection) = selected.unwrap_or(none);
+            key.copy(copy, context, selection);
+        }
     }
     key.finish()
 }
@@ -84,26 +89,28 @@ impl Key {
         }
     }
 
-    fn copy(&mut self, Copy { destination, owner, mode, extracts, .. }: &Copy, selection: &Selection) {
+    fn copy(&mut self, copy: &Copy, context: &Context, selection: &Selection) {
+        let Copy { destination, owner, mode, extracts, .. } = copy;
         self.text("copy");
         self.text(destination);
         self.text(owner.as_deref().unwrap_or_default());
         self.number(mode.map_or(u64::MAX, u64::from));
         self.number(u64::from(*extracts));
-        self.number(u64::from(selection.needs_directory));
-        self.number(selection.files.len() as u64);
-        for (path, content) in &selection.files {
+        self.number(u64::from(selection.target == Target::Directory));
+        let files = selection.files(context, copy);
+        self.number(files.len() as u64);
+        for (path, content) in files {
             self.text(path);
             match content {
                 Content::Inline(text) => self.text(text),
                 Content::Entry(entry) | Content::Archive(entry, _) => {
                     self.number(u64::from(matches!(content, Content::Archive(..))));
                     self.number(u64::from(entry.mode));
-                    match &entry.kind {
+                    match entry.kind {
                         EntryKind::Directory => self.text("directory"),
                         EntryKind::Link { target } => self.text(target),
                         EntryKind::File { size, hash, .. } => {
-                            self.number(*size);
+                            self.number(size);
                             self.0.update(hash);
                         }
                     }
@@ -128,7 +135,12 @@ mod tests {
     fn run(command: &str, env: &[(&str, &str)], user: Option<&str>) -> Step {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
-        step(Work::Run(Run { argv, env, workdir: "/".to_owned(), user: user.map(str::to_owned) }))
+        step(Work::Run(Run {
+            argv,
+            env: std::sync::Arc::new(env),
+            workdir: "/".to_owned(),
+            user: user.map(str::to_owned),
+        }))
     }
 
     #[test]

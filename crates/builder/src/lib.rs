@@ -12,6 +12,7 @@
 //! Used by the server. The steps run in sandboxes of the account, with its quotas and the network policy of the request.
 
 mod archive;
+mod blocking;
 mod build;
 mod builder;
 mod clean_up;
@@ -23,20 +24,24 @@ mod error;
 mod files;
 mod format;
 mod incoming;
+mod index;
 mod keyed_steps;
 mod keys;
 mod log;
 mod registry;
 mod run;
+mod search;
+mod spool;
 mod start;
 mod step;
 mod tags;
 mod template;
+mod uploads;
 
 pub use builder::{Base, Bases, Builder, Settings};
-pub use contexts::LARGEST_PER_ACCOUNT;
 pub use counters::BuildCounts;
 pub use error::{BuildError, BuilderError};
-pub use incoming::{Incoming, StoredContext};
+pub use incoming::Incoming;
 pub use log::{LogEvent, LogReader};
+pub use spool::{LARGEST_PER_ACCOUNT, StoredContext};
 pub use template::{NewTemplate, PendingTemplate, Start, Template};

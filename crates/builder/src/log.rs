@@ -1,7 +1,8 @@
 //! The log of a build: a file with one event per line, which readers follow while it grows.
 //!
 //! The id of an event is the position behind it in the file, so a reader can continue after any event, also with the next daemon.
-//! Output beyond a limit is dropped, other events are not. The file is not synced: a power loss may cost its last lines.
+//! Output beyond a limit is dropped, other events are not. The file is not synced: a power loss may cost its last lines. The logs of
+//! an account have a limit together, for which `trim_logs` removes the oldest ones.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,8 +16,10 @@ use rules::TimeMs;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// Most bytes of output in a log.
+/// Most bytes of output in a log, without what each line has beside its text.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
+/// A file that has as many bytes gets no more output: lines may be empty, and some characters become six.
+const MAX_FILE_BYTES: u64 = 2 * MAX_OUTPUT_BYTES;
 /// Bytes that a reader reads at a time. Longer than every event: a line of output has at most 64 KiB, each of which may be escaped.
 const READ_BYTES: usize = 512 * 1024;
 const OWNER_ONLY: u32 = 0o600;
@@ -98,16 +101,30 @@ impl BuildLog {
         let is_over = {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             writer.output_bytes = writer.output_bytes.saturating_add(line.len() as u64);
-            let is_over = writer.output_bytes > MAX_OUTPUT_BYTES;
+            let is_over = writer.output_bytes > MAX_OUTPUT_BYTES || self.file_bytes() > MAX_FILE_BYTES;
             if is_over && std::mem::replace(&mut writer.drops, true) {
                 return;
             }
             is_over
         };
         if is_over {
-            return self.note("the output is longer than 16 MiB; the rest is not in the log");
+            return self.note("the log is full: 16 MiB of output, or 32 MiB as it is stored; the rest of the output is dropped");
         }
         self.append(kind, line);
+    }
+
+    pub fn file_bytes(&self) -> u64 {
+        self.state.borrow().bytes
+    }
+
+    /// Removes the events of a build that is over. Its readers end. Blocks.
+    pub fn remove(&self) -> io::Result<()> {
+        // First, so that no reader expects what is not there.
+        self.state.send_modify(|state| state.bytes = 0);
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// No event follows.

@@ -1,5 +1,6 @@
 //! The templates of all accounts, in memory, with their logs and the builds that run.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -83,6 +84,26 @@ impl Registry {
             (two.created_at, two.version, &two.id).cmp(&(one.created_at, one.version, &one.id))
         });
         own
+    }
+
+    /// The builds of an account that are over, newest first.
+    pub fn finished(&self, account: &str) -> Vec<Entry> {
+        let is_finished =
+            |entry: &&Entry| entry.template.account == account && entry.template.state.is_final();
+        let mut own: Vec<_> = self.lock().values().filter(is_finished).cloned().collect();
+        own.sort_by_key(|entry| Reverse((entry.template.finished_at, entry.template.id.clone())));
+        own
+    }
+
+    /// Whether an account may have another context of this size for its builds that are not over.
+    pub fn check_contexts(&self, account: &str, bytes: u64, allowed_bytes: u64) -> Result<(), BuilderError> {
+        let own = self.of_account(account);
+        let active = own.iter().filter(|template| !template.state.is_final());
+        let used: u64 = active.map(|template| template.content.context_bytes).sum();
+        if used.saturating_add(bytes) > allowed_bytes && bytes > 0 {
+            return Err(BuilderError::QueuedContexts { used_bytes: used, allowed_bytes });
+        }
+        Ok(())
     }
 
     pub fn all(&self) -> Vec<Entry> {

@@ -1,96 +1,101 @@
 //! Runs accepted builds: waits for a permit, builds, and records the end.
 
 use std::pin::pin;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SandboxId, TemplateError, TemplateState};
-use rules::TimeMs;
+use engine::{EngineError, WorkInProgress};
+use rules::{RepeatableWork, TimeMs};
 use serde_json::json;
 use store::{Batch, NewEvent};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-use crate::build::{Build, read_context};
+use crate::blocking::blocking;
+use crate::build::{Build, Progress};
 use crate::builder::{Bases, Builder, Shared, random};
-use crate::context::Context;
 use crate::error::{BuildError, Ended};
 use crate::files::context_of;
-use crate::incoming::blocking;
 use crate::registry::Entry;
 use crate::template::Template;
 
 impl Builder {
-    pub fn spawn(&self, entry: Entry, context: Option<Arc<Context>>, bases: &Arc<dyn Bases>) {
+    pub fn spawn(&self, entry: Entry, bases: &Arc<dyn Bases>) {
         let (builder, bases) = (self.clone(), Arc::clone(bases));
-        self.shared.tasks.spawn(async move {
-            let stopping = builder.shared.stopping.clone();
-            if stopping.run_until_cancelled(builder.build(&entry, context, &*bases)).await.is_some() {
-                entry.ended.cancel();
-            }
-        });
+        self.shared.tasks.spawn(async move { builder.build(&entry, &*bases).await });
     }
 
-    /// Runs a build to its end.
-    async fn build(&self, entry: &Entry, context: Option<Arc<Context>>, bases: &dyn Bases) {
-        let Shared { registry, engine, .. } = &*self.shared;
+    /// Runs a build to its end, unless the builder stops.
+    async fn build(&self, entry: &Entry, bases: &dyn Bases) {
+        let Shared { registry, stopping, permits, .. } = &*self.shared;
         let Entry { template, cancel, .. } = entry;
-        let building = Template { state: TemplateState::Building, ..Template::clone(template) };
-        let result = match cancel.run_until_cancelled(self.permit(&template.account)).await {
-            None => Err(BuildError::new("the build was cancelled").into()),
-            Some(_permit) => {
-                self.record(&building, Batch::new()).await;
-                self.build_in_time(entry, &building, context, bases).await
-            }
+        let waiting = cancel.run_until_cancelled(permits.acquire(&template.account));
+        let Some(permit) = stopping.run_until_cancelled(waiting).await else { return };
+        let Some(_permit) = permit else {
+            return self.end(entry, Err(BuildError::new("the build was cancelled").into())).await;
+        };
+        // Before anything of the build is read: it may be what ends the daemon.
+        let work = match self.begin(template).await {
+            Ok(work) => work,
+            Err(ended) => return self.end(entry, Err(ended)).await,
         };
         let latest = registry.find(&template.account, &template.id).map(|entry| entry.template);
-        let latest = latest.unwrap_or_else(|_| Arc::new(building));
-        if let Some(finished) = finished(&latest, result, cancel.is_cancelled(), engine.now()) {
-            self.finish(entry, finished).await;
-        }
+        let latest = latest.unwrap_or_else(|_| Arc::clone(template));
+        let building = Template { state: TemplateState::Building, ..Template::clone(&latest) };
+        self.record(&building, Batch::new()).await;
+        let result = stopping.run_until_cancelled(self.build_in_time(entry, &building, bases, &work)).await;
+        self.end(entry, result.unwrap_or(Err(Ended::Stopping))).await;
+        // Also if the daemon stops in an orderly way, which is not the fault of the build.
+        work.end().await;
     }
 
-    /// Waits until the account and the host may begin another build.
-    async fn permit(&self, account: &str) -> (Option<OwnedSemaphorePermit>, Option<SemaphorePermit<'_>>) {
-        let Shared { permits, account_permits, settings, .. } = &*self.shared;
-        let own = {
-            let mut all = account_permits.lock().unwrap_or_else(PoisonError::into_inner);
-            all.retain(|_, semaphore| semaphore.strong_count() > 0);
-            let found = all.get(account).and_then(Weak::upgrade);
-            let own =
-                found.unwrap_or_else(|| Arc::new(Semaphore::new(settings.concurrent.div_ceil(2).max(1))));
-            all.insert(account.to_owned(), Arc::downgrade(&own));
-            own
-        };
-        // Neither semaphore is ever closed. The account's comes first: few builds of an account wait for the host's.
-        (own.acquire_owned().await.ok(), permits.acquire().await.ok())
+    /// Counts the start of a build. Fails if it was interrupted too often since one of its steps was completed.
+    async fn begin(&self, template: &Template) -> Result<WorkInProgress, Ended> {
+        let kind = RepeatableWork::TemplateBuild;
+        let begun = self.shared.engine.begin_work(kind, template.id.as_str()).await;
+        begun.map_err(|error| match error {
+            EngineError::GaveUp(given_up) => {
+                let message = format!(
+                    "the service ended unexpectedly {} times while the build was at the same step; it is not begun again; \
+                     change the step, or request the build again",
+                    given_up.interruptions
+                );
+                BuildError::new(message).into()
+            }
+            error => error.into(),
+        })
+    }
+
+    /// Records the result of a build.
+    async fn end(&self, entry: &Entry, result: Result<Template, Ended>) {
+        let Shared { registry, engine, .. } = &*self.shared;
+        let Entry { template, cancel, ended, .. } = entry;
+        let latest = registry.find(&template.account, &template.id).map(|entry| entry.template);
+        let latest = latest.unwrap_or_else(|_| Arc::clone(template));
+        if let Some(finished) = finished(&latest, result, cancel.is_cancelled(), engine.now()) {
+            self.finish(entry, finished).await;
+            ended.cancel();
+        }
     }
 
     async fn build_in_time(
         &self,
         entry: &Entry,
         building: &Template,
-        context: Option<Arc<Context>>,
         bases: &dyn Bases,
+        work: &WorkInProgress,
     ) -> Result<Template, Ended> {
-        let Shared { registry, settings, engine, .. } = &*self.shared;
+        let Shared { settings, engine, .. } = &*self.shared;
         let stop = entry.cancel.child_token();
-        let progress = |template: &Template| registry.advance(template.clone());
-        let build = Build { engine, bases, log: &entry.log, stop: &stop, progress: &progress };
+        let build = Build { engine, bases, log: &entry.log, stop: &stop, progress: self, work };
         let archive = context_of(&settings.dir, &building.id);
-        let mut work = pin!(async {
-            let context = match context {
-                Some(context) => context,
-                None => read_context(building, &archive).await?,
-            };
-            build.run(building.clone(), context).await
-        });
+        let mut running = pin!(build.run(building.clone(), &archive));
         let timeout = Duration::from_millis(building.content.config.timeout_ms);
         tokio::select! {
-            done = &mut work => return done,
+            done = &mut running => return done,
             () = tokio::time::sleep(timeout) => stop.cancel(),
         }
         // It ends its sandbox first.
-        let done = work.await;
+        let done = running.await;
         let late = || BuildError::new(format!("the build took longer than {} ms", timeout.as_millis()));
         done.map_err(|ended| match ended {
             Ended::Failed(error) => Ended::Failed(BuildError { line: error.line, ..late() }),
@@ -125,6 +130,7 @@ impl Builder {
         if let Err(error) = removed.await {
             tracing::error!(%error, "cannot remove a build context");
         }
+        self.trim_logs(&template.account).await;
         self.collect(&template.account).await;
     }
 
@@ -157,6 +163,12 @@ impl Builder {
             data,
             once,
         }
+    }
+}
+
+impl Progress for Builder {
+    fn show(&self, template: &Template) {
+        self.shared.registry.advance(template.clone());
     }
 }
 

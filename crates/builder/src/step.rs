@@ -14,7 +14,7 @@ use store::SnapshotRecord;
 
 use crate::archive;
 use crate::context::Context;
-use crate::copy::Selection;
+use crate::copy::Target;
 use crate::error::{BuildError, Ended};
 use crate::log::BuildLog;
 use crate::template::Template;
@@ -62,19 +62,14 @@ impl<'a> StepSandbox<'a> {
     }
 
     /// Carries out a step.
-    pub async fn carry_out(
-        &self,
-        step: &Step,
-        context: &Arc<Context>,
-        selection: Option<Selection>,
-    ) -> Result<(), Ended> {
+    pub async fn carry_out(&self, step: &Step, context: &Arc<Context>, target: Target) -> Result<(), Ended> {
         for directory in &step.directories {
             self.make_directory(directory).await?;
         }
         match &step.work {
             Work::Nothing => Ok(()),
             Work::Run(run) => self.run(run).await,
-            Work::Copy(copy) => self.copy(context, copy, selection.unwrap_or_default()).await,
+            Work::Copy(copy) => self.copy(context, copy, target).await,
         }
     }
 
@@ -113,9 +108,9 @@ impl<'a> StepSandbox<'a> {
     }
 
     /// Sends files into the sandbox.
-    async fn copy(&self, context: &Arc<Context>, copy: &Copy, selection: Selection) -> Result<(), Ended> {
-        let (directory, renamed) = self.destination(copy, &selection).await?;
-        let mut pieces = archive::send(Arc::clone(context), selection, copy, renamed);
+    async fn copy(&self, context: &Arc<Context>, copy: &Copy, target: Target) -> Result<(), Ended> {
+        let (directory, renamed) = self.destination(copy, target).await?;
+        let mut pieces = archive::send(Arc::clone(context), copy.clone(), renamed);
         let path = directory.into_bytes();
         let mut unpacking = match &copy.owner {
             Some(owner) => self.handle().user_file_op(true, owner, &UserFileOp::Unpack { path }).await?,
@@ -133,14 +128,10 @@ impl<'a> StepSandbox<'a> {
     }
 
     /// The directory that the files go into, and the name of a single file if it gets another one.
-    async fn destination(
-        &self,
-        copy: &Copy,
-        selection: &Selection,
-    ) -> Result<(String, Option<String>), Ended> {
+    async fn destination(&self, copy: &Copy, target: Target) -> Result<(String, Option<String>), Ended> {
         let destination = copy.destination.trim_end_matches('/');
         let directory = || (format!("{destination}/"), None);
-        if selection.needs_directory || copy.destination.ends_with('/') || destination.is_empty() {
+        if target == Target::Directory || copy.destination.ends_with('/') || destination.is_empty() {
             return Ok(directory());
         }
         let op = FileOp::Stat { path: destination.as_bytes().to_vec(), follow: true };
@@ -210,7 +201,7 @@ impl<'a> OutputLog<'a> {
 pub fn request(run: &Run, tag: Option<&str>, timeout_ms: Option<u64>) -> ProcessRequest {
     ProcessRequest {
         argv: run.argv.clone(),
-        env: run.env.clone(),
+        env: (*run.env).clone(),
         cwd: Some(run.workdir.clone()),
         user: run.user.clone().unwrap_or_else(|| ROOT.to_owned()),
         tag: tag.map(str::to_owned),

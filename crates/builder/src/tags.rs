@@ -15,7 +15,7 @@ impl Builder {
         template: &Template,
         tags: &[String],
     ) -> Result<SharedTemplate, BuilderError> {
-        let _creating = self.shared.creating.lock().await;
+        let _creating = self.shared.creating.acquire(&template.account).await;
         let mut changed = Template::clone(&*self.find(&template.account, &template.id)?);
         changed.content.tags.retain(|tag| !tags.contains(tag));
         changed.content.tags.extend_from_slice(tags);
@@ -34,7 +34,7 @@ impl Builder {
         name: &str,
         tags: &[String],
     ) -> Result<usize, BuilderError> {
-        let _creating = self.shared.creating.lock().await;
+        let _creating = self.shared.creating.acquire(account).await;
         let own = self.list(account).into_iter().filter(|template| template.name == name);
         let changed: Vec<Template> = own.filter_map(|template| without(&template, tags)).collect();
         let count = changed.len();

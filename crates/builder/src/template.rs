@@ -10,7 +10,7 @@ use rules::TimeMs;
 use serde::{Deserialize, Serialize};
 use store::TemplateRecord;
 
-use crate::incoming::StoredContext;
+use crate::spool::StoredContext;
 
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 
@@ -79,6 +79,9 @@ pub struct TemplateContent {
     pub no_cache: bool,
     pub metadata: BTreeMap<String, String>,
     pub has_context: bool,
+    /// Of the context, as long as the build is not over.
+    #[serde(default)]
+    pub context_bytes: u64,
     pub base: String,
     #[serde(default)]
     pub steps: TemplateSteps,
@@ -128,7 +131,7 @@ impl Settings {
     pub fn shell(&self, command: &str) -> Run {
         Run {
             argv: SHELL.iter().map(|word| (*word).to_owned()).chain([command.to_owned()]).collect(),
-            env: self.env.iter().cloned().collect(),
+            env: Arc::new(self.env.iter().cloned().collect()),
             workdir: self.workdir.clone().unwrap_or_else(|| "/".to_owned()),
             user: self.user.clone(),
         }
@@ -168,6 +171,7 @@ impl Template {
                 no_cache: *no_cache,
                 metadata: metadata.clone(),
                 has_context: context.is_some(),
+                context_bytes: context.as_ref().map_or(0, |context| context.size_bytes),
                 base,
                 steps: TemplateSteps::default(),
                 size_bytes: 0,

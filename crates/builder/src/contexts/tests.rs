@@ -1,16 +1,18 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::context::tests::archive;
 use crate::incoming::Incoming;
+use crate::spool::tests::spool;
 
 const NOW: TimeMs = TimeMs(1_000_000);
 
 async fn stored(content: &str) -> StoredContext {
     let file = archive(&[("file", content)]);
-    let incoming = Incoming::new(&std::env::temp_dir(), 1 << 20).unwrap();
+    let incoming = Incoming::new(&Arc::new(spool(1 << 20)), "own").unwrap();
     let content = std::fs::read(file.path()).unwrap();
     incoming.write(content.into()).await.unwrap().finish().await.unwrap()
 }
-
 fn id(number: u8) -> BuildContextId {
     BuildContextId::from_random([number; 20])
 }

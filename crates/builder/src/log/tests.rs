@@ -62,3 +62,34 @@ async fn output_is_bounded() {
     assert_eq!(output, 256);
     assert_eq!(events.len(), 258, "a note and the step follow");
 }
+
+/// Lines without text, and lines that are stored as six times their text.
+#[test]
+fn the_file_is_bounded_whatever_the_lines_are() {
+    let dir = tempfile::tempdir().unwrap();
+    for line in [String::new(), "\u{1}".repeat(64 * 1024)] {
+        let log = BuildLog::open(&dir.path().join(format!("log {}", line.len()))).unwrap();
+        let lines = if line.is_empty() { 1 << 20 } else { 200 };
+        for _ in 0..lines {
+            log.output(BuildEvent::Stdout, &line);
+        }
+        let bytes = log.file_bytes();
+        assert!((MAX_FILE_BYTES..MAX_FILE_BYTES + (1 << 20)).contains(&bytes), "{bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn the_readers_of_a_removed_log_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = BuildLog::open(&dir.path().join("log")).unwrap();
+    log.note("one");
+    let mut behind = log.read_from(0).unwrap().unwrap();
+    let first = behind.next().await.unwrap().unwrap();
+    let mut before = log.read_from(0).unwrap().unwrap();
+    log.complete();
+    log.remove().unwrap();
+    assert_eq!((all(&mut behind).await.len(), all(&mut before).await.len()), (0, 0));
+    assert_eq!(all(&mut log.read_from(0).unwrap().unwrap()).await.len(), 0);
+    assert!(log.read_from(first[0].id).unwrap().is_none());
+    log.remove().unwrap();
+}

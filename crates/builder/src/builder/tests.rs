@@ -1,0 +1,359 @@
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use api::{SandboxConfig, TemplateState};
+use driver::fake::FakeDriver;
+use engine::{Clock, EngineSettings};
+use rules::Capacity;
+use store::{EventFilter, EventPage, MemoryStore, TemplateRecord};
+
+use super::*;
+use crate::context::tests::bombs;
+
+/// Longer than everything that a test waits for, also on a busy machine.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A base that every build finds, or that none does.
+enum TestBases {
+    Found,
+    Never,
+}
+
+#[async_trait]
+impl Bases for TestBases {
+    async fn find(&self, _: &str, name: &str) -> Result<Base, BuildError> {
+        match self {
+            Self::Found => Ok(Base {
+                image: Image::of_image(name.to_owned(), "sha256:1".to_owned(), vec![], vec![]),
+                settings: ImageSettings::default(),
+                identity: "sha256:1".to_owned(),
+                isolation: Isolation::Container,
+                disk_mb: 1024,
+            }),
+            Self::Never => std::future::pending().await,
+        }
+    }
+}
+
+struct Fixture {
+    store: MemoryStore,
+    driver: FakeDriver,
+    dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self { store: MemoryStore::new(), driver: FakeDriver::new(), dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// The builder and the engine of another daemon with the same records and files.
+    async fn open(&self) -> Builder {
+        self.open_with_logs(0).await
+    }
+
+    async fn open_with_logs(&self, log_bytes: u64) -> Builder {
+        let parts = engine::Parts {
+            driver: Arc::new(self.driver.clone()),
+            store: Arc::new(self.store.clone()),
+            network: Arc::new(net::NoNetwork),
+            refusals: None,
+            find_image: Arc::new(|_: &str| None),
+            clock: Clock::runtime(TimeMs(1_700_000_000_000)),
+            copies: None,
+        };
+        let (engine, _) = Engine::open(parts, engine_settings(self.dir.path())).await.unwrap();
+        let settings = Settings {
+            dir: self.dir.path().join("builds"),
+            concurrent: 4,
+            max_context_bytes: 64 << 20,
+            retention_ms: 0,
+            log_bytes,
+        };
+        Builder::open(engine, Arc::new(self.store.clone()), settings).await.unwrap()
+    }
+
+    async fn record(&self) -> TemplateRecord {
+        self.store.templates().await.unwrap().remove(0)
+    }
+
+    /// How often the build was begun by daemons that did not live through it.
+    async fn starts(&self) -> Vec<u32> {
+        self.store.begun_work().await.unwrap().into_iter().map(|work| work.starts).collect()
+    }
+
+    async fn wait_for_start(&self, number: u32) {
+        let begin = Instant::now();
+        while self.starts().await != [number] {
+            assert!(begin.elapsed() < LONG, "{:?} starts", self.starts().await);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn events(&self) -> Vec<(String, String)> {
+        let filter = EventFilter { account: "one".to_owned(), ..EventFilter::default() };
+        let listed =
+            self.store.list_events(&filter, EventPage { limit: 100, ..EventPage::default() }).await.unwrap();
+        listed.items.into_iter().map(|event| (event.kind, event.data["message"].to_string())).collect()
+    }
+}
+
+fn engine_settings(dir: &Path) -> EngineSettings {
+    EngineSettings {
+        capacity: Capacity { cpu: 8, memory_mb: 8192, disk_mb: 81_920 },
+        quotas: Default::default(),
+        host: None,
+        pool: Default::default(),
+        concurrent_executions: 3,
+        execution_queue: 0,
+        paused_retention_ms: 0,
+        hibernate_after_ms: 0,
+        terminated_retention_ms: 0,
+        terminated_bytes: 0,
+        snapshot_retention_ms: 0,
+        slots: 4,
+        prices: Default::default(),
+        detached: engine::DetachedSettings::in_dir(dir.join("executions")),
+        sample_interval: None,
+    }
+}
+
+fn request(dockerfile: &str, context: Option<StoredContext>) -> NewTemplate {
+    NewTemplate {
+        id: None,
+        name: "name".to_owned(),
+        tags: Vec::new(),
+        dockerfile: dockerfile.to_owned(),
+        args: Default::default(),
+        start: None,
+        config: SandboxConfig {
+            image: "name".to_owned(),
+            resources: api::Resources { cpu: 1, memory_mb: 256, disk_mb: 1024 },
+            env: Default::default(),
+            workdir: "/".to_owned(),
+            timeout_ms: 3_600_000,
+            idle_timeout_ms: 0,
+            on_timeout: Default::default(),
+            auto_resume: true,
+            metadata: Default::default(),
+            network: Default::default(),
+            isolation: Isolation::Container,
+            default_user: false,
+            e2b: None,
+        },
+        no_cache: false,
+        metadata: Default::default(),
+        context,
+    }
+}
+
+fn bases(bases: TestBases) -> Arc<dyn Bases> {
+    Arc::new(bases)
+}
+
+#[tokio::test]
+async fn a_build_that_was_interrupted_twice_fails_with_the_reason() {
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    // Builders that are not shut down stand for daemons that were killed.
+    let first = fixture.open().await;
+    let id = first.create("one", request("FROM a\n", None), &never, None).await.unwrap().id.clone();
+    fixture.wait_for_start(1).await;
+    fixture.open().await.start(&never).await;
+    fixture.wait_for_start(2).await;
+    let last = fixture.open().await;
+    last.start(&never).await;
+    wait_for_end(&last, &id).await;
+    let template = last.find("one", &id).unwrap();
+    assert_eq!(template.state, TemplateState::Failed);
+    let message = template.content.error.clone().unwrap().message;
+    assert!(message.contains("ended unexpectedly 2 times"), "{message}");
+    let events = fixture.events().await;
+    assert!(
+        matches!(&events[..], [(kind, text)] if kind == EventKind::TemplateFailed.as_str() && text.contains("unexpectedly")),
+        "{events:?}"
+    );
+    assert_eq!(last.counts().failed, 1);
+    // For the next daemon it is over.
+    fixture.open().await.start(&never).await;
+    assert_eq!((fixture.record().await.state, fixture.starts().await), (TemplateState::Failed, vec![]));
+}
+
+#[tokio::test]
+async fn a_build_of_a_release_that_counted_in_the_record_is_begun_again() {
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    fixture.open().await.create("one", request("FROM a\n", None), &never, None).await.unwrap();
+    fixture.wait_for_start(1).await;
+    let mut record = fixture.record().await;
+    let mut content: serde_json::Value = serde_json::from_str(&record.content).unwrap();
+    content["attempts"] = 2.into();
+    record.content = content.to_string();
+    let work = fixture.store.begun_work().await.unwrap().remove(0);
+    let batch = Batch::new().put_template(record).delete_begun_work(&work.kind, &work.subject);
+    fixture.store.commit(batch).await.unwrap();
+    fixture.open().await.start(&never).await;
+    fixture.wait_for_start(1).await;
+}
+
+async fn wait_for_end(builder: &Builder, id: &TemplateId) {
+    let entry = builder.shared.registry.find("one", id).unwrap();
+    tokio::time::timeout(LONG, entry.ended.cancelled()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_orderly_end_of_the_daemon_is_no_interruption() {
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    let mut builder = fixture.open().await;
+    builder.create("one", request("FROM a\n", None), &never, None).await.unwrap();
+    for _ in 0..4 {
+        fixture.wait_for_start(1).await;
+        builder.shutdown().await;
+        assert_eq!((fixture.starts().await, fixture.record().await.state), (vec![], TemplateState::Building));
+        builder = fixture.open().await;
+        builder.start(&never).await;
+    }
+}
+
+#[tokio::test]
+async fn accounts_do_not_wait_for_each_other() {
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    let builder = fixture.open().await;
+    let held = builder.shared.creating.acquire("one").await;
+    let own = builder.create("one", request("FROM a\n", None), &never, None);
+    assert!(tokio::time::timeout(Duration::from_millis(100), own).await.is_err());
+    let other = builder.create("two", request("FROM a\n", None), &never, None);
+    assert_eq!(tokio::time::timeout(LONG, other).await.unwrap().unwrap().version, 1);
+    let collected = tokio::time::timeout(LONG, builder.collect("two")).await;
+    assert!(collected.is_ok());
+    // A create whose client is gone takes place all the same.
+    drop(held);
+    let begin = Instant::now();
+    while builder.list("one").is_empty() {
+        assert!(begin.elapsed() < LONG);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A build whose planning takes as long as planning may.
+async fn long_planning(builder: &Builder, timeout_ms: u64) -> SharedTemplate {
+    let context = bombs::files(2600, |at| format!("{}{at}", "a".repeat(3900)));
+    let incoming = builder.incoming("one").unwrap().write(context.into()).await.unwrap();
+    let context = incoming.finish().await.unwrap();
+    let dockerfile = format!("FROM a\n{}", format!("COPY *{}b /x/\n", "a".repeat(1900)).repeat(100));
+    let mut new = request(&dockerfile, Some(context));
+    new.config.timeout_ms = timeout_ms;
+    builder.create("one", new, &bases(TestBases::Found), None).await.unwrap()
+}
+
+#[tokio::test]
+async fn planning_ends_with_the_timeout_and_with_a_cancel() {
+    let fixture = Fixture::new();
+    let builder = fixture.open().await;
+    let late = long_planning(&builder, 500).await;
+    let begin = Instant::now();
+    wait_for_end(&builder, &late.id).await;
+    let failed = builder.find("one", &late.id).unwrap();
+    let message = failed.content.error.clone().unwrap().message;
+    assert!(message.contains("longer than 500 ms"), "{message} after {:?}", begin.elapsed());
+    let cancelled = long_planning(&builder, 3_600_000).await;
+    is_planning(&builder, &cancelled).await;
+    let begin = Instant::now();
+    let cancelled = builder.cancel("one", &cancelled.id).await.unwrap();
+    assert_eq!(cancelled.state, TemplateState::Cancelled);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    let shutting_down = long_planning(&builder, 3_600_000).await;
+    is_planning(&builder, &shutting_down).await;
+    tokio::time::timeout(Duration::from_secs(2), builder.shutdown()).await.unwrap();
+}
+
+async fn is_planning(builder: &Builder, template: &Template) {
+    let begin = Instant::now();
+    while builder.find("one", &template.id).unwrap().state != TemplateState::Building {
+        assert!(begin.elapsed() < LONG);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+}
+
+async fn context_of(builder: &Builder, account: &str, bytes: usize) -> StoredContext {
+    let archive = bombs::files(1, |_| "file".to_owned());
+    let mut incoming = builder.incoming(account).unwrap().write(archive.into()).await.unwrap();
+    // What follows the end of an archive belongs to its file.
+    for _ in 0..bytes >> 20 {
+        incoming = incoming.write(vec![0; 1 << 20].into()).await.unwrap();
+    }
+    incoming.finish().await.unwrap()
+}
+
+#[tokio::test]
+async fn contexts_of_queued_builds_have_a_limit_together() {
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    let builder = fixture.open().await;
+    let with = |context: &StoredContext| request("FROM a\n", Some(context.clone()));
+    let large = context_of(&builder, "one", 60 << 20).await;
+    let mut last = None;
+    for _ in 0..4 {
+        last = Some(builder.create("one", with(&large), &never, None).await.unwrap().id.clone());
+    }
+    let refused = builder.create("one", with(&large), &never, None).await.unwrap_err();
+    assert!(
+        matches!(refused, BuilderError::QueuedContexts { allowed_bytes, .. } if allowed_bytes == 256 << 20),
+        "{refused}"
+    );
+    // Others may, and so may a build without a context.
+    let others = context_of(&builder, "two", 1 << 20).await;
+    builder.create("two", with(&others), &never, None).await.unwrap();
+    builder.create("one", request("FROM a\n", None), &never, None).await.unwrap();
+    // The next daemon knows the sizes.
+    builder.shutdown().await;
+    let next = fixture.open().await;
+    // Its start removes contexts that wait for a request.
+    next.start(&never).await;
+    let large = context_of(&next, "one", 60 << 20).await;
+    let refused = next.create("one", with(&large), &never, None).await.unwrap_err();
+    assert!(matches!(refused, BuilderError::QueuedContexts { .. }), "{refused}");
+    next.cancel("one", &last.unwrap()).await.unwrap();
+    next.create("one", with(&large), &never, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_oldest_logs_of_an_account_make_room_and_those_of_others_stay() {
+    const LOG: usize = 100_000;
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    let builder = fixture.open_with_logs(2 * LOG as u64 + 50_000).await;
+    let finished = async |account: &str| {
+        let id = builder.create(account, request("FROM a\n", None), &never, None).await.unwrap().id.clone();
+        let entry = builder.shared.registry.find(account, &id).unwrap();
+        entry.log.output(api::BuildEvent::Stdout, &"x".repeat(LOG));
+        builder.cancel(account, &id).await.unwrap();
+        id
+    };
+    let bytes =
+        |account: &str, id: &TemplateId| builder.shared.registry.find(account, id).unwrap().log.file_bytes();
+    let other = finished("two").await;
+    let mut own = Vec::new();
+    for _ in 0..4 {
+        own.push(finished("one").await);
+        // Ends are ordered by their milliseconds.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // A log is trimmed just after its build has ended.
+    let begin = Instant::now();
+    while bytes("one", &own[1]) > 0 {
+        assert!(begin.elapsed() < LONG);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let left: Vec<bool> = own.iter().map(|id| bytes("one", id) > 0).collect();
+    assert_eq!(left, [false, false, true, true]);
+    assert!(bytes("two", &other) > LOG as u64);
+    assert_eq!(builder.list("one").len(), 4);
+    // The next daemon finds what is left.
+    builder.shutdown().await;
+    let next = fixture.open_with_logs(LOG as u64 + 50_000).await;
+    next.start(&never).await;
+    let log = |id: &TemplateId| next.shared.registry.find("one", id).unwrap().log.file_bytes();
+    let begin = Instant::now();
+    while log(&own[2]) > 0 {
+        assert!(begin.elapsed() < LONG);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(log(&own[3]) > 0 && next.log("one", &own[0], 0).unwrap().is_some());
+}

@@ -1,0 +1,140 @@
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use allocation_counter::measure;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::context::Hashes;
+use crate::context::tests::archive;
+use crate::context::tests::bombs;
+
+fn copy(sources: &[&str], extracts: bool) -> Copy {
+    Copy {
+        sources: sources.iter().map(|source| Source::Path((*source).to_owned())).collect(),
+        destination: "/app/".to_owned(),
+        owner: None,
+        mode: None,
+        extracts,
+    }
+}
+
+fn context(content: &[u8]) -> (Context, tempfile::NamedTempFile) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(content).unwrap();
+    let read = Context::read(file.path().to_owned(), Hashes::Compute, &CancellationToken::new());
+    (read.unwrap(), file)
+}
+
+fn find(context: &Context, copy: &Copy) -> Result<Selection, BuildError> {
+    Selection::find(context, copy, &mut Search::new(&|| false))
+}
+
+fn selected(sources: &[&str]) -> Result<(Vec<String>, Target), BuildError> {
+    let file = archive(&[
+        ("package.json", "{}"),
+        ("package-lock.json", "{}"),
+        ("src/a.js", "a"),
+        ("src/deep/b.js", "b"),
+        (".env", "x"),
+    ]);
+    let (context, _file) = context(&std::fs::read(file.path()).unwrap());
+    let copy = copy(sources, false);
+    let selection = find(&context, &copy)?;
+    let names = selection.files(&context, &copy).map(|(name, _)| name.to_owned()).collect();
+    Ok((names, selection.target))
+}
+
+#[test]
+fn directories_are_copied_by_their_content() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    for (sources, files, target) in [
+        (&["package.json"][..], &["package.json"][..], Target::File),
+        (&["package*.json"], &["package-lock.json", "package.json"], Target::Directory),
+        (&["src"], &["a.js", "deep", "deep/b.js"], Target::Directory),
+        (&["src/*"], &["a.js", "b.js"], Target::Directory),
+        (&["./src/deep/../a.js"], &["a.js"], Target::File),
+        (&["/src/deep/"], &["b.js"], Target::Directory),
+        (&["src", "src/deep/b.js", "src/a.js"], &["a.js", "b.js", "deep", "deep/b.js"], Target::Directory),
+    ] {
+        assert_eq!(selected(sources), Ok((names(files), target)), "{sources:?}");
+    }
+    let (all, _) = selected(&["."]).unwrap();
+    assert_eq!(all.len(), 7);
+}
+
+#[test]
+fn missing_sources_are_errors() {
+    for (source, part) in
+        [("none", "nothing at 'none'"), ("*.py", "nothing"), ("../x", "outside"), ("[", "pattern")]
+    {
+        let error = selected(&[source]).unwrap_err();
+        assert!(error.message.contains(part), "{source}: {error}");
+    }
+}
+
+#[test]
+fn of_several_sources_with_the_same_name_the_last_one_is_copied() {
+    let file = archive(&[("one/file", "1"), ("two/file", "22")]);
+    let (context, _file) = context(&std::fs::read(file.path()).unwrap());
+    let size = |sources: &[&str]| {
+        let copy = copy(sources, false);
+        let selection = find(&context, &copy).unwrap();
+        let (_, content) = selection.files(&context, &copy).next().unwrap();
+        match content {
+            Content::Entry(Entry { kind: EntryKind::File { size, .. }, .. }) => size,
+            _ => panic!("no file"),
+        }
+    };
+    assert_eq!((size(&["one/file", "two/file"]), size(&["two/file", "one/file"])), (2, 1));
+}
+
+#[test]
+fn patterns_with_many_stars_are_compared_in_bounded_time() {
+    let content = bombs::files(100, |at| format!("{}{at}", "a".repeat(200)));
+    let (context, _file) = context(&content);
+    for stars in [8, 14, 40] {
+        let copy = copy(&[&("*a".repeat(stars) + "b")], false);
+        let begin = Instant::now();
+        assert!(find(&context, &copy).unwrap_err().message.contains("nothing at"));
+        assert!(begin.elapsed() < Duration::from_secs(1), "{stars} stars took {:?}", begin.elapsed());
+    }
+    // The worst of all: long names and a long pattern, many times.
+    let (context, _file) = self::context(&bombs::files(2000, |at| format!("{}{at}", "a".repeat(4000))));
+    let pattern = format!("*{}b", "a".repeat(2000));
+    let begin = Instant::now();
+    let error = find(&context, &copy(&vec![pattern.as_str(); 4000], false)).unwrap_err();
+    assert!(error.message.contains("too many comparisons"), "{error}");
+    println!("{:?}", begin.elapsed());
+    let stopped = Selection::find(&context, &copy(&[&pattern], false), &mut Search::new(&|| true));
+    assert!(stopped.unwrap_err().message.contains("stopped"));
+}
+
+#[test]
+fn planning_beside_the_largest_index_takes_less_than_32_mb() {
+    let content = bombs::largest_index();
+    let mut read = None;
+    let index = measure(|| read = Some(context(&content))).bytes_current;
+    let (context, _file) = read.unwrap();
+    let used = measure(|| drop(find(&context, &copy(&["."; 40], false)).unwrap())).bytes_max;
+    println!("{index} bytes for the index, {used} for the files");
+    assert!(u64::try_from(index).unwrap() + used <= 32_000_000, "{index} + {used} bytes");
+}
+
+#[test]
+fn the_files_of_many_copies_take_little_memory() {
+    let (context, _file) = context(&bombs::files(150_000, |at| format!("directory/{at}")));
+    let many = copy(&["."; 40], false);
+    let used = measure(|| {
+        let selection = find(&context, &many).unwrap();
+        assert_eq!(selection.files(&context, &many).len(), 150_001);
+    });
+    assert!(used.bytes_max <= 16_000_000, "{} bytes", used.bytes_max);
+    // Each directory of a path has everything below it once more.
+    let (context, _file) = self::context(&bombs::files(600, |at| format!("{}{at}", "d/".repeat(600))));
+    let used = measure(|| {
+        let error = find(&context, &copy(&["**"], false)).unwrap_err();
+        assert!(error.message.contains("more than 200000 files"), "{error}");
+    });
+    assert!(used.bytes_max <= 16_000_000, "{} bytes", used.bytes_max);
+}
