@@ -1,4 +1,4 @@
-//! Reads stored snapshots. Every chunk is compared with the hash that the manifest has of it.
+//! Reads stored snapshots. A manifest is authenticated, and every chunk is compared with the hash that the manifest has of it.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::chunk::decompress;
-use crate::manifest::{Manifest, StoredChunk, StoredFile};
+use crate::manifest::{BadObject, Manifest, StoredChunk, StoredFile};
 use crate::upload::blocking;
-use crate::{Archive, ArchiveError, CHUNK_BYTES, MANIFEST_BYTES, PARALLEL, sparse};
+use crate::{Archive, ArchiveError, CHUNK_BYTES, PARALLEL, sparse};
 
 /// A damaged object is read once more: the damage may have happened on its way.
 const ATTEMPTS: usize = 2;
@@ -17,22 +17,26 @@ const ATTEMPTS: usize = 2;
 const LARGEST_CHUNK: u64 = CHUNK_BYTES as u64 + (64 << 10);
 
 impl Archive {
-    /// What is stored of a snapshot of any host; `None` if nothing is.
+    /// What is stored of a snapshot of any host; `None` if nothing is. Only a host that has the secret can have stored it.
     pub async fn manifest(&self, id: &str) -> Result<Option<Manifest>, ArchiveError> {
         if let Some(own) = self.ledger.manifest(id)? {
             return Ok(Some(own));
         }
-        let path = self.manifest_path(id);
-        let mut reason = String::new();
+        let mut reason = BadObject::Damaged(String::new());
         for _ in 0..ATTEMPTS {
-            let Some(object) = self.get(&path, MANIFEST_BYTES).await? else { return Ok(None) };
-            match Manifest::from_object(&object) {
-                Ok(manifest) if manifest.id == id => return Ok(Some(manifest)),
-                Ok(_) => "it is the manifest of another snapshot".clone_into(&mut reason),
+            let Some(found) = self.get_manifest(id).await? else { return Ok(None) };
+            let (object, secrets, name) = (found.object.clone(), Arc::clone(&self.secrets), id.to_owned());
+            // A large one takes too long for an async worker.
+            match blocking(move || Ok(Manifest::from_object(&name, &object, &secrets))).await? {
+                Ok(manifest) => return Ok(Some(manifest)),
                 Err(error) => reason = error,
             }
         }
-        Err(ArchiveError::Damaged { object: path.to_string(), reason })
+        let object = self.manifest_path(id).to_string();
+        Err(match reason {
+            BadObject::Damaged(reason) => ArchiveError::Damaged { object, reason },
+            BadObject::Unauthentic(reason) => ArchiveError::Unauthentic { object, reason },
+        })
     }
 
     /// Writes a stored file to a new file, and makes that durable.

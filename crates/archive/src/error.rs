@@ -4,6 +4,8 @@ use std::io;
 
 use object_store::path::Path;
 
+use crate::secret::Unauthentic;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The object store cannot be reached, refuses the request, or fails. The same call may succeed later.
@@ -15,6 +17,12 @@ pub enum ArchiveError {
     /// An object is not what was stored. It was read twice.
     #[error("the object store has a damaged '{object}': {reason}")]
     Damaged { object: String, reason: String },
+    /// An object is not from a host that has the secret of this one. It was read twice.
+    #[error("the object store has a '{object}' that is not accepted: {reason}")]
+    Unauthentic { object: String, reason: Unauthentic },
+    /// The manifest of a snapshot would be larger than any host reads.
+    #[error("the snapshot has too many parts for an object store: {0}")]
+    TooLarge(String),
     /// There is nothing at all, although something was stored.
     #[error("the object store is empty: is its file system mounted, and is the prefix right?")]
     Empty,

@@ -18,6 +18,7 @@ use rand::Rng;
 
 use crate::chunk::ChunkHash;
 use crate::manifest::{Manifest, Part};
+use crate::secret::Secrets;
 
 const COMPLETE: &str = "json";
 const PENDING: &str = "new";
@@ -35,6 +36,8 @@ struct State {
     manifests: BTreeMap<String, bool>,
     chunks: HashMap<ChunkKey, Chunk>,
     handed_over: BTreeSet<String>,
+    /// Complete manifests that are not authenticated with the present secret.
+    outdated: BTreeSet<String>,
     /// The manifests that have a part, by the part's account and name.
     parts: HashMap<(String, String), BTreeSet<String>>,
 }
@@ -56,14 +59,15 @@ struct Chunk {
 /// What the object store lacks of what the ledger has.
 #[derive(Default)]
 pub struct Lost {
-    /// Manifests whose chunks are all there.
-    pub without_manifest: Vec<Manifest>,
+    /// The ids of those whose chunks are all there, and whose manifest is lost or in an outdated form.
+    pub without_manifest: Vec<String>,
     /// The ids of those that lack chunks.
     pub incomplete: Vec<String>,
 }
 
 impl Ledger {
-    pub fn open(dir: &Path) -> io::Result<Self> {
+    /// Reads the directory. Its files are trusted: only this host writes them.
+    pub fn open(dir: &Path, secrets: &Secrets) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let host = host_name(dir)?;
         let ledger = Self { dir: dir.to_owned(), host, state: Mutex::default() };
@@ -79,8 +83,14 @@ impl Ledger {
                 }
                 _ => continue,
             };
-            match Manifest::from_object(&fs::read(&path)?) {
-                Ok(manifest) => ledger.lock().add(&manifest, is_complete),
+            match Manifest::from_copy(&fs::read(&path)?) {
+                Ok((manifest, code)) => {
+                    let mut state = ledger.lock();
+                    state.add(&manifest, is_complete);
+                    if is_complete && !secrets.is_current(code) {
+                        state.outdated.insert(manifest.id);
+                    }
+                }
                 // A crash has interrupted its writing. The reconciliation finds what is stored of it.
                 Err(error) => {
                     tracing::warn!(path = %path.display(), error, "dropping a damaged copy of a manifest");
@@ -121,7 +131,9 @@ impl Ledger {
     }
 
     fn read(&self, id: &str, extension: &str) -> io::Result<Manifest> {
-        Manifest::from_object(&fs::read(self.path(id, extension))?).map_err(io::Error::other)
+        let (manifest, _) =
+            Manifest::from_copy(&fs::read(self.path(id, extension))?).map_err(io::Error::other)?;
+        Ok(manifest)
     }
 
     /// A part that a manifest of the account has.
@@ -130,6 +142,11 @@ impl Ledger {
         let found = self.lock().parts.get(&key).and_then(|ids| ids.first().cloned());
         let Some(id) = found else { return Ok(None) };
         Ok(self.read(&id, COMPLETE)?.part(name).cloned())
+    }
+
+    /// Whether a manifest has the chunk, or it was left by a failed upload.
+    pub fn knows(&self, key: &ChunkKey) -> bool {
+        self.lock().chunks.contains_key(key)
     }
 
     pub fn is_stored(&self, key: &ChunkKey) -> bool {
@@ -217,6 +234,18 @@ impl Ledger {
         Ok(())
     }
 
+    /// The object store has a complete manifest in another form.
+    pub fn replace(&self, manifest: &Manifest, object: &[u8]) -> io::Result<()> {
+        let unfinished = self.path(&manifest.id, "tmp");
+        let mut file = File::create(&unfinished)?;
+        file.write_all(object)?;
+        file.sync_all()?;
+        fs::rename(unfinished, self.path(&manifest.id, COMPLETE))?;
+        sync_dir(&self.dir)?;
+        self.lock().outdated.remove(&manifest.id);
+        Ok(())
+    }
+
     /// The manifest is not stored any more. Succeeds if there is none.
     pub fn forget(&self, id: &str) -> io::Result<()> {
         let extension = match self.lock().manifests.get(id) {
@@ -242,6 +271,7 @@ impl Ledger {
         }
         let complete = state.manifests.iter().filter(|(_, is_complete)| **is_complete);
         let complete: Vec<String> = complete.map(|(id, _)| id.clone()).collect();
+        let outdated = state.outdated.clone();
         let is_lost = state.chunks.values().any(|chunk| chunk.uses > 0 && !chunk.is_stored);
         drop(state);
         let mut lost = Lost::default();
@@ -249,8 +279,8 @@ impl Ledger {
             // Nearly always nothing is lost, and the manifests need not be read.
             if is_lost && self.lacks_chunks(&id)? {
                 lost.incomplete.push(id);
-            } else if !ids.contains(&id) {
-                lost.without_manifest.push(self.read(&id, COMPLETE)?);
+            } else if !ids.contains(&id) || outdated.contains(&id) {
+                lost.without_manifest.push(id);
             }
         }
         Ok(lost)
@@ -288,6 +318,7 @@ impl State {
 
     fn remove(&mut self, manifest: &Manifest) {
         self.manifests.remove(&manifest.id);
+        self.outdated.remove(&manifest.id);
         self.parts.retain(|_, ids| {
             ids.remove(&manifest.id);
             !ids.is_empty()

@@ -10,6 +10,9 @@
 //! another snapshot has the chunk, too. Chunks are shared within an account only: whether an upload is fast must not tell what others
 //! have stored.
 //!
+//! Who can write to the object store is not trusted: manifests and notes are authenticated with the [`secret`] of the hosts, and chunks
+//! are named by their hashes.
+//!
 //! The [`ledger`] on the local disk has a copy of each manifest. What the object store has beside it is left by a crash, and
 //! [`Archive::reconcile`] removes it.
 
@@ -22,6 +25,7 @@ mod location;
 mod manifest;
 mod reconcile;
 mod remove;
+mod secret;
 mod sparse;
 mod upload;
 
@@ -30,18 +34,22 @@ use std::sync::Arc;
 
 use ledger::Ledger;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
-use tokio::sync::Mutex;
+use object_store::{GetResult, ObjectStore, ObjectStoreExt};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 pub use chunk::{CHUNK_BYTES, ChunkHash};
 pub use error::ArchiveError;
 pub use location::{Credentials, Location, S3Options};
-pub use manifest::{Manifest, Part, StoredChunk, StoredFile};
+pub use manifest::{BadObject, Manifest, Part, StoredChunk, StoredFile};
 pub use reconcile::Reconciled;
+pub use secret::{Code, KeyId, Secrets, Unauthentic, WithoutCode};
 pub use upload::{SourceFile, SourcePart, SourceSnapshot, Uploaded};
 
-/// The largest manifest: of nine disks with hundreds of gigabytes.
-const MANIFEST_BYTES: u64 = 512 << 20;
+/// The largest manifest: of about 900 GB of data. Nine disks of the largest size have half of that.
+const MANIFEST_BYTES: u64 = 64 << 20;
+/// Manifests that are being read, in all. They are in memory before it is known who has written them.
+const MANIFEST_MEMORY_BYTES: u64 = 2 * MANIFEST_BYTES;
+const KIB: u64 = 1 << 10;
 
 /// Requests at a time. Each holds a chunk in memory.
 const PARALLEL: usize = 8;
@@ -51,15 +59,29 @@ pub struct Archive {
     objects: Arc<dyn ObjectStore>,
     prefix: Path,
     ledger: Arc<Ledger>,
+    secrets: Arc<Secrets>,
+    /// A permit for each KiB of the manifests that are being read.
+    manifest_memory: Semaphore,
     /// Whoever stores or removes chunks: they must not decide about the same chunk at once.
     writer: Mutex<()>,
 }
 
+/// A manifest as it is in the object store, with its share of the memory for manifests.
+struct UnreadManifest<'a> {
+    object: bytes::Bytes,
+    _memory: Option<SemaphorePermit<'a>>,
+}
+
 impl Archive {
     /// `dir` is for the ledger. Nothing is sent yet.
-    pub fn open(location: &Location, options: &S3Options, dir: &FilePath) -> Result<Self, ArchiveError> {
+    pub fn open(
+        location: &Location,
+        options: &S3Options,
+        dir: &FilePath,
+        secrets: Secrets,
+    ) -> Result<Self, ArchiveError> {
         let (objects, prefix) = location.open(options)?;
-        let archive = Self::with_objects(objects, prefix, dir)?;
+        let archive = Self::with_objects(objects, prefix, dir, secrets)?;
         if let Some(before) = archive.ledger.check_location(&location.to_string())? {
             return Err(ArchiveError::Configuration(format!(
                 "it was '{before}', and {} says what is stored there; to use another one, move the objects there and remove the file \
@@ -74,9 +96,18 @@ impl Archive {
         objects: Arc<dyn ObjectStore>,
         prefix: Path,
         dir: &FilePath,
+        secrets: Secrets,
     ) -> Result<Self, ArchiveError> {
-        let ledger = Arc::new(Ledger::open(dir)?);
-        Ok(Self { objects, prefix, ledger, writer: Mutex::default() })
+        let ledger = Arc::new(Ledger::open(dir, &secrets)?);
+        let permits = usize::try_from(MANIFEST_MEMORY_BYTES / KIB).unwrap_or(Semaphore::MAX_PERMITS);
+        Ok(Self {
+            objects,
+            prefix,
+            ledger,
+            secrets: Arc::new(secrets),
+            manifest_memory: Semaphore::new(permits),
+            writer: Mutex::default(),
+        })
     }
 
     /// Whether a snapshot of this host is stored.
@@ -127,15 +158,31 @@ impl Archive {
 
     /// An object of at most `limit` bytes; `None` if there is none.
     async fn get(&self, path: &Path, limit: u64) -> Result<Option<bytes::Bytes>, ArchiveError> {
-        let unavailable = |error| ArchiveError::unavailable(path, error);
+        let Some(found) = self.find(path, limit).await? else { return Ok(None) };
+        found.bytes().await.map(Some).map_err(|error| ArchiveError::unavailable(path, error))
+    }
+
+    /// The manifest that is stored as `id`. Waits until others have been read, if these are large.
+    async fn get_manifest(&self, id: &str) -> Result<Option<UnreadManifest<'_>>, ArchiveError> {
+        let path = self.manifest_path(id);
+        let Some(found) = self.find(&path, MANIFEST_BYTES).await? else { return Ok(None) };
+        let permits = u32::try_from(found.meta.size.div_ceil(KIB)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let memory = self.manifest_memory.acquire_many(permits).await.ok();
+        let object = found.bytes().await.map_err(|error| ArchiveError::unavailable(&path, error))?;
+        Ok(Some(UnreadManifest { object, _memory: memory }))
+    }
+
+    /// Begins to read an object of at most `limit` bytes.
+    async fn find(&self, path: &Path, limit: u64) -> Result<Option<GetResult>, ArchiveError> {
         match self.objects.get(path).await {
             Ok(found) if found.meta.size > limit => {
                 let reason = format!("it has {} bytes", found.meta.size);
                 Err(ArchiveError::Damaged { object: path.to_string(), reason })
             }
-            Ok(found) => Ok(Some(found.bytes().await.map_err(unavailable)?)),
+            Ok(found) => Ok(Some(found)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(unavailable(error)),
+            Err(error) => Err(ArchiveError::unavailable(path, error)),
         }
     }
 }

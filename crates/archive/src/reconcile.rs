@@ -1,5 +1,5 @@
 //! Compares the ledger with the object store after a start. A crash of this host leaves chunks without a manifest; a store that has lost
-//! its latest writes lacks some.
+//! its latest writes lacks some. Manifests that an earlier release or another secret has authenticated are written again.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,6 +11,9 @@ use percent_encoding::percent_decode_str;
 
 use crate::ledger::ChunkKey;
 use crate::{Archive, ArchiveError};
+
+/// Objects that the ledger does not have, for each kind: what a crash has left, and manifests of other hosts.
+const MOST_UNKNOWN: usize = 1_000_000;
 
 /// What the comparison found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,26 +28,36 @@ impl Archive {
     pub async fn reconcile(&self) -> std::result::Result<Reconciled, ArchiveError> {
         let _writer = self.writer.lock().await;
         let chunks = self.chunks_of_host(&self.ledger.host);
-        let found = last_parts(self.objects.list(Some(&chunks)), |path| {
-            let mut parts: Vec<_> = path.prefix_match(&chunks)?.collect();
-            let hash = parts.pop()?.as_ref().parse().ok()?;
-            let account = percent_decode_str(parts.first()?.as_ref()).decode_utf8().ok()?.into_owned();
-            Some(ChunkKey { account, hash })
-        });
+        let found = last_parts(
+            self.objects.list(Some(&chunks)),
+            |path| {
+                let mut parts: Vec<_> = path.prefix_match(&chunks)?.collect();
+                let hash = parts.pop()?.as_ref().parse().ok()?;
+                let account = percent_decode_str(parts.first()?.as_ref()).decode_utf8().ok()?.into_owned();
+                Some(ChunkKey { account, hash })
+            },
+            |key| self.ledger.knows(key),
+        );
         let found = found.await.map_err(|error| ArchiveError::unavailable(&chunks, error))?;
         let manifests = self.manifests();
-        let ids = last_parts(self.objects.list(Some(&manifests)), |path| path.filename().map(str::to_owned));
+        let own: HashSet<String> = self.ledger.ids().into_iter().collect();
+        let ids = last_parts(
+            self.objects.list(Some(&manifests)),
+            |path| path.filename().map(str::to_owned),
+            |id| own.contains(id),
+        );
         let ids = ids.await.map_err(|error| ArchiveError::unavailable(&manifests, error))?;
         if found.is_empty() && ids.is_empty() && self.ledger.has_any() {
             // A file system that is not mounted, more likely than a loss of everything.
             return Err(ArchiveError::Empty);
         }
-        let own: HashSet<String> = self.ledger.ids().into_iter().collect();
         let others = ids.difference(&own).cloned().collect();
         let lost = self.ledger.compare(found, &ids)?;
-        for manifest in lost.without_manifest {
-            let object = manifest.to_object().map_err(io::Error::from)?;
-            self.put(&self.manifest_path(&manifest.id), object).await?;
+        for id in lost.without_manifest {
+            let Some(manifest) = self.ledger.manifest(&id)? else { continue };
+            let object = manifest.to_object(&self.secrets).map_err(io::Error::from)?;
+            self.put(&self.manifest_path(&manifest.id), object.clone()).await?;
+            self.ledger.replace(&manifest, &object)?;
         }
         Ok(Reconciled { lost: lost.incomplete, others })
     }
@@ -57,17 +70,24 @@ impl Archive {
     }
 }
 
+/// What a listing has, and of what this host does not know at most [`MOST_UNKNOWN`]: others can write to the object store. The rest is
+/// found by the next start.
 async fn last_parts<T: std::hash::Hash + Eq>(
     listed: impl Stream<Item = Result<ObjectMeta>>,
     read: impl Fn(&Path) -> Option<T>,
+    is_known: impl Fn(&T) -> bool,
 ) -> Result<HashSet<T>> {
-    listed
-        .try_fold(HashSet::new(), |mut all, object| {
-            // An object without content is what a power failure may leave.
-            all.extend(
-                Some(object).filter(|object| object.size > 0).and_then(|object| read(&object.location)),
-            );
-            std::future::ready(Ok(all))
-        })
-        .await
+    let found = listed.try_fold((HashSet::new(), 0), |(mut all, mut unknown), object| {
+        // An object without content is what a power failure may leave.
+        let found = Some(object).filter(|object| object.size > 0).and_then(|object| read(&object.location));
+        if let Some(found) = found {
+            let is_known = is_known(&found);
+            unknown += usize::from(!is_known);
+            if is_known || unknown <= MOST_UNKNOWN {
+                all.insert(found);
+            }
+        }
+        std::future::ready(Ok((all, unknown)))
+    });
+    Ok(found.await?.0)
 }

@@ -168,9 +168,17 @@ impl Fixture {
     }
 }
 
+fn secrets(digit: char, without_code: WithoutCode) -> Secrets {
+    Secrets::parse(&digit.to_string().repeat(64), without_code).unwrap()
+}
+
 fn open(dir: &TempDir, objects: &Arc<Failing>, name: &str) -> Archive {
+    open_with(dir, objects, name, secrets('a', WithoutCode::Refuse))
+}
+
+fn open_with(dir: &TempDir, objects: &Arc<Failing>, name: &str, secrets: Secrets) -> Archive {
     let objects = Arc::clone(objects) as Arc<dyn ObjectStore>;
-    Archive::with_objects(objects, Path::from("a/prefix"), &dir.path().join(name)).unwrap()
+    Archive::with_objects(objects, Path::from("a/prefix"), &dir.path().join(name), secrets).unwrap()
 }
 
 #[tokio::test]
@@ -374,7 +382,9 @@ async fn an_empty_store_is_no_loss_of_everything() {
     fixture.upload(&fixture.source("snap_1", "a", &[("snap_1", disk)])).await;
     let empty = Failing::new() as Arc<dyn ObjectStore>;
     let dir = fixture.dir.path().join("ledger");
-    let archive = Archive::with_objects(empty, Path::from("a/prefix"), &dir).unwrap();
+    let archive =
+        Archive::with_objects(empty, Path::from("a/prefix"), &dir, secrets('a', WithoutCode::Refuse))
+            .unwrap();
     assert!(matches!(archive.reconcile().await, Err(ArchiveError::Empty)));
     assert!(archive.has("snap_1"));
 }
@@ -399,7 +409,10 @@ async fn objects_of_another_size_are_not_read() {
 fn another_location_is_refused_while_something_is_stored() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| Location::Directory(dir.path().join(name));
-    let open = |name: &str| Archive::open(&at(name), &S3Options::default(), &dir.path().join("ledger"));
+    let open = |name: &str| {
+        let secrets = secrets('a', WithoutCode::Refuse);
+        Archive::open(&at(name), &S3Options::default(), &dir.path().join("ledger"), secrets)
+    };
     // Nothing is stored yet.
     for name in ["one", "two", "one"] {
         open(name).unwrap();
@@ -415,3 +428,6 @@ fn another_location_is_refused_while_something_is_stored() {
     assert!(matches!(open("two"), Err(ArchiveError::Configuration(_))));
     open("one").unwrap();
 }
+
+mod bombs;
+mod hostile_writer;

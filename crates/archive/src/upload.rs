@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::chunk::{ChunkHash, compress};
 use crate::ledger::{ChunkKey, Ledger};
 use crate::manifest::{Manifest, Part, StoredChunk, StoredFile};
-use crate::{Archive, ArchiveError, PARALLEL, sparse};
+use crate::{Archive, ArchiveError, MANIFEST_BYTES, PARALLEL, sparse};
 
 /// A snapshot on this host. The files must not change.
 #[derive(Debug, Clone)]
@@ -73,7 +73,13 @@ impl Archive {
             record: source.record.clone(),
             parts,
         };
-        let object = manifest.to_object().map_err(io::Error::from)?;
+        manifest.check().map_err(ArchiveError::TooLarge)?;
+        let object = manifest.to_object(&self.secrets).map_err(io::Error::from)?;
+        if object.len() as u64 > MANIFEST_BYTES {
+            let reason =
+                format!("its manifest has {} bytes; at most {MANIFEST_BYTES} are allowed", object.len());
+            return Err(ArchiveError::TooLarge(reason));
+        }
         self.ledger.begin(&manifest, &object)?;
         self.put(&self.manifest_path(&manifest.id), object).await?;
         self.ledger.complete(&manifest)?;
