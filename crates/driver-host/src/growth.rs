@@ -1,0 +1,73 @@
+//! Decides when something that grows is looked at closely.
+
+use std::time::Instant;
+
+/// After a look, none begins for this many times its duration.
+const PAUSE_FACTOR: u32 = 4;
+
+/// A number of bytes that is watched from a size on. What is freed after a look may be kept for later use, so the next look is due when
+/// it has grown further.
+#[derive(Debug)]
+pub struct Growth {
+    watched_bytes: u64,
+    step_bytes: u64,
+    /// The size at the last look.
+    seen_bytes: u64,
+    /// No look begins before.
+    paused_until: Option<Instant>,
+}
+
+impl Growth {
+    pub fn new(watched_bytes: u64, step_bytes: u64) -> Self {
+        Self { watched_bytes, step_bytes, seen_bytes: 0, paused_until: None }
+    }
+
+    /// Looks, if it is due.
+    pub fn look<T>(&mut self, bytes: u64, look: impl FnOnce() -> T) -> Option<T> {
+        let begun = Instant::now();
+        if !self.is_due(bytes, begun) {
+            return None;
+        }
+        let seen = look();
+        self.paused_until = Some(Instant::now() + begun.elapsed() * PAUSE_FACTOR);
+        Some(seen)
+    }
+
+    fn is_due(&mut self, bytes: u64, now: Instant) -> bool {
+        // What has been freed may be taken again.
+        self.seen_bytes = self.seen_bytes.min(bytes);
+        let is_paused = self.paused_until.is_some_and(|until| now < until);
+        let is_due = !is_paused && bytes > self.watched_bytes && bytes > self.seen_bytes + self.step_bytes;
+        if is_due {
+            self.seen_bytes = bytes;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_look_is_due_after_growth() {
+        let mut growth = Growth::new(64, 16);
+        let now = Instant::now();
+        let mut due = |bytes| growth.is_due(bytes, now);
+        assert!(!due(2) && !due(64) && due(65));
+        // What was freed is kept for later use.
+        assert!(!due(65) && !due(81) && due(82) && !due(82));
+        assert!(!due(2) && due(70));
+    }
+
+    #[test]
+    fn looks_take_a_part_of_the_time() {
+        let mut growth = Growth::new(0, 0);
+        let sleep = || std::thread::sleep(Duration::from_millis(20));
+        assert!(growth.look(1, sleep).is_some());
+        let now = Instant::now();
+        assert!(!growth.is_due(2, now) && growth.is_due(2, now + Duration::from_secs(1)));
+    }
+}

@@ -1,0 +1,37 @@
+//! Ends programs that hold too many open files of `/proc` that lxcfs serves.
+//!
+//! For each open file lxcfs keeps a buffer of up to 1.7 KB. Its process belongs to no sandbox, so the descriptors of one sandbox alone
+//! could take gigabytes.
+
+mod count;
+
+use std::io;
+
+use api::SandboxId;
+
+use super::{end_commands, sandboxes};
+use crate::inner::Inner;
+use crate::lxcfs_watch::Need;
+
+/// Open files of one sandbox.
+const FILES_MAX: usize = 4096;
+
+/// Kills the commands of sandboxes that have too many files of lxcfs open. Their agents go on. Returns which.
+pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
+    let Some(dir) = &inner.settings.lxcfs else { return Ok(Vec::new()) };
+    let ended = inner.lxcfs.count_if_large(dir, |need| {
+        let ids = sandboxes(inner)?.into_iter();
+        Ok(ids.filter(|id| is_hoarder(inner, id, need) && end_commands(inner, id)).collect())
+    });
+    ended.unwrap_or_else(|| Ok(Vec::new()))
+}
+
+fn is_hoarder(inner: &Inner, id: &SandboxId, need: Need) -> bool {
+    let processes = inner.cgroups.processes(id.as_str()).unwrap_or_default();
+    // A socket that waits in a message of another socket may itself have messages with files, which cannot be counted.
+    let in_messages = match need {
+        Need::Normal => 1,
+        Need::Urgent => FILES_MAX,
+    };
+    count::open_files(&processes, in_messages, FILES_MAX) > FILES_MAX
+}

@@ -1,0 +1,47 @@
+//! Watches the memory that the kernel has in slabs which it cannot reclaim.
+
+use std::fs;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use crate::growth::Growth;
+
+const TOTALS: &str = "/proc/meminfo";
+/// It is much from this part of the host's memory on.
+const WATCHED_PART: u64 = 16;
+/// And again when it is this much more.
+const GROWTH_BYTES: u64 = 128 << 20;
+
+#[derive(Debug)]
+pub struct SlabWatch(Mutex<Growth>);
+
+impl SlabWatch {
+    pub fn of_host() -> io::Result<Self> {
+        let total = kilobytes(&fs::read_to_string(TOTALS)?, "MemTotal:") << 10;
+        Ok(Self(Mutex::new(Growth::new(total / WATCHED_PART, GROWTH_BYTES))))
+    }
+
+    /// Counts something if the memory has grown enough.
+    pub fn count_if_large<T>(&self, count: impl FnOnce() -> T) -> io::Result<Option<T>> {
+        let slabs = kilobytes(&fs::read_to_string(TOTALS)?, "SUnreclaim:") << 10;
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).look(slabs, count))
+    }
+}
+
+fn kilobytes(meminfo: &str, name: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.split_ascii_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_the_host_is_read() {
+        let meminfo = fs::read_to_string(TOTALS).unwrap();
+        assert!(kilobytes(&meminfo, "MemTotal:") > kilobytes(&meminfo, "SUnreclaim:"));
+        assert!(kilobytes(&meminfo, "SUnreclaim:") > 0);
+        assert_eq!(kilobytes("", "MemTotal:"), 0);
+    }
+}
