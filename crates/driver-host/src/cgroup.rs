@@ -22,7 +22,11 @@ use driver::Limits;
 use crate::loopdev::{self, DeviceNumber};
 use crate::settings::DiskRates;
 
-pub const CPU_PERIOD_US: u64 = 100_000;
+pub const CPU_PERIOD_US: u64 = 20_000;
+/// The time that a sandbox may use of each of its processors in a period. The rest is for others: threads that sleep for
+/// microseconds otherwise keep the scheduler from running anybody else on their processors, for up to a minute on Linux 6.18. Each
+/// time their cgroup has used its quota, the others run.
+const CPU_QUOTA_US: u64 = 19_000;
 const ROOT: &str = "/sys/fs/cgroup";
 /// Under v1, the root cgroup in the hierarchy that limits disks.
 const ROOT_DISKS: &str = "/sys/fs/cgroup/blkio";
@@ -57,12 +61,30 @@ pub struct CgroupEntry {
     pub visible: Option<(PathBuf, PathBuf)>,
 }
 
+/// The limit of processes of a sandbox that must not fork.
+const NO_FORKS: &str = "0";
+
+/// Limits of all sandboxes together. What is left is the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedLimits {
+    pub memory_bytes: u64,
+    /// Processes and threads.
+    pub tasks: u64,
+    /// Memory of network connections, which cgroup v1 counts beside the other memory and v2 as a part of it.
+    pub tcp_bytes: u64,
+}
+
 /// State of a sandbox's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Population {
     Empty,
     Running,
     Frozen,
+}
+
+/// The time in each [`CPU_PERIOD_US`] that a sandbox with this number of processors may use, on all of them together.
+pub fn cpu_quota_us(cpu: u32) -> u64 {
+    u64::from(cpu) * CPU_QUOTA_US
 }
 
 impl Cgroups {
@@ -160,16 +182,11 @@ impl Cgroups {
         }
     }
 
-    /// Sets the memory limit of all sandboxes together.
-    pub fn limit_all(&self, megabytes: u64) -> io::Result<()> {
-        let bytes = megabytes << 20;
+    /// Sets the limits of all sandboxes together.
+    pub fn limit_all(&self, limits: SharedLimits) -> io::Result<()> {
         match self.layout {
-            Layout::V2 => v2::limit_parent(Path::new(ROOT), &self.parent, bytes),
-            Layout::V1 => {
-                let dir = self.dir("memory", "");
-                fs::create_dir_all(&dir)?;
-                v1::limit_memory(&dir, bytes)
-            }
+            Layout::V2 => v2::limit_parent(Path::new(ROOT), &self.parent, limits),
+            Layout::V1 => v1::limit_parent(|controller| self.dir(controller, ""), limits),
         }
     }
 
@@ -220,6 +237,15 @@ impl Cgroups {
         match self.layout {
             Layout::V2 => v2::limit(&self.dir("", name), limits, cpus),
             Layout::V1 => v1::limit(|controller| self.dir(controller, name), limits, cpus),
+        }
+    }
+
+    /// Limits the memory of a sandbox's connections, for a backend whose runtime creates the cgroups. Under v2 it is part of the other
+    /// memory.
+    pub fn limit_connections(&self, name: &str) -> io::Result<()> {
+        match self.layout {
+            Layout::V2 => Ok(()),
+            Layout::V1 => v1::limit_connections(&self.dir("memory", name)),
         }
     }
 
@@ -280,6 +306,31 @@ impl Cgroups {
             Layout::V1 => v1::create(|controller, name| self.dir(controller, name), name, pids_max)?,
         }
         self.limit(name, limits, cpus)
+    }
+
+    /// Keeps the processes of a sandbox from starting others. Returns what [`Self::allow_forks`] takes.
+    pub fn forbid_forks(&self, name: &str) -> io::Result<String> {
+        let file = self.dir("pids", name).join("pids.max");
+        let before = fs::read_to_string(&file)?;
+        fs::write(&file, NO_FORKS)?;
+        Ok(before)
+    }
+
+    /// `before` is the earlier limit; if forks were forbidden then, too, the limit is `otherwise`.
+    pub fn allow_forks(&self, name: &str, before: &str, otherwise: u32) -> io::Result<()> {
+        let most = match before.trim() {
+            NO_FORKS => otherwise.to_string(),
+            before => before.to_owned(),
+        };
+        fs::write(self.dir("pids", name).join("pids.max"), most)
+    }
+
+    /// Allows forks again that a daemon has forbidden before it crashed.
+    pub fn restore_forks(&self, name: &str, most: u32) -> io::Result<()> {
+        match fs::read_to_string(self.dir("pids", name).join("pids.max"))?.trim() {
+            NO_FORKS => self.allow_forks(name, NO_FORKS, most),
+            _ => Ok(()),
+        }
     }
 
     fn device_program(&self) -> io::Result<&OwnedFd> {
@@ -393,7 +444,7 @@ fn as_far_as_possible(moved: io::Result<()>) -> io::Result<()> {
 }
 
 /// Whether the cgroup was removed: its files are not found, or open ones give ENODEV.
-fn is_gone(error: &io::Error) -> bool {
+pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 

@@ -1,11 +1,16 @@
 //! Describes the inside of a sandbox in the terms of the OCI runtime specification: mounts, capabilities, limits. Each backend
 //! builds the container of this description, so all of them build the same.
 //!
-//! The allowed system calls are in `description/seccomp.json`; the rules of `socket` are in [`sockets`].
+//! The allowed system calls are in `description/seccomp.json`; those that depend on arguments in a way that takes many rules are in
+//! [`call_rules`].
 
+mod call_rules;
+mod kernel_memory;
 mod mounts;
+mod process_limits;
 mod sockets;
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use api::Isolation;
@@ -22,14 +27,36 @@ use rootfs::IDS;
 use rustix::process::{Resource, getrlimit};
 
 use crate::backend::Start;
-use crate::cgroup::{CPU_PERIOD_US, shares};
+use crate::cgroup::{CPU_PERIOD_US, cpu_quota_us, shares};
 use crate::control_link;
+use crate::description::call_rules::Rule;
 use crate::paths::mount_place;
 use crate::settings::Settings;
+
+pub use mounts::{LXCFS_FILES, PSEUDO_TERMINALS};
 
 /// Path of the agent in the sandbox: on the sandbox's own `/dev`, which exists with any image.
 pub const AGENT_INSIDE: &str = "/dev/sandbox-agent";
 const OPEN_FILES: u64 = 65_536;
+/// No core file is that small, and with this limit alone the kernel starts no handler of core dumps on the host.
+const CORE_BYTES: u64 = 1;
+/// Queued signals and timers, of all users of a sandbox together.
+const PENDING_SIGNALS: u64 = 16_384;
+/// Bytes in POSIX message queues, likewise.
+const QUEUED_MESSAGE_BYTES: u64 = 819_200;
+/// Bytes that are locked in memory, which count in the memory of the sandbox, too.
+const LOCKED_BYTES: u64 = 64 << 20;
+
+/// Settings of the network stack of a container. The memory of a connection that no program has accepted is charged to nobody, and
+/// neither is that of a closed one that the stack remembers: these settings bound what one takes.
+const NETWORK_SETTINGS: [(&str, &str); 3] = [
+    ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
+    ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
+    ("net.ipv4.tcp_max_tw_buckets", "16384"),
+];
+/// Memory for options and filters of one socket. Since Linux 6.9 a namespace has a limit of its own; before, the host's is as small.
+const OPTION_MEMORY: (&str, &str) = ("net.core.optmem_max", "20480");
+const OPTION_MEMORY_SINCE: (u32, u32) = (6, 9);
 
 /// Additional capabilities of the agent, to mark commands and read the marks. It drops them in each command.
 const AGENT_CAPABILITIES: [Capability; 2] = [Capability::SysAdmin, Capability::SysPtrace];
@@ -152,17 +179,28 @@ fn process(isolation: Isolation) -> Result<Process, OciSpecError> {
         .build()
 }
 
-/// At most the host's hard limit: the daemon may lack the capability to raise it.
+/// At most the host's hard limits: the daemon may lack the capability to raise them.
 fn rlimits() -> Result<Vec<PosixRlimit>, OciSpecError> {
-    let open_files = getrlimit(Resource::Nofile).maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
-    [(PosixRlimitType::RlimitNofile, open_files), (PosixRlimitType::RlimitCore, 0)]
-        .into_iter()
-        .map(|(kind, limit)| PosixRlimitBuilder::default().typ(kind).soft(limit).hard(limit).build())
-        .collect()
+    let at_most = |resource, limit: u64| getrlimit(resource).maximum.unwrap_or(limit).min(limit);
+    [
+        (PosixRlimitType::RlimitNofile, at_most(Resource::Nofile, OPEN_FILES)),
+        (PosixRlimitType::RlimitCore, CORE_BYTES),
+        (PosixRlimitType::RlimitSigpending, at_most(Resource::Sigpending, PENDING_SIGNALS)),
+        (PosixRlimitType::RlimitMsgqueue, at_most(Resource::Msgqueue, QUEUED_MESSAGE_BYTES)),
+        (PosixRlimitType::RlimitMemlock, at_most(Resource::Memlock, LOCKED_BYTES)),
+    ]
+    .into_iter()
+    .map(|(kind, limit)| PosixRlimitBuilder::default().typ(kind).soft(limit).hard(limit).build())
+    .collect()
 }
 
 fn linux(start: &Start<'_>, mounts: &[Mount]) -> Result<Linux, OciSpecError> {
-    LinuxBuilder::default()
+    let mut linux = LinuxBuilder::default();
+    // gVisor has a network stack of its own, in the memory of the sandbox.
+    if start.isolation == Isolation::Container {
+        linux = linux.sysctl(network_settings(&rustix::system::uname().release().to_string_lossy()));
+    }
+    linux
         .namespaces(namespaces()?)
         .uid_mappings(id_mapping(start.uid_base)?)
         .gid_mappings(id_mapping(start.uid_base)?)
@@ -174,11 +212,21 @@ fn linux(start: &Start<'_>, mounts: &[Mount]) -> Result<Linux, OciSpecError> {
         .build()
 }
 
+/// The settings that a release of the kernel has in each network namespace.
+fn network_settings(release: &str) -> HashMap<String, String> {
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let option_memory = (version >= OPTION_MEMORY_SINCE).then_some(OPTION_MEMORY);
+    let all = NETWORK_SETTINGS.into_iter().chain(option_memory);
+    all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
 /// The allowed system calls.
 pub fn seccomp() -> Result<LinuxSeccomp, OciSpecError> {
     let mut seccomp: LinuxSeccomp = serde_json::from_str(include_str!("description/seccomp.json"))?;
     let mut syscalls = seccomp.syscalls().clone().unwrap_or_default();
-    syscalls.extend(sockets::rules()?);
+    let by_arguments = [sockets::table(), kernel_memory::table(), process_limits::table()].concat();
+    syscalls.extend(by_arguments.iter().map(Rule::to_oci).collect::<Result<Vec<_>, _>>()?);
     seccomp.set_syscalls(Some(syscalls));
     Ok(seccomp)
 }
@@ -215,10 +263,9 @@ fn resources(start: &Start<'_>) -> Result<LinuxResources, OciSpecError> {
     if can_limit_swap() {
         memory = memory.swap(bytes);
     }
-    let quota = i64::from(spec.limits.cpu) * CPU_PERIOD_US.cast_signed();
     let cpu = LinuxCpuBuilder::default()
         .shares(shares(spec.limits.cpu))
-        .quota(quota)
+        .quota(cpu_quota_us(spec.limits.cpu).cast_signed())
         .period(CPU_PERIOD_US)
         .cpus(cpus)
         .build()?;
@@ -233,4 +280,16 @@ fn resources(start: &Start<'_>) -> Result<LinuxResources, OciSpecError> {
 fn can_limit_swap() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
         || Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_a_namespace_does_not_have_are_left_out() {
+        let has = |release| network_settings(release).contains_key(OPTION_MEMORY.0);
+        assert!(has("6.18.44-fc") && has("6.9.0") && has("7.0") && !has("6.8.12-amd64") && !has("6.1.0"));
+        assert_eq!(network_settings("6.1.0").len(), NETWORK_SETTINGS.len());
+    }
 }

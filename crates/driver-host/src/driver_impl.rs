@@ -10,8 +10,8 @@ use std::sync::Arc;
 use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
 use driver::{
-    ByteStream, DiskCopy, DiskUse, Driver, DriverError, NetworkHook, Presence, ResourceUse, SandboxSpec,
-    SnapshotFile, SnapshotScope,
+    ByteStream, DiskCopy, DiskUse, Driver, DriverError, Hoard, NetworkHook, Presence, ResourceUse,
+    SandboxSpec, SnapshotFile, SnapshotScope,
 };
 
 use crate::backend::Started;
@@ -20,6 +20,7 @@ use crate::control_link;
 use crate::copy::HostCopy;
 use crate::disk;
 use crate::inner::{Backends, FREEZE_TIMEOUT, Inner, Processes, new_disk};
+use crate::kernel_tables::shared_limits;
 use crate::link::{self, Listener};
 use crate::names;
 use crate::paths::{
@@ -30,7 +31,7 @@ use crate::placement;
 use crate::reap::become_subreaper;
 use crate::removal::{remove_if_exists, remove_tree};
 use crate::settings::Settings;
-use crate::{snapshot, stored_processes, transfer};
+use crate::{hoarders, snapshot, stored_processes, transfer};
 
 /// The sandboxes on this host.
 #[derive(Debug, Clone)]
@@ -60,7 +61,7 @@ impl HostDriver {
         become_subreaper().map_err(failed)?;
         let cgroups = Cgroups::of_host(&settings.cgroup_parent);
         if let Some(megabytes) = settings.memory_max_mb {
-            cgroups.limit_all(megabytes).map_err(failed)?;
+            cgroups.limit_all(shared_limits(megabytes)).map_err(failed)?;
         }
         if let Err(error) = cgroups.unlimit_free_disks() {
             tracing::warn!(%error, "cannot remove the rate limits of an earlier daemon");
@@ -302,6 +303,11 @@ impl Driver for HostDriver {
         .await
     }
 
+    async fn end_hoarders(&self) -> Result<Vec<(SandboxId, Hoard)>, DriverError> {
+        let failed = |error| DriverError::failed("look for memory that is charged to nobody", error);
+        self.blocking(move |inner| hoarders::end(inner).map_err(failed)).await
+    }
+
     async fn copy_disk(
         &self,
         id: &SandboxId,
@@ -350,6 +356,15 @@ impl Driver for HostDriver {
         self.blocking(move |inner| {
             transfer::files(&inner.settings, &dir, scope)
                 .map_err(|error| DriverError::failed("list the files of a snapshot", error))
+        })
+        .await
+    }
+
+    async fn snapshot_bytes(&self, snapshot: &SnapshotId) -> Result<u64, DriverError> {
+        let dir = snapshots_dir(&self.inner.settings).join(snapshot.as_str());
+        self.blocking(move |_| {
+            transfer::size(&dir)
+                .map_err(|error| DriverError::failed("find out the size of a snapshot", error))
         })
         .await
     }

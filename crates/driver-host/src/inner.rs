@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use api::{Isolation, SandboxId};
@@ -22,12 +22,14 @@ use crate::ext4::mount_again;
 use crate::first_process::kill_first_process;
 use crate::layers::SnapshotMounts;
 use crate::loopdev::{self, DeviceNumber};
+use crate::lxcfs_watch::LxcfsWatch;
 use crate::mounts::Mounts;
 use crate::paths::{self, Paths, isolation_of, runtime_root};
 use crate::placement;
 use crate::reap::reap;
 use crate::removal::{poll, remove_tree};
 use crate::settings::Settings;
+use crate::slab_watch::SlabWatch;
 use crate::stored_processes::{self, StoredState};
 
 pub const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -56,6 +58,10 @@ pub struct Inner {
     pub snapshots: SnapshotMounts,
     /// Bytes of memory that are being written to the disk.
     pub memory_writes: AtomicU64,
+    pub lxcfs: LxcfsWatch,
+    pub slabs: SlabWatch,
+    /// The first look for hoarders ends what an earlier daemon has begun.
+    pub first_look: Once,
     /// The name of the copy of the agent for sandboxes whose processes can be stored. Empty if no backend can.
     agent_name: String,
 }
@@ -96,6 +102,9 @@ impl Inner {
             starts,
             snapshots: SnapshotMounts::default(),
             memory_writes: AtomicU64::new(0),
+            lxcfs: LxcfsWatch::default(),
+            slabs: SlabWatch::of_host()?,
+            first_look: Once::new(),
             agent_name,
         })
     }

@@ -11,7 +11,7 @@
 //! about to end, or have not begun to continue.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Files in the directory of stored processes.
 const RELEASE: &str = "release";
 const TOKEN: &str = "token";
+/// The most that one of these files has, and the file with the name of the agent.
+const SMALL_BYTES: u64 = 4096;
 
 /// What a sandbox has of stored processes.
 #[derive(Debug)]
@@ -67,7 +69,29 @@ pub fn state(paths: &Paths) -> io::Result<StoredState> {
 
 /// The release of the backend that has stored them.
 pub fn release(memory: &Path) -> io::Result<String> {
-    fs::read_to_string(memory.join(RELEASE))
+    read_small(&memory.join(RELEASE))
+}
+
+/// Reads a file that may come from another host.
+fn read_small(path: &Path) -> io::Result<String> {
+    check_small(path)?;
+    let mut text = String::new();
+    File::open(path)?.take(SMALL_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn check_small(path: &Path) -> io::Result<()> {
+    let bytes = fs::metadata(path)?.len();
+    if bytes > SMALL_BYTES {
+        let path = path.display();
+        return Err(io::Error::other(format!("{path} has {bytes} bytes; at most {SMALL_BYTES} are allowed")));
+    }
+    Ok(())
+}
+
+/// Checks what has come from another host. The files that the isolation backend has written are checked by itself.
+pub fn check(memory: &Path) -> io::Result<()> {
+    [RELEASE, TOKEN, AGENT_NAME].iter().try_for_each(|name| check_small(&memory.join(name)))
 }
 
 /// Removes them.
@@ -104,7 +128,12 @@ fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
 
 /// The name of the copy of the agent that stored processes run.
 pub fn agent_name(memory: &Path) -> io::Result<String> {
-    fs::read_to_string(memory.join(AGENT_NAME))
+    read_small(&memory.join(AGENT_NAME))
+}
+
+/// Records the copy of the agent that stored processes run, if it has another name on this host.
+pub fn set_agent_name(memory: &Path, name: &str) -> io::Result<()> {
+    if agent_name(memory)? == name { Ok(()) } else { fs::write(memory.join(AGENT_NAME), name) }
 }
 
 /// Gives a sandbox that wakes the token that its agent has.
@@ -160,4 +189,30 @@ pub fn sync(dir: &Path) -> io::Result<()> {
 pub fn size(dir: &Path) -> io::Result<u64> {
     let blocks = fs::read_dir(dir)?.map(|entry| Ok(entry?.metadata()?.blocks())).sum::<io::Result<u64>>()?;
     Ok(blocks.saturating_mul(512))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_another_host_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        assert!(check(dir.path()).is_err());
+        for name in [RELEASE, TOKEN, AGENT_NAME] {
+            fs::write(at(name), "short").unwrap();
+        }
+        check(dir.path()).unwrap();
+        for name in [RELEASE, TOKEN, AGENT_NAME] {
+            // Sparse: a file of a terabyte takes no space and no transfer.
+            File::create(at(name)).unwrap().set_len(1 << 40).unwrap();
+            let refused = check(dir.path()).unwrap_err().to_string();
+            assert!(refused.contains("at most 4096"), "{refused}");
+            assert!(release(dir.path()).is_err() || agent_name(dir.path()).is_err() || name == TOKEN);
+            fs::write(at(name), "short").unwrap();
+        }
+        set_agent_name(dir.path(), "other").unwrap();
+        assert_eq!(agent_name(dir.path()).unwrap(), "other");
+    }
 }

@@ -10,7 +10,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use driver::{SnapshotFile, SnapshotScope};
@@ -25,6 +25,8 @@ use crate::stored_processes;
 const DISK: &str = "disk";
 const MEMORY: &str = "memory/";
 const AGENT: &str = "agent";
+/// Far more than any isolation backend stores.
+const MOST_FILES: usize = 256;
 
 fn unfinished_memory(dir: &Path) -> PathBuf {
     dir.join("memory.new")
@@ -61,6 +63,26 @@ pub fn files(settings: &Settings, dir: &Path, scope: SnapshotScope) -> io::Resul
     }
 }
 
+/// The space that all files in the directory of a snapshot take.
+pub fn size(dir: &Path) -> io::Result<u64> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        entries => entries?,
+    };
+    let mut bytes: u64 = 0;
+    for entry in entries {
+        let (entry, path) = entry.map(|entry| (entry.metadata(), entry.path()))?;
+        let size = match entry {
+            // It was renamed or removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Ok(metadata) if metadata.is_dir() => stored_processes::size(&path)?,
+            metadata => metadata?.blocks().saturating_mul(512),
+        };
+        bytes = bytes.saturating_add(size);
+    }
+    Ok(bytes)
+}
+
 /// Removes the processes of a snapshot. A crash in between leaves no part of them that looks complete.
 pub fn remove_processes(dir: &Path) -> io::Result<()> {
     let unfinished = unfinished_memory(dir);
@@ -73,6 +95,12 @@ pub fn remove_processes(dir: &Path) -> io::Result<()> {
 
 /// Where to write files with these names.
 pub fn receive(dir: &Path, names: &[String]) -> io::Result<Vec<PathBuf>> {
+    if names.len() > MOST_FILES {
+        return Err(io::Error::other(format!(
+            "a snapshot has {} files; at most {MOST_FILES} are allowed",
+            names.len()
+        )));
+    }
     fs::create_dir_all(dir)?;
     let memory = unfinished_memory(dir);
     // What an interrupted transfer has left must not be completed with this one.
@@ -104,7 +132,9 @@ pub fn complete(settings: &Settings, dir: &Path) -> io::Result<()> {
     let unfinished = unfinished_memory(dir);
     if unfinished.exists() {
         let agent = unfinished_agent(dir);
-        agents::adopt_copy(settings, &agent, &stored_processes::agent_name(&unfinished)?)?;
+        stored_processes::check(&unfinished)?;
+        let name = agents::adopt_copy(settings, &agent, &stored_processes::agent_name(&unfinished)?)?;
+        stored_processes::set_agent_name(&unfinished, &name)?;
         stored_processes::sync(&unfinished)?;
         remove_tree(&memory(dir))?;
         fs::rename(unfinished, memory(dir))?;
@@ -140,6 +170,7 @@ mod tests {
         ] {
             assert!(receive(dir.path(), &[name.to_owned()]).is_err(), "{name}");
         }
+        assert!(receive(dir.path(), &vec!["disk".to_owned(); MOST_FILES + 1]).is_err());
         let names = ["disk", "memory/pages.img", "agent"].map(str::to_owned);
         for path in receive(dir.path(), &names).unwrap() {
             assert!(path.starts_with(dir.path()), "{}", path.display());

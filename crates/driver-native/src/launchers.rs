@@ -93,9 +93,7 @@ impl Launcher {
 
     fn report(&self) -> Result<(Report, Vec<OwnedFd>), DriverError> {
         match receive::<Report>(&self.socket) {
-            Ok(Some((Report::Failed { step, error }, _))) => {
-                Err(DriverError::failed(step, io::Error::from_raw_os_error(error)))
-            }
+            Ok(Some((Report::Failed { step, error }, _))) => Err(failure(step, error)),
             Ok(Some(report)) => Ok(report),
             Ok(None) => Err(DriverError::failed("start the sandbox", "the launcher ended without a report")),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(DriverError::failed(
@@ -130,6 +128,26 @@ impl Launcher {
     }
 }
 
+/// The kernel refuses a filter of system calls with this number, which has no name outside of it, when all compiled programs
+/// together have reached `net.core.bpf_jit_limit`.
+const PROGRAMS_FULL: i32 = 524;
+
+/// A failed step, or the resource of the host that the kernel has no more of.
+fn failure(step: String, error: i32) -> DriverError {
+    let source = io::Error::from_raw_os_error(error);
+    let what = match error {
+        PROGRAMS_FULL => {
+            let source = io::Error::other("all compiled filters reach the limit net.core.bpf_jit_limit");
+            return DriverError::Exhausted { what: "memory for filters of system calls", source };
+        }
+        libc::ENOMEM => "memory",
+        libc::EMFILE | libc::ENFILE => "open files",
+        libc::EAGAIN => "processes",
+        _ => return DriverError::failed(step, source),
+    };
+    DriverError::Exhausted { what, source: io::Error::new(source.kind(), format!("cannot {step}: {source}")) }
+}
+
 fn unexpected(report: &Report) -> DriverError {
     DriverError::failed("start the sandbox", format!("the launcher reported {report:?}"))
 }
@@ -149,5 +167,23 @@ impl Drop for Launcher {
             Ok(_) => self.all.reap_orphans(),
             Err(error) => tracing::warn!(%error, "cannot wait for a launcher"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_has_no_more_of_something_is_an_exhausted_host() {
+        let what = |error| match failure("filter system calls".to_owned(), error) {
+            DriverError::Exhausted { what, source } => Some((what, source.to_string())),
+            _ => None,
+        };
+        let (filters, reason) = what(PROGRAMS_FULL).unwrap();
+        assert!(filters.contains("filters") && reason.contains("net.core.bpf_jit_limit"), "{reason}");
+        let (memory, reason) = what(libc::ENOMEM).unwrap();
+        assert!(memory == "memory" && reason.starts_with("cannot filter system calls: "), "{reason}");
+        assert_eq!(what(libc::EPERM), None);
     }
 }

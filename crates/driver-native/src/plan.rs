@@ -44,6 +44,7 @@ pub fn plan(start: &Start<'_>, layers: &[OpenLayer], filter: &[Instruction]) -> 
         masked: to_paths(linux.masked_paths().as_ref()),
         read_only: to_paths(linux.readonly_paths().as_ref()),
         limits: limits(process)?,
+        network_settings: network_settings(linux)?,
         capabilities: capabilities(process)?,
         filter: filter.to_vec(),
         command: process.args().clone().unwrap_or_default(),
@@ -123,10 +124,24 @@ fn limits(process: &Process) -> Result<Vec<(u32, u64)>, DriverError> {
     let number = |kind: PosixRlimitType| match kind {
         PosixRlimitType::RlimitNofile => Ok(libc::RLIMIT_NOFILE),
         PosixRlimitType::RlimitCore => Ok(libc::RLIMIT_CORE),
+        PosixRlimitType::RlimitSigpending => Ok(libc::RLIMIT_SIGPENDING),
+        PosixRlimitType::RlimitMsgqueue => Ok(libc::RLIMIT_MSGQUEUE),
+        PosixRlimitType::RlimitMemlock => Ok(libc::RLIMIT_MEMLOCK),
         other => Err(unsupported(format_args!("the limit {other:?}"))),
     };
     let limits = process.rlimits().iter().flatten();
     limits.map(|limit| Ok((number(limit.typ())?, limit.hard()))).collect()
+}
+
+/// The files of settings such as `net.ipv4.tcp_rmem`. Others would change the whole host.
+fn network_settings(linux: &Linux) -> Result<Vec<(PathBuf, String)>, DriverError> {
+    let settings = linux.sysctl().iter().flatten();
+    settings
+        .map(|(name, value)| match name.strip_prefix("net.") {
+            Some(rest) => Ok((Path::new("/proc/sys/net").join(rest.replace('.', "/")), value.clone())),
+            None => Err(unsupported(format_args!("the kernel setting {name}"))),
+        })
+        .collect()
 }
 
 fn capabilities(process: &Process) -> Result<u64, DriverError> {

@@ -243,14 +243,12 @@ fn condition(argument: &LinuxSeccompArg) -> Result<Vec<Step>, DriverError> {
         ],
         Op::ScmpCmpMaskedEq => {
             let (wanted_upper, wanted_lower) = halves(argument.value_two().unwrap_or(0));
-            vec![
-                load_upper,
-                plain(AND, upper),
-                jump(JUMP_IF_EQUAL, wanted_upper, on, fail),
-                load_lower,
-                plain(AND, lower),
-                jump(JUMP_IF_EQUAL, wanted_lower, on, fail),
-            ]
+            let compared = |load, mask, wanted| match (mask, wanted) {
+                // Holds for all values.
+                (0, 0) => vec![],
+                _ => vec![load, plain(AND, mask), jump(JUMP_IF_EQUAL, wanted, on, fail)],
+            };
+            [compared(load_upper, upper, wanted_upper), compared(load_lower, lower, wanted_lower)].concat()
         }
         other => return Err(invalid(format!("the comparison {other:?} is not supported"))),
     })

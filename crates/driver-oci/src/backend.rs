@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use api::SandboxId;
 use driver::{DriverError, NetworkHook};
 use driver_host::{
-    Assembled, Backend, Settings, Start, Started, assemble, listen, mount_place, raise_priority,
+    Assembled, Backend, Settings, Start, Started, assemble, first_process, listen, mount_place,
+    raise_priority,
 };
-use rootfs::leave_host_namespace;
+use rootfs::{hide_host_counters, leave_host_namespace};
 
 use crate::bundle::{filter, write_bundle};
 use crate::netns;
@@ -40,6 +41,7 @@ impl Backend for OciRuntime {
         runtime::run(&self.runtime, settings, &spec.id, paths, AgentChannel::Listener(listener), &[])?;
         // No command runs yet.
         start.limit_disk(device)?;
+        limit_network(start)?;
         prioritise_agent(start);
         if let Some(hook) = network {
             netns::connect(paths, hook)
@@ -52,6 +54,16 @@ impl Backend for OciRuntime {
     /// processor time of a short sandbox.
     fn clear(&self, _: &Settings, _: &SandboxId) -> Result<(), DriverError> {
         Ok(())
+    }
+}
+
+/// What a runtime does not limit of the network.
+fn limit_network(start: &Start<'_>) -> Result<(), DriverError> {
+    let failed = |error| DriverError::failed("limit the sandbox's connections", error);
+    start.cgroups.limit_connections(start.spec.id.as_str()).map_err(failed)?;
+    match first_process(start.paths) {
+        Some(pid) => hide_host_counters(pid).map_err(failed),
+        None => Err(DriverError::failed("find the sandbox's first process", "the runtime did not record it")),
     }
 }
 

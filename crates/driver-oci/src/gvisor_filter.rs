@@ -11,6 +11,10 @@ use crate::bundle::filter;
 
 /// Its kernel has none of the kinds of sockets that the rules refuse.
 const SOCKETS: [&str; 2] = ["socket", "socketpair"];
+/// Its kernel keeps filters of sockets and of system calls in the memory of the sandbox, and takes no advice about shared files.
+const HARMLESS: [&str; 4] = ["fadvise64", "prctl", "seccomp", "setsockopt"];
+/// It starts no handler of core dumps.
+const LIMITS: [&str; 1] = ["prlimit64"];
 /// Calls that fail with `EBADF` on symbolic links in its file system, which `ls -l` and `cp -a` report as errors. Without them,
 /// programs behave as on a file system without extended attributes.
 const LINK_ATTRIBUTES: [&str; 2] = ["lgetxattr", "llistxattr"];
@@ -41,14 +45,20 @@ pub fn gvisor_filter() -> Result<LinuxSeccomp, DriverError> {
     filter.set_default_action(LinuxSeccompAction::ScmpActTrace);
     let mut rules = protected_agent().map_err(failed)?;
     for mut rule in filter.syscalls().clone().unwrap_or_default() {
-        let special = |name: &str| [&SOCKETS[..], &LINK_ATTRIBUTES, &HOST_NAME].concat().contains(&name);
+        let special = |name: &str| {
+            [&SOCKETS[..], &HARMLESS, &LIMITS, &LINK_ATTRIBUTES, &HOST_NAME].concat().contains(&name)
+        };
         let names: Vec<String> = rule.names().iter().filter(|name| !special(name)).cloned().collect();
         if !names.is_empty() {
             rule.set_names(names);
             rules.push(rule);
         }
     }
-    rules.push(allowed(&[&SOCKETS[..], &HOST_NAME].concat()).map_err(failed)?);
+    rules.push(allowed(&[&SOCKETS[..], &HARMLESS, &HOST_NAME].concat()).map_err(failed)?);
+    // Of the own process, and queries.
+    for argument in [0, 2] {
+        rules.push(allowed_with_zero(&LIMITS, argument).map_err(failed)?);
+    }
     filter.set_syscalls(Some(rules));
     Ok(filter)
 }
@@ -71,6 +81,14 @@ fn refused(name: &str, argument: usize, value: u32) -> Result<LinuxSyscall, OciS
         .action(LinuxSeccompAction::ScmpActErrno)
         .args([argument])
         .build()
+}
+
+/// Allows calls with an argument that is 0.
+fn allowed_with_zero(names: &[&str], argument: usize) -> Result<LinuxSyscall, OciSpecError> {
+    let mut rule = allowed(names)?;
+    let zero = LinuxSeccompArgBuilder::default().index(argument).value(0_u64);
+    rule.set_args(Some(vec![zero.op(LinuxSeccompOperator::ScmpCmpEq).build()?]));
+    Ok(rule)
 }
 
 fn allowed(names: &[&str]) -> Result<LinuxSyscall, OciSpecError> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use api::SandboxId;
 use driver::DriverError;
 use driver_host::{Paths, Settings, runtime_root};
+use rootfs::reset_oom_score;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
@@ -86,10 +87,11 @@ pub fn run(
         .map_err(failed)?;
     let inherited = listener.as_ref().map(AsRawFd::as_raw_fd);
     let parent = rustix::process::getpid();
-    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (prctl, getppid, dup2 and write).
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (prctl, getppid, dup2, open, read and write).
     unsafe {
         command.pre_exec(move || {
             die_with(parent)?;
+            reset_oom_score()?;
             // "0" stands for the writing process.
             entries.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
             inherited.map_or(Ok(()), inherit)

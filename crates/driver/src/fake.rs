@@ -10,6 +10,7 @@ mod detached_op;
 mod disk;
 mod file_op;
 mod guest;
+mod hold;
 mod script;
 mod snapshot;
 mod transfer;
@@ -25,14 +26,19 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::{
-    ByteStream, DiskCopy, Driver, DriverError, Limits, NetworkHook, Presence, ResourceUse, SandboxSpec,
-    SnapshotFile, SnapshotScope,
+    ByteStream, DiskCopy, DiskUse, Driver, DriverError, Limits, NetworkHook, Presence, ResourceUse,
+    SandboxSpec, SnapshotFile, SnapshotScope,
 };
 
 use agent::Guest;
 use disk::Disk;
 pub use guest::AgentMode;
+use hold::HeldOp;
+pub use hold::HoldGuard;
 use snapshot::{Content, FakeCopy};
+
+/// What the stored processes of a sandbox occupy.
+const STORED_BYTES: u64 = 1 << 20;
 
 /// The operations of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,15 +80,17 @@ pub struct FakeDriver {
 #[derive(Default)]
 struct Host {
     state: Mutex<State>,
-    /// Operations whose calls wait.
-    held_ops: watch::Sender<Vec<DriverOp>>,
+    /// Operations whose calls wait, of one sandbox or of all.
+    held_ops: watch::Sender<Vec<HeldOp>>,
 }
 
 #[derive(Default)]
 struct State {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
-    /// Empty until they are captured.
-    snapshots: BTreeMap<SnapshotId, Option<Content>>,
+    /// Their sizes, and what they contain once they are captured.
+    snapshots: BTreeMap<SnapshotId, (u64, Option<Content>)>,
+    /// What a disk occupies.
+    disk_bytes: Option<u64>,
     prepared_disks: BTreeMap<SandboxId, PreparedDisk>,
     faults: VecDeque<(DriverOp, Fault)>,
     mode: AgentMode,
@@ -117,22 +125,6 @@ impl Sandbox {
             Some(guest) if guest.is_frozen() => Presence::Paused,
             Some(_) => Presence::Running,
         }
-    }
-}
-
-/// Makes an operation wait until it is dropped. See [`FakeDriver::hold`].
-pub struct HoldGuard {
-    host: Arc<Host>,
-    op: DriverOp,
-}
-
-impl Drop for HoldGuard {
-    fn drop(&mut self) {
-        self.host.held_ops.send_modify(|held_ops| {
-            if let Some(index) = held_ops.iter().position(|op| *op == self.op) {
-                held_ops.remove(index);
-            }
-        });
     }
 }
 
@@ -191,7 +183,7 @@ impl Host {
         }
         let mut held_ops = self.held_ops.subscribe();
         // Cannot fail: `self` has the sender.
-        let _ = held_ops.wait_for(|held_ops| !held_ops.contains(&op)).await;
+        let _ = held_ops.wait_for(|held_ops| !held_ops.iter().any(|held| held.is(op, id))).await;
         let mut state = self.state();
         let fault = match state.faults.iter().position(|(faulty, _)| *faulty == op) {
             Some(index) => state.faults.remove(index).map(|(_, fault)| fault),
@@ -216,12 +208,6 @@ impl FakeDriver {
         self.host.state().faults.push_back((op, fault));
     }
 
-    /// Makes calls of the operation wait until the returned guard is dropped.
-    pub fn hold(&self, op: DriverOp) -> HoldGuard {
-        self.host.held_ops.send_modify(|held_ops| held_ops.push(op));
-        HoldGuard { host: Arc::clone(&self.host), op }
-    }
-
     /// Simulates a crash of the caller after `calls` calls, counted from the first one. The next call has no effect, or takes
     /// effect, depending on `next`. Neither it nor any later call returns.
     pub fn crash_after(&self, calls: usize, next: Fault) {
@@ -231,6 +217,11 @@ impl FakeDriver {
     /// Ends a simulated crash.
     pub fn stop_crashing(&self) {
         self.host.state().crash_after = None;
+    }
+
+    /// Sets what each disk occupies from now on.
+    pub fn set_disk_bytes(&self, bytes: u64) {
+        self.host.state().disk_bytes = Some(bytes);
     }
 
     /// Sets the behaviour of agents that start later.
@@ -372,7 +363,7 @@ impl Driver for FakeDriver {
             Some(sandbox) if sandbox.guest.is_some() => {
                 sandbox.memory = sandbox.guest.take().map(Guest::store);
                 sandbox.is_memory_used = false;
-                Ok(1 << 20)
+                Ok(STORED_BYTES)
             }
             _ => invalid_state(id, state.presence(id), "hibernate"),
         };
@@ -487,6 +478,13 @@ impl Driver for FakeDriver {
         Ok(None)
     }
 
+    async fn disk_use(&self, id: &SandboxId) -> Result<DiskUse, DriverError> {
+        let state = self.host.state();
+        let is_stored = state.sandboxes.get(id).is_some_and(|sandbox| sandbox.memory.is_some());
+        let stored = if is_stored { STORED_BYTES } else { 0 };
+        Ok(DiskUse { allocated: state.disk_bytes.unwrap_or_default(), stored, ..DiskUse::default() })
+    }
+
     /// One second of CPU time more with each call.
     async fn resource_use(&self, id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
         let mut state = self.host.state();
@@ -512,7 +510,7 @@ impl Driver for FakeDriver {
     }
 
     async fn discard_snapshot_processes(&self, snapshot: &SnapshotId) -> Result<(), DriverError> {
-        if let Some(Some(content)) = self.host.state().snapshots.get_mut(snapshot) {
+        if let Some((_, Some(content))) = self.host.state().snapshots.get_mut(snapshot) {
             content.discard_processes();
         }
         Ok(())
@@ -533,6 +531,10 @@ impl Driver for FakeDriver {
     ) -> Result<Vec<SnapshotFile>, DriverError> {
         transfer::files(&self.host, snapshot, scope)
             .map_err(|error| DriverError::failed("list the files of a snapshot", error))
+    }
+
+    async fn snapshot_bytes(&self, snapshot: &SnapshotId) -> Result<u64, DriverError> {
+        Ok(self.host.state().snapshots.get(snapshot).map_or(0, |(bytes, _)| *bytes))
     }
 
     async fn receive_snapshot(

@@ -29,6 +29,27 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 /// exists. The call blocks. It runs on a thread of its own, because it may leave the thread in another network namespace.
 pub type NetworkHook = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync>;
 
+/// Memory of the host that the kernel charges to no sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hoard {
+    /// Connections that no program has accepted.
+    Connections,
+    /// What sockets have received or are about to send, of kinds whose memory has no limit.
+    SocketQueues,
+    /// Open files of `/proc` that lxcfs serves.
+    LxcfsFiles,
+}
+
+impl std::fmt::Display for Hoard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connections => "connections that they did not accept",
+            Self::SocketQueues => "queues of netlink, raw and ping sockets",
+            Self::LxcfsFiles => "open files of /proc that lxcfs serves",
+        })
+    }
+}
+
 /// The limits of a sandbox that can change while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -241,6 +262,12 @@ pub trait Driver: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Ends the commands of sandboxes that hold memory of the host which no limit of theirs counts. Returns which, and what they held.
+    /// Called four times a second. While the totals of the host are low, it looks at no sandbox.
+    async fn end_hoarders(&self) -> Result<Vec<(SandboxId, Hoard)>, DriverError> {
+        Ok(Vec::new())
+    }
+
     /// Begins to copy the sandbox's disk. The sandbox may run, and the engine may make other calls for it meanwhile.
     async fn copy_disk(
         &self,
@@ -266,6 +293,9 @@ pub trait Driver: Send + Sync + 'static {
         snapshot: &SnapshotId,
         scope: SnapshotScope,
     ) -> Result<Vec<SnapshotFile>, DriverError>;
+
+    /// Bytes that the files of a snapshot occupy on this host, complete or not; 0 if it has none.
+    async fn snapshot_bytes(&self, snapshot: &SnapshotId) -> Result<u64, DriverError>;
 
     /// Where to write the files of a snapshot from another host. What an earlier, interrupted call left is replaced.
     async fn receive_snapshot(

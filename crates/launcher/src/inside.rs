@@ -110,6 +110,10 @@ impl Released {
         setsid().map_err(failed("begin a session"))?;
         sys::new_session_keyring().map_err(failed("leave the host's keys"))?;
         sys::raise_loopback().map_err(failed("raise the loopback interface"))?;
+        for (file, value) in &self.0.plan.network_settings {
+            // The file is that of the network namespace of whoever opens it.
+            std::fs::write(file, value).map_err(failed(format!("write {}", file.display())))?;
+        }
         rustix::system::sethostname(self.0.plan.host_name.as_bytes()).map_err(failed("set the host name"))?;
         Ok(Unshared(self.0))
     }
@@ -292,9 +296,6 @@ impl Sealed {
     /// Gives up all rights that the agent does not need, and becomes the agent.
     fn execute(self) -> Result<std::convert::Infallible, Failure> {
         let Self(plan) = self;
-        for (resource, value) in &plan.limits {
-            sys::set_limit(*resource, *value).map_err(failed("limit the first process"))?;
-        }
         let command: Result<Vec<CString>, _> =
             plan.command.iter().map(|word| CString::new(word.as_bytes())).collect();
         let command = command.map_err(|_| failed("execute the agent")(Errno::INVAL))?;

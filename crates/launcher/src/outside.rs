@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use launcher::{Layer, Plan, Report, receive, send};
-use rootfs::{UserNamespace, leave_host_namespace};
+use rootfs::{UserNamespace, leave_host_namespace, reset_oom_score};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -11,7 +11,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use crate::failure::{Failure, failed};
 use crate::host_files::HostFiles;
 use crate::inside::{self, Waiting};
-use crate::sys::{Side, fork_into};
+use crate::sys::{self, Side, fork_into};
 
 /// The namespaces of the first process. It creates the others itself: what they contain then belongs to its root.
 const NAMESPACES: libc::c_int =
@@ -85,7 +85,12 @@ impl<'a> PrivateMounts<'a> {
                 .map_err(failed("make a socket"))?;
         let Connected { socket, plan, disk, listener, snapshots, cgroup } = self.connected;
         let cgroup = cgroup.as_ref().map(AsFd::as_fd);
-        match fork_into(NAMESPACES, cgroup).map_err(failed("create the namespaces"))? {
+        // Inherited, and the limits of the namespace for all of its users together.
+        for (resource, value) in &plan.limits {
+            sys::set_limit(*resource, *value).map_err(failed("limit the first process"))?;
+        }
+        reset_oom_score().map_err(failed("reset the score of the out-of-memory killer"))?;
+        match fork_into(NAMESPACES, cgroup, plan.uid_base).map_err(failed("create the namespaces"))? {
             Side::Child => {
                 drop((ours, disk, snapshots));
                 inside::run(Waiting { control: theirs, plan, listener, host_files: self.host_files })
@@ -108,6 +113,7 @@ struct Forked<'a> {
 impl<'a> Forked<'a> {
     fn map_ids(self) -> Result<Mapped<'a>, Failure> {
         UserNamespace::map(self.pid, self.plan.uid_base).map_err(failed("map the user ids"))?;
+        rootfs::hide_host_counters(self.pid).map_err(failed("hide the host's counters"))?;
         let users = UserNamespace::of(self.pid).map_err(failed("open the user namespace"))?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let network = rustix::fs::open(format!("/proc/{}/ns/net", self.pid), flags, Mode::empty())

@@ -28,6 +28,8 @@ pub struct Plan {
     pub read_only: Vec<PathBuf>,
     /// Resource limits, soft and hard alike, by the kernel's numbers.
     pub limits: Vec<(u32, u64)>,
+    /// Files below `/proc/sys/net`, as the network namespace of the container has them, and what to write.
+    pub network_settings: Vec<(PathBuf, String)>,
     /// The capabilities of the agent, and the most that any process inside can get, as a bit set.
     pub capabilities: u64,
     /// The filter of system calls, as the kernel's `struct sock_filter`s.

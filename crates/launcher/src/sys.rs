@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CapabilitiesSecureBits, capabilities_secure_bits, set_capabilities_secure_bits};
 
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
@@ -33,7 +35,10 @@ pub enum Side {
 }
 
 /// Forks into new namespaces, and into a cgroup if there is one. The caller must be single-threaded.
-pub fn fork_into(namespaces: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Side> {
+///
+/// The kernel charges what the users of a namespace take of its tables (inotify instances, queued signals, message queues) to the
+/// user who created it, and limits each of these. That is `creator`, whom no other sandbox has.
+pub fn fork_into(namespaces: libc::c_int, cgroup: Option<BorrowedFd<'_>>, creator: u32) -> io::Result<Side> {
     let mut args = CloneArgs {
         flags: u64::from(namespaces.unsigned_abs()),
         exit_signal: u64::from(libc::SIGCHLD.unsigned_abs()),
@@ -43,13 +48,31 @@ pub fn fork_into(namespaces: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io:
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
     }
+    let bits = capabilities_secure_bits()?;
+    // Otherwise the change of users would drop capabilities.
+    set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    set_effective_user(creator)?;
     // SAFETY: the kernel reads a live struct of the given size. Without a stack this is a fork: the child goes on with a copy of
     // all memory, and has the only thread.
-    match unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) } {
+    let forked = match unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) } {
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Side::Child),
-        pid => Ok(Side::Parent(i32::try_from(pid).map_err(io::Error::other)?)),
-    }
+        // Its namespace has given it all capabilities, and it gets its user when the ids are mapped.
+        0 => return Ok(Side::Child),
+        pid => i32::try_from(pid).map_err(io::Error::other),
+    };
+    set_effective_user(0)?;
+    set_capabilities_secure_bits(bits)?;
+    // The change of users has cleared the signal.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    Ok(Side::Parent(forked?))
+}
+
+/// Changes the effective user of this process only.
+fn set_effective_user(user: u32) -> io::Result<()> {
+    const UNCHANGED: libc::c_int = -1;
+    // SAFETY: changes the credentials of this process and accesses no memory. By the system call: there is one thread.
+    let done = unsafe { libc::syscall(libc::SYS_setresuid, UNCHANGED, user, UNCHANGED) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Gives the process a session keyring of its own, so that none of the host's keys can be found.

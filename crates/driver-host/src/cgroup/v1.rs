@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use driver::Limits;
 
-use super::{CPU_PERIOD_US, CgroupEntry, ROOT, as_far_as_possible, devices, is_gone, shares};
+use super::{
+    CPU_PERIOD_US, CgroupEntry, ROOT, SharedLimits, as_far_as_possible, cpu_quota_us, devices, is_gone,
+    shares,
+};
 
 /// The controllers that limit sandboxes. Each sandbox has a cgroup in these hierarchies.
 pub const CONTROLLERS: [&str; 5] = ["freezer", "memory", "cpu", "cpuset", "pids"];
@@ -23,6 +26,8 @@ const VISIBLE: [&str; 5] = ["memory", "cpu", "cpuacct", "cpuset", "pids"];
 /// The files of a cpuset.
 const PROCESSORS: &str = "cpuset.cpus";
 const MEMORY_NODES: &str = "cpuset.mems";
+/// The memory of network connections of one sandbox, of any size: beyond it they get slower. Enough for two thousand busy ones.
+const TCP_BYTES: u64 = 128 << 20;
 /// How often a kill checks whether its freeze is complete, every 0.1 ms.
 const FREEZE_CHECKS: u32 = 200;
 
@@ -95,12 +100,35 @@ fn kill_process(pid: i32) {
 
 /// Writes the limits of memory, processor time and processors.
 pub fn limit(dir: impl Fn(&str) -> PathBuf, limits: Limits, cpus: &str) -> io::Result<()> {
-    let quota = u64::from(limits.cpu) * CPU_PERIOD_US;
     fs::write(dir("cpu").join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
-    fs::write(dir("cpu").join("cpu.cfs_quota_us"), quota.to_string())?;
+    fs::write(dir("cpu").join("cpu.cfs_quota_us"), cpu_quota_us(limits.cpu).to_string())?;
     fs::write(dir("cpu").join("cpu.shares"), shares(limits.cpu).to_string())?;
     fs::write(dir("cpuset").join(PROCESSORS), cpus)?;
     limit_memory(&dir("memory"), u64::from(limits.memory_mb) << 20)
+}
+
+/// Creates the parent of all sandboxes in the hierarchies that limit it, and sets its limits.
+pub fn limit_parent(dir: impl Fn(&str) -> PathBuf, limits: SharedLimits) -> io::Result<()> {
+    let (memory, pids) = (dir("memory"), dir("pids"));
+    fs::create_dir_all(&memory)?;
+    fs::create_dir_all(&pids)?;
+    limit_memory(&memory, limits.memory_bytes)?;
+    limit_tcp(&memory, limits.tcp_bytes)?;
+    fs::write(pids.join("pids.max"), limits.tasks.to_string())
+}
+
+/// Limits the memory of the connections of one sandbox.
+pub fn limit_connections(memory: &Path) -> io::Result<()> {
+    limit_tcp(memory, TCP_BYTES)
+}
+
+/// Limits the memory of network connections, which the kernel does not even count without a limit.
+fn limit_tcp(memory: &Path, bytes: u64) -> io::Result<()> {
+    match fs::write(memory.join("memory.kmem.tcp.limit_in_bytes"), bytes.to_string()) {
+        // The kernel was built without it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Memory and memory with swap have the same limit (no swap); the kernel requires that the first is never above the second.
@@ -148,6 +176,7 @@ pub fn create(dir: impl Fn(&str, &str) -> PathBuf, name: &str, pids_max: u32) ->
     inherit(&dir("cpuset", ""), PROCESSORS)?;
     inherit(&dir("cpuset", ""), MEMORY_NODES)?;
     inherit(&dir("cpuset", name), MEMORY_NODES)?;
+    limit_connections(&dir("memory", name))?;
     fs::write(dir("pids", name).join("pids.max"), pids_max.to_string())
 }
 

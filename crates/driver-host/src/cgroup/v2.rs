@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use driver::Limits;
 
-use super::{CPU_PERIOD_US, as_far_as_possible, shares};
+use super::{CPU_PERIOD_US, SharedLimits, as_far_as_possible, cpu_quota_us, shares};
 
 /// Bounds of the shares of cgroup v1.
 const MIN_SHARES: u64 = 2;
@@ -41,7 +41,7 @@ pub fn kill(dir: &Path) -> io::Result<()> {
 
 /// Writes the limits of memory, processor time and processors.
 pub fn limit(dir: &Path, limits: Limits, cpus: &str) -> io::Result<()> {
-    fs::write(dir.join("cpu.max"), format!("{} {CPU_PERIOD_US}", u64::from(limits.cpu) * CPU_PERIOD_US))?;
+    fs::write(dir.join("cpu.max"), format!("{} {CPU_PERIOD_US}", cpu_quota_us(limits.cpu)))?;
     fs::write(dir.join("cpu.weight"), weight(limits.cpu).to_string())?;
     fs::write(dir.join("cpuset.cpus"), cpus)?;
     fs::write(dir.join("memory.max"), (u64::from(limits.memory_mb) << 20).to_string())?;
@@ -76,9 +76,11 @@ pub fn create(root: &Path, parent: &str, name: &str, pids_max: u32) -> io::Resul
     fs::write(dir.join("pids.max"), pids_max.to_string())
 }
 
-/// Sets the memory limit of the parent of all sandboxes.
-pub fn limit_parent(root: &Path, parent: &str, bytes: u64) -> io::Result<()> {
-    fs::write(create_parent(root, parent)?.join("memory.max"), bytes.to_string())
+/// Sets the limits of the parent of all sandboxes.
+pub fn limit_parent(root: &Path, parent: &str, limits: SharedLimits) -> io::Result<()> {
+    let dir = create_parent(root, parent)?;
+    fs::write(dir.join("memory.max"), limits.memory_bytes.to_string())?;
+    fs::write(dir.join("pids.max"), limits.tasks.to_string())
 }
 
 fn create_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {

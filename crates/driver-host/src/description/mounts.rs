@@ -11,7 +11,10 @@ use crate::backend::Start;
 use crate::paths::{mount_place, resolv_conf};
 
 /// The files of `/proc` for which lxcfs provides the sandbox's own values.
-const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
+pub const LXCFS_FILES: [&str; 7] = ["cpuinfo", "diskstats", "loadavg", "meminfo", "stat", "swaps", "uptime"];
+
+/// Pseudo-terminals of one sandbox. The buffers of one take up to 1.3 MB of the host's memory that are charged to nobody.
+pub const PSEUDO_TERMINALS: u32 = 64;
 
 /// All mounts, in order.
 pub fn all(start: &Start<'_>, sys: SysView) -> Result<Vec<Mount>, OciSpecError> {
@@ -19,6 +22,7 @@ pub fn all(start: &Start<'_>, sys: SysView) -> Result<Vec<Mount>, OciSpecError> 
     let shm = format!("size={}m", spec.limits.memory_mb / 2);
     // Bounds the number of files: empty ones take no space of the tmpfs, but kernel memory.
     let shm_files = format!("nr_inodes={}", spec.limits.memory_mb * 64);
+    let terminals = format!("max={PSEUDO_TERMINALS}");
     let mut mounts = vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
         mount(
@@ -31,7 +35,7 @@ pub fn all(start: &Start<'_>, sys: SysView) -> Result<Vec<Mount>, OciSpecError> 
             "/dev/pts",
             "devpts",
             "devpts",
-            &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+            &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", &terminals],
         )?,
         mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm, &shm_files])?,
         mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,

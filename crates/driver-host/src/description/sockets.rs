@@ -1,20 +1,13 @@
-//! Seccomp rules for the sockets that a sandbox may create. Called by `description`, which adds them to `seccomp.json`.
+//! The rules for the sockets that a sandbox may create.
 //!
 //! Unix sockets, TCP, UDP, ping and raw IP sockets over IPv4 and IPv6, and route netlink are allowed. Others are
 //! refused with the errno of a kernel that was built without them, so that programs fall back: Go tries MPTCP,
 //! `libaudit` tries its netlink protocol.
 //!
-//! The rules do not overlap, so the result does not depend on their order. The kernel reads the lower 32 bits of each
-//! argument; the rules compare all 64, so a number with higher bits set matches no rule that allows.
-//!
-//! Each rule costs time at each start of a container: 45 rules take 1 ms, 69 take 4 ms. So only common values have a
-//! rule; calls that match no rule get the filter's default, `ENOSYS`.
+//! The kernel reads the lower 32 bits of each argument; the rules compare all 64, so a number with higher bits set matches no rule that
+//! allows.
 
-use oci_spec::OciSpecError;
-use oci_spec::runtime::{
-    LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompOperator, LinuxSyscall,
-    LinuxSyscallBuilder,
-};
+use super::call_rules::{Match, Rule, allow, refuse};
 
 const FAMILY: usize = 0;
 const KIND: usize = 1;
@@ -43,30 +36,7 @@ const OTHER_FAMILIES: [(u64, u64); 10] =
     [(!0, 0), (!0, 3), (!3, 4), (!1, 8), (!0, 11), (!3, 12), (!0, 17), (!1, 18), (!3, 20), (!7, 24)];
 const FAMILIES_FROM: u64 = 32;
 
-/// The condition of a rule for one argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Match {
-    Is(u64),
-    IsNot(u64),
-    Below(u64),
-    From(u64),
-    Masked { mask: u64, value: u64 },
-}
-
-/// One rule: system calls, conditions for their arguments, and the errno. Without an errno the call is allowed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
-    calls: &'static [&'static str],
-    arguments: Vec<(usize, Match)>,
-    errno: Option<i32>,
-}
-
-/// The rules in the form of the runtime.
-pub fn rules() -> Result<Vec<LinuxSyscall>, OciSpecError> {
-    table().iter().map(Rule::to_oci).collect()
-}
-
-fn table() -> Vec<Rule> {
+pub fn table() -> Vec<Rule> {
     let mut rules = vec![
         allow(&["socket", "socketpair"], [(FAMILY, Match::Is(UNIX))]),
         refuse(&["socketpair"], libc::EAFNOSUPPORT, [(FAMILY, Match::IsNot(UNIX))]),
@@ -111,75 +81,12 @@ fn push_internet_rules(rules: &mut Vec<Rule>, family: u64, icmp: u64) {
     rules.push(refuse(&["socket"], libc::ESOCKTNOSUPPORT, [family, unsupported]));
 }
 
-fn allow<const N: usize>(calls: &'static [&'static str], arguments: [(usize, Match); N]) -> Rule {
-    Rule { calls, arguments: arguments.to_vec(), errno: None }
-}
-
-fn refuse<const N: usize>(
-    calls: &'static [&'static str],
-    errno: i32,
-    arguments: [(usize, Match); N],
-) -> Rule {
-    Rule { calls, arguments: arguments.to_vec(), errno: Some(errno) }
-}
-
-impl Rule {
-    fn to_oci(&self) -> Result<LinuxSyscall, OciSpecError> {
-        let names: Vec<String> = self.calls.iter().map(|call| (*call).to_owned()).collect();
-        let arguments: Result<Vec<LinuxSeccompArg>, OciSpecError> =
-            self.arguments.iter().map(|(index, comparison)| comparison.to_oci(*index)).collect();
-        let syscall = LinuxSyscallBuilder::default().names(names).args(arguments?);
-        match self.errno {
-            None => syscall.action(LinuxSeccompAction::ScmpActAllow).build(),
-            Some(errno) => {
-                syscall.action(LinuxSeccompAction::ScmpActErrno).errno_ret(errno.unsigned_abs()).build()
-            }
-        }
-    }
-}
-
-impl Match {
-    fn to_oci(self, index: usize) -> Result<LinuxSeccompArg, OciSpecError> {
-        let argument = LinuxSeccompArgBuilder::default().index(index);
-        match self {
-            Self::Is(value) => argument.op(LinuxSeccompOperator::ScmpCmpEq).value(value).build(),
-            Self::IsNot(value) => argument.op(LinuxSeccompOperator::ScmpCmpNe).value(value).build(),
-            Self::Below(value) => argument.op(LinuxSeccompOperator::ScmpCmpLt).value(value).build(),
-            Self::From(value) => argument.op(LinuxSeccompOperator::ScmpCmpGe).value(value).build(),
-            Self::Masked { mask, value } => {
-                argument.op(LinuxSeccompOperator::ScmpCmpMaskedEq).value(mask).value_two(value).build()
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::call_rules::testing::verdict;
     use super::*;
 
-    const NO_RULE: i32 = libc::ENOSYS;
     const FLAGS: u64 = (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
-
-    fn holds(comparison: Match, value: u64) -> bool {
-        match comparison {
-            Match::Is(wanted) => value == wanted,
-            Match::IsNot(refused) => value != refused,
-            Match::Below(end) => value < end,
-            Match::From(start) => value >= start,
-            Match::Masked { mask, value: wanted } => value & mask == wanted,
-        }
-    }
-
-    /// The errno of a call, 0 if it is allowed. Two matching rules are an error.
-    fn verdict(rules: &[Rule], call: &str, arguments: [u64; 3]) -> i32 {
-        let mut matching = rules.iter().filter(|rule| {
-            rule.calls.contains(&call)
-                && rule.arguments.iter().all(|(index, comparison)| holds(*comparison, arguments[*index]))
-        });
-        let verdict = matching.next().map_or(NO_RULE, |rule| rule.errno.unwrap_or(0));
-        assert_eq!(matching.next(), None, "two rules for {call} {arguments:?}");
-        verdict
-    }
 
     #[test]
     fn each_socket_matches_at_most_one_rule_and_only_the_listed_ones_are_allowed() {

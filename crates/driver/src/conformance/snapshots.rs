@@ -155,8 +155,11 @@ async fn a_snapshot_can_arrive_as_files(host: &Host) {
     assert_eq!(ok(host.driver.snapshot_files(&from, SnapshotScope::Processes).await), []);
     an_interrupted_transfer_is_never_completed(host, &to).await;
     transfer(host, &from, &to, SnapshotScope::Disk).await;
+    assert!(ok(host.driver.snapshot_bytes(&from).await) > 0);
+    assert!(ok(host.driver.snapshot_bytes(&to).await) > 0);
     ok(host.driver.remove_snapshot(&from).await);
     assert_eq!(ok(host.driver.snapshot_files(&from, SnapshotScope::Disk).await), []);
+    assert_eq!(ok(host.driver.snapshot_bytes(&from).await), 0);
     let arrived = SnapshotDisk { layer: host.driver.snapshot_layer(&to), bytes: 0 };
     let copy = started_from(host, &source, &arrived, 34).await;
     assert_eq!(run(host, &copy, "cat file").await.0, "carried\n");

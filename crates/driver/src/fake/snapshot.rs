@@ -12,7 +12,8 @@ use super::disk::Disk;
 use super::{DriverOp, Host, State};
 use crate::{DiskCopy, DriverError, Presence, SandboxSpec, SnapshotDisk, SnapshotScope};
 
-const BYTES: u64 = 1 << 20;
+/// What a disk occupies, unless a test sets it.
+pub(super) const BYTES: u64 = 1 << 20;
 
 pub(super) fn layer(snapshot: &SnapshotId) -> PathBuf {
     Path::new("/fake").join(format!("{snapshot}.img"))
@@ -23,7 +24,7 @@ pub(super) fn new_disk(state: &State, spec: &SandboxSpec) -> Arc<Mutex<Disk>> {
     let from = spec.disk_from.as_ref().or(spec.layers.first());
     let found = from.and_then(|from| state.snapshots.iter().find(|(id, _)| layer(id) == **from));
     let disk = found
-        .and_then(|(_, content)| content.as_ref().map(|content| content.disk.clone()))
+        .and_then(|(_, (_, content))| content.as_ref().map(|content| content.disk.clone()))
         .unwrap_or_default();
     Arc::new(Mutex::new(disk))
 }
@@ -56,7 +57,7 @@ impl Content {
 
 /// The stored processes of a new sandbox, on its disk.
 pub(super) fn new_memory(state: &State, spec: &SandboxSpec, disk: &Arc<Mutex<Disk>>) -> Option<Guest> {
-    let content = state.snapshots.get(spec.processes_from.as_ref()?)?.as_ref()?;
+    let content = state.snapshots.get(spec.processes_from.as_ref()?)?.1.as_ref()?;
     Some(content.processes.as_ref()?.continued(Arc::clone(disk)).store())
 }
 
@@ -77,7 +78,7 @@ impl FakeCopy {
             if state.presence(id) == Presence::Absent {
                 return super::invalid_state(id, Presence::Absent, "copy the disk of");
             }
-            state.snapshots.insert(snapshot.clone(), None);
+            state.snapshots.insert(snapshot.clone(), (0, None));
             Ok(())
         };
         host.call(DriverOp::CopyDisk, id, work).await?;
@@ -105,13 +106,15 @@ impl DiskCopy for FakeCopy {
                 }
             };
             let disk = sandbox.disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            state.snapshots.insert(snapshot.clone(), Some(Content { disk, processes }));
+            let bytes = state.disk_bytes.unwrap_or(BYTES);
+            state.snapshots.insert(snapshot.clone(), (bytes, Some(Content { disk, processes })));
             Ok(Duration::from_millis(1))
         };
         self.host.call(DriverOp::Capture, id, work).await
     }
 
     async fn finish(self: Box<Self>) -> Result<SnapshotDisk, DriverError> {
-        Ok(SnapshotDisk { layer: layer(&self.snapshot), bytes: BYTES })
+        let bytes = self.host.state().snapshots.get(&self.snapshot).map_or(BYTES, |(bytes, _)| *bytes);
+        Ok(SnapshotDisk { layer: layer(&self.snapshot), bytes })
     }
 }

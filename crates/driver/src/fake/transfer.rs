@@ -43,7 +43,7 @@ pub(super) fn files(
     snapshot: &SnapshotId,
     scope: SnapshotScope,
 ) -> io::Result<Vec<SnapshotFile>> {
-    let content = host.state().snapshots.get(snapshot).cloned().flatten();
+    let content = host.state().snapshots.get(snapshot).and_then(|(_, content)| content.clone());
     let (name, content) = match (scope, content) {
         (SnapshotScope::Disk, Some(content)) => (DISK, content.of_disk()),
         (SnapshotScope::Processes, Some(content)) if content.has_processes() => (PROCESSES, content),
@@ -71,7 +71,8 @@ pub(super) fn complete(host: &Host, snapshot: &SnapshotId) -> io::Result<()> {
             return Err(io::Error::other("not a file of a snapshot"));
         };
         let mut state = host.state();
-        let own = state.snapshots.entry(snapshot.clone()).or_default();
+        let (bytes, own) = state.snapshots.entry(snapshot.clone()).or_default();
+        *bytes = super::snapshot::BYTES;
         match own {
             Some(own) if name == PROCESSES => own.take_processes(content),
             Some(_) => {}
