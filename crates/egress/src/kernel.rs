@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rules::AddressOwner;
 
 /// The requests of the DNS server and the proxy to the kernel.
 #[async_trait]
@@ -18,4 +19,9 @@ pub trait KernelNetwork: Send + Sync + 'static {
 
     /// Whether an address currently belongs to this host.
     async fn is_host(&self, address: Ipv4Addr) -> io::Result<bool>;
+
+    /// As [`Self::is_host`], for the rules.
+    async fn owner(&self, address: Ipv4Addr) -> io::Result<AddressOwner> {
+        Ok(if self.is_host(address).await? { AddressOwner::Host } else { AddressOwner::Other })
+    }
 }

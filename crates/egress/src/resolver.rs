@@ -177,9 +177,9 @@ impl Resolver {
 
     async fn check_closed(&self, answer: &Answer) -> Result<(), Failure> {
         for address in answer.addresses() {
-            let is_host = self.kernel.is_host(address).await;
-            let is_host = is_host.map_err(|error| Failure::upstream(HostAddressesUnknown(error)))?;
-            if let Some(why) = self.ranges.closed(address, is_host) {
+            let owner = self.kernel.owner(address).await;
+            let owner = owner.map_err(|error| Failure::upstream(HostAddressesUnknown(error)))?;
+            if let Some(why) = self.ranges.closed(address, owner) {
                 return Err(Failure::Closed(address, why));
             }
         }

@@ -10,7 +10,7 @@ use egress::{KernelNetwork, Resolve, Resolver};
 use ipnet::Ipv4Net;
 use netlink::RouteSocket;
 use netlink::{links, routes};
-use rules::Ranges;
+use rules::{AddressOwner, Ranges};
 use serde_json::Value;
 
 use crate::contract::NetError;
@@ -43,9 +43,10 @@ pub fn ranges(settings: &HostSettings) -> Ranges {
     settings.ranges(pool)
 }
 
-/// Whether an address is one of this host's own. Blocks.
-pub fn is_host(address: Ipv4Addr) -> io::Result<bool> {
-    routes::is_host(&RouteSocket::open()?, address)
+/// Whose an address is. Blocks.
+pub fn owner_of(address: Ipv4Addr) -> io::Result<AddressOwner> {
+    let is_host = routes::is_host(&RouteSocket::open()?, address)?;
+    Ok(if is_host { AddressOwner::Host } else { AddressOwner::Other })
 }
 
 /// A resolver with the daemon's settings.
@@ -222,6 +223,7 @@ mod tests {
                 allow_private: list(opened),
                 closed: list(closed),
                 rate_mbit: 0,
+                connections: 8192,
             })
         };
         assert_eq!(fact(&["10.1.0.0/16"], &[]).state, FactState::Good);

@@ -61,6 +61,7 @@ impl HostNetwork {
             proxy_port: PROXY_PORT,
             ranges: ranges.clone(),
             rate_mbit: settings.rate_mbit,
+            connections: settings.connections,
         };
         let mut firewall = Firewall::new(plan).map_err(fault("open nftables"))?;
         firewall.establish().map_err(fault("load the firewall table"))?;

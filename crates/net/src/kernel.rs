@@ -11,12 +11,15 @@ use netlink::routes;
 
 use crate::firewall::Firewall;
 use crate::owner::OwnerThread;
+use crate::turns::Turns;
 
 /// One thread for each kernel lock, so that a request waits only for requests of its kind: the kernel can hold the lock of its
 /// links for tens of milliseconds while it removes one.
 pub struct Kernel {
     /// The nftables table.
     pub firewall: OwnerThread<Firewall>,
+    /// Addresses that sandboxes learn: one answer of each sandbox waits for the firewall.
+    turns: Turns,
     /// Links, and changes of routes.
     pub links: OwnerThread<RouteSocket>,
     /// Route lookups for decisions of DNS and the proxy.
@@ -27,6 +30,7 @@ impl Kernel {
     pub fn start(firewall: Firewall, links: RouteSocket) -> io::Result<Self> {
         Ok(Self {
             firewall: OwnerThread::spawn("net-firewall", firewall)?,
+            turns: Turns::default(),
             links: OwnerThread::spawn("net-links", links)?,
             lookups: OwnerThread::spawn("net-lookups", RouteSocket::open()?)?,
         })
@@ -36,6 +40,7 @@ impl Kernel {
 #[async_trait]
 impl KernelNetwork for Kernel {
     async fn open(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr], lasting: Duration) -> io::Result<()> {
+        let _turn = self.turns.of(guest).await;
         let (opened, closed) = (addresses.to_vec(), addresses.to_vec());
         let undo = move |firewall: &mut Firewall| {
             if let Err(error) = firewall.close(guest, &closed) {
@@ -50,6 +55,7 @@ impl KernelNetwork for Kernel {
     }
 
     async fn close(&self, guest: Ipv4Addr, addresses: &[Ipv4Addr]) -> io::Result<()> {
+        let _turn = self.turns.of(guest).await;
         let addresses = addresses.to_vec();
         self.firewall.call("close addresses", move |firewall| firewall.close(guest, &addresses)).await
     }

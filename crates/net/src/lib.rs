@@ -17,10 +17,11 @@ mod plug;
 mod pool;
 mod serving;
 mod settings;
+mod turns;
 
 pub use contract::{Guest, NetError, Network, Usage};
 pub use egress::{Addresses, Failure, Reason, Refusal, Resolve, Target, Transport, Upstreams, verdict};
-pub use facts::{Fact, FactState, facts, is_host, ranges, resolver};
+pub use facts::{Fact, FactState, facts, owner_of, ranges, resolver};
 pub use host::HostNetwork;
 pub use ipnet::Ipv4Net;
 pub use none::NoNetwork;

@@ -22,6 +22,8 @@ pub struct HostSettings {
     pub closed: Vec<Ipv4Net>,
     /// The rate of each sandbox, in each direction. 0: unlimited.
     pub rate_mbit: u32,
+    /// Connections of one sandbox that the kernel tracks.
+    pub connections: u32,
 }
 
 impl HostSettings {
@@ -61,5 +63,19 @@ impl Block {
 
     fn nth(self, number: u32) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.0.network()).wrapping_add(number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_holds_as_many_sandboxes_as_it_has_addresses_beside_its_own() {
+        let block = Block("10.64.0.0/20".parse().unwrap());
+        assert!(block.holds(4096 - Block::RESERVED) && !block.holds(4096 - Block::RESERVED + 1));
+        let last = block.of_slot(4096 - Block::RESERVED - 1);
+        assert!(block.0.contains(&last) && last != block.0.broadcast());
+        assert_ne!(block.of_slot(0), block.gateway());
     }
 }

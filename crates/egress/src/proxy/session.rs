@@ -81,8 +81,8 @@ impl Session {
     }
 
     async fn is_closed(&self, address: Ipv4Addr) -> io::Result<bool> {
-        let is_host = self.parts.kernel.is_host(address).await?;
-        Ok(self.parts.ranges.closed(address, is_host).is_some())
+        let owner = self.parts.kernel.owner(address).await?;
+        Ok(self.parts.ranges.closed(address, owner).is_some())
     }
 
     /// The address to connect to for a name that passes.

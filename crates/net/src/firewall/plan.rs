@@ -8,8 +8,6 @@ use rules::{Ranges, network_text};
 use crate::names::Scope;
 
 pub const TEMPLATE: &str = include_str!("table.nft");
-/// Connections of one sandbox that the kernel tracks.
-const CONNECTIONS_MAX: u32 = 8192;
 const BYTES_PER_MBIT: u64 = 125_000;
 /// The burst of a rate limit: what the rate allows in a quarter of a second, and at least a few of TCP's largest packets.
 const BURSTS_PER_SECOND: u64 = 4;
@@ -24,6 +22,8 @@ pub struct Plan {
     pub ranges: Ranges,
     /// Of each sandbox, in each direction. 0: unlimited.
     pub rate_mbit: u32,
+    /// Connections of one sandbox that the kernel tracks.
+    pub connections: u32,
 }
 
 impl Plan {
@@ -80,7 +80,7 @@ impl Plan {
             .replace("@POOL@", &pool)
             .replace("@GATEWAY@", &self.gateway.to_string())
             .replace("@PROXY@", &self.proxy_port.to_string())
-            .replace("@CONNECTIONS@", &CONNECTIONS_MAX.to_string())
+            .replace("@CONNECTIONS@", &self.connections.to_string())
             .replace("@RATE_UP@", &rate_up)
             .replace("@RATE_DOWN@", &rate_down)
             .replace("@UDP_CLOSED@", &udp_closed)

@@ -148,6 +148,7 @@ impl Fixture {
             allow_private: Vec::new(),
             closed: Vec::new(),
             rate_mbit: 0,
+            connections: 8192,
         }
     }
 

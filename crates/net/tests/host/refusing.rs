@@ -36,6 +36,35 @@ async fn closed_addresses_are_refused_and_reported_once() {
     assert_eq!(seen.len(), whole, "each is reported once: {seen:?}");
 }
 
+/// `told` has 16,384 elements for all sandboxes, and one sandbox can fill it. Then refusals of others are reported more than once.
+#[tokio::test]
+async fn a_sandbox_that_fills_the_set_of_refusals_hides_none_of_another() {
+    let fixture = Fixture::new();
+    let (network, mut refusals) = fixture.open();
+    network.recover(&[]).await.unwrap();
+    let (busy, calm) = (plug(&network, 0), plug(&network, 1));
+    network.apply(&busy.guest, &allow_all()).await.unwrap();
+    network.apply(&calm.guest, &allow_all()).await.unwrap();
+    let sent = busy.namespace.run_inside(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let ports = (1..=u16::MAX).step_by(3);
+        // An error is that of an earlier datagram.
+        ports.filter(|port| socket.send_to(b"x", SocketAddrV4::new(PRIVATE, *port)).is_ok()).count()
+    });
+    assert!(sent > 16_384, "{sent} datagrams");
+    assert!(!calm.echoes_datagram(METADATA) && !calm.echoes_datagram(PRIVATE));
+    assert!(calm.echoes_datagram(SERVER));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut reported = Vec::new();
+    while let Ok(refusal) = refusals.try_recv() {
+        if refusal.sandbox == calm.guest.id {
+            reported.push(refusal.target.address.unwrap());
+        }
+    }
+    assert!(reported.contains(&METADATA) && reported.contains(&PRIVATE), "{reported:?}");
+    assert!(reported.len() <= 64, "{} reports", reported.len());
+}
+
 #[tokio::test]
 async fn default_deny_does_not_open_closed_addresses() {
     let fixture = Fixture::new();

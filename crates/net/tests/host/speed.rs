@@ -81,6 +81,47 @@ async fn latency_does_not_depend_on_the_number_of_sandboxes() {
     assert!(applies.median() <= Duration::from_millis(5) && again.median() <= Duration::from_millis(5));
 }
 
+/// Sandboxes that look up names do not delay the policy of another one, which a create waits for.
+#[tokio::test]
+async fn learnt_addresses_of_other_sandboxes_do_not_delay_a_policy() {
+    const LEARNERS: u32 = 4;
+    const ANSWERS: u32 = 1000;
+    let fixture = Fixture::new();
+    let (network, _refusals) = fixture.open();
+    network.recover(&[]).await.unwrap();
+    let learners: Vec<_> = (0..LEARNERS).map(|slot| plug(&network, slot)).collect();
+    let one = plug(&network, LEARNERS);
+    let mut answers = Vec::new();
+    let since = Instant::now();
+    for learner in &learners {
+        network.apply(&learner.guest, &only(&["*.example.com"])).await.unwrap();
+        for number in 0..ANSWERS {
+            let (parts, guest) = (Arc::clone(network.parts()), learner.address);
+            let learnt = [Ipv4Addr::from(0x0808_0000 + number)];
+            answers.push(tokio::spawn(async move {
+                parts.kernel.open(guest, &learnt, Duration::from_secs(60)).await
+            }));
+        }
+    }
+    // Lets them all be queued.
+    tokio::task::yield_now().await;
+    let mut times = Times(Vec::new());
+    while answers.iter().any(|answer| !answer.is_finished()) {
+        let since = Instant::now();
+        network.apply(&one.guest, &allow_all()).await.unwrap();
+        times.0.push(since.elapsed());
+    }
+    let took = since.elapsed();
+    for answer in answers {
+        answer.await.unwrap().unwrap();
+    }
+    times.print("a policy beside sandboxes that learn addresses");
+    let (first, count) = (times.0[0], times.0.len());
+    eprintln!("{} answers took {took:?}; {count} policies, the fastest took {first:?}", LEARNERS * ANSWERS);
+    // It waits for one answer of each, and not for all.
+    assert!(times.median() < took / 20, "{:?} of {took:?}", times.median());
+}
+
 /// The test's runtime has one worker, so blocking it delays the timer.
 #[tokio::test]
 async fn concurrent_creates_do_not_block_the_async_worker() {
