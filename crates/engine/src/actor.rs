@@ -54,7 +54,8 @@ use crate::detached::{AgentAvailability, ExecutionRegistry, SandboxExecutions};
 use crate::error::EngineError;
 use crate::events;
 use crate::host::Host;
-use crate::ledger::{Reservation, SlotLease};
+use crate::interruptions::{Affected, Interruptions, WorkInProgress};
+use crate::ledger::{Ledger, QuotaCheck, Reservation, RetainedBytes, SlotLease};
 use crate::link::Agent;
 use crate::mailbox::{ActorHandle, ActorRequest, MAILBOX, Processes, TimeoutChange, WorkKind};
 use crate::provision::Provisioner;
@@ -74,6 +75,8 @@ pub struct ActorContext {
     pub registry: Arc<SandboxRegistry>,
     pub snapshots: Arc<SnapshotRegistry>,
     pub detached: Arc<ExecutionRegistry>,
+    pub ledger: Arc<Ledger>,
+    pub interruptions: Arc<Interruptions>,
     pub timer: Timer,
     pub tasks: Tasks,
     pub limits: ActorLimits,
@@ -95,6 +98,8 @@ pub struct ActorInit {
     pub agent: Option<Agent>,
     pub reservation: Reservation,
     pub slot: SlotLease,
+    /// The recovery of the sandbox, which ends when the agent is connected.
+    pub recovery: Option<WorkInProgress>,
 }
 
 /// The state of the sandbox's processes.
@@ -123,12 +128,14 @@ struct Actor {
     paged_out: Option<TimeMs>,
     last_link_loss: Option<Instant>,
     policy: PolicyEnforcement,
+    /// Of the disk that a rollback has prepared.
+    prepared: Option<RetainedBytes>,
     status: watch::Sender<Status>,
 }
 
 /// Starts and registers the actor of a sandbox whose record is committed.
 pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
-    let ActorInit { record, agent, reservation, slot } = init;
+    let ActorInit { record, agent, reservation, slot, recovery } = init;
     let (requests, mailbox) = mpsc::channel(MAILBOX);
     let (released, released_permits) = mpsc::unbounded_channel();
     let status = Status::new(record);
@@ -154,9 +161,10 @@ pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
         paged_out: None,
         last_link_loss: None,
         policy: PolicyEnforcement::default(),
+        prepared: None,
     };
     context.registry.insert(status.record.id.clone(), ActorHandle { requests, status: watcher });
-    context.tasks.spawn(actor.run(mailbox, released_permits));
+    context.tasks.spawn(actor.run(mailbox, released_permits, recovery));
     status
 }
 
@@ -180,12 +188,16 @@ impl Actor {
         mut self,
         mut mailbox: mpsc::Receiver<ActorRequest>,
         mut released_permits: mpsc::UnboundedReceiver<WorkKind>,
+        recovery: Option<WorkInProgress>,
     ) {
         let timeout_reached = self.timeouts.reached();
         let stopping = self.context.tasks.stopping().clone();
         if matches!(self.processes, ProcessState::Running(None)) {
             // A recovered sandbox is connected by its own actor, so that an agent that does not answer delays no other.
             self.link_lost().await;
+        }
+        if let Some(recovery) = recovery {
+            recovery.end().await;
         }
         let (status, workload) = (&self.status, &mut self.workload);
         self.executions.adopt_recovered(status, |kind| workload.adopt(kind));
@@ -235,6 +247,12 @@ impl Actor {
         &self.record.id
     }
 
+    /// Begins work that may have ended earlier daemons.
+    async fn begin_work(&self, kind: rules::RepeatableWork) -> Result<WorkInProgress, EngineError> {
+        let affected = Affected { account: &self.record.account, sandbox: self.id() };
+        self.context.interruptions.begin(kind, self.id().as_str(), Some(affected)).await
+    }
+
     /// Carries out a request. A caller that stopped waiting does not get the reply; the effect is published all the same.
     async fn serve(&mut self, request: ActorRequest) -> ControlFlow<()> {
         self.timeouts.touch(self.context.stamped_store.now());
@@ -252,7 +270,7 @@ impl Actor {
             ActorRequest::Pause { reason, processes, reply } => {
                 let result = match processes {
                     Processes::Kept => self.pause(reason).await,
-                    Processes::Stored => self.hibernate(reason).await,
+                    Processes::Stored => self.hibernate(reason, QuotaCheck::Enforced).await,
                     Processes::Ended => self.stop(reason).await,
                 };
                 let _ = reply.send(result);

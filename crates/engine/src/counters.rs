@@ -89,6 +89,8 @@ counters! {
     /// Expired rows that were deleted: terminated sandboxes, and idempotency records.
     purged_sandboxes,
     purged_idempotency_records,
+    /// Work that was given up because daemons have ended during it.
+    work_given_up,
     /// Events that could not be appended to the event journal.
     events_lost,
 }

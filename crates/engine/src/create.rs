@@ -10,10 +10,10 @@
 
 use std::sync::Arc;
 
-use api::{EventKind, SandboxConfig, SandboxState};
+use api::{EventKind, Resources, SandboxConfig, SandboxState};
 use driver::Limits;
 use guest_proto::FileRequest;
-use rules::{Accounting, TimeMs};
+use rules::{Accounting, Quota, TimeMs};
 use serde_json::json;
 use store::{Batch, IdempotencyRecord, NewEvent, SandboxRecord, StoreError};
 
@@ -22,7 +22,7 @@ use crate::error::EngineError;
 use crate::events;
 use crate::host::{SETUP_TIMEOUT, guest_of_spec};
 use crate::link::LinkError;
-use crate::provision::new_sandbox_id;
+use crate::provision::{ReservedSandbox, new_sandbox_id};
 use crate::provisioned_sandbox::ProvisionedSandbox;
 use crate::services::Services;
 use crate::settings::Template;
@@ -102,10 +102,9 @@ impl Creation<'_> {
         let (provisioned, counter) = match self.take_from_pool(&config, &template) {
             Some(provisioned) => (provisioned, counters.created_warm(config.isolation)),
             None => {
-                let (resources, isolation) = (config.resources, config.isolation);
-                let provisioned =
-                    provisioner.provision_with_eviction(self.account, resources, template, isolation).await?;
-                (provisioned, counters.created_cold(isolation))
+                let isolation = config.isolation;
+                let reserved = self.reserve(config.resources).await?;
+                (provisioner.start(reserved, template, isolation).await?, counters.created_cold(isolation))
             }
         };
         let configured = self.configure(provisioned, &config).await?;
@@ -114,9 +113,37 @@ impl Creation<'_> {
         Ok(status)
     }
 
+    /// Reserves what one more sandbox of the account needs.
+    pub async fn reserve(&self, resources: Resources) -> Result<ReservedSandbox, EngineError> {
+        let Services { provisioner, snapshots, .. } = self.services;
+        match provisioner.reserve_with_eviction(self.account, resources).await {
+            // The disks of ended forks count until they are removed.
+            Err(EngineError::Quota(refused))
+                if refused.quota == Quota::Disk && snapshots.wait_for_sweep(self.account).await =>
+            {
+                provisioner.reserve_with_eviction(self.account, resources).await
+            }
+            reserved => reserved,
+        }
+    }
+
+    /// Charges the account for a sandbox of the warm pool, like [`Self::reserve`].
+    async fn claim(&self, sandbox: &mut ProvisionedSandbox, resources: Resources) -> Result<(), EngineError> {
+        match sandbox.reservation.claim(self.account, resources) {
+            Err(EngineError::Quota(refused))
+                if refused.quota == Quota::Disk
+                    && self.services.snapshots.wait_for_sweep(self.account).await =>
+            {
+                sandbox.reservation.claim(self.account, resources)
+            }
+            claimed => claimed,
+        }
+    }
+
     fn take_from_pool(&self, config: &SandboxConfig, template: &Template) -> Option<ProvisionedSandbox> {
         let Services { warm_pool, provisioner, .. } = self.services;
-        let (found, stale) = warm_pool.take_matching(template, config.isolation, config.resources);
+        let (found, stale) =
+            warm_pool.take_matching(self.account, template, config.isolation, config.resources);
         warm_pool.request_refill();
         for sandbox in stale {
             provisioner.discard_in_background(sandbox);
@@ -150,7 +177,7 @@ impl Creation<'_> {
     ) -> Result<(), EngineError> {
         let Services { host, ledger, provisioner, .. } = self.services;
         let wanted = config.resources;
-        sandbox.reservation.claim(self.account, wanted)?;
+        self.claim(sandbox, wanted).await?;
         if sandbox.resources != wanted {
             while let Err(error) = sandbox.reservation.resize(wanted) {
                 if !(ledger.could_fit(wanted) && provisioner.evict_one_or_wait().await) {
@@ -236,7 +263,7 @@ pub fn with_created(batch: Batch, record: &SandboxRecord) -> Batch {
 pub fn start_actor(actors: &Arc<ActorContext>, sandbox: ProvisionedSandbox, record: SandboxRecord) -> Status {
     // The template holds the disks of snapshots until the registry has the record.
     let ProvisionedSandbox { agent, reservation, slot, template: _template, .. } = sandbox;
-    actor::spawn(actors, ActorInit { record, agent: Some(agent), reservation, slot })
+    actor::spawn(actors, ActorInit { record, agent: Some(agent), reservation, slot, recovery: None })
 }
 
 pub fn new_record(

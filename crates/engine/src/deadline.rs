@@ -95,8 +95,9 @@ async fn enforce(
     loop {
         let left = budget.left(&status.borrow_and_update());
         if left == Some(Duration::ZERO) {
-            killer.kill();
+            // First, because the agent may report the end of the command before this task continues.
             done.send_replace(Some(Instant::now()));
+            killer.kill();
             return;
         }
         tokio::select! {

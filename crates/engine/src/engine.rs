@@ -5,7 +5,9 @@ mod ports;
 use std::sync::Arc;
 
 use api::{Isolation, SandboxConfig, SandboxId, SandboxState, SnapshotId, SnapshotStorage};
-use rules::{AccountUsage, AutoResume, Capacity, Operation, QuotaTable, SnapshotQuery, TimeMs, Usage};
+use rules::{
+    AccountUsage, AutoResume, Capacity, IsolationRules, Operation, QuotaTable, SnapshotQuery, TimeMs, Usage,
+};
 use store::{SandboxRecord, SnapshotRecord};
 use tokio::sync::oneshot;
 
@@ -18,10 +20,10 @@ use crate::recover::{Recovered, recover};
 use crate::sandbox::SandboxHandle;
 use crate::services::{Parts, Services};
 use crate::settings::{EngineSettings, Template};
-use crate::snapshots::{self, SnapshotUsage};
+use crate::snapshots::SnapshotUsage;
 use crate::status::{ResumeResult, Status};
 use crate::warm_pool::PoolState;
-use crate::{delete_snapshot, network_refusals, object_store, pressure, purge};
+use crate::{delete_snapshot, hoarders, network_refusals, object_store, pressure, purge, take_snapshot};
 
 /// All sandboxes of this host. Clones refer to the same engine.
 #[derive(Clone)]
@@ -51,15 +53,8 @@ impl Engine {
             services.sampler().start(interval);
         }
         services.refill().start();
-        let Services { host, registry, snapshots, tasks, .. } = &*services;
-        snapshots::start_sweeper(
-            Arc::clone(host),
-            Arc::clone(registry),
-            Arc::clone(snapshots),
-            Arc::clone(&services.detached),
-            services.copies.clone(),
-            tasks,
-        );
+        hoarders::start(&services);
+        services.sweeper().start(&services.tasks);
         object_store::start_uploads(&services);
         purge::start(&services, &settings);
         Ok((Self { services }, recovered))
@@ -141,10 +136,24 @@ impl Engine {
         self.services.copies.is_some()
     }
 
-    /// Adopts a hibernated sandbox that another host has stored, and resumes it.
-    pub async fn adopt(&self, account: &str, id: &SandboxId) -> Result<ResumeResult, EngineError> {
+    /// The names of the image below a snapshot: the one that its record has, and the one that this host has for its digest.
+    pub fn images_below(&self, record: &SnapshotRecord) -> Vec<String> {
+        match &self.services.copies {
+            Some(copies) => copies.images_below([record.image.as_str()], &record.image_digest),
+            None => vec![record.image.clone()],
+        }
+    }
+
+    /// Adopts a hibernated sandbox that another host has stored, and resumes it. `isolation` are the rules of the account.
+    pub async fn adopt(
+        &self,
+        account: &str,
+        id: &SandboxId,
+        isolation: &IsolationRules,
+    ) -> Result<ResumeResult, EngineError> {
         let (services, account, id) = (Arc::clone(&self.services), account.to_owned(), id.clone());
-        let adopting = async move { object_store::adopt(&services, &account, &id).await };
+        let rules = isolation.clone();
+        let adopting = async move { object_store::adopt(&services, &account, &id, &rules).await };
         // Also if the caller stops waiting.
         self.services.tasks.spawn(adopting).await.map_err(|_| EngineError::TaskLost)?
     }
@@ -165,6 +174,7 @@ impl Engine {
         self.services.tasks.spawn(deleting).await.map_err(|_| EngineError::TaskLost)?
     }
 
+    /// What the snapshots of an account use, with all copies of disks that it has on this host.
     pub fn snapshots_of(&self, account: &str) -> SnapshotUsage {
         self.services.snapshots.used_by(account)
     }
@@ -183,9 +193,9 @@ impl Engine {
         self.services.detached.account_bytes(&self.services.registry, account)
     }
 
-    /// Refuses work that writes to the host's disk while that is almost full.
-    pub fn check_disk(&self) -> Result<(), EngineError> {
-        Ok(self.services.ledger.check_disk()?)
+    /// Refuses work that writes to a file system of the host whose free space is almost used up.
+    pub fn check_free_disk(&self, free_bytes: u64) -> Result<(), EngineError> {
+        take_snapshot::check_free(&self.services, free_bytes, 0)
     }
 
     /// The host's capacity, and how much of it sandboxes hold.
@@ -224,6 +234,7 @@ impl Engine {
         self.services.tasks.stop();
         self.services.registry.clear();
         self.services.tasks.join().await;
+        self.services.interruptions.end_all().await;
         while self.services.provisioner.evict_one().await {}
         self.services.stamped_store.store().close().await;
     }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use api::{SandboxId, SnapshotId};
+use api::{Isolation, SandboxId, SnapshotId};
 use archive::ArchiveError;
 use driver::DriverError;
 use guest_proto::{FileErrorKind, RefusalKind};
@@ -54,6 +54,11 @@ pub enum EngineError {
     /// Another host has stored the snapshot, and this host lacks the image below it.
     #[error("the snapshot is above the image {image} with the digest {digest}, which this host lacks")]
     OtherImage { image: String, digest: String },
+    /// Another host has stored a sandbox whose isolation is weaker than the rules of this host allow.
+    #[error(
+        "the sandbox has the isolation '{isolation}'; with its image and account this host allows '{minimum}' or a stronger one"
+    )]
+    WeakIsolation { isolation: Isolation, minimum: Isolation },
     /// The copy of a snapshot in the object store could not be used.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
@@ -66,6 +71,9 @@ pub enum EngineError {
     /// Stored processes could not be continued. What is stored stays.
     #[error("the processes of the sandbox could not be continued: {0}")]
     WakeFailed(#[source] Source),
+    /// Daemons have ended during this work, and it is not begun again.
+    #[error(transparent)]
+    GaveUp(#[from] rules::GaveUp),
     #[error(transparent)]
     Config(#[from] rules::ConfigError),
     #[error(transparent)]
@@ -170,6 +178,15 @@ impl EngineError {
     pub(crate) fn of_wake(self) -> Self {
         match self {
             Self::Backend(source) | Self::Agent(source) => Self::WakeFailed(source),
+            error @ Self::GaveUp(_) => Self::WakeFailed(error.into()),
+            error => error,
+        }
+    }
+
+    /// The error of storing processes.
+    pub(crate) fn of_hibernation(self) -> Self {
+        match self {
+            Self::GaveUp(error) => Self::CannotStoreProcesses { reason: error.to_string() },
             error => error,
         }
     }
@@ -200,6 +217,7 @@ impl EngineError {
             || matches!(
                 self,
                 Self::WakeFailed(_)
+                    | Self::GaveUp(_)
                     | Self::Archive(_)
                     | Self::Network(_)
                     | Self::Store(_)

@@ -258,16 +258,9 @@ impl FileOperation {
         }
     }
 
-    /// Collects the details of all entries of a tree.
-    pub async fn into_tree(mut self) -> Result<Vec<PathDetails>, EngineError> {
-        let mut entries = Vec::new();
-        loop {
-            match self.next_response().await? {
-                FileResponse::Details(details) if entries.len() < MAX_TREE => entries.push(*details),
-                FileResponse::Listed(_) => return Ok(entries),
-                _ => return Err(unexpected()),
-            }
-        }
+    /// The entries of a tree, one at a time.
+    pub fn into_tree(self) -> TreeEntries {
+        TreeEntries { operation: self, count: 0 }
     }
 
     /// Waits for the next content bytes after the response that announces them; `None` at their end. An error may follow instead.
@@ -289,6 +282,26 @@ impl FileOperation {
     /// Marks the content as complete.
     pub async fn finish(&mut self) -> Result<bool, EngineError> {
         self.channel.finish().await.map_err(|error| engine_error(error, &self.status))
+    }
+}
+
+/// The entries of a tree. The agent waits until they are asked for, so none but the next is held here.
+pub struct TreeEntries {
+    operation: FileOperation,
+    count: usize,
+}
+
+impl TreeEntries {
+    /// The details of the next entry; `None` after the last one.
+    pub async fn next(&mut self) -> Result<Option<PathDetails>, EngineError> {
+        match self.operation.next_response().await? {
+            FileResponse::Details(details) if self.count < MAX_TREE => {
+                self.count += 1;
+                Ok(Some(*details))
+            }
+            FileResponse::Listed(_) => Ok(None),
+            _ => Err(unexpected()),
+        }
     }
 }
 

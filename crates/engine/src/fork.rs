@@ -1,7 +1,7 @@
 //! Forks a sandbox: new sandboxes above a copy of its disk, with or without copies of its processes, all or none.
 //!
 //! Capacity is reserved first, so that a fork that does not fit costs nothing. The copy has no record: it is removed when the last
-//! sandbox above it has ended.
+//! sandbox above it has ended, and counts in the quotas until then.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::create::{
 };
 use crate::error::EngineError;
 use crate::events;
+use crate::ledger::QuotaCheck;
 use crate::mailbox::ActorHandle;
 use crate::provision::ReservedSandbox;
 use crate::services::Services;
@@ -39,10 +40,12 @@ pub async fn fork(
         config: request.config(&source.config)?,
     };
     let reserved = fork.reserve(request.count).await?;
-    let (snapshot, copied) = hidden_copy(services, actor, request.memory).await?;
-    let template = services.snapshots.template_of(&snapshot);
+    let copy = hidden_copy(services, actor, request.memory, QuotaCheck::Enforced).await;
+    let copy = copy.inspect_err(|error| error.count_refusal(&services.counters))?;
+    let template = services.snapshots.template_of(&copy.record);
     let sandboxes = fork.start(reserved, &template).await?;
-    let statuses = fork.record(&copied.sandbox, sandboxes, idempotency).await?;
+    let statuses = fork.record(&copy.copied.sandbox, sandboxes, idempotency).await?;
+    drop(copy);
     services.counters.forked.add(1);
     Ok(statuses)
 }
@@ -54,11 +57,11 @@ struct Fork<'a> {
 
 impl Fork<'_> {
     async fn reserve(&self, count: u32) -> Result<Vec<ReservedSandbox>, EngineError> {
-        let Creation { services, account } = self.creation;
+        let counters = &self.creation.services.counters;
         let mut reserved = Vec::new();
         for _ in 0..count {
-            let next = services.provisioner.reserve_with_eviction(account, self.config.resources).await;
-            reserved.push(next.inspect_err(|error| error.count_refusal(&services.counters))?);
+            let next = self.creation.reserve(self.config.resources).await;
+            reserved.push(next.inspect_err(|error| error.count_refusal(counters))?);
         }
         Ok(reserved)
     }

@@ -1,5 +1,5 @@
 //! The capacity ledger: which capacity of the host is reserved by which account, and which ranges of user ids are
-//! leased. A [`Reservation`] and a [`SlotLease`] release what they hold when they are dropped.
+//! leased. A [`Reservation`], a [`RetainedBytes`] and a [`SlotLease`] release what they hold when they are dropped.
 //!
 //! One lock covers the host and all accounts, so that concurrent creates together never exceed a quota.
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Resources;
-use rules::{AccountUsage, Capacity, Hold, QuotaTable, Shortage, Usage};
+use rules::{AccountUsage, Capacity, Hold, QuotaExceeded, QuotaTable, Shortage, Usage};
 
 use crate::error::EngineError;
 
@@ -24,7 +24,7 @@ struct LedgerState {
     /// Its disk follows the free space of the file system.
     capacity: Capacity,
     used: Usage,
-    /// Accounts that have a sandbox.
+    /// Accounts that have a sandbox or retained bytes.
     accounts: HashMap<Arc<str>, AccountUsage>,
     disk_shortage: Option<Shortage>,
     memory_shortage: Option<Shortage>,
@@ -48,6 +48,25 @@ pub struct Reservation {
 struct AccountShare {
     account: Arc<str>,
     resources: Resources,
+    /// Bytes of its stored processes.
+    stored_bytes: u64,
+}
+
+/// Whether a quota can refuse bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaCheck {
+    /// Somebody requests them.
+    Enforced,
+    /// They are on the host already, or the service writes them for its own sake.
+    CountOnly,
+}
+
+/// Bytes that an account has on the host beside the disks of its sandboxes. They count in its quota of disk.
+#[derive(Debug)]
+pub struct RetainedBytes {
+    ledger: Arc<Ledger>,
+    account: Arc<str>,
+    bytes: u64,
 }
 
 /// A range of user ids.
@@ -133,12 +152,22 @@ impl Ledger {
         account: &str,
         resources: Resources,
     ) -> Result<(Arc<str>, AccountUsage), EngineError> {
-        let (account, used) = match state.accounts.get_key_value(account) {
-            Some((account, used)) => (Arc::clone(account), *used),
-            None => (Arc::from(account), AccountUsage::default()),
-        };
+        let (account, used) = state.find(account);
         let usage = self.quotas.of(&account).admit(used, resources)?;
         Ok((account, usage))
+    }
+
+    /// Counts bytes that an account has on the host beside the disks of its sandboxes, or is about to have.
+    pub fn retain(
+        self: &Arc<Self>,
+        account: &str,
+        bytes: u64,
+        check: QuotaCheck,
+    ) -> Result<RetainedBytes, QuotaExceeded> {
+        let account = self.state().find(account).0;
+        let mut retained = RetainedBytes { ledger: Arc::clone(self), account, bytes: 0 };
+        retained.resize(bytes, check)?;
+        Ok(retained)
     }
 
     /// Whether it would fit on the empty host.
@@ -150,9 +179,8 @@ impl Ledger {
     pub fn adopt(self: &Arc<Self>, resources: Resources, hold: Hold, account: &str) -> Reservation {
         let mut state = self.state();
         state.used = state.used.plus(Usage::of(resources, hold));
-        let account: Arc<str> = Arc::from(account);
-        let usage = state.accounts.get(&account).copied().unwrap_or_default().adopt(resources, hold);
-        let account = Some(state.charge(account, usage, resources));
+        let (account, used) = state.find(account);
+        let account = Some(state.charge(account, used.adopt(resources, hold), resources));
         Reservation { ledger: Arc::clone(self), resources, hold, account }
     }
 
@@ -180,18 +208,73 @@ impl LedgerState {
         self.disk_shortage.or(self.memory_shortage).map_or(Ok(()), Err)
     }
 
+    fn find(&self, account: &str) -> (Arc<str>, AccountUsage) {
+        match self.accounts.get_key_value(account) {
+            Some((account, used)) => (Arc::clone(account), *used),
+            None => (Arc::from(account), AccountUsage::default()),
+        }
+    }
+
+    /// Accounts that hold nothing have no entry.
+    fn set(&mut self, account: &Arc<str>, usage: AccountUsage) {
+        if usage == AccountUsage::default() {
+            self.accounts.remove(account);
+        } else {
+            self.accounts.insert(Arc::clone(account), usage);
+        }
+    }
+
     fn charge(&mut self, account: Arc<str>, usage: AccountUsage, resources: Resources) -> AccountShare {
-        self.accounts.insert(Arc::clone(&account), usage);
-        AccountShare { account, resources }
+        self.set(&account, usage);
+        AccountShare { account, resources, stored_bytes: 0 }
     }
 
     fn refund(&mut self, share: &AccountShare, hold: Hold) {
-        let Some(used) = self.accounts.get_mut(&share.account) else { return };
-        *used = used.release(share.resources, hold);
-        // Accounts without sandboxes have no entry.
-        if *used == AccountUsage::default() {
-            self.accounts.remove(&share.account);
-        }
+        let used = self.find(&share.account).1;
+        self.set(&share.account, used.release(share.resources, hold).free(share.stored_bytes));
+    }
+
+    /// Counts `after` instead of `before` retained bytes.
+    fn retain(
+        &mut self,
+        quotas: &QuotaTable,
+        account: &Arc<str>,
+        (before, after): (u64, u64),
+        check: QuotaCheck,
+    ) -> Result<(), QuotaExceeded> {
+        let without = self.find(account).1.free(before);
+        let usage = match check {
+            QuotaCheck::Enforced if after > before => {
+                let now = without.retain(before);
+                quotas.of(account).retain(now, after - before)?
+            }
+            QuotaCheck::Enforced | QuotaCheck::CountOnly => without.retain(after),
+        };
+        self.set(account, usage);
+        Ok(())
+    }
+}
+
+impl RetainedBytes {
+    /// Changes the number of bytes. A refusal changes nothing.
+    pub fn resize(&mut self, bytes: u64, check: QuotaCheck) -> Result<(), QuotaExceeded> {
+        let change = (self.bytes, bytes);
+        self.ledger.state().retain(&self.ledger.quotas, &self.account, change, check)?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Counts the bytes while this daemon runs, because they could not be removed.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for RetainedBytes {
+    fn drop(&mut self) {
+        let mut state = self.ledger.state();
+        let used = state.find(&self.account).1;
+        state.set(&self.account, used.free(self.bytes));
     }
 }
 
@@ -257,6 +340,21 @@ impl Reservation {
         state.used = state.capacity.admit(without, resources)?;
         self.resources = resources;
         Ok(())
+    }
+
+    /// Counts the bytes of the sandbox's stored processes; 0 if it has none. A refusal changes nothing.
+    pub fn set_stored_bytes(&mut self, bytes: u64, check: QuotaCheck) -> Result<(), QuotaExceeded> {
+        let Some(share) = &mut self.account else { return Ok(()) };
+        let change = (share.stored_bytes, bytes);
+        self.ledger.state().retain(&self.ledger.quotas, &share.account, change, check)?;
+        share.stored_bytes = bytes;
+        Ok(())
+    }
+
+    /// Counts other bytes for the sandbox's account.
+    pub fn retain(&self, bytes: u64, check: QuotaCheck) -> Result<Option<RetainedBytes>, QuotaExceeded> {
+        let Some(share) = &self.account else { return Ok(None) };
+        self.ledger.retain(&share.account, bytes, check).map(Some)
     }
 
     /// Releases the share before the reservation is dropped. The drop then releases nothing.
@@ -373,6 +471,31 @@ mod tests {
     }
 
     #[test]
+    fn an_account_that_takes_all_it_may_leaves_the_rest_of_the_host() {
+        let host = Capacity { cpu: 12, memory_mb: 12 * 2048, disk_mb: 12 * 5120 };
+        let half = Quotas { vcpus: Some(6), ..Quotas::default() };
+        for (quotas, refused) in [
+            (half, Quota::Vcpus),
+            (Quotas { memory_mb: Some(6 * 2048), vcpus: None, ..half }, Quota::Memory),
+            (Quotas { disk_mb: Some(3 * 5120), vcpus: None, ..half }, Quota::Disk),
+            (Quotas { sandboxes: Some(3), vcpus: None, ..half }, Quota::Sandboxes),
+        ] {
+            let size = Resources { cpu: 2, memory_mb: 4096, disk_mb: 5120 };
+            let table = QuotaTable { default: quotas, ..QuotaTable::default() };
+            let ledger = Arc::new(Ledger::new(host, table, 100));
+            let all: Vec<_> = (0..3).map(|_| ledger.reserve(size, Some("greedy")).unwrap()).collect();
+            assert_eq!(refused_by(ledger.reserve(size, Some("greedy"))), refused);
+            // The other half.
+            let others: Vec<_> = (0..3).map(|_| ledger.reserve(size, Some("other")).unwrap()).collect();
+            assert_eq!((all.len(), others.len()), (3, 3));
+        }
+        // Without quotas there is nothing left.
+        let ledger = Arc::new(Ledger::new(host, QuotaTable::default(), 100));
+        let _all: Vec<_> = (0..6).map(|_| ledger.reserve(SIZE, Some("greedy")).unwrap()).collect();
+        assert!(matches!(ledger.reserve(SIZE, Some("other")), Err(EngineError::NoCapacity(_))));
+    }
+
+    #[test]
     fn a_sandbox_of_the_warm_pool_counts_when_it_is_claimed() {
         let ledger = with_quotas(Quotas { sandboxes: Some(1), memory_mb: Some(2048), ..Quotas::default() });
         let large = Resources { memory_mb: 4096, ..SIZE };
@@ -388,6 +511,30 @@ mod tests {
         other.claim("acme", SIZE).unwrap();
         drop((pooled, other));
         assert_eq!((ledger.used(), ledger.used_by("acme")), Default::default());
+    }
+
+    #[test]
+    fn retained_bytes_count_until_they_are_dropped() {
+        const MB: u64 = 1 << 20;
+        let ledger = with_quotas(Quotas { disk_mb: Some(10_240), ..Quotas::default() });
+        let mut sandbox = ledger.reserve(SIZE, Some("acme")).unwrap();
+        let mut copy = ledger.retain("acme", 10 * MB, QuotaCheck::Enforced).unwrap();
+        assert_eq!(refused_by(ledger.reserve(SIZE, Some("acme"))), Quota::Disk);
+        drop(ledger.reserve(SIZE, Some("other")).unwrap());
+        assert!(copy.resize(5131 * MB, QuotaCheck::Enforced).is_err());
+        assert_eq!(ledger.used_by("acme").disk_mb(), 5130);
+        copy.resize(2 * MB, QuotaCheck::Enforced).unwrap();
+        sandbox.set_stored_bytes(3 * MB, QuotaCheck::Enforced).unwrap();
+        assert!(sandbox.set_stored_bytes(6000 * MB, QuotaCheck::Enforced).is_err());
+        sandbox.set_stored_bytes(6000 * MB, QuotaCheck::CountOnly).unwrap();
+        assert_eq!(ledger.used_by("acme").disk_mb(), 11_122);
+        // The sandbox may run again, and what it stored goes with it.
+        sandbox.lower(Hold::Stopped);
+        sandbox.raise().unwrap();
+        drop(sandbox);
+        assert_eq!((ledger.used_by("acme").disk_mb(), ledger.used_by("acme").sandboxes), (2, 0));
+        drop(copy);
+        assert!(ledger.state().accounts.is_empty());
     }
 
     #[test]

@@ -22,8 +22,10 @@ mod file_content;
 mod file_info;
 mod files;
 mod fork;
+mod hoarders;
 mod host;
 mod host_watch;
+mod interruptions;
 mod ledger;
 mod link;
 mod link_error;
@@ -71,11 +73,12 @@ pub use error::{EngineError, FileError, Source, chain_text};
 pub use execution::{Execution, ExecutionEvent, Finished};
 pub use file_content::FileContent;
 pub use file_info::{FileInfo, FileRange};
-pub use files::{DirectoryPage, FileOp, FileOperation, FileResponse};
+pub use files::{DirectoryPage, FileOp, FileOperation, FileResponse, TreeEntries};
 pub use guest_proto::{
     Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally, TerminalSize, WatchEventKind,
 };
 pub use host_watch::{DiskState, HostSample, HostWatch};
+pub use interruptions::WorkInProgress;
 pub use link::Tunnel;
 pub use mailbox::{Permit, Processes, TimeoutChange};
 pub use metrics::{MetricsSnapshot, SandboxCounts};

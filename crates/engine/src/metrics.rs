@@ -26,6 +26,8 @@ pub struct MetricsSnapshot {
     pub counts: Counts,
     /// Snapshots that have a record.
     pub snapshots: SnapshotUsage,
+    /// Bytes of disks of snapshots without a record: below forks, and of deleted snapshots that are still needed.
+    pub unrecorded_snapshot_bytes: u64,
     /// The host's disk, if it is watched.
     pub disk: Option<DiskState>,
     /// Refusals by the network, by the code of the reason.
@@ -68,6 +70,7 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
         usage: services.ledger.used(),
         counts: counters.read(),
         snapshots: services.snapshots.used(),
+        unrecorded_snapshot_bytes: services.snapshots.unrecorded_bytes(),
         disk: services.host_watch.as_ref().map(HostWatch::disk),
         network_refusals: counters.network_refusals.read(),
         traffic: services.host.network().total_usage(&guests),

@@ -82,18 +82,6 @@ impl Provisioner {
         self.start(self.reserve(resources, None)?, template, isolation).await
     }
 
-    /// Provisions a sandbox for an account, and evicts warm sandboxes if the host has no capacity.
-    pub async fn provision_with_eviction(
-        &self,
-        account: &str,
-        resources: Resources,
-        template: Template,
-        isolation: Isolation,
-    ) -> Result<ProvisionedSandbox, EngineError> {
-        let reserved = self.reserve_with_eviction(account, resources).await?;
-        self.start(reserved, template, isolation).await
-    }
-
     /// Reserves what a sandbox of an account needs, and evicts warm sandboxes if the host has no capacity.
     pub async fn reserve_with_eviction(
         &self,
@@ -175,7 +163,7 @@ impl Provisioner {
 
     /// Evicts one warm sandbox, and waits for one that is being provisioned. False if no capacity was freed.
     ///
-    /// The caller is a create, during which the refill provisions no further sandboxes.
+    /// The caller is a create, during which the refill provisions a few sandboxes a second at most.
     pub async fn evict_one_or_wait(&self) -> bool {
         loop {
             let delivery = self.warm_pool.next_delivery();

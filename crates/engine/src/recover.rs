@@ -12,28 +12,38 @@
 //! | hibernated | anything else | hibernated; if what was stored is missing, its resume says so |
 //! | running, paused | no process | paused on its disk, with a note that its processes ended |
 //!
+//! Removals of unknown sandboxes and recoveries of known ones are counted (`interruptions`). If daemons have ended during one, it is left
+//! out: an unknown sandbox stays, and the processes of a known one are killed.
+//!
 //! The network is recovered between the removals and the rest: all recorded policies are enforced before any sandbox is
 //! reachable. A sandbox that cannot be inspected or changed is logged and kept as its record says; its next request tries again.
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::time::Duration;
 
 use api::{EventKind, Isolation, SandboxId, SandboxState};
 use driver::Presence;
 use futures_util::StreamExt;
-use rules::{Hold, TimeMs};
+use rules::{Hold, RepeatableWork, TimeMs, suspects_last};
 use serde_json::json;
 use store::{NewEvent, SandboxRecord};
+use tokio::time::Instant;
 
 use crate::actor::{self, ActorInit, PROCESSES_LOST};
 use crate::error::EngineError;
 use crate::events;
 use crate::host::{Host, guest};
+use crate::interruptions::{Affected, WorkInProgress};
+use crate::ledger::QuotaCheck;
 use crate::object_store;
 use crate::services::Services;
+use crate::snapshots::snapshot_ids;
 
 /// The number of sandboxes that are recovered at a time.
 const CONCURRENCY: usize = 16;
+/// How long the start waits for agents, one after the other, of sandboxes during whose recovery a daemon has ended.
+const SUSPECTS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the recovery found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,7 +58,19 @@ pub struct Recovered {
     pub orphans: usize,
 }
 
+impl Recovered {
+    fn count(&mut self, adopted: &Adopted) {
+        match adopted.hold {
+            Hold::Running => self.running += 1,
+            Hold::Paused => self.paused += 1,
+            Hold::Stopped if adopted.is_hibernated => self.hibernated += 1,
+            Hold::Stopped => self.stopped += 1,
+        }
+    }
+}
+
 pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
+    services.interruptions.load().await?;
     let records = services.stamped_store.store().living().await?;
     let known: HashMap<SandboxId, bool> =
         records.iter().map(|record| (record.id.clone(), record.has_prepared_disk)).collect();
@@ -57,13 +79,7 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     let mut recovered = Recovered { orphans: orphans.len(), ..Recovered::default() };
 
     // Orphans are removed first, because their ranges of user ids are free for new sandboxes.
-    futures_util::stream::iter(orphans)
-        .for_each_concurrent(CONCURRENCY, async |id| {
-            if let Err(error) = services.host.driver().destroy(&id).await {
-                tracing::error!(%id, %error, "could not remove a sandbox without a record");
-            }
-        })
-        .await;
+    remove_orphans(services, orphans.clone()).await?;
 
     let policies: Vec<_> =
         records.iter().map(|record| (guest(record), record.config.network.egress.clone())).collect();
@@ -72,21 +88,143 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     for snapshot in services.stamped_store.store().snapshots().await? {
         services.snapshots.insert(snapshot);
     }
+    count_layers(services, &records).await?;
     object_store::find_remote(services).await?;
 
-    let mut adopted = futures_util::stream::iter(records)
-        .map(|record| adopt(services, record))
-        .buffer_unordered(CONCURRENCY);
-    while let Some(adopted) = adopted.next().await {
-        let Adopted { hold, is_hibernated } = adopted?;
-        match hold {
-            Hold::Running => recovered.running += 1,
-            Hold::Paused => recovered.paused += 1,
-            Hold::Stopped if is_hibernated => recovered.hibernated += 1,
-            Hold::Stopped => recovered.stopped += 1,
+    adopt_all(services, records, &mut recovered).await?;
+    forget_the_gone(services, &orphans).await;
+    Ok(recovered)
+}
+
+/// Removes sandboxes without a record. One that daemons have ended during stays on the host.
+async fn remove_orphans(services: &Services, orphans: Vec<SandboxId>) -> Result<(), EngineError> {
+    let interruptions = &services.interruptions;
+    let (fresh, suspects) =
+        suspects_last(orphans, |id| interruptions.count(RepeatableWork::Removal, id.as_str()));
+    let subjects: Vec<&str> = fresh.iter().map(SandboxId::as_str).collect();
+    let work = interruptions.begin_fresh(RepeatableWork::Removal, &subjects).await?;
+    futures_util::stream::iter(fresh.iter().zip(work))
+        .for_each_concurrent(CONCURRENCY, async |(id, work)| {
+            remove_orphan(services, id).await;
+            work.end().await;
+        })
+        .await;
+    for id in &suspects {
+        match interruptions.begin(RepeatableWork::Removal, id.as_str(), None).await {
+            Ok(work) => {
+                remove_orphan(services, id).await;
+                work.end().await;
+            }
+            Err(EngineError::GaveUp(_)) => {
+                log_failure(id, services.host.driver().kill(id).await);
+                count_orphan(services, id).await;
+            }
+            Err(error) => return Err(error),
         }
     }
-    Ok(recovered)
+    Ok(())
+}
+
+async fn remove_orphan(services: &Services, id: &SandboxId) {
+    if let Err(error) = services.host.driver().destroy(id).await {
+        tracing::error!(%id, %error, "could not remove a sandbox without a record");
+        count_orphan(services, id).await;
+    }
+}
+
+/// Adopts all sandboxes: concurrently those that no daemon has ended during, then the others one after the other.
+async fn adopt_all(
+    services: &Services,
+    records: Vec<SandboxRecord>,
+    recovered: &mut Recovered,
+) -> Result<(), EngineError> {
+    let interruptions = &services.interruptions;
+    let kind = RepeatableWork::Recovery;
+    let (fresh, suspects) = suspects_last(records, |record| interruptions.count(kind, record.id.as_str()));
+    let subjects: Vec<&str> = fresh.iter().map(|record| record.id.as_str()).collect();
+    let work = interruptions.begin_fresh(kind, &subjects).await?;
+    let mut adopted = futures_util::stream::iter(fresh.into_iter().zip(work))
+        .map(|(record, work)| adopt(services, record, work))
+        .buffer_unordered(CONCURRENCY);
+    while let Some(adopted) = adopted.next().await {
+        recovered.count(&adopted?);
+    }
+    let until = Instant::now() + SUSPECTS_TIMEOUT;
+    for record in suspects {
+        let id = record.id.clone();
+        let affected = Affected { account: &record.account, sandbox: &id };
+        match interruptions.begin(kind, id.as_str(), Some(affected)).await {
+            Ok(work) => {
+                recovered.count(&adopt(services, record, work).await?);
+                interruptions.wait_for_end(kind, id.as_str(), until).await;
+            }
+            Err(EngineError::GaveUp(_)) => recovered.count(&give_up(services, record).await?),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Gives up to take over a sandbox during which daemons have ended. Its processes are ended, and its disk and stored processes stay.
+async fn give_up(services: &Services, record: SandboxRecord) -> Result<Adopted, EngineError> {
+    let id = record.id.clone();
+    // Whatever else the recovery does may be what ended the daemons.
+    log_failure(&id, services.host.driver().kill(&id).await);
+    let record = match record.hibernated_at {
+        Some(_) => record,
+        None => record_stopped(services, record).await?,
+    };
+    let adopted = Adopted { hold: Hold::Stopped, is_hibernated: record.hibernated_at.is_some() };
+    start_actor(services, record, adopted.hold, None).await?;
+    Ok(adopted)
+}
+
+/// Forgets interruptions of work on what is gone.
+async fn forget_the_gone(services: &Services, orphans: &[SandboxId]) {
+    let exists = |kind: RepeatableWork, subject: &str| match kind {
+        RepeatableWork::Recovery | RepeatableWork::Hibernation | RepeatableWork::Wake => {
+            subject.parse().is_ok_and(|id| services.registry.find(&id).is_some())
+        }
+        RepeatableWork::Removal => orphans.iter().any(|id| id.as_str() == subject),
+        RepeatableWork::Upload => {
+            subject.parse().is_ok_and(|id| services.registry.find(&id).is_some())
+                || subject.parse().is_ok_and(|id| services.snapshots.contains(&id))
+        }
+        // What these work on has no record here, or one that only the builder reads.
+        RepeatableWork::TemplateBuild
+        | RepeatableWork::SnapshotRemoval
+        | RepeatableWork::CopyRemoval
+        | RepeatableWork::Fetch
+        | RepeatableWork::Adoption => true,
+    };
+    services.interruptions.forget_unless(exists).await;
+}
+
+/// Counts the disk of a terminated sandbox that could not be removed.
+async fn count_orphan(services: &Services, id: &SandboxId) {
+    let Ok(Some(record)) = services.stamped_store.store().get(id).await else { return };
+    let bytes = u64::from(record.config.resources.disk_mb) << 20;
+    if let Ok(retained) = services.ledger.retain(&record.account, bytes, QuotaCheck::CountOnly) {
+        retained.keep();
+    }
+}
+
+/// Counts the disks of snapshots without a record that others need. The sweeper removes the rest.
+async fn count_layers(services: &Services, records: &[SandboxRecord]) -> Result<(), EngineError> {
+    let driver = services.host.driver();
+    let snapshots = services.stamped_store.store().snapshots().await?;
+    let below_sandboxes = records.iter().map(|record| (&record.account, &record.layers));
+    let below_snapshots = snapshots.iter().map(|record| (&record.account, &record.layers));
+    let mut owners = HashMap::new();
+    for (account, layers) in below_sandboxes.chain(below_snapshots) {
+        owners.extend(snapshot_ids(layers).into_iter().map(|id| (id, account)));
+    }
+    for id in driver.list_snapshots().await? {
+        if let Some(account) = owners.get(&id).filter(|_| !services.snapshots.contains(&id)) {
+            services.snapshots.recover_layer(&id, account, driver.snapshot_bytes(&id).await?);
+        }
+    }
+    Ok(())
 }
 
 /// What a recovered sandbox holds.
@@ -96,7 +234,11 @@ struct Adopted {
 }
 
 /// Brings a sandbox to the state of its record, and starts its actor.
-async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Adopted, EngineError> {
+async fn adopt(
+    services: &Services,
+    mut record: SandboxRecord,
+    work: WorkInProgress,
+) -> Result<Adopted, EngineError> {
     let driver = services.host.driver();
     let id = record.id.clone();
     settle_prepared_disk(services, &record).await;
@@ -154,11 +296,25 @@ async fn adopt(services: &Services, mut record: SandboxRecord) -> Result<Adopted
     if hold != Hold::Stopped && !services.host.network().is_plugged(&guest(&record)).await {
         tracing::warn!(%id, "a sandbox has lost its network link: it has no network until it is stopped and started again");
     }
-    let reservation = services.ledger.adopt(record.config.resources, hold, &record.account);
-    let slot = services.ledger.adopt_slot(record.slot);
     let is_hibernated = record.hibernated_at.is_some();
-    actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot });
+    start_actor(services, record, hold, Some(work)).await?;
     Ok(Adopted { hold, is_hibernated })
+}
+
+async fn start_actor(
+    services: &Services,
+    record: SandboxRecord,
+    hold: Hold,
+    recovery: Option<WorkInProgress>,
+) -> Result<(), EngineError> {
+    let mut reservation = services.ledger.adopt(record.config.resources, hold, &record.account);
+    if record.hibernated_at.is_some() {
+        let stored = services.host.driver().disk_use(&record.id).await.map_or(0, |used| used.stored);
+        reservation.set_stored_bytes(stored, QuotaCheck::CountOnly)?;
+    }
+    let slot = services.ledger.adopt_slot(record.slot);
+    actor::spawn(&services.actors, ActorInit { record, agent: None, reservation, slot, recovery });
+    Ok(())
 }
 
 fn presence_by_record(record: &SandboxRecord) -> Presence {
@@ -261,6 +417,10 @@ async fn record_wake(services: &Services, before: SandboxRecord) -> Result<Sandb
 async fn record_loss(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
     // The runtime may have left parts of the container.
     log_failure(&before.id, services.host.stop(&guest(&before)).await);
+    record_stopped(services, before).await
+}
+
+async fn record_stopped(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
     if before.state == SandboxState::Paused && before.note.is_some() {
         return Ok(before);
     }

@@ -296,7 +296,7 @@ impl<'a> SandboxHandle<'a> {
             // A stopping engine has emptied its registry although the sandboxes keep running.
             return EngineError::Stopping;
         }
-        let record = match self.services.stamped_store.store().get(self.id).await {
+        let record = match self.services.stamped_store.store().get_for(self.account, self.id).await {
             Ok(record) => record,
             Err(error) => return error.into(),
         };

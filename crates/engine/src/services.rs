@@ -14,12 +14,13 @@ use crate::counters::Counters;
 use crate::detached::ExecutionRegistry;
 use crate::host::Host;
 use crate::host_watch::HostWatch;
+use crate::interruptions::Interruptions;
 use crate::ledger::Ledger;
 use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
 use crate::resource_samples::{ResourceSamples, Sampler};
 use crate::settings::{EngineSettings, FindImage, SnapshotCopies};
-use crate::snapshots::{Copies, SnapshotRegistry};
+use crate::snapshots::{Copies, SnapshotRegistry, Sweeper};
 use crate::stamped_store::StampedStore;
 use crate::tasks::Tasks;
 use crate::timer::Timer;
@@ -50,6 +51,7 @@ pub struct Services {
     pub snapshots: Arc<SnapshotRegistry>,
     pub copies: Option<Arc<Copies>>,
     pub detached: Arc<ExecutionRegistry>,
+    pub interruptions: Arc<Interruptions>,
     pub resource_samples: Arc<ResourceSamples>,
     pub actors: Arc<ActorContext>,
     pub tasks: Tasks,
@@ -64,11 +66,12 @@ impl Services {
         let counters = Arc::new(Counters::default());
         let tasks = Tasks::default();
         let registry = Arc::new(SandboxRegistry::default());
-        let snapshots = Arc::new(SnapshotRegistry::default());
         let host = Arc::new(Host::new(driver, network, clock));
         let stamped_store = StampedStore::new(store, clock, Arc::clone(&counters));
         let ledger = Arc::new(Ledger::new(settings.capacity, settings.quotas.clone(), settings.slots));
+        let snapshots = Arc::new(SnapshotRegistry::new(Arc::clone(&ledger)));
         let now = stamped_store.now();
+        let interruptions = Arc::new(Interruptions::new(stamped_store.clone(), Arc::clone(&counters)));
         let warm_pool = Arc::new(WarmPool::new(&settings.pool));
         let detached =
             Arc::new(ExecutionRegistry::new(settings.detached.clone(), stamped_store.clone(), tasks.clone()));
@@ -87,6 +90,8 @@ impl Services {
             registry: Arc::clone(&registry),
             snapshots: Arc::clone(&snapshots),
             detached: Arc::clone(&detached),
+            ledger: Arc::clone(&ledger),
+            interruptions: Arc::clone(&interruptions),
             timer: Timer::start(),
             tasks: tasks.clone(),
             limits: ActorLimits {
@@ -108,6 +113,7 @@ impl Services {
             snapshots,
             copies: copies.map(|settings| Arc::new(Copies::new(settings, now))),
             detached,
+            interruptions,
             resource_samples: Arc::new(ResourceSamples::default()),
             actors,
             tasks,
@@ -123,6 +129,18 @@ impl Services {
             host: Arc::clone(&self.host),
             stamped_store: self.stamped_store.clone(),
             tasks: self.tasks.clone(),
+        }
+    }
+
+    pub fn sweeper(&self) -> Sweeper {
+        Sweeper {
+            host: Arc::clone(&self.host),
+            sandboxes: Arc::clone(&self.registry),
+            snapshots: Arc::clone(&self.snapshots),
+            detached: Arc::clone(&self.detached),
+            copies: self.copies.clone(),
+            interruptions: Arc::clone(&self.interruptions),
+            leftovers: None,
         }
     }
 

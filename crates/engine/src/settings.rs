@@ -29,6 +29,8 @@ pub struct EngineSettings {
     pub hibernate_after_ms: u64,
     /// Terminated sandboxes and their events are deleted after this time; 0 for never.
     pub terminated_retention_ms: u64,
+    /// The oldest terminated sandboxes of an account whose records have more bytes than this are deleted earlier; 0 for never.
+    pub terminated_bytes: u64,
     /// Snapshots are deleted after this time; 0 for never.
     pub snapshot_retention_ms: u64,
     /// The number of ranges of host user ids.

@@ -1,21 +1,25 @@
 //! Snapshots: which exist, which are in use, and what of them is removed from the host.
 //!
 //! A snapshot is a record and a disk. The disk stays on the host as long as a record of a snapshot or of a sandbox has it among its
-//! layers, or a hold exists; a deleted snapshot may therefore leave its disk to others. `sweep` removes disks that nothing refers to.
+//! layers, or a hold exists; a deleted snapshot may therefore leave its disk to others. `sweep` removes disks that nothing refers to, and
+//! until then `unrecorded` counts them in the quotas of their account.
 
 mod copies;
 mod document;
 mod registry;
 mod sandbox_document;
 mod sweep;
+mod unrecorded;
+mod usage;
 
 use std::path::Path;
 
 pub use copies::{Copies, snapshot_ids};
 pub use document::Document;
-pub use registry::{PendingShare, SnapshotKind, SnapshotRegistry, SnapshotUsage};
+pub use registry::{PendingShare, SnapshotRegistry};
 pub use sandbox_document::SandboxDocument;
-pub use sweep::{start as start_sweeper, used_by};
+pub use sweep::{Sweeper, used_by};
+pub use usage::{SnapshotKind, SnapshotUsage};
 
 /// The disks of snapshots among layers, and the layers of the image below them.
 pub fn split_layers(layers: &[String]) -> (&[String], &[String]) {

@@ -1,18 +1,35 @@
-//! What builds of templates need of the engine: snapshots of the results of steps, found by what the steps did.
+//! What builds of templates need of the engine: snapshots of the results of steps, found by what the steps did, and the count of
+//! interruptions.
 
 use std::sync::Arc;
 
 use api::SnapshotId;
-use rules::TimeMs;
+use rules::{RepeatableWork, TimeMs};
 use store::{Batch, SnapshotRecord};
 
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::interruptions::WorkInProgress;
 use crate::sandbox::SandboxHandle;
 use crate::settings::Template;
 use crate::take_snapshot;
 
 impl Engine {
+    /// Counts the start of work that has no sandbox. Fails if it was interrupted too often.
+    pub async fn begin_work(
+        &self,
+        kind: RepeatableWork,
+        subject: &str,
+    ) -> Result<WorkInProgress, EngineError> {
+        self.services.interruptions.begin(kind, subject, None).await
+    }
+
+    /// Forgets interruptions of work of a kind that is over.
+    pub async fn forget_work_unless(&self, kind: RepeatableWork, continues: impl Fn(&str) -> bool) {
+        let keeps = |other: RepeatableWork, subject: &str| other != kind || continues(subject);
+        self.services.interruptions.forget_unless(keeps).await;
+    }
+
     /// The snapshot of a step that did the same upon the same.
     pub fn find_step(&self, account: &str, build_key: &str) -> Option<Arc<SnapshotRecord>> {
         self.services.snapshots.find_step(account, build_key)

@@ -1,5 +1,7 @@
 //! Takes a snapshot: copies the disk while the sandbox runs, lets its actor capture the rest, and commits the record.
 
+use std::fs;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use crate::create::PendingIdempotencyRecord;
 use crate::error::EngineError;
 use crate::events;
 use crate::host_watch::HostWatch;
+use crate::ledger::QuotaCheck;
 use crate::mailbox::{ActorHandle, ActorRequest, CapturedDisk};
 use crate::services::Services;
 use crate::snapshot_hold::SnapshotHold;
@@ -50,7 +53,8 @@ pub async fn take(
     let Services { snapshots, stamped_store, counters, .. } = services;
     let account = actor.status.borrow().record.account.clone();
     let kind = SnapshotKind::Requested;
-    let (copied, _share) = copy_within_quotas(services, actor, kind, scope(request.memory)).await?;
+    let (copied, _share) =
+        copy_within_quotas(services, actor, (kind, QuotaCheck::Enforced), scope(request.memory)).await?;
     let record = new_record(&copied, request, stamped_store.now());
     let data = json!({
         "snapshotId": record.id, "name": record.name, "sizeBytes": record.bytes,
@@ -76,7 +80,8 @@ pub async fn take_of_step(
     build_key: String,
     memory: bool,
 ) -> Result<Arc<SnapshotRecord>, EngineError> {
-    let (copied, _share) = copy_within_quotas(services, actor, SnapshotKind::Step, scope(memory)).await?;
+    let kind = (SnapshotKind::Step, QuotaCheck::Enforced);
+    let (copied, _share) = copy_within_quotas(services, actor, kind, scope(memory)).await?;
     let record = new_record(&copied, SnapshotRequest::default(), services.stamped_store.now());
     let record = SnapshotRecord { build_key: Some(build_key), ..record };
     services.stamped_store.commit(Batch::new().put_snapshot(record.clone())).await?;
@@ -87,18 +92,17 @@ pub async fn take_of_step(
 async fn copy_within_quotas(
     services: &Services,
     actor: &ActorHandle,
-    kind: SnapshotKind,
+    (kind, check): (SnapshotKind, QuotaCheck),
     scope: SnapshotScope,
 ) -> Result<(CopiedDisk, PendingShare), EngineError> {
-    let Services { snapshots, ledger, .. } = services;
+    let Services { snapshots, .. } = services;
     let id = new_snapshot_id();
     let account = actor.status.borrow().record.account.clone();
-    let quotas = ledger.quotas().of(&account);
     let bytes = used_bytes(services, actor, scope).await?;
-    let share = snapshots.begin(&id, &account, kind, bytes, quotas)?;
+    let share = snapshots.begin(&id, &account, kind, (bytes, check)).await?;
     let copied = copy(services, actor, id, scope).await?;
     // It may have grown since.
-    share.resize(&account, copied.disk.bytes, quotas)?;
+    share.resize(copied.disk.bytes, check)?;
     Ok((copied, share))
 }
 
@@ -128,7 +132,7 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 /// Copies the disk of a sandbox. What a failed copy leaves is removed by the sweeper.
-pub async fn copy(
+async fn copy(
     services: &Services,
     actor: &ActorHandle,
     id: SnapshotId,
@@ -149,20 +153,36 @@ pub async fn copy(
     // A rollback may have changed its layers since the copy began.
     let hold_now = snapshots.hold(&record.layers, Some(&id));
     drop(hold);
-    let disk = copy.finish().await?;
+    let mut disk = copy.finish().await?;
+    if scope == SnapshotScope::Processes {
+        disk.bytes = disk.bytes.saturating_add(executions_bytes(services, &id).await?);
+    }
     Ok(CopiedDisk { id, disk, scope, sandbox: record, frozen, _hold: hold_now })
+}
+
+/// Bytes of the executions that are stored with a snapshot.
+async fn executions_bytes(services: &Services, id: &SnapshotId) -> Result<u64, EngineError> {
+    let files = services.detached.stored_files(id).await?;
+    let bytes = move || files.iter().map(|(_, path)| Ok(fs::metadata(path)?.len())).sum::<io::Result<u64>>();
+    Ok(tokio::task::spawn_blocking(bytes).await.map_err(|_| EngineError::TaskLost)??)
 }
 
 /// Refuses a copy of this size that would use the host's reserve of disk space.
 pub fn check_room(services: &Services, bytes: u64) -> Result<(), EngineError> {
+    let sampled = services.host_watch.as_ref().map(|watch| watch.disk().free_bytes);
+    check_free(services, sampled.unwrap_or(u64::MAX), bytes)
+}
+
+/// Refuses to write this much where `free_bytes` are free, if that would use the host's reserve of disk space.
+pub fn check_free(services: &Services, free_bytes: u64, bytes: u64) -> Result<(), EngineError> {
     services.ledger.check_disk()?;
     let Some(disk) = services.host_watch.as_ref().map(HostWatch::disk) else { return Ok(()) };
     let megabytes = |bytes: u64| bytes >> 20;
     let needed = disk.reserve_bytes.saturating_add(bytes);
-    if disk.free_bytes >= needed {
+    if free_bytes >= needed {
         return Ok(());
     }
-    Err(Shortage::Disk { free_mb: megabytes(disk.free_bytes), needed_mb: megabytes(needed) }.into())
+    Err(Shortage::Disk { free_mb: megabytes(free_bytes), needed_mb: megabytes(needed) }.into())
 }
 
 fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs) -> SnapshotRecord {
@@ -187,13 +207,22 @@ fn new_record(copied: &CopiedDisk, request: SnapshotRequest, now: rules::TimeMs)
     }
 }
 
-/// A copy for the sandboxes of a fork, or for the object store. It has no record.
+/// A copy without a record, and its share of the quotas. Keep it until a record refers to the copy.
+pub struct HiddenCopy {
+    pub record: SnapshotRecord,
+    pub copied: CopiedDisk,
+    pub _share: PendingShare,
+}
+
+/// Makes a copy for the sandboxes of a fork, or for the object store.
 pub async fn hidden_copy(
     services: &Services,
     actor: &ActorHandle,
     memory: bool,
-) -> Result<(SnapshotRecord, CopiedDisk), EngineError> {
-    let copied = copy(services, actor, new_snapshot_id(), scope(memory)).await?;
+    check: QuotaCheck,
+) -> Result<HiddenCopy, EngineError> {
+    let kind = (SnapshotKind::Hidden, check);
+    let (copied, share) = copy_within_quotas(services, actor, kind, scope(memory)).await?;
     let record = new_record(&copied, SnapshotRequest::default(), services.stamped_store.now());
-    Ok((record, copied))
+    Ok(HiddenCopy { record, copied, _share: share })
 }

@@ -1,4 +1,7 @@
 //! The warm pool: provisioned sandboxes without an owner, by image and isolation. `refill` provisions them; a create takes one that matches.
+//!
+//! While several accounts create from a pool, its last sandbox is not for the account that took the one before: an account that creates
+//! as fast as it can leaves it to the next account.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +16,8 @@ use crate::settings::{PoolKey, PoolTarget, Template};
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+/// How long an account counts as one that creates, since its last create.
+const ACTIVE: Duration = Duration::from_secs(10 * 60);
 
 pub struct WarmPool {
     pools: Mutex<HashMap<PoolKey, Pool>>,
@@ -31,6 +36,18 @@ struct Pool {
     not_before: Option<Instant>,
     /// The delay after the next failure.
     backoff: Duration,
+    /// The number of the last sandbox that was provisioned for it, among those of all pools.
+    turn: u64,
+    creators: Creators,
+}
+
+/// Who creates from a pool.
+#[derive(Default)]
+struct Creators {
+    /// With the time of the last create. Only those that count as active.
+    active: HashMap<String, Instant>,
+    /// Who took the last sandbox.
+    last: Option<String>,
 }
 
 /// The fill level of the pool of one image and isolation.
@@ -49,6 +66,8 @@ impl WarmPool {
             provisioning: 0,
             not_before: None,
             backoff: FIRST_BACKOFF,
+            turn: 0,
+            creators: Creators::default(),
         };
         let pools = targets.iter().map(|(key, target)| (key.clone(), pool(target))).collect();
         Self { pools: Mutex::new(pools), delivered: watch::channel(()).0, wanted: Notify::new() }
@@ -73,14 +92,18 @@ impl WarmPool {
         state
     }
 
-    /// A pool that is below its target, with the size of the missing sandbox. Counts the sandbox as being provisioned.
+    /// A pool that is below its target, with the size of the missing sandbox. Pools take turns, so that creates from one do not keep
+    /// another empty. Counts the sandbox as being provisioned.
     pub fn next_to_provision(&self) -> Option<(PoolKey, PoolTarget)> {
         let mut pools = self.lock();
         let now = Instant::now();
-        let (key, pool) = pools.iter_mut().find(|(_, pool)| {
+        let last_turn = pools.values().map(|pool| pool.turn).max()?;
+        let lacking = pools.iter_mut().filter(|(_, pool)| {
             pool.ready.len() < pool.target.count.saturating_sub(pool.provisioning) as usize
                 && pool.not_before.is_none_or(|at| at <= now)
-        })?;
+        });
+        let (key, pool) = lacking.min_by_key(|(_, pool)| pool.turn)?;
+        pool.turn = last_turn + 1;
         pool.provisioning += 1;
         Some((key.clone(), pool.target))
     }
@@ -128,10 +151,11 @@ impl WarmPool {
         self.lock().values_mut().find_map(|pool| pool.ready.pop_front())
     }
 
-    /// Takes a sandbox of exactly this image and isolation that can have this size. Also returns stale sandboxes, which no create
-    /// will match, for the caller to discard.
+    /// Takes a sandbox of exactly this image and isolation that can have this size, if the account may have it. Also returns stale
+    /// sandboxes, which no create will match, for the caller to discard.
     pub fn take_matching(
         &self,
+        account: &str,
         template: &Template,
         isolation: Isolation,
         size: Resources,
@@ -142,6 +166,9 @@ impl WarmPool {
         let Some(pool) = pool.filter(|pool| fits(pool.target.resources, size, isolation)) else {
             return (None, stale);
         };
+        if !pool.creators.may_take(account, pool.ready.len(), Instant::now()) {
+            return (None, stale);
+        }
         let found = std::iter::from_fn(|| pool.ready.pop_front()).find_map(|sandbox| {
             if sandbox.template == *template && !sandbox.agent.is_closed() {
                 return Some(sandbox);
@@ -149,6 +176,9 @@ impl WarmPool {
             stale.push(sandbox);
             None
         });
+        if found.is_some() {
+            pool.creators.last = Some(account.to_owned());
+        }
         drop(pools);
         (found, stale)
     }
@@ -160,6 +190,19 @@ impl WarmPool {
 
     pub async fn refill_requested(&self) {
         self.wanted.notified().await;
+    }
+}
+
+impl Creators {
+    /// Counts a create of the account. Whether it may take one of the ready sandboxes.
+    fn may_take(&mut self, account: &str, ready: usize, now: Instant) -> bool {
+        self.active.retain(|_, at| now.duration_since(*at) < ACTIVE);
+        match self.active.get_mut(account) {
+            Some(at) => *at = now,
+            None => drop(self.active.insert(account.to_owned(), now)),
+        }
+        let is_shared = self.active.len() > 1;
+        ready > 1 || !is_shared || self.last.as_deref() != Some(account)
     }
 }
 
@@ -176,6 +219,29 @@ fn fits(pooled: Resources, wanted: Resources, isolation: Isolation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_sandbox_is_left_to_another_account_that_creates() {
+        let (mut creators, now) = (Creators::default(), Instant::now());
+        let take = |creators: &mut Creators, account: &str, ready, now| {
+            let may_take = creators.may_take(account, ready, now);
+            if may_take {
+                creators.last = Some(account.to_owned());
+            }
+            may_take
+        };
+        // An account that is alone takes all.
+        assert!(take(&mut creators, "fast", 2, now) && take(&mut creators, "fast", 1, now));
+        assert!(take(&mut creators, "slow", 1, now));
+        assert!(take(&mut creators, "fast", 2, now));
+        for _ in 0..10 {
+            assert!(!take(&mut creators, "fast", 1, now));
+        }
+        assert!(take(&mut creators, "slow", 1, now));
+        // An account that has created nothing for long keeps nothing from others.
+        assert!(take(&mut creators, "fast", 1, now) && !take(&mut creators, "fast", 1, now));
+        assert!(take(&mut creators, "fast", 1, now + ACTIVE));
+    }
 
     #[test]
     fn disks_are_fixed_and_so_is_the_memory_under_gvisor() {

@@ -1,10 +1,13 @@
 //! Fills the warm pool in the background.
 //!
-//! The tasks pause while callers create sandboxes. A warm sandbox has no record: if the daemon crashes, recovery removes it, so no
+//! The tasks pause while callers create sandboxes, but not longer than a second for each sandbox: the creates of one account cannot keep
+//! the pool empty. A warm sandbox has no record: if the daemon crashes, recovery removes it, so no
 //! sandbox is given to two callers.
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::counters::Counters;
 use crate::error::EngineError;
@@ -18,6 +21,8 @@ use crate::warm_pool::WarmPool;
 const TASKS: usize = 2;
 /// How long a task pauses before it checks again whether callers create sandboxes.
 const CREATE_PAUSE: Duration = Duration::from_millis(50);
+/// Then it provisions one, whether or not they do.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How soon after its delay a failed image is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -41,11 +46,15 @@ impl Refill {
     }
 
     async fn run(&self) {
+        let mut paused_since = None;
         while !self.tasks.is_stopping() {
-            if self.counters.creating.get() > 0 {
+            if self.counters.creating.get() > 0
+                && paused_since.get_or_insert_with(Instant::now).elapsed() < LONGEST_PAUSE
+            {
                 self.tasks.until_stopped(tokio::time::sleep(CREATE_PAUSE)).await;
                 continue;
             }
+            paused_since = None;
             let Some((key, target)) = self.pool.next_to_provision() else {
                 let requested = tokio::time::timeout(RETRY_INTERVAL, self.pool.refill_requested());
                 self.tasks.until_stopped(requested).await;

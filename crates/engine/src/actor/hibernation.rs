@@ -5,11 +5,13 @@
 //! continue them (see `wake`)  -> commit that it runs -> discard what is stored
 //! ```
 //!
+//! What is stored counts in the account's quota of disk.
+//!
 //! From the first step on the processes are on the disk, whatever the record says: a crash in between loses nothing.
 
 use api::{EventKind, SandboxState};
-use driver::Presence;
-use rules::{Hold, Operation, decide};
+use driver::{DiskUse, Presence};
+use rules::{Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
 use store::NewEvent;
 
@@ -17,6 +19,7 @@ use super::{Actor, ProcessState};
 use crate::error::EngineError;
 use crate::events;
 use crate::host::{BOOT_TIMEOUT, SETUP_TIMEOUT, guest};
+use crate::ledger::QuotaCheck;
 use crate::link::Agent;
 use crate::status::PauseResult;
 
@@ -25,10 +28,19 @@ pub const MEMORY_PRESSURE: &str = "memory_pressure";
 
 impl Actor {
     /// Pauses the sandbox, if it runs, and stores its processes. Succeeds if it has none.
-    pub(super) async fn hibernate(&mut self, reason: &str) -> Result<PauseResult, EngineError> {
+    pub(super) async fn hibernate(
+        &mut self,
+        reason: &str,
+        check: QuotaCheck,
+    ) -> Result<PauseResult, EngineError> {
         decide(self.record.state, Operation::Hibernate)?;
         match self.processes {
-            ProcessState::Running(_) | ProcessState::Frozen(_) => self.store_processes().await?,
+            ProcessState::Running(_) | ProcessState::Frozen(_) => {
+                self.admit_stored_processes(check).await?;
+                let stored = self.store_processes().await;
+                self.count_stored_processes().await;
+                stored?;
+            }
             ProcessState::Hibernated if self.record.hibernated_at.is_none() => {}
             ProcessState::Hibernated | ProcessState::Stopped => return Ok(self.paused_result()),
         }
@@ -56,7 +68,8 @@ impl Actor {
             if !self.timeouts.allow_hibernation(self.context.stamped_store.now()) {
                 return Ok(false);
             }
-            return self.hibernate(reason).await.map(|_| true);
+            // It frees memory of the host, so no quota prevents it.
+            return self.hibernate(reason, QuotaCheck::CountOnly).await.map(|_| true);
         }
         self.paged_out = self.record.paused_at;
         let bytes = self.context.host.driver().page_out(self.id()).await?;
@@ -67,6 +80,26 @@ impl Actor {
         Ok(bytes > 0)
     }
 
+    /// Counts what the processes are going to take on the disk: at most their memory.
+    async fn admit_stored_processes(&mut self, check: QuotaCheck) -> Result<(), EngineError> {
+        let used = self.context.host.driver().resource_use(self.id()).await?;
+        let bytes = used.map_or(0, |used| used.memory);
+        Ok(self.reservation.set_stored_bytes(bytes, check)?)
+    }
+
+    /// Counts the stored processes that are on the disk.
+    pub(super) async fn count_stored_processes(&mut self) {
+        match self.context.host.driver().disk_use(self.id()).await {
+            // Not refused: they are on the disk.
+            Ok(DiskUse { stored, .. }) => {
+                let _ = self.reservation.set_stored_bytes(stored, QuotaCheck::CountOnly);
+            }
+            Err(error) => {
+                tracing::warn!(id = %self.id(), %error, "could not find out the size of stored processes");
+            }
+        }
+    }
+
     async fn store_processes(&mut self) -> Result<(), EngineError> {
         let driver = self.context.host.driver();
         let isolation = self.actual_isolation().await;
@@ -74,7 +107,10 @@ impl Actor {
             let reason = format!("its isolation is '{isolation}'");
             return Err(EngineError::CannotStoreProcesses { reason });
         }
+        let work = self.begin_work(RepeatableWork::Hibernation).await.map_err(EngineError::of_hibernation);
+        let work = work.inspect_err(|_| self.timeouts.retry_hibernation(self.context.stamped_store.now()))?;
         let stored = driver.hibernate(self.id()).await;
+        work.end().await;
         if stored.is_err() {
             self.timeouts.retry_hibernation(self.context.stamped_store.now());
         }
@@ -124,6 +160,13 @@ impl Actor {
 
     /// Continues the stored processes. The network opens last: after they are told that they may be copies.
     pub(super) async fn wake_processes(&mut self) -> Result<Agent, EngineError> {
+        let work = self.begin_work(RepeatableWork::Wake).await.map_err(EngineError::of_wake)?;
+        let woken = self.continue_processes().await;
+        work.end().await;
+        woken
+    }
+
+    async fn continue_processes(&mut self) -> Result<Agent, EngineError> {
         self.context.host.wake(&self.spec).await.map_err(EngineError::of_wake)?;
         // The stored processes no longer match the disk: if something else fails, the running ones are frozen.
         self.processes = ProcessState::Frozen(None);
@@ -146,9 +189,11 @@ impl Actor {
     }
 
     /// Removes the stored processes of a sandbox that runs again.
-    pub(super) async fn discard_memory(&self) {
+    pub(super) async fn discard_memory(&mut self) {
         if let Err(error) = self.context.host.driver().discard_memory(self.id()).await {
             tracing::error!(id = %self.id(), %error, "could not remove the stored processes of a sandbox that runs");
+            return;
         }
+        self.count_stored_processes().await;
     }
 }

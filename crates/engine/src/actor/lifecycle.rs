@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{EventKind, SandboxState};
 use driver::Presence;
-use rules::{AutoPause, Due, Hold, Operation, decide};
+use rules::{AutoPause, Due, Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
 use store::NewEvent;
 use tokio::time::Instant;
@@ -15,6 +15,7 @@ use super::{Actor, ProcessState, timeouts};
 use crate::error::EngineError;
 use crate::events;
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT, guest};
+use crate::ledger::QuotaCheck;
 use crate::link::{Agent, LinkError};
 use crate::status::{PauseResult, ResumeResult, TerminateResult};
 
@@ -193,6 +194,8 @@ impl Actor {
         }
         self.commit(next, EventKind::SandboxResumed, data, now).await?;
         self.processes = ProcessState::Running(agent);
+        // What the recovery gave up works again.
+        self.context.interruptions.forget(RepeatableWork::Recovery, self.id().as_str()).await;
         self.timeouts.touch(self.context.stamped_store.now());
         self.context.counters.resumed.add(1);
         Ok(ResumeResult { id: self.id().clone(), resumed_at: now, paused_duration_ms })
@@ -275,10 +278,14 @@ impl Actor {
         context.snapshots.request_sweep();
         let guest = guest(&self.record);
         let slot = self.slot.take();
+        let ledger = Arc::clone(&context.ledger);
+        let (account, disk_bytes) =
+            (self.record.account.clone(), u64::from(self.record.config.resources.disk_mb) << 20);
         self.context.tasks.spawn(async move {
             if let Err(error) = context.detached.remove(guest.id.clone()).await {
                 tracing::error!(id = %guest.id, %error, "could not remove the executions of a terminated sandbox");
             }
+            let mut retained = None;
             for attempt in 1..=REMOVAL_ATTEMPTS {
                 match context.host.remove(&guest).await {
                     Ok(()) => return,
@@ -286,6 +293,9 @@ impl Actor {
                         tracing::error!(id = %guest.id, %error, attempt, "could not remove a terminated sandbox");
                     }
                 }
+                // A removal takes a moment, so its disk counts only if it stays.
+                retained =
+                    retained.or_else(|| ledger.retain(&account, disk_bytes, QuotaCheck::CountOnly).ok());
                 // After the last attempt, or when the engine stops, the next recovery removes the sandbox.
                 if context.tasks.until_stopped(tokio::time::sleep(REMOVAL_INTERVAL)).await.is_none() {
                     break;
@@ -293,6 +303,9 @@ impl Actor {
             }
             if let Some(slot) = slot {
                 slot.keep();
+            }
+            if let Some(retained) = retained {
+                retained.keep();
             }
         });
     }

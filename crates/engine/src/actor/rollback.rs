@@ -8,11 +8,12 @@
 //! Before the first commit a failure or a crash leaves the old disk, afterwards the new one, never a mixture. A crash before the
 //! processes end changes nothing; after it the sandbox is paused.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use api::EventKind;
 use api::SandboxState;
-use driver::SandboxSpec;
+use driver::{SandboxSpec, snapshot_of_layer};
 use rules::{BaseLayers, Hold, Operation, base_layers, decide};
 use serde_json::json;
 use store::SnapshotRecord;
@@ -20,6 +21,7 @@ use store::SnapshotRecord;
 use super::{Actor, ProcessState, spec_of};
 use crate::detached::AgentAvailability;
 use crate::error::EngineError;
+use crate::ledger::QuotaCheck;
 use crate::snapshots::split_layers;
 use crate::status::Status;
 
@@ -31,7 +33,11 @@ impl Actor {
         self.raise_reservation().await?;
         let (snapshots, image) = split_layers(&snapshot.layers);
         let base = base_layers(snapshots, image);
-        if let Err(error) = self.replace_disk(snapshot, base).await {
+        let replaced = match self.admit_prepared_disk(&base) {
+            Ok(()) => self.replace_disk(snapshot, base).await,
+            Err(refused) => Err(refused),
+        };
+        if let Err(error) = replaced {
             let is_stopped = matches!(self.processes, ProcessState::Stopped | ProcessState::Hibernated);
             self.reservation.lower(if is_stopped { Hold::Stopped } else { before });
             if !self.record.has_prepared_disk {
@@ -46,6 +52,14 @@ impl Actor {
         }
         self.context.counters.rolled_back.add(1);
         Ok(self.status.borrow().clone())
+    }
+
+    /// Counts the copy of a snapshot that is beside the disk until it replaces it.
+    fn admit_prepared_disk(&mut self, base: &BaseLayers<String>) -> Result<(), EngineError> {
+        let copied = base.disk_from.as_ref().and_then(|layer| snapshot_of_layer(Path::new(layer)));
+        let bytes = copied.map_or(0, |id| self.context.snapshots.bytes_of(&id));
+        self.prepared = self.reservation.retain(bytes, QuotaCheck::Enforced)?;
+        Ok(())
     }
 
     /// Ends the processes and replaces the disk.
@@ -80,7 +94,9 @@ impl Actor {
         self.spec = spec_of(&self.record);
         // The old layers may be the last trace of a deleted snapshot.
         self.context.snapshots.request_sweep();
-        self.settle_disk().await
+        let settled = self.settle_disk().await;
+        self.count_stored_processes().await;
+        settled
     }
 
     /// Makes the prepared disk of an earlier rollback the disk, if there is one. Until then nothing may read or replace the disk.
@@ -99,6 +115,7 @@ impl Actor {
     /// before.
     pub(super) async fn adopt_prepared(&mut self) -> Result<(), EngineError> {
         self.context.host.driver().adopt_disk(self.id()).await?;
+        self.prepared = None;
         if !self.context.detached.has_staged(self.id()) {
             return Ok(());
         }
@@ -114,9 +131,12 @@ impl Actor {
     }
 
     /// Removes what a failed rollback has prepared.
-    async fn discard_prepared(&self) {
-        if let Err(error) = self.context.host.driver().discard_prepared_disk(self.id()).await {
-            tracing::warn!(id = %self.id(), %error, "could not remove the disk of a failed rollback");
+    async fn discard_prepared(&mut self) {
+        match self.context.host.driver().discard_prepared_disk(self.id()).await {
+            Ok(()) => self.prepared = None,
+            Err(error) => {
+                tracing::warn!(id = %self.id(), %error, "could not remove the disk of a failed rollback");
+            }
         }
         if let Err(error) = self.context.detached.discard_staged(self.id()).await {
             tracing::warn!(id = %self.id(), %error, "could not remove the executions of a failed rollback");

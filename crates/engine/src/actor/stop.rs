@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{EventKind, SandboxState};
-use rules::{Hold, Operation, decide};
+use rules::{Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -73,6 +73,8 @@ impl Actor {
             return self.end_processes().await;
         }
         self.context.host.driver().discard_memory(self.id()).await?;
+        self.context.interruptions.forget(RepeatableWork::Wake, self.id().as_str()).await;
+        self.count_stored_processes().await;
         self.processes = ProcessState::Stopped;
         self.publish_agent();
         Ok(())

@@ -1,7 +1,7 @@
 //! Adopts a hibernated sandbox that another host has stored: it continues here with its id, its processes and its disk.
 //!
 //! ```text
-//! fetch the copy -> claim it by a note -> start the sandbox -> commit its record -> withdraw the copy
+//! check the isolation -> fetch the copy -> claim it by a note -> start the sandbox -> commit its record -> withdraw the copy
 //! ```
 //!
 //! If a step before the commit fails, the note is removed. If the daemon dies, the note stays, and this host can try again. The copy stays
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use api::{EventKind, SandboxId};
 use archive::Manifest;
+use rules::{IsolationRules, RepeatableWork};
 use serde_json::json;
 use store::{Batch, NewEvent};
 
@@ -18,6 +19,7 @@ use super::fetch::{Fetch, document};
 use crate::create::{Creation, new_record, start_actor};
 use crate::error::EngineError;
 use crate::events;
+use crate::interruptions::Affected;
 use crate::provisioned_sandbox::ProvisionedSandbox;
 use crate::services::Services;
 use crate::settings::Template;
@@ -27,17 +29,19 @@ use crate::status::{ResumeResult, Status};
 /// The note in the event of an adopted sandbox.
 const NOTE: &str = "another host has stored it; it continues on this one";
 
-/// Adopts a sandbox of the account that this host has never had.
+/// Adopts a sandbox of the account that this host has never had. `isolation` are the rules of the account on this host.
 pub async fn adopt(
     services: &Arc<Services>,
     account: &str,
     id: &SandboxId,
+    isolation: &IsolationRules,
 ) -> Result<ResumeResult, EngineError> {
     let unknown = || EngineError::NotFound { terminated: None };
     let Some(copies) = &services.copies else { return Err(unknown()) };
     let transfer = copies.adoption(id);
     let _one = transfer.lock().await;
-    if services.registry.find(id).is_some() || services.stamped_store.store().get(id).await?.is_some() {
+    let store = services.stamped_store.store();
+    if services.registry.find(id).is_some() || store.get_for(account, id).await?.is_some() {
         return Err(unknown());
     }
     let manifest = copies.archive.manifest(id.as_str()).await?.ok_or_else(unknown)?;
@@ -46,19 +50,28 @@ pub async fn adopt(
         return Err(unknown());
     }
     let document: SandboxDocument = document(&manifest)?;
+    check_isolation(copies, &document, isolation)?;
     let adoption = Adoption { services, copies, account, id, manifest: &manifest, document };
-    let fetched = services.tasks.until_stopped(adoption.fetch()).await;
-    let template = fetched.ok_or(EngineError::Stopping)??;
-    if !copies.archive.adopt(&manifest.host, id.as_str()).await? {
-        return Err(EngineError::AdoptedElsewhere);
-    }
-    let adopted = adoption.start(template).await;
-    if adopted.is_err()
-        && let Err(error) = copies.archive.give_back(&manifest.host, id.as_str()).await
-    {
-        tracing::warn!(%id, %error, "cannot give back a sandbox whose adoption failed; only this host can adopt it");
-    }
+    let affected = Affected { account, sandbox: id };
+    let work = services.interruptions.begin(RepeatableWork::Adoption, id.as_str(), Some(affected)).await?;
+    let adopted = adoption.run().await;
+    work.end().await;
     adopted
+}
+
+/// Refuses a sandbox that this host would not have created with its isolation. The host that has stored it may have had other rules.
+fn check_isolation(
+    copies: &Copies,
+    document: &SandboxDocument,
+    rules: &IsolationRules,
+) -> Result<(), EngineError> {
+    let images = copies.images_below(document.images(), document.image().1);
+    let minimum = images.iter().map(|image| rules.minimum(image)).max().unwrap_or_default();
+    let isolation = document.config().isolation;
+    if isolation < minimum {
+        return Err(EngineError::WeakIsolation { isolation, minimum });
+    }
+    Ok(())
 }
 
 struct Adoption<'a> {
@@ -71,6 +84,22 @@ struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
+    async fn run(&self) -> Result<ResumeResult, EngineError> {
+        let Self { services, copies, id, manifest, .. } = self;
+        let fetched = services.tasks.until_stopped(self.fetch()).await;
+        let template = fetched.ok_or(EngineError::Stopping)??;
+        if !copies.archive.adopt(&manifest.host, id.as_str()).await? {
+            return Err(EngineError::AdoptedElsewhere);
+        }
+        let adopted = self.start(template).await;
+        if adopted.is_err()
+            && let Err(error) = copies.archive.give_back(&manifest.host, id.as_str()).await
+        {
+            tracing::warn!(%id, %error, "cannot give back a sandbox whose adoption failed; only this host can adopt it");
+        }
+        adopted
+    }
+
     async fn fetch(&self) -> Result<Template, EngineError> {
         let Services { snapshots, host, .. } = &**self.services;
         let (image, digest) = self.document.image();
@@ -88,10 +117,9 @@ impl Adoption<'_> {
     async fn start(&self, template: Template) -> Result<ResumeResult, EngineError> {
         let provisioner = &self.services.provisioner;
         let config = self.document.config();
-        let reserved = provisioner.reserve_with_eviction(self.account, config.resources).await?;
-        let reserved = reserved.with_id(self.id.clone());
-        let provisioned = provisioner.start(reserved, template, config.isolation).await?;
         let creation = Creation { services: self.services, account: self.account };
+        let reserved = creation.reserve(config.resources).await?.with_id(self.id.clone());
+        let provisioned = provisioner.start(reserved, template, config.isolation).await?;
         let configured = creation.configure(provisioned, config).await?;
         self.commit(configured.0).await
     }

@@ -24,6 +24,7 @@ impl Worker {
             host.driver().discard_snapshot_processes(&id).await?;
             detached.remove_stored(&id).await?;
             host.driver().remove_snapshot(&id).await?;
+            self.services.snapshots.removed(&id);
         }
         Ok(())
     }

@@ -8,14 +8,17 @@ use std::time::Duration;
 use api::SnapshotId;
 use archive::{ArchiveError, Manifest, Part};
 use driver::SnapshotScope;
+use rules::RepeatableWork;
 use serde::de::DeserializeOwned;
 use store::SnapshotRecord;
 
 use crate::error::EngineError;
+use crate::interruptions::Affected;
+use crate::ledger::QuotaCheck;
 use crate::services::Services;
 use crate::settings::Template;
 use crate::snapshot_hold::SnapshotHold;
-use crate::snapshots::{Copies, Document, snapshot_ids};
+use crate::snapshots::{Copies, Document, PendingShare, SnapshotKind, snapshot_ids};
 use crate::take_snapshot::check_room;
 
 /// A request that waits longer gets an error, and the transfer goes on.
@@ -125,7 +128,17 @@ impl Fetch {
         Ok(!self.record.memory || self.has(&self.record.id, SnapshotScope::Processes).await?)
     }
 
+    /// Brings everything here, unless daemons have ended during that.
     pub(super) async fn run(self) -> Result<(), EngineError> {
+        let affected = Affected { account: &self.record.account, sandbox: &self.record.sandbox };
+        let interruptions = &self.services.interruptions;
+        let work = interruptions.begin(RepeatableWork::Fetch, &self.stored_as, Some(affected)).await?;
+        let fetched = self.fetch().await;
+        work.end().await;
+        fetched
+    }
+
+    async fn fetch(self) -> Result<(), EngineError> {
         let (id, stored_as) = (&self.record.id, &self.stored_as);
         let manifest = self.copies.archive.manifest(stored_as).await?;
         let manifest = manifest.ok_or_else(|| ArchiveError::Missing { object: stored_as.clone() })?;
@@ -156,15 +169,30 @@ impl Fetch {
         id: &SnapshotId,
         part: &Part,
     ) -> Result<(), EngineError> {
-        // The semaphore is never closed.
-        let _permit = self.copies.transfer_permits.acquire().await.ok();
+        let _permit = self.copies.transfer_permits.acquire(&self.record.account).await;
         let chunks: u64 = part.files.iter().map(|file| file.chunks.len() as u64).sum();
-        check_room(&self.services, chunks.saturating_mul(MB))?;
+        let bytes = chunks.saturating_mul(MB);
+        let share = self.count(id, bytes).await?;
+        check_room(&self.services, bytes)?;
         let driver = self.services.host.driver();
         let names = names(part);
         let paths = driver.receive_snapshot(id, names).await?;
         self.download(manifest, part, &paths).await?;
-        Ok(driver.complete_snapshot(id).await?)
+        driver.complete_snapshot(id).await?;
+        if let Some(share) = share {
+            share.resize(driver.snapshot_bytes(id).await?, QuotaCheck::CountOnly)?;
+        }
+        Ok(())
+    }
+
+    /// Counts the files of a snapshot in the quotas of its account. A snapshot of this host counts by its record, wherever its files are.
+    async fn count(&self, id: &SnapshotId, bytes: u64) -> Result<Option<PendingShare>, EngineError> {
+        let snapshots = &self.services.snapshots;
+        if snapshots.contains(id) {
+            return Ok(None);
+        }
+        let size = (bytes, QuotaCheck::Enforced);
+        snapshots.begin(id, &self.record.account, SnapshotKind::Hidden, size).await.map(Some)
     }
 
     async fn fetch_executions(&self, manifest: &Manifest) -> Result<(), EngineError> {

@@ -11,6 +11,7 @@ use store::SandboxRecord;
 use super::fetch::document;
 use super::upload::Worker;
 use crate::error::EngineError;
+use crate::ledger::QuotaCheck;
 use crate::mailbox::ActorRequest;
 use crate::snapshots::SandboxDocument;
 use crate::take_snapshot;
@@ -44,12 +45,13 @@ impl Worker {
         // The copy below would be useless if the store accepts nothing.
         self.copies.archive.probe().await?;
         let Some(actor) = self.services.registry.find(&record.id) else { return Ok(()) };
-        let (copy, copied) = take_snapshot::hidden_copy(&self.services, &actor, true).await?;
-        let Some(document) = SandboxDocument::of(&copied.sandbox, &copy) else { return Ok(()) };
+        // The service wants the copy: it counts, and no quota keeps it from being made.
+        let copy = take_snapshot::hidden_copy(&self.services, &actor, true, QuotaCheck::CountOnly).await?;
+        let Some(document) = SandboxDocument::of(&copy.copied.sandbox, &copy.record) else { return Ok(()) };
         let hibernated_at = TimeMs(document.hibernated_at_ms);
         // Serializing text and numbers cannot fail.
         let document = serde_json::to_value(document).unwrap_or_default();
-        let source = self.source(record.id.as_str(), &copy, document).await?;
+        let source = self.source(record.id.as_str(), &copy.record, document).await?;
         let is_wanted = || self.hibernated_at(&record.id) == Some(hibernated_at);
         let sent = self.copies.archive.upload(&source, &is_wanted).await?;
         self.copies.set_stored_hibernation(&record.id, Some(hibernated_at));

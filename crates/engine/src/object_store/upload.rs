@@ -1,17 +1,20 @@
 //! Stores copies of snapshots and of hibernated sandboxes in the background, and removes those that are not wanted any more.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SnapshotId, SnapshotStorage};
 use archive::{ArchiveError, SourceFile, SourcePart, SourceSnapshot};
 use driver::SnapshotScope;
+use rules::{RepeatableWork, Turns};
 use serde_json::json;
 use store::{Batch, SandboxRecord, SnapshotRecord};
 
 use super::fetch::{executions_part, processes_part};
 use crate::error::{EngineError, chain_text};
 use crate::events;
+use crate::interruptions::Affected;
 use crate::services::Services;
 use crate::snapshots::{Copies, Document, snapshot_ids};
 
@@ -19,6 +22,8 @@ use crate::snapshots::{Copies, Document, snapshot_ids};
 const INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// After this many failures in a row the rest waits for the next round.
 const FAILURES: u32 = 3;
+/// Uploads in a round. Those that are left are in the next one, after objects and disks that nothing needs are removed.
+const MAX_IN_ROUND: usize = 100;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
@@ -27,10 +32,10 @@ pub fn start(services: &Arc<Services>) {
     let Some(copies) = services.copies.clone() else { return };
     let worker = Worker { services: Arc::clone(services), copies };
     services.tasks.spawn_until_stopped(async move {
-        let mut is_reconciled = false;
+        let (mut is_reconciled, mut pass) = (false, Pass::default());
         let mut retry = FIRST_RETRY;
         loop {
-            let done = worker.round(&mut is_reconciled).await;
+            let done = worker.round(&mut is_reconciled, &mut pass).await;
             if let Err(error) = done {
                 worker.services.counters.snapshot_uploads_failed.add(1);
                 tracing::warn!(error = chain_text(&error), "copies wait for the object store");
@@ -43,6 +48,13 @@ pub fn start(services: &Arc<Services>) {
             let _ = tokio::time::timeout(INTERVAL, requested).await;
         }
     });
+}
+
+/// One attempt at everything that has no copy, in as many rounds as it takes.
+#[derive(Default)]
+struct Pass {
+    turns: Turns,
+    attempted: HashSet<String>,
 }
 
 /// What has no copy yet.
@@ -58,6 +70,24 @@ impl PendingUpload {
             Self::Sandbox(record) => record.id.as_str(),
         }
     }
+
+    fn account(&self) -> &str {
+        self.affected().account
+    }
+
+    fn affected(&self) -> Affected<'_> {
+        match self {
+            Self::Snapshot(record) => Affected { account: &record.account, sandbox: &record.sandbox },
+            Self::Sandbox(record) => Affected { account: &record.account, sandbox: &record.id },
+        }
+    }
+}
+
+impl Pass {
+    fn begin(&mut self, upload: &PendingUpload) {
+        self.turns.served(upload.account());
+        self.attempted.insert(upload.id().to_owned());
+    }
 }
 
 /// The task that keeps the object store up to date.
@@ -67,7 +97,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    async fn round(&self, is_reconciled: &mut bool) -> Result<(), EngineError> {
+    async fn round(&self, is_reconciled: &mut bool, pass: &mut Pass) -> Result<(), EngineError> {
         let archive = &self.copies.archive;
         if !*is_reconciled {
             self.read_hibernations().await?;
@@ -77,12 +107,7 @@ impl Worker {
             *is_reconciled = true;
         }
         self.forget_withdrawn().await?;
-        for id in archive.ids() {
-            if !self.is_known(&id) {
-                archive.remove(&id).await?;
-            }
-        }
-        self.upload_all().await?;
+        self.transfer_all(pass).await?;
         archive.remove_unreferenced().await?;
         self.evict().await
     }
@@ -111,18 +136,32 @@ impl Worker {
         self.withdraw_adopted(&found.others).await
     }
 
-    /// Uploads what has no copy. One that fails does not stop the others, unless the object store seems to be unreachable.
-    async fn upload_all(&self) -> Result<(), EngineError> {
+    /// Removes copies that are not wanted any more and uploads what has none, one of both at a time, so that deleted snapshots of one
+    /// account do not delay uploads of another. An upload that fails does not stop the others, unless the object store seems to be
+    /// unreachable.
+    async fn transfer_all(&self, pass: &mut Pass) -> Result<(), EngineError> {
         let (mut failed, mut in_a_row) = (None, 0);
-        let snapshots = self.services.snapshots.requested();
-        let mut pending: Vec<PendingUpload> = snapshots.into_iter().map(PendingUpload::Snapshot).collect();
-        pending.retain(|upload| !self.copies.archive.has(upload.id()));
-        pending.extend(self.hibernated().into_iter().map(PendingUpload::Sandbox));
-        for upload in pending {
-            let uploaded = match &upload {
-                PendingUpload::Snapshot(record) => self.upload(record).await,
-                PendingUpload::Sandbox(record) => self.upload_hibernated(record).await,
+        let (mut removals, mut uploads) = (HashSet::new(), 0);
+        loop {
+            let unwanted = self.unwanted(&removals);
+            if let Some(id) = unwanted.first() {
+                removals.insert(id.clone());
+                self.remove_copy(id).await?;
+            }
+            let Some(upload) = self.next_upload(pass, &unwanted) else {
+                if unwanted.is_empty() {
+                    pass.attempted.clear();
+                    break;
+                }
+                continue;
             };
+            if uploads == MAX_IN_ROUND {
+                self.services.snapshots.request_sync();
+                break;
+            }
+            uploads += 1;
+            pass.begin(&upload);
+            let Some(uploaded) = self.upload_unless_given_up(&upload).await else { continue };
             let Err(error) = self.log_local_failure(upload.id(), uploaded) else {
                 in_a_row = 0;
                 continue;
@@ -133,7 +172,61 @@ impl Worker {
                 break;
             }
         }
+        if failed.is_some() {
+            // The next round tries again.
+            pass.attempted.clear();
+        }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Copies that are to be removed, without those whose removal was attempted.
+    fn unwanted(&self, attempted: &HashSet<String>) -> Vec<String> {
+        let mut ids = self.copies.archive.ids();
+        ids.retain(|id| !attempted.contains(id) && !self.is_known(id));
+        ids
+    }
+
+    /// What is uploaded next: of the account whose turn it is, and not under the id of a copy that is to be removed.
+    fn next_upload(&self, pass: &Pass, unwanted: &[String]) -> Option<PendingUpload> {
+        let snapshots = self.services.snapshots.requested();
+        let mut pending: Vec<PendingUpload> = snapshots.into_iter().map(PendingUpload::Snapshot).collect();
+        pending.retain(|upload| !self.copies.archive.has(upload.id()));
+        pending.extend(self.hibernated().into_iter().map(PendingUpload::Sandbox));
+        pending.retain(|upload| !pass.attempted.contains(upload.id()));
+        pending.retain(|upload| unwanted.iter().all(|id| id != upload.id()));
+        // This host uploads one at a time, so none holds anything.
+        let account = pass.turns.next(pending.iter().map(|upload| (upload.account(), 0)))?.to_owned();
+        pending.into_iter().find(|upload| upload.account() == account)
+    }
+
+    /// Uploads, unless daemons have ended during the upload.
+    async fn upload_unless_given_up(&self, upload: &PendingUpload) -> Option<Result<(), EngineError>> {
+        let work =
+            self.services.interruptions.begin(RepeatableWork::Upload, upload.id(), Some(upload.affected()));
+        let work = match work.await {
+            Ok(work) => work,
+            Err(EngineError::GaveUp(_)) => return None,
+            Err(error) => return Some(Err(error)),
+        };
+        let uploaded = match upload {
+            PendingUpload::Snapshot(record) => self.upload(record).await,
+            PendingUpload::Sandbox(record) => self.upload_hibernated(record).await,
+        };
+        work.end().await;
+        Some(uploaded)
+    }
+
+    /// Removes what is stored under an id, unless daemons have ended during that.
+    async fn remove_copy(&self, id: &str) -> Result<(), EngineError> {
+        match self.services.interruptions.begin(RepeatableWork::CopyRemoval, id, None).await {
+            Ok(work) => {
+                let removed = self.copies.archive.remove(id).await;
+                work.end().await;
+                Ok(removed?)
+            }
+            Err(EngineError::GaveUp(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether what is stored under an id is still wanted.

@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use api::{SandboxId, SnapshotId, SnapshotStorage};
 use archive::Archive;
 use driver::snapshot_of_layer;
+use permits::TurnPermits;
 use rules::TimeMs;
 use store::SnapshotRecord;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::RwLock;
 
 use crate::settings::{FindImage, SnapshotCopies};
 
@@ -34,8 +35,7 @@ pub struct Copies {
     /// keeps them.
     pub removal: RwLock<()>,
     opened_at: TimeMs,
-    /// Permits for transfers to this host.
-    pub transfer_permits: Semaphore,
+    pub transfer_permits: TurnPermits,
     /// One transfer at a time for each snapshot.
     transfers: Mutex<Locks<SnapshotId>>,
     adoptions: Mutex<Locks<SandboxId>>,
@@ -65,7 +65,7 @@ impl Copies {
             local_for_ms,
             find_digest,
             opened_at: now,
-            transfer_permits: Semaphore::new(CONCURRENT_TRANSFERS),
+            transfer_permits: TurnPermits::new(CONCURRENT_TRANSFERS),
             removal: RwLock::default(),
             transfers: Mutex::default(),
             adoptions: Mutex::default(),
@@ -82,6 +82,12 @@ impl Copies {
     pub fn image_layers(&self, digest: &str) -> Option<Vec<String>> {
         let image = (self.find_digest)(digest)?;
         Some(image.layers.iter().map(|layer| layer.to_string_lossy().into_owned()).collect())
+    }
+
+    /// The names of an image: those that another host has given it, and the one that this host has for its digest.
+    pub fn images_below<'a>(&self, names: impl IntoIterator<Item = &'a str>, digest: &str) -> Vec<String> {
+        let own = (self.find_digest)(digest).map(|image| image.name);
+        names.into_iter().map(str::to_owned).chain(own).collect()
     }
 
     /// When a sandbox was hibernated whose copy is stored.

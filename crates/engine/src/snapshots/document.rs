@@ -47,6 +47,10 @@ impl Document {
         }
     }
 
+    pub fn image(&self) -> &str {
+        &self.image
+    }
+
     pub fn image_digest(&self) -> &str {
         &self.image_digest
     }

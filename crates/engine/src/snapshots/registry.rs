@@ -3,22 +3,29 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::Duration;
 
 use api::SnapshotId;
 use driver::snapshot_of_layer;
-use rules::{Quotas, SnapshotQuery, base_layers};
+use rules::{Quota, SnapshotQuery, base_layers};
 use store::SnapshotRecord;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 
+use super::unrecorded::{UnrecordedDisk, UnrecordedDisks};
+use super::usage::{SnapshotKind, SnapshotUsage};
 use super::{snapshot_ids, split_layers};
 use crate::error::EngineError;
+use crate::ledger::{Ledger, QuotaCheck};
 use crate::settings::Template;
 use crate::snapshot_hold::{HoldCounts, SnapshotHold};
 
 /// Disks that are copied at a time. Each copy uses a processor and the host's disk.
 const CONCURRENT_COPIES: usize = 2;
+/// How long a request waits for the removal of disks before a quota refuses it.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct SnapshotRegistry {
+    ledger: Arc<Ledger>,
     state: RwLock<State>,
     holds: Arc<HoldCounts>,
     copies: Semaphore,
@@ -26,48 +33,20 @@ pub struct SnapshotRegistry {
     sync_wanted: Notify,
     /// One copy at a time for each account, so that none delays the copies of others.
     account_copies: Mutex<HashMap<String, Weak<Semaphore>>>,
+    sweeps: watch::Sender<SweepCount>,
+}
+
+/// How many sweeps have begun and ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct SweepCount {
+    begun: u64,
+    ended: u64,
 }
 
 #[derive(Default)]
 struct State {
     records: BTreeMap<SnapshotId, Arc<SnapshotRecord>>,
-    /// Snapshots that are being taken.
-    pending: BTreeMap<SnapshotId, Pending>,
-}
-
-#[derive(Clone)]
-struct Pending {
-    account: String,
-    kind: SnapshotKind,
-    bytes: u64,
-}
-
-/// Which quotas a snapshot counts against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SnapshotKind {
-    Requested,
-    /// Of a step of a build: only its bytes count.
-    Step,
-}
-
-impl SnapshotKind {
-    fn of(record: &SnapshotRecord) -> Self {
-        if record.build_key.is_some() { Self::Step } else { Self::Requested }
-    }
-
-    const fn counts_as(self) -> u64 {
-        match self {
-            Self::Requested => 1,
-            Self::Step => 0,
-        }
-    }
-}
-
-/// What the snapshots of an account use.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SnapshotUsage {
-    pub count: u64,
-    pub bytes: u64,
+    unrecorded: UnrecordedDisks,
 }
 
 /// The permission to copy a disk.
@@ -76,7 +55,8 @@ pub struct CopyPermit<'a> {
     _of_host: Option<SemaphorePermit<'a>>,
 }
 
-/// The share of a snapshot that is being taken in the quotas of its account.
+/// A disk that is being written, in the quotas of its account. Afterwards its record counts; without one the disk stays counted until
+/// the sweeper has removed it.
 pub struct PendingShare {
     registry: Arc<SnapshotRegistry>,
     id: SnapshotId,
@@ -84,32 +64,51 @@ pub struct PendingShare {
 
 impl Drop for PendingShare {
     fn drop(&mut self) {
-        self.registry.write().pending.remove(&self.id);
+        let mut state = self.registry.write();
+        if state.records.contains_key(&self.id) {
+            return;
+        }
+        state.unrecorded.end_writer(&self.id);
+        drop(state);
+        self.registry.request_sweep();
     }
 }
 
 impl PendingShare {
-    /// Counts the bytes that the snapshot really takes, if the quotas allow it.
-    pub fn resize(&self, account: &str, bytes: u64, quotas: &Quotas) -> Result<(), EngineError> {
+    /// Counts the bytes that the disk really takes. A refusal changes nothing.
+    pub fn resize(&self, bytes: u64, check: QuotaCheck) -> Result<(), EngineError> {
+        let SnapshotRegistry { ledger, .. } = &*self.registry;
         let mut state = self.registry.write();
-        let Some(before) = state.pending.remove(&self.id) else { return Ok(()) };
-        let used = state.used_by(account);
-        let allowed = quotas.take_snapshot(before.kind.counts_as(), used.count, used.bytes, bytes);
-        let counted = if allowed.is_ok() { bytes } else { before.bytes };
-        state.pending.insert(self.id.clone(), Pending { bytes: counted, ..before });
-        Ok(allowed?)
-    }
-}
-
-impl Default for SnapshotRegistry {
-    fn default() -> Self {
-        let (state, holds) = (RwLock::default(), Arc::default());
-        let copies = Semaphore::new(CONCURRENT_COPIES);
-        Self { state, holds, copies, sync_wanted: Notify::new(), account_copies: Mutex::default() }
+        let State { records, unrecorded } = &mut *state;
+        let Some(disk) = unrecorded.get_mut(&self.id) else { return Ok(()) };
+        let (account, before) = (Arc::clone(&disk.account), disk.bytes);
+        if check == QuotaCheck::Enforced && bytes > before {
+            let used = used_by(records, unrecorded, &account);
+            ledger.quotas().of(&account).take_snapshot(0, used.count, used.bytes, bytes - before)?;
+        }
+        let Some(disk) = unrecorded.get_mut(&self.id) else { return Ok(()) };
+        if let Some(retained) = &mut disk.retained {
+            retained.resize(bytes, check)?;
+        }
+        disk.bytes = bytes;
+        Ok(())
     }
 }
 
 impl SnapshotRegistry {
+    /// An empty registry that counts what snapshots take in the quotas of a ledger.
+    pub fn new(ledger: Arc<Ledger>) -> Self {
+        Self {
+            ledger,
+            state: RwLock::default(),
+            holds: Arc::default(),
+            copies: Semaphore::new(CONCURRENT_COPIES),
+            sync_wanted: Notify::new(),
+            account_copies: Mutex::default(),
+            sweeps: watch::Sender::default(),
+        }
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, State> {
         // Every change under the lock is complete before anything can panic.
         self.state.read().unwrap_or_else(PoisonError::into_inner)
@@ -137,13 +136,59 @@ impl SnapshotRegistry {
 
     pub fn insert(&self, record: SnapshotRecord) -> Arc<SnapshotRecord> {
         let record = Arc::new(record);
-        self.write().records.insert(record.id.clone(), Arc::clone(&record));
+        let mut state = self.write();
+        state.unrecorded.remove(&record.id);
+        state.records.insert(record.id.clone(), Arc::clone(&record));
         record
     }
 
+    /// Removes the record of a deleted snapshot. Its disk counts as before, until the sweeper has removed it.
     pub fn remove(&self, id: &SnapshotId) {
-        self.write().records.remove(id);
+        let mut state = self.write();
+        if let Some(record) = state.records.remove(id) {
+            state.unrecorded.leave(id, &record.account, record.bytes);
+        }
+        drop(state);
         self.request_sweep();
+    }
+
+    /// Counts a disk that an earlier daemon has left, without a record, below one of this account.
+    pub fn recover_layer(&self, id: &SnapshotId, account: &str, bytes: u64) {
+        let mut state = self.write();
+        state.unrecorded.leave(id, account, bytes);
+        state.unrecorded.keep_as_layer(id, bytes, &self.ledger);
+    }
+
+    /// The disks without a record that only the sweeper may remove.
+    pub fn left(&self) -> Vec<SnapshotId> {
+        self.read().unrecorded.left().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Stops counting a disk that was removed from the host. A record that needs it from the object store counts all the same.
+    pub fn removed(&self, id: &SnapshotId) {
+        self.write().unrecorded.remove(id);
+    }
+
+    /// Whether the size of a disk that lost its processes has to be found out.
+    pub fn is_unmeasured(&self, id: &SnapshotId) -> bool {
+        self.write().unrecorded.get_mut(id).is_some_and(|disk| !disk.is_measured)
+    }
+
+    /// Counts a disk without a record that others need.
+    pub fn keep_as_layer(&self, id: &SnapshotId, bytes: u64) {
+        self.write().unrecorded.keep_as_layer(id, bytes, &self.ledger);
+    }
+
+    /// The bytes of a disk of a snapshot, with or without a record.
+    pub fn bytes_of(&self, id: &SnapshotId) -> u64 {
+        let state = self.read();
+        let recorded = state.records.get(id).map(|record| record.bytes);
+        recorded.or_else(|| state.unrecorded.bytes_of(id)).unwrap_or(0)
+    }
+
+    /// The bytes of all disks without a record.
+    pub fn unrecorded_bytes(&self) -> u64 {
+        self.read().unrecorded.bytes()
     }
 
     /// Whether there is a snapshot with this id, of any account.
@@ -181,7 +226,7 @@ impl SnapshotRegistry {
         let found = self.find_any(account, id)?;
         match SnapshotKind::of(&found) {
             SnapshotKind::Requested => Ok(found),
-            SnapshotKind::Step => Err(EngineError::NoSuchSnapshot { id: id.clone() }),
+            SnapshotKind::Step | SnapshotKind::Hidden => Err(EngineError::NoSuchSnapshot { id: id.clone() }),
         }
     }
 
@@ -223,8 +268,10 @@ impl SnapshotRegistry {
         (matching.into_iter().skip(skipped).take(query.limit as usize).collect(), total)
     }
 
+    /// What counts in the quotas of an account.
     pub fn used_by(&self, account: &str) -> SnapshotUsage {
-        self.read().used_by(account)
+        let state = self.read();
+        used_by(&state.records, &state.unrecorded, account)
     }
 
     /// The number of snapshots, and the bytes of their disks.
@@ -235,20 +282,77 @@ impl SnapshotRegistry {
         SnapshotUsage { count, bytes }
     }
 
-    /// Counts a snapshot that is about to be taken, if the quotas allow it.
-    pub fn begin(
+    /// Counts a disk that is about to be written, if the quotas allow it. Waits for disks that are about to be removed before it refuses.
+    pub async fn begin(
         self: &Arc<Self>,
         id: &SnapshotId,
         account: &str,
         kind: SnapshotKind,
-        bytes: u64,
-        quotas: &Quotas,
+        size: (u64, QuotaCheck),
+    ) -> Result<PendingShare, EngineError> {
+        match self.try_begin(id, account, kind, size) {
+            Err(EngineError::Quota(refused))
+                if refused.quota != Quota::Snapshots && self.wait_for_sweep(account).await =>
+            {
+                self.try_begin(id, account, kind, size)
+            }
+            begun => begun,
+        }
+    }
+
+    fn try_begin(
+        self: &Arc<Self>,
+        id: &SnapshotId,
+        account: &str,
+        kind: SnapshotKind,
+        (bytes, check): (u64, QuotaCheck),
     ) -> Result<PendingShare, EngineError> {
         let mut state = self.write();
-        let used = state.used_by(account);
-        quotas.take_snapshot(kind.counts_as(), used.count, used.bytes, bytes)?;
-        state.pending.insert(id.clone(), Pending { account: account.to_owned(), kind, bytes });
-        Ok(PendingShare { registry: Arc::clone(self), id: id.clone() })
+        let State { records, unrecorded } = &mut *state;
+        if check == QuotaCheck::Enforced {
+            let used = used_by(records, unrecorded, account);
+            let quotas = self.ledger.quotas().of(account);
+            quotas.take_snapshot(kind.counts_as(), used.count, used.bytes, bytes)?;
+        }
+        let share = || PendingShare { registry: Arc::clone(self), id: id.clone() };
+        // A part of it is here, or is being written.
+        if let Some(disk) = unrecorded.get_mut(id) {
+            let sum = disk.bytes.saturating_add(bytes);
+            if let Some(retained) = &mut disk.retained {
+                retained.resize(sum, check)?;
+            }
+            (disk.bytes, disk.writers, disk.is_measured) = (sum, disk.writers + 1, false);
+            return Ok(share());
+        }
+        let retained = match kind {
+            SnapshotKind::Requested | SnapshotKind::Step => None,
+            SnapshotKind::Hidden => Some(self.ledger.retain(account, bytes, check)?),
+        };
+        let account = Arc::from(account);
+        let disk = UnrecordedDisk { account, kind, bytes, retained, writers: 1, is_measured: false };
+        unrecorded.insert(id.clone(), disk);
+        Ok(share())
+    }
+
+    /// Waits for a sweep if that may remove disks of the account. Returns whether it did.
+    pub async fn wait_for_sweep(&self, account: &str) -> bool {
+        if !self.read().unrecorded.left().any(|(_, owner)| owner == account) {
+            return false;
+        }
+        let mut sweeps = self.sweeps.subscribe();
+        let begun = sweeps.borrow().begun;
+        self.request_sweep();
+        // The sweep in progress may have looked before.
+        let swept = sweeps.wait_for(|count| count.ended > begun);
+        tokio::time::timeout(SWEEP_TIMEOUT, swept).await.is_ok_and(|swept| swept.is_ok())
+    }
+
+    pub(super) fn sweep_begins(&self) {
+        self.sweeps.send_modify(|count| count.begun += 1);
+    }
+
+    pub(super) fn sweep_ended(&self) {
+        self.sweeps.send_modify(|count| count.ended = count.begun);
     }
 
     /// Keeps the disks of these layers, and of a snapshot that is being taken.
@@ -324,17 +428,16 @@ impl SnapshotRegistry {
     }
 }
 
-impl State {
-    fn used_by(&self, account: &str) -> SnapshotUsage {
-        let own = self.records.values().filter(|record| record.account == account);
-        let own = own.map(|record| (SnapshotKind::of(record), record.bytes));
-        let pending = self.pending.values().filter(|pending| pending.account == account);
-        let pending = pending.map(|pending| (pending.kind, pending.bytes));
-        own.chain(pending).fold(SnapshotUsage::default(), |used, (kind, bytes)| SnapshotUsage {
-            count: used.count + kind.counts_as(),
-            bytes: used.bytes.saturating_add(bytes),
-        })
-    }
+fn used_by(
+    records: &BTreeMap<SnapshotId, Arc<SnapshotRecord>>,
+    unrecorded: &UnrecordedDisks,
+    account: &str,
+) -> SnapshotUsage {
+    let own = records.values().filter(|record| record.account == account);
+    own.fold(unrecorded.used_by(account), |used, record| SnapshotUsage {
+        count: used.count + SnapshotKind::of(record).counts_as(),
+        bytes: used.bytes.saturating_add(record.bytes),
+    })
 }
 
 fn matches(record: &SnapshotRecord, query: &SnapshotQuery) -> bool {

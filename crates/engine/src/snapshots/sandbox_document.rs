@@ -55,6 +55,11 @@ impl SandboxDocument {
         (&self.config.image, self.copy.image_digest())
     }
 
+    /// The names of what it was created from, as its host knows them.
+    pub fn images(&self) -> [&str; 2] {
+        [&self.config.image, self.copy.image()]
+    }
+
     /// The record of the sandbox, which goes on here, from that of a new sandbox. Returns how long it was paused, too.
     pub fn continue_as(&self, new: SandboxRecord, now: TimeMs) -> (SandboxRecord, u64) {
         let since = TimeMs(self.paused_at_ms.unwrap_or(self.hibernated_at_ms));

@@ -34,6 +34,7 @@ pub fn settings() -> EngineSettings {
         paused_retention_ms: 0,
         hibernate_after_ms: 0,
         terminated_retention_ms: 0,
+        terminated_bytes: 0,
         snapshot_retention_ms: 0,
         slots: 32,
         prices: Default::default(),

@@ -4,8 +4,9 @@ use api::{Resources, SandboxConfig};
 use driver::fake::{DriverOp, Fault};
 use engine::{EngineError, EngineSettings};
 use rules::Capacity;
+use tokio::task::JoinHandle;
 
-use crate::harness::{Harness, SIZE, config, pass, with_pool};
+use crate::harness::{Harness, SIZE, config, pass, template, with_pool};
 
 #[tokio::test(start_paused = true)]
 async fn fifty_concurrent_creates_succeed_and_the_pool_is_refilled() {
@@ -157,4 +158,59 @@ async fn warm_sandboxes_are_evicted_for_a_resize() {
     assert_eq!(harness.driver.limits(&id), Some(driver::Limits { cpu: 4, memory_mb: 4096 }));
     harness.engine.shutdown().await;
     assert_eq!(harness.driver.traces().into_keys().collect::<Vec<_>>(), [id]);
+}
+
+/// A create that does not end before the guard is dropped. It takes a warm sandbox, which has to grow.
+async fn endless_create(harness: &Harness) -> (impl Sized + use<>, JoinHandle<()>) {
+    let held = harness.driver.hold(DriverOp::Limit);
+    let wide = SandboxConfig { resources: Resources { cpu: 4, ..SIZE }, ..config() };
+    let engine = harness.engine.clone();
+    let create = tokio::spawn(async move {
+        engine.create("busy", wide, template(), None).await.unwrap();
+    });
+    pass(100).await;
+    (held, create)
+}
+
+#[tokio::test(start_paused = true)]
+async fn creates_without_a_pause_do_not_keep_the_pool_empty() {
+    let harness = Harness::new(EngineSettings { capacity: wide(), ..with_pool(4) }).await;
+    pass(1000).await;
+    let (held, create) = endless_create(&harness).await;
+    for _ in 0..2 {
+        harness.create().await;
+    }
+    assert_eq!((harness.engine.metrics().creating, harness.engine.pool()[0].ready), (1, 1));
+    pass(3_000).await;
+    assert_eq!((harness.engine.metrics().creating, harness.engine.pool()[0].ready), (1, 4));
+    drop(held);
+    create.await.unwrap();
+    harness.engine.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_creates_without_a_pause_leaves_a_warm_sandbox_to_another() {
+    let harness = Harness::new(EngineSettings { capacity: wide(), ..with_pool(3) }).await;
+    pass(1000).await;
+    let create = async |account: &str| {
+        let before = harness.engine.metrics().counts.created_warm_container;
+        let created = harness.engine.create(account, config(), template(), None).await.unwrap();
+        harness.engine.sandbox(account, &created.record.id).terminate("test").await.unwrap();
+        harness.engine.metrics().counts.created_warm_container > before
+    };
+    // From now on it counts as an account that creates.
+    assert!(create("calm").await);
+    let (held, busy) = endless_create(&harness).await;
+    for _ in 0..5 {
+        pass(3_000).await;
+        let mut warm = Vec::new();
+        for _ in 0..4 {
+            warm.push(create("busy").await);
+        }
+        assert_eq!(warm, [true, true, false, false]);
+        assert!(create("calm").await);
+    }
+    drop(held);
+    busy.await.unwrap();
+    harness.engine.shutdown().await;
 }

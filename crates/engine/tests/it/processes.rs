@@ -201,8 +201,9 @@ fn commands_and_files_have_users() {
         writing.finish().await.unwrap();
         assert_eq!(writing.details().await.unwrap().name(), b"f");
         let list = UserFileOp::ListTree { path: b"/workspace".to_vec(), depth: 1, prefix: None };
-        let listed = sandbox.user_file_op(true, "user", &list).await.unwrap().into_tree().await.unwrap();
-        assert_eq!(listed.len(), 1);
+        let mut listed = sandbox.user_file_op(true, "user", &list).await.unwrap().into_tree();
+        assert_eq!(listed.next().await.unwrap().unwrap().name(), b"f");
+        assert!(listed.next().await.unwrap().is_none());
         let invalid = UserFileOp::Describe { path: b"a\0".to_vec(), prefix: None };
         match sandbox.user_file_op(true, "user", &invalid).await.map(drop) {
             Err(EngineError::File(error)) => assert_eq!(error.kind, FileErrorKind::Invalid),

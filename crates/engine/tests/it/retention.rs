@@ -1,12 +1,12 @@
 //! Retention of terminated sandboxes and idempotency records, and metrics.
 
-use api::SandboxState;
+use api::{SandboxConfig, SandboxState};
 use engine::{EngineError, EngineSettings, SandboxCounts};
 use rules::{Capacity, Usage};
 use store::{Filter, Page, Store};
 
 use crate::harness::{
-    DAY, HOUR, Harness, MINUTE, SECOND, SIZE, command, config, pass, settings, settle, with_pool,
+    DAY, HOUR, Harness, MINUTE, SECOND, SIZE, command, config, pass, settings, settle, template, with_pool,
 };
 
 async fn listed(harness: &Harness) -> u64 {
@@ -145,4 +145,47 @@ async fn metrics_report_current_numbers_and_totals() {
     pass(2 * MINUTE).await;
     assert_eq!(harness.engine.metrics().counts.terminated_timeout, 1);
     harness.engine.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_beyond_its_share_loses_its_own_oldest_records() {
+    const ENV_BYTES: usize = 100_000;
+    let share = 3 * ENV_BYTES as u64 + 50_000;
+    let kept = EngineSettings { terminated_bytes: share, ..settings() };
+    let harness = Harness::new(kept.clone()).await;
+    let large = SandboxConfig { env: [("BIG".to_owned(), "x".repeat(ENV_BYTES))].into(), ..config() };
+    let end = async |account: &str| {
+        let created = harness.engine.create(account, large.clone(), template(), None).await.unwrap();
+        let id = created.record.id.clone();
+        harness.engine.sandbox(account, &id).terminate("request").await.unwrap();
+        pass(SECOND).await;
+        id
+    };
+    let other = end("other").await;
+    let living = harness.create_with(large.clone()).await.unwrap();
+    let mut own = Vec::new();
+    for _ in 0..8 {
+        own.push(end("test").await);
+    }
+    pass(MINUTE).await;
+    let mut left = Vec::new();
+    for id in &own {
+        let is_stored = harness.store.get(id).await.unwrap().is_some();
+        assert_eq!(is_stored, !harness.kinds(id).await.is_empty());
+        left.push(is_stored);
+    }
+    assert_eq!(left, [false, false, false, false, false, true, true, true]);
+    assert_eq!(harness.kinds(&living).await, ["sandbox.created", "sandbox.started"]);
+    assert!(harness.store.get(&other).await.unwrap().is_some() && !harness.kinds(&other).await.is_empty());
+    assert_eq!(harness.engine.metrics().counts.purged_sandboxes, 5);
+    // The next daemon goes on, with a smaller share.
+    let kept = EngineSettings { terminated_bytes: share / 2, ..kept };
+    let next = Harness::over(harness.driver.clone(), harness.store.clone(), kept, harness.clock.now()).await;
+    settle().await;
+    assert_eq!(
+        (next.store.get(&own[6]).await.unwrap(), next.engine.metrics().counts.purged_sandboxes),
+        (None, 2)
+    );
+    assert!(next.store.get(&own[7]).await.unwrap().is_some());
+    assert!(next.store.get(&other).await.unwrap().is_some());
 }

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::{Isolation, SandboxConfig, SandboxId, SnapshotId, SnapshotStorage};
-use archive::{Archive, ArchiveError, Location, S3Options};
+use archive::{Archive, ArchiveError, Location, Manifest, S3Options, Secrets, Unauthentic, WithoutCode};
 use driver::Driver;
 use driver::fake::{DriverOp, FakeDriver, Fault};
 use engine::{
     DetachedRequest, DetachedSettings, EngineError, EngineSettings, ExecutionId, ExecutionState, Processes,
     SnapshotCopies,
 };
-use rules::SnapshotRequest;
-use store::{MemoryStore, SnapshotRecord, Store};
+use rules::{IsolationLevels, IsolationPolicy, IsolationRules, SnapshotRequest};
+use store::{EventFilter, MemoryStore, SnapshotRecord, Store};
 use tempfile::TempDir;
 
 use crate::harness::{DAY, HOUR, Harness, MINUTE, START, config, pass, settings, template};
@@ -32,10 +32,14 @@ impl Place {
     }
 
     fn copies(&self, host: &str, local_for_ms: u64) -> SnapshotCopies {
+        self.copies_with('a', host, local_for_ms)
+    }
+
+    /// `digit` stands for the secret of the host.
+    fn copies_with(&self, digit: char, host: &str, local_for_ms: u64) -> SnapshotCopies {
         let location = Location::Directory(self.store());
-        let archive =
-            Archive::open(&location, &S3Options::default(), &self.0.path().join(host).join("stored"))
-                .unwrap();
+        let stored = self.0.path().join(host).join("stored");
+        let archive = Archive::open(&location, &S3Options::default(), &stored, secrets(digit)).unwrap();
         let find_digest = |digest: &str| Some(template()).filter(|template| template.digest == digest);
         SnapshotCopies { archive, local_for_ms, find_digest: Arc::new(find_digest) }
     }
@@ -74,6 +78,15 @@ impl Place {
         visit(&self.store(), &mut all);
         all
     }
+}
+
+fn secrets(digit: char) -> Secrets {
+    Secrets::parse(&digit.to_string().repeat(64), WithoutCode::Refuse).unwrap()
+}
+
+/// Those of an account that may use any isolation.
+fn rules() -> IsolationRules {
+    IsolationRules::default()
 }
 
 async fn take_with(harness: &Harness, id: &SandboxId, memory: bool) -> Arc<SnapshotRecord> {
@@ -223,9 +236,9 @@ async fn a_hibernated_sandbox_wakes_on_another_host_and_its_own_gives_it_up() {
     sandboxes_stored(&one, 1).await;
     let before = one.store.get(&id).await.unwrap().unwrap();
     pass(HOUR).await;
-    let refused = two.engine.adopt("other", &id).await.unwrap_err();
+    let refused = two.engine.adopt("other", &id, &rules()).await.unwrap_err();
     assert!(matches!(refused, EngineError::NotFound { .. }), "{refused}");
-    let resumed = two.engine.adopt("test", &id).await.unwrap();
+    let resumed = two.engine.adopt("test", &id, &rules()).await.unwrap();
     assert!(resumed.paused_duration_ms >= HOUR, "{resumed:?}");
     assert_eq!(two.output(&id, "cat file; pgrep -c sleep").await, "kept\n1\n");
     let status = two.engine.sandbox("test", &id).execution(&execution).await.unwrap();
@@ -238,7 +251,7 @@ async fn a_hibernated_sandbox_wakes_on_another_host_and_its_own_gives_it_up() {
     assert_eq!(two.kinds(&id).await[0], "sandbox.resumed");
     // It exists once: nobody else gets it, and its former host gives it up.
     let three = place.host("three").await;
-    let refused = three.engine.adopt("test", &id).await.unwrap_err();
+    let refused = three.engine.adopt("test", &id, &rules()).await.unwrap_err();
     assert!(matches!(refused, EngineError::NotFound { .. }), "{refused}");
     let one = place.restart(&one, "one", 0).await;
     pass(MINUTE).await;
@@ -248,7 +261,7 @@ async fn a_hibernated_sandbox_wakes_on_another_host_and_its_own_gives_it_up() {
     two.engine.sandbox("test", &id).pause_with(Processes::Stored).await.unwrap();
     sandboxes_stored(&two, 1).await;
     two.engine.shutdown().await;
-    three.engine.adopt("test", &id).await.unwrap();
+    three.engine.adopt("test", &id, &rules()).await.unwrap();
     assert_eq!(three.output(&id, "cat file; pgrep -c sleep").await, "kept\n1\n");
     three.assert_clean().await;
 }
@@ -274,7 +287,7 @@ async fn the_copy_of_a_sandbox_that_wakes_is_removed() {
     one.engine.sandbox("test", &id).terminate("test").await.unwrap();
     pass(100).await;
     assert_eq!(place.objects(), Vec::<PathBuf>::new());
-    let gone = two.engine.adopt("test", &id).await.unwrap_err();
+    let gone = two.engine.adopt("test", &id, &rules()).await.unwrap_err();
     assert!(matches!(gone, EngineError::NotFound { .. }), "{gone}");
     assert_eq!(one.driver.list_snapshots().await.unwrap(), []);
 }
@@ -288,12 +301,12 @@ async fn an_adoption_that_fails_leaves_the_copy_to_the_next_attempt() {
     for fault in [Fault::Before, Fault::After] {
         for op in [DriverOp::Create, DriverOp::Wake, DriverOp::Connect] {
             two.driver.fail_next(op, fault);
-            two.engine.adopt("test", &id).await.unwrap_err();
+            two.engine.adopt("test", &id, &rules()).await.unwrap_err();
             assert_eq!(two.engine.living(), 0, "{op:?}");
         }
     }
     two.fail_next_commit();
-    two.engine.adopt("test", &id).await.unwrap_err();
+    two.engine.adopt("test", &id, &rules()).await.unwrap_err();
     // Its former host is back, twice.
     two.driver.fail_next(DriverOp::Create, Fault::Before);
     let former = {
@@ -301,7 +314,7 @@ async fn an_adoption_that_fails_leaves_the_copy_to_the_next_attempt() {
         let engine = two.engine.clone();
         let adopting = tokio::spawn({
             let id = id.clone();
-            async move { engine.adopt("test", &id).await }
+            async move { engine.adopt("test", &id, &rules()).await }
         });
         pass(100).await;
         let former = place.restart(&one, "one", 0).await;
@@ -315,9 +328,9 @@ async fn an_adoption_that_fails_leaves_the_copy_to_the_next_attempt() {
     pass(MINUTE).await;
     // A third host may try, too, and its result counts.
     let three = place.host("three").await;
-    three.engine.adopt("test", &id).await.unwrap();
+    three.engine.adopt("test", &id, &rules()).await.unwrap();
     assert_eq!(three.output(&id, "cat file").await, "kept\n");
-    two.engine.adopt("test", &id).await.unwrap_err();
+    two.engine.adopt("test", &id, &rules()).await.unwrap_err();
     two.assert_clean().await;
 }
 
@@ -430,6 +443,48 @@ async fn a_store_that_is_away_delays_copies_and_loses_nothing() {
     assert!(!left.iter().any(|path| path.ends_with(first.id.as_str())), "{left:?}");
 }
 
+/// The accounts of the uploads, in order.
+async fn uploads(harness: &Harness, accounts: &[&'static str]) -> Vec<&'static str> {
+    let mut uploads = Vec::new();
+    for account in accounts {
+        let filter = EventFilter { account: (*account).to_owned(), ..EventFilter::default() };
+        let (events, _) = harness.store.events_after(&filter, 0, store::MAX_PAGE).await.unwrap();
+        let stored = events.into_iter().filter(|event| event.kind == "snapshot.stored");
+        uploads.extend(stored.map(|event| (event.sequence, *account)));
+    }
+    uploads.sort_unstable();
+    uploads.into_iter().map(|(_, account)| account).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn accounts_upload_in_turn_however_much_one_of_them_has() {
+    let place = Place::new();
+    let harness = place.host("one").await;
+    let (many, _) = with_snapshot(&harness).await;
+    let away = place.0.path().join("away");
+    fs::rename(place.store(), &away).unwrap();
+    fs::write(place.store(), "").unwrap();
+    for _ in 0..20 {
+        take_with(&harness, &many, false).await;
+    }
+    let created = harness.engine.create("few", config(), template(), None).await.unwrap();
+    let few = harness.engine.sandbox("few", &created.record.id);
+    let mut last = None;
+    for _ in 0..2 {
+        last = Some(few.take_snapshot(SnapshotRequest::default(), None).await.unwrap());
+    }
+    pass(MINUTE).await;
+    fs::remove_file(place.store()).unwrap();
+    fs::rename(&away, place.store()).unwrap();
+    pass(2 * MINUTE).await;
+    stored(&harness, &last.unwrap()).await;
+    let uploads = uploads(&harness, &["test", "few"]).await;
+    assert_eq!(uploads.len(), 23);
+    // The first one was stored before.
+    let at: Vec<usize> = (0..uploads.len()).filter(|at| uploads[*at] == "few").collect();
+    assert!(at == [1, 3] || at == [2, 4], "{uploads:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_damaged_copy_is_never_used_and_its_repair_is_enough() {
     let place = Place::new();
@@ -497,4 +552,75 @@ async fn snapshots_are_deleted_after_their_retention() {
     assert_eq!(harness.engine.metrics().counts.snapshots_expired, 1);
     assert_eq!(harness.kinds(&id).await.iter().filter(|kind| *kind == "snapshot.deleted").count(), 1);
     assert!(!place.objects().iter().any(|path| path.ends_with(first.id.as_str())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_that_no_host_has_authenticated_is_refused() {
+    let place = Place::new();
+    let (one, two) = (place.host("one").await, place.host("two").await);
+    let (_, first) = with_snapshot(&one).await;
+    let other = one.create().await;
+    one.output(&other, "echo new > file").await;
+    let second = take_with(&one, &other, false).await;
+    stored(&one, &second).await;
+    let path = |id: &SnapshotId| place.store().join("snapshots").join(id.as_str());
+    let [old, new] = [&first.id, &second.id].map(|id| fs::read(path(id)).unwrap());
+    let refused = async |reason: Unauthentic| {
+        let failed = create_from(&two, &first.id).await.unwrap_err();
+        let EngineError::Archive(ArchiveError::Unauthentic { reason: found, .. }) = &failed else {
+            panic!("{failed}")
+        };
+        assert_eq!((found, two.engine.living()), (&reason, 0));
+        assert_eq!(two.driver.list_snapshots().await.unwrap(), []);
+    };
+    // One snapshot in the place of another.
+    fs::write(path(&first.id), &new).unwrap();
+    refused(Unauthentic::WrongCode).await;
+    // Without a code, as an earlier release has written it.
+    let end = old.iter().position(|byte| *byte == b'\n').unwrap();
+    let line = String::from_utf8(old[..end].to_vec()).unwrap();
+    let hash = line.split(' ').nth(2).unwrap();
+    fs::write(path(&first.id), [format!("sandboxd-snapshot 1 {hash}").as_bytes(), &old[end..]].concat())
+        .unwrap();
+    refused(Unauthentic::NoCode).await;
+    fs::write(path(&first.id), &old).unwrap();
+    let copy = create_from(&two, &first.id).await.unwrap();
+    assert_eq!(two.output(&copy, "cat file").await, "old\n");
+    // A host that lacks the secret.
+    let copies = place.copies_with('b', "three", 0);
+    let (driver, store) = (FakeDriver::new(), MemoryStore::new());
+    let three = Harness::with_copies(driver, store, place.settings("three"), START, copies).await;
+    let failed = create_from(&three, &first.id).await.unwrap_err().to_string();
+    assert!(failed.contains("same file snapshots.secret_file"), "{failed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_needs_the_isolation_that_image_and_account_have_here() {
+    let place = Place::new();
+    let (one, two) = (place.host("one").await, place.host("two").await);
+    let (id, _) = hibernated(&one).await;
+    sandboxes_stored(&one, 1).await;
+    // As a host with other rules has stored it.
+    let path = place.store().join("snapshots").join(id.as_str());
+    let (object, secrets) = (fs::read(&path).unwrap(), secrets('a'));
+    let mut manifest = Manifest::from_object(id.as_str(), &object, &secrets).unwrap();
+    manifest.record["config"]["isolation"] = "container".into();
+    fs::write(&path, manifest.to_object(&secrets).unwrap()).unwrap();
+    let strict = IsolationLevels { minimum: Some(Isolation::Gvisor), ..IsolationLevels::default() };
+    let image = template().name;
+    let of_image = IsolationPolicy { images: [(image, strict)].into(), ..IsolationPolicy::default() };
+    let of_account =
+        IsolationPolicy { accounts: [("test".to_owned(), strict)].into(), ..IsolationPolicy::default() };
+    for policy in [of_image, of_account.clone()] {
+        let rules = IsolationRules::new(&Arc::new(policy), "test");
+        let refused = two.engine.adopt("test", &id, &rules).await.unwrap_err();
+        assert!(
+            matches!(refused, EngineError::WeakIsolation { minimum: Isolation::Gvisor, .. }),
+            "{refused}"
+        );
+        assert_eq!((two.engine.living(), two.driver.list_snapshots().await.unwrap()), (0, vec![]));
+    }
+    fs::write(&path, object).unwrap();
+    two.engine.adopt("test", &id, &IsolationRules::new(&Arc::new(of_account), "test")).await.unwrap();
+    assert_eq!(two.output(&id, "cat file").await, "kept\n");
 }

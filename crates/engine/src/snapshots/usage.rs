@@ -1,0 +1,33 @@
+//! What snapshots count as in the quotas of their account.
+
+use store::SnapshotRecord;
+
+/// Which quotas a snapshot counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotKind {
+    Requested,
+    /// Of a step of a build: only its bytes count.
+    Step,
+    /// It never has a record: its bytes count as those of a snapshot and as disk.
+    Hidden,
+}
+
+impl SnapshotKind {
+    pub(super) fn of(record: &SnapshotRecord) -> Self {
+        if record.build_key.is_some() { Self::Step } else { Self::Requested }
+    }
+
+    pub(super) const fn counts_as(self) -> u64 {
+        match self {
+            Self::Requested => 1,
+            Self::Step | Self::Hidden => 0,
+        }
+    }
+}
+
+/// What the snapshots of an account use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SnapshotUsage {
+    pub count: u64,
+    pub bytes: u64,
+}
