@@ -54,7 +54,7 @@ pub async fn answer(api: &E2bApi, request: Request) -> Result<Response, E2bError
         && let Some((id, hash)) = route::upload(request.uri().path())
     {
         let (parts, body) = request.into_parts();
-        return templates::upload(api, &id, &hash, parts.uri.query(), body).await;
+        return templates::upload(api, &id, &hash, &parts, body).await;
     }
     let caller = authenticate(api, request.headers()).await?;
     let route = route::find(request.method(), request.uri().path())?;
@@ -112,12 +112,13 @@ async fn authenticate(api: &E2bApi, headers: &HeaderMap) -> Result<Caller, E2bEr
 fn access(route: &Route) -> (Scope, KeyCharge) {
     match route {
         Route::Create | Route::Fork(_) | Route::RequestBuild => (Scope::Write, KeyCharge::Create),
+        // Counts as a read, but allows an upload.
+        Route::UploadLink(..) => (Scope::Write, KeyCharge::Read),
         Route::List
         | Route::ListRunning
         | Route::ListSnapshots
         | Route::Template(_)
         | Route::Get(_)
-        | Route::UploadLink(..)
         | Route::BuildStatus(_)
         | Route::ListTags(_)
         | Route::Metrics(_) => (Scope::Read, KeyCharge::Read),

@@ -29,7 +29,7 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode, header, request};
 use axum::response::{IntoResponse as _, Response};
 
-use auth::{TokenCheck, check_token};
+use auth::{Grant, TokenCheck};
 use call::Call;
 use connect::{CallKind, call_options};
 use failure::{Failure, http_error, json_response};
@@ -102,7 +102,7 @@ pub async fn answer(api: &E2bApi, id: SandboxId, request: Request) -> Result<Res
         services: Arc::clone(&api.services),
         account: record.account.as_str().into(),
         shown_id: id.compact(),
-        access_token: own.secure.then(|| api.tokens.access(&id)),
+        tokens: own.secure.then(|| api.tokens.clone()),
         id,
     };
     let (parts, body) = request.into_parts();
@@ -123,7 +123,7 @@ fn is_authorized(target: &Target, parts: &request::Parts) -> bool {
     match parts.uri.path() {
         "/health" => true,
         "/files" => files::is_authorized(target, parts),
-        _ => check_token(&parts.headers, target.access_token.as_deref()) == TokenCheck::Valid,
+        _ => matches!(target.check_token(&parts.headers), TokenCheck::Valid(_)),
     }
 }
 
@@ -157,12 +157,12 @@ async fn rpc(
         response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
         return response;
     }
-    if check_token(&parts.headers, target.access_token.as_deref()) != TokenCheck::Valid {
+    let TokenCheck::Valid(grant) = target.check_token(&parts.headers) else {
         return http_error(
             StatusCode::UNAUTHORIZED,
             "the header X-Access-Token is missing or does not match",
         );
-    }
+    };
     let content_type = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if !media_type.eq_ignore_ascii_case(procedure.media_type()) {
@@ -170,29 +170,31 @@ async fn rpc(
         return http_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &message);
     }
     let (kind, shown_id) = (procedure.kind(), target.shown_id.clone());
-    let permit = match target.enter(&parts.headers) {
+    let admitted = match procedure {
+        Procedure::Start => target.count_execution(),
+        _ => Ok(()),
+    };
+    let permit = match admitted.and_then(|()| target.enter(&parts.headers)) {
         Ok(permit) => permit,
         Err(failure) => return failure.rpc_response(kind, &shown_id),
     };
-    let answered = dispatch(procedure, target, watchers, parts, body).await;
+    let answered = dispatch(procedure, (target, grant), watchers, parts, body).await;
     permit(answered.unwrap_or_else(|failure| failure.rpc_response(kind, &shown_id)))
 }
 
 async fn dispatch(
     procedure: Procedure,
-    target: Target,
+    (target, grant): (Target, Grant),
     watchers: &Watchers,
     parts: &request::Parts,
     body: Body,
 ) -> Result<Response, Failure> {
     let user = auth::user(&parts.headers)?;
     let options = call_options(&parts.headers, procedure.kind())?;
-    let call = Call { target, user, options, body };
+    let call = Call { target, user, options, body, grant };
     match procedure {
         Procedure::Process(method) => Ok(json_response(StatusCode::OK, &process::unary(call, method).await?)),
-        Procedure::Filesystem(method) => {
-            Ok(failure::json_text(StatusCode::OK, filesystem::unary(call, method, watchers).await?))
-        }
+        Procedure::Filesystem(method) => filesystem::unary(call, method, watchers).await,
         Procedure::Start => process::start(call).await,
         Procedure::Connect => process::connect(call).await,
         Procedure::StreamInput => process::stream_input(call).await,

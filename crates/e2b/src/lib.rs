@@ -23,12 +23,12 @@ use axum::response::{IntoResponse, Response};
 use builder::Builder;
 use engine::Engine;
 use futures_util::FutureExt;
-use rules::IsolationPolicy;
+use rules::{IsolationPolicy, Scope};
 use store::SandboxRecord;
 use tokens::Tokens;
 
 pub use error::E2bError;
-pub use services::{Caller, Creation, HostServices, NewRecord, Permit};
+pub use services::{BodyBuffer, Caller, Creation, HostServices, NewRecord, Permit, ResponseMemory};
 
 /// The port of files and processes, which no program in a sandbox can offer.
 pub const ENVD_PORT: u16 = 49983;
@@ -96,9 +96,11 @@ impl E2bApi {
         complete(envd::answer(self, id, request)).await
     }
 
-    /// Whether a text is the traffic token of a sandbox.
-    pub fn is_traffic_token(&self, id: &SandboxId, text: &str) -> bool {
-        self.tokens.is_traffic_token(id, text)
+    /// Whether a text is a traffic token of a sandbox, made for a key that is still valid.
+    pub fn is_traffic_token(&self, record: &SandboxRecord, text: &str) -> bool {
+        let keys = self.services.keys(&record.account);
+        tokens::key_of(text, &keys, |key_id| self.tokens.traffic(&record.id, key_id))
+            .is_some_and(|key| key.scopes.allows(Scope::Execute))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::SandboxId;
 use async_trait::async_trait;
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -31,14 +32,46 @@ pub type NewRecord = Box<dyn FnOnce(BuildResponse) -> PendingIdempotencyRecord +
 pub type Creation =
     Box<dyn FnOnce(Option<NewRecord>) -> BoxFuture<'static, Result<Vec<u8>, E2bError>> + Send>;
 
+/// A body of a request while it arrives. What it holds counts towards the account's memory for request bodies.
+#[async_trait]
+pub trait BodyBuffer: Send {
+    /// Bytes that have arrived.
+    fn received(&self) -> usize;
+
+    /// Appends bytes, which the caller has checked against the bound of the buffer. Waits for memory for a bounded time.
+    async fn add(&mut self, data: &[u8]) -> Result<(), E2bError>;
+
+    /// The whole body. Its memory is released with its last clone.
+    fn done(self: Box<Self>) -> Bytes;
+}
+
+/// The account's memory for a response that is collected before it is sent. Dropping it releases the memory.
+#[async_trait]
+pub trait ResponseMemory: Send + Sync {
+    /// Reserves until `bytes` are covered. Waits for a bounded time.
+    async fn cover(&mut self, bytes: usize) -> Result<(), E2bError>;
+}
+
 /// Functions of the server.
 #[async_trait]
 pub trait HostServices: Send + Sync + 'static {
     /// The owner of a key, in either of its forms.
     async fn authenticate(&self, key: &str) -> Option<Caller>;
 
+    /// The valid keys of an account. Tokens end with the key that they were made for.
+    fn keys(&self, account: &str) -> Vec<Caller>;
+
     /// Counts a request against the rate limits of the key, or refuses it with 429.
     fn count(&self, caller: &Caller, charge: Charge) -> Result<(), E2bError>;
+
+    /// Counts the start of a command against the execution limit of the sandbox, or refuses it with 429.
+    fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), E2bError>;
+
+    /// For a request body of at most `max_bytes`.
+    fn body_buffer(&self, account: &Arc<str>, max_bytes: usize) -> Box<dyn BodyBuffer>;
+
+    /// For a response that is collected before it is sent.
+    fn response_memory(&self, account: &Arc<str>) -> Box<dyn ResponseMemory>;
 
     /// Takes a place among the account's requests in flight, or refuses the request with 429.
     fn enter(&self, account: &Arc<str>, headers: &HeaderMap) -> Result<Permit, E2bError>;

@@ -1,5 +1,10 @@
-//! Tokens of a sandbox: signatures of its id, one for each purpose. They are not stored, and end with the sandbox. Links to upload the
-//! files of a build have tokens of the same kind.
+//! Tokens: signatures, one for each purpose, of what they allow and of the id of the API key that they were shown to. They are not stored.
+//! A token for files and processes or for ports ends with its sandbox, a token of a link to upload files of a build with the build, and
+//! each of them with its key: a token is compared with those of the account's valid keys.
+//!
+//! ```text
+//! KEY_ID.SIGNATURE
+//! ```
 
 use std::fmt::Write;
 
@@ -7,9 +12,11 @@ use api::{SandboxId, TemplateId};
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
-const ACCESS: &[u8] = b"sandboxd e2b access token 1";
-const TRAFFIC: &[u8] = b"sandboxd e2b traffic token 1";
-const UPLOAD: &[u8] = b"sandboxd e2b upload token 1";
+use crate::services::Caller;
+
+const ACCESS: &[u8] = b"sandboxd e2b access token 2";
+const TRAFFIC: &[u8] = b"sandboxd e2b traffic token 2";
+const UPLOAD: &[u8] = b"sandboxd e2b upload token 2";
 /// Part of the signature in a token: 160 bits.
 const TOKEN_BYTES: usize = 20;
 
@@ -23,34 +30,25 @@ impl Tokens {
     }
 
     /// The token for files and processes.
-    pub fn access(&self, id: &SandboxId) -> String {
-        self.sign(ACCESS, id.as_str())
+    pub fn access(&self, id: &SandboxId, key_id: &str) -> String {
+        self.sign(ACCESS, key_id, id.as_str())
     }
 
     /// The token for ports.
-    pub fn traffic(&self, id: &SandboxId) -> String {
-        self.sign(TRAFFIC, id.as_str())
-    }
-
-    /// Constant in time.
-    pub fn is_traffic_token(&self, id: &SandboxId, text: &str) -> bool {
-        self.traffic(id).as_bytes().ct_eq(text.as_bytes()).into()
+    pub fn traffic(&self, id: &SandboxId, key_id: &str) -> String {
+        self.sign(TRAFFIC, key_id, id.as_str())
     }
 
     /// The token of a link to upload the files with a hash for a build.
-    pub fn upload(&self, id: &TemplateId, hash: &str) -> String {
-        self.sign(UPLOAD, &format!("{id} {hash}"))
+    pub fn upload(&self, id: &TemplateId, hash: &str, key_id: &str) -> String {
+        self.sign(UPLOAD, key_id, &format!("{id} {hash}"))
     }
 
-    /// Constant in time.
-    pub fn is_upload_token(&self, id: &TemplateId, hash: &str, text: &str) -> bool {
-        self.upload(id, hash).as_bytes().ct_eq(text.as_bytes()).into()
-    }
-
-    fn sign(&self, purpose: &[u8], subject: &str) -> String {
-        // Unambiguous: no purpose contains a NUL.
-        let tag = hmac::sign(&self.0, &[purpose, b"\0", subject.as_bytes()].concat());
-        let mut text = String::with_capacity(2 * TOKEN_BYTES);
+    fn sign(&self, purpose: &[u8], key_id: &str, subject: &str) -> String {
+        // Unambiguous: neither a purpose nor a key id contains a NUL.
+        let message = [purpose, b"\0", key_id.as_bytes(), b"\0", subject.as_bytes()].concat();
+        let tag = hmac::sign(&self.0, &message);
+        let mut text = format!("{key_id}.");
         for byte in tag.as_ref().iter().take(TOKEN_BYTES) {
             // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
@@ -59,23 +57,44 @@ impl Tokens {
     }
 }
 
+/// The key of a token among valid keys. `sign` makes the token of a key. Constant in time, except for the id of the key, which is no
+/// secret.
+pub fn key_of<'a>(text: &str, keys: &'a [Caller], sign: impl Fn(&str) -> String) -> Option<&'a Caller> {
+    let (key_id, _) = text.split_once('.')?;
+    let key = keys.iter().find(|key| *key.key_id == *key_id)?;
+    bool::from(sign(key_id).as_bytes().ct_eq(text.as_bytes())).then_some(key)
+}
+
 #[cfg(test)]
 mod tests {
+    use rules::Scopes;
+
     use super::*;
 
+    fn keys(ids: &[&str]) -> Vec<Caller> {
+        let scopes: Scopes = "read".parse().unwrap();
+        ids.iter().map(|id| Caller { account: "one".into(), key_id: (*id).into(), scopes }).collect()
+    }
+
     #[test]
-    fn a_token_is_for_one_sandbox_and_one_purpose() {
+    fn a_token_is_for_one_sandbox_one_purpose_and_one_key() {
         let tokens = Tokens::new(&[1; 32]);
         let (one, two): (SandboxId, SandboxId) =
             ("sb_aaaaaaaa".parse().unwrap(), "sb_bbbbbbbb".parse().unwrap());
-        let (access, traffic) = (tokens.access(&one), tokens.traffic(&one));
-        assert!(access.len() == 40 && tokens.access(&one) == access);
-        assert!(tokens.access(&two) != access && !tokens.is_traffic_token(&one, &access));
-        assert!(tokens.is_traffic_token(&one, &traffic) && !tokens.is_traffic_token(&two, &traffic));
-        let other = Tokens::new(&[2; 32]);
-        assert!(other.access(&one) != access && !other.is_traffic_token(&one, &traffic));
-        for wrong in ["", &traffic[1..], &traffic.to_uppercase().replace('0', "1")] {
-            assert!(!tokens.is_traffic_token(&one, wrong), "{wrong}");
+        let (access, traffic) = (tokens.access(&one, "key_a"), tokens.traffic(&one, "key_a"));
+        assert!(access.len() == "key_a.".len() + 40 && tokens.access(&one, "key_a") == access);
+        assert_ne!(tokens.access(&one, "key_b")["key_b.".len()..], access["key_a.".len()..]);
+        let is_traffic = |tokens: &Tokens, id: &SandboxId, text: &str, ids: &[&str]| {
+            key_of(text, &keys(ids), |key| tokens.traffic(id, key)).is_some()
+        };
+        let both = ["key_b", "key_a"];
+        assert!(tokens.access(&two, "key_a") != access && !is_traffic(&tokens, &one, &access, &both));
+        assert!(is_traffic(&tokens, &one, &traffic, &both) && !is_traffic(&tokens, &two, &traffic, &both));
+        assert!(!is_traffic(&tokens, &one, &traffic, &["key_b"]), "the key was revoked");
+        assert!(!is_traffic(&Tokens::new(&[2; 32]), &one, &traffic, &both));
+        let forged = traffic.replace("key_a", "key_b");
+        for wrong in ["", ".", "key_a", "key_a.", &traffic[1..], &forged, &traffic[..traffic.len() - 1]] {
+            assert!(!is_traffic(&tokens, &one, wrong, &both), "{wrong}");
         }
     }
 }

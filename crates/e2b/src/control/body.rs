@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::Call;
 use crate::error::E2bError;
 
 const MAX_BYTES: usize = 1 << 20;
+/// Most values and names in a body, of which each takes up to some 200 bytes of memory.
+const MAX_VALUES: usize = 16_384;
 
 /// The body of a create.
 #[derive(Debug, Default, Deserialize)]
@@ -89,26 +92,31 @@ pub struct Timeout {
     pub memory: Option<bool>,
 }
 
-/// Reads a JSON body. An empty body is an empty object.
-pub async fn read<T: DeserializeOwned>(body: Body) -> Result<T, E2bError> {
-    parse(&collect(body).await?)
-}
+impl Call<'_> {
+    /// Reads a JSON body. An empty body is an empty object.
+    pub(super) async fn read<T: DeserializeOwned>(&self, body: Body) -> Result<T, E2bError> {
+        parse(&self.collect(body).await?)
+    }
 
-/// The bytes of a body.
-pub async fn collect(body: Body) -> Result<Bytes, E2bError> {
-    let content = Limited::new(body, MAX_BYTES).collect().await.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            let message = format!("the body is larger than {MAX_BYTES} bytes");
-            E2bError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-        } else {
-            E2bError::invalid("the body ended early")
+    /// The bytes of a body, which count towards the account's memory for request bodies.
+    pub(super) async fn collect(&self, mut body: Body) -> Result<Bytes, E2bError> {
+        let mut content = self.api.services.body_buffer(&self.caller.account, MAX_BYTES);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| E2bError::invalid("the body ended early"))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if content.received() + data.len() > MAX_BYTES {
+                let message = format!("the body is larger than {MAX_BYTES} bytes");
+                return Err(E2bError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            }
+            content.add(&data).await?;
         }
-    })?;
-    Ok(content.to_bytes())
+        Ok(content.done())
+    }
 }
 
 /// The content of a JSON body. An empty body is an empty object.
 pub fn parse<T: DeserializeOwned>(content: &[u8]) -> Result<T, E2bError> {
     let text = if content.is_empty() { b"{}" } else { content };
+    reader::check_shape(text, MAX_VALUES).map_err(|refusal| E2bError::invalid(refusal.to_string()))?;
     serde_json::from_slice(text).map_err(|error| E2bError::invalid(format!("the body is invalid: {error}")))
 }

@@ -22,7 +22,7 @@ pub async fn kill(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError>
 /// A paused sandbox is a conflict, which their clients know.
 pub async fn pause(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
-    let body: body::Pause = body::read(body).await?;
+    let body: body::Pause = call.read(body).await?;
     match call.sandbox(id).pause_with(processes(body.memory)).await {
         Ok(_) => Ok(view::empty(StatusCode::NO_CONTENT)),
         Err(EngineError::Refused(Refusal::InvalidState { state: SandboxState::Paused, .. })) => {
@@ -36,7 +36,7 @@ pub async fn pause(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respon
 /// Resumes a paused sandbox, which then has the given time; a running one gets more time, never less.
 pub async fn connect(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     let record = call.find(id)?;
-    let body: Timeout = body::read(body).await?;
+    let body: Timeout = call.read(body).await?;
     let timeout_ms = body.timeout.map(limits::timeout_ms).transpose()?;
     let is_resumed = wake(call, id, processes(body.memory)).await?;
     let change = match (timeout_ms, is_resumed) {
@@ -53,7 +53,7 @@ pub async fn connect(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Resp
 /// The call of old clients: a running sandbox is a conflict.
 pub async fn resume(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     let record = call.find(id)?;
-    let timeout_ms = given_timeout(body).await?.unwrap_or_else(|| granted_ms(&record));
+    let timeout_ms = given_timeout(call, body).await?.unwrap_or_else(|| granted_ms(&record));
     if !wake(call, id, Processes::Kept).await? {
         let message = format!("sandbox '{}' is running already", id.compact());
         return Err(E2bError::new(StatusCode::CONFLICT, message));
@@ -74,8 +74,8 @@ fn granted_ms(record: &SandboxRecord) -> u64 {
     options(record).map_or(record.config.timeout_ms, |own| own.timeout_ms)
 }
 
-async fn given_timeout(body: Body) -> Result<Option<u64>, E2bError> {
-    let body: Timeout = body::read(body).await?;
+async fn given_timeout(call: &Call<'_>, body: Body) -> Result<Option<u64>, E2bError> {
+    let body: Timeout = call.read(body).await?;
     body.timeout.map(limits::timeout_ms).transpose()
 }
 
@@ -91,7 +91,7 @@ async fn wake(call: &Call<'_>, id: &SandboxId, processes: Processes) -> Result<b
 /// The timeout counts from now, and may be shorter than before.
 pub async fn timeout(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
-    let timeout = given_timeout(body).await?;
+    let timeout = given_timeout(call, body).await?;
     let ms = timeout.ok_or_else(|| E2bError::invalid("timeout is missing"))?;
     let change = TimeoutChange::Set(ms);
     call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
@@ -101,7 +101,7 @@ pub async fn timeout(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Resp
 /// The call of old clients that only extends the time.
 pub async fn refresh(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     let record = call.find(id)?;
-    let ms = given_timeout(body).await?.unwrap_or_else(|| granted_ms(&record));
+    let ms = given_timeout(call, body).await?.unwrap_or_else(|| granted_ms(&record));
     let change = TimeoutChange::Extend(ms);
     call.sandbox(id).change_timeout(change).await.map_err(|error| call.failed(id, error))?;
     Ok(view::empty(StatusCode::NO_CONTENT))

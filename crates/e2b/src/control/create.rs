@@ -18,18 +18,18 @@ const DEFAULT_TIMEOUT_S: i64 = 300;
 
 pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
     let Call { api, caller, headers, .. } = call;
-    let content = body::collect(body).await?;
+    let content = call.collect(body).await?;
     let body: NewSandbox = body::parse(&content)?;
     let source = source(api, &caller.account, &body.template_id).await?;
     let config = config(api, &caller.account, body, source)?;
-    // A response with tokens must not be repeated to a key that gets none.
+    // A response with tokens, which end with their key, must not be repeated to another key.
     let endpoint = match caller.scopes.allows(Scope::Execute) {
-        true => "POST /sandboxes with tokens",
-        false => "POST /sandboxes",
+        true => format!("POST /sandboxes with tokens of {}", caller.key_id),
+        false => "POST /sandboxes".to_owned(),
     };
     let (own, creator) = (E2bApi::clone(api), caller.clone());
     let creation: Creation = Box::new(move |record| Box::pin(create_sandbox(own, creator, config, record)));
-    api.services.create_once(caller, endpoint, (headers, content), creation).await
+    api.services.create_once(caller, &endpoint, (headers, content), creation).await
 }
 
 /// Creates a sandbox, and returns its view.

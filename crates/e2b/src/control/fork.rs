@@ -8,7 +8,7 @@ use engine::{EngineError, TimeoutChange};
 use rules::{ForkRequest, IsolationRules};
 use serde_json::{Value, json};
 
-use super::body::{self, Fork};
+use super::body::Fork;
 use super::{Call, limits, view};
 use crate::error::E2bError;
 
@@ -18,7 +18,7 @@ const MAX_COUNT: u32 = 20;
 /// can copy them.
 pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
-    let Fork { timeout, count } = body::read(body).await?;
+    let Fork { timeout, count } = call.read(body).await?;
     let timeout_ms = timeout.map(limits::timeout_ms).transpose()?;
     let count = count.unwrap_or(1);
     let allowed = u32::try_from(count).ok().filter(|count| (1..=MAX_COUNT).contains(count));

@@ -9,7 +9,7 @@ use rules::{ConfigRules, SnapshotQuery, SnapshotRequest, snapshot_request};
 use serde_json::{Value, json};
 use store::SnapshotRecord;
 
-use super::body::{self, NewSnapshot};
+use super::body::NewSnapshot;
 use super::{Call, query, route, view};
 use crate::E2bApi;
 use crate::error::E2bError;
@@ -23,7 +23,7 @@ fn shown(record: &SnapshotRecord) -> Value {
 
 pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Response, E2bError> {
     call.find(id)?;
-    let NewSnapshot { name, memory } = body::read(body).await?;
+    let NewSnapshot { name, memory } = call.read(body).await?;
     let body = SnapshotBody { name, ..SnapshotBody::default() };
     let request = snapshot_request(body, &ConfigRules::default());
     let request = request.map_err(|error| E2bError::invalid(error.to_string()))?;

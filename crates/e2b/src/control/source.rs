@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::{Isolation, Resources};
 use axum::http::StatusCode;
 use axum::response::Response;
+use rules::IsolationRules;
 use serde_json::json;
 use store::SnapshotRecord;
 
@@ -62,7 +63,9 @@ pub async fn source(api: &E2bApi, account: &str, name: &str) -> Result<(Template
         return Ok((with(name.to_owned(), resources), isolation));
     }
     if let Some(snapshot) = snapshot_of(api, account, name).await? {
-        return Ok((with(snapshot.id.to_string(), snapshot.resources), snapshot.isolation));
+        let rules = IsolationRules::new(&api.settings.isolation, account);
+        let floor = rules.above(snapshot.isolation, &api.engine.images_below(&snapshot)).minimum(name);
+        return Ok((with(snapshot.id.to_string(), snapshot.resources), floor));
     }
     let image = Template { image: name.to_owned(), cpu: None, memory_mb: None, disk_mb: None };
     Ok((image, Isolation::default()))

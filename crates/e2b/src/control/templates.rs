@@ -24,7 +24,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::limits::rules_for_templates;
-use super::{Call, body, view};
+use super::{Call, view};
 use crate::E2bApi;
 use crate::error::E2bError;
 
@@ -98,7 +98,7 @@ fn checked_tags(tags: Vec<String>) -> Result<Vec<String>, E2bError> {
 
 /// Requests a build.
 pub async fn request(call: &Call<'_>, content: Body) -> Result<Response, E2bError> {
-    let requested: Requested = body::read(content).await?;
+    let requested: Requested = call.read(content).await?;
     let given = requested.name.or(requested.alias).ok_or_else(|| E2bError::invalid("name is missing"))?;
     let (name, own_tag) = match given.split_once(':') {
         Some((name, tag)) => (name.to_owned(), Some(tag.to_owned())),
@@ -121,7 +121,7 @@ pub async fn request(call: &Call<'_>, content: Body) -> Result<Response, E2bErro
 
 /// Starts a requested build.
 pub async fn start(call: &Call<'_>, id: &TemplateId, content: Body) -> Result<Response, E2bError> {
-    let started: Started = body::read(content).await?;
+    let started: Started = call.read(content).await?;
     let account = &*call.caller.account;
     let build = call.api.pending.find(account, id).ok_or_else(|| missing(id.as_str()))?;
     if started.from_image_registry.is_some() {
@@ -167,7 +167,7 @@ async fn merged(
     if files.is_empty() {
         return Ok(None);
     }
-    let merged = call.api.builder.merge_contexts(files).await;
+    let merged = call.api.builder.merge_contexts(&call.caller.account, files).await;
     merged.map(Some).map_err(|error| call.api.services.builder_error(error))
 }
 

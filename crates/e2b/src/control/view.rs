@@ -33,7 +33,7 @@ pub fn empty(status: StatusCode) -> Response {
 /// The response to a create or a connect.
 pub fn sandbox(api: &E2bApi, caller: &Caller, record: &SandboxRecord) -> Value {
     let own = options(record).cloned().unwrap_or_default();
-    let traffic = token(caller, !own.public_ports, || api.tokens.traffic(&record.id));
+    let traffic = token(caller, !own.public_ports, || api.tokens.traffic(&record.id, &caller.key_id));
     let mut view = json!({
         "templateID": own.template,
         "alias": own.template,
@@ -43,7 +43,7 @@ pub fn sandbox(api: &E2bApi, caller: &Caller, record: &SandboxRecord) -> Value {
         "domain": api.settings.domain,
         "trafficAccessToken": traffic,
     });
-    if let Some(access) = token(caller, own.secure, || api.tokens.access(&record.id)) {
+    if let Some(access) = token(caller, own.secure, || api.tokens.access(&record.id, &caller.key_id)) {
         view["envdAccessToken"] = access.into();
     }
     view
@@ -79,7 +79,7 @@ pub fn detail(api: &E2bApi, caller: &Caller, record: &SandboxRecord) -> Value {
     let own = options(record).cloned().unwrap_or_default();
     let mut view = listed(record);
     view["domain"] = api.settings.domain.clone().into();
-    if let Some(access) = token(caller, own.secure, || api.tokens.access(&record.id)) {
+    if let Some(access) = token(caller, own.secure, || api.tokens.access(&record.id, &caller.key_id)) {
         view["envdAccessToken"] = access.into();
     }
     let on_timeout = if record.config.on_timeout == OnTimeout::Pause { "pause" } else { "kill" };

@@ -11,7 +11,8 @@ use super::connect::{CallKind, Code, RpcError, end_of_stream};
 /// The content type of streams. Clients compare it exactly.
 pub const STREAM_TYPE: HeaderValue = HeaderValue::from_static("application/connect+json");
 
-const JSON_TYPE: HeaderValue = HeaderValue::from_static("application/json");
+/// The content type of unary responses.
+pub const JSON_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A failure of a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -134,12 +135,7 @@ fn of_refusal(refusal: ProcessRefusal) -> Code {
 
 /// A response with a JSON body.
 pub fn json_response(status: StatusCode, body: &Value) -> Response {
-    json_text(status, body.to_string())
-}
-
-/// A response with a JSON body that is written already.
-pub fn json_text(status: StatusCode, body: String) -> Response {
-    (status, [(header::CONTENT_TYPE, JSON_TYPE)], body).into_response()
+    (status, [(header::CONTENT_TYPE, JSON_TYPE)], body.to_string()).into_response()
 }
 
 /// An error response with the body of `/files`.

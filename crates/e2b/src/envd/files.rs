@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header, request};
 use axum::response::Response;
 use time::OffsetDateTime;
 
-use super::auth::{self, TokenCheck, check_token};
+use super::auth::{self, TokenCheck};
 use super::connect::{Code, RpcError};
 use super::failure::{Failure, http_error, json_response};
 use super::query::FileQuery;
@@ -83,9 +83,8 @@ fn authorize(
     operation: SignedOperation,
 ) -> Result<Access, RpcError> {
     let refuse = |message: String| RpcError::new(Code::Unauthenticated, message);
-    let token = target.access_token.as_deref();
-    match check_token(headers, token) {
-        TokenCheck::Valid => Ok(Access::Token),
+    match target.check_token(headers) {
+        TokenCheck::Valid(_) => Ok(Access::Token),
         TokenCheck::Wrong => Err(refuse("access token present in header but does not match".to_owned())),
         TokenCheck::Missing => {
             let signed = Signed {
@@ -95,7 +94,7 @@ fn authorize(
                 expiration: query.signature_expiration,
             };
             let now_s = OffsetDateTime::now_utc().unix_timestamp();
-            signature::check(query.signature.as_deref(), signed, token.unwrap_or_default(), now_s)
+            signature::check(query.signature.as_deref(), signed, &target.valid_tokens(), now_s)
                 .map(|()| Access::Signature)
                 .map_err(|refusal| refuse(refusal.to_string()))
         }

@@ -3,20 +3,23 @@
 //! Called by the router of this module. The agent resolves paths on behalf of the user.
 
 pub mod entry;
+mod listing;
 mod messages;
 mod watch_stream;
 mod watchers;
 
+use axum::http::StatusCode;
 use axum::response::Response;
 use engine::{FileKind, PathDetails, UserFileOp};
 use serde_json::{Value, json};
 
-use super::call::{Call, stream_response};
-use super::connect::{Code, RpcError, single_message, unary_message};
-use super::failure::Failure;
+use super::call::{Call, granted_stream};
+use super::connect::{Code, MAX_SHORT_MESSAGE, RpcError, single_message, unary_message};
+use super::failure::{Failure, json_response};
 use super::proto_json::parse;
 use super::target::Target;
 use entry::METADATA_PREFIX;
+use listing::Listing;
 use messages::{ListRequest, MoveRequest, PathRequest, WatchRequest, WatcherRequest};
 use watch_stream::WatchStream;
 pub use watchers::Watchers;
@@ -37,10 +40,10 @@ pub enum Unary {
     RemoveWatcher,
 }
 
-/// Runs a unary method, and returns the JSON of its response.
-pub async fn unary(call: Call, method: Unary, watchers: &Watchers) -> Result<String, Failure> {
-    let Call { target, user, options, body } = call;
-    let json = unary_message(body).await?;
+/// Runs a unary method.
+pub async fn unary(call: Call, method: Unary, watchers: &Watchers) -> Result<Response, Failure> {
+    let Call { target, user, options, body, .. } = call;
+    let json = unary_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?;
     let work = async {
         let response = match method {
             Unary::ListDir => return list(&target, &user, &parse(&json)?).await,
@@ -75,7 +78,7 @@ pub async fn unary(call: Call, method: Unary, watchers: &Watchers) -> Result<Str
                 json!({})
             }
         };
-        Ok(response.to_string())
+        Ok(json_response(StatusCode::OK, &response))
     };
     match options.timeout {
         None => work.await,
@@ -87,16 +90,17 @@ pub async fn unary(call: Call, method: Unary, watchers: &Watchers) -> Result<Str
 
 /// Streams the events of a directory.
 pub async fn watch(call: Call) -> Result<Response, Failure> {
-    let Call { target, user, options, body } = call;
-    let WatchRequest { path, recursive, include_entry } = parse(&single_message(body).await?)?;
+    let Call { target, user, options, body, grant } = call;
+    let json = single_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?;
+    let WatchRequest { path, recursive, include_entry } = parse(&json)?;
     let watch = target.sandbox().watch(false, &user, path.as_bytes(), recursive).await;
     let watch = watch.map_err(|error| of_files(error, &user))?;
-    let stream = WatchStream::new(target, user, path, include_entry, watch, &options);
-    Ok(stream_response(stream.into_stream()))
+    let stream = WatchStream::new(target.clone(), user, path, include_entry, watch, &options);
+    Ok(granted_stream(stream.into_stream(), target, grant))
 }
 
-/// A large directory is written entry by entry: as one value, it would take several times the memory of its text.
-async fn list(target: &Target, user: &str, request: &ListRequest) -> Result<String, Failure> {
+/// Each entry is written as soon as the agent sends it: only the text of the response is held.
+async fn list(target: &Target, user: &str, request: &ListRequest) -> Result<Response, Failure> {
     let depth = request.depth.0.clamp(1, MAX_DEPTH);
     let op = UserFileOp::ListTree {
         path: request.path.clone().into_bytes(),
@@ -105,16 +109,11 @@ async fn list(target: &Target, user: &str, request: &ListRequest) -> Result<Stri
     };
     let started = target.sandbox().user_file_op(false, user, &op).await;
     let operation = started.map_err(|error| of_files(error, user))?;
-    let tree = operation.into_tree().await.map_err(|error| of_files(error, user))?;
-    let mut text = r#"{"entries":["#.to_owned();
-    for (at, details) in tree.into_iter().enumerate() {
-        if at > 0 {
-            text.push(',');
-        }
-        text.push_str(&entry::to_json(&details).to_string());
+    let (mut tree, mut listing) = (operation.into_tree(), Listing::new(target.response_memory()));
+    while let Some(details) = tree.next().await.map_err(|error| of_files(error, user))? {
+        listing.push(&details).await?;
     }
-    text.push_str("]}");
-    Ok(text)
+    listing.into_response().await
 }
 
 async fn make_dir(target: &Target, user: &str, request: &PathRequest) -> Result<Value, Failure> {

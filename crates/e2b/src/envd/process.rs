@@ -14,11 +14,12 @@ use axum::response::Response;
 use bytes::Bytes;
 use engine::{Input, ProcessRequest, ProcessSelector};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::call::{Call, stream_response};
+use super::call::{Call, granted_stream, stream_response, while_granted};
 use super::connect::{
-    CallOptions, Code, Envelope, EnvelopeReader, RpcError, end_of_stream, message, next_chunk,
-    single_message, unary_message,
+    CallOptions, Code, Envelope, EnvelopeReader, MAX_MESSAGE, MAX_SHORT_MESSAGE, RpcError, end_of_stream,
+    message, next_chunk, single_message, unary_message,
 };
 use super::failure::Failure;
 use super::proto_json::parse;
@@ -30,6 +31,8 @@ use messages::{
 use output::Output;
 
 const SIGTERM: i32 = 15;
+/// How long one message of a stream of inputs may take to arrive.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A unary method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +47,8 @@ pub enum Unary {
 /// Runs a unary method.
 pub async fn unary(call: Call, method: Unary) -> Result<Value, Failure> {
     let Call { target, options, body, .. } = call;
-    let json = unary_message(body).await?;
+    let max_bytes = if method == Unary::SendInput { MAX_MESSAGE } else { MAX_SHORT_MESSAGE };
+    let json = unary_message(body, &target.buffers(), max_bytes).await?;
     within(options.timeout, async {
         match method {
             Unary::List => {
@@ -83,8 +87,10 @@ pub async fn unary(call: Call, method: Unary) -> Result<Value, Failure> {
 
 /// Starts a process and streams its output.
 pub async fn start(call: Call) -> Result<Response, Failure> {
-    let Call { target, user, options, body } = call;
-    let request: StartRequest = parse(&single_message(body).await?)?;
+    let Call { target, user, options, body, grant } = call;
+    // Kept until the process has its arguments: it counts for them.
+    let json = single_message(body, &target.buffers(), MAX_MESSAGE).await?;
+    let request: StartRequest = parse(&json)?;
     let mut argv = vec![request.process.cmd];
     argv.extend(request.process.args);
     let terminal = request.pty.map(|pty| pty.size()).transpose()?;
@@ -116,37 +122,53 @@ pub async fn start(call: Call) -> Result<Response, Failure> {
         }
     })?;
     // The engine enforces the deadline of the process.
-    Ok(stream_response(Output::new(target, started, CallOptions { timeout: None, ..options }).into_stream()))
+    let options = CallOptions { timeout: None, ..options };
+    Ok(granted_stream(Output::new(target.clone(), started, options).into_stream(), target, grant))
 }
 
 /// Streams the output of a process from now on.
 pub async fn connect(call: Call) -> Result<Response, Failure> {
-    let Call { target, options, body, .. } = call;
-    let request: ProcessOnly = parse(&single_message(body).await?)?;
+    let Call { target, options, body, grant, .. } = call;
+    let request: ProcessOnly = parse(&single_message(body, &target.buffers(), MAX_SHORT_MESSAGE).await?)?;
     let found = target.sandbox().connect_process(request.process.get()?).await.map_err(Failure::of)?;
-    Ok(stream_response(Output::new(target, found, options).into_stream()))
+    Ok(granted_stream(Output::new(target.clone(), found, options).into_stream(), target, grant))
 }
 
 /// Writes a stream of inputs to one process.
 pub async fn stream_input(call: Call) -> Result<Response, Failure> {
-    let Call { target, options, body, .. } = call;
-    within(options.timeout, forward_input(&target, body)).await?;
+    let Call { target, options, body, grant, .. } = call;
+    within(options.timeout, while_granted(&target, &grant, forward_input(&target, body))).await?;
     let frames = [message(b"{}"), end_of_stream(None)];
     Ok(stream_response(futures_util::stream::iter(frames.map(Ok))))
 }
 
 async fn forward_input(target: &Target, mut body: Body) -> Result<(), Failure> {
-    let mut reader = EnvelopeReader::default();
+    let mut reader = EnvelopeReader::new(target.buffers(), MAX_MESSAGE);
     let mut input = None;
-    while let Some(chunk) = next_chunk(&mut body).await? {
-        reader.push(&chunk);
-        while let Some(envelope) = reader.next()? {
+    let mut message_deadline = None;
+    while let Some(mut chunk) = next_in_time(&mut body, message_deadline).await? {
+        while let Some(envelope) = reader.next(&mut chunk).await? {
+            message_deadline = None;
             let Envelope::Message(json) = envelope else { continue };
             forward_message(target, &mut input, &json).await?;
+        }
+        if reader.is_within_message() && message_deadline.is_none() {
+            message_deadline = Some(Instant::now() + MESSAGE_TIMEOUT);
         }
     }
     reader.finish()?;
     Ok(())
+}
+
+/// The next bytes. Between messages a client may be silent; a message that has begun holds memory.
+async fn next_in_time(body: &mut Body, deadline: Option<Instant>) -> Result<Option<Bytes>, RpcError> {
+    let Some(deadline) = deadline else { return next_chunk(body).await };
+    tokio::time::timeout_at(deadline, next_chunk(body)).await.unwrap_or_else(|_| {
+        let seconds = MESSAGE_TIMEOUT.as_secs();
+        let message =
+            format!("a message was not complete within {seconds} s; send it faster, or in several ones");
+        Err(RpcError::new(Code::DeadlineExceeded, message))
+    })
 }
 
 async fn forward_message(

@@ -15,8 +15,13 @@ const LENIENT: GeneralPurposeConfig =
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
+/// Most values and names in a message, of which each takes up to some 200 bytes of memory. A command with the most arguments and
+/// variables has 12,288.
+const MAX_VALUES: usize = 16_384;
+
 /// Parses a message. Unknown fields are ignored.
 pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, RpcError> {
+    reader::check_shape(json, MAX_VALUES).map_err(|refusal| RpcError::invalid(refusal.to_string()))?;
     serde_json::from_slice(json)
         .map_err(|error| RpcError::invalid(format!("the message is not valid: {error}")))
 }

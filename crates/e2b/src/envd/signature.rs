@@ -35,16 +35,17 @@ pub enum SignatureRefusal {
     Expired,
 }
 
-/// Checks a signature. The expiry is checked last, so that only the holder of a valid signature learns of it.
+/// Checks a signature, which one of the valid tokens must have made. The expiry is checked last, so that only the holder of a valid
+/// signature learns of it.
 pub fn check(
     signature: Option<&str>,
     signed: Signed<'_>,
-    token: &str,
+    tokens: &[String],
     now_s: i64,
 ) -> Result<(), SignatureRefusal> {
     let signature = signature.filter(|text| !text.is_empty()).ok_or(SignatureRefusal::Missing)?;
-    let expected = sign(signed, token);
-    if !bool::from(expected.as_bytes().ct_eq(signature.as_bytes())) {
+    let is_of = |token: &String| bool::from(sign(signed, token).as_bytes().ct_eq(signature.as_bytes()));
+    if !tokens.iter().any(is_of) {
         return Err(SignatureRefusal::Invalid);
     }
     match signed.expiration {
@@ -85,7 +86,8 @@ mod tests {
     #[test]
     fn each_signed_value_counts() {
         let signature = sign(SIGNED, TOKEN);
-        let check_as = |signed, token| check(Some(&signature), signed, token, 0);
+        let check_as =
+            |signed, token: &str| check(Some(&signature), signed, &["x".to_owned(), token.to_owned()], 0);
         assert_eq!(check_as(SIGNED, TOKEN), Ok(()));
         for other in [
             Signed { path: "/tmp/b", ..SIGNED },
@@ -97,17 +99,19 @@ mod tests {
             assert_eq!(check_as(other, TOKEN), Err(SignatureRefusal::Invalid), "{other:?}");
         }
         assert_eq!(check_as(SIGNED, "another token"), Err(SignatureRefusal::Invalid));
-        assert_eq!(check(None, SIGNED, TOKEN, 0), Err(SignatureRefusal::Missing));
-        assert_eq!(check(Some(""), SIGNED, TOKEN, 0), Err(SignatureRefusal::Missing));
-        assert_eq!(check(Some(&signature[..20]), SIGNED, TOKEN, 0), Err(SignatureRefusal::Invalid));
+        assert_eq!(check(Some(&signature), SIGNED, &[], 0), Err(SignatureRefusal::Invalid), "no valid key");
+        let own = [TOKEN.to_owned()];
+        assert_eq!(check(None, SIGNED, &own, 0), Err(SignatureRefusal::Missing));
+        assert_eq!(check(Some(""), SIGNED, &own, 0), Err(SignatureRefusal::Missing));
+        assert_eq!(check(Some(&signature[..20]), SIGNED, &own, 0), Err(SignatureRefusal::Invalid));
     }
 
     #[test]
     fn a_valid_signature_expires() {
         let signed = Signed { expiration: Some(100), ..SIGNED };
-        let signature = sign(signed, TOKEN);
-        assert_eq!(check(Some(&signature), signed, TOKEN, 100), Ok(()));
-        assert_eq!(check(Some(&signature), signed, TOKEN, 101), Err(SignatureRefusal::Expired));
-        assert_eq!(check(Some("v1_forged"), signed, TOKEN, 101), Err(SignatureRefusal::Invalid));
+        let (signature, own) = (sign(signed, TOKEN), [TOKEN.to_owned()]);
+        assert_eq!(check(Some(&signature), signed, &own, 100), Ok(()));
+        assert_eq!(check(Some(&signature), signed, &own, 101), Err(SignatureRefusal::Expired));
+        assert_eq!(check(Some("v1_forged"), signed, &own, 101), Err(SignatureRefusal::Invalid));
     }
 }

@@ -1,14 +1,17 @@
-//! The sandbox that a request is for.
+//! The sandbox that a request is for, and who may use it.
 
 use std::sync::Arc;
 
 use api::SandboxId;
 use axum::http::HeaderMap;
 use engine::{Engine, EngineError, SandboxHandle};
+use rules::Scope;
 
-use super::connect::Code;
+use super::auth::{Grant, SentToken, TokenCheck, sent_token};
+use super::connect::{Buffers, Code};
 use super::failure::Failure;
-use crate::services::{HostServices, Permit};
+use crate::services::{Caller, HostServices, Permit, ResponseMemory};
+use crate::tokens::{self, Tokens};
 
 /// A sandbox of an account, as the router of host names found it.
 #[derive(Clone)]
@@ -19,8 +22,8 @@ pub struct Target {
     pub id: SandboxId,
     /// The id as clients know it.
     pub shown_id: String,
-    /// The token that requests must have. `None` if its owner asked for an open sandbox.
-    pub access_token: Option<String>,
+    /// Makes the tokens of which requests must have one. `None` if its owner asked for an open sandbox.
+    pub tokens: Option<Tokens>,
 }
 
 impl Target {
@@ -28,10 +31,62 @@ impl Target {
         self.engine.sandbox(&self.account, &self.id)
     }
 
+    /// Checks the access token of a request.
+    pub fn check_token(&self, headers: &HeaderMap) -> TokenCheck {
+        let Some(tokens) = &self.tokens else { return TokenCheck::Valid(Grant::Open) };
+        match sent_token(headers) {
+            SentToken::Missing => TokenCheck::Missing,
+            SentToken::Malformed => TokenCheck::Wrong,
+            SentToken::One(text) => {
+                let keys = self.keys();
+                tokens::key_of(text, &keys, |key_id| tokens.access(&self.id, key_id))
+                    .map_or(TokenCheck::Wrong, |key| TokenCheck::Valid(Grant::Key(Arc::clone(&key.key_id))))
+            }
+        }
+    }
+
+    /// The access tokens that are valid now; none for an open sandbox.
+    pub fn valid_tokens(&self) -> Vec<String> {
+        let Some(tokens) = &self.tokens else { return Vec::new() };
+        self.keys().iter().map(|key| tokens.access(&self.id, &key.key_id)).collect()
+    }
+
+    /// Whether a grant still holds. It ends with its key.
+    pub fn allows(&self, grant: &Grant) -> bool {
+        match grant {
+            Grant::Open => true,
+            Grant::Key(id) => self.keys().iter().any(|key| key.key_id == *id),
+        }
+    }
+
+    /// The valid keys whose holders get access tokens.
+    fn keys(&self) -> Vec<Caller> {
+        let mut keys = self.services.keys(&self.account);
+        keys.retain(|key| key.scopes.allows(Scope::Execute));
+        keys
+    }
+
+    /// Counts the start of a process against the execution limit of the sandbox.
+    pub fn count_execution(&self) -> Result<(), Failure> {
+        let counted = self.services.count_execution(&self.account, &self.id);
+        counted.map_err(|error| Failure::new(Code::ResourceExhausted, error.message))
+    }
+
     /// Takes a place among the requests in flight of the sandbox's account, for an authorized request.
     pub fn enter(&self, headers: &HeaderMap) -> Result<Permit, Failure> {
         let entered = self.services.enter(&self.account, headers);
         entered.map_err(|error| Failure::new(Code::ResourceExhausted, error.message))
+    }
+
+    /// The memory for messages of requests.
+    pub fn buffers(&self) -> Buffers {
+        let (services, account) = (Arc::clone(&self.services), Arc::clone(&self.account));
+        Buffers::new(move |max_bytes| services.body_buffer(&account, max_bytes))
+    }
+
+    /// The memory for a response that is collected.
+    pub fn response_memory(&self) -> Box<dyn ResponseMemory> {
+        self.services.response_memory(&self.account)
     }
 
     /// False if the sandbox was terminated.

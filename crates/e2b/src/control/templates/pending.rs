@@ -2,7 +2,7 @@
 //! after an hour.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::TemplateId;
@@ -22,7 +22,7 @@ pub struct PendingBuilds(Mutex<HashMap<TemplateId, Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    account: String,
+    account: Arc<str>,
     since: Instant,
     build: RequestedBuild,
 }
@@ -51,20 +51,30 @@ impl PendingBuilds {
         all
     }
 
-    pub fn add(&self, account: &str, id: TemplateId, build: RequestedBuild) {
+    pub fn add(&self, account: &Arc<str>, id: TemplateId, build: RequestedBuild) {
         let mut all = self.lock();
-        let own = all.iter().filter(|(_, entry)| entry.account == account);
+        let own = all.iter().filter(|(_, entry)| entry.account == *account);
         if own.clone().count() >= MAX_PER_ACCOUNT
             && let Some(oldest) = own.min_by_key(|(_, entry)| entry.since).map(|(id, _)| id.clone())
         {
             all.remove(&oldest);
         }
-        all.insert(id, Entry { account: account.to_owned(), since: Instant::now(), build });
+        all.insert(id, Entry { account: Arc::clone(account), since: Instant::now(), build });
     }
 
     pub fn find(&self, account: &str, id: &TemplateId) -> Option<RequestedBuild> {
         let all = self.lock();
-        all.get(id).filter(|entry| entry.account == account).map(|entry| entry.build.clone())
+        all.get(id).filter(|entry| *entry.account == *account).map(|entry| entry.build.clone())
+    }
+
+    /// The account that requested a build.
+    pub fn account(&self, id: &TemplateId) -> Option<Arc<str>> {
+        self.lock().get(id).map(|entry| Arc::clone(&entry.account))
+    }
+
+    /// The account of a requested build.
+    pub fn account_of(&self, id: &TemplateId) -> Option<String> {
+        self.lock().get(id).map(|entry| entry.account.to_string())
     }
 
     /// Adds an archive to a build of any account: the link to upload it is signed. `largest` is the largest size of a context, which
@@ -86,7 +96,7 @@ impl PendingBuilds {
             )));
         }
         entry.build.files.insert(hash, context);
-        let account = entry.account.clone();
+        let account = Arc::clone(&entry.account);
         loop {
             let own = all.iter().filter(|(_, entry)| entry.account == account);
             if own.clone().map(|(_, entry)| entry.bytes()).sum::<u64>() <= LARGEST_PER_ACCOUNT * largest {

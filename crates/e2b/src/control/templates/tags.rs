@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::{Call, body, view};
+use super::super::{Call, view};
 use super::{build_id, checked_tags, missing};
 use crate::error::E2bError;
 
@@ -25,7 +25,7 @@ struct Remove {
 
 /// Assigns tags to the version that a tag names.
 pub async fn assign(call: &Call<'_>, content: Body) -> Result<Response, E2bError> {
-    let Assign { target, tags } = body::read(content).await?;
+    let Assign { target, tags } = call.read(content).await?;
     let tags = checked_tags(tags)?;
     let template = call.api.builder.named(&call.caller.account, &target).ok_or_else(|| missing(&target))?;
     let changed = call.api.builder.add_tags(&template, &tags).await;
@@ -35,7 +35,7 @@ pub async fn assign(call: &Call<'_>, content: Body) -> Result<Response, E2bError
 }
 
 pub async fn remove(call: &Call<'_>, content: Body) -> Result<Response, E2bError> {
-    let Remove { name, tags } = body::read(content).await?;
+    let Remove { name, tags } = call.read(content).await?;
     let removed = call.api.builder.remove_tags(&call.caller.account, &name, &checked_tags(tags)?).await;
     match removed.map_err(|error| call.api.services.builder_error(error))? {
         0 => Err(missing(&name)),

@@ -3,16 +3,18 @@
 use api::TemplateId;
 use axum::body::Body;
 use axum::http::header::HOST;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, request};
 use axum::response::Response;
 use builder::Incoming;
 use http_body_util::BodyExt;
+use rules::{Charge, KeyCharge, Scope};
 use serde_json::json;
 
 use super::super::{Call, KEY, query, view};
 use super::{missing, recipe};
-use crate::E2bApi;
 use crate::error::E2bError;
+use crate::services::Caller;
+use crate::{E2bApi, tokens};
 
 /// Where the files with a hash are uploaded to.
 pub fn upload_link(call: &Call<'_>, id: &TemplateId, hash: &str) -> Result<Response, E2bError> {
@@ -23,26 +25,27 @@ pub fn upload_link(call: &Call<'_>, id: &TemplateId, hash: &str) -> Result<Respo
     }
     let host = call.headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = host.map_or_else(|| format!("api.{}", call.api.settings.domain), str::to_owned);
-    let token = call.api.tokens.upload(id, hash);
+    let token = call.api.tokens.upload(id, hash, &call.caller.key_id);
     let url = format!("https://{host}/templates/{id}/files/{hash}?token={token}");
     Ok(view::json(StatusCode::CREATED, &json!({ "present": false, "url": url })))
 }
 
-/// Receives files. The link has a signature instead of a key.
+/// Receives files. The link has a token instead of a key, and the request counts as one of that key.
 pub async fn upload(
     api: &E2bApi,
     id: &TemplateId,
     hash: &str,
-    given: Option<&str>,
+    parts: &request::Parts,
     mut content: Body,
 ) -> Result<Response, E2bError> {
     let hash = recipe::checked_hash(hash)?;
-    let token = query::pairs(given).remove("token").unwrap_or_default();
-    if !api.tokens.is_upload_token(id, hash, &token) {
-        return Err(E2bError::new(StatusCode::FORBIDDEN, "the link is not valid"));
-    }
+    let caller = holder(api, id, hash, parts.uri.query())
+        .ok_or_else(|| E2bError::new(StatusCode::FORBIDDEN, "the link is not valid"))?;
+    api.services.count(&caller, Charge::Key(KeyCharge::Write))?;
+    let permit = api.services.enter(&caller.account, &parts.headers)?;
     let failed = |error| api.services.builder_error(error);
-    let mut incoming: Incoming = api.builder.incoming().map_err(failed)?;
+    let account = api.pending.account_of(id).ok_or_else(|| missing(id.as_str()))?;
+    let mut incoming: Incoming = api.builder.incoming(&account).map_err(failed)?;
     while let Some(frame) = content.frame().await {
         let frame = frame.map_err(|_| E2bError::invalid("the body ended early"))?;
         if let Ok(data) = frame.into_data() {
@@ -51,7 +54,16 @@ pub async fn upload(
     }
     let stored = incoming.finish().await.map_err(failed)?;
     api.pending.add_files(id, hash.to_owned(), stored, api.builder.max_context_bytes())?;
-    Ok(view::empty(StatusCode::OK))
+    Ok(permit(view::empty(StatusCode::OK)))
+}
+
+/// The key that a link was made for. `None` if the link, its build or its key is not valid.
+fn holder(api: &E2bApi, id: &TemplateId, hash: &str, query: Option<&str>) -> Option<Caller> {
+    let token = query::pairs(query).remove("token")?;
+    let account = api.pending.account(id)?;
+    let keys = api.services.keys(&account);
+    let key = tokens::key_of(&token, &keys, |key_id| api.tokens.upload(id, hash, key_id))?;
+    key.scopes.allows(Scope::Write).then(|| key.clone())
 }
 
 /// The headers that only links have.

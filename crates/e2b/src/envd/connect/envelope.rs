@@ -1,8 +1,10 @@
 //! The envelopes of streams: one byte of flags, the length in four bytes (big endian), and a JSON document.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 
-use super::{Code, MAX_MESSAGE, RpcError};
+use super::buffers::{Buffers, append};
+use super::{Code, RpcError};
+use crate::services::BodyBuffer;
 
 const PREFIX: usize = 5;
 const COMPRESSED: u8 = 0b01;
@@ -15,23 +17,57 @@ pub enum Envelope {
     EndOfStream,
 }
 
-/// Splits received bytes into envelopes. Holds at most one message and the chunk that was pushed last.
-#[derive(Debug, Default)]
+/// Splits received bytes into envelopes. Holds at most one message, of whose content no more memory is reserved than twice what has
+/// arrived.
 pub struct EnvelopeReader {
-    buffer: BytesMut,
+    buffers: Buffers,
+    max_bytes: usize,
+    /// The beginning of a prefix.
+    prefix: Vec<u8>,
+    /// The envelope whose content arrives.
+    partial: Option<Partial>,
+}
+
+struct Partial {
+    flags: u8,
+    length: usize,
+    content: Box<dyn BodyBuffer>,
 }
 
 impl EnvelopeReader {
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.buffer.extend_from_slice(bytes);
+    /// Accepts messages of at most `max_bytes`.
+    pub fn new(buffers: Buffers, max_bytes: usize) -> Self {
+        Self { buffers, max_bytes, prefix: Vec::with_capacity(PREFIX), partial: None }
     }
 
-    /// The next complete envelope. The length is checked as soon as it is known.
-    pub fn next(&mut self) -> Result<Option<Envelope>, RpcError> {
-        let Some(([flags, length @ ..], rest)) = self.buffer.split_first_chunk::<PREFIX>() else {
-            return Ok(None);
+    /// The next complete envelope, or `None` when it has taken all of `input`. The length is checked as soon as it is known.
+    pub async fn next(&mut self, input: &mut Bytes) -> Result<Option<Envelope>, RpcError> {
+        let mut partial = match self.partial.take() {
+            Some(partial) => partial,
+            None => {
+                let more = input.split_to((PREFIX - self.prefix.len()).min(input.len()));
+                self.prefix.extend_from_slice(&more);
+                let Ok(prefix) = <[u8; PREFIX]>::try_from(self.prefix.as_slice()) else { return Ok(None) };
+                self.prefix.clear();
+                self.begin(prefix)?
+            }
         };
-        let (flags, length) = (*flags, u32::from_be_bytes(*length) as usize);
+        let missing = partial.length - partial.content.received();
+        append(&mut partial.content, &input.split_to(missing.min(input.len()))).await?;
+        if partial.content.received() < partial.length {
+            self.partial = Some(partial);
+            return Ok(None);
+        }
+        let message = partial.content.done();
+        Ok(Some(if partial.flags == END_OF_STREAM {
+            Envelope::EndOfStream
+        } else {
+            Envelope::Message(message)
+        }))
+    }
+
+    fn begin(&self, [flags, length @ ..]: [u8; PREFIX]) -> Result<Partial, RpcError> {
+        let length = u32::from_be_bytes(length) as usize;
         if flags & COMPRESSED != 0 {
             return Err(RpcError::new(Code::Unimplemented, "compressed messages are not supported"));
         }
@@ -40,27 +76,27 @@ impl EnvelopeReader {
                 "an envelope has the flags {flags:#04x}; known: 0x00, 0x02"
             )));
         }
-        check_length(length)?;
-        if rest.len() < length {
-            return Ok(None);
-        }
-        self.buffer.advance(PREFIX);
-        let message = self.buffer.split_to(length).freeze();
-        Ok(Some(if flags == END_OF_STREAM { Envelope::EndOfStream } else { Envelope::Message(message) }))
+        check_length(length, self.max_bytes)?;
+        Ok(Partial { flags, length, content: self.buffers.message(length) })
+    }
+
+    /// Whether a part of an envelope has arrived.
+    pub fn is_within_message(&self) -> bool {
+        self.partial.is_some() || !self.prefix.is_empty()
     }
 
     /// Fails if the body ended within an envelope.
     pub fn finish(&self) -> Result<(), RpcError> {
-        if self.buffer.is_empty() {
-            return Ok(());
+        if self.is_within_message() {
+            return Err(RpcError::invalid("the body ends within an envelope"));
         }
-        Err(RpcError::invalid("the body ends within an envelope"))
+        Ok(())
     }
 }
 
-pub(super) fn check_length(length: usize) -> Result<(), RpcError> {
-    if length > MAX_MESSAGE {
-        let message = format!("the message has {length} bytes; allowed: at most {MAX_MESSAGE}");
+pub(super) fn check_length(length: usize, max_bytes: usize) -> Result<(), RpcError> {
+    if length > max_bytes {
+        let message = format!("the message has {length} bytes; allowed: at most {max_bytes}");
         return Err(RpcError::new(Code::ResourceExhausted, message));
     }
     Ok(())

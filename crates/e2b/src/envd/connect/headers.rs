@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::HeaderMap;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
+use super::buffers::append;
 use super::envelope::check_length;
-use super::{Code, Envelope, EnvelopeReader, RpcError};
+use super::{Buffers, Code, Envelope, EnvelopeReader, RpcError};
 
 /// The keepalive interval for clients that name none.
 const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(90);
@@ -68,23 +69,22 @@ fn timeout(text: &str) -> Result<Duration, RpcError> {
     }
 }
 
-/// Reads the body of a unary call.
-pub async fn unary_message(mut body: Body) -> Result<Bytes, RpcError> {
-    let mut message = BytesMut::new();
+/// Reads the body of a unary call, of at most `max_bytes`.
+pub async fn unary_message(mut body: Body, buffers: &Buffers, max_bytes: usize) -> Result<Bytes, RpcError> {
+    let mut message = buffers.message(max_bytes);
     while let Some(chunk) = next_chunk(&mut body).await? {
-        check_length(message.len() + chunk.len())?;
-        message.extend_from_slice(&chunk);
+        check_length(message.received() + chunk.len(), max_bytes)?;
+        append(&mut message, &chunk).await?;
     }
-    Ok(message.freeze())
+    Ok(message.done())
 }
 
-/// Reads the body of a call whose request is a stream of one message.
-pub async fn single_message(mut body: Body) -> Result<Bytes, RpcError> {
-    let mut reader = EnvelopeReader::default();
+/// Reads the body of a call whose request is a stream of one message, of at most `max_bytes`.
+pub async fn single_message(mut body: Body, buffers: &Buffers, max_bytes: usize) -> Result<Bytes, RpcError> {
+    let mut reader = EnvelopeReader::new(buffers.clone(), max_bytes);
     let mut found = None;
-    while let Some(chunk) = next_chunk(&mut body).await? {
-        reader.push(&chunk);
-        while let Some(envelope) = reader.next()? {
+    while let Some(mut chunk) = next_chunk(&mut body).await? {
+        while let Some(envelope) = reader.next(&mut chunk).await? {
             match envelope {
                 Envelope::Message(message) if found.is_none() => found = Some(message),
                 Envelope::Message(_) => {

@@ -1,22 +1,76 @@
 use std::time::Duration;
 
+use allocation_counter::measure;
 use axum::body::Body;
 use axum::http::HeaderMap;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::E2bError;
+use crate::services::BodyBuffer;
+
+/// A buffer without a budget, which allocates as the service's does: never more than twice what has arrived.
+struct Plain(Vec<u8>);
+
+#[async_trait::async_trait]
+impl BodyBuffer for Plain {
+    fn received(&self) -> usize {
+        self.0.len()
+    }
+
+    async fn add(&mut self, data: &[u8]) -> Result<(), E2bError> {
+        self.0.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn done(self: Box<Self>) -> Bytes {
+        self.0.into()
+    }
+}
+
+fn plain() -> Buffers {
+    Buffers::new(|_| Box::new(Plain(Vec::new())))
+}
 
 fn read_all(chunks: &[&[u8]]) -> Result<Vec<Envelope>, RpcError> {
-    let mut reader = EnvelopeReader::default();
     let mut found = Vec::new();
-    for chunk in chunks {
-        reader.push(chunk);
-        while let Some(envelope) = reader.next()? {
-            found.push(envelope);
+    read_each(chunks, |envelope| found.push(envelope)).map(|()| found)
+}
+
+fn read_each(chunks: &[&[u8]], mut take: impl FnMut(Envelope)) -> Result<(), RpcError> {
+    let read = async {
+        let mut reader = EnvelopeReader::new(plain(), MAX_MESSAGE);
+        for chunk in chunks {
+            let mut chunk = Bytes::copy_from_slice(chunk);
+            while let Some(envelope) = reader.next(&mut chunk).await? {
+                take(envelope);
+            }
+            assert!(chunk.is_empty());
         }
+        reader.finish()
+    };
+    read.now_or_never().expect("a buffer without a budget does not wait")
+}
+
+#[test]
+fn a_bomb_allocates_no_more_than_a_few_times_what_arrived() {
+    let announced = |length: u32| [&[0][..], &length.to_be_bytes()].concat();
+    let empty = announced(0).repeat(10_000);
+    let sent = [announced(4 << 20), vec![b' '; 100_000]].concat();
+    for (name, bytes) in [
+        ("4 GiB announced", announced(u32::MAX)),
+        ("4 MiB announced and none sent", announced(4 << 20)),
+        ("4 MiB announced and a part sent", sent),
+        ("empty messages", empty),
+    ] {
+        let mut read = Ok(());
+        let peak = measure(|| read = read_each(&[&bytes], drop)).bytes_max;
+        // A copy of the chunk, and a buffer that doubles.
+        let limit = (4 * bytes.len() + 4096) as u64;
+        assert!(peak <= limit, "{name}: {peak} bytes for {} ({read:?})", bytes.len());
     }
-    reader.finish()?;
-    Ok(found)
 }
 
 #[test]
@@ -80,13 +134,14 @@ const DEFAULT: Duration = Duration::from_secs(90);
 async fn a_single_message_is_exactly_one() {
     let one = message(b"{}");
     let two = [&one[..], &one[..]].concat();
-    assert_eq!(single_message(Body::from(one.clone())).await.unwrap(), "{}");
+    assert_eq!(single_message(Body::from(one.clone()), &plain(), 100).await.unwrap(), "{}");
     let with_end = [&one[..], &end_of_stream(None)[..]].concat();
-    assert_eq!(single_message(Body::from(with_end)).await.unwrap(), "{}");
-    assert!(single_message(Body::from(two)).await.is_err());
-    assert!(single_message(Body::empty()).await.is_err());
+    assert_eq!(single_message(Body::from(with_end), &plain(), 100).await.unwrap(), "{}");
+    assert!(single_message(Body::from(two), &plain(), 100).await.is_err());
+    assert!(single_message(Body::empty(), &plain(), 100).await.is_err());
     let large = Body::from(vec![b' '; MAX_MESSAGE + 1]);
-    assert_eq!(unary_message(large).await.map_err(|error| error.code), Err(Code::ResourceExhausted));
+    let refused = unary_message(large, &plain(), MAX_MESSAGE).await;
+    assert_eq!(refused.map_err(|error| error.code), Err(Code::ResourceExhausted));
 }
 
 proptest! {

@@ -254,10 +254,47 @@ fn entry(process: &ProcessStatus) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use allocation_counter::measure;
+    use serde::de::DeserializeOwned;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::envd::connect::MAX_MESSAGE;
     use crate::envd::proto_json::parse;
+
+    /// The most memory of a message is that of its text, and a bounded number of values.
+    #[test]
+    fn the_json_of_a_message_is_bounded_in_values_and_depth() {
+        fn peak<T: DeserializeOwned>(name: &str, json: &str, limit: usize) {
+            let peak = measure(|| drop(parse::<T>(json.as_bytes()))).bytes_max;
+            assert!(peak <= limit as u64, "{name}: {peak} bytes for {}", json.len());
+        }
+        let many = |count: usize, one: &str| vec![one; count].join(",");
+        let args = |count| format!(r#"{{"process":{{"args":[{}]}}}}"#, many(count, r#""""#));
+        let variables: Vec<String> = (0..MAX_MESSAGE / 12).map(|n| format!(r#""{n}":"""#)).collect();
+        let envs = |count: usize| format!(r#"{{"process":{{"envs":{{{}}}}}}}"#, variables[..count].join(","));
+        let deep = format!("{}{}", "[".repeat(2 << 20), "]".repeat(2 << 20));
+        let unknown = format!(r#"{{"x":[{}]}}"#, many(1 << 20, "0"));
+        peak::<StartRequest>("arguments", &args(1 << 20), 1024);
+        peak::<StartRequest>("variables", &envs(variables.len()), 1024);
+        peak::<StartRequest>("most arguments", &args(16_000), 1 << 20);
+        peak::<StartRequest>("most variables", &envs(8000), 2 << 20);
+        peak::<StartRequest>("nested", &deep, 1024);
+        peak::<SendSignalRequest>("nested", &deep, 1024);
+        peak::<UpdateRequest>("values of no field", &unknown, 1024);
+        let text = "x".repeat(MAX_MESSAGE - 100);
+        let escaped = r"\u0041".repeat(MAX_MESSAGE / 6 - 100);
+        for text in [text, escaped] {
+            peak::<StartRequest>(
+                "one text",
+                &format!(r#"{{"process":{{"cmd":"{text}"}}}}"#),
+                3 * MAX_MESSAGE,
+            );
+        }
+        let input = "QUJD".repeat(MAX_MESSAGE / 4 - 100);
+        peak::<SendInputRequest>("input", &format!(r#"{{"input":{{"stdin":"{input}"}}}}"#), 3 * MAX_MESSAGE);
+    }
 
     #[test]
     fn a_start_request_may_leave_out_or_null_everything() {
