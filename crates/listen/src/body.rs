@@ -157,8 +157,14 @@ pub struct ResponseBody {
 }
 
 impl ResponseBody {
+    /// Called in the task of the stream. From here on an HTTP/2 response waits for its client, so that the unread timeout does not
+    /// depend on hyper polling the body: a client whose window is 0 can keep it from doing so.
     pub fn new(body: Body, in_flight: InFlight) -> Self {
-        Self { body, rest: Bytes::new(), in_flight: Some(in_flight), broken: None }
+        let mut body = Self { body, rest: Bytes::new(), in_flight: Some(in_flight), broken: None };
+        if !body.is_end_stream() {
+            body.set_waits_for(WaitsFor::Clients);
+        }
+        body
     }
 
     fn set_waits_for(&mut self, waits_for: WaitsFor) {

@@ -79,12 +79,12 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
                 // A body would be a protocol error over HTTP/2.
                 *response.body_mut() = Body::empty();
             }
-            return Box::pin(std::future::ready(Ok(counted(response, flight))));
+            return Box::pin(async move { Ok(counted(response, flight)) });
         }
         match &self.target {
             Target::Redirect(to) => {
                 let response = moved(self.answers.as_ref(), to, &request);
-                Box::pin(std::future::ready(Ok(counted(response, flight))))
+                Box::pin(async move { Ok(counted(response, flight)) })
             }
             Target::Application(application) => {
                 let (mut parts, body) = request.into_parts();
@@ -113,6 +113,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
     }
 }
 
+/// Runs in the task of the stream, not in that of the connection; see [`ResponseBody::new`].
 fn counted(response: Response, flight: InFlight) -> Response<ResponseBody> {
     response.map(|body| ResponseBody::new(body, flight))
 }

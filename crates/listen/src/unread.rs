@@ -93,7 +93,11 @@ async fn read_in_time(stream: impl Future<Output = ()>, timeout: Duration) -> bo
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use hyper::body::Body as _;
+
     use super::*;
+    use crate::body::ResponseBody;
 
     #[tokio::test(start_paused = true)]
     async fn only_a_response_that_waits_for_its_client_times_out() {
@@ -117,5 +121,35 @@ mod tests {
         };
         assert!(!read_in_time(unread, limit).await);
         assert!(begun.elapsed() >= limit && begun.elapsed() < 2 * limit);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_that_nobody_polls_times_out() {
+        let limit = Duration::from_secs(60);
+        let activity = Activity::new();
+        let respond = |body: Body| {
+            let flight = activity.begin();
+            async move {
+                let body = ResponseBody::new(body, flight);
+                if body.is_end_stream() {
+                    return;
+                }
+                std::future::pending::<()>().await;
+            }
+        };
+        let begun = Instant::now();
+        assert!(!read_in_time(respond(Body::from("unread")), limit).await);
+        assert!(begun.elapsed() >= limit && begun.elapsed() < 2 * limit);
+        assert!(read_in_time(respond(Body::empty()), limit).await, "there is nothing to read");
+        assert!(!activity.is_busy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_an_unpolled_response_is_stalled() {
+        let activity = Activity::new();
+        let body = ResponseBody::new(Body::from("unread"), activity.begin());
+        assert!(activity.stalled_for().is_some());
+        drop(body);
+        assert!(activity.idle_for().is_some());
     }
 }

@@ -109,7 +109,8 @@ fn hold(inside: &Arc<Inside>) -> Held {
 }
 
 pub fn router(inside: &Arc<Inside>) -> Router {
-    let (holding, streaming, bodies) = (inside.clone(), inside.clone(), inside.clone());
+    let (holding, streaming) = (inside.clone(), inside.clone());
+    let (bodies, late_bodies) = (inside.clone(), inside.clone());
     let routes =
         Router::new()
             .route("/hello", get(|| async { "hello" }))
@@ -124,6 +125,7 @@ pub fn router(inside: &Arc<Inside>) -> Router {
             .route("/big", get(big))
             .route("/broken", get(broken))
             .route("/held-body", get(move || held_body(bodies.clone())))
+            .route("/late-body", get(move || late_body(late_bodies.clone())))
             .route("/hold", get(move || hold_on(holding.clone())))
             .route("/stream", get(move || stream(streaming.clone())));
     routes.layer(axum::middleware::map_response(|mut response: Response| async move {
@@ -163,6 +165,15 @@ async fn held_body(inside: Arc<Inside>) -> Bytes {
         }
     }
     Bytes::from_owner(Owner(vec![b'x'; 1 << 20], hold(&inside)))
+}
+
+/// The same, not ready at once.
+async fn late_body(inside: Arc<Inside>) -> Body {
+    let bytes = held_body(inside).await;
+    Body::from_stream(futures_util::stream::once(async move {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok::<_, std::io::Error>(bytes)
+    }))
 }
 
 async fn hold_on(inside: Arc<Inside>) -> &'static str {

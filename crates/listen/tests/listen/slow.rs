@@ -211,24 +211,47 @@ async fn a_client_without_window_is_disconnected() {
     }
 }
 
+/// A connection whose windows of all streams follow the sent sizes.
+async fn with_windows(
+    server: &Running,
+) -> (h2::client::SendRequest<axum::body::Bytes>, tokio::sync::mpsc::UnboundedSender<u32>) {
+    let (client, mut connection) =
+        in_time("HTTP/2", h2::client::handshake(server.tcp().await)).await.unwrap();
+    let (windows, mut wanted) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = &mut connection => return,
+                Some(window) = wanted.recv() => connection.set_initial_window_size(window).unwrap(),
+            }
+        }
+    });
+    (in_time("HTTP/2", client.ready()).await.unwrap(), windows)
+}
+
 #[tokio::test]
 async fn unread_responses_beside_an_open_event_stream_are_released() {
-    for window in [16, 1000, 20_000] {
+    for window in [0, 1, 16, 1000, 20_000] {
         let server = Start::new(Kind::Http).limits(|it| it.write_timeout = SHORT).go().await;
-        let mut builder = h2::client::Builder::new();
-        builder.initial_window_size(window);
-        let (mut client, _task) = http2(&server, &builder).await;
+        let (mut client, windows) = with_windows(&server).await;
         let (response, _) = client.send_request(request("GET", "/stream"), true).unwrap();
         let mut events = in_time("a head", response).await.unwrap().into_body();
         let first = in_time("an event", events.data()).await.unwrap().unwrap();
         assert_eq!(first, "data: first\n\n");
         events.flow_control().release_capacity(first.len()).unwrap();
+        windows.send(window).unwrap();
+        // The settings are on their way before the requests.
+        let _ = in_time("an answer", client.send_request(request("GET", "/peer"), true).unwrap().0).await;
         let mut unread = Vec::new();
-        for _ in 0..10 {
+        for path in ["/held-body", "/late-body"].repeat(5) {
             client = in_time("a free stream", client.ready()).await.unwrap();
-            let (response, _) = client.send_request(request("GET", "/held-body"), true).unwrap();
+            let (response, _) = client.send_request(request("GET", path), true).unwrap();
             unread.push(in_time("a head", response).await.unwrap().into_body());
         }
+        // Of a response that is one chunk, hyper holds that chunk.
+        client = in_time("a free stream", client.ready()).await.unwrap();
+        let (small, _) = client.send_request(request("GET", "/hello"), true).unwrap();
+        let small = in_time("a head", small).await.unwrap().into_body();
         let count = |it: &std::sync::atomic::AtomicUsize| it.load(std::sync::atomic::Ordering::SeqCst);
         // The event stream is one of the held bodies.
         bounded("the release", server.inside.until("all bodies are released", |it| count(&it.dropped) == 10))
@@ -237,8 +260,12 @@ async fn unread_responses_beside_an_open_event_stream_are_released() {
         for body in unread {
             assert!(collect(body).await.is_err(), "cut off, not ended");
         }
+        if window == 0 {
+            assert!(collect(small).await.is_err(), "cut off, not ended");
+        }
+        windows.send(1000).unwrap();
         server.inside.streams_end.cancel();
-        assert_eq!(collect(events).await.unwrap(), b"data: last\n\n");
+        assert_eq!(collect(events).await.unwrap(), b"data: last\n\n", "{window}");
     }
 }
 
