@@ -1,12 +1,13 @@
 //! The streamable HTTP transport, for a service that has authorized the request.
 //!
 //! Protocol versions before 2026-07-28 have sessions; from that version on every request stands alone. A session belongs to the API
-//! key that began it: for every other key it does not exist. The number of sessions is bounded, in all and for one account. A
-//! session ends with DELETE, when it is idle, and at the stop of the service.
+//! key that began it: for every other key it does not exist. The number of sessions is bounded, in all and for one account: a request
+//! takes a [`Slot`] before it begins a session, and the session holds it to its end. A session ends with DELETE, when it is idle, and
+//! at the stop of the service.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -56,7 +57,10 @@ pub struct Owner {
 pub enum Refused {
     /// The session does not exist, or belongs to another key.
     NoSession,
+    /// The service or the account has as many sessions as it may have.
     TooManySessions,
+    /// The session could not begin; the reason is in the log.
+    Failed,
 }
 
 pub type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
@@ -65,16 +69,70 @@ pub type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 pub struct HttpServer {
     service: StreamableHttpService<Server, LocalSessionManager>,
     manager: Arc<LocalSessionManager>,
-    owners: Mutex<HashMap<String, Owned>>,
-    slots: Arc<Semaphore>,
-    max_of_account: usize,
+    owners: Arc<Owners>,
+    slots: Arc<Slots>,
     endings: TaskTracker,
 }
+
+/// The open sessions by id.
+#[derive(Default)]
+struct Owners(Mutex<HashMap<String, Owned>>);
 
 /// An open session.
 struct Owned {
     owner: Owner,
-    _slot: OwnedSemaphorePermit,
+    _slot: Slot,
+}
+
+impl Owners {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Owned>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The sessions that exist or are about to begin.
+struct Slots {
+    all: Arc<Semaphore>,
+    max_of_account: usize,
+    /// Slots by account; accounts without one have no entry.
+    of_accounts: Mutex<HashMap<Arc<str>, usize>>,
+}
+
+impl Slots {
+    fn of_accounts(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.of_accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks and counts in one step: concurrent requests never get more than the share of their account.
+    fn take(self: &Arc<Self>, account: &Arc<str>) -> Result<Slot, Refused> {
+        let mut of_accounts = self.of_accounts();
+        let own = of_accounts.get(account).copied().unwrap_or(0);
+        if own >= self.max_of_account {
+            return Err(Refused::TooManySessions);
+        }
+        let permit = Arc::clone(&self.all).try_acquire_owned().map_err(|_| Refused::TooManySessions)?;
+        of_accounts.insert(Arc::clone(account), own + 1);
+        Ok(Slot { slots: Arc::clone(self), account: Arc::clone(account), _permit: permit })
+    }
+}
+
+/// One session of an account, until it is dropped.
+struct Slot {
+    slots: Arc<Slots>,
+    account: Arc<str>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut of_accounts = self.slots.of_accounts();
+        if let Some(own) = of_accounts.get_mut(&self.account) {
+            *own -= 1;
+            if *own == 0 {
+                of_accounts.remove(&self.account);
+            }
+        }
+    }
 }
 
 impl HttpServer {
@@ -97,9 +155,12 @@ impl HttpServer {
         Self {
             service: StreamableHttpService::new(factory, Arc::clone(&manager), config),
             manager,
-            owners: Mutex::default(),
-            slots: Arc::new(Semaphore::new(settings.max_sessions)),
-            max_of_account: (settings.max_sessions / ACCOUNT_SHARE).max(1),
+            owners: Arc::default(),
+            slots: Arc::new(Slots {
+                all: Arc::new(Semaphore::new(settings.max_sessions)),
+                max_of_account: (settings.max_sessions / ACCOUNT_SHARE).max(1),
+                of_accounts: Mutex::default(),
+            }),
             endings,
         }
     }
@@ -121,23 +182,31 @@ impl HttpServer {
             None => None,
         };
         request.extensions_mut().insert(client);
-        let is_delete = request.method() == Method::DELETE;
-        let mut response = self.service.handle(request.map(Full::new)).await;
-        // Clients take 202 for a failure.
-        if is_delete && response.status() == StatusCode::ACCEPTED {
-            *response.status_mut() = StatusCode::OK;
-        }
-        let created = response.headers().get(SESSION_HEADER).and_then(|id| id.to_str().ok());
-        if let (Some(id), Some(slot)) = (created, slot) {
-            let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-            owners.insert(id.to_owned(), Owned { owner, _slot: slot });
-        }
-        Ok(response)
+        let request = request.map(Full::new);
+        let Some(slot) = slot else {
+            let is_delete = request.method() == Method::DELETE;
+            let mut response = self.service.handle(request).await;
+            // Clients take 202 for a failure.
+            if is_delete && response.status() == StatusCode::ACCEPTED {
+                *response.status_mut() = StatusCode::OK;
+            }
+            return Ok(response);
+        };
+        // In a task of its own: if the client disconnects, a session that has begun must not lose its slot.
+        let (service, owners) = (self.service.clone(), Arc::clone(&self.owners));
+        let beginning = self.endings.spawn(async move {
+            let response = service.handle(request).await;
+            if let Some(id) = response.headers().get(SESSION_HEADER).and_then(|id| id.to_str().ok()) {
+                owners.lock().insert(id.to_owned(), Owned { owner, _slot: slot });
+            }
+            response
+        });
+        beginning.await.map_err(|_| Refused::Failed)
     }
 
     /// The number of open sessions.
     pub fn sessions(&self) -> usize {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.owners.lock().len()
     }
 
     /// Waits until the sandboxes of ended sessions are terminated.
@@ -150,21 +219,19 @@ impl HttpServer {
     }
 
     fn owns(&self, owner: &Owner, id: &str) -> bool {
-        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let owners = self.owners.lock();
         owners.get(id).is_some_and(|session| session.owner == *owner)
     }
 
     /// A slot for a new session of this owner.
-    async fn slot(&self, owner: &Owner) -> Result<OwnedSemaphorePermit, Refused> {
-        let open: Vec<String> = self.manager.sessions.read().await.keys().map(ToString::to_string).collect();
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+    async fn slot(&self, owner: &Owner) -> Result<Slot, Refused> {
+        // A session that begins meanwhile is in neither list, and stays.
+        let known: HashSet<String> = self.owners.lock().keys().cloned().collect();
+        let open: HashSet<String> =
+            self.manager.sessions.read().await.keys().map(ToString::to_string).collect();
         // Sessions that have ended free their slots here.
-        owners.retain(|id, _| open.contains(id));
-        let own = owners.values().filter(|session| session.owner.account == owner.account).count();
-        if own >= self.max_of_account {
-            return Err(Refused::TooManySessions);
-        }
-        Arc::clone(&self.slots).try_acquire_owned().map_err(|_| Refused::TooManySessions)
+        self.owners.lock().retain(|id, _| !known.contains(id) || open.contains(id));
+        self.slots.take(&owner.account)
     }
 }
 
