@@ -7,6 +7,8 @@ use std::fmt;
 const LONGEST: usize = 4 << 20;
 /// A field of one word.
 const LONGEST_END: usize = 64;
+/// Ids of the service have some 20 bytes. Every event has a copy of the last one, so a long id would multiply.
+const LONGEST_ID: usize = 256;
 
 /// A Server-Sent Event.
 ///
@@ -161,7 +163,9 @@ impl Parser {
                 }
                 self.data.push_str(&String::from_utf8_lossy(value));
             }
-            b"id" if !value.contains(&0) => self.id = Some(String::from_utf8_lossy(value).into_owned()),
+            b"id" if value.len() <= LONGEST_ID && !value.contains(&0) => {
+                self.id = Some(String::from_utf8_lossy(value).into_owned());
+            }
             b"end" if value.len() <= LONGEST_END => {
                 self.end = Some(String::from_utf8_lossy(value).into_owned());
             }
@@ -184,6 +188,7 @@ impl Parser {
 
 #[cfg(test)]
 mod tests {
+    use allocation_counter::measure;
     use proptest::prelude::*;
     use serde::Deserialize;
 
@@ -238,6 +243,43 @@ mod tests {
             let refused = (0..2048).find_map(|_| parser.push(piece.as_bytes(), &mut events).err());
             assert_eq!((refused, events.len()), (Some(TooLong), 0), "{endless:?}");
             assert!(parser.line.len() + parser.data.len() + parser.name.len() <= LONGEST + piece.len());
+        }
+    }
+
+    #[test]
+    fn a_bomb_takes_no_more_than_a_few_times_the_longest_event() {
+        const PIECE: usize = 64 << 10;
+        // An event takes some 200 bytes without its id.
+        let events_of_a_piece = PIECE / 7 * (200 + LONGEST_ID);
+        let limit = 3 * LONGEST + events_of_a_piece;
+        let longest_id = format!("id: {}\n", "i".repeat(LONGEST_ID));
+        let long_id = format!("id: {}\n", "i".repeat(LONGEST / 2));
+        for (name, begin, repeated) in [
+            ("a line", "", "x"),
+            ("a line of bytes that are not UTF-8", "data: ", "\u{ff}"),
+            ("data", "", "data: x\n"),
+            ("empty data", "", "data\n"),
+            ("a name", "event: ", "x"),
+            ("an id", "id: ", "x"),
+            ("events", "", "data:\n\n"),
+            ("events after a long id", long_id.as_str(), "data:\n\n"),
+            ("events after the longest id", longest_id.as_str(), "data:\n\n"),
+            ("comments", "", ":\n"),
+            ("ends", "", "end: x\n"),
+        ] {
+            let used = measure(|| {
+                let (mut parser, mut events) = (Parser::new(), VecDeque::new());
+                let piece = repeated.repeat(PIECE / repeated.len());
+                let begun = parser.push(begin.as_bytes(), &mut events);
+                for _ in 0..16 << 20 >> 16 {
+                    // The reader takes the events before it reads on.
+                    if begun.is_err() || parser.push(piece.as_bytes(), &mut events).is_err() {
+                        break;
+                    }
+                    events.clear();
+                }
+            });
+            assert!(used.bytes_max <= limit as u64, "{name}: {} bytes", used.bytes_max);
         }
     }
 

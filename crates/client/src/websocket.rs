@@ -21,6 +21,13 @@ const LONGEST_MESSAGE: usize = 4 << 20;
 
 pub type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
+fn config() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(LONGEST_MESSAGE))
+        .max_frame_size(Some(LONGEST_MESSAGE))
+        .write_buffer_size(0)
+}
+
 impl Transport {
     /// Opens a websocket at `path`, or returns the error of the service.
     pub async fn websocket(&self, path: &str) -> Result<Socket> {
@@ -59,11 +66,7 @@ impl Transport {
             return Err(lost("the response is not a websocket upgrade".into()));
         }
         let upgraded = hyper::upgrade::on(response).await.map_err(|error| lost(error.into()))?;
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(LONGEST_MESSAGE))
-            .max_frame_size(Some(LONGEST_MESSAGE))
-            .write_buffer_size(0);
-        Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await)
+        Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config())).await)
     }
 
     fn asking(&self, path: &str, key: &str) -> Result<Request<Empty<Bytes>>> {
@@ -79,5 +82,18 @@ impl Transport {
         headers.insert(header::SEC_WEBSOCKET_KEY, HeaderValue::from_str(key).map_err(|_| wrong("the key"))?);
         self.own_headers(headers);
         Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use allocation_counter::measure;
+    use sandboxd::testing::websocket::check_bombs;
+
+    use super::*;
+
+    #[test]
+    fn a_bomb_takes_no_more_than_a_few_times_the_longest_message() {
+        check_bombs(Role::Client, config(), |work| measure(work).bytes_max).unwrap();
     }
 }
