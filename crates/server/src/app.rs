@@ -3,6 +3,7 @@
 pub mod isolation;
 pub mod lxcfs;
 pub mod network;
+pub mod oom_score;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,17 +14,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use api::{CreateBody, Isolation, IsolationChoice};
 use archive::Archive;
-use driver_host::{DiskRates, HostDriver, Settings};
+use driver_host::{DiskRates, HostDriver, HostSize, Settings, TableState, kernel_tables};
 use engine::{
     Clock, DetachedSettings, Engine, EngineSettings, HostSample, HostWatch, Parts, PoolKey, PoolTarget,
     SnapshotCopies, Template,
 };
-use image::{Catalogue, Image, Images};
-use net::Network;
-use rules::{ConfigRules, Host, IsolationPolicy, IsolationRules, Overcommit, sandbox_config};
+use image::{Catalogue, Image, Images, RegistryOptions};
+use net::{Network, Pool as AddressPool};
+use rules::{ConfigRules, Host, IsolationPolicy, IsolationRules, Overcommit, Ranges, sandbox_config};
 use store::SqliteStore;
 
-use crate::app::isolation::Isolations;
+use crate::app::isolation::{Isolations, MissingIsolation};
 use crate::config::Config;
 
 /// The part of the host's memory that all sandboxes together can use, so that they run out of memory before the daemon does.
@@ -74,6 +75,8 @@ pub struct Opened {
     pub network: Arc<dyn Network>,
     /// Which isolation sandboxes get.
     pub isolation: Arc<IsolationPolicy>,
+    /// The isolations that they cannot have.
+    pub missing_isolations: Vec<MissingIsolation>,
 }
 
 /// Whether there is a warm pool. Only a server uses one.
@@ -87,8 +90,9 @@ pub enum Pool {
 pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: Pool) -> Result<Opened> {
     make_private_dir(&scope.data_dir)?;
     let mut settings = driver_settings(config, scope)?;
-    let Isolations { backends, policy } = Isolations::of(config)?;
+    let Isolations { backends, policy, missing } = Isolations::of(config)?;
     let connected = network::connect(config, scope).await?;
+    set_kernel_tables(host_size(config, scope)?);
     settings.resolver = connected.resolver;
     let driver = HostDriver::new(settings, backends)?;
     let store = Arc::new(SqliteStore::open_with_quotas(scope.data_dir.join(STORE), config.quotas.table())?);
@@ -104,6 +108,7 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         paused_retention_ms: config.retention.paused_days.saturating_mul(DAY_MS),
         hibernate_after_ms: config.hibernate.after_seconds.saturating_mul(1000),
         terminated_retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
+        terminated_bytes: config.retention.records_mb << 20,
         snapshot_retention_ms: config.retention.snapshot_days.saturating_mul(DAY_MS),
         slots: scope.slots,
         prices: config.prices.of_an_hour(),
@@ -123,13 +128,19 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
     };
     let (engine, recovered) = Engine::open(parts, settings).await?;
     tracing::info!(?recovered, "the engine is ready");
-    Ok(Opened { engine, driver, store, network, isolation: policy })
+    Ok(Opened { engine, driver, store, network, isolation: policy, missing_isolations: missing })
 }
 
 /// Where copies of snapshots are stored, if that is configured.
 fn snapshot_copies(config: &Config, images: &Images, data_dir: &Path) -> Result<Option<SnapshotCopies>> {
     let Some(location) = config.snapshots.location()? else { return Ok(None) };
-    let archive = Archive::open(&location, &config.snapshots.options(), &data_dir.join(STORED));
+    let secrets = config.snapshots.secrets(data_dir)?;
+    if config.snapshots.accept_unauthenticated {
+        tracing::warn!(
+            "snapshots.accept_unauthenticated is set: whoever can write to the object store chooses file systems that this host mounts"
+        );
+    }
+    let archive = Archive::open(&location, &config.snapshots.options(), &data_dir.join(STORED), secrets);
     let images = images.clone();
     let find_digest = move |digest: &str| {
         let all = images.names().into_iter().filter_map(|name| images.get(&name));
@@ -205,7 +216,18 @@ pub fn catalogue(config: &Config) -> Result<Catalogue> {
 /// Opens the images of this host. Creates the data directory if it is missing.
 pub fn open_images(config: &Config) -> Result<Images> {
     make_private_dir(&config.data_dir)?;
-    Ok(Images::open(&config.data_dir.join(IMAGES), catalogue(config)?, image::Options::default())?)
+    let pool = match config.egress.pool()? {
+        AddressPool::Block(pool) => Some(pool),
+        // Chosen from private ranges, which are closed.
+        AddressPool::Auto => None,
+    };
+    let registry = RegistryOptions {
+        closed: Ranges::new(pool, Vec::new()).closing(config.egress.closed()?),
+        private_registries: config.images.private_registries.clone(),
+        ..RegistryOptions::default()
+    };
+    let options = image::Options { registry, ..image::Options::default() };
+    Ok(Images::open(&config.data_dir.join(IMAGES), catalogue(config)?, options)?)
 }
 
 /// As [`open_images`], for commands that only read or remove images: fails if there is neither a database nor an image.
@@ -298,6 +320,25 @@ fn capacity(config: &Config) -> Result<rules::Capacity> {
     let overcommit =
         Overcommit { cpu: own.overcommit_cpu, memory: own.overcommit_memory, disk: own.overcommit_disk };
     Ok(rules::Capacity::new(host, overcommit))
+}
+
+/// What the sizes of the kernel's tables depend on.
+pub fn host_size(config: &Config, scope: &Scope) -> Result<HostSize> {
+    let overcommit_memory = config.capacity.overcommit_memory;
+    Ok(HostSize { memory_mb: total_memory_mb()?, overcommit_memory, slots: scope.slots })
+}
+
+/// Sets the sizes of tables that all sandboxes share. A host whose settings are read-only keeps its own.
+fn set_kernel_tables(host: HostSize) {
+    for table in kernel_tables(host) {
+        if let Err(error) = table.apply() {
+            let wanted = match table.state() {
+                Ok(TableState::Other { sizes }) => table.setting(&sizes),
+                _ => table.name.to_owned(),
+            };
+            tracing::warn!(%wanted, %error, "cannot change a setting of the kernel that all sandboxes share: with many sandboxes they may disturb each other");
+        }
+    }
 }
 
 /// Watches the file system of the data directory and the host's memory.

@@ -23,10 +23,12 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use e2b::{Caller, Creation, E2bApi, E2bError, ENVD_PORT, HostServices, Template};
+use e2b::{
+    BodyBuffer, Caller, Creation, E2bApi, E2bError, ENVD_PORT, HostServices, ResponseMemory, Template,
+};
 use engine::EngineError;
 use listen::Pace;
-use rules::{Charge, HostOf, KeyText, ReservedName};
+use rules::{Charge, HostOf, KeyText, RateRefusal, ReservedName};
 use store::SandboxRecord;
 
 use crate::config::Config;
@@ -34,6 +36,8 @@ use crate::error::{ApiError, OperationKind, of_builder, of_engine};
 use crate::in_flight;
 use crate::keyring;
 use crate::layers::Record;
+use crate::memory::GrowingBody;
+use crate::output::{self, OutputReservation};
 use crate::ports::read_or_create_secret;
 use crate::request_id::{self, RequestId};
 use crate::routes;
@@ -245,6 +249,44 @@ impl Services {
     fn find(&self, key: &KeyText) -> Option<keyring::Caller> {
         self.service.keyring.find(key.as_str())
     }
+
+    fn rate_limited(&self, why: &RateRefusal) -> E2bError {
+        self.service.metrics.refused("rate_limited");
+        E2bError::new(StatusCode::TOO_MANY_REQUESTS, why.to_string()).retry_after(why.retry_after_s)
+    }
+}
+
+/// The body of a request in the memory of the native API.
+struct Buffer(GrowingBody);
+
+#[async_trait]
+impl BodyBuffer for Buffer {
+    fn received(&self) -> usize {
+        self.0.len()
+    }
+
+    async fn add(&mut self, data: &[u8]) -> Result<(), E2bError> {
+        self.0.add(data).await.map_err(|error| of_native(&error))
+    }
+
+    fn done(self: Box<Self>) -> Bytes {
+        self.0.done()
+    }
+}
+
+/// The memory of a response in that of the native API.
+struct Share(OutputReservation);
+
+#[async_trait]
+impl ResponseMemory for Share {
+    async fn cover(&mut self, bytes: usize) -> Result<(), E2bError> {
+        output::cover(&mut self.0, bytes).await.map_err(|error| of_native(&error))
+    }
+}
+
+fn shown_caller(caller: keyring::Caller) -> Caller {
+    let keyring::Caller { account, key_id, scopes } = caller;
+    Caller { account, key_id, scopes }
 }
 
 fn native_caller(caller: &Caller) -> keyring::Caller {
@@ -266,16 +308,29 @@ impl HostServices for Services {
         if caller.is_none() {
             self.service.metrics.refused("unauthorized");
         }
-        caller.map(|keyring::Caller { account, key_id, scopes }| Caller { account, key_id, scopes })
+        caller.map(shown_caller)
+    }
+
+    fn keys(&self, account: &str) -> Vec<Caller> {
+        self.service.keyring.of_account(account).into_iter().map(shown_caller).collect()
     }
 
     fn count(&self, caller: &Caller, charge: Charge) -> Result<(), E2bError> {
         let counted = self.service.limiter.count(&native_caller(caller), charge, None);
-        counted.map(|_| ()).map_err(|refused| {
-            self.service.metrics.refused("rate_limited");
-            let error = E2bError::new(StatusCode::TOO_MANY_REQUESTS, refused.why.to_string());
-            error.retry_after(refused.why.retry_after_s)
-        })
+        counted.map(|_| ()).map_err(|refused| self.rate_limited(&refused.why))
+    }
+
+    fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), E2bError> {
+        let counted = self.service.limiter.count_execution(account, sandbox);
+        counted.map_err(|why| self.rate_limited(&why))
+    }
+
+    fn body_buffer(&self, account: &Arc<str>, max_bytes: usize) -> Box<dyn BodyBuffer> {
+        Box::new(Buffer(self.service.request_memory.body(account, max_bytes)))
+    }
+
+    fn response_memory(&self, account: &Arc<str>) -> Box<dyn ResponseMemory> {
+        Box::new(Share(self.service.output_memory.response(account)))
     }
 
     fn enter(&self, account: &Arc<str>, headers: &HeaderMap) -> Result<e2b::Permit, E2bError> {
@@ -284,7 +339,11 @@ impl HostServices for Services {
             self.service.metrics.refused("quota_exceeded");
             of_native(&crate::error::of_quota(&refused))
         })?;
-        Ok(Box::new(move |response| permit.attach(response)))
+        let (memory, account) = (Arc::clone(&self.service.output_memory), Arc::clone(account));
+        Ok(Box::new(move |response| {
+            let counted = memory.count(&account, response);
+            permit.attach(counted.unwrap_or_else(|error| of_native(&error).into_response()))
+        }))
     }
 
     async fn image(&self, name: &str) -> Result<engine::Template, E2bError> {

@@ -42,6 +42,8 @@ struct Keys {
     version: u64,
     /// By the start of the hash. Only the start affects the time of a search, and a client cannot choose it.
     known: HashMap<u64, Vec<Known>>,
+    /// The same keys by account.
+    of_accounts: HashMap<Arc<str>, Vec<Caller>>,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,18 @@ impl Keyring {
         keys.known.values().flatten().any(|known| &*known.caller.key_id == key_id)
     }
 
+    /// The accounts with a valid key.
+    pub fn accounts(&self) -> Vec<Arc<str>> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.of_accounts.keys().cloned().collect()
+    }
+
+    /// The valid keys of an account.
+    pub fn of_account(&self, account: &str) -> Vec<Caller> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.of_accounts.get(account).cloned().unwrap_or_default()
+    }
+
     fn find_hash(&self, hash: &[u8; 32]) -> Option<Caller> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let alike = keys.known.get(&start(hash))?;
@@ -117,12 +131,14 @@ impl Keyring {
 impl Keys {
     async fn read(store: &dyn Store, version: u64) -> Result<Self, StoreError> {
         let mut known: HashMap<u64, Vec<Known>> = HashMap::new();
+        let mut of_accounts: HashMap<Arc<str>, Vec<Caller>> = HashMap::new();
         for record in store.keys().await?.into_iter().filter(|record| record.revoked_at.is_none()) {
             if let Some(key) = Known::of(&record) {
+                of_accounts.entry(Arc::clone(&key.caller.account)).or_default().push(key.caller.clone());
                 known.entry(start(&key.hash)).or_default().push(key);
             }
         }
-        Ok(Self { version, known })
+        Ok(Self { version, known, of_accounts })
     }
 }
 

@@ -89,7 +89,8 @@ impl Guarded {
             }
         };
         if let Some(caller) = &record.caller {
-            response = service.output_memory.count(&caller.account, response);
+            let counted = service.output_memory.count(&caller.account, response);
+            response = counted.unwrap_or_else(IntoResponse::into_response);
         }
         let summary = envelope::complete(&mut response, &id, admitted.rate_headers);
         if head_only {

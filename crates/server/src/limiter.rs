@@ -119,12 +119,7 @@ impl Limiter {
                 }
             }
             (Charge::Sandbox, Some(id)) if id.parse::<SandboxId>().is_ok() => {
-                let accounts = &mut self.shard(&caller.account).accounts;
-                accounts
-                    .entry(Arc::clone(&caller.account))
-                    .or_insert_with(|| Sandboxes::new(self.rates.execute))
-                    .window(id, self.rates.execute)
-                    .try_count(now.ms)
+                self.execution(&caller.account, id, now)
             }
             (Charge::Sandbox, _) => Ok(Standing::untouched(Limit::Execute, self.rates.execute, now.ms)),
         };
@@ -132,6 +127,20 @@ impl Limiter {
             Ok(standing) => Ok(headers(&standing, now)),
             Err(why) => Err(Refused { headers: headers(&why.standing, now), why }),
         }
+    }
+
+    /// Counts the start of a command without a key, such as one by a token of the sandbox.
+    pub fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), RateRefusal> {
+        self.execution(account, sandbox.as_str(), self.now()).map(drop)
+    }
+
+    fn execution(&self, account: &Arc<str>, sandbox: &str, now: Now) -> Result<Standing, RateRefusal> {
+        let accounts = &mut self.shard(account).accounts;
+        accounts
+            .entry(Arc::clone(account))
+            .or_insert_with(|| Sandboxes::new(self.rates.execute))
+            .window(sandbox, self.rates.execute)
+            .try_count(now.ms)
     }
 
     fn sweep_at(&self, now_ms: u64) {

@@ -123,29 +123,43 @@ const REQUEST_ACCOUNT_BYTES: usize = 48 << 20;
 const REQUEST_MAX_WAIT: Duration = Duration::from_secs(5);
 const RETRY_S: u64 = 5;
 
+/// Bodies of an account in progress that need no reservation for their first [`FREE_BYTES`]. More of them reserve all their bytes.
+const FREE_BODIES: usize = 256;
+
 /// The memory for the bodies of requests. A body reserves as it arrives, never more than twice what has arrived, so that a
 /// client that only announces a long body holds nothing.
-pub struct RequestMemory(MemoryBudget);
+pub struct RequestMemory {
+    budget: MemoryBudget,
+    /// For the first bytes of bodies, without a limit of all accounts together.
+    free: MemoryBudget,
+}
 
 impl Default for RequestMemory {
     fn default() -> Self {
-        Self(MemoryBudget::new(REQUEST_BYTES, REQUEST_ACCOUNT_BYTES))
+        Self {
+            budget: MemoryBudget::new(REQUEST_BYTES, REQUEST_ACCOUNT_BYTES),
+            free: MemoryBudget::new(usize::MAX, FREE_BODIES * FREE_BYTES),
+        }
     }
 }
 
 impl RequestMemory {
     #[cfg(test)]
     pub fn reserved_bytes(&self) -> usize {
-        self.0.reserved_bytes()
+        self.budget.reserved_bytes()
     }
 
     /// For one body of at most `most` bytes.
     pub fn body(&self, account: &Arc<str>, most: usize) -> GrowingBody {
+        let mut free = self.free.reservation(account, Duration::ZERO);
+        let first = FREE_BYTES.min(most);
+        let covered = if free.try_grow(first).is_ok() { first } else { 0 };
         GrowingBody {
-            reservation: self.0.reservation(account, REQUEST_MAX_WAIT),
+            reservation: self.budget.reservation(account, REQUEST_MAX_WAIT),
             bytes: Vec::new(),
-            covered: FREE_BYTES.min(most),
+            covered,
             most,
+            free,
         }
     }
 }
@@ -156,6 +170,7 @@ pub struct GrowingBody {
     bytes: Vec<u8>,
     covered: usize,
     most: usize,
+    free: Reservation,
 }
 
 impl GrowingBody {
@@ -171,7 +186,8 @@ impl GrowingBody {
     pub async fn add(&mut self, data: &[u8]) -> Result<(), ApiError> {
         let needed = self.bytes.len() + data.len();
         if needed > self.covered {
-            let covered = self.covered.saturating_mul(2).min(self.most).max(needed);
+            // Without free bytes the first reservation is as large as they are.
+            let covered = self.covered.saturating_mul(2).max(FREE_BYTES).min(self.most).max(needed);
             self.reservation.grow(covered - self.covered).await.map_err(|Exhausted| too_many_bodies())?;
             self.covered = covered;
             self.bytes.reserve_exact(covered - self.bytes.len());
@@ -182,10 +198,10 @@ impl GrowingBody {
 
     /// The whole body, which keeps its reservation until its last clone is dropped.
     pub fn done(self) -> Bytes {
-        if self.reservation.permits.is_none() {
+        if self.reservation.permits.is_none() && self.free.permits.is_none() {
             return self.bytes.into();
         }
-        reserved_bytes(self.bytes, self.reservation)
+        reserved_bytes(self.bytes, (self.reservation, self.free))
     }
 }
 
@@ -238,7 +254,7 @@ mod tests {
         for account in [&one, &one, &one, &two] {
             held.push(grown(&memory, account, 16 * MIB).await.unwrap().done());
         }
-        assert!(REQUEST_BYTES - memory.0.reserved_bytes() <= 4 * FREE_BYTES);
+        assert!(REQUEST_BYTES - memory.reserved_bytes() <= 4 * FREE_BYTES);
         for account in [&one, &two] {
             let began = Instant::now();
             let refused = grown(&memory, account, 2 * MIB).await.err().unwrap();
@@ -256,14 +272,31 @@ mod tests {
             drop(clone);
         });
         drop((waited.unwrap(), held));
-        assert_eq!(memory.0.reserved_bytes(), 0);
+        assert_eq!(memory.reserved_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn bodies_of_an_account_are_free_up_to_a_number() {
+        let memory = RequestMemory::default();
+        let one: Arc<str> = "one".into();
+        let mut free = Vec::new();
+        for _ in 0..FREE_BODIES {
+            free.push(grown(&memory, &one, FREE_BYTES).await.unwrap().done());
+        }
+        assert_eq!(memory.reserved_bytes(), 0);
+        let counted = grown(&memory, &one, FREE_BYTES).await.unwrap().done();
+        assert_eq!(memory.reserved_bytes(), FREE_BYTES);
+        // Another account has free ones of its own, and those of this one are free again when they are dropped.
+        drop((grown(&memory, &"two".into(), FREE_BYTES).await.unwrap(), counted, free.pop()));
+        drop(grown(&memory, &one, FREE_BYTES).await.unwrap());
+        assert_eq!(memory.reserved_bytes(), 0);
     }
 
     #[tokio::test]
     async fn the_reservation_follows_the_bytes_that_arrived() {
         let memory = RequestMemory::default();
         let growing = grown(&memory, &"one".into(), 3 * MIB).await.unwrap();
-        let held = memory.0.reserved_bytes();
+        let held = memory.reserved_bytes();
         assert!((2 * MIB..=6 * MIB).contains(&held), "{held}");
         assert!(growing.bytes.capacity() <= held + FREE_BYTES);
         assert_eq!(&growing.done()[..], &vec![7; 3 * MIB][..]);

@@ -91,18 +91,16 @@ impl OutputMemory {
         }
     }
 
-    /// Lets a large body of another endpoint count until it is read.
-    pub fn count(&self, account: &Arc<str>, response: Response) -> Response {
+    /// Lets a large body of another endpoint count until it is read. Fails if the memory does not suffice.
+    pub fn count(&self, account: &Arc<str>, response: Response) -> Result<Response, ApiError> {
         let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
         let is_counted = response.extensions().get::<Counted>().is_some();
         let Some(length) = length.filter(|length| *length >= COUNTED_RESPONSE_BYTES && !is_counted) else {
-            return response;
+            return Ok(response);
         };
         let mut reservation = self.large.reservation(account, Duration::ZERO);
-        match reservation.try_grow(length) {
-            Ok(()) => response.map(|body| Body::new(Holding::new(body, reservation))),
-            Err(Exhausted) => axum::response::IntoResponse::into_response(too_large_response()),
-        }
+        reservation.try_grow(length).map_err(|Exhausted| too_large_response())?;
+        Ok(response.map(|body| Body::new(Holding::new(body, reservation))))
     }
 
     #[cfg(test)]
@@ -222,7 +220,7 @@ pub async fn snapshot(
     BufferedOutput::new(vec![stdout], vec![stderr], output, Some(memory)).await
 }
 
-/// Reserves memory for `bytes` of output that can be asked for again.
+/// Reserves memory for `bytes` of a response that can be asked for again.
 pub async fn cover(memory: &mut OutputReservation, bytes: usize) -> Result<(), ApiError> {
     memory.cover(bytes).await.map_err(|Exhausted| too_large_response())
 }

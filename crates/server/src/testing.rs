@@ -3,6 +3,8 @@
 //! [`Harness`] is the service without sockets: real layers, router, engine and images. [`TestService`] serves a harness on a loopback
 //! port with the real listener, in a thread of its own. Compiled for tests and with the feature `testing` only.
 
+pub mod websocket;
+
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use anyhow::{Context, Result};
 use builder::Builder;
 use driver::fake::FakeDriver;
 use engine::{Clock, Engine, EngineSettings, Template};
-use image::{Catalogue, Images};
+use image::{Catalogue, Images, RegistryOptions};
 use listen::{Limits, Listener, Server};
 use rules::{Capacity, KeyText, Rates, Scope, TimeMs};
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
@@ -48,7 +50,8 @@ pub struct Settings {
 /// Keys of account `one` that have one scope each.
 pub const SCOPED: [(u8, Scope); 3] = [(3, Scope::Read), (4, Scope::Execute), (5, Scope::Write)];
 
-/// The service without its sockets. Keys `key(1)` and `key(2)` belong to the accounts `one` and `two` and have all scopes but `admin`;
+/// The service without its sockets. Keys `key(1)` and `key(2)` belong to the accounts `one` and `two` and have all scopes but `admin`,
+/// `key(6)` is another one of `one`;
 /// the keys of [`SCOPED`] have one.
 pub struct Harness {
     pub driver: FakeDriver,
@@ -64,8 +67,13 @@ pub fn key(n: u8) -> KeyText {
 
 impl Harness {
     pub async fn new(settings: Settings) -> Result<Self> {
+        Self::with(settings, |_| ()).await
+    }
+
+    /// With a service that `change` has changed.
+    pub(crate) async fn with(settings: Settings, change: impl FnOnce(&mut Service)) -> Result<Self> {
         let (store, driver) = (MemoryStore::new(), FakeDriver::new());
-        for (n, account) in [(1, "one"), (2, "two")] {
+        for (n, account) in [(1, "one"), (2, "two"), (6, "one")] {
             put_key(&store, n, account, "read,execute,write").await?;
         }
         for (n, scope) in SCOPED {
@@ -94,9 +102,10 @@ impl Harness {
             concurrent: 2,
             max_context_bytes: 1 << 20,
             retention_ms: 0,
+            log_bytes: 0,
         };
         let builder = Builder::open(engine.clone(), Arc::clone(&kept), builder).await?;
-        let service = Arc::new(Service {
+        let mut service = Service {
             engine,
             builder,
             images,
@@ -121,7 +130,9 @@ impl Harness {
             mcp: Some(Arc::new(mcp.server(&stopping))),
             pull_timeout: Duration::from_millis(200),
             stopping,
-        });
+        };
+        change(&mut service);
+        let service = Arc::new(service);
         let guarded = routes::guarded(Arc::clone(&service))?;
         Ok(Self { driver, service, guarded, dir, registry })
     }
@@ -147,6 +158,7 @@ pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> Eng
         paused_retention_ms: 0,
         hibernate_after_ms: 0,
         terminated_retention_ms: 0,
+        terminated_bytes: 0,
         snapshot_retention_ms: 0,
         slots,
         prices: Default::default(),
@@ -181,7 +193,11 @@ async fn images(settings: &Settings, dir: &TempDir, registry: SocketAddr) -> Res
     catalogue.set("custom", &[""; 0])?;
     catalogue.set("gone:1", &["rootfs:/nonexistent/root"])?;
     catalogue.set(settings.hanging, &[format!("{registry}/hanging:1")])?;
-    let images = Images::open(&dir.path().join("images"), catalogue, image::Options::default())?;
+    // Clients may name it with `allow_any_image`, and one where nothing listens.
+    let private_registries = vec![registry.to_string(), "127.0.0.1:1".to_owned()];
+    let listed = RegistryOptions { private_registries, ..RegistryOptions::default() };
+    let options = image::Options { registry: listed, ..image::Options::default() };
+    let images = Images::open(&dir.path().join("images"), catalogue, options)?;
     for name in settings.ready {
         images.ensure(name, Arc::new(|_| {})).await?;
     }

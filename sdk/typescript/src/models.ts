@@ -1069,7 +1069,7 @@ export interface UsageView {
   readonly account: string;
   /** Requests in flight, including streams and this request. */
   readonly connections: Quota;
-  /** Disks of sandboxes that are not terminated. */
+  /** Disks of sandboxes that are not terminated, and what the account keeps beside them. */
   readonly diskMb: Quota;
   /** Stored bytes of events of the service. Above the quota the oldest are evicted. */
   readonly eventBytes: Quota;
@@ -1083,7 +1083,7 @@ export interface UsageView {
   readonly postedEventBytes: Quota;
   /** Sandboxes that are not terminated. */
   readonly sandboxes: Quota;
-  /** Disk space of snapshots, and of the steps of templates. */
+  /** Disk space of snapshots, of the steps of templates, and of all other copies of disks. */
   readonly snapshotBytes: Quota;
   /** Snapshots. */
   readonly snapshots: Quota;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use api::Isolation;
 use driver_host::{Backend, Backends};
 use driver_native::Native;
-use driver_oci::{Gvisor, GvisorError, OciRuntime};
+use driver_oci::{Gvisor, GvisorError, OLDEST_RELEASE, OciRuntime};
 use rules::IsolationPolicy;
 
 use super::find_program;
@@ -90,6 +90,67 @@ impl InstalledGvisor {
         }
         unusable.map_or(Self::Missing, Self::Unusable)
     }
+
+    /// Why sandboxes cannot run under it, or `None` if they can.
+    pub fn lack(&self) -> Option<MissingIsolation> {
+        let (cause, reason) = match self {
+            Self::Usable(_) => return None,
+            Self::Off => (Cause::Configuration, "off by isolation.gvisor.program".to_owned()),
+            Self::Missing => (Cause::Host, "not installed".to_owned()),
+            Self::Unusable(error) => (Cause::Host, error.to_string()),
+        };
+        let remedy = match cause {
+            Cause::Configuration => "set isolation.gvisor.program to \"auto\"".to_owned(),
+            Cause::Host => format!(
+                "install runsc of {} or later, by 'apt-get install runsc' on Debian 13, by './dev setup' in the source tree, or as \
+                 the page about installation on gvisor.dev says",
+                OLDEST_RELEASE / 10_000
+            ),
+        };
+        Some(MissingIsolation { isolation: Isolation::Gvisor, cause, reason, remedy })
+    }
+}
+
+/// What decides that an isolation is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    Configuration,
+    Host,
+}
+
+/// An isolation that sandboxes of this daemon cannot have. `serve` and `doctor` report it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingIsolation {
+    pub isolation: Isolation,
+    pub cause: Cause,
+    pub reason: String,
+    /// What an operator does to have it.
+    pub remedy: String,
+}
+
+impl MissingIsolation {
+    /// No container is built below a minimum of gVisor.
+    fn container() -> Self {
+        Self {
+            isolation: Isolation::Container,
+            cause: Cause::Configuration,
+            reason: "weaker than isolation.minimum".to_owned(),
+            remedy: "set isolation.minimum to \"container\"".to_owned(),
+        }
+    }
+
+    /// Logs it: a warning unless the operator chose so.
+    pub fn log(&self) {
+        let Self { isolation, cause, reason, remedy } = self;
+        match cause {
+            Cause::Host => {
+                tracing::warn!(%isolation, reason, remedy, "sandboxes cannot have this isolation on this host");
+            }
+            Cause::Configuration => {
+                tracing::info!(%isolation, reason, "the configuration does without this isolation");
+            }
+        }
+    }
 }
 
 /// Where gVisor may be installed: beside the agent, and on the path.
@@ -102,33 +163,33 @@ fn places(config: &Config) -> Vec<PathBuf> {
 pub struct Isolations {
     pub backends: Backends,
     pub policy: Arc<IsolationPolicy>,
+    pub missing: Vec<MissingIsolation>,
 }
 
 impl Isolations {
     /// Fails if the configuration requires one that this host lacks.
     pub fn of(config: &Config) -> Result<Self> {
         let mut backends = Backends::new();
+        let mut missing = Vec::new();
         // With gVisor as the minimum no container is ever built.
         if config.isolation.minimum <= Isolation::Container {
             backends.insert(Isolation::Container, Builder::of(config)?.backend(config)?);
+        } else {
+            missing.push(MissingIsolation::container());
         }
-        let mut reason = "run 'sandboxd doctor' to see why".to_owned();
-        match InstalledGvisor::of(config) {
-            InstalledGvisor::Usable(gvisor) => {
-                backends.insert(Isolation::Gvisor, Box::new(gvisor));
-            }
-            InstalledGvisor::Unusable(error) => {
-                tracing::warn!(%error, "sandboxes under gVisor are not available");
-                reason = error.to_string();
-            }
-            InstalledGvisor::Off | InstalledGvisor::Missing => {}
+        let gvisor = InstalledGvisor::of(config);
+        missing.extend(gvisor.lack());
+        if let InstalledGvisor::Usable(gvisor) = gvisor {
+            backends.insert(Isolation::Gvisor, Box::new(gvisor));
         }
         let available: Vec<Isolation> = backends.keys().copied().collect();
         let policy = config.isolation.policy(available.clone());
-        if let Some(missing) = policy.named().find(|named| !available.contains(named)) {
-            bail!("[isolation] in the configuration names '{missing}', which this host lacks: {reason}");
+        if let Some(named) = policy.named().find(|named| !available.contains(named)) {
+            let lack = missing.iter().find(|missing| missing.isolation == named);
+            let why = lack.map(|lack| format!(": {}; {}", lack.reason, lack.remedy)).unwrap_or_default();
+            bail!("[isolation] in the configuration names '{named}', which sandboxes here cannot have{why}");
         }
-        Ok(Self { backends, policy: Arc::new(policy) })
+        Ok(Self { backends, policy: Arc::new(policy), missing })
     }
 }
 

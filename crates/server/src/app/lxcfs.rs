@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::find_program;
+use super::{find_program, meminfo_kilobytes, oom_score, total_memory_mb};
 use crate::config::Config;
 use crate::error::chain_text;
 
@@ -45,6 +45,11 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 /// An lxcfs that ends earlier counts as another failed start.
 const LIVED: Duration = Duration::from_secs(60);
+/// An lxcfs with more memory than this is started again. Sandboxes with too many open files end long before (see the driver's
+/// `hoarders`); this is the last resort, because those that run lose their own values.
+const MEMORY_MAX_MB: u64 = 512;
+/// And with more than this part of the host's memory.
+const MEMORY_PART: u64 = 16;
 /// The most stacked mounts that are removed.
 const STALE_MOUNTS: usize = 16;
 
@@ -156,6 +161,7 @@ impl Supervisor {
 
 /// A running lxcfs.
 struct Running {
+    pid: i32,
     /// Readable when the process has ended.
     pidfd: OwnedFd,
     /// `None` if an earlier daemon started it.
@@ -176,9 +182,21 @@ impl Running {
         }
         true
     }
+
+    /// Kills the process if it takes too much memory.
+    fn bound_memory(&self, max_mb: u64) {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let memory_mb = meminfo_kilobytes(&status, "VmRSS:").unwrap_or(0) / 1024;
+        if memory_mb > max_mb {
+            tracing::warn!(memory_mb, "lxcfs takes too much memory; it is ended");
+            // Fails if it has ended.
+            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        }
+    }
 }
 
 fn watch(own: &Own, mut running: Option<Running>, stopped: &Receiver<()>) {
+    let memory_max_mb = total_memory_mb().map_or(MEMORY_MAX_MB, |all| (all / MEMORY_PART).min(MEMORY_MAX_MB));
     let mut pause = RETRY_MIN;
     loop {
         if let Some(process) = &mut running {
@@ -188,6 +206,8 @@ fn watch(own: &Own, mut running: Option<Running>, stopped: &Receiver<()>) {
                 running = None;
             } else if !matches!(stopped.try_recv(), Err(mpsc::TryRecvError::Empty)) {
                 return;
+            } else {
+                process.bound_memory(memory_max_mb);
             }
             continue;
         }
@@ -219,7 +239,9 @@ impl Own {
             arguments.split(|byte| *byte == 0).any(|argument| argument == dir.as_os_str().as_encoded_bytes());
         (is_ours && mounts_at(&dir) > 0).then(|| {
             tracing::info!(pid, "lxcfs still runs");
-            Running { pidfd, child: None, since: Instant::now() }
+            // An earlier version may have started it.
+            oom_score::protect(&pid.to_string());
+            Running { pid, pidfd, child: None, since: Instant::now() }
         })
     }
 
@@ -263,7 +285,7 @@ impl Own {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("lxcfs has no pid")?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         tracing::info!(pid = child.id(), dir = %dir.display(), "lxcfs runs");
-        Ok(Running { pidfd, child: Some(child), since: Instant::now() })
+        Ok(Running { pid: pid.as_raw_nonzero().get(), pidfd, child: Some(child), since: Instant::now() })
     }
 
     fn wait_until_mounted(&self, child: &mut Child) -> Result<()> {

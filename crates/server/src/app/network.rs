@@ -34,6 +34,7 @@ pub fn settings(config: &Config, scope: &Scope) -> Result<HostSettings> {
         allow_private: config.egress.opened()?,
         closed: config.egress.closed()?,
         rate_mbit: config.egress.rate_mbit,
+        connections: driver_host::tracked_connections(super::host_size(config, scope)?),
     })
 }
 

@@ -50,7 +50,7 @@ async fn look_up(config: &Config, record: &SandboxRecord, target: &Target) -> Re
             Known::Resolved(net::resolver(&settings)?.addresses(name).await)
         }
         Host::Address(address) => {
-            Known::Address(net::ranges(&settings).closed(*address, net::is_host(*address)?))
+            Known::Address(net::ranges(&settings).closed(*address, net::owner_of(*address)?))
         }
         Host::Name(_) | Host::Six(_) => Known::Nothing,
     })

@@ -6,6 +6,7 @@
 mod images;
 mod lock;
 mod parts;
+mod shared_host;
 mod signals;
 mod welcome;
 
@@ -15,16 +16,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use api::Isolation;
 use engine::Engine;
 use net::Network;
 use rustix::fs::{FlockOperation, flock};
 use tokio_util::sync::CancellationToken;
 
+use crate::app::isolation::MissingIsolation;
 use crate::app::lxcfs::{Source, Supervisor};
-use crate::app::{Pool, images_lock, make_private_dir, open_engine, open_images, server_scope};
+use crate::app::{Pool, images_lock, make_private_dir, oom_score, open_engine, open_images, server_scope};
 use crate::cli::ServeArguments;
 use crate::config::Config;
-use crate::first_key::first_key;
+use crate::first_key::{LocalKey, first_key};
 use crate::layers;
 use crate::notify::{self, notify};
 
@@ -41,6 +44,8 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     if let Err(error) = listen::raise_file_limit() {
         tracing::warn!(%error, "cannot raise the limit on open files");
     }
+    // Before the first program is started, which inherits it.
+    oom_score::protect("self");
     make_private_dir(&config.data_dir)?;
     make_private_dir(&config.run_dir)?;
     let _one_daemon = (lock::lock(&config.data_dir)?, lock::lock(&config.run_dir)?);
@@ -63,24 +68,14 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     let lxcfs = Supervisor::start(&Source::of(config, &config.run_dir)?);
     let opened = open_engine(config, &images, &server_scope(config), Pool::AsConfigured).await?;
     let network = Arc::clone(&opened.network);
+    let isolations = (opened.isolation.available.clone(), opened.missing_isolations.clone());
     let key = first_key(opened.store.as_ref(), &config.data_dir).await?;
     let service = parts::service(config, opened, images, listeners.port()).await?;
     let served = CancellationToken::new();
     let maintenance = layers::maintain(Arc::clone(&service), served.clone());
     let serving = listeners.serve(config, &service, GRACE)?;
-    let welcome = Welcome {
-        url: serving.url(),
-        certificate: serving.certificate(),
-        metrics: serving.metrics(),
-        key: &key,
-        show_key: flags.show_key,
-        e2b: config.e2b.enabled,
-    };
-    // A closed standard output must not stop the service.
-    let _ = std::io::stdout().write_all(welcome.text().as_bytes());
-    notify(notify::READY);
-    let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::info!(url = serving.url(), start_ms, "ready");
+    announce(config, flags, &serving, &key, &isolations, started);
+    shared_host::warn_without_quotas(&config.quotas.table(), &service.keyring.accounts());
     let fetching = images::start_others(flags.pull_images, &service);
 
     let signal = signals.stop().await;
@@ -104,6 +99,37 @@ pub async fn run(config: &Config, flags: &ServeArguments) -> Result<ExitCode> {
     }
     tracing::info!("stopped; sandboxes keep running");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says that the service is ready, to people and to systemd.
+fn announce(
+    config: &Config,
+    flags: &ServeArguments,
+    serving: &parts::ServingListeners,
+    key: &LocalKey,
+    isolations: &(Vec<Isolation>, Vec<MissingIsolation>),
+    started: Instant,
+) {
+    let (isolations, missing_isolations) = isolations;
+    let welcome = Welcome {
+        url: serving.url(),
+        certificate: serving.certificate(),
+        metrics: serving.metrics(),
+        key,
+        show_key: flags.show_key,
+        isolations,
+        missing_isolations,
+        e2b: config.e2b.enabled,
+    };
+    // A closed standard output must not stop the service.
+    let _ = std::io::stdout().write_all(welcome.text().as_bytes());
+    notify(notify::READY);
+    let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::info!(url = serving.url(), start_ms, "ready");
+    // After the ready line, so that a loss is among the last lines of a start.
+    for missing in missing_isolations {
+        missing.log();
+    }
 }
 
 /// Stops the engine, the network and lxcfs. Running sandboxes keep their firewall rules; without any, network and lxcfs are

@@ -35,8 +35,21 @@ impl Config {
         self.e2b.check()?;
         self.check_prices()?;
         self.snapshots.check()?;
+        self.check_registries()?;
         for (image, count) in &self.pool {
             within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
+        }
+        Ok(())
+    }
+
+    fn check_registries(&self) -> Result<()> {
+        for host in &self.images.private_registries {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+            ensure!(
+                !host.is_empty() && host.chars().all(is_plain),
+                "images.private_registries has '{host}'; it must be the host of a registry such as registry.internal:5000, as it is \
+                 written in references of images"
+            );
         }
         Ok(())
     }
@@ -81,6 +94,8 @@ impl Config {
         within("hibernate.after_seconds", self.hibernate.after_seconds, 0, 365 * 24 * 3600)?;
         within("templates.concurrent_builds", self.templates.concurrent_builds.into(), 1, 64)?;
         within("templates.max_context_mb", self.templates.max_context_mb, 1, 65_536)?;
+        within("retention.records_mb", self.retention.records_mb, 0, 1 << 20)?;
+        within("retention.build_logs_mb", self.retention.build_logs_mb, 0, 1 << 20)?;
         let limits = &self.limits;
         for (key, count) in [
             ("limits.read_per_minute", limits.read_per_minute),

@@ -1,15 +1,18 @@
 //! Where copies of snapshots are stored.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use archive::{Credentials, Location, S3Options};
+use archive::{Credentials, Location, S3Options, Secrets, WithoutCode};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
 
 /// Snapshots stay on this host only.
 const NONE: &str = "file:";
+/// In the data directory, made at the first start with an object store.
+const SECRET_FILE: &str = "snapshots.secret";
 const HOUR_MS: u64 = 3600 * 1000;
 
 /// The object store of snapshots.
@@ -22,6 +25,10 @@ pub struct SnapshotStore {
     pub region: String,
     pub access_key_id: String,
     pub secret_access_key: Secret,
+    /// What authenticates this host's objects to the others. Empty: a file of the data directory.
+    pub secret_file: PathBuf,
+    /// Whether objects of earlier releases, which anybody may have written, are accepted.
+    pub accept_unauthenticated: bool,
     pub local_hours: u64,
 }
 
@@ -33,6 +40,8 @@ impl Default for SnapshotStore {
             region: String::new(),
             access_key_id: String::new(),
             secret_access_key: Secret::default(),
+            secret_file: PathBuf::new(),
+            accept_unauthenticated: false,
             local_hours: 0,
         }
     }
@@ -62,6 +71,11 @@ impl SnapshotStore {
             self.access_key_id.is_empty() == self.secret_access_key.0.is_empty(),
             "snapshots.access_key_id and snapshots.secret_access_key must be set together"
         );
+        ensure!(
+            self.secret_file.as_os_str().is_empty() || self.secret_file.is_absolute(),
+            "snapshots.secret_file is '{}'; it must be an absolute path, or \"\" for {SECRET_FILE} in the data directory",
+            self.secret_file.display()
+        );
         let endpoint = &self.endpoint;
         ensure!(
             endpoint.is_empty() || endpoint.starts_with("https://") || endpoint.starts_with("http://"),
@@ -86,6 +100,18 @@ impl SnapshotStore {
             secret_access_key: self.secret_access_key.0.clone(),
         });
         S3Options { endpoint: given(&self.endpoint), region: given(&self.region), credentials }
+    }
+
+    /// The secret of this host. A file that the operator names must exist.
+    pub fn secrets(&self, data_dir: &Path) -> Result<Secrets> {
+        let without_code =
+            if self.accept_unauthenticated { WithoutCode::Accept } else { WithoutCode::Refuse };
+        let secrets = if self.secret_file.as_os_str().is_empty() {
+            Secrets::read_or_create(&data_dir.join(SECRET_FILE), without_code)
+        } else {
+            Secrets::read(&self.secret_file, without_code)
+        };
+        Ok(secrets?)
     }
 
     pub const fn local_ms(&self) -> u64 {

@@ -174,12 +174,16 @@ pub const TABLES: [Table; 22] = [
             ("sandboxes", "count", "Sandboxes that are not terminated, paused ones included."),
             ("vcpus", "vCPUs", "vCPUs of running sandboxes."),
             ("memory_mb", "MB", "Memory of running sandboxes."),
-            ("disk_mb", "MB", "Disks of sandboxes that are not terminated."),
+            (
+                "disk_mb",
+                "MB",
+                "Disks of sandboxes that are not terminated, copies below forks, deleted snapshots that are still needed, and stored processes.",
+            ),
             ("snapshots", "snapshots", "Snapshots."),
             (
                 "snapshots_mb",
                 "MB",
-                "Disk space of snapshots and of the steps of templates. What a snapshot shares with the image and with other snapshots is not counted.",
+                "Disk space of snapshots, of the steps of templates, of copies below forks, and of deleted snapshots that are still needed. What a snapshot shares with the image and with other snapshots is not counted twice.",
             ),
             ("templates", "count", "Templates, those that are built and failed builds included."),
             (
@@ -410,7 +414,7 @@ pub const TABLES: [Table; 22] = [
     },
     Table {
         name: "retention",
-        about: "How long records are stored.",
+        about: "How long records are stored, and how much of them for each account.",
         rows: &[
             ("paused_days", "days", "A sandbox that stays paused this long is terminated. `0`: never."),
             (
@@ -422,6 +426,16 @@ pub const TABLES: [Table; 22] = [
                 "snapshot_days",
                 "days",
                 "A snapshot is deleted after this time. Those of templates are kept. `0`: never.",
+            ),
+            (
+                "records_mb",
+                "MB, 0 to 1048576",
+                "Records of terminated sandboxes of one account. Above it the oldest are removed with their events, within a minute. `0`: unlimited.",
+            ),
+            (
+                "build_logs_mb",
+                "MB, 0 to 1048576",
+                "Logs of finished builds of one account. Above it the oldest logs are removed, also those of templates, which remain. `0`: unlimited.",
             ),
         ],
         free: None,
@@ -464,6 +478,16 @@ pub const TABLES: [Table; 22] = [
                 "secret_access_key",
                 "text",
                 "Its secret. Nobody but root may be able to read the file then. `\"\"`: `AWS_SECRET_ACCESS_KEY` of the environment.",
+            ),
+            (
+                "secret_file",
+                "path",
+                "File with the secret that all hosts with this store share; only its owner may be able to read it. `\"\"`: `snapshots.secret` in the data directory, which is made at the first start.",
+            ),
+            (
+                "accept_unauthenticated",
+                "boolean",
+                "Accepts copies that earlier releases have stored, which have no authentication code. Whoever can write to the store can then replace snapshots.",
             ),
             (
                 "local_hours",
@@ -546,11 +570,18 @@ pub const TABLES: [Table; 22] = [
     Table {
         name: "images",
         about: "Sources of images by name; see [images.md](images.md). An entry with the name of a default image replaces its sources.",
-        rows: &[(
-            "allow_any",
-            "true or false",
-            "Allows creates to use any image of a registry, such as `registry.example.com/team/mine:3`.",
-        )],
+        rows: &[
+            (
+                "allow_any",
+                "true or false",
+                "Allows creates to use any image of a registry, such as `registry.example.com/team/mine:3`. The registry, its token server and its storage must have public addresses and TLS, and are reached without a proxy.",
+            ),
+            (
+                "private_registries",
+                "list of `HOST` or `HOST:PORT`",
+                "Registries that creates may name with `allow_any` although they are on this host or in a private network. Their answers can lead the service to any address.",
+            ),
+        ],
         free: Some(("\"NAME\"", "list of sources", "Sources of the image, tried in order.")),
     },
     Table {

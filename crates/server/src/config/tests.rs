@@ -64,6 +64,7 @@ fn every_table_is_read() {
         level = "warn,engine=debug"
         [images]
         allow_any = true
+        private_registries = ["registry.internal:5000", "[fd00::1]:5000"]
     "#;
     let config = parse(text).unwrap();
     config.check().unwrap();
@@ -74,6 +75,7 @@ fn every_table_is_read() {
     assert_eq!((config.limits.read_per_minute, config.limits.write_per_minute), (0, 60));
     assert_eq!(config.log.format, LogFormat::Json);
     assert!(config.images.allow_any && config.images.named.is_empty());
+    assert_eq!(config.images.private_registries.len(), 2);
 }
 
 /// What is wrong, and two words that the message has to have.
@@ -107,6 +109,12 @@ fn a_value_out_of_its_range_names_its_key_and_what_is_allowed() {
         ("[egress]\npool = \"10.200.0.0\"", "egress.pool", "auto"),
         ("[egress]\npool = \"10.200.0.0/24\"", "has 256 addresses", "allowed: /20 or wider"),
         ("[ports]\naccount_connections = 0", "ports.account_connections", "1 to 4096"),
+        (
+            "[images]\nprivate_registries = [\"https://registry.internal\"]",
+            "images.private_registries has 'https://registry.internal'",
+            "registry.internal:5000",
+        ),
+        ("[snapshots]\nsecret_file = \"secret\"", "snapshots.secret_file is 'secret'", "absolute path"),
         ("[pool]\n\"a:1\" = 5000", "pool.\"a:1\"", "0 to 1000"),
     ];
     for (text, one, two) in cases {

@@ -176,8 +176,10 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageSources {
-    /// A create may name any image of any registry.
+    /// A create may name any image of any registry with a public address.
     pub allow_any: bool,
+    /// Registries that a create may name then, too.
+    pub private_registries: Vec<String>,
     #[serde(flatten)]
     pub named: BTreeMap<String, Vec<String>>,
 }
@@ -284,6 +286,9 @@ pub struct Retention {
     pub terminated_days: u64,
     /// A snapshot is then deleted; 0 keeps it forever.
     pub snapshot_days: u64,
+    /// Of each account, in MB: above it the oldest records of terminated sandboxes, and logs of builds, are removed. 0 is unlimited.
+    pub records_mb: u64,
+    pub build_logs_mb: u64,
 }
 
 impl Default for Config {
@@ -469,6 +474,6 @@ impl Default for TemplateLimits {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { paused_days: 30, terminated_days: 30, snapshot_days: 0 }
+        Self { paused_days: 30, terminated_days: 30, snapshot_days: 0, records_mb: 256, build_logs_mb: 256 }
     }
 }

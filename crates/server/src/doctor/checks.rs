@@ -5,19 +5,23 @@ use std::path::Path;
 use std::process::Command;
 
 use api::Isolation;
-use driver_oci::OLDEST_RELEASE;
+use driver_host::{HostSize, TableState, kernel_tables};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Finding, runc};
-use crate::app::isolation::{Builder, InstalledGvisor};
-use crate::app::{agent, find_program, lxcfs, total_memory_mb};
+use crate::app::isolation::{Builder, Cause, InstalledGvisor};
+use crate::app::{agent, find_program, host_size, lxcfs, server_scope, total_memory_mb};
 use crate::config::Config;
 use crate::error::chain_text;
 
 const KERNEL_NEEDED: (u32, u32) = (6, 1);
-/// Enough for a few hundred busy sandboxes.
-const RECOMMENDED_PIDS: u64 = 100_000;
-const RECOMMENDED_FILES: u64 = 8_192;
+/// Descriptors for each sandbox, an estimate; those of all port connections to sandboxes; and those of everything that is not counted by
+/// its number.
+const FILES_OF_A_SANDBOX: u64 = 4;
+const PORT_CONNECTIONS: u64 = 4_096;
+const OTHER_FILES: u64 = 1_024;
+/// The proxy may use three quarters of the limit (`egress::proxy::bounds`); the rest is a quarter of it.
+const FILES_BESIDE_PROXY: u64 = 4;
 const RECOMMENDED_DISK_MB: u64 = 10_240;
 
 pub fn all(config: &Config) -> Vec<Finding> {
@@ -41,8 +45,8 @@ pub fn all(config: &Config) -> Vec<Finding> {
         memory(),
         swap(),
         disk(config),
-        processes(),
-        open_files(),
+        shared_tables(config),
+        open_files(config),
         lxcfs(config),
     ];
     if let Ok(Builder::Runtime(path)) = Builder::of(config) {
@@ -144,18 +148,17 @@ fn gvisor(config: &Config) -> Finding {
     let policy = config.isolation.policy(Vec::new());
     let lacking =
         if policy.named().any(|named| named == Isolation::Gvisor) { Finding::bad } else { Finding::fair };
-    let remedy = format!(
-        "optional, for isolation by a kernel in user space: install runsc of {} or later, by 'apt-get install runsc' on Debian 13, \
-         by './dev setup' in the source tree, or as the page about installation on gvisor.dev says",
-        OLDEST_RELEASE / 10_000
-    );
-    match InstalledGvisor::of(config) {
-        InstalledGvisor::Usable(gvisor) => {
-            Finding::good(WHAT, format!("{} (release {})", gvisor.program().display(), gvisor.release()))
-        }
-        InstalledGvisor::Off => Finding::good(WHAT, "off by isolation.gvisor.program"),
-        InstalledGvisor::Missing => lacking(WHAT, "not installed".to_owned(), remedy),
-        InstalledGvisor::Unusable(error) => lacking(WHAT, error.to_string(), remedy),
+    let installed = InstalledGvisor::of(config);
+    if let InstalledGvisor::Usable(gvisor) = &installed {
+        return Finding::good(WHAT, format!("{} (release {})", gvisor.program().display(), gvisor.release()));
+    }
+    match installed.lack() {
+        Some(lack) if lack.cause == Cause::Host => lacking(
+            WHAT,
+            lack.reason,
+            format!("optional, for isolation by a kernel in user space: {}", lack.remedy),
+        ),
+        lack => Finding::good(WHAT, lack.map(|lack| lack.reason).unwrap_or_default()),
     }
 }
 
@@ -223,31 +226,55 @@ fn disk(config: &Config) -> Finding {
     }
 }
 
-fn processes() -> Finding {
-    let limit = number("/proc/sys/kernel/pid_max").unwrap_or(0);
-    if limit >= RECOMMENDED_PIDS {
-        Finding::good("processes", format!("up to {limit}"))
+/// Tables of the kernel that all sandboxes share. The daemon sets their sizes when it starts.
+fn shared_tables(config: &Config) -> Finding {
+    const WHAT: &str = "kernel tables";
+    let host = match host_size(config, &server_scope(config)) {
+        Ok(host) => host,
+        Err(error) => return Finding::bad(WHAT, error.to_string(), "mount /proc"),
+    };
+    let mut settings = Vec::new();
+    for table in kernel_tables(host) {
+        match table.state() {
+            Ok(TableState::Enough | TableState::Missing) => {}
+            Ok(TableState::Other { sizes }) => settings.push(table.setting(&sizes)),
+            Err(error) => return Finding::fair(WHAT, error.to_string(), "mount /proc"),
+        }
+    }
+    if settings.is_empty() {
+        return Finding::good(WHAT, "large enough for all sandboxes");
+    }
+    let can_raise = rustix::fs::access("/proc/sys/kernel/pid_max", rustix::fs::Access::WRITE_OK).is_ok();
+    let remedy = format!("sysctl -w {}", settings.join(" "));
+    if can_raise {
+        Finding::good(WHAT, format!("sandboxd sets {} of them when it starts", settings.len()))
     } else {
-        Finding::fair(
-            "processes",
-            format!("up to {limit}"),
-            "sysctl -w kernel.pid_max=4194304, for hundreds of busy sandboxes",
-        )
+        Finding::fair(WHAT, "some are not as wanted, and the host's settings are read-only", remedy)
     }
 }
 
-fn open_files() -> Finding {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+/// Descriptors of the daemon, whose start raises its limit to the hard one.
+fn open_files(config: &Config) -> Finding {
+    let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let host = host_size(config, &server_scope(config));
+    let sandboxes = host.map_or(config.runtime.uid_slots.into(), HostSize::sandboxes);
+    files_for(limit, u64::from(config.http.max_connections), sandboxes)
+}
+
+/// Whether a limit is enough for all connections to the service and to ports at once, beside as many sandboxes.
+fn files_for(limit: u64, connections: u64, sandboxes: u64) -> Finding {
+    const WHAT: &str = "open files";
+    let own = connections + PORT_CONNECTIONS + sandboxes * FILES_OF_A_SANDBOX + OTHER_FILES;
+    let needed = own * FILES_BESIDE_PROXY;
     let found = format!("up to {limit}");
-    if limit >= RECOMMENDED_FILES {
-        Finding::good("open files", found)
-    } else {
-        Finding::fair(
-            "open files",
-            found,
-            format!("ulimit -n {RECOMMENDED_FILES}, or LimitNOFILE in the service's unit"),
-        )
+    if limit >= needed {
+        return Finding::good(WHAT, found);
     }
+    Finding::fair(
+        WHAT,
+        format!("{found}; {connections} connections and {sandboxes} sandboxes at once need {needed}"),
+        format!("set LimitNOFILE={needed} in the service's unit, or lower http.max_connections"),
+    )
 }
 
 fn lxcfs(config: &Config) -> Finding {
@@ -270,4 +297,22 @@ fn lxcfs(config: &Config) -> Finding {
 
 fn number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn a_limit_of_files_that_is_too_small_is_named_with_what_needs_it() {
+        // The hard limit of the unit, and the default settings.
+        let enough = files_for(1_048_576, 10_000, 3_840);
+        assert_eq!((enough.verdict, enough.found.as_str()), (Verdict::Good, "up to 1048576"));
+        let small = files_for(65_536, 10_000, 3_840);
+        assert_eq!(small.verdict, Verdict::Fair);
+        assert_eq!(small.found, "up to 65536; 10000 connections and 3840 sandboxes at once need 121920");
+        assert!(small.remedy.contains("LimitNOFILE=121920") && small.remedy.contains("http.max_connections"));
+        assert_eq!(files_for(121_920, 10_000, 3_840).verdict, Verdict::Good);
+    }
 }

@@ -1,3 +1,5 @@
+mod bounds;
+
 use axum::body::Body;
 use engine::Clock;
 use http_body_util::BodyExt;
@@ -61,6 +63,10 @@ struct Got {
 
 impl Fixture {
     async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    async fn with(change: impl FnOnce(&mut Service)) -> Self {
         let settings = Settings {
             clock: Clock::System,
             allow_any_image: false,
@@ -69,7 +75,7 @@ impl Fixture {
             capacity: Capacity { cpu: 1000, memory_mb: 1_000_000, disk_mb: 10_000_000 },
             max_output_bytes: 1 << 20,
         };
-        let harness = Harness::new(settings).await.unwrap();
+        let harness = Harness::with(settings, change).await.unwrap();
         let e2b = Some(Arc::new(E2b::new(&Config::default(), &harness.service, &[7; 32])));
         let relay = Relay { api: harness.guarded.clone(), e2b };
         Self { harness, relay }

@@ -33,6 +33,7 @@ impl From<ImageError> for ApiError {
                     FailureKind::Unreachable | FailureKind::Tool | FailureKind::Io => true,
                     FailureKind::NotFound
                     | FailureKind::Denied
+                    | FailureKind::Closed
                     | FailureKind::Refused
                     | FailureKind::TooBig => false,
                 });
@@ -57,6 +58,10 @@ fn why_not(failures: &[Failure]) -> String {
             FailureKind::Unreachable => "its source cannot be reached",
             FailureKind::NotFound => "its source does not have it",
             FailureKind::Denied => "its source denies access to it",
+            FailureKind::Closed => {
+                "its registry, or a server that this names, has no public address, and images.private_registries of the service does \
+                 not list it"
+            }
             FailureKind::Refused => "its source has no valid image",
             FailureKind::TooBig => "it is larger than this service accepts",
             FailureKind::Tool | FailureKind::Io => "this service failed to store it",

@@ -32,11 +32,13 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         | EngineError::AdoptedElsewhere
         | EngineError::SnapshotArriving { .. }
         | EngineError::OtherImage { .. }
+        | EngineError::WeakIsolation { .. }
         | EngineError::Archive(_)) => snapshots::of_snapshot(error),
         error @ (EngineError::CannotStoreProcesses { .. } | EngineError::OtherRelease(_)) => {
             of_isolation(&error)
         }
         EngineError::WakeFailed(source) => wake_failed(source),
+        EngineError::GaveUp(error) => gave_up(error),
         EngineError::Config(error) => reader::Refusal::from(error).into(),
         EngineError::Refused(refusal @ Refusal::InvalidState { state, .. }) => {
             ApiError::new(ErrorCode::InvalidState, refusal.to_string())
@@ -58,11 +60,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         EngineError::Quota(error) => of_quota(&error),
         error @ EngineError::NoSlot(_) => exhausted(error.to_string(), CAPACITY_RETRY_S),
         error @ EngineError::Stopping => exhausted(error.to_string(), STOPPING_RETRY_S),
-        error @ EngineError::HostExhausted { what, .. } => {
-            let message =
-                format!("the host has no {what} left; try again when other sandboxes have been terminated");
-            exhausted(message, CAPACITY_RETRY_S).with_cause(error)
-        }
+        error @ EngineError::HostExhausted { what, .. } => host_exhausted(what, error),
         EngineError::Port(refusal) => ports::of_port(&refusal),
         EngineError::NoSuchExecution { id } => executions::no_execution(id.as_str()),
         EngineError::ExecutionEnded { id, state } => executions::ended(&id, state),
@@ -92,6 +90,12 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
     }
 }
 
+/// `what` is the resource of which the host has no more.
+fn host_exhausted(what: &str, error: EngineError) -> ApiError {
+    let message = format!("the host has no {what} left; try again when other sandboxes have been terminated");
+    exhausted(message, CAPACITY_RETRY_S).with_cause(error)
+}
+
 /// The isolation of the sandbox, or its release, does not allow the operation.
 fn wake_failed(source: engine::Source) -> ApiError {
     let message = format!(
@@ -99,6 +103,11 @@ fn wake_failed(source: engine::Source) -> ApiError {
          them up with 'cold' true"
     );
     ApiError::new(ErrorCode::InternalError, message).with_cause(source)
+}
+
+fn gave_up(error: rules::GaveUp) -> ApiError {
+    let message = format!("{error}; the operator can find the reason in the log of the service");
+    ApiError::new(ErrorCode::InternalError, message).with_cause(error)
 }
 
 fn of_isolation(error: &EngineError) -> ApiError {

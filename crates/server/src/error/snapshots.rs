@@ -34,6 +34,9 @@ pub fn of_snapshot(error: EngineError) -> ApiError {
             let message = format!("{message}; ask the operator to import that image");
             ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image")
         }
+        EngineError::WeakIsolation { .. } => {
+            ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "isolation")
+        }
         EngineError::SnapshotOfOtherHost { .. } | EngineError::AdoptedElsewhere => {
             ApiError::new(ErrorCode::InvalidState, message)
         }
@@ -56,6 +59,11 @@ fn of_archive(error: ArchiveError) -> ApiError {
         ArchiveError::Damaged { .. } | ArchiveError::Missing { .. } => {
             let message = "the object store has lost or damaged a part of the snapshot, so nothing was created from it; the \
                            operator can find the part in the log by the id of this request";
+            ApiError::new(ErrorCode::InternalError, message).with_cause(error)
+        }
+        ArchiveError::Unauthentic { .. } => {
+            let message = "no host that has the secret of this one has stored the copy in the object store, so nothing was created \
+                           from it; the operator can find the reason in the log by the id of this request";
             ApiError::new(ErrorCode::InternalError, message).with_cause(error)
         }
         error => ApiError::internal(error),

@@ -7,6 +7,8 @@ use super::{ApiError, OperationKind, of_engine};
 
 /// Builds take minutes.
 const BUILDS_RETRY_S: u64 = 10;
+/// Uploads take seconds.
+const UPLOADS_RETRY_S: u64 = 5;
 const STOPPING_RETRY_S: u64 = 5;
 
 /// The template does not exist, or was deleted.
@@ -27,8 +29,14 @@ pub fn of_builder(error: BuilderError) -> ApiError {
         error @ BuilderError::Context(_) => {
             ApiError::new(ErrorCode::InvalidConfig, error.to_string()).with_detail("field", "context")
         }
-        error @ BuilderError::TooManyBuilds { .. } => {
+        error @ (BuilderError::TooManyBuilds { .. } | BuilderError::QueuedContexts { .. }) => {
             ApiError::new(ErrorCode::RateLimited, error.to_string()).retry_after(BUILDS_RETRY_S)
+        }
+        error @ (BuilderError::TooManyUploads { .. } | BuilderError::UploadedBytes { .. }) => {
+            ApiError::new(ErrorCode::RateLimited, error.to_string()).retry_after(UPLOADS_RETRY_S)
+        }
+        error @ BuilderError::UploadsBusy { .. } => {
+            ApiError::new(ErrorCode::ResourceExhausted, error.to_string()).retry_after(UPLOADS_RETRY_S)
         }
         BuilderError::Engine(error) => of_engine(error, None, OperationKind::Other),
         error @ BuilderError::Stopping => {

@@ -117,11 +117,11 @@ fn image_errors_depend_on_whether_a_retry_can_help() {
         assert!(error.cause_text().unwrap().contains("/of/the/host"), "the operator finds it in the log");
         (error.code, error.retry_after_s)
     };
-    use FailureKind::{Denied, Io, NotFound, Refused, TooBig, Tool, Unreachable};
+    use FailureKind::{Closed, Denied, Io, NotFound, Refused, TooBig, Tool, Unreachable};
     for temporary in [&[Unreachable][..], &[NotFound, Unreachable], &[Io, TooBig], &[Tool]] {
         assert_eq!(failed(temporary), (ErrorCode::ResourceExhausted, Some(30)), "{temporary:?}");
     }
-    for lasting in [&[NotFound][..], &[NotFound, Denied], &[Refused], &[TooBig]] {
+    for lasting in [&[NotFound][..], &[NotFound, Denied], &[Refused], &[TooBig], &[Closed]] {
         assert_eq!(failed(lasting), (ErrorCode::InvalidConfig, None), "{lasting:?}");
     }
     let store = ApiError::from(ImageError::Store {

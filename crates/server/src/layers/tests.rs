@@ -91,6 +91,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         concurrent: 1,
         max_context_bytes: 1 << 20,
         retention_ms: 0,
+        log_bytes: 0,
     };
     let builder = builder::Builder::open(engine.clone(), Arc::clone(&kept), builder).await.unwrap();
     Service {

@@ -82,6 +82,7 @@ impl Collector for EngineCollector {
         present(&mut encoder, &snapshot)?;
         capacity(&mut encoder, &snapshot)?;
         network(&mut encoder, &snapshot)?;
+        given_up(&mut encoder, &snapshot)?;
         counters(&mut encoder, &snapshot)
     }
 }
@@ -189,6 +190,11 @@ fn network(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result
     )
 }
 
+fn given_up(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
+    let help = "Work that is not begun again, because the service has ended during it too often";
+    encoder.counter("work_given_up", help, snapshot.counts.work_given_up)
+}
+
 fn hibernation(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Result {
     let counts = &snapshot.counts;
     encoder.counter("hibernated", "Sandboxes whose processes were stored on the disk", counts.hibernated)?;
@@ -272,6 +278,11 @@ fn snapshots(encoder: &mut Encoder<'_>, snapshot: &MetricsSnapshot) -> fmt::Resu
     let counts = &snapshot.counts;
     encoder.gauge("snapshots", "Snapshots", snapshot.snapshots.count)?;
     encoder.gauge("snapshot_bytes", "Disk space of snapshots", snapshot.snapshots.bytes)?;
+    encoder.gauge(
+        "unrecorded_snapshot_bytes",
+        "Disk space of copies below forks, and of deleted snapshots that are still needed",
+        snapshot.unrecorded_snapshot_bytes,
+    )?;
     encoder.counter("snapshots_taken", "Snapshots taken", counts.snapshots_taken)?;
     encoder.counter("snapshots_stored", "Snapshots copied to the object store", counts.snapshots_stored)?;
     encoder.counter("snapshot_bytes_sent", "Bytes sent for these copies", counts.snapshot_bytes_sent)?;

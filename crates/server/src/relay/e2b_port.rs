@@ -19,7 +19,7 @@ pub async fn pass(service: &Service, e2b: &E2b, mut request: Request, id: &Sandb
     let Some(record) = service.engine.record(id) else { return gone(id) };
     let Some(options) = e2b::options(&record) else { return gone(id) };
     let token = request.headers_mut().remove(TRAFFIC_TOKEN);
-    let is_token = |text: &str| e2b.api.is_traffic_token(id, text);
+    let is_token = |text: &str| e2b.api.is_traffic_token(&record, text);
     if !options.public_ports && !token.is_some_and(|token| token.to_str().is_ok_and(is_token)) {
         return port_forbidden(id);
     }

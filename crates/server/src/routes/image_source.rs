@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{ErrorCode, SnapshotId};
 use engine::{EngineError, Template};
-use image::{ImageError, Source};
+use image::ImageError;
 
 use crate::app;
 use crate::error::ApiError;
@@ -47,19 +47,9 @@ pub async fn pull_missing(service: &Service, error: &EngineError) -> Result<bool
 
 async fn pull(service: &Service, name: &str) -> Result<Arc<image::Image>, ImageError> {
     match service.images.ensure(name, Arc::new(|_| {})).await {
-        Err(ImageError::UnknownName { .. }) if service.allow_any_image => match name.parse() {
-            Ok(source @ Source::Registry { .. }) => {
-                service.images.import(name, source, Arc::new(|_| {})).await
-            }
-            // Clients may name images of registries, never files of this host.
-            Ok(_) => Err(ImageError::BadName {
-                name: name.to_owned(),
-                reason:
-                    "use a name in the catalogue or a registry reference such as 'docker.io/library/debian:12'"
-                        .to_owned(),
-            }),
-            Err(error) => Err(error),
-        },
+        Err(ImageError::UnknownName { .. }) if service.allow_any_image => {
+            service.images.import_for_client(name, Arc::new(|_| {})).await
+        }
         image => image,
     }
 }

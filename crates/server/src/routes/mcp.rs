@@ -21,6 +21,8 @@ use crate::layers::Guarded;
 
 const PATH: &str = "/mcp";
 const RETRY_S: u64 = 30;
+/// Most values and names in a message: its parser takes some hundred bytes for each.
+const VALUES_MAX: usize = 16_384;
 
 /// The endpoints. `api` has those that the tools call.
 pub fn endpoints(server: &Arc<HttpServer>, api: &Guarded) -> [Endpoint; 3] {
@@ -49,7 +51,9 @@ async fn answer(
     }
     let bytes = if parts.method == Method::POST {
         let body = JsonBody::<()>::new(body.0, BODY_MAX);
-        read::json_body(&service, &caller, &parts.headers, body).await?.bytes
+        let bytes = read::json_body(&service, &caller, &parts.headers, body).await?.bytes;
+        reader::check_shape(&bytes, VALUES_MAX)?;
+        bytes
     } else {
         Bytes::new()
     };
@@ -81,6 +85,7 @@ fn refused(refused: Refused) -> ApiError {
             "too many MCP sessions are open (mcp.max_sessions, of which one account can have a quarter); end one with DELETE /mcp",
         )
         .retry_after(RETRY_S),
+        Refused::Failed => ApiError::internal("an MCP session could not begin"),
     }
 }
 

@@ -4,6 +4,7 @@ use api::{ErrorCode, ResumeBody, ResumeResult, SandboxState};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use engine::Processes;
+use rules::IsolationRules;
 use serde_json::json;
 
 use super::image_source::pull_missing;
@@ -36,7 +37,7 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
             (ErrorCode::InvalidRequest, "`cold` or `adopt` has a wrong type"),
             (ErrorCode::InvalidState, "The sandbox is not `paused`, or a third host has adopted it"),
-            (ErrorCode::InvalidConfig, "This host lacks the image of a sandbox that it is to adopt"),
+            (ErrorCode::InvalidConfig, "This host lacks the image of a sandbox that it is to adopt, or requires a stronger isolation for it"),
             (ErrorCode::IsolationMismatch, "Another release of its isolation has stored its processes"),
         ])
         .handler(resume)
@@ -76,11 +77,12 @@ async fn adopt(
     if body.adopt != Some(true) {
         return Err(unknown);
     }
-    let mut adopted = service.engine.adopt(&caller.account, &id).await;
+    let isolation = IsolationRules::new(&service.isolation, &caller.account);
+    let mut adopted = service.engine.adopt(&caller.account, &id, &isolation).await;
     if let Err(error) = &adopted
         && pull_missing(service, error).await?
     {
-        adopted = service.engine.adopt(&caller.account, &id).await;
+        adopted = service.engine.adopt(&caller.account, &id, &isolation).await;
     }
     Json::ok(&view(adopted.map_err(|error| of_engine(error, Some(id.as_str()), OperationKind::Other))?))
 }

@@ -69,7 +69,7 @@ pub async fn create_from(
     let (mut template, snapshot) = found.map_err(|error| of_engine(error, None, OperationKind::Other))?;
     let mut rules = service.create_rules(account);
     rules.disk_mb = rules.disk_mb.raised_to(snapshot.resources.disk_mb);
-    rules.isolation = rules.isolation.at_least(snapshot.isolation);
+    rules.isolation = rules.isolation.above(snapshot.isolation, &service.engine.images_below(&snapshot));
     // A value of another type is refused below.
     if serde_json::from_slice(&body.bytes).is_ok_and(|Start { cold }| cold) {
         template.processes_from = None;

@@ -35,7 +35,7 @@ async fn get(call: Call) -> Result<Json<UsageView>, ApiError> {
         sandboxes: quota(held.sandboxes, quotas.sandboxes),
         vcpus: quota(held.resources.cpu, quotas.vcpus),
         memory_mb: quota(held.resources.memory_mb, quotas.memory_mb),
-        disk_mb: quota(held.resources.disk_mb, quotas.disk_mb),
+        disk_mb: quota(held.disk_mb(), quotas.disk_mb),
         snapshots: quota(snapshots.count, quotas.snapshots),
         snapshot_bytes: quota(snapshots.bytes, quotas.snapshot_bytes),
         templates: quota(templates, quotas.templates),

@@ -1679,7 +1679,7 @@ class Usage:
     connections: Quota
     """Requests in flight, including streams and this request."""
     disk_mb: Quota
-    """Disks of sandboxes that are not terminated."""
+    """Disks of sandboxes that are not terminated, and what the account keeps beside them."""
     event_bytes: Quota
     """Stored bytes of events of the service. Above the quota the oldest are evicted."""
     execution_log_bytes: Quota
@@ -1693,7 +1693,7 @@ class Usage:
     sandboxes: Quota
     """Sandboxes that are not terminated."""
     snapshot_bytes: Quota
-    """Disk space of snapshots, and of the steps of templates."""
+    """Disk space of snapshots, of the steps of templates, and of all other copies of disks."""
     snapshots: Quota
     """Snapshots."""
     streams: Quota

@@ -88,6 +88,7 @@ fn builder_settings(config: &Config) -> builder::Settings {
         concurrent: config.templates.concurrent_builds as usize,
         max_context_bytes: config.templates.max_context_mb << 20,
         retention_ms: config.retention.terminated_days.saturating_mul(DAY_MS),
+        log_bytes: config.retention.build_logs_mb << 20,
     }
 }
 

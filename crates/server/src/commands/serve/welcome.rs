@@ -4,6 +4,9 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use api::Isolation;
+
+use crate::app::isolation::MissingIsolation;
 use crate::first_key::LocalKey;
 
 /// The image of the example command.
@@ -18,6 +21,9 @@ pub struct Welcome<'a> {
     pub metrics: Option<SocketAddr>,
     pub key: &'a LocalKey,
     pub show_key: bool,
+    /// What sandboxes of this daemon can have.
+    pub isolations: &'a [Isolation],
+    pub missing_isolations: &'a [MissingIsolation],
     /// Whether the API of E2B is served.
     pub e2b: bool,
 }
@@ -41,6 +47,11 @@ impl Welcome<'_> {
             let _ = writeln!(text, "{name}: {value}");
         };
         line("docs", &format!("{}/docs", self.url));
+        let available: Vec<&str> = self.isolations.iter().map(|isolation| isolation.name()).collect();
+        line("isolation", &available.join(", "));
+        for MissingIsolation { isolation, reason, remedy, .. } in self.missing_isolations {
+            line("missing isolation", &format!("{isolation}: {reason}; {remedy}"));
+        }
         if let Some(address) = self.metrics {
             line("metrics", &format!("{}/metrics", url("http", address)));
         }
@@ -135,11 +146,32 @@ mod tests {
     use rules::KeyText;
 
     use super::*;
+    use crate::app::isolation::InstalledGvisor;
 
     fn welcome(key: &LocalKey, show_key: bool) -> String {
+        with_isolations(key, show_key, &Isolation::ALL, &[])
+    }
+
+    fn with_isolations(
+        key: &LocalKey,
+        show_key: bool,
+        isolations: &[Isolation],
+        missing_isolations: &[MissingIsolation],
+    ) -> String {
         let url = url("https", "0.0.0.0:8443".parse().unwrap());
         let certificate = Some(PathBuf::from("/var/lib/my data/tls/tls-cert.pem"));
-        Welcome { url, certificate, metrics: None, key, show_key, e2b: true }.text()
+        Welcome { url, certificate, metrics: None, key, show_key, isolations, missing_isolations, e2b: true }
+            .text()
+    }
+
+    #[test]
+    fn the_isolations_are_shown_and_a_missing_one_has_a_reason_and_a_remedy() {
+        assert!(welcome(&LocalKey::None, false).contains("\nisolation: container, gvisor\n"));
+        let missing = InstalledGvisor::Missing.lack().unwrap();
+        let text = with_isolations(&LocalKey::None, false, &[Isolation::Container], &[missing]);
+        assert!(
+            text.contains("\nisolation: container\nmissing isolation: gvisor: not installed; install runsc ")
+        );
     }
 
     fn key() -> (KeyText, PathBuf) {

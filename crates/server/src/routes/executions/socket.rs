@@ -70,13 +70,16 @@ enum End {
 /// When the client's last message arrived; `None` while input is not read.
 type LastHeard = Mutex<Option<Instant>>;
 
-/// Serves the websocket until it ends.
-pub async fn serve_websocket(connection: UpgradedStream, session: Session) {
-    let config = WebSocketConfig::default()
+fn config() -> WebSocketConfig {
+    WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES))
         .max_frame_size(Some(MESSAGE_BYTES))
-        .write_buffer_size(0);
-    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
+        .write_buffer_size(0)
+}
+
+/// Serves the websocket until it ends.
+pub async fn serve_websocket(connection: UpgradedStream, session: Session) {
+    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config())).await;
     let (mut sink, mut stream) = socket.split();
     let Session { service, sandbox, mut source, from, auto_resume, key_id, request_id } = session;
     let input = match &source {
@@ -266,4 +269,17 @@ fn closing_messages(
     };
     let close = CloseFrame { code, reason: error.code.as_str().into() };
     Some((TerminalNote { error: Some(error.object(&request_id.0)), ..TerminalNote::default() }, close))
+}
+
+#[cfg(test)]
+mod tests {
+    use allocation_counter::measure;
+
+    use super::*;
+    use crate::testing::websocket::check_bombs;
+
+    #[test]
+    fn a_bomb_takes_no_more_than_a_few_times_the_longest_message() {
+        check_bombs(Role::Server, config(), |work| measure(work).bytes_max).unwrap();
+    }
 }

@@ -84,7 +84,9 @@ async fn of_snapshot(service: &Service, account: &str, name: &str) -> Result<Bas
         image,
         settings: ImageSettings { env, ..ImageSettings::default() },
         identity: format!("snapshot {id}"),
-        isolation: snapshot.isolation,
+        isolation: IsolationRules::new(&service.isolation, account)
+            .above(snapshot.isolation, &service.engine.images_below(&snapshot))
+            .minimum(name),
         disk_mb: snapshot.resources.disk_mb,
     })
 }

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use api::{BuildContextId, ErrorCode, TemplateBody, TemplateView};
 use axum::http::StatusCode;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use builder::{NewTemplate, Start, StoredContext, Template};
 use rules::{DockerfileSource, TemplateRequest};
 use serde_json::json;
 
-use super::{bases, upload, view};
+use super::{bases, view};
 use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
 use crate::error::{ApiError, of_builder};
 use crate::idempotency::{self, RecordHeader, ReplayableResponse};
@@ -18,7 +16,7 @@ use crate::keyring::Caller;
 use crate::routes::read;
 use crate::service::Service;
 
-/// A context in base64 is held in memory.
+/// With a context in base64, which is in memory until it is on the disk.
 const MOST: usize = 16 << 20;
 
 pub fn endpoint() -> Endpoint {
@@ -58,7 +56,7 @@ async fn create(call: Call<Caller, JsonBody<TemplateBody>>) -> Result<Json<Templ
     let key = idempotency::key_of(&parts.headers)?;
     let body = read::json_body(&service, &caller, &parts.headers, body).await?;
     let (shared, account, received) = (Arc::clone(&service), Arc::clone(&caller.account), body.clone());
-    let work = move |header| async move { carry_out(&shared, &account, &received, header).await };
+    let work = move |header| async move { carry_out(&shared, &account, received, header).await };
     let endpoint = format!("{} {path}", parts.method);
     service.idempotency.run(&caller, &endpoint, key, body.bytes, work).await.map(Json::written)
 }
@@ -66,11 +64,22 @@ async fn create(call: Call<Caller, JsonBody<TemplateBody>>) -> Result<Json<Templ
 async fn carry_out(
     service: &Arc<Service>,
     account: &str,
-    body: &Received<TemplateBody>,
+    body: Received<TemplateBody>,
     header: Option<RecordHeader>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let request = body.read(&service.create_rules(account))?;
-    let new = new_template(service, account, request).await?;
+    let mut request = body.read(&service.create_rules(account))?;
+    let context = match request.context.take() {
+        None => None,
+        Some(id) if id.starts_with(BuildContextId::PREFIX) => Some(uploaded(service, account, &id)?),
+        Some(text) => {
+            let incoming = service.builder.incoming(account).map_err(of_builder)?;
+            let incoming = incoming.write_base64(text.into()).await.map_err(of_builder)?;
+            // The body is not in memory while its archive waits to be read and has an index.
+            drop(body);
+            Some(incoming.finish().await.map_err(of_builder)?)
+        }
+    };
+    let new = new_template(service, account, request, context).await?;
     let to_response = if header.is_some() { ReplayableResponse::committed } else { ReplayableResponse::new };
     let pending = header.map(|header| {
         header.into_pending(|template: &Template| {
@@ -88,17 +97,15 @@ async fn new_template(
     service: &Service,
     account: &str,
     request: TemplateRequest,
+    context: Option<StoredContext>,
 ) -> Result<NewTemplate, ApiError> {
-    let TemplateRequest { name, dockerfile, context, args, start, mut config, isolation, no_cache, metadata } =
+    let TemplateRequest { name, dockerfile, args, start, mut config, isolation, no_cache, metadata, .. } =
         request;
-    let context = match context {
-        Some(context) => Some(stored_context(service, account, &context).await?),
-        None => None,
-    };
     let dockerfile = match (dockerfile, &context) {
         (DockerfileSource::Text(text), _) => text,
         (DockerfileSource::Path(path), Some(context)) => {
-            context.text(path, dockerfile::MAX_BYTES as u64).await.map_err(of_builder)?
+            let most = dockerfile::MAX_BYTES as u64;
+            service.builder.context_text(account, context, path, most).await.map_err(of_builder)?
         }
         // The rules accept a path only with a context.
         (DockerfileSource::Path(_), None) => String::new(),
@@ -117,18 +124,9 @@ async fn new_template(
     Ok(NewTemplate { id, name, tags, dockerfile, args, start, config, no_cache, metadata, context })
 }
 
-/// An uploaded context by its id, or one in base64.
-async fn stored_context(service: &Service, account: &str, text: &str) -> Result<StoredContext, ApiError> {
-    if text.starts_with(BuildContextId::PREFIX) {
-        let refused = |message: String| {
-            ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "context")
-        };
-        let id = text.parse().map_err(|error: api::BadBuildContextId| refused(error.to_string()))?;
-        return service.builder.context(account, &id).map_err(of_builder);
-    }
-    let content = STANDARD.decode(text).map_err(|error| {
-        let message = format!("context is neither an id 'ctx_…' nor base64: {error}");
-        ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "context")
-    })?;
-    upload::store(&service.builder, content).await
+fn uploaded(service: &Service, account: &str, id: &str) -> Result<StoredContext, ApiError> {
+    let refused =
+        |message: String| ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "context");
+    let id = id.parse().map_err(|error: api::BadBuildContextId| refused(error.to_string()))?;
+    service.builder.context(account, &id).map_err(of_builder)
 }

@@ -4,7 +4,6 @@ use api::{BuildContext, ErrorCode};
 use axum::body::Body;
 use axum::http::StatusCode;
 use builder::{Builder, StoredContext};
-use bytes::Bytes;
 use http_body_util::BodyExt;
 
 use crate::endpoint::{Call, Endpoint, Json, RawBody, Tag, WRITE};
@@ -23,32 +22,25 @@ pub fn endpoint() -> Endpoint {
         )
         .raw_body("application/x-tar", true, "The archive, which may be compressed with gzip.")
         .returns::<BuildContext>(StatusCode::CREATED, "The context is stored.")
-        .errors([(ErrorCode::InvalidConfig, "The body is not a tar archive, or too large")])
+        .errors([(ErrorCode::InvalidConfig, "The body is not a tar archive, or exceeds a limit of contexts")])
         .handler(upload)
 }
 
 async fn upload(call: Call<Caller, RawBody>) -> Result<Json<BuildContext>, ApiError> {
     let Call { service, caller, body: RawBody(body), .. } = call;
-    let stored = receive(&service.builder, body).await?;
+    let stored = receive(&service.builder, &caller.account, body).await?;
     let size_bytes = stored.size_bytes;
     let (id, expires_at) = service.builder.keep_context(&caller.account, stored);
     Json::created(&BuildContext { id, size_bytes, expires_at: expires_at.into() })
 }
 
-async fn receive(builder: &Builder, mut body: Body) -> Result<StoredContext, ApiError> {
-    let mut incoming = builder.incoming().map_err(of_builder)?;
+async fn receive(builder: &Builder, account: &str, mut body: Body) -> Result<StoredContext, ApiError> {
+    let mut incoming = builder.incoming(account).map_err(of_builder)?;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|fault| broken_body(&fault))?;
         if let Ok(data) = frame.into_data() {
             incoming = incoming.write(data).await.map_err(of_builder)?;
         }
     }
-    incoming.finish().await.map_err(of_builder)
-}
-
-/// Stores a context that is in memory.
-pub async fn store(builder: &Builder, content: Vec<u8>) -> Result<StoredContext, ApiError> {
-    let incoming = builder.incoming().map_err(of_builder)?;
-    let incoming = incoming.write(Bytes::from(content)).await.map_err(of_builder)?;
     incoming.finish().await.map_err(of_builder)
 }

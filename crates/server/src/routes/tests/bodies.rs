@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt as _, StreamExt, stream};
 use serde_json::json;
 
 use super::fixture::{Fixture, json_request};
@@ -122,4 +124,27 @@ async fn large_bodies_at_once_are_bounded_and_small_ones_pass() {
     let large = json!({"command": "true", "stdin": "x".repeat(1 << 20)}).to_string();
     assert_eq!(fixture.ask(json_request(&path, large)).await.status, StatusCode::OK);
     assert_eq!(fixture.service.request_memory.reserved_bytes(), all);
+}
+
+#[tokio::test]
+async fn a_body_is_released_before_its_build_context_is_read() {
+    let fixture = Fixture::new().await;
+    let context = STANDARD.encode(vec![0; 512 << 10]);
+    let body = json!({"name": "web", "dockerfile": "FROM test:1\n", "context": context}).to_string();
+    let (first, rest) = body.split_at(256 << 10);
+    let pieces = stream::iter([first.to_owned(), rest.to_owned()]).then(async |piece| {
+        tokio::task::yield_now().await;
+        Ok::<_, Infallible>(piece)
+    });
+    let mut asked = Box::pin(fixture.ask(json_request("/v1/templates", Body::from_stream(pieces))));
+    let mut reserved = Vec::new();
+    let answer = loop {
+        if let Some(answer) = asked.as_mut().now_or_never() {
+            break answer;
+        }
+        reserved.push(fixture.service.request_memory.reserved_bytes());
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.text);
+    assert!(reserved.iter().any(|bytes| *bytes > 0) && reserved.last() == Some(&0), "{reserved:?}");
 }

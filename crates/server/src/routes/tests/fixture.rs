@@ -75,6 +75,10 @@ impl Fixture {
         format!("{}/{name}", self.harness.registry.local_addr().unwrap())
     }
 
+    pub fn registry_port(&self) -> u16 {
+        self.harness.registry.local_addr().unwrap().port()
+    }
+
     pub async fn send(&self, request: Request<Body>) -> axum::response::Response {
         self.guarded.clone().pass(request).await
     }

@@ -78,6 +78,32 @@ async fn an_image_is_listed_for_accounts_that_name_it() {
 }
 
 #[tokio::test]
+async fn a_create_cannot_name_a_registry_without_a_public_address() {
+    let fixture = Fixture::with_any_image().await;
+    let port = fixture.registry_port();
+    // Only its address is listed.
+    let names = [format!("localhost:{port}/app:1"), "169.254.169.254/latest/meta-data:1".to_owned()];
+    for name in names {
+        let answer = fixture.post("/v1/sandboxes", json!({ "image": name })).await;
+        assert_eq!(
+            (answer.status, answer.code()),
+            (StatusCode::BAD_REQUEST, "INVALID_CONFIG"),
+            "{}",
+            answer.text
+        );
+        assert_eq!(answer.detail("field"), "image");
+        assert!(answer.text.contains("images.private_registries"), "{}", answer.text);
+        // The addresses of names are only in the log.
+        assert!(!answer.text.contains("127.0.0.1"), "{}", answer.text);
+    }
+    assert_eq!(names_of_pulls(&fixture).await, [IMAGE]);
+}
+
+async fn names_of_pulls(fixture: &Fixture) -> Vec<String> {
+    names(&fixture.call("GET", ALL).await).into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
 async fn parameters_are_read_strictly() {
     let fixture = Fixture::new().await;
     for query in ["limit=0", "limit=x", "offset=-1", "name=a&name=b", "name=%ff"] {

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 
 use ::mcp::BODY_MAX;
+use allocation_counter::measure;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
@@ -222,6 +224,55 @@ async fn an_account_has_a_bounded_number_of_sessions() {
 }
 
 #[tokio::test]
+async fn sessions_that_begin_at_once_are_within_the_share_of_their_account() {
+    let fixture = Fixture::new().await;
+    let client = McpClient::new(&fixture, 1);
+    let replies = futures_util::future::join_all((0..400).map(|_| client.initialize())).await;
+    let begun = replies.iter().filter(|reply| reply.status == StatusCode::OK).count();
+    let refused = replies.iter().filter(|reply| reply.status == StatusCode::TOO_MANY_REQUESTS).count();
+    assert_eq!((begun, refused), (250, 150));
+    McpClient::initialized(&fixture, 2).await;
+}
+
+#[tokio::test]
+async fn a_session_of_a_client_that_disconnected_keeps_its_slot() {
+    let fixture = Fixture::new().await;
+    let client = McpClient::new(&fixture, 1);
+    for _ in 0..251 {
+        // Polled often enough to begin a session, and dropped before the response.
+        let mut beginning = Box::pin(client.initialize());
+        for _ in 0..3 {
+            if beginning.as_mut().now_or_never().is_some() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(beginning);
+    }
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    let open = fixture.service.mcp.as_ref().unwrap().sessions();
+    let begun = futures_util::future::join_all((0..400).map(|_| client.initialize())).await;
+    let begun = begun.iter().filter(|reply| reply.status == StatusCode::OK).count();
+    assert!(open > 0 && open + begun == 250, "{open} were open, {begun} could begin");
+}
+
+#[tokio::test]
+async fn messages_with_many_values_are_refused_before_they_are_parsed() {
+    let fixture = Fixture::new().await;
+    let client = McpClient::initialized(&fixture, 1).await;
+    let values = vec!["0"; BODY_MAX / 2 - 200].join(",");
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{{"name":"x","arguments":{{"a":[{values}]}}}}}}"#
+    );
+    let request = client.request("POST").header("content-type", "application/json");
+    let reply = client.send(request.body(Body::from(body)).unwrap()).await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{reply:?}");
+    assert!(reply.text.contains("values"), "{reply:?}");
+}
+
+#[tokio::test]
 async fn a_tool_needs_the_scope_of_what_it_does() {
     let fixture = Fixture::new().await;
     let (reader, _) = SCOPED.into_iter().find(|(_, scope)| *scope == rules::Scope::Read).unwrap();
@@ -286,4 +337,37 @@ async fn hostile_messages_are_refused() {
     assert!(quoted["result"]["content"][0]["text"].as_str().unwrap().len() < 5000);
     let listed = client.call("list_sandboxes", json!({})).await;
     assert_eq!(listed["result"]["isError"], false, "the session works on: {listed}");
+}
+
+#[test]
+fn a_message_takes_no_more_than_a_few_times_its_bytes() {
+    // Not an async test: what is measured is a closure.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let fixture = runtime.block_on(Fixture::new());
+    let client = runtime.block_on(McpClient::initialized(&fixture, 1));
+    let send = |body: String| {
+        let request = client.request("POST").header("content-type", "application/json");
+        client.send(request.body(Body::from(body)).unwrap())
+    };
+    let call = |arguments: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{{"name":"x","arguments":{arguments}}}}}"#
+        )
+    };
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let names: String = (0..BODY_MAX / 12 - 200).map(|n| format!(r#""{n}":"","#)).collect();
+    for (name, body, limit) in [
+        ("values", call(&format!(r#"{{"a":[{}]}}"#, vec!["0"; BODY_MAX / 2 - 200].join(","))), 2 * BODY_MAX),
+        ("names", call(&format!(r#"{{{names}"last":0}}"#)), 2 * BODY_MAX),
+        ("levels", call(&nested(BODY_MAX / 2 - 200)), 2 * BODY_MAX),
+        ("a batch", format!("[{}0]", "{},".repeat(BODY_MAX / 3 - 200)), 2 * BODY_MAX),
+        ("most values", call(&format!(r#"{{"a":[{}]}}"#, vec!["0"; 16_000].join(","))), 8 << 20),
+        ("one text", call(&format!(r#"{{"a":"{}"}}"#, "x".repeat(BODY_MAX - 200))), 6 * BODY_MAX),
+    ] {
+        let mut reply = None;
+        let peak = measure(|| reply = Some(runtime.block_on(send(body)))).bytes_max;
+        let reply = reply.unwrap();
+        assert!(reply.status.is_client_error() || reply.status == StatusCode::OK, "{name}: {reply:?}");
+        assert!(peak <= limit as u64, "{name}: {peak} bytes");
+    }
 }
