@@ -11,7 +11,7 @@ use api::{SandboxId, SnapshotId};
 use crate::layout::RigLayout;
 
 /// Time for background removal.
-const TIMEOUT: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The expected resources.
 #[derive(Debug, Clone, Default)]

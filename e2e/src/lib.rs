@@ -11,6 +11,7 @@ pub mod registry;
 mod rig;
 pub mod s3;
 pub mod service;
+mod wait;
 
 pub use census::{Expected, strays, wait_for_resources};
 pub use daemon::{CallOutcome, Daemon, RecoverySummary, escape, unescape};
@@ -18,3 +19,4 @@ pub use guard::with_rig;
 pub use layout::{CleanupGuard, RigLayout};
 pub use options::{RigOptions, agent, gvisor, isolation, launcher};
 pub use rig::{HaltedRig, Rig, command, config, rootfs};
+pub use wait::{PATIENCE, wait_until};

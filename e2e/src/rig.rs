@@ -87,6 +87,7 @@ impl Rig {
             paused_retention_ms: options.paused_retention_ms,
             hibernate_after_ms: options.hibernate_after_ms,
             terminated_retention_ms: 0,
+            terminated_bytes: 0,
             snapshot_retention_ms: 0,
             slots: options.slots,
             prices: Default::default(),

@@ -1,6 +1,9 @@
 //! An S3 server on loopback whose objects are files below a directory, so that tests can count, damage and remove them.
 
+use std::fs::File;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -16,11 +19,14 @@ const BUCKET: &str = "copies";
 const PREFIX: &str = "some/prefix";
 const KEY: &str = "test-key";
 const SECRET: &str = "test-secret";
+const FILE: &str = "snapshots.secret";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Dropping it kills the server and removes the objects.
 pub struct S3Server {
     root: TempDir,
+    /// Has the secret that all services with this store share.
+    secrets: TempDir,
     address: SocketAddr,
     process: Mutex<Option<Child>>,
 }
@@ -30,7 +36,11 @@ impl S3Server {
         let root = tempfile::tempdir()?;
         std::fs::create_dir(root.path().join(BUCKET))?;
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let server = Self { root, address, process: Mutex::default() };
+        let secrets = tempfile::tempdir()?;
+        let mut file =
+            File::options().write(true).create_new(true).mode(0o600).open(secrets.path().join(FILE))?;
+        writeln!(file, "{}", "5e".repeat(32))?;
+        let server = Self { root, secrets, address, process: Mutex::default() };
         server.start_process()?;
         Ok(server)
     }
@@ -73,6 +83,7 @@ impl S3Server {
             .with("snapshots", "endpoint", &text(&format!("http://{}", self.address)))
             .with("snapshots", "access_key_id", &text(KEY))
             .with("snapshots", "secret_access_key", &text(SECRET))
+            .with("snapshots", "secret_file", &text(&self.secrets.path().join(FILE).to_string_lossy()))
     }
 
     /// The directory of the server, with one for each bucket.

@@ -23,7 +23,7 @@ struct Host {
     _abstract: UnixListener,
 }
 
-const ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(60);
 const SECRET: &str = "the-host-keeps-this";
 
 impl Host {

@@ -15,7 +15,7 @@ const TIMEOUT_SECONDS: &str = "180";
 /// The image that `e2e::rootfs` builds, as its file name in the image store.
 const IMAGE: &str = "ubuntu%3a24.04";
 /// The number of checks in `src/bin/guest.rs`.
-const CHECKS: usize = 10;
+const CHECKS: usize = 11;
 const NEEDED: [&str; 5] = ["qemu-system-x86_64", "busybox", "apt-get", "dpkg-deb", "mkfs.ext4"];
 
 fn workspace() -> PathBuf {

@@ -18,7 +18,7 @@ use sandboxd_client::{
 };
 use serde_json::json;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn service() -> Service {
     Service::start(&ServiceOptions::default()).await.unwrap()

@@ -5,10 +5,10 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::{ExecuteRequest, Isolation, Resources, SandboxConfig, SandboxId, SandboxState};
-use e2e::{Rig, RigOptions, command, config, with_rig};
+use e2e::{Rig, RigOptions, command, config, wait_until, with_rig};
 
 fn options() -> RigOptions {
     RigOptions { isolation: Isolation::Gvisor, ..RigOptions::default() }
@@ -20,14 +20,6 @@ async fn in_sandbox(test: impl AsyncFnOnce(&Rig, &SandboxId)) {
         test(rig, &id).await;
     })
     .await;
-}
-
-async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition().await {
-        assert!(begun.elapsed() < Duration::from_secs(15), "timeout of 15 s: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 async fn is_paused(rig: &Rig, id: &SandboxId) -> bool {
@@ -372,7 +364,8 @@ async fn exhaustion_is_limited_to_the_sandbox() {
                 Ok(result) => {
                     assert!(matches!(result.signal.as_deref(), Some("SIGKILL" | "SIGHUP")), "{result:?}");
                 }
-                Err(error) => assert!(error.to_string().contains("closed the link"), "{error}"),
+                // With one CPU the bomb can keep the agent from answering.
+                Err(error) => assert!(error.to_string().contains("the sandbox's agent failed"), "{error}"),
             }
             wait_until("it runs commands again", async || {
                 rig.run(&id, "cat f").await.is_ok_and(|result| result.stdout == "kept\n")

@@ -4,11 +4,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::{Isolation, SandboxId, SandboxState};
 use driver::Presence;
-use e2e::{Rig, RigOptions, with_rig};
+use e2e::{Rig, RigOptions, wait_until, with_rig};
 use engine::{DetachedRequest, EngineError, ExecutionState, OutputEvent, Processes, Status, TerminalSize};
 use rules::{OutputPosition, SnapshotRequest};
 
@@ -38,14 +38,6 @@ async fn hibernate(rig: &Rig, id: &SandboxId) {
 
 fn memory(rig: &Rig, id: &SandboxId) -> PathBuf {
     rig.data.join("sandboxes").join(id.as_str()).join("memory")
-}
-
-async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition().await {
-        assert!(begun.elapsed() < Duration::from_secs(20), "timeout of 20 s: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// A process that answers `ask` with its pid, a number that it counts, and a secret that is only in its memory.

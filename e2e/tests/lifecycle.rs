@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use api::{ExecuteRequest, Resources, SandboxConfig, SandboxId, SandboxState};
-use e2e::{Expected, Rig, RigOptions, command, config, wait_for_resources, with_rig};
+use e2e::{Expected, PATIENCE, Rig, RigOptions, command, config, wait_for_resources, with_rig};
 use engine::EngineError;
 use rules::Capacity;
 
@@ -25,7 +25,7 @@ async fn state(rig: &Rig, id: &SandboxId) -> SandboxState {
 async fn wait_for_state(rig: &Rig, id: &SandboxId, wanted: SandboxState) {
     let begin = Instant::now();
     while state(rig, id).await != wanted {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{id} does not become {wanted}");
+        assert!(begin.elapsed() < PATIENCE, "{id} does not become {wanted}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -36,7 +36,7 @@ async fn wait_for_termination(rig: &Rig, id: &SandboxId) -> String {
     loop {
         match rig.engine.sandbox("test", id).status().await {
             Err(EngineError::NotFound { terminated: Some((_, reason)) }) => return reason,
-            Ok(_) => assert!(begin.elapsed() < Duration::from_secs(10), "{id} is not terminated"),
+            Ok(_) => assert!(begin.elapsed() < PATIENCE, "{id} is not terminated"),
             Err(error) => panic!("{error:?}"),
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -445,7 +445,7 @@ async fn a_claimed_sandbox_gets_the_requested_size_and_directory() {
         };
         assert_eq!(file("memory/memory.limit_in_bytes", "./memory.max"), (3000_u64 << 20).to_string());
         let quota = file("cpu/cpu.cfs_quota_us", "./cpu.max");
-        assert_eq!(quota.split(' ').next(), Some("100000"));
+        assert_eq!(quota.split(' ').next(), Some("19000"));
         assert_eq!(file("cpuset/cpuset.cpus", "./cpuset.cpus").split(',').count(), 1);
     })
     .await;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use api::{Resources, SandboxConfig, SandboxId};
 use e2e::service::{Client, Service, ServiceOptions};
-use e2e::{Rig, RigOptions, config, with_rig};
+use e2e::{PATIENCE, Rig, RigOptions, config, wait_until, with_rig};
 use serde_json::json;
 use skip::skipped;
 
@@ -49,7 +49,7 @@ impl Lxcfs {
         while std::fs::read_to_string(mounted.join("proc/meminfo")).unwrap_or_default().is_empty() {
             let ended = lxcfs.child.try_wait().unwrap();
             assert!(ended.is_none(), "lxcfs has ended: {}", std::fs::read_to_string(&log).unwrap());
-            assert!(begun.elapsed() < Duration::from_secs(10), "lxcfs does not answer");
+            assert!(begun.elapsed() < PATIENCE, "lxcfs does not answer");
             std::thread::sleep(Duration::from_millis(10));
         }
         lxcfs
@@ -224,7 +224,7 @@ async fn a_default_service_shows_the_sandboxs_own_memory() {
     service.signal(rustix::process::Signal::TERM).unwrap();
     service.wait_for_exit(TIMEOUT).await.unwrap();
     if let Some(pid) = before {
-        wait_until(|| !is_alive(pid)).await;
+        wait_until("lxcfs ends", async || !is_alive(pid)).await;
         assert_eq!(own_lxcfs(&service), None);
     }
 }
@@ -245,7 +245,10 @@ async fn sandboxes_survive_the_death_of_lxcfs() {
         rustix::process::Signal::KILL,
     )
     .unwrap();
-    wait_until(|| own_lxcfs(&service).is_some_and(|next| next != pid && is_alive(next))).await;
+    wait_until("lxcfs is started again", async || {
+        own_lxcfs(&service).is_some_and(|next| next != pid && is_alive(next))
+    })
+    .await;
     // Reads of lxcfs files in the old sandbox fail immediately; everything else works.
     let begun = Instant::now();
     let path = format!("{SANDBOXES}/{old}/execute");
@@ -257,10 +260,114 @@ async fn sandboxes_survive_the_death_of_lxcfs() {
     assert_eq!(output(&client, &new, TOTAL_MB).await, "4096");
 }
 
-async fn wait_until(condition: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < TIMEOUT, "the condition was not met in time");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+/// Ways to keep a file open, each in `hold`, which returns whether it could.
+const WAYS: [(&str, &str); 3] = [
+    ("descriptors", "sub hold { defined POSIX::open('/proc/meminfo', O_RDONLY) }"),
+    (
+        "mappings",
+        "sub hold { open(my $file, '<', '/proc/meminfo') or return 0; syscall(MMAP, 0, 4096, 1, 2, fileno $file, 0) > 0 }",
+    ),
+    (
+        "messages",
+        "sub hold {
+            our @ends; socketpair($ends[@ends], $ends[@ends + 1], AF_UNIX, SOCK_STREAM, 0) or return 0;
+            my @files = map { POSIX::open('/proc/meminfo', O_RDONLY) } 1 .. 250;
+            my ($data, $control) = ('x', pack('Qll', 16 + 4 * @files, SOL_SOCKET, 1) . pack('l*', @files));
+            my $vector = pack('PQ', $data, 1);
+            my $message = pack('QLx4PQPQlx4', 0, 0, $vector, 1, $control, length $control, 0);
+            my $sent = syscall(SENDMSG, fileno $ends[-2], $message, 0) > 0; POSIX::close($_) for @files; $sent;
+        }",
+    ),
+];
+/// In 20 processes of other users: each user may have a number of descriptors in messages.
+const HOLD: &str = "
+    use POSIX; use Socket;
+    for my $number (1 .. 20) {
+        next if fork;
+        POSIX::setuid(1000 + $number);
+        for (1 .. 19_000) { hold() or last }
+        sleep 60; exit;
     }
+    sleep 60; print 'survived';
+";
+/// The least memory of lxcfs at which files are counted is 64 MB, and it grows until they are counted.
+const LXCFS_MAX_MB: u64 = 320;
+
+fn memory_mb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// Each open file takes memory of lxcfs, which is charged to nobody. All files of this test would take 600 MB.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_hoards_files_of_lxcfs_is_ended() {
+    if !can_run("a_program_that_hoards_files_of_lxcfs_is_ended") {
+        return;
+    }
+    let lxcfs = Lxcfs::start();
+    with_rig(RigOptions { lxcfs: Some(lxcfs.dir()), ..RigOptions::default() }, async |rig| {
+        let neighbour = rig.create().await.unwrap();
+        let few = "perl -e 'open($held[@held], q(<), q(/proc/meminfo)) for 1 .. 1000; sleep 600' > /dev/null 2>&1 &";
+        rig.output(&neighbour, few).await.unwrap();
+        for (way, hold) in WAYS {
+            let hoarder = rig.create().await.unwrap();
+            let script = format!("{HOLD}{hold}").replace("MMAP", &libc::SYS_mmap.to_string());
+            let script = script.replace("SENDMSG", &libc::SYS_sendmsg.to_string());
+            let result = rig.run_with_stdin(&hoarder, "exec perl -", &script).await.unwrap();
+            let ended = (result.stdout.as_str(), result.signal.as_deref());
+            let memory = memory_mb(lxcfs.child.id());
+            println!("{way}: {ended:?}, lxcfs has {memory} MB");
+            assert_eq!(ended, ("", Some("SIGKILL")), "{way}: {result:?}, lxcfs has {memory} MB");
+            assert!(memory < LXCFS_MAX_MB, "{way}: lxcfs has {memory} MB");
+            // Whatever runs while the programs end is killed with them.
+            let begun = Instant::now();
+            while rig.output(&hoarder, "echo alive").await.is_err() {
+                assert!(begun.elapsed() < TIMEOUT, "{way}: no command works any more");
+            }
+        }
+        assert_eq!(rig.output(&neighbour, "pgrep -c perl").await.unwrap(), "1\n");
+    })
+    .await;
+}
+
+/// Whoever holds them: programs of the host do here.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_lxcfs_with_too_many_open_files_is_started_again() {
+    const FILES: u64 = 900_000;
+    const FILES_OF_A_PROGRAM: u64 = 15_000;
+    let name = "an_lxcfs_with_too_many_open_files_is_started_again";
+    if !can_run(name) {
+        return;
+    }
+    let service = default_service().await;
+    let Some(pid) = own_lxcfs(&service) else { return skipped(name, "the host runs its own lxcfs") };
+    let file = service.layout.run.join("lxcfs/proc/meminfo");
+    let hold = format!(
+        "import os, resource, time\nhard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))\n\
+         try:\n  for _ in range({FILES_OF_A_PROGRAM}): os.open('{}', os.O_RDONLY)\n\
+         except OSError: pass\ntime.sleep(60)",
+        file.display()
+    );
+    let mut programs: Vec<Child> = (0..FILES / FILES_OF_A_PROGRAM)
+        .map(|_| Command::new("python3").args(["-c", &hold]).spawn().unwrap())
+        .collect();
+    let begun = Instant::now();
+    while is_alive(pid) && begun.elapsed() < Duration::from_secs(50) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for program in &mut programs {
+        // It may have ended.
+        let _ = program.kill();
+        program.wait().unwrap();
+    }
+    assert!(!is_alive(pid), "lxcfs goes on after {:?}: {}", begun.elapsed(), service.log_tail());
+    wait_until("lxcfs is started again", async || {
+        own_lxcfs(&service).is_some_and(|next| next != pid && is_alive(next))
+    })
+    .await;
+    let client = service.account().await.unwrap();
+    let new = create(&client, 4096).await;
+    assert_eq!(output(&client, &new, TOTAL_MB).await, "4096");
 }

@@ -31,7 +31,7 @@ use e2e::service::{Service, ServiceOptions};
 use serde_json::Value;
 use skip::skipped;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn program() -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/sbx").canonicalize();

@@ -3,10 +3,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use e2e::PATIENCE;
 use e2e::service::{Service, ServiceOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -119,6 +120,60 @@ async fn the_first_start_creates_a_key_and_the_second_keeps_it() {
     assert_eq!(log.matches("/local.key\n").count(), 2, "{log}");
     let result = run(&service, &key, &id, "cat /workspace/file; pgrep -c sleep").await;
     assert_eq!(result["stdout"], "kept\n1\n");
+}
+
+/// The scores of processes for the kernel's out-of-memory killer.
+fn oom_scores(pids: impl IntoIterator<Item = i32>) -> Vec<i32> {
+    let score = |pid| std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?.trim().parse().ok();
+    pids.into_iter().filter_map(score).collect()
+}
+
+/// Processes of a sandbox, as the host numbers them.
+fn processes_of(service: &Service, id: &str) -> Vec<i32> {
+    let roots = ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup"].map(Path::new);
+    let mut lists =
+        roots.map(|root| root.join(&service.layout.name).join(id).join("cgroup.procs")).into_iter();
+    let list = lists.find_map(|list| std::fs::read_to_string(list).ok()).unwrap();
+    list.lines().map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn no_sandbox_lowers_its_score_of_the_out_of_memory_killer() {
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let key = first_key(&service);
+    let client = service.client(&key).unwrap();
+    for isolation in ["container", "gvisor"] {
+        let body = json!({ "image": Service::image(), "isolation": isolation });
+        let created = client.post("/v1/sandboxes", &body).await.unwrap().is(201).unwrap();
+        let id = created["id"].as_str().unwrap();
+        let lower = "sleep 300 > /dev/null 2>&1 & for score in -1 -500 -1000; do for pid in self 1 $!; do \
+            echo $score > /proc/$pid/oom_score_adj; done; done 2> /dev/null; true";
+        run(&service, &key, id, lower).await;
+        let processes = processes_of(&service, id);
+        let scores = oom_scores(processes.iter().copied());
+        assert!(scores.len() >= 2 && scores.iter().all(|score| *score >= 0), "{isolation}: {scores:?}");
+    }
+}
+
+/// The daemon and its lxcfs. What they start gets the default score; `src/bin/guest.rs` tests that with a daemon that has one.
+#[tokio::test]
+async fn the_daemon_is_killed_after_sandboxes() {
+    const CAP_SYS_RESOURCE: u64 = 1 << 24;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
+    let service =
+        Service::start(&ServiceOptions::default().with("runtime", "lxcfs", "\"auto\"")).await.unwrap();
+    if u64::from_str_radix(capabilities, 16).unwrap() & CAP_SYS_RESOURCE == 0 {
+        let log = service.log();
+        assert!(log.contains("is not protected from the kernel's out-of-memory killer"), "{log}");
+        // The machine of `cgroup_v2.rs` has the capability.
+        return;
+    }
+    let daemon = i32::try_from(service.pid().unwrap()).unwrap();
+    let lxcfs = std::fs::read_to_string(service.layout.run.join("lxcfs.pid")).unwrap_or_default();
+    let protected = [Some(daemon), lxcfs.trim().parse().ok()];
+    let scores = oom_scores(protected.into_iter().flatten());
+    assert!(!scores.is_empty() && scores.iter().all(|score| *score == -999), "{scores:?}");
 }
 
 /// A key file that the store does not know is made valid; a removed key file is not created again.
@@ -326,7 +381,7 @@ async fn a_shutdown_waits_for_requests_and_a_second_signal_does_not() {
 async fn wait_for_start(service: &Service, key: &str, id: &str) {
     let begin = Instant::now();
     while run(service, key, id, "pgrep -c sleep").await["stdout"] != "1\n" {
-        assert!(begin.elapsed() < Duration::from_secs(10), "the command does not start");
+        assert!(begin.elapsed() < PATIENCE, "the command does not start");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -338,7 +393,7 @@ async fn sighup_changes_nothing() {
     service.signal(Signal::HUP).unwrap();
     let begin = Instant::now();
     while !service.log().contains("SIGHUP") {
-        assert!(begin.elapsed() < Duration::from_secs(5), "{}", service.log());
+        assert!(begin.elapsed() < PATIENCE, "{}", service.log());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(service.anonymous().unwrap().get("/v1/health").await.unwrap().status, 200);
@@ -434,6 +489,53 @@ async fn the_json_log_contains_no_secrets() {
     let key_lines: Vec<&str> = log.lines().filter(|line| line.contains(&key)).collect();
     assert_eq!(key_lines, [format!("key: {key}")], "{log}");
     assert!(!log.contains("seen-in-output"), "{log}");
+}
+
+/// A start without gVisor says why, in the ready message and in a warning after it: `./dev run` has once thrown away a good gVisor,
+/// and nothing said that only containers were left.
+#[tokio::test]
+async fn a_start_without_gvisor_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("runsc");
+    std::fs::write(&old, "#!/bin/sh\necho runsc version release-20230102.0\n").unwrap();
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = format!("{:?}", old.display().to_string());
+    let options = ServiceOptions::default().with("isolation", "gvisor.program", &program);
+    let service = Service::start(&options).await.unwrap();
+    let log = wait_for_ready_messages(&service, 1).await;
+    let reason = format!("{} is release 20230102; 2024 or later is required", old.display());
+    assert!(log.contains("\nisolation: container\n"), "{log}");
+    assert!(
+        log.contains(&format!("\nmissing isolation: gvisor: {reason}; install runsc of 2024 or later")),
+        "{log}"
+    );
+    let begin = Instant::now();
+    let is_warning = |line: &&str| line.contains("WARN") && line.contains(&reason);
+    while !service.log().lines().any(|line| is_warning(&line)) {
+        assert!(begin.elapsed() < STOPS_WITHIN, "{}", service.log());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    stop(&service).await;
+}
+
+/// An operator who gives keys to several accounts learns at the start that one of them can take all.
+#[tokio::test]
+async fn a_start_with_several_accounts_and_no_quotas_says_so() {
+    const WARNING: &str = "an account without a quota can take the capacity of the host";
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    wait_for_ready_messages(&service, 1).await;
+    stop(&service).await;
+    assert!(!service.log().contains(WARNING), "{}", service.log());
+    stdout(&sandboxd(&service, &["key", "create", "--account", "other", "--scopes", "read"]));
+    service.start_process().await.unwrap();
+    wait_for_ready_messages(&service, 2).await;
+    stop(&service).await;
+    let log = service.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(WARNING)).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("WARN"), "{log}");
+    for setting in ["quotas.sandboxes", "quotas.vcpus", "quotas.memory_mb"] {
+        assert!(warnings[0].contains(setting), "{log}");
+    }
 }
 
 /// The commands that `./dev run` prints work in bash.

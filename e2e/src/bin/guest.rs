@@ -48,7 +48,7 @@ async fn main() {
         println!("end {}", if failed.is_empty() { "ok" } else { "failed" });
         return;
     }
-    check!(doctor, one_off, limits, memory, processes, freezer, recovery);
+    check!(doctor, one_off, limits, memory, processes, oom_scores, freezer, recovery);
     // These two may not be installed on the host.
     if Path::new(RUNSC).exists() {
         check!(gvisor);
@@ -140,7 +140,7 @@ async fn one_off() -> Result<()> {
     let seen: Vec<&str> = text.lines().collect();
     let memory = (4096_u64 << 20).to_string();
     ensure!(
-        seen == ["0", "2", &memory, "0", "1024", "200000 100000", "closed", "closed"],
+        seen == ["0", "2", &memory, "0", "1024", "38000 20000", "closed", "closed"],
         "the command printed {seen:?}"
     );
     ensure!(code == Some(7), "the exit code is {code:?}");
@@ -203,7 +203,7 @@ async fn limits() -> Result<()> {
         let id = small(rig, 1, 512).await?;
         created = seen(rig, &id)?;
         ensure!(
-            created[..3] == ["536870912", "0", "100000 100000"] && created[4] == "512",
+            created[..3] == ["536870912", "0", "19000 20000"] && created[4] == "512",
             "created with {created:?}"
         );
         Ok(())
@@ -257,6 +257,28 @@ async fn processes() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// A sandbox does not inherit the daemon's low score for the out-of-memory killer, and cannot get it back.
+async fn oom_scores() -> Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", "-999").context("lowering the own score")?;
+    let gvisor = Path::new(RUNSC).exists().then(under_gvisor);
+    for options in [Some(RigOptions::default()), gvisor].into_iter().flatten() {
+        with_rig(options, async |rig| {
+            let id = small(rig, 1, 512).await?;
+            let lower = "sleep 1000 >/dev/null 2>&1 & for pid in self 1 $!; do echo -500 >/proc/$pid/oom_score_adj; done 2>/dev/null; true";
+            rig.output(&id, lower).await?;
+            let processes = rig.host_pids(&id)?;
+            ensure!(processes.len() >= 2, "its processes are {processes:?}");
+            for pid in processes {
+                let score = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))?;
+                ensure!(score.trim().parse::<i32>()? >= 0, "process {pid} has the score {score}");
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(std::fs::write("/proc/self/oom_score_adj", "0")?)
 }
 
 async fn freezer() -> Result<()> {
@@ -328,7 +350,7 @@ async fn gvisor() -> Result<()> {
         let limits =
             ["memory.max", "memory.swap.max", "cpu.max", "pids.max"].map(|file| read(rig, &id, file));
         let limits = limits.into_iter().collect::<Result<Vec<_>>>()?;
-        ensure!(limits == ["536870912", "0", "100000 100000", "512"], "its limits are {limits:?}");
+        ensure!(limits == ["536870912", "0", "19000 20000", "512"], "its limits are {limits:?}");
         rig.engine.sandbox("test", &id).pause().await?;
         ensure!(figure(rig, &id, "cgroup.events", "frozen ")? == 1, "it is not frozen");
         rig.engine.sandbox("test", &id).resume().await?;

@@ -9,7 +9,7 @@ mod losses;
 use std::time::{Duration, Instant};
 
 use api::{ExecuteRequest, ExecutionResult, Resources, SandboxConfig, SandboxId};
-use e2e::{Rig, RigOptions, command, config, with_rig};
+use e2e::{Rig, RigOptions, command, config, wait_until, with_rig};
 
 /// Runs a test with one sandbox that is small, so that its resources are exhausted quickly.
 async fn in_sandbox(test: impl AsyncFnOnce(&Rig, &SandboxId)) {
@@ -36,15 +36,6 @@ async fn run_for(rig: &Rig, id: &SandboxId, text: &str, timeout_ms: u64) -> Exec
 /// Checks that a command runs; returns the start time of the agent, which identifies its process.
 async fn agent_start_time(rig: &Rig, id: &SandboxId) -> String {
     rig.output(id, "cut -d' ' -f22 /proc/1/stat").await.unwrap()
-}
-
-/// Waits for a condition, at most ten seconds.
-async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition().await {
-        assert!(begun.elapsed() < Duration::from_secs(10), "timeout of 10 s: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// The latencies of a neighbour's commands during some work.

@@ -6,6 +6,7 @@
 mod agent;
 mod calls;
 mod files;
+mod kernel_memory;
 mod leaks;
 mod machine;
 mod neighbours;

@@ -125,7 +125,7 @@ async fn policy_and_usage_are_shown_and_changes_are_events() {
             site.name
         ))
         .await;
-    wait_until("the bytes are counted", Duration::from_secs(5), async || {
+    wait_until("the bytes are counted", async || {
         let usage = network_state().await["usage"].clone();
         usage["bytesIn"].as_u64() >= Some(3_000_000) && usage["bytesOut"].as_u64() >= Some(100)
     })

@@ -11,7 +11,6 @@ use crate::{SANDBOXES, shared_net, text, wait_until};
 
 const UDP: u8 = 17;
 const PORT: u16 = 7777;
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn create(client: &Client, image: &str, egress: Value) -> String {
     let body = json!({
@@ -42,7 +41,7 @@ async fn no_packet_leaves_before_the_policy_is_in_force() {
     source
         .output(&format!("setsid bash -c '{}' < /dev/null > /dev/null 2>&1 &", sender.replace('\'', r"'\''")))
         .await;
-    wait_until("the sender sends", TIMEOUT, async || count() > 5).await;
+    wait_until("the sender sends", async || count() > 5).await;
     let taken = client.post(&source.path("snapshots"), &json!({ "memory": true })).await.unwrap();
     let snapshot = text(&taken.is(201).unwrap()["id"]);
     source.terminate().await;
@@ -52,12 +51,12 @@ async fn no_packet_leaves_before_the_policy_is_in_force() {
         let copy = create(&client, &snapshot, json!({ "default": "deny", "allow": [] })).await;
         let copy = Guest { net: &net, client: client.clone(), id: copy };
         let sent = copy.output("cat /sent").await;
-        wait_until("the copy sends", TIMEOUT, async || copy.output("cat /sent").await != sent).await;
+        wait_until("the copy sends", async || copy.output("cat /sent").await != sent).await;
         assert_eq!(count(), before, "packets have left the copy");
         copy.terminate().await;
     }
     // Under a policy that allows it the same process reaches the host, from the address of its own sandbox.
     let copy = create(&client, &snapshot, json!({ "default": "allow" })).await;
-    wait_until("packets arrive", TIMEOUT, async || count() > before + 5).await;
+    wait_until("packets arrive", async || count() > before + 5).await;
     client.delete(&format!("{SANDBOXES}/{copy}")).await.unwrap().is(200).unwrap();
 }

@@ -49,7 +49,7 @@ async fn ten_thousand_connections_do_not_affect_others() {
         let held = flood.next().await.unwrap().unwrap().data;
         assert!(held.parse::<usize>().is_ok(), "{held}");
         // The flooding sandbox recovers.
-        crate::wait_until("the sandbox is served again", Duration::from_secs(30), async || {
+        e2e::wait_until("the sandbox is served again", async || {
             let result = guest.run(&format!("curl -sS --max-time 5 http://{}/hello", target.name)).await;
             result["exitCode"] == 0
         })

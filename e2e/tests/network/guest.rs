@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use api::Isolation;
+use e2e::PATIENCE;
 use e2e::internet;
 use e2e::service::{Client, Events};
 use hyper::Method;
@@ -22,8 +23,6 @@ const AUTHORITY_NAMES: [&str; 6] = [
     "PIP_CERT",
     "npm_config_cafile",
 ];
-/// Events are recorded with a short delay.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Guest<'a> {
     pub net: &'a TestNet,
@@ -160,10 +159,7 @@ impl<'a> Guest<'a> {
                 assert!(!message.is_empty() && event["count"].as_u64() >= Some(1), "{event}");
                 return;
             }
-            assert!(
-                begin.elapsed() < EVENT_TIMEOUT,
-                "no event {reasons:?} about {about} among {refusals:#?}"
-            );
+            assert!(begin.elapsed() < PATIENCE, "no event {reasons:?} about {about} among {refusals:#?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

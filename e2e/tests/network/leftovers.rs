@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use e2e::PATIENCE;
 use e2e::internet::Internet;
 use e2e::service::ServiceOptions;
 use rustix::process::Signal;
 
 use crate::TestNet;
-
-/// Longer than the kernel's expiring entries live.
-const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Links, routes, neighbours and rules, as text.
 fn state(internet: &Internet) -> String {
@@ -40,7 +38,7 @@ async fn assert_state_restored(internet: &Internet, before: &str, after_what: &s
         }
         let new: Vec<&str> = now.lines().filter(|line| !before.lines().any(|old| old == *line)).collect();
         let gone: Vec<&str> = before.lines().filter(|line| !now.lines().any(|new| new == *line)).collect();
-        assert!(begin.elapsed() < TIMEOUT, "after {after_what} {new:#?} is new and {gone:#?} is missing");
+        assert!(begin.elapsed() < PATIENCE, "after {after_what} {new:#?} is new and {gone:#?} is missing");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -23,10 +23,10 @@ mod resolvers;
 mod spoofing;
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 use e2e::internet::{self, Internet, RESOLVER, Site};
 use e2e::service::{Service, ServiceOptions};
+use e2e::wait_until;
 use guest::Guest;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -94,13 +94,4 @@ async fn shared_net() -> Arc<TestNet> {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("not a string: {value}")).to_owned()
-}
-
-/// Waits for a condition.
-async fn wait_until(what: &str, timeout: Duration, mut condition: impl AsyncFnMut() -> bool) {
-    let begin = Instant::now();
-    while !condition().await {
-        assert!(begin.elapsed() < timeout, "timeout of {timeout:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

@@ -33,6 +33,7 @@ mod s16_hibernation;
 mod s17_memory_snapshots;
 mod s18_template_builds;
 mod s18_templates;
+mod s18_templates_hostile;
 mod s18_templates_kill;
 mod s19_object_store;
 mod s1_service;
@@ -64,6 +65,7 @@ mod walk;
 use std::sync::{Arc, Weak};
 
 use e2e::service::{Client, Events, Service, ServiceOptions, small, with};
+use e2e::wait_until;
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -181,13 +183,4 @@ fn keys(object: &Value) -> Vec<&str> {
 /// The number of times that a test kills the daemon: more for a soak, with `SANDBOXD_TEST_KILLS`.
 fn rounds(default: u32) -> u32 {
     std::env::var("SANDBOXD_TEST_KILLS").ok().map_or(default, |rounds| rounds.parse().unwrap())
-}
-
-/// Waits for a condition. The timeout allows for a slow machine.
-async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let begin = std::time::Instant::now();
-    while !condition().await {
-        assert!(begin.elapsed() < std::time::Duration::from_secs(20), "timeout: {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
 }

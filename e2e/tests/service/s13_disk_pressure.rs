@@ -7,7 +7,9 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::operations::{metrics, sample};
-use crate::{SANDBOXES, action_path, create_sandbox, execution_path, output, sandbox_path, small, text};
+use crate::{
+    SANDBOXES, action_path, create_sandbox, execution_path, output, sandbox_path, small, text, wait_until,
+};
 
 const DISK_MB: u64 = 3000;
 const MB: u64 = 1 << 20;
@@ -17,15 +19,6 @@ static HOST_DISK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn state(client: &Client, id: &str) -> Value {
     client.get(&sandbox_path(id)).await.unwrap().is(200).unwrap()["state"].clone()
-}
-
-/// Waits for a condition with a long timeout, because disks are slow.
-async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let begin = std::time::Instant::now();
-    while !condition().await {
-        assert!(begin.elapsed() < Duration::from_secs(90), "timeout: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 async fn fill(client: &Client, id: &str) {

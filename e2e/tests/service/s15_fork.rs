@@ -1,6 +1,7 @@
 //! Forks.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 
 use e2e::Expected;
 use e2e::service::{Service, ServiceOptions, small, with};
@@ -135,5 +136,56 @@ async fn a_paused_sandbox_is_forked_and_stays_paused() {
     assert_eq!(state(&client, &id).await, "paused");
     for fork in ids(&first) {
         assert_eq!(output(&client, &fork, "cat file").await, "kept\n");
+    }
+}
+
+/// The space that the copies of disks take on the host, in MB.
+fn copies_mb(service: &Service) -> u64 {
+    let dirs = std::fs::read_dir(service.layout.data.join("snapshots")).unwrap();
+    let files = dirs.flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).into_iter().flatten());
+    let blocks: u64 = files.map(|file| file.unwrap().metadata().map_or(0, |file| file.blocks())).sum();
+    (blocks * 512) >> 20
+}
+
+/// Forks a sandbox, writes 40 MB in the fork, ends the first one, and so on with the fork.
+#[tokio::test]
+async fn a_chain_of_forks_is_bounded_by_each_quota_that_counts_it() {
+    for (quota, allowed_mb) in [("disk_mb", 2 * 5120 + 100), ("snapshots_mb", 100)] {
+        let options = ServiceOptions::default().with("quotas", quota, &allowed_mb.to_string());
+        let service = Service::start(&options).await.unwrap();
+        let client = service.account().await.unwrap();
+        let mut id = create_sandbox(&client).await;
+        let mut forks = 0;
+        let refused = loop {
+            output(&client, &id, "head -c 40M /dev/urandom > /$RANDOM; sync").await;
+            let answer = client.post(&action_path(&id, "fork"), &json!({ "count": 1 })).await.unwrap();
+            if answer.status == 429 {
+                break answer.error(429, "QUOTA_EXCEEDED").unwrap();
+            }
+            forks += 1;
+            assert!(forks <= 8, "no quota refuses a fork: {} MB of copies", copies_mb(&service));
+            client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
+            id = ids(&answer.is(201).unwrap()).remove(0);
+        };
+        assert_eq!(refused["details"]["quota"], format!("quotas.{quota}"), "{refused}");
+        assert!(forks == 2 && copies_mb(&service) <= 100, "{forks} forks, {} MB", copies_mb(&service));
+        // The refusal and the usage survive the daemon.
+        service.kill().unwrap();
+        service.start_process().await.unwrap();
+        let usage = client.get("/v1/usage").await.unwrap().is(200).unwrap();
+        let used = |name: &str| usage[name]["used"].as_u64().unwrap();
+        assert!((5120 + 80..5120 + 100).contains(&used("diskMb")), "{usage}");
+        assert!((80 << 20..100 << 20).contains(&used("snapshotBytes")), "{usage}");
+        let answer = client.post(&action_path(&id, "fork"), &json!({ "count": 1 })).await.unwrap();
+        answer.error(429, "QUOTA_EXCEEDED").unwrap();
+        // What is removed does not count.
+        client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
+        create_sandbox(&client).await;
+        crate::wait_until("the copies do not count any more", async || {
+            let usage = client.get("/v1/usage").await.unwrap().is(200).unwrap();
+            usage["snapshotBytes"]["used"] == 0 && usage["diskMb"]["used"] == 5120
+        })
+        .await;
+        assert_eq!(copies_mb(&service), 0);
     }
 }

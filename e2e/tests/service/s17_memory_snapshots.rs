@@ -122,7 +122,7 @@ async fn copies_continue_and_the_source_is_not_disturbed() {
 async fn detached_executions_continue_in_copies() {
     let (_service, client) = user().await;
     let id = create(&client, small()).await;
-    let command = "for n in $(seq 400); do echo line $n; sleep 0.01; done; read last; echo $last; exit 7";
+    let command = "for n in $(seq 100); do echo line $n; sleep 0.03; done; read last; echo $last; exit 7";
     let body = json!({ "command": command, "detached": true, "openStdin": true, "timeoutMs": 60_000 });
     let started = client.post(&action_path(&id, "execute"), &body).await.unwrap();
     let execution = text(&started.is(201).unwrap()["executionId"]);
@@ -132,7 +132,7 @@ async fn detached_executions_continue_in_copies() {
     let forks = client.post(&action_path(&id, "fork"), &forks).await.unwrap().is(201).unwrap();
     let fork = ids(&forks).remove(0);
     let copy = create(&client, from(&snapshot)).await;
-    let expected: String = (1..=400).map(|n| format!("line {n}\n")).collect();
+    let expected: String = (1..=100).map(|n| format!("line {n}\n")).collect();
     for (id, last) in [(&id, "source"), (&fork, "fork"), (&copy, "copy")] {
         let path = execution_path(id, &execution, "/stdin");
         let written = client.call(Method::POST, &path).body("text/plain", format!("{last}\n").into());

@@ -15,10 +15,11 @@ mod sbx;
 mod timers;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use e2e::internet::{Internet, RESOLVER, Site};
 use e2e::service::{Client, Service, ServiceOptions, small, with};
+use e2e::wait_until;
 use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -359,13 +360,4 @@ fn text(value: &Value) -> String {
 
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("not an unsigned integer: {value}"))
-}
-
-/// Waits for a condition; the timeout is for a machine under load.
-async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let begin = Instant::now();
-    while !condition().await {
-        assert!(begin.elapsed() < TIMEOUT, "timeout: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
