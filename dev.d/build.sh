@@ -95,5 +95,5 @@ check_static() {
   local bytes
   bytes=$(stat -c %s "$1")
   [ "$bytes" -le "$AGENT_MAX_BYTES" ] || die "$1 has $bytes bytes; at most $AGENT_MAX_BYTES are allowed"
-  if readelf -lW "$1" | grep -q INTERP; then die "$1 is not static: it has a program interpreter"; fi
+  if grep -q INTERP <<<"$(readelf -lW "$1")"; then die "$1 is not static: it has a program interpreter"; fi
 }

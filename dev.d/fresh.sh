@@ -35,7 +35,7 @@ fresh_name() { printf 'sandboxd-fresh-%s' "$1"; }
 fresh_clean() {
   local name cgroup
   name=$(fresh_name "$1")
-  if ip netns list | grep -q "^$name\b"; then ip netns del "$name"; fi
+  if grep -q "^$name\b" <<<"$(ip netns list)"; then ip netns del "$name"; fi
   nft delete table ip "$name" 2>/dev/null || true
   # The processes have ended, but their cgroups remain.
   if [ -s "$2.cgroups" ]; then
@@ -49,7 +49,7 @@ fresh_root() {
   local suite=$1 root=$2 mirror file
   # Use the mirror, proxy and additional certificate authorities of this host.
   # shellcheck disable=SC2016 # apt-get expands it
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' | grep -v security | head -n 1)
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' | grep -v security | sed -n 1p)
   say "fresh: building a minimal $suite in ${root#"$ROOT/"}"
   mkdir -p "$(dirname "$root")"
   mmdebstrap --quiet --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} ||
@@ -82,7 +82,7 @@ fresh_network() {
   ip -n "$name" link set eth0 up
   ip -n "$name" route add default via "$FRESH_HOST"
   # Both directions of a connection are forwarded only if both links forward.
-  uplink=$(ip route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | head -n 1)
+  uplink=$(ip route show default | sed -n 's/.* dev \([^ ]*\).*/\1/p' | sed -n 1p)
   if [ "$(sysctl -n "net.ipv4.conf.$uplink.forwarding")" = 0 ]; then
     printf '%s\n' "$uplink" >"$2.uplink"
     sysctl -qw "net.ipv4.conf.$uplink.forwarding=1"

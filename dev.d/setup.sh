@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The packages that each command of ./dev needs, in groups. setup installs the missing ones with apt.
+# The packages that each command of ./dev needs, in groups. setup installs the missing ones (dev.d/apt.sh).
 # Sourced by ./dev; provides setup and need_cargo.
 
 # One row per line: GROUP PACKAGE CHECK. CHECK is a command to find on the path, or a file. `?` after a package marks one
@@ -179,76 +179,6 @@ npm_packages() {
   fi
 }
 
-# How long to wait for another apt, in seconds. New cloud machines run one after their first boot.
-APT_WAIT=${APT_WAIT:-600}
-APT_RETRY=${APT_RETRY:-5}
-
-# apt ARGUMENTS...: runs apt-get, and waits while another process holds one of apt's locks. apt has three (package lists,
-# downloads, dpkg) and its own option DPkg::Lock::Timeout covers only the last one, so we run apt-get again instead.
-apt() {
-  local errors=target/.apt-errors started=$SECONDS reported=-60 waited status
-  mkdir -p target
-  while :; do
-    status=0
-    LC_ALL=C apt-get -q "$@" >&2 2>"$errors" || status=$?
-    if [ "$status" -eq 0 ] || ! grep -Eq 'Could not get lock|Unable to acquire|Unable to lock' "$errors"; then
-      cat "$errors" >&2
-      return "$status"
-    fi
-    waited=$((SECONDS - started))
-    if [ "$waited" -ge "$APT_WAIT" ]; then
-      cat "$errors" >&2
-      say "another process has held apt's lock for $waited s; run ./dev again when it has ended"
-      return "$status"
-    fi
-    if [ $((waited - reported)) -ge 30 ]; then
-      reported=$waited
-      say "waiting for apt's lock: $(grep -Eom 1 'held by process [0-9]+( \([^)]*\))?' "$errors" || printf 'held by another process')" \
-        "($waited s of at most $APT_WAIT s)"
-    fi
-    sleep "$APT_RETRY"
-  done
-}
-
-# Uses the caller's lists `missing` and `optional`.
-install_packages() {
-  if ! command -v apt-get >/dev/null; then
-    die "apt-get is not installed; install these packages with your package manager: ${missing[*]-} ${optional[*]-}"
-  fi
-  if [ "$(id -u)" -ne 0 ]; then
-    [ ${#missing[@]} -eq 0 ] && return
-    die "these packages are missing: ${missing[*]}; install them with: sudo ./dev setup"
-  fi
-  # An optional package that cannot be found is looked up again in every run. Refresh the lists for those only once.
-  local package known=() updated=target/.apt-updated
-  if [ ${#missing[@]} -gt 0 ] || ! [ -e "$updated" ]; then
-    say "refreshing apt's package lists"
-    apt update || say "apt-get update failed; continuing with the existing package lists"
-    mkdir -p target && touch "$updated"
-  fi
-  for package in ${optional[@]+"${optional[@]}"}; do
-    if [ -n "$(apt-cache madison "$package" 2>/dev/null)" ]; then known+=("$package"); else without "$package"; fi
-  done
-  set -- ${missing[@]+"${missing[@]}"} ${known[@]+"${known[@]}"}
-  [ $# -gt 0 ] || return 0
-  say "installing: $*"
-  apt install -y --no-install-recommends "$@" || die "apt-get could not install: $*"
-  # The tests start these servers themselves. The services that the packages start would occupy their ports.
-  local service unit
-  for service in docker-registry nginx fcgiwrap; do
-    case " $* " in
-      *" $service "* | *" $service-light "*)
-        if [ -d /run/systemd/system ]; then
-          # Some packages have only one of the two.
-          for unit in "$service.socket" "$service.service"; do
-            systemctl disable --now "$unit" >/dev/null 2>&1 || true
-          done
-        fi
-        ;;
-    esac
-  done
-}
-
 # Rust comes from rustup, because the distributions' compilers are too old.
 need_cargo() {
   local want have
@@ -259,7 +189,7 @@ need_cargo() {
     exit 1
   fi
   have=$(rustc --version | awk '{print $2}')
-  if [ "$(printf '%s\n%s\n' "$want" "${have%%-*}" | sort -V | head -n 1)" != "$want" ]; then
+  if [ "$(printf '%s\n%s\n' "$want" "${have%%-*}" | sort -V | sed -n 1p)" != "$want" ]; then
     say "rustc is $have; this project needs $want or newer."
     if command -v rustup >/dev/null; then say "run: rustup update stable && rustup default stable"; else how_to_get_cargo; fi
     exit 1

@@ -15,6 +15,8 @@ cmd_upgrade() {
   if [ ! -d "$programs" ]; then
     build_previous "$commit" "$programs"
   fi
+  # The service finds it beside its own program.
+  if [ -x "$GVISOR_PROGRAM" ]; then ln -sf ../../gvisor/runsc "$programs/runsc"; fi
   say "testing the upgrade from $(git log -1 --format='%h %s' "$commit")"
   SANDBOXD_PREVIOUS="$ROOT/$programs" cmd_test --test upgrade -- --ignored
 }
@@ -27,7 +29,12 @@ previous_commit() {
     commit=$(git merge-base HEAD origin/main 2>/dev/null) || die "upgrade: there is no origin/main; name a commit to upgrade from"
     [ "$commit" != "$(git rev-parse HEAD)" ] || commit=HEAD^
   fi
-  git rev-parse --quiet --verify "$commit^{commit}" || die "upgrade: there is no commit $commit"
+  commit_of upgrade "$commit"
+}
+
+# commit_of COMMAND COMMIT: the hash of the commit that was named to a command.
+commit_of() {
+  git rev-parse --quiet --verify "$2^{commit}" || die "$1: there is no commit $2"
 }
 
 # build_previous COMMIT DIRECTORY: the directory appears only when it is complete.

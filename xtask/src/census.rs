@@ -2,6 +2,7 @@
 //! `./dev clean`. A resource that disappears while it is read is not an error; a directory that cannot be read is.
 
 mod disk;
+mod foreign;
 mod kernel;
 mod processes;
 pub mod sweep;

@@ -11,7 +11,9 @@ mod headers;
 mod layers;
 mod lex;
 mod manifests;
+mod pipes;
 mod programs;
+mod removals;
 mod sizes;
 mod source;
 mod text;
@@ -69,6 +71,8 @@ pub fn run(root: &Path) -> Result<ExitCode> {
     found.extend(cycles::check(&rust));
     found.extend(documents::check(&sources));
     found.extend(programs::check(&sources, &rust));
+    found.extend(pipes::check(&sources, &rust));
+    found.extend(removals::check(&sources));
     found.extend(manifests::check(&sources)?);
     found.extend(dependencies::check(&sources)?);
     let graph = graph::Graph::load(root, &sources)?;

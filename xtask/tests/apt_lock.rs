@@ -1,4 +1,4 @@
-//! `apt` of `dev.d/setup.sh` waits while another process holds a lock of apt, and gives up after `APT_WAIT` seconds. The
+//! `apt` of `dev.d/apt.sh` waits while another process holds a lock of apt, and gives up after `APT_WAIT` seconds. The
 //! tests run the real apt-get on temporary directories.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -47,11 +47,11 @@ fn hold(lock: &Path, seconds: &str) -> Child {
     child
 }
 
-/// Runs `apt WORDS` of setup.sh in `dirs`.
+/// Runs `apt WORDS` of apt.sh in `dirs`.
 fn apt(dirs: &Path, wait: &str, words: &str) -> Output {
-    let setup = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dev.d/setup.sh").canonicalize().unwrap();
+    let apt = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dev.d/apt.sh").canonicalize().unwrap();
     let script =
-        format!("set -euo pipefail; say() {{ echo \"dev: $*\" >&2; }}; . {}; apt {words}", setup.display());
+        format!("set -euo pipefail; say() {{ echo \"dev: $*\" >&2; }}; . {}; apt {words}", apt.display());
     // starts: apt-get
     Command::new("bash")
         .args(["-c", &script])

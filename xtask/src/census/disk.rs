@@ -26,6 +26,14 @@ fn roots_in(parents: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
+/// Whether a path is in a directory with the prefix, in one of the places that are sandboxd's by default.
+pub fn is_in_root(path: &Path) -> bool {
+    let below = |parent: &&str| {
+        path.strip_prefix(parent).is_ok_and(|rest| rest.display().to_string().starts_with(PREFIX))
+    };
+    PARENTS.iter().any(below)
+}
+
 /// Their contents that should not outlive a run.
 pub fn files() -> Result<Vec<String>> {
     let mut found = Vec::new();

@@ -87,6 +87,12 @@ pub fn loop_devices() -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
+/// The files under loop devices.
+pub fn backing_files() -> Result<Vec<PathBuf>> {
+    let devices = loop_devices()?.into_iter();
+    Ok(devices.filter_map(|(name, _)| Some(PathBuf::from(name.split_once(" on ")?.1))).collect())
+}
+
 /// Network links of this namespace.
 pub fn links() -> Result<Vec<String>> {
     let entries = fs::read_dir("/sys/class/net").context("/sys/class/net is not readable")?;

@@ -19,6 +19,8 @@ const PROGRAMS: [&str; 10] = [
     "docker-registry",
     "mmdebstrap",
 ];
+/// Begins the id of a sandbox, which is the name of its cgroup and of its directories.
+pub const SANDBOX_PREFIX: &str = "sb_";
 const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
 
 /// A process or a zombie.
@@ -33,6 +35,8 @@ pub struct Process {
     pub program: String,
     /// Whether it is in a cgroup of sandboxd.
     pub contained: bool,
+    /// The sandbox whose cgroup it is in.
+    pub sandbox: Option<String>,
 }
 
 /// All processes.
@@ -53,8 +57,9 @@ fn read(pid: u32) -> Option<Process> {
         .unwrap_or_default()
         .trim_end_matches(" (deleted)")
         .to_owned();
-    let contained = fs::read_to_string(folder.join("cgroup")).is_ok_and(|text| names_our_cgroup(&text));
-    Some(Process { pid, started, name, program, contained })
+    let cgroups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+    let (contained, sandbox) = (names_our_cgroup(&cgroups), sandbox_of(&cgroups));
+    Some(Process { pid, started, name, program, contained, sandbox })
 }
 
 /// Name and start of `PID (NAME) STATE …`; the name may hold anything, brackets and blanks too.
@@ -68,6 +73,14 @@ fn parse_stat(stat: &str) -> Option<(String, u64)> {
 fn names_our_cgroup(text: &str) -> bool {
     let paths = text.lines().filter_map(|l| l.splitn(3, ':').nth(2));
     paths.flat_map(|p| p.split('/')).any(|folder| folder.starts_with("sandboxd"))
+}
+
+/// The sandbox that one of the lines names, in a folder of sandboxd.
+fn sandbox_of(text: &str) -> Option<String> {
+    let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths.filter_map(|path| path.split_once("/sandboxd")).find_map(|(_, below)| {
+        below.split('/').find(|folder| folder.starts_with(SANDBOX_PREFIX)).map(str::to_owned)
+    })
 }
 
 impl Process {
@@ -121,6 +134,13 @@ mod tests {
     }
 
     #[test]
+    fn the_sandbox_of_a_process_is_found() {
+        assert_eq!(sandbox_of("4:memory:/sandboxd-0a1b2c3d/sb_1/x\n"), Some("sb_1".to_owned()));
+        assert_eq!(sandbox_of("0::/\n4:cpu:/system.slice/sandboxd/sb_2\n"), Some("sb_2".to_owned()));
+        assert_eq!(sandbox_of("4:memory:/sandboxd\n0::/other/sb_1\n"), None);
+    }
+
+    #[test]
     fn this_process_is_found_and_is_not_ours() {
         let all = all().unwrap();
         let this = all.iter().find(|p| p.pid == std::process::id()).unwrap();
@@ -136,6 +156,7 @@ mod tests {
             name: name.into(),
             program: program.into(),
             contained: false,
+            sandbox: None,
         };
         assert!(process("sandboxd", "tokio-runtime-w").is_ours());
         assert!(process("", "sandbox-agent").is_ours());

@@ -18,14 +18,16 @@ const fn layer(
     Layer { name, uses, tests_use }
 }
 
-const LAYERS: [Layer; 29] = [
+const LAYERS: [Layer; 31] = [
     layer("sandboxd-api", &[], &[]),
     layer("guest-proto", &[], &[]),
     layer("rules", &["sandboxd-api"], &[]),
-    layer("store", &["sandboxd-api", "rules"], &[]),
+    layer("permits", &["rules"], &[]),
+    layer("store", &["sandboxd-api", "rules", "permits"], &[]),
     layer("dockerfile", &[], &[]),
     layer("reader", &["sandboxd-api", "rules"], &[]),
-    layer("image", &["sandboxd-api", "rules"], &[]),
+    layer("tarball", &[], &[]),
+    layer("image", &["sandboxd-api", "rules", "tarball"], &[]),
     layer("archive", &[], &[]),
     layer("egress", &["sandboxd-api", "rules"], &[]),
     layer("netlink", &[], &[]),
@@ -38,12 +40,20 @@ const LAYERS: [Layer; 29] = [
     layer("driver-oci", &["sandboxd-api", "driver", "driver-host", "rootfs"], &[]),
     layer(
         "engine",
-        &["sandboxd-api", "guest-proto", "rules", "store", "image", "net", "driver", "archive"],
+        &["sandboxd-api", "guest-proto", "rules", "permits", "store", "image", "net", "driver", "archive"],
         &[],
     ),
     layer("listen", &[], &[]),
-    layer("builder", &["sandboxd-api", "dockerfile", "rules", "store", "engine"], &["driver", "net"]),
-    layer("e2b", &["sandboxd-api", "rules", "store", "engine", "builder"], &["dockerfile", "driver", "net"]),
+    layer(
+        "builder",
+        &["sandboxd-api", "dockerfile", "rules", "permits", "store", "engine", "tarball"],
+        &["driver", "net"],
+    ),
+    layer(
+        "e2b",
+        &["sandboxd-api", "rules", "reader", "store", "engine", "builder"],
+        &["dockerfile", "driver", "net"],
+    ),
     // Only the program that assembles the parts depends on an isolation backend.
     layer(
         "sandboxd",

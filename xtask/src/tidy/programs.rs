@@ -9,7 +9,7 @@
 //! - Any other `Command::new` that does not name its program has a comment `starts: NAME, NAME` on it or just above.
 
 mod rust;
-mod shell;
+pub mod shell;
 mod table;
 
 use std::collections::BTreeSet;
@@ -112,7 +112,7 @@ const OURS: [&str; 5] = ["sandboxd", "sbx", "sandbox-agent", "sandbox-launcher",
 const INSIDE: [&str; 3] = ["crates/agent/src/", "e2e/vm/init", "e2e/vm/first"];
 
 /// Documents whose `sh` blocks `e2e/tests/docs.rs` runs.
-const TESTED_DOCUMENTS: [&str; 7] = [
+pub const TESTED_DOCUMENTS: [&str; 7] = [
     "README.md",
     "docs/quick-start.md",
     "docs/api.md",
@@ -162,7 +162,8 @@ pub fn check(sources: &[Source], rust: &[Rust<'_>]) -> Vec<Violation> {
     found
 }
 
-fn is_script(file: &Source) -> bool {
+/// Whether the file is a script that runs on the host.
+pub fn is_script(file: &Source) -> bool {
     let script = file.path.ends_with(".sh") || file.text.starts_with("#!/usr/bin/env bash");
     script && !is_inside(&file.path)
 }

@@ -1,5 +1,5 @@
 //! Finds the commands of a shell script: a parser of words, quotes, substitutions and `case`, sufficient for scripts that shellcheck
-//! accepts. Called by `programs`. Text that is not a script gives unknown commands, which the check reports.
+//! accepts. Called by `programs`, `pipes` and `removals`. Text that is not a script gives unknown commands, which the check reports.
 
 use std::collections::BTreeSet;
 
@@ -35,14 +35,40 @@ pub fn functions(text: &str) -> BTreeSet<String> {
 }
 
 /// The programs that a script starts, without `functions` and the functions that it defines itself.
-pub fn starts(text: &str, functions: &BTreeSet<String>) -> BTreeSet<Start> {
+pub(super) fn starts(text: &str, functions: &BTreeSet<String>) -> BTreeSet<Start> {
     let own = self::functions(text);
-    let mut reader = Reader { text, at: 0, found: Vec::new() };
-    reader.commands(None);
     let known =
         |program: &str| functions.contains(program) || own.contains(program) || BUILTINS.contains(&program);
-    let found = reader.found.into_iter().filter(|(_, program)| !known(program));
-    found.map(|(at, program)| Start { line: 1 + text[..at].matches('\n').count(), program }).collect()
+    let found = commands(text).into_iter().filter(|(_, program)| !known(program));
+    found.map(|(at, program)| Start { line: line_of(text, at), program }).collect()
+}
+
+/// Every command of a script, builtins and functions too, with its byte offset.
+pub fn commands(text: &str) -> Vec<(usize, String)> {
+    let mut reader = Reader { text, at: 0, found: Vec::new() };
+    reader.commands(None);
+    reader.found
+}
+
+/// The words of the simple command at the byte offset `at`, without quotes. Expansions are not expanded.
+pub fn words(text: &str, at: usize) -> Vec<String> {
+    let mut reader = Reader { text, at, found: Vec::new() };
+    let mut words = Vec::new();
+    while let Some(next) = reader.peek() {
+        match next {
+            '\n' | ';' | '&' | '|' | ')' | '(' | '`' => break,
+            '\\' if reader.rest().starts_with("\\\n") => reader.skip(2),
+            '<' | '>' => drop(reader.redirection()),
+            c if c.is_whitespace() => reader.skip(1),
+            _ => words.push(reader.take_word()),
+        }
+    }
+    words
+}
+
+/// The line of a byte offset, counted from 1.
+pub fn line_of(text: &str, at: usize) -> usize {
+    1 + text[..at].matches('\n').count()
 }
 
 fn is_name(word: &str) -> bool {
