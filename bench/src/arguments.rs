@@ -7,15 +7,30 @@ use anyhow::{Result, bail};
 use crate::baselines::docker::Which;
 use crate::baselines::{hello, runc};
 use crate::benches::{NAMES, Scale, recovery};
+use crate::compare;
 
 /// The role of the process.
 #[derive(Debug)]
 pub enum Mode {
     Help,
     Measure(Arguments),
-    RuncWorker { dir: PathBuf },
-    HelloServer { certificate: PathBuf, key: PathBuf },
-    RecoveryChild { name: Option<String>, count: usize },
+    RuncWorker {
+        dir: PathBuf,
+    },
+    HelloServer {
+        certificate: PathBuf,
+        key: PathBuf,
+    },
+    RecoveryChild {
+        name: Option<String>,
+        count: usize,
+    },
+    /// Prints the root file system of the sandboxes.
+    RootFs,
+    /// Compares the blocks in a directory.
+    CompareBlocks {
+        dir: PathBuf,
+    },
 }
 
 /// The benches to run.
@@ -29,8 +44,10 @@ pub struct Arguments {
 
 pub fn usage() -> String {
     format!(
-        "usage: ./dev bench [NAME...] [--json FILE] [--with-docker] [--full]\n\n\
+        "usage: ./dev bench [NAME...] [--json FILE] [--with-docker] [--full]\n       \
+         ./dev bench --compare COMMIT NAME... [--full]\n\n\
          NAME           one of: {}; all without a name\n\
+         --compare      run the benches of this tree and of a commit in alternating blocks\n\
          --json FILE    also write one JSON object per row\n\
          --with-docker  start a Docker Engine to measure against, and remove it\n\
          --full         measure at full scale: 500 idle sandboxes, 2,000 cycles of churn, lists of 1,000,000",
@@ -52,6 +69,10 @@ pub fn parse(words: &[String]) -> Result<Mode> {
             recovery::CHILD => {
                 let count = words.next().unwrap_or_default().parse()?;
                 return Ok(Mode::RecoveryChild { name: words.next().map(str::to_owned), count });
+            }
+            compare::ROOT_FS => return Ok(Mode::RootFs),
+            compare::BLOCKS => {
+                return Ok(Mode::CompareBlocks { dir: words.next().unwrap_or_default().into() });
             }
             "-h" | "--help" => return Ok(Mode::Help),
             "--with-docker" => arguments.docker = Which::Own,

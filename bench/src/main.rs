@@ -3,12 +3,13 @@
 //! The subjects of a bench run in alternation, so that noise of the machine affects all of them and the ratios are meaningful. A
 //! bench that fails is reported, its resources are removed, and the next one runs. Hidden subcommands run parts in separate
 //! processes: a worker with a private mount namespace for `runc`, a daemon that is killed for the recovery, and an HTTPS server as
-//! a peer.
+//! a peer. `./dev bench --compare` calls two more.
 
 mod arguments;
 mod baselines;
 mod benches;
 mod bounds;
+mod compare;
 mod host;
 mod http;
 mod report;
@@ -54,6 +55,14 @@ fn start() -> Result<ExitCode> {
         }
         Mode::RecoveryChild { name, count } => {
             runtime()?.block_on(benches::recovery::child(name, count))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Mode::RootFs => {
+            println!("{}", e2e::rootfs()?.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Mode::CompareBlocks { dir } => {
+            println!("{}", compare::table(&dir)?);
             Ok(ExitCode::SUCCESS)
         }
         Mode::Measure(arguments) => runtime()?.block_on(measure(arguments)),
