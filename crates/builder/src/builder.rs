@@ -77,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) spool: Arc<Spool>,
     /// Of builds. Half of them for each account, so that none delays the builds of others.
     pub(crate) permits: SharedPermits,
+    /// Held by a build that daemons have ended during: those run one at a time, so that only the cause is interrupted again.
+    pub(crate) suspect: tokio::sync::Mutex<()>,
     /// One for each account, held from the choice of a version until its template is registered.
     pub(crate) creating: AccountPermits,
     pub(crate) stopping: CancellationToken,
@@ -127,6 +129,7 @@ impl Builder {
             counters: Counters::default(),
             spool: Arc::new(spool),
             permits,
+            suspect: tokio::sync::Mutex::default(),
             creating: AccountPermits::new(1),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use api::{EventKind, SandboxId, TemplateError, TemplateState};
 use engine::{EngineError, WorkInProgress};
+use permits::SharedPermit;
 use rules::{RepeatableWork, TimeMs};
 use serde_json::json;
 use store::{Batch, NewEvent};
+use tokio::sync::MutexGuard;
 
 use crate::blocking::blocking;
 use crate::build::{Build, Progress};
@@ -26,11 +28,11 @@ impl Builder {
 
     /// Runs a build to its end, unless the builder stops.
     async fn build(&self, entry: &Entry, bases: &dyn Bases) {
-        let Shared { registry, stopping, permits, .. } = &*self.shared;
+        let Shared { registry, stopping, .. } = &*self.shared;
         let Entry { template, cancel, .. } = entry;
-        let waiting = cancel.run_until_cancelled(permits.acquire(&template.account));
-        let Some(permit) = stopping.run_until_cancelled(waiting).await else { return };
-        let Some(_permit) = permit else {
+        let waiting = cancel.run_until_cancelled(self.wait_for_turn(template));
+        let Some(turn) = stopping.run_until_cancelled(waiting).await else { return };
+        let Some(_turn) = turn else {
             return self.end(entry, Err(BuildError::new("the build was cancelled").into())).await;
         };
         // Before anything of the build is read: it may be what ends the daemon.
@@ -46,6 +48,15 @@ impl Builder {
         self.end(entry, result.unwrap_or(Err(Ended::Stopping))).await;
         // Also if the daemon stops in an orderly way, which is not the fault of the build.
         work.end().await;
+    }
+
+    /// Waits for a permit, and if daemons have ended during the build also for the end of other such builds. It has its turn until the
+    /// result is dropped.
+    async fn wait_for_turn(&self, template: &Template) -> (Option<MutexGuard<'_, ()>>, SharedPermit) {
+        let Shared { engine, suspect, permits, .. } = &*self.shared;
+        let is_suspect = engine.interruptions(RepeatableWork::TemplateBuild, template.id.as_str()) > 0;
+        let alone = if is_suspect { Some(suspect.lock().await) } else { None };
+        (alone, permits.acquire(&template.account).await)
     }
 
     /// Counts the start of a build. Fails if it was interrupted too often since one of its steps was completed.

@@ -24,6 +24,11 @@ impl Engine {
         self.services.interruptions.begin(kind, subject, None).await
     }
 
+    /// How many daemons have ended during this work.
+    pub fn interruptions(&self, kind: RepeatableWork, subject: &str) -> u32 {
+        self.services.interruptions.count(kind, subject)
+    }
+
     /// Forgets interruptions of work of a kind that is over.
     pub async fn forget_work_unless(&self, kind: RepeatableWork, continues: impl Fn(&str) -> bool) {
         let keeps = |other: RepeatableWork, subject: &str| other != kind || continues(subject);

@@ -78,12 +78,19 @@ impl Fixture {
 
     /// How often the build was begun by daemons that did not live through it.
     async fn starts(&self) -> Vec<u32> {
-        self.store.begun_work().await.unwrap().into_iter().map(|work| work.starts).collect()
+        let mut starts: Vec<_> =
+            self.store.begun_work().await.unwrap().into_iter().map(|work| work.starts).collect();
+        starts.sort_unstable();
+        starts
     }
 
     async fn wait_for_start(&self, number: u32) {
+        self.wait_for_starts(&[number]).await;
+    }
+
+    async fn wait_for_starts(&self, numbers: &[u32]) {
         let begin = Instant::now();
-        while self.starts().await != [number] {
+        while self.starts().await != numbers {
             assert!(begin.elapsed() < LONG, "{:?} starts", self.starts().await);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -175,6 +182,32 @@ async fn a_build_that_was_interrupted_twice_fails_with_the_reason() {
     // For the next daemon it is over.
     fixture.open().await.start(&never).await;
     assert_eq!((fixture.record().await.state, fixture.starts().await), (TemplateState::Failed, vec![]));
+}
+
+#[tokio::test]
+async fn a_build_beside_the_one_that_ends_the_daemon_is_not_given_up() {
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    let first = fixture.open().await;
+    first.create("one", request("FROM a\n", None), &never, None).await.unwrap();
+    first.create("two", request("FROM a\n", None), &never, None).await.unwrap();
+    fixture.wait_for_starts(&[1, 1]).await;
+    // One at a time is begun again, and then given up, before the other one.
+    fixture.open().await.start(&never).await;
+    fixture.wait_for_starts(&[1, 2]).await;
+    let last = fixture.open().await;
+    last.start(&never).await;
+    // The count of the one that is over is forgotten at the next start.
+    fixture.wait_for_starts(&[2, 2]).await;
+    let states = || {
+        let mut all: Vec<_> = last.shared.registry.all().iter().map(|entry| entry.template.state).collect();
+        all.sort_by_key(|state| state.is_final());
+        all
+    };
+    let begin = Instant::now();
+    while states() != [TemplateState::Building, TemplateState::Failed] {
+        assert!(begin.elapsed() < LONG, "{:?}", states());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
