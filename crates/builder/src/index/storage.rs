@@ -51,7 +51,9 @@ impl Texts {
     pub fn add(&mut self, text: &str) -> Result<u32, BuilderError> {
         self.bytes += text.len();
         if self.bytes > MAX_NAME_BYTES {
-            return Err(invalid(format!("has names with more than {MAX_NAME_BYTES} bytes together")));
+            return Err(invalid(format!(
+                "has names with more than {MAX_NAME_BYTES} bytes together; leave out directories by a .dockerignore"
+            )));
         }
         match self.pieces.last() {
             Some(last) if last.len() + text.len() <= TEXT_PIECE => {}
