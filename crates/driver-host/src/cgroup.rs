@@ -61,6 +61,8 @@ pub struct CgroupEntry {
     pub visible: Option<(PathBuf, PathBuf)>,
 }
 
+/// The memory of network connections of one sandbox, of any size: under v1 they get slower beyond it. Enough for two thousand busy ones.
+pub const CONNECTION_BYTES: u64 = 128 << 20;
 /// The limit of processes of a sandbox that must not fork.
 const NO_FORKS: &str = "0";
 
@@ -240,6 +242,14 @@ impl Cgroups {
         }
     }
 
+    /// What the connections of a sandbox hold that are charged to it.
+    pub fn connection_bytes(&self, name: &str) -> io::Result<u64> {
+        match self.layout {
+            Layout::V2 => v2::connection_bytes(&self.dir("", name)),
+            Layout::V1 => v1::connection_bytes(&self.dir("memory", name)),
+        }
+    }
+
     /// Limits the memory of a sandbox's connections, for a backend whose runtime creates the cgroups. Under v2 it is part of the other
     /// memory.
     pub fn limit_connections(&self, name: &str) -> io::Result<()> {
@@ -355,6 +365,16 @@ impl Cgroups {
         match self.layout {
             Layout::V2 => vec![CgroupEntry { tasks: None, visible: Some((self.dir("", name), inside)) }],
             Layout::V1 => v1::entries(|controller, name| self.dir(controller, name), name, &inside),
+        }
+    }
+
+    /// What a sandbox with `cpu` processors reads as its quota of CPU time, and where. Programs divide it by the period and round down:
+    /// from the real quota, two processors would look like one.
+    pub fn shown_quota(&self, cpu: u32) -> (PathBuf, String) {
+        let quota = u64::from(cpu) * CPU_PERIOD_US;
+        match self.layout {
+            Layout::V2 => (Path::new(ROOT).join("cpu.max"), format!("{quota} {CPU_PERIOD_US}\n")),
+            Layout::V1 => (Path::new(ROOT).join("cpu/cpu.cfs_quota_us"), format!("{quota}\n")),
         }
     }
 

@@ -144,6 +144,10 @@ impl HostDriver {
     }
 }
 
+fn look_failed(error: io::Error) -> DriverError {
+    DriverError::failed("look for memory that is charged to nobody", error)
+}
+
 #[async_trait]
 impl Driver for HostDriver {
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
@@ -191,6 +195,7 @@ impl Driver for HostDriver {
         let id = id.clone();
         self.blocking(move |inner| {
             inner.require(&id, Population::Running, "pause")?;
+            hoarders::end_before_pause(inner, &id).map_err(look_failed)?;
             let frozen = inner.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
             frozen.map_err(|error| DriverError::failed("freeze the sandbox", error))
         })
@@ -209,7 +214,10 @@ impl Driver for HostDriver {
     async fn limit(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
         let spec = spec.clone();
         self.blocking(move |inner| {
-            let limited = inner.cgroups.limit(spec.id.as_str(), spec.limits, &placement::cpus_of(&spec));
+            let limited = inner
+                .cgroups
+                .limit(spec.id.as_str(), spec.limits, &placement::cpus_of(&spec))
+                .and_then(|()| inner.show_quota(&spec, &Paths::of(&inner.settings, &spec.id)));
             limited.map_err(|error| DriverError::failed("set the sandbox's limits", error))
         })
         .await
@@ -304,8 +312,7 @@ impl Driver for HostDriver {
     }
 
     async fn end_hoarders(&self) -> Result<Vec<(SandboxId, Hoard)>, DriverError> {
-        let failed = |error| DriverError::failed("look for memory that is charged to nobody", error);
-        self.blocking(move |inner| hoarders::end(inner).map_err(failed)).await
+        self.blocking(move |inner| hoarders::end(inner).map_err(look_failed)).await
     }
 
     async fn copy_disk(

@@ -1,14 +1,17 @@
 //! Ends commands that hold memory of the host which no limit of their sandbox counts.
 //!
 //! The kernel has no limit for such memory, so the engine lets this module look several times a second. A look reads a total of the host;
-//! only when that is high are the processes of sandboxes examined.
+//! only when that is high are the processes of sandboxes examined. The commands of a frozen sandbox cannot end, so a sandbox is also
+//! examined before it is paused.
 
+mod connections;
 mod lxcfs_files;
 mod queues;
-mod unaccepted;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 
 use api::SandboxId;
 use driver::Hoard;
@@ -17,7 +20,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::cgroup::{Population, is_gone};
 use crate::inner::Inner;
 use crate::paths::{Paths, first_process};
+use crate::removal::poll;
 
+/// How long a pause waits for the end of commands that were killed.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the processes of a sandbox are listed: a fork that had begun may add one after the first list.
 const KILL_ROUNDS: usize = 20;
 
@@ -25,7 +31,7 @@ const KILL_ROUNDS: usize = 20;
 pub fn end(inner: &Inner) -> io::Result<Vec<(SandboxId, Hoard)>> {
     inner.first_look.call_once(|| restore_forks(inner));
     let ended = [
-        (Hoard::Connections, unaccepted::end_hoarders(inner)),
+        (Hoard::Connections, connections::end_hoarders(inner)),
         (Hoard::SocketQueues, queues::end_hoarders(inner)),
         (Hoard::LxcfsFiles, lxcfs_files::end_hoarders(inner)),
     ];
@@ -33,7 +39,40 @@ pub fn end(inner: &Inner) -> io::Result<Vec<(SandboxId, Hoard)>> {
     for (hoard, ids) in ended {
         all.extend(ids?.into_iter().map(|id| (id, hoard)));
     }
+    all.append(&mut ended_before_pauses(inner));
     Ok(all)
+}
+
+/// Kills the commands of a sandbox that is about to be frozen if they hold too much. The next [`end`] returns it.
+pub fn end_before_pause(inner: &Inner, id: &SandboxId) -> io::Result<()> {
+    let hoard = if connections::is_hoarder_now(inner, id)? {
+        Hoard::Connections
+    } else if queues::is_hoarder_now(inner, id)? {
+        Hoard::SocketQueues
+    } else if lxcfs_files::is_hoarder_now(inner, id) {
+        Hoard::LxcfsFiles
+    } else {
+        return Ok(());
+    };
+    if end_commands(inner, id) {
+        ended_before_pauses(inner).push((id.clone(), hoard));
+        wait_for_end(inner, id);
+    }
+    Ok(())
+}
+
+/// Waits for the end of killed commands: frozen before, they would keep what they hold.
+fn wait_for_end(inner: &Inner, id: &SandboxId) {
+    let agent = first_process(&Paths::of(&inner.settings, id));
+    let has_only_agent =
+        || Ok(inner.cgroups.processes(id.as_str())?.into_iter().all(|pid| Some(pid) == agent));
+    if let Err(error) = poll(END_TIMEOUT, has_only_agent) {
+        tracing::warn!(%id, %error, "killed commands of a sandbox have not ended before its pause");
+    }
+}
+
+fn ended_before_pauses(inner: &Inner) -> MutexGuard<'_, Vec<(SandboxId, Hoard)>> {
+    inner.ended_before_pauses.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A daemon may have crashed between the two ends of [`end_commands`].

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use api::{Isolation, SandboxId};
-use driver::{DriverError, NetworkHook, Presence, SandboxSpec, snapshot_of_layer};
+use driver::{DriverError, Hoard, NetworkHook, Presence, SandboxSpec, snapshot_of_layer};
 
 use crate::agents;
 use crate::backend::{Backend, Start, Started};
@@ -20,6 +20,7 @@ use crate::description;
 use crate::disk::{self, Content};
 use crate::ext4::mount_again;
 use crate::first_process::kill_first_process;
+use crate::growth::Pace;
 use crate::layers::SnapshotMounts;
 use crate::loopdev::{self, DeviceNumber};
 use crate::lxcfs_watch::LxcfsWatch;
@@ -60,6 +61,9 @@ pub struct Inner {
     pub memory_writes: AtomicU64,
     pub lxcfs: LxcfsWatch,
     pub slabs: SlabWatch,
+    pub connection_looks: Mutex<Pace>,
+    /// What is not reported yet.
+    pub ended_before_pauses: Mutex<Vec<(SandboxId, Hoard)>>,
     /// The first look for hoarders ends what an earlier daemon has begun.
     pub first_look: Once,
     /// The name of the copy of the agent for sandboxes whose processes can be stored. Empty if no backend can.
@@ -104,6 +108,8 @@ impl Inner {
             memory_writes: AtomicU64::new(0),
             lxcfs: LxcfsWatch::default(),
             slabs: SlabWatch::of_host()?,
+            connection_looks: Mutex::default(),
+            ended_before_pauses: Mutex::default(),
             first_look: Once::new(),
             agent_name,
         })
@@ -184,6 +190,8 @@ impl Inner {
         let (isolation, backend) = self.backend_of(spec)?;
         paths::record_isolation(&paths, isolation)
             .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
+        self.show_quota(spec, &paths)
+            .map_err(|error| DriverError::failed("show the quota of CPU time", error))?;
         let cpus = placement::cpus_of(spec);
         let (agent, memory) = match processes {
             Processes::Stored => {
@@ -207,6 +215,11 @@ impl Inner {
                 .map_err(|error| DriverError::failed("mark the stored processes as used", error))?;
         }
         Ok(started)
+    }
+
+    /// Writes what a container reads as its quota of CPU time.
+    pub fn show_quota(&self, spec: &SandboxSpec, paths: &Paths) -> io::Result<()> {
+        fs::write(paths.shown_quota(), self.cgroups.shown_quota(spec.limits.cpu).1)
     }
 
     /// What starts a sandbox, and its isolation: the operator may require a stronger one than the sandbox has.

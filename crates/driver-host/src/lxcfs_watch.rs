@@ -50,8 +50,20 @@ impl LxcfsWatch {
     pub fn count_if_large<T>(&self, dir: &Path, count: impl FnOnce(Need) -> T) -> Option<T> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = state.memory(dir)?;
-        let need = if bytes > URGENT_BYTES { Need::Urgent } else { Need::Normal };
-        state.growth.look(bytes, || count(need))
+        state.growth.look(bytes, || count(Need::of(bytes)))
+    }
+
+    /// The need if lxcfs has much memory, also if it has not grown.
+    pub fn need(&self, dir: &Path) -> Option<Need> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = state.memory(dir)?;
+        state.growth.is_watched(bytes).then(|| Need::of(bytes))
+    }
+}
+
+impl Need {
+    fn of(bytes: u64) -> Self {
+        if bytes > URGENT_BYTES { Self::Urgent } else { Self::Normal }
     }
 }
 

@@ -23,9 +23,19 @@ impl SlabWatch {
 
     /// Counts something if the memory has grown enough.
     pub fn count_if_large<T>(&self, count: impl FnOnce() -> T) -> io::Result<Option<T>> {
-        let slabs = kilobytes(&fs::read_to_string(TOTALS)?, "SUnreclaim:") << 10;
+        let slabs = unreclaimable()?;
         Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).look(slabs, count))
     }
+
+    /// Whether it is much, also if it has not grown.
+    pub fn is_large(&self) -> io::Result<bool> {
+        let slabs = unreclaimable()?;
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).is_watched(slabs))
+    }
+}
+
+fn unreclaimable() -> io::Result<u64> {
+    Ok(kilobytes(&fs::read_to_string(TOTALS)?, "SUnreclaim:") << 10)
 }
 
 fn kilobytes(meminfo: &str, name: &str) -> u64 {

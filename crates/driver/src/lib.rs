@@ -29,10 +29,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 /// exists. The call blocks. It runs on a thread of its own, because it may leave the thread in another network namespace.
 pub type NetworkHook = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync>;
 
-/// Memory of the host that the kernel charges to no sandbox.
+/// Memory of the host that no limit of a sandbox bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hoard {
-    /// Connections that no program has accepted.
+    /// Connections that no program has accepted, or that hold more than all of a sandbox may.
     Connections,
     /// What sockets have received or are about to send, of kinds whose memory has no limit.
     SocketQueues,
@@ -43,7 +43,7 @@ pub enum Hoard {
 impl std::fmt::Display for Hoard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Connections => "connections that they did not accept",
+            Self::Connections => "network connections that they did not read or accept",
             Self::SocketQueues => "queues of netlink, raw and ping sockets",
             Self::LxcfsFiles => "open files of /proc that lxcfs serves",
         })

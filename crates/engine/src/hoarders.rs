@@ -5,6 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::{EventKind, SandboxId};
+use driver::Hoard;
+use serde_json::json;
+use store::NewEvent;
+
+use crate::events;
 use crate::services::Services;
 
 /// In this time a program can take a few hundred megabytes.
@@ -12,17 +18,15 @@ const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Looks until the engine stops.
 pub fn start(services: &Arc<Services>) {
-    let host = Arc::clone(&services.host);
+    let of_task = Arc::clone(services);
     services.tasks.spawn_until_stopped(async move {
         let mut is_failing = false;
         loop {
             tokio::time::sleep(INTERVAL).await;
-            match host.driver().end_hoarders().await {
+            match of_task.host.driver().end_hoarders().await {
                 Ok(ended) => {
                     is_failing = false;
-                    for (id, hoard) in ended {
-                        tracing::warn!(%id, %hoard, "killed the commands of a sandbox, which took too much memory of the host");
-                    }
+                    ended.iter().for_each(|(id, hoard)| report(&of_task, id, *hoard));
                 }
                 Err(error) if !is_failing => {
                     is_failing = true;
@@ -32,4 +36,15 @@ pub fn start(services: &Arc<Services>) {
             }
         }
     });
+}
+
+/// Tells the owner why the commands ended.
+fn report(services: &Services, id: &SandboxId, hoard: Hoard) {
+    let message =
+        format!("the commands were killed because they took too much memory of the host by {hoard}");
+    tracing::warn!(%id, "{message}");
+    let Some(actor) = services.registry.find(id) else { return };
+    let record = Arc::clone(&actor.status.borrow().record);
+    let event = events::of_sandbox(&record, EventKind::SandboxError, json!({ "message": message }));
+    services.stamped_store.append(NewEvent { at: services.stamped_store.now(), ..event });
 }

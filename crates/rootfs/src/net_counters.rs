@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 /// Files with counters of the whole host. A kernel may lack some.
-const FILES: [&str; 4] = ["protocols", "sockstat", "sockstat6", "softnet_stat"];
+const FILES: [&str; 5] = ["protocols", "sockstat", "sockstat6", "softnet_stat", "stat/rt_cache"];
 
 /// Hides the counters in the network namespace of a process, in which no command of the sandbox runs yet.
 pub fn hide_host_counters(pid: libc::pid_t) -> io::Result<()> {

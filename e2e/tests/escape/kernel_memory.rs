@@ -1,7 +1,11 @@
 //! What a sandbox takes of the kernel's tables and of memory that no cgroup is charged for.
 
-use e2e::{RigOptions, with_rig};
+use std::time::Duration;
 
+use api::SandboxId;
+use e2e::{Rig, RigOptions, wait_until, with_rig};
+
+use crate::machine::cgroup;
 use crate::{findings, in_sandbox};
 
 /// Takes as many as possible of the tables that the kernel limits for each user, and prints how many of each.
@@ -112,7 +116,7 @@ async fn no_program_takes_a_label_of_a_flow() {
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_of_the_hosts_network_are_hidden() {
     in_sandbox(async |rig, id| {
-        let read = "for file in protocols sockstat sockstat6 softnet_stat; do \
+        let read = "for file in protocols sockstat sockstat6 softnet_stat stat/rt_cache; do \
             for dir in /proc/net /proc/self/net /proc/1/net /proc/thread-self/net; do \
             chmod 644 $dir/$file 2>/dev/null; cat $dir/$file 2>/dev/null; done; done; wc -l < /proc/net/dev";
         assert_eq!(rig.output(id, read).await.unwrap().trim(), "3");
@@ -128,7 +132,8 @@ async fn is_ended(script: &str) {
             rig.run(&hoarder, &format!("perl -e '{}'", script.replace('\'', r"'\''"))).await.unwrap();
         assert_eq!((result.stdout.as_str(), result.signal.as_deref()), ("", Some("SIGKILL")), "{result:?}");
         // Its agent and its neighbour go on.
-        assert_eq!(rig.output(&hoarder, "echo alive").await.unwrap(), "alive\n");
+        let programs = "cat /proc/[0-9]*/comm | grep -cx perl; echo alive";
+        assert_eq!(rig.output(&hoarder, programs).await.unwrap(), "0\nalive\n");
         assert_eq!(rig.output(&neighbour, "echo alive").await.unwrap(), "alive\n");
     })
     .await;
@@ -159,6 +164,83 @@ fn unaccepted(then: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_hoards_unaccepted_connections_is_ended() {
     is_ended(&unaccepted("push @held, $socket;")).await;
+}
+
+/// The charge of a connection that is accepted when it is full cannot be refused.
+const FULL_WHEN_ACCEPTED: &str = r#"
+    use Socket; use Fcntl; our @held; my $piece = 'x' x 65536;
+    my $address = pack_sockaddr_in(7001, inet_aton('127.0.0.1'));
+    socket(my $listener, AF_INET, SOCK_STREAM, 0) or die;
+    bind($listener, $address) && listen($listener, 4096) or die;
+    for (1 .. 60) {
+        for (1 .. 400) {
+            socket(my $socket, AF_INET, SOCK_STREAM, 0) or last;
+            fcntl($socket, F_SETFL, O_NONBLOCK); connect($socket, $address);
+            for (1 .. 4) { syswrite($socket, $piece) or last }
+            push @held, $socket;
+        }
+        for (1 .. 400) { accept(my $accepted, $listener) or last; push @held, $accepted }
+    }
+    sleep 30; print 'survived';
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_fills_connections_before_it_accepts_them_is_ended() {
+    is_ended(FULL_WHEN_ACCEPTED).await;
+}
+
+/// The commands of a paused sandbox cannot be ended, so what they hold is looked at before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_does_not_keep_what_a_program_hoards() {
+    with_rig(RigOptions::default(), async |rig| {
+        let id = rig.create().await.unwrap();
+        let script = unaccepted("push @held, $socket;").replace('\'', r"'\''");
+        let command = format!("perl -e '{script}'");
+        let hoard = async {
+            let result = rig.run(&id, &command).await.unwrap();
+            assert_eq!(
+                (result.stdout.as_str(), result.signal.as_deref()),
+                ("", Some("SIGKILL")),
+                "{result:?}"
+            );
+        };
+        let pauses = async {
+            for _ in 0..200 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                rig.driver.pause(&id).await.unwrap();
+                let held = unread_bytes(rig, &id);
+                assert!(held < 800 << 20, "a paused sandbox holds {held} bytes");
+                // Most looks for hoarders find it paused.
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                rig.driver.resume(&id).await.unwrap();
+            }
+            panic!("the program hoards on");
+        };
+        tokio::select! { () = hoard => {} () = pauses => {} }
+        wait_until("the sandbox runs", async || rig.output(&id, "echo alive").await.is_ok()).await;
+    })
+    .await;
+}
+
+/// What the connections of a sandbox have received and no program has read.
+fn unread_bytes(rig: &Rig, id: &SandboxId) -> u64 {
+    let processes = std::fs::read_to_string(cgroup(rig, id, "pids").join("cgroup.procs")).unwrap();
+    let first = processes.lines().next().unwrap();
+    let table = std::fs::read_to_string(format!("/proc/{first}/net/tcp")).unwrap();
+    let received = |line: &str| {
+        let (_, received) = line.split_ascii_whitespace().nth(4)?.split_once(':')?;
+        u64::from_str_radix(received, 16).ok()
+    };
+    table.lines().filter_map(received).sum()
+}
+
+/// Each process of a chain ends when it has started the next one, so a list of them is old when it has been read.
+#[tokio::test(flavor = "multi_thread")]
+async fn chains_of_forks_end_with_a_program_that_hoards() {
+    let chains = "
+        for (1 .. 8) { if (!fork) { my $end = time + 60; while (time < $end) { exit if fork } exit } }
+    ";
+    is_ended(&format!("{chains}{}", unaccepted("push @held, $socket;"))).await;
 }
 
 /// They are in no table of connections, and keep what they have received.

@@ -7,7 +7,7 @@ use e2e::Rig;
 use crate::{findings, in_sandbox};
 
 /// The sandbox's cgroup directory, in a v1 hierarchy or in the v2 hierarchy.
-fn cgroup(rig: &Rig, id: &api::SandboxId, controller: &str) -> PathBuf {
+pub fn cgroup(rig: &Rig, id: &api::SandboxId, controller: &str) -> PathBuf {
     let root = Path::new("/sys/fs/cgroup");
     let below = Path::new(&rig.name).join(id.as_str());
     if root.join("cgroup.controllers").exists() {

@@ -12,6 +12,7 @@ pub const DATAGRAMS: &str = include_str!("programs/datagrams.pl");
 pub const DESCRIPTORS: &str = include_str!("programs/descriptors.pl");
 pub const FLOWS: &str = include_str!("programs/flows.pl");
 pub const INFLIGHT: &str = include_str!("programs/inflight.pl");
+pub const LATE_ACCEPT: &str = include_str!("programs/late_accept.pl");
 pub const MEMORY_FILES: &str = include_str!("programs/memory_files.pl");
 pub const NEIGHBOURS: &str = include_str!("programs/neighbours.pl");
 pub const OPTIONS: &str = include_str!("programs/options.pl");

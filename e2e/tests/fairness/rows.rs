@@ -2,8 +2,8 @@
 
 use crate::attack::{Attack, Bound, Form, Means, Requests, Share};
 use crate::programs::{
-    BPF, BUSY, DATAGRAMS, DESCRIPTORS, FLOWS, INFLIGHT, MEMORY_FILES, NEIGHBOURS, OPTIONS, ORPHANS,
-    PROCESSES, QUEUES, SECCOMP, TCP, UNIX,
+    BPF, BUSY, DATAGRAMS, DESCRIPTORS, FLOWS, INFLIGHT, LATE_ACCEPT, MEMORY_FILES, NEIGHBOURS, OPTIONS,
+    ORPHANS, PROCESSES, QUEUES, SECCOMP, TCP, UNIX,
 };
 use crate::{builds, clients};
 
@@ -69,6 +69,7 @@ pub const KERNEL: &[Attack] = &[
     always(row("TCP buffers", TCP, "4 700 0")),
     row("TCP buffers over IPv6", TCP, "6 700 0"),
     row("TCP buffers of the largest size", TCP, "4 700 67108864"),
+    long(row("TCP buffers that are full when accepted", LATE_ACCEPT, "60")),
     row("options of sockets", OPTIONS, "3000"),
     shared(row("TCP orphans", ORPHANS, "14"), CPU),
     always(row("UDP buffers", DATAGRAMS, "udp4 3000")),

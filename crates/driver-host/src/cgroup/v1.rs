@@ -8,8 +8,8 @@ use std::time::Duration;
 use driver::Limits;
 
 use super::{
-    CPU_PERIOD_US, CgroupEntry, ROOT, SharedLimits, as_far_as_possible, cpu_quota_us, devices, is_gone,
-    shares,
+    CONNECTION_BYTES, CPU_PERIOD_US, CgroupEntry, ROOT, SharedLimits, as_far_as_possible, cpu_quota_us,
+    devices, is_gone, shares,
 };
 
 /// The controllers that limit sandboxes. Each sandbox has a cgroup in these hierarchies.
@@ -26,8 +26,6 @@ const VISIBLE: [&str; 5] = ["memory", "cpu", "cpuacct", "cpuset", "pids"];
 /// The files of a cpuset.
 const PROCESSORS: &str = "cpuset.cpus";
 const MEMORY_NODES: &str = "cpuset.mems";
-/// The memory of network connections of one sandbox, of any size: beyond it they get slower. Enough for two thousand busy ones.
-const TCP_BYTES: u64 = 128 << 20;
 /// How often a kill checks whether its freeze is complete, every 0.1 ms.
 const FREEZE_CHECKS: u32 = 200;
 
@@ -119,7 +117,7 @@ pub fn limit_parent(dir: impl Fn(&str) -> PathBuf, limits: SharedLimits) -> io::
 
 /// Limits the memory of the connections of one sandbox.
 pub fn limit_connections(memory: &Path) -> io::Result<()> {
-    limit_tcp(memory, TCP_BYTES)
+    limit_tcp(memory, CONNECTION_BYTES)
 }
 
 /// Limits the memory of network connections, which the kernel does not even count without a limit.
@@ -128,6 +126,16 @@ fn limit_tcp(memory: &Path, bytes: u64) -> io::Result<()> {
         // The kernel was built without it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
+    }
+}
+
+/// What the connections of a cgroup hold.
+pub fn connection_bytes(memory: &Path) -> io::Result<u64> {
+    match fs::read_to_string(memory.join("memory.kmem.tcp.usage_in_bytes")) {
+        Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
+        // The kernel was built without it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
     }
 }
 

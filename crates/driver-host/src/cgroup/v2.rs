@@ -83,6 +83,13 @@ pub fn limit_parent(root: &Path, parent: &str, limits: SharedLimits) -> io::Resu
     fs::write(dir.join("pids.max"), limits.tasks.to_string())
 }
 
+/// What the connections of a cgroup hold.
+pub fn connection_bytes(dir: &Path) -> io::Result<u64> {
+    let statistics = fs::read_to_string(dir.join("memory.stat"))?;
+    let held = statistics.lines().find_map(|line| line.strip_prefix("sock ")?.parse().ok());
+    Ok(held.unwrap_or(0))
+}
+
 fn create_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {
     let mut dir = root.to_owned();
     for part in Path::new(parent).components() {

@@ -1,22 +1,29 @@
-//! Ends programs that hold too much of the host's memory in connections that nobody accepts.
+//! Ends programs that hold too much of the host's memory in connections.
 //!
 //! The kernel charges what a connection receives to the cgroup of whoever accepts it. Until then it is charged to nobody: a program
-//! that listens, connects to itself and never accepts could take all the memory that the host has for connections. The total of the host
-//! is read each time; only when that is high are the connections of sandboxes counted. A connection that no program has accepted has no
-//! inode. One that its other side has reset is in no table, but stays in the queue of its listener, whose length is known.
+//! that listens, connects to itself and never accepts could take all the memory that the host has for connections. The charge of a
+//! connection that is accepted when it is full cannot be refused, so it goes beyond every limit of a cgroup.
+//!
+//! The total of the host is read each time; only when that is high are the connections of sandboxes counted. A connection that no program
+//! has accepted has no inode. One that its other side has reset is in no table, but stays in the queue of its listener, whose length is
+//! known.
 
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use api::SandboxId;
 
 use super::{end_commands, sandboxes};
+use crate::cgroup::CONNECTION_BYTES;
 use crate::inner::Inner;
 use crate::paths::{Paths, first_process};
 
 const TOTALS: &str = "/proc/net/sockstat";
-const SIZES: &str = "/proc/sys/net/ipv4/tcp_mem";
+/// For each protocol: from how many pages on connections have to save memory, and others.
+const TCP_SIZES: &str = "/proc/sys/net/ipv4/tcp_mem";
+const UDP_SIZES: &str = "/proc/sys/net/ipv4/udp_mem";
 /// The connections of sandboxes are counted when all connections of the host use a quarter of the memory that is free to use.
 const WATCHED_PART: u64 = 4;
 /// Or when there are this many of them; each takes 2.5 KB.
@@ -24,10 +31,14 @@ const WATCHED_CONNECTIONS: u64 = 100_000;
 /// What one sandbox may have: four full listeners, and as many bytes as the connections of a program that is just busy.
 const CONNECTIONS_MAX: u64 = 4 * 4096;
 const BYTES_MAX: u64 = 32 << 20;
+/// What the accepted connections of one sandbox may hold: twice what a limit allows, where there is one.
+const CHARGED_BYTES_MAX: u64 = 2 * CONNECTION_BYTES;
 /// Fewer connections than this cannot hold much.
 const CONNECTIONS_MIN: u64 = 32;
 /// What a connection may have received before it was reset: its first window. Programs cannot enlarge it (`kernel_memory`).
 const RESET_BYTES: u64 = 64 << 10;
+/// A program that accepts connections while their tables are read seems to have too many in one reading.
+const READINGS: usize = 2;
 
 /// Connections that no program has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,28 +51,34 @@ struct Unaccepted {
 }
 
 impl Unaccepted {
-    /// Reads a table of `/proc/net`, such as `tcp`.
-    fn of_table(text: &str) -> Self {
-        let mut all = Self::default();
-        for line in text.lines().skip(1) {
-            let mut fields = line.split_ascii_whitespace().skip(3);
-            let (Some(state), Some(queues), Some(inode)) = (fields.next(), fields.next(), fields.nth(4))
-            else {
-                continue;
-            };
-            let received =
-                queues.split_once(':').and_then(|(_, number)| u64::from_str_radix(number, 16).ok());
-            match (state, inode) {
-                ("0A", _) => all.queued += received.unwrap_or(0),
-                // Established, or closed by the other side: those of the latter kind go on holding what they received.
-                ("01" | "08", "0") => {
-                    all.connections += 1;
-                    all.bytes += received.unwrap_or(0);
-                }
-                _ => {}
+    /// Reads a table of `/proc/net`, such as `tcp`. It may have a million lines.
+    fn of_table(mut table: impl BufRead) -> io::Result<Self> {
+        let (mut all, mut line) = (Self::default(), String::new());
+        table.read_line(&mut line)?; // the names of the columns
+        loop {
+            line.clear();
+            if table.read_line(&mut line)? == 0 {
+                return Ok(all);
             }
+            all.add(&line);
         }
-        all
+    }
+
+    fn add(&mut self, line: &str) {
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        let (Some(state), Some(queues), Some(inode)) = (fields.next(), fields.next(), fields.nth(4)) else {
+            return;
+        };
+        let received = queues.split_once(':').and_then(|(_, number)| u64::from_str_radix(number, 16).ok());
+        match (state, inode) {
+            ("0A", _) => self.queued += received.unwrap_or(0),
+            // Established, or closed by the other side: those of the latter kind go on holding what they received.
+            ("01" | "08", "0") => {
+                self.connections += 1;
+                self.bytes += received.unwrap_or(0);
+            }
+            _ => {}
+        }
     }
 
     fn plus(self, other: Self) -> Self {
@@ -88,25 +105,72 @@ fn count(totals: &str, protocol: &str, word: &str) -> u64 {
 }
 
 /// Whether all connections of the host together are many or large.
-fn is_close(totals: &str, sizes: &str) -> bool {
-    let free_to_use = sizes.split_ascii_whitespace().next().and_then(|pages| pages.parse().ok());
-    count(totals, "TCP:", "mem") > free_to_use.unwrap_or(u64::MAX) / WATCHED_PART
+fn is_close(totals: &str, tcp_sizes: &str, udp_sizes: &str) -> bool {
+    let is_large = |protocol, sizes: &str| {
+        let free_to_use = sizes.split_ascii_whitespace().next().and_then(|pages| pages.parse().ok());
+        count(totals, protocol, "mem") > free_to_use.unwrap_or(u64::MAX) / WATCHED_PART
+    };
+    is_large("TCP:", tcp_sizes)
+        || is_large("UDP:", udp_sizes)
         || count(totals, "TCP:", "alloc") > WATCHED_CONNECTIONS
 }
 
-/// Kills the commands of sandboxes that have too many connections or bytes that nobody accepts. Their agents go on. Returns which.
+fn is_close_now() -> io::Result<bool> {
+    let read = fs::read_to_string::<&str>;
+    Ok(is_close(&read(TOTALS)?, &read(TCP_SIZES)?, &read(UDP_SIZES)?))
+}
+
+/// Kills the commands of sandboxes that have too many connections, or too many bytes in them. Their agents go on. Returns which.
 pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
-    if !is_close(&fs::read_to_string(TOTALS)?, &fs::read_to_string(SIZES)?) {
+    if !is_close_now()? {
         return Ok(Vec::new());
     }
-    Ok(sandboxes(inner)?.into_iter().filter(|id| is_hoarder(inner, id) && end_commands(inner, id)).collect())
+    let mut looks = inner.connection_looks.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended = looks.look(|| {
+        let ids = sandboxes(inner)?.into_iter();
+        Ok(ids.filter(|id| is_hoarder(inner, id) && end_commands(inner, id)).collect())
+    });
+    ended.unwrap_or_else(|| Ok(Vec::new()))
+}
+
+/// Whether a sandbox is one that [`end_hoarders`] would end if it looked now.
+pub fn is_hoarder_now(inner: &Inner, id: &SandboxId) -> io::Result<bool> {
+    Ok(is_close_now()? && is_hoarder(inner, id))
 }
 
 fn is_hoarder(inner: &Inner, id: &SandboxId) -> bool {
-    let Some(pid) = first_process(&Paths::of(&inner.settings, id)) else { return false };
+    // It may end meanwhile.
+    let charged = inner.cgroups.connection_bytes(id.as_str()).unwrap_or(0);
+    charged > CHARGED_BYTES_MAX || has_too_many_unaccepted(&Paths::of(&inner.settings, id)).unwrap_or(false)
+}
+
+fn has_too_many_unaccepted(paths: &Paths) -> io::Result<bool> {
+    let Some(pid) = first_process(paths) else { return Ok(false) };
     let dir = Path::new("/proc").join(pid.to_string()).join("net");
-    let read = |name| fs::read_to_string(dir.join(name)).unwrap_or_default();
-    Unaccepted::of_table(&read("tcp")).plus(Unaccepted::of_table(&read("tcp6"))).is_too_much()
+    // Short, unlike the tables, for each of which the kernel looks at all connections of the host.
+    let in_use = |file, protocol| {
+        Ok::<_, io::Error>(count(&fs::read_to_string(dir.join(file))?, protocol, "inuse") > 0)
+    };
+    if !in_use("sockstat", "TCP:")? && !in_use("sockstat6", "TCP6:")? {
+        return Ok(false);
+    }
+    for _ in 0..READINGS {
+        if !unaccepted(&dir)?.is_too_much() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The connections of a network namespace that no program has accepted.
+fn unaccepted(dir: &Path) -> io::Result<Unaccepted> {
+    let of = |table: PathBuf| match File::open(table) {
+        Ok(file) => Unaccepted::of_table(BufReader::new(file)),
+        // A host without IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Unaccepted::default()),
+        Err(error) => Err(error),
+    };
+    Ok(of(dir.join("tcp"))?.plus(of(dir.join("tcp6"))?))
 }
 
 #[cfg(test)]
@@ -134,9 +198,12 @@ mod tests {
             &line("06", 0, 0),
         ]
         .concat();
-        assert_eq!(Unaccepted::of_table(&text), Unaccepted { connections: 2, bytes: 1024, queued: 2 });
-        assert_eq!(Unaccepted::of_table(HEAD), Unaccepted::default());
-        assert_eq!(Unaccepted::of_table("\n1 2 3\n"), Unaccepted::default());
+        assert_eq!(
+            Unaccepted::of_table(text.as_bytes()).unwrap(),
+            Unaccepted { connections: 2, bytes: 1024, queued: 2 }
+        );
+        assert_eq!(Unaccepted::of_table(HEAD.as_bytes()).unwrap(), Unaccepted::default());
+        assert_eq!(Unaccepted::of_table(&b"\n1 2 3\n"[..]).unwrap(), Unaccepted::default());
     }
 
     #[test]
@@ -150,13 +217,13 @@ mod tests {
 
     #[test]
     fn sandboxes_are_counted_only_when_the_host_has_much_in_use() {
-        let totals = |alloc: u64, mem: u64| {
-            format!(
-                "sockets: used 9\nTCP: inuse 4 orphan 0 tw 0 alloc {alloc} mem {mem}\nUDP: inuse 1 mem 999999\n"
-            )
+        let is_close = |alloc: u64, mem: u64, udp: u64| {
+            let tcp = format!("TCP: inuse 4 orphan 0 tw 0 alloc {alloc} mem {mem}");
+            let totals = format!("sockets: used 9\n{tcp}\nUDP: inuse 1 mem {udp}\n");
+            super::is_close(&totals, "400000 500000 600000\n", "200000 250000 300000\n")
         };
-        let sizes = "400000 500000 600000\n";
-        assert!(!is_close(&totals(10, 100_000), sizes) && is_close(&totals(10, 100_001), sizes));
-        assert!(is_close(&totals(100_001, 0), sizes) && !is_close("", sizes) && !is_close("TCP: mem\n", ""));
+        assert!(!is_close(10, 100_000, 0) && is_close(10, 100_001, 0) && is_close(100_001, 0, 0));
+        assert!(!is_close(10, 0, 50_000) && is_close(10, 0, 50_001));
+        assert!(!super::is_close("", "1", "1") && !super::is_close("TCP: mem\n", "", ""));
     }
 }

@@ -26,6 +26,12 @@ pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
     ended.unwrap_or_else(|| Ok(Vec::new()))
 }
 
+/// Whether a sandbox is one that [`end_hoarders`] would end if it looked now.
+pub fn is_hoarder_now(inner: &Inner, id: &SandboxId) -> bool {
+    let need = inner.settings.lxcfs.as_ref().and_then(|dir| inner.lxcfs.need(dir));
+    need.is_some_and(|need| is_hoarder(inner, id, need))
+}
+
 fn is_hoarder(inner: &Inner, id: &SandboxId, need: Need) -> bool {
     let processes = inner.cgroups.processes(id.as_str()).unwrap_or_default();
     // A socket that waits in a message of another socket may itself have messages with files, which cannot be counted.

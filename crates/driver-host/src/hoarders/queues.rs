@@ -30,6 +30,11 @@ pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
     ended?.unwrap_or_else(|| Ok(Vec::new()))
 }
 
+/// Whether a sandbox is one that [`end_hoarders`] would end if it looked now.
+pub fn is_hoarder_now(inner: &Inner, id: &SandboxId) -> io::Result<bool> {
+    Ok(inner.slabs.is_large()? && is_hoarder(inner, id))
+}
+
 fn is_hoarder(inner: &Inner, id: &SandboxId) -> bool {
     let Some(pid) = first_process(&Paths::of(&inner.settings, id)) else { return false };
     let dir = Path::new("/proc").join(pid.to_string()).join("net");
