@@ -241,12 +241,18 @@ async fn all_tokens_of_a_key_end_with_it() {
         envelope(&json!({ "path": "/" })),
     );
     let stream = stream.await;
+    let own_token = own["envdAccessToken"].as_str().unwrap();
+    let input = ("/process.Process/StreamInput", START.1);
+    let mut input = Box::pin(call(&fixture, &id, input, own_token, endless(Vec::new())));
+    assert!(input.as_mut().now_or_never().is_none());
     revoke(&fixture, "key_1").await;
     assert_eq!((allowed(&own).await, allowed(&other).await), ([false; 3], [true; 3]));
     assert_eq!(put(&fixture, &link, Body::from(vec![0; 1024])).await.status(), 403);
-    // An open stream ends at the next check.
-    let rest = tokio::time::timeout(Duration::from_secs(15), text_of(stream)).await.unwrap();
-    assert!(rest.contains("unauthenticated") && rest.contains("revoked"), "{rest}");
+    // Open streams end at the next check.
+    for ending in [text_of(stream), text_of(input.await)] {
+        let rest = tokio::time::timeout(Duration::from_secs(15), ending).await.unwrap();
+        assert!(rest.contains("unauthenticated") && rest.contains("revoked"), "{rest}");
+    }
     // A new server with the same secret and store, as after a restart.
     let e2b = Some(Arc::new(E2b::new(&Config::default(), &fixture.harness.service, &[7; 32])));
     let fixture = Fixture { relay: Relay { api: fixture.relay.api.clone(), e2b }, ..fixture };
