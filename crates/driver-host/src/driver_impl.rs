@@ -144,10 +144,6 @@ impl HostDriver {
     }
 }
 
-fn look_failed(error: io::Error) -> DriverError {
-    DriverError::failed("look for memory that is charged to nobody", error)
-}
-
 #[async_trait]
 impl Driver for HostDriver {
     async fn create(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
@@ -195,7 +191,9 @@ impl Driver for HostDriver {
         let id = id.clone();
         self.blocking(move |inner| {
             inner.require(&id, Population::Running, "pause")?;
-            hoarders::end_before_pause(inner, &id).map_err(look_failed)?;
+            if let Err(error) = hoarders::end_before_pause(inner, &id) {
+                tracing::error!(%id, %error, "cannot look for memory that is charged to nobody before a pause");
+            }
             let frozen = inner.cgroups.freeze(id.as_str(), FREEZE_TIMEOUT);
             frozen.map_err(|error| DriverError::failed("freeze the sandbox", error))
         })
@@ -214,10 +212,7 @@ impl Driver for HostDriver {
     async fn limit(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
         let spec = spec.clone();
         self.blocking(move |inner| {
-            let limited = inner
-                .cgroups
-                .limit(spec.id.as_str(), spec.limits, &placement::cpus_of(&spec))
-                .and_then(|()| inner.show_quota(&spec, &Paths::of(&inner.settings, &spec.id)));
+            let limited = inner.cgroups.limit(spec.id.as_str(), spec.limits, &placement::cpus_of(&spec));
             limited.map_err(|error| DriverError::failed("set the sandbox's limits", error))
         })
         .await
@@ -312,7 +307,8 @@ impl Driver for HostDriver {
     }
 
     async fn end_hoarders(&self) -> Result<Vec<(SandboxId, Hoard)>, DriverError> {
-        self.blocking(move |inner| hoarders::end(inner).map_err(look_failed)).await
+        let failed = |error| DriverError::failed("look for memory that is charged to nobody", error);
+        self.blocking(move |inner| hoarders::end(inner).map_err(failed)).await
     }
 
     async fn copy_disk(

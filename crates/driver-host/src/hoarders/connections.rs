@@ -37,6 +37,7 @@ const CHARGED_BYTES_MAX: u64 = 2 * CONNECTION_BYTES;
 const CONNECTIONS_MIN: u64 = 32;
 /// What a connection may have received before it was reset: its first window. Programs cannot enlarge it (`kernel_memory`).
 const RESET_BYTES: u64 = 64 << 10;
+const PAGE: u64 = 4096;
 /// A program that accepts connections while their tables are read seems to have too many in one reading.
 const READINGS: usize = 2;
 
@@ -104,20 +105,36 @@ fn count(totals: &str, protocol: &str, word: &str) -> u64 {
     words.next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Whether all connections of the host together are many or large.
-fn is_close(totals: &str, tcp_sizes: &str, udp_sizes: &str) -> bool {
-    let is_large = |protocol, sizes: &str| {
-        let free_to_use = sizes.split_ascii_whitespace().next().and_then(|pages| pages.parse().ok());
-        count(totals, protocol, "mem") > free_to_use.unwrap_or(u64::MAX) / WATCHED_PART
-    };
-    is_large("TCP:", tcp_sizes)
-        || is_large("UDP:", udp_sizes)
+/// Whether all connections of the host together are many or large. The sizes are the pages that each protocol may use freely.
+fn is_close(totals: &str, tcp_pages: u64, udp_pages: u64) -> bool {
+    let is_large = |protocol, pages| count(totals, protocol, "mem") > pages / WATCHED_PART;
+    is_large("TCP:", tcp_pages)
+        || is_large("UDP:", udp_pages)
         || count(totals, "TCP:", "alloc") > WATCHED_CONNECTIONS
 }
 
 fn is_close_now() -> io::Result<bool> {
-    let read = fs::read_to_string::<&str>;
-    Ok(is_close(&read(TOTALS)?, &read(TCP_SIZES)?, &read(UDP_SIZES)?))
+    Ok(is_close(&fs::read_to_string(TOTALS)?, free_pages(TCP_SIZES)?, free_pages(UDP_SIZES)?))
+}
+
+/// The pages that a protocol may use freely.
+fn free_pages(sizes: &str) -> io::Result<u64> {
+    match fs::read_to_string(sizes) {
+        Ok(text) => Ok(first_number(&text).unwrap_or_else(usual_free_pages)),
+        // The file exists in the first network namespace only, and the daemon may be in another one.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(usual_free_pages()),
+        Err(error) => Err(error),
+    }
+}
+
+fn first_number(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// What the kernel chooses for TCP: three 64ths of the memory.
+fn usual_free_pages() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram * u64::from(system.mem_unit) / PAGE * 3 / 64
 }
 
 /// Kills the commands of sandboxes that have too many connections, or too many bytes in them. Their agents go on. Returns which.
@@ -220,10 +237,19 @@ mod tests {
         let is_close = |alloc: u64, mem: u64, udp: u64| {
             let tcp = format!("TCP: inuse 4 orphan 0 tw 0 alloc {alloc} mem {mem}");
             let totals = format!("sockets: used 9\n{tcp}\nUDP: inuse 1 mem {udp}\n");
-            super::is_close(&totals, "400000 500000 600000\n", "200000 250000 300000\n")
+            super::is_close(&totals, 400_000, 200_000)
         };
         assert!(!is_close(10, 100_000, 0) && is_close(10, 100_001, 0) && is_close(100_001, 0, 0));
         assert!(!is_close(10, 0, 50_000) && is_close(10, 0, 50_001));
-        assert!(!super::is_close("", "1", "1") && !super::is_close("TCP: mem\n", "", ""));
+        assert!(!super::is_close("", 4, 4) && !super::is_close("TCP: mem\n", 4, 4));
+    }
+
+    #[test]
+    fn the_sizes_are_known_in_every_network_namespace() {
+        let usual = usual_free_pages();
+        assert!(usual > 1000);
+        assert_eq!(free_pages("/proc/no/such/file").unwrap(), usual);
+        assert_eq!((first_number("287901\t383869\t575802\n"), first_number("")), (Some(287_901), None));
+        assert!(is_close_now().is_ok());
     }
 }
