@@ -98,12 +98,20 @@ async fn copy_within_quotas(
     let Services { snapshots, .. } = services;
     let id = new_snapshot_id();
     let account = actor.status.borrow().record.account.clone();
-    let bytes = used_bytes(services, actor, scope).await?;
+    let bytes = unless_ended(actor, used_bytes(services, actor, scope).await)?;
     let share = snapshots.begin(&id, &account, kind, (bytes, check)).await?;
     let copied = copy(services, actor, id, scope).await?;
     // It may have grown since.
     share.resize(copied.disk.bytes, check)?;
     Ok((copied, share))
+}
+
+/// The error of a step that finds no disk because the sandbox has been terminated meanwhile says so.
+fn unless_ended<T>(actor: &ActorHandle, step: Result<T, EngineError>) -> Result<T, EngineError> {
+    if step.is_err() {
+        decide(actor.status.borrow().state(), Operation::Snapshot)?;
+    }
+    step
 }
 
 fn scope(memory: bool) -> SnapshotScope {
@@ -144,9 +152,10 @@ async fn copy(
     let _permit = permit.ok_or(EngineError::Stopping)?;
     let status = actor.status.borrow().clone();
     decide(status.state(), Operation::Snapshot)?;
-    check_room(services, used_bytes(services, actor, scope).await?)?;
+    check_room(services, unless_ended(actor, used_bytes(services, actor, scope).await)?)?;
     let hold = snapshots.hold(&status.record.layers, Some(&id));
-    let copy = host.driver().copy_disk(&status.record.id, &id).await?;
+    let begun = host.driver().copy_disk(&status.record.id, &id).await;
+    let copy = unless_ended(actor, begun.map_err(EngineError::from))?;
     let snapshot = id.clone();
     let captured = actor.request(|reply| ActorRequest::Capture { copy, snapshot, scope, reply }).await?;
     let CapturedDisk { copy, record, frozen } = captured;
