@@ -368,16 +368,6 @@ impl Cgroups {
         }
     }
 
-    /// What a sandbox with `cpu` processors reads as its quota of CPU time, and where. Programs divide it by the period and round down:
-    /// from the real quota, two processors would look like one.
-    pub fn shown_quota(&self, cpu: u32) -> (PathBuf, String) {
-        let quota = u64::from(cpu) * CPU_PERIOD_US;
-        match self.layout {
-            Layout::V2 => (Path::new(ROOT).join("cpu.max"), format!("{quota} {CPU_PERIOD_US}\n")),
-            Layout::V1 => (Path::new(ROOT).join("cpu/cpu.cfs_quota_us"), format!("{quota}\n")),
-        }
-    }
-
     /// The cgroup in which a process can be created. `None` under v1, where a process enters its cgroups afterwards.
     pub fn open_for_fork(&self, name: &str) -> io::Result<Option<OwnedFd>> {
         match self.layout {

@@ -190,8 +190,6 @@ impl Inner {
         let (isolation, backend) = self.backend_of(spec)?;
         paths::record_isolation(&paths, isolation)
             .map_err(|error| DriverError::failed("record the sandbox's isolation", error))?;
-        self.show_quota(spec, &paths)
-            .map_err(|error| DriverError::failed("show the quota of CPU time", error))?;
         let cpus = placement::cpus_of(spec);
         let (agent, memory) = match processes {
             Processes::Stored => {
@@ -215,11 +213,6 @@ impl Inner {
                 .map_err(|error| DriverError::failed("mark the stored processes as used", error))?;
         }
         Ok(started)
-    }
-
-    /// Writes what a container reads as its quota of CPU time.
-    pub fn show_quota(&self, spec: &SandboxSpec, paths: &Paths) -> io::Result<()> {
-        fs::write(paths.shown_quota(), self.cgroups.shown_quota(spec.limits.cpu).1)
     }
 
     /// What starts a sandbox, and its isolation: the operator may require a stronger one than the sandbox has.
