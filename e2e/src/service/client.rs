@@ -20,7 +20,7 @@ use super::sender::Sender;
 use super::{Events, HttpResponse, Service, tls};
 
 /// Longer than any request of the service may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The protocol over TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
