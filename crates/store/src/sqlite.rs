@@ -5,7 +5,8 @@
 //!                                    (a bounded number of commits for each account)
 //!   append --event journal (file)----> writer thread, first in each transaction
 //!   get, list, ... ------------------> a few read-only connections, on the runtime's blocking threads, in turn for each account
-//!                                      checkpoint thread: moves the WAL into the database, beside the writer
+//!                                      checkpoint thread: moves the WAL into the database, beside the writer,
+//!                                      and makes the WAL longer ahead of it
 //! ```
 //!
 //! After a crash at any moment, the next [`SqliteStore::open`] recovers all acknowledged writes. Dropping the store
@@ -32,6 +33,7 @@ mod snapshots;
 mod templates;
 #[cfg(test)]
 mod tests;
+mod wal;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -1,18 +1,23 @@
-//! The thread that moves the WAL into the database file concurrently with the writer, so that no commit waits for it.
+//! The thread that moves the WAL into the database file concurrently with the writer, so that no commit waits for it. Until the
+//! WAL has its full length, it also makes it longer ahead of the writer.
 //!
-//! A failed checkpoint is harmless: the WAL stays, and the next signal retries. A disk error also fails the writer's
+//! A failure of either is harmless: the WAL stays, and the next signal retries. A disk error also fails the writer's
 //! commits, whose callers get the error.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
 use rusqlite::Connection;
 
-use super::file;
+use super::{file, wal};
 use crate::StoreError;
 
-/// Batches between two checkpoints: about ten pages each.
+/// Batches between two signals: about ten pages each.
+const BATCHES_PER_SIGNAL: usize = 32;
+/// Batches between two checkpoints.
 const BATCHES: usize = 128;
 
 #[derive(Debug)]
@@ -20,7 +25,8 @@ pub(super) struct Checkpointer {
     /// `None` only while it is dropped.
     signal: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
-    batches: usize,
+    /// All that were written.
+    batches: Arc<AtomicUsize>,
 }
 
 impl Checkpointer {
@@ -28,18 +34,19 @@ impl Checkpointer {
         let connection = file::open_checkpointer(path)
             .map_err(|error| error.into_store_error(path, "cannot open the database for checkpoints"))?;
         let (signal, signals) = sync_channel(1);
+        let batches = Arc::<AtomicUsize>::default();
+        let written = Arc::clone(&batches);
         let thread = Builder::new()
             .name("store-checkpoint".to_owned())
-            .spawn(move || run(&connection, &signals))
+            .spawn(move || run(&connection, &signals, &written))
             .map_err(|error| StoreError::failed("cannot start the store's checkpoint thread", error))?;
-        Ok(Self { signal: Some(signal), thread: Some(thread), batches: 0 })
+        Ok(Self { signal: Some(signal), thread: Some(thread), batches })
     }
 
     /// Counts batches that were written to the WAL.
-    pub(super) fn written(&mut self, batches: usize) {
-        self.batches += batches;
-        if self.batches >= BATCHES {
-            self.batches = 0;
+    pub(super) fn written(&self, batches: usize) {
+        let before = self.batches.fetch_add(batches, Ordering::Relaxed);
+        if (before + batches) / BATCHES_PER_SIGNAL > before / BATCHES_PER_SIGNAL {
             if let Some(signal) = &self.signal {
                 // A pending signal covers this one.
                 let _ = signal.try_send(());
@@ -58,9 +65,15 @@ impl Drop for Checkpointer {
     }
 }
 
-fn run(connection: &Connection, signals: &Receiver<()>) {
+fn run(connection: &Connection, signals: &Receiver<()>, written: &AtomicUsize) {
+    let mut moved = 0;
     while signals.recv().is_ok() {
-        // A failure is harmless; see the module documentation.
-        let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        // Failures are harmless; see the module documentation.
+        let _ = wal::reserve(connection);
+        let batches = written.load(Ordering::Relaxed);
+        if batches - moved >= BATCHES {
+            moved = batches;
+            let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::error::{Outcome, SqliteError};
+use super::wal;
 use crate::{Cause, StoreError};
 
 /// In order; the number of a migration is its index. Released migrations must not change. A migration only adds,
@@ -40,9 +41,9 @@ const APPLICATION_ID: i64 = 0x7362_7864;
 /// [`MAX_POLLS`], about ten seconds, opening fails.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_POLLS: i32 = 8000;
+/// The thread must not keep a daemon from ending.
+const CHECKPOINTER_WAIT: Duration = Duration::from_millis(50);
 const CACHED_STATEMENTS: usize = 64;
-/// 16 MiB.
-const WAL_PAGES: i64 = 4096;
 const OWNER_ONLY: u32 = 0o600;
 
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +75,7 @@ pub(super) fn open_reader(path: &Path) -> Outcome<Connection> {
 pub(super) fn open_checkpointer(path: &Path) -> Outcome<Connection> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.busy_timeout(CHECKPOINTER_WAIT)?;
     Ok(connection)
 }
 
@@ -136,8 +138,8 @@ fn set_up(connection: &Connection) -> Outcome<()> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     // The checkpoint thread moves most of the WAL, but the WAL restarts only while nobody writes, so the writer moves
     // the rest.
-    connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
-    connection.pragma_update(None, "journal_size_limit", WAL_PAGES * 4096)?;
+    connection.pragma_update(None, "wal_autocheckpoint", wal::FRAMES)?;
+    connection.pragma_update(None, "journal_size_limit", wal::MOST_BYTES)?;
     Ok(())
 }
 
