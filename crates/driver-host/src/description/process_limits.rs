@@ -19,7 +19,8 @@ const RESOURCE_BITS: u32 = 4;
 
 pub fn table() -> Vec<Rule> {
     let own = (PROCESS, Match::Is(0));
-    let change = (NEW, Match::IsNot(0));
+    // Not "unequal": libseccomp loses that rule beside one that says "equal" of the same argument and value.
+    let change = (NEW, Match::From(1));
     let mut rules = vec![allow(CALL, [(NEW, Match::Is(0))])];
     rules.extend(
         Match::others(CORE, RESOURCE_BITS).map(|other| allow(CALL, [own, change, (RESOURCE, other)])),
