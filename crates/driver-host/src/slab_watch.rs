@@ -8,29 +8,31 @@ use crate::growth::Growth;
 
 const TOTALS: &str = "/proc/meminfo";
 /// It is much from this part of the host's memory on.
-const WATCHED_PART: u64 = 16;
-/// And again when it is this much more.
+const LARGE_PART: u64 = 16;
+/// Something is counted when it is this much more.
 const GROWTH_BYTES: u64 = 128 << 20;
 
 #[derive(Debug)]
-pub struct SlabWatch(Mutex<Growth>);
+pub struct SlabWatch {
+    growth: Mutex<Growth>,
+    large_bytes: u64,
+}
 
 impl SlabWatch {
     pub fn of_host() -> io::Result<Self> {
         let total = kilobytes(&fs::read_to_string(TOTALS)?, "MemTotal:") << 10;
-        Ok(Self(Mutex::new(Growth::new(total / WATCHED_PART, GROWTH_BYTES))))
+        Ok(Self { growth: Mutex::new(Growth::new(0, GROWTH_BYTES)), large_bytes: total / LARGE_PART })
     }
 
     /// Counts something if the memory has grown enough.
-    pub fn count_if_large<T>(&self, count: impl FnOnce() -> T) -> io::Result<Option<T>> {
+    pub fn count_if_grown<T>(&self, count: impl FnOnce() -> T) -> io::Result<Option<T>> {
         let slabs = unreclaimable()?;
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).look(slabs, count))
+        Ok(self.growth.lock().unwrap_or_else(PoisonError::into_inner).look(slabs, count))
     }
 
     /// Whether it is much, also if it has not grown.
     pub fn is_large(&self) -> io::Result<bool> {
-        let slabs = unreclaimable()?;
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).is_watched(slabs))
+        Ok(unreclaimable()? > self.large_bytes)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! These are netlink, raw and ping sockets, and what UDP sockets keep back until a message is complete. A program that never reads
 //! the answers of netlink could take all memory of the host. It is memory of slabs that cannot be reclaimed; only when the host has
-//! much of that are the sockets of sandboxes counted.
+//! more of that are the sockets of sandboxes counted.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ const SENDING: [&str; 2] = ["udp", "udp6"];
 
 /// Kills the commands of sandboxes whose sockets hold too much. Their agents go on. Returns which.
 pub fn end_hoarders(inner: &Inner) -> io::Result<Vec<SandboxId>> {
-    let ended = inner.slabs.count_if_large(|| {
+    let ended = inner.slabs.count_if_grown(|| {
         let ids = sandboxes(inner)?.into_iter();
         Ok(ids.filter(|id| is_hoarder(inner, id) && end_commands(inner, id)).collect())
     });
