@@ -28,6 +28,7 @@ const NEW_CALLS: &str =
 const PARTS: &str =
     "of a sysfs only the parts are mounted that a sandbox sees, instead of covers over the others";
 const NODES: &str = "devices are nodes of /dev, which the host's root owns, so that the sandbox cannot remove them, instead of mounts";
+const QUOTA: &str = "programs count processors by the quota, which is 95 % of their time";
 const HIERARCHIES: &str = "only the hierarchies are shown in which programs look for limits and use; in systemd and blkio it has no cgroup of its own";
 
 #[cfg(target_arch = "x86_64")]
@@ -35,6 +36,8 @@ const ONLY_LAUNCHER: &[Difference] = &[
     only("mount /empty /proc/", COVERS),
     only("mount /none /proc/", COVERS),
     only("mount /boot-id /proc/sys/kernel/random/boot_id", "runc refuses mounts below /proc/sys"),
+    only("mount /replacement-0 /sys/fs/cgroup/cpu/cpu.cfs_quota_us ", QUOTA),
+    only("cgroup /sys/fs/cgroup/cpu/cpu.cfs_quota_us 40000", QUOTA),
     only("mount /sys /sys ", PARTS),
     only("mount /devices/system /sys/devices/system ", PARTS),
     only("mount /devices/virtual/net /sys/devices/virtual/net ", PARTS),
@@ -50,6 +53,7 @@ const ONLY_LAUNCHER: &[Difference] = &[
 ];
 #[cfg(target_arch = "x86_64")]
 const ONLY_RUNC: &[Difference] = &[
+    only("cgroup /sys/fs/cgroup/cpu/cpu.cfs_quota_us 38000", QUOTA),
     only("mount /null /proc/", COVERS),
     only("mount / /proc/", COVERS),
     only("mount / /sys/firmware", COVERS),

@@ -90,6 +90,16 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// removes.
     fn start(&self, start: &Start<'_>, network: Option<&NetworkHook>) -> Result<Started, DriverError>;
 
+    /// Shows a running sandbox its limits, after those of its cgroups have changed, where the kernel does not.
+    fn show_limits(
+        &self,
+        _cgroups: &Cgroups,
+        _spec: &SandboxSpec,
+        _paths: &Paths,
+    ) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// What stores and continues processes, with its release; `None` if the backend cannot.
     fn release(&self) -> Option<String> {
         None

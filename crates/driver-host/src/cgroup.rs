@@ -368,6 +368,16 @@ impl Cgroups {
         }
     }
 
+    /// The files inside that may have the quota of processor time, and what they show: the whole time of the processors. Many programs
+    /// divide the quota by the period and round down to find how many threads to start.
+    pub fn shown_quota(&self, cpu: u32) -> (Vec<PathBuf>, String) {
+        let whole = u64::from(cpu) * CPU_PERIOD_US;
+        match self.layout {
+            Layout::V2 => (vec![Path::new(ROOT).join("cpu.max")], format!("{whole} {CPU_PERIOD_US}\n")),
+            Layout::V1 => (v1::quota_files(Path::new(ROOT)).to_vec(), format!("{whole}\n")),
+        }
+    }
+
     /// The cgroup in which a process can be created. `None` under v1, where a process enters its cgroups afterwards.
     pub fn open_for_fork(&self, name: &str) -> io::Result<Option<OwnedFd>> {
         match self.layout {

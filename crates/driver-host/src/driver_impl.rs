@@ -212,8 +212,15 @@ impl Driver for HostDriver {
     async fn limit(&self, spec: &SandboxSpec) -> Result<(), DriverError> {
         let spec = spec.clone();
         self.blocking(move |inner| {
-            let limited = inner.cgroups.limit(spec.id.as_str(), spec.limits, &placement::cpus_of(&spec));
-            limited.map_err(|error| DriverError::failed("set the sandbox's limits", error))
+            inner
+                .cgroups
+                .limit(spec.id.as_str(), spec.limits, &placement::cpus_of(&spec))
+                .map_err(|error| DriverError::failed("set the sandbox's limits", error))?;
+            let paths = Paths::of(&inner.settings, &spec.id);
+            match inner.backends.get(&isolation_of(&paths)) {
+                Some(backend) => backend.show_limits(&inner.cgroups, &spec, &paths),
+                None => Ok(()),
+            }
         })
         .await
     }

@@ -5,12 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use api::SandboxId;
-use driver::{DriverError, NetworkHook};
-use driver_host::{Backend, Mounts, OpenLayer, Settings, Start, Started, listen, mount_disk, raise_priority};
+use driver::{DriverError, NetworkHook, SandboxSpec};
+use driver_host::{
+    Backend, Cgroups, Mounts, OpenLayer, Paths, Settings, Start, Started, listen, mount_disk, raise_priority,
+};
 use launcher::send;
 
 use crate::launchers::{Launcher, Launchers};
 use crate::plan::plan;
+use crate::quota::rewrite_quota;
 use crate::seccomp::{Instruction, compile};
 
 /// The backend that needs no runtime.
@@ -65,6 +68,11 @@ impl Backend for Native {
             tracing::warn!(id = %spec.id, %error, "cannot raise the priority of an agent above that of its commands");
         }
         Ok(Started { mounts: Mounts { root, disk }, helper: Some(Box::new(launcher)) })
+    }
+
+    fn show_limits(&self, cgroups: &Cgroups, spec: &SandboxSpec, paths: &Paths) -> Result<(), DriverError> {
+        rewrite_quota(cgroups, spec, paths)
+            .map_err(|error| DriverError::failed("show the sandbox its limits", error))
     }
 
     fn clear(&self, _: &Settings, _: &SandboxId) -> Result<(), DriverError> {

@@ -3,6 +3,7 @@
 mod backend;
 mod launchers;
 mod plan;
+mod quota;
 mod seccomp;
 
 pub use backend::Native;

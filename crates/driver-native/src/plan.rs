@@ -32,6 +32,7 @@ pub fn plan(start: &Start<'_>, layers: &[OpenLayer], filter: &[Instruction]) -> 
     let mounts = mounts.chain([Ok(sys)]).collect::<Result<Vec<_>, _>>()?;
     let links = LINKS.map(|(name, target)| (Path::new(DEV).join(name), PathBuf::from(target)));
     let cgroups = start.cgroups.entries(start.spec.id.as_str()).into_iter();
+    let (paths, quota) = start.cgroups.shown_quota(start.spec.limits.cpu);
     Ok(Plan {
         daemon: rustix::process::getpid().as_raw_nonzero().get(),
         place: mount_place(start.settings),
@@ -42,6 +43,7 @@ pub fn plan(start: &Start<'_>, layers: &[OpenLayer], filter: &[Instruction]) -> 
         mounts,
         links: links.to_vec(),
         masked: to_paths(linux.masked_paths().as_ref()),
+        replaced: paths.into_iter().map(|path| (path, quota.clone())).collect(),
         read_only: to_paths(linux.readonly_paths().as_ref()),
         limits: limits(process)?,
         network_settings: network_settings(linux)?,

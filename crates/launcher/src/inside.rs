@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use launcher::{Plan, Report, Source, receive, send};
+use rootfs::Attributes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -185,10 +186,10 @@ fn copy(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> Result<OwnedFd, Err
     open_tree(at, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
 }
 
-/// Mounts a file or directory of the small file system over a place, read-only.
-fn cover_by(cover: &str, place: &OwnedFd) -> std::io::Result<()> {
+/// Mounts a file or directory of the small file system over a place.
+fn cover_by(cover: &str, place: &OwnedFd, attributes: Attributes) -> std::io::Result<()> {
     let cover = copy(CWD, cover)?;
-    rootfs::set_attributes(&cover, rootfs::Attributes::READ_ONLY)?;
+    rootfs::set_attributes(&cover, attributes)?;
     attach_over(&cover, place)
 }
 
@@ -199,7 +200,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// Masks paths, and makes others read-only.
+    /// Masks paths, replaces files, and makes other paths read-only.
     fn hide(self) -> Result<Hidden, Failure> {
         for path in &self.waiting.plan.masked {
             let step = || format!("mask {}", path.display());
@@ -208,11 +209,12 @@ impl Mounted {
                 Kind::Directory => rootfs::EMPTY_DIR,
                 Kind::File => rootfs::EMPTY_FILE,
             };
-            cover_by(cover, &place).map_err(failed(step()))?;
+            cover_by(cover, &place, Attributes::READ_ONLY).map_err(failed(step()))?;
         }
-        let step = "replace the boot id";
-        if let Some(place) = place::find(&self.root, Path::new(BOOT_ID)).map_err(failed(step))? {
-            cover_by(rootfs::BOOT_ID, &place).map_err(failed(step))?;
+        self.replace(Path::new(BOOT_ID), rootfs::BOOT_ID, Attributes::READ_ONLY)?;
+        for (number, (path, _)) in self.waiting.plan.replaced.iter().enumerate() {
+            // The host's root writes to it; for all ids inside the file belongs to somebody else.
+            self.replace(path, &rootfs::replacement(number), Attributes::NONE)?;
         }
         for path in &self.waiting.plan.read_only {
             let step = || format!("make {} read-only", path.display());
@@ -229,10 +231,19 @@ impl Mounted {
                 | OpenTreeFlags::AT_EMPTY_PATH
                 | OpenTreeFlags::AT_RECURSIVE;
             let tree = open_tree(&place, "", flags).map_err(failed(step()))?;
-            rootfs::set_attributes(&tree, rootfs::Attributes::READ_ONLY).map_err(failed(step()))?;
+            rootfs::set_attributes(&tree, Attributes::READ_ONLY).map_err(failed(step()))?;
             attach_over(&tree, &place).map_err(failed(step()))?;
         }
         Ok(Hidden { waiting: self.waiting, root: self.root })
+    }
+
+    /// Mounts a file of the small file system over one inside, if it exists.
+    fn replace(&self, path: &Path, cover: &str, attributes: Attributes) -> Result<(), Failure> {
+        let step = || format!("replace {}", path.display());
+        match place::find(&self.root, path).map_err(failed(step()))? {
+            Some(place) => cover_by(cover, &place, attributes).map_err(failed(step())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -67,6 +67,10 @@ impl<'a> Connected<'a> {
         leave_host_namespace().map_err(failed("leave the host's mount namespace"))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
         rootfs::prepare(&self.plan.place, self.plan.layers.len())?;
+        for (number, (path, text)) in self.plan.replaced.iter().enumerate() {
+            let step = failed(format!("replace {}", path.display()));
+            std::fs::write(rootfs::replacement(number), text).map_err(step)?;
+        }
         let host_files = HostFiles::of(&self.plan)?;
         Ok(PrivateMounts { connected: self, host_files })
     }

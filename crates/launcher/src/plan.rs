@@ -24,6 +24,9 @@ pub struct Plan {
     pub links: Vec<(PathBuf, PathBuf)>,
     /// Paths that look empty inside. Those that do not exist are skipped.
     pub masked: Vec<PathBuf>,
+    /// Files of the kernel that have another text inside, as path and text. The host's root may change the text. Those that do not
+    /// exist are skipped.
+    pub replaced: Vec<(PathBuf, String)>,
     /// Paths that are read-only inside. Those that do not exist are skipped.
     pub read_only: Vec<PathBuf>,
     /// Resource limits, soft and hard alike, by the kernel's numbers.

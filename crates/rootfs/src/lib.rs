@@ -14,5 +14,5 @@ pub use oom_score::reset_oom_score;
 pub use overlay::{Layer, StepError, as_owner, assemble, leave_host_namespace, prepare};
 pub use sysfs::{
     BOOT_ID, DIRECTORY as SYS, EMPTY_DIR, EMPTY_FILE, PARTS as SYS_PARTS, WHOLE as WHOLE_SYS, cover_mounts,
-    prepare_cgroup,
+    prepare_cgroup, replacement,
 };

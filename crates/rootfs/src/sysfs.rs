@@ -60,6 +60,11 @@ const COVERED: [&str; 11] = [
     "devices/virtual/thermal",
 ];
 
+/// The name of a file of the ramfs that is seen in the place of one of the kernel.
+pub fn replacement(number: usize) -> String {
+    format!("replacement-{number}")
+}
+
 /// Mounts the ramfs.
 pub fn mount_at(place: &Path) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

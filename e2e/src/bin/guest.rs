@@ -140,7 +140,7 @@ async fn one_off() -> Result<()> {
     let seen: Vec<&str> = text.lines().collect();
     let memory = (4096_u64 << 20).to_string();
     ensure!(
-        seen == ["0", "2", &memory, "0", "1024", "38000 20000", "closed", "closed"],
+        seen == ["0", "2", &memory, "0", "1024", "40000 20000", "closed", "closed"],
         "the command printed {seen:?}"
     );
     ensure!(code == Some(7), "the exit code is {code:?}");
@@ -221,7 +221,8 @@ async fn limits() -> Result<()> {
             claimed == created,
             "claimed from the pool it has {claimed:?}, created it would have {created:?}"
         );
-        ensure!(rig.output(&id, "nproc").await?.trim() == "1", "nproc does not print 1");
+        let shown = rig.output(&id, "nproc; cat /sys/fs/cgroup/cpu.max").await?;
+        ensure!(shown == "1\n20000 20000\n", "its processors and their quota look like {shown:?}");
         Ok(())
     })
     .await

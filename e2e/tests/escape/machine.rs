@@ -36,6 +36,9 @@ async fn limits_cannot_be_raised() {
     in_sandbox(async |rig, id| {
         let before = limits(rig, id);
         assert!(before[0].trim() == "2147483648" && before[1].starts_with("38000") && before[2].trim() == "512", "{before:?}");
+        let shown = "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us 2>/dev/null || cat /sys/fs/cgroup/cpu.max";
+        let shown = async || rig.output(id, shown).await.unwrap();
+        let seen = shown().await;
         let script = r#"
             my $walk; $walk = sub {
                 my ($dir) = @_;
@@ -52,6 +55,7 @@ async fn limits_cannot_be_raised() {
         "#;
         assert_eq!(findings(rig, id, script).await, Vec::<String>::new());
         assert_eq!(limits(rig, id), before);
+        assert_eq!(shown().await, seen);
         // The release agent would run as root on the host.
         let agent = Path::new("/sys/fs/cgroup/memory/release_agent");
         assert!(!agent.exists() || std::fs::read_to_string(agent).unwrap().trim().is_empty());

@@ -23,6 +23,8 @@ const DEVICES: &str = "devices";
 const MAYBE_SHARED: [&str; 2] = ["blkio", "systemd"];
 /// The hierarchies that are visible inside: those in which programs look for their limits and their use.
 const VISIBLE: [&str; 5] = ["memory", "cpu", "cpuacct", "cpuset", "pids"];
+/// The file of the quota of processor time.
+const QUOTA: &str = "cpu.cfs_quota_us";
 /// The files of a cpuset.
 const PROCESSORS: &str = "cpuset.cpus";
 const MEMORY_NODES: &str = "cpuset.mems";
@@ -99,7 +101,7 @@ fn kill_process(pid: i32) {
 /// Writes the limits of memory, processor time and processors.
 pub fn limit(dir: impl Fn(&str) -> PathBuf, limits: Limits, cpus: &str) -> io::Result<()> {
     fs::write(dir("cpu").join("cpu.cfs_period_us"), CPU_PERIOD_US.to_string())?;
-    fs::write(dir("cpu").join("cpu.cfs_quota_us"), cpu_quota_us(limits.cpu).to_string())?;
+    fs::write(dir("cpu").join(QUOTA), cpu_quota_us(limits.cpu).to_string())?;
     fs::write(dir("cpu").join("cpu.shares"), shares(limits.cpu).to_string())?;
     fs::write(dir("cpuset").join(PROCESSORS), cpus)?;
     limit_memory(&dir("memory"), u64::from(limits.memory_mb) << 20)
@@ -156,6 +158,11 @@ pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
 /// Moves all memory to swap, which is within the limit of memory with swap.
 pub fn page_out(dir: &Path) -> io::Result<()> {
     as_far_as_possible(fs::write(dir.join("memory.force_empty"), "0"))
+}
+
+/// The files of the quota in a directory of hierarchies. Many hosts mount both controllers together, at two places.
+pub fn quota_files(root: &Path) -> [PathBuf; 2] {
+    ["cpu", "cpuacct"].map(|controller| root.join(controller).join(QUOTA))
 }
 
 /// The cgroups of a sandbox, for its first process.
