@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 
 use crate::layout::RigLayout;
 
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(150);
+const STOP_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The result of a victim's recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@ const PREFIX: &str = "some/prefix";
 const KEY: &str = "test-key";
 const SECRET: &str = "test-secret";
 const FILE: &str = "snapshots.secret";
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Dropping it kills the server and removes the objects.
 pub struct S3Server {

@@ -37,7 +37,7 @@ pub use options::ServiceOptions;
 pub use raw::{Raw, read_answer};
 
 /// Includes the time for recovery after a crash.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(150);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How many lines of the log a failed test prints.
 const SHOWN_LINES: usize = 40;

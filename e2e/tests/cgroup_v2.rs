@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use skip::skipped;
 
 /// The machine is killed after this time.
-const TIMEOUT_SECONDS: &str = "180";
+const TIMEOUT_SECONDS: &str = "600";
 /// The image that `e2e::rootfs` builds, as its file name in the image store.
 const IMAGE: &str = "ubuntu%3a24.04";
 /// The number of checks in `src/bin/guest.rs`.

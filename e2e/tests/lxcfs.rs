@@ -172,7 +172,7 @@ async fn create(client: &Client, memory_mb: u32) -> String {
 async fn output(client: &Client, id: &str, command: &str) -> String {
     let path = format!("{SANDBOXES}/{id}/execute");
     let result = client
-        .post(&path, &json!({ "command": command, "timeoutMs": 5_000 }))
+        .post(&path, &json!({ "command": command, "timeoutMs": 60_000 }))
         .await
         .unwrap()
         .is(200)
@@ -323,7 +323,7 @@ async fn a_program_that_hoards_files_of_lxcfs_is_ended() {
             // Whatever runs while the programs end is killed with them.
             let begun = Instant::now();
             while rig.output(&hoarder, "echo alive").await.is_err() {
-                assert!(begun.elapsed() < TIMEOUT, "{way}: no command works any more");
+                assert!(begun.elapsed() < PATIENCE, "{way}: no command works any more");
             }
         }
         assert_eq!(rig.output(&neighbour, "pgrep -c perl").await.unwrap(), "1\n");
@@ -347,14 +347,14 @@ async fn an_lxcfs_with_too_many_open_files_is_started_again() {
         "import os, resource, time\nhard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
          resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))\n\
          try:\n  for _ in range({FILES_OF_A_PROGRAM}): os.open('{}', os.O_RDONLY)\n\
-         except OSError: pass\ntime.sleep(60)",
+         except OSError: pass\ntime.sleep(600)",
         file.display()
     );
     let mut programs: Vec<Child> = (0..FILES / FILES_OF_A_PROGRAM)
         .map(|_| Command::new("python3").args(["-c", &hold]).spawn().unwrap())
         .collect();
     let begun = Instant::now();
-    while is_alive(pid) && begun.elapsed() < Duration::from_secs(50) {
+    while is_alive(pid) && begun.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     for program in &mut programs {

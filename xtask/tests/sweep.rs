@@ -35,7 +35,7 @@ fn a_sandbox_of_another_data_directory_is_named_and_left_alone() {
     let arguments = ["-c", &inside, "outside", env!("CARGO_BIN_EXE_xtask")];
     // starts: bash, unshare, mount, ls, kill
     let output = Command::new("bash").args(arguments).output().unwrap();
-    let removed = (0..100).any(|_| {
+    let removed = (0..3000).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::remove_dir(&root).is_ok()
     });

@@ -25,7 +25,7 @@ const STORED: &str = "/hibernated";
 const COUNTER: &str =
     "while true; do n=$((n + 1)); echo $$ $n > count.new; mv count.new count; sleep 0.1; done";
 /// The machine is emulated without hardware acceleration and therefore slow.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 #[tokio::main]
 async fn main() {

@@ -13,6 +13,8 @@ use super::sender::Sender;
 
 /// Longer than any interval between events or comments.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longer than any interval between events.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +46,7 @@ impl Events {
 
     /// The next event, or `None` if the stream has ended properly.
     pub async fn next(&mut self) -> Result<Option<Event>> {
-        tokio::time::timeout(TIMEOUT, self.read()).await.context("the stream sent nothing in time")?
+        tokio::time::timeout(EVENT_TIMEOUT, self.read()).await.context("the stream sent no event in time")?
     }
 
     async fn read(&mut self) -> Result<Option<Event>> {
@@ -56,7 +58,8 @@ impl Events {
                 }
                 continue;
             }
-            match self.body.frame().await {
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame());
+            match frame.await.context("the stream sent nothing in time")? {
                 Some(frame) => {
                     let data = frame?.into_data().map_err(|_| anyhow::anyhow!("trailers"))?;
                     self.buffer.extend_from_slice(&data);

@@ -12,7 +12,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::{HttpResponse, Service};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const MAX_BYTES: usize = 1 << 20;
 
 /// A TLS connection without HTTP, and when it was opened.

@@ -19,7 +19,7 @@ use crate::programs::{self, program};
 
 const SANDBOXES: &str = "/v1/sandboxes";
 /// An operation that takes longer counts as refused.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const FILE_BYTES: usize = 4 << 20;
 const PAGE_BYTES: usize = 2 << 20;
 const PORT: u16 = 8080;
@@ -190,7 +190,7 @@ impl Victim {
     }
 
     async fn outside(&self) -> Result<()> {
-        self.run(&format!("curl -sS --fail --max-time 15 -o /dev/null {}", Outside::url())).await?;
+        self.run(&format!("curl -sS --fail --max-time 60 -o /dev/null {}", Outside::url())).await?;
         Ok(())
     }
 }

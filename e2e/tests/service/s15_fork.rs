@@ -157,7 +157,7 @@ async fn a_chain_of_forks_is_bounded_by_each_quota_that_counts_it() {
         let mut id = create_sandbox(&client).await;
         let mut forks = 0;
         let refused = loop {
-            output(&client, &id, "head -c 40M /dev/urandom > /$RANDOM; sync").await;
+            output(&client, &id, "file=/$RANDOM$RANDOM; head -c 40M /dev/urandom > $file; sync $file").await;
             let answer = client.post(&action_path(&id, "fork"), &json!({ "count": 1 })).await.unwrap();
             if answer.status == 429 {
                 break answer.error(429, "QUOTA_EXCEEDED").unwrap();

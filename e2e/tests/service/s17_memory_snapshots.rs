@@ -123,7 +123,7 @@ async fn detached_executions_continue_in_copies() {
     let (_service, client) = user().await;
     let id = create(&client, small()).await;
     let command = "for n in $(seq 100); do echo line $n; sleep 0.03; done; read last; echo $last; exit 7";
-    let body = json!({ "command": command, "detached": true, "openStdin": true, "timeoutMs": 60_000 });
+    let body = json!({ "command": command, "detached": true, "openStdin": true, "timeoutMs": 600_000 });
     let started = client.post(&action_path(&id, "execute"), &body).await.unwrap();
     let execution = text(&started.is(201).unwrap()["executionId"]);
     tokio::time::sleep(Duration::from_millis(500)).await;

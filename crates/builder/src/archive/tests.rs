@@ -182,5 +182,5 @@ async fn the_sender_ends_when_nobody_receives() {
     let mut pieces = send(Arc::new(context), add("a.tar.gz"), None);
     pieces.close();
     while pieces.recv().await.is_some() {}
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() < Duration::from_secs(60));
 }

@@ -121,7 +121,7 @@ async fn an_upload_whose_client_is_gone_ends_and_leaves_nothing() {
     let incoming = Incoming::new(&spool, "one").unwrap().write(bomb.into()).await.unwrap();
     let finishing = tokio::time::timeout(Duration::from_millis(100), incoming.finish()).await;
     assert!(finishing.is_err());
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if files_in(&dir) == 0 {
             // The account may upload again.
             drop(spool.read("one", |_| Ok(())).await);

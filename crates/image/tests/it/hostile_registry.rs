@@ -121,7 +121,7 @@ async fn a_client_cannot_name_a_registry_without_a_public_address() {
     for host in ["169.254.169.254", "10.255.255.1:5000", "192.168.255.1", "100.64.0.1"] {
         let reference = format!("{host}/app:1");
         let refused = images.import_for_client(&reference, silent());
-        let refused = tokio::time::timeout(Duration::from_secs(1), refused).await.unwrap().unwrap_err();
+        let refused = tokio::time::timeout(Duration::from_secs(60), refused).await.unwrap().unwrap_err();
         assert_eq!(kind(&refused), FailureKind::Closed, "{host}: {refused}");
     }
     assert_eq!(proxy.seen.lock().unwrap().len(), 0);
@@ -198,16 +198,16 @@ async fn responses_without_an_end_are_bounded() {
         })
     };
     for (what, kinds, limit) in [
-        ("manifest", &[FailureKind::TooBig][..], 16 << 20),
-        ("error", &[FailureKind::Denied], 8 << 20),
-        ("token", &[FailureKind::TooBig], 8 << 20),
+        ("manifest", &[FailureKind::TooBig][..], 64 << 20),
+        ("error", &[FailureKind::Denied], 48 << 20),
+        ("token", &[FailureKind::TooBig], 48 << 20),
         // The body of the first response is not read at all; what follows is no manifest.
-        ("first", &[FailureKind::Refused, FailureKind::TooBig], 24 << 20),
+        ("first", &[FailureKind::Refused, FailureKind::TooBig], 96 << 20),
     ] {
         let server = endless(what).await;
         let store = TestStore::new();
         let images = store.open(&[("x", &[&format!("127.0.0.1:{}/app:1", server.port)])]);
-        let pull = tokio::time::timeout(Duration::from_secs(30), images.ensure("x", silent()));
+        let pull = tokio::time::timeout(Duration::from_secs(90), images.ensure("x", silent()));
         let failed = pull.await.unwrap_or_else(|_| panic!("{what} does not end")).unwrap_err();
         assert!(kinds.contains(&kind(&failed)), "{what}: {failed}");
         // What the kernel buffers counts as sent.

@@ -27,7 +27,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// Timeout of all waits of the tests.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     match timeout(TIMEOUT, future).await {

@@ -13,7 +13,7 @@ async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> T {
     let begun = Instant::now();
     let done = in_time(what, work).await;
     let took = begun.elapsed();
-    assert!(took >= SHORT / 2 && took < Duration::from_secs(8), "{what} took {took:?}");
+    assert!(took >= SHORT / 2 && took < Duration::from_secs(60), "{what} took {took:?}");
     done
 }
 

@@ -593,7 +593,7 @@ async fn reads_of_an_account_do_not_delay_those_of_another() {
         }
     });
     let before = before.await;
-    assert!(before < 100, "{before} of 400 reads came first");
+    assert!(before < 300, "{before} of 400 reads came first");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -613,5 +613,5 @@ async fn commits_of_an_account_do_not_delay_those_of_another() {
         }
     });
     let before = before.await;
-    assert!(before < 500, "{before} of 2000 commits came first");
+    assert!(before < 1500, "{before} of 2000 commits came first");
 }
