@@ -46,11 +46,10 @@ impl Checkpointer {
     /// Counts batches that were written to the WAL.
     pub(super) fn written(&self, batches: usize) {
         let before = self.batches.fetch_add(batches, Ordering::Relaxed);
-        if (before + batches) / BATCHES_PER_SIGNAL > before / BATCHES_PER_SIGNAL {
-            if let Some(signal) = &self.signal {
-                // A pending signal covers this one.
-                let _ = signal.try_send(());
-            }
+        let is_due = (before + batches) / BATCHES_PER_SIGNAL > before / BATCHES_PER_SIGNAL;
+        if let Some(signal) = self.signal.as_ref().filter(|_| is_due) {
+            // A pending signal covers this one.
+            let _ = signal.try_send(());
         }
     }
 }
