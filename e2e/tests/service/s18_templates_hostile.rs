@@ -211,7 +211,7 @@ async fn a_build_that_ends_the_daemon_twice_is_given_up() {
     let events = client.get("/v1/events?type=template.failed").await.unwrap().is(200).unwrap();
     assert_eq!(events["pagination"]["total"], 1, "{events}");
     // Orderly ends do not count.
-    let patient = accept(&client, &body("patient", "RUN sleep 10")).await;
+    let patient = accept(&client, &body("patient", "RUN sleep 11")).await;
     for _ in 0..3 {
         is_at(&patient, 0).await;
         service.restart().await.unwrap();
