@@ -60,7 +60,7 @@ impl<'a> Guest<'a> {
     }
 
     pub async fn run(&self, command: &str) -> Value {
-        let body = json!({ "command": command, "timeoutMs": 55_000 });
+        let body = json!({ "command": command, "timeoutMs": 290_000 });
         self.client.post(&self.path("execute"), &body).await.unwrap().is(200).unwrap()
     }
 
@@ -114,7 +114,7 @@ impl<'a> Guest<'a> {
     /// Starts a command and waits for its first line, `begun`.
     pub async fn start(&self, command: &str) -> Events {
         let client = self.client.with_own_connections();
-        let body = json!({ "command": command, "timeoutMs": 55_000 });
+        let body = json!({ "command": command, "timeoutMs": 290_000 });
         let call = client.call(Method::POST, &self.path("execute")).json(&body);
         let mut events = call.stream().await.unwrap();
         let first = events.next().await.unwrap().unwrap();
