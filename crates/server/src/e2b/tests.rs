@@ -1,4 +1,6 @@
 mod bounds;
+mod logs;
+mod templates;
 
 use axum::body::Body;
 use engine::Clock;
