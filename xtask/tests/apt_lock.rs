@@ -2,6 +2,9 @@
 //! tests run the real apt-get on temporary directories.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/apt.rs"]
+mod apt;
+
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -17,19 +20,7 @@ time.sleep(float(sys.argv[2]))";
 /// Directories for apt without package sources.
 fn apt_dirs() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for below in ["lists/partial", "cache/archives/partial", "dpkg", "etc"] {
-        std::fs::create_dir_all(dir.path().join(below)).unwrap();
-    }
-    std::fs::write(dir.path().join("dpkg/status"), "").unwrap();
-    let at = |below: &str| dir.path().join(below).display().to_string();
-    let lines = [
-        format!("Dir::Etc \"{}\";", at("etc")),
-        format!("Dir::State::lists \"{}\";", at("lists")),
-        format!("Dir::State::status \"{}\";", at("dpkg/status")),
-        format!("Dir::Cache \"{}\";", at("cache")),
-        "APT::Sandbox::User \"root\";".to_owned(),
-    ];
-    std::fs::write(dir.path().join("apt.conf"), lines.join("\n")).unwrap();
+    apt::make_dirs(dir.path(), "");
     dir
 }
 

@@ -2,6 +2,9 @@
 //! that are needed, gVisor is missing or slow to answer. The tests run the real apt-get on temporary directories.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/apt.rs"]
+mod apt;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -30,9 +33,8 @@ fn messages(output: &Output) -> String {
 /// Directories for apt with one package source, and the package `mine` installed. The package `wanted` is in conflict with it, and
 /// needs `library`.
 fn apt_dirs(dir: &Path) {
-    for below in ["lists/partial", "cache/archives/partial", "dpkg", "etc", "source"] {
-        fs::create_dir_all(dir.join(below)).unwrap();
-    }
+    apt::make_dirs(dir, "Debug::NoLocking \"1\";");
+    fs::create_dir(dir.join("source")).unwrap();
     let mine = control("mine", "Status: install ok installed\n");
     fs::write(dir.join("dpkg/status"), mine).unwrap();
     let program = ("usr/bin/wanted", "#!/bin/sh\necho \"$1 with $LD_LIBRARY_PATH\"\n");
@@ -47,16 +49,6 @@ fn apt_dirs(dir: &Path) {
         format!("deb [trusted=yes] file:{} ./\n", dir.join("source").display()),
     )
     .unwrap();
-    let at = |below: &str| dir.join(below).display().to_string();
-    let lines = [
-        format!("Dir::Etc \"{}\";", at("etc")),
-        format!("Dir::State::lists \"{}\";", at("lists")),
-        format!("Dir::State::status \"{}\";", at("dpkg/status")),
-        format!("Dir::Cache \"{}\";", at("cache")),
-        "APT::Sandbox::User \"root\";".to_owned(),
-        "Debug::NoLocking \"1\";".to_owned(),
-    ];
-    fs::write(dir.join("apt.conf"), lines.join("\n")).unwrap();
 }
 
 fn control(name: &str, more: &str) -> String {
