@@ -6,6 +6,8 @@
 mod accounting;
 mod admission;
 mod base32;
+mod build_polls;
+mod capacity_warning;
 mod code;
 mod config;
 mod config_error;
@@ -17,6 +19,8 @@ mod environment;
 mod events;
 mod execution;
 mod executions;
+mod expiry_notice;
+mod field_names;
 mod idempotency;
 mod images;
 mod interruptions;
@@ -27,12 +31,14 @@ mod lines;
 mod listing;
 mod outcome;
 mod output;
+mod output_readers;
 mod ports;
 mod position;
 mod pressure;
 mod quotas;
 mod quoted;
 mod rates;
+mod reached_limit;
 mod request_id;
 mod samples;
 mod signals;
@@ -44,8 +50,11 @@ mod turns;
 
 pub use accounting::{Accounting, Phase};
 pub use admission::{
-    Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, Slots, TooManyExecutions, Usage,
+    Capacity, Exhausted, Hold, Host, Next, Overcommit, Resource, Slot, SlotKind, Slots, TooManyExecutions,
+    Usage,
 };
+pub use build_polls::BuildPolls;
+pub use capacity_warning::CapacityWarning;
 pub use code::{code_context, code_request, is_context_id};
 pub use config::{ConfigRules, Integer, NetworkChange, Range, network_change, new_timeout, sandbox_config};
 pub use config_error::ConfigError;
@@ -60,18 +69,21 @@ pub use environment::environment;
 pub use events::{BadRunHeader, EventQuery, SHOWN_COMMAND_BYTES, event_query, run_header, shown_command};
 pub use execution::{ExecuteRefusal, ExecuteRules, execute_request};
 pub use executions::executions_to_drop;
+pub use expiry_notice::{expiry_notice, expiry_warning};
+pub use field_names::{mistyped, nearest_name};
 pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Repeat, StoredRequest, idempotency_key, repeat, should_record,
 };
 pub use images::{ImageListing, image_is_listed};
 pub use interruptions::{GaveUp, MAX_INTERRUPTIONS, RepeatableWork, begin_work, suspects_last};
 pub use isolation::{IsolationLevels, IsolationPolicy, IsolationRules};
-pub use keys::{BadKey, BadScopes, KeyText, Scope, Scopes};
+pub use keys::{BadKey, BadLifetime, BadScopes, KeyLifetime, KeyText, Scope, Scopes};
 pub use lifecycle::{AutoResume, Operation, Refusal, Step, decide};
 pub use lines::{LineEnd, LineSplitter, MAX_PIECE_BYTES};
 pub use listing::{ListQuery, QueryError, list_query};
-pub use outcome::{Command, Ended, NeverStarted, Outcome, outcome};
+pub use outcome::{Cause, Command, Ended, NeverStarted, OutOfMemory, Outcome, ended_outcome, outcome};
 pub use output::{CappedOutput, Captured, OUTPUT_BLOCK_BYTES};
+pub use output_readers::{NeededOutput, OutputReaders, ReaderId};
 pub use ports::{
     ExposeRequest, HostOf, MAX_PORTS, PortRefusal, ReservedName, SignedToken, expose_request, may_expose,
     port_label, token_lifetime_ms,
@@ -84,9 +96,11 @@ pub use pressure::{
 pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
 pub use quoted::{alternatives, escaped, quoted};
 pub use rates::{
-    Charge, KeyCharge, KeyWindows, Limit, NO_LIMIT, RateRefusal, Rates, Standing, Window, try_count_all,
+    BadKeyLimits, Charge, KeyCharge, KeyLimits, KeyWindows, Limit, NO_LIMIT, PER_MINUTE_MAX, RateRefusal,
+    RateSource, RateTable, Rates, SandboxCharge, SandboxWindows, Standing, Window, try_count_all,
     wall_seconds,
 };
+pub use reached_limit::ReachedLimit;
 pub use request_id::{generated_request_id, well_formed_request_id};
 pub use samples::{SampleQuery, sample_query};
 pub use signals::signal_name;
