@@ -12,6 +12,8 @@ use std::fmt;
 
 use api::Resources;
 
+use crate::ReachedLimit;
+
 /// The resources of the host, in the units of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
@@ -70,6 +72,15 @@ impl Resource {
             Self::Disk => "capacity.overcommit_disk",
         }
     }
+
+    /// What a number of it is, for messages.
+    const fn capacity(self) -> &'static str {
+        match self {
+            Self::Cpu => "vCPUs for all sandboxes",
+            Self::Memory => "MB of memory for all sandboxes",
+            Self::Disk => "MB of disk for all sandboxes",
+        }
+    }
 }
 
 impl fmt::Display for Resource {
@@ -84,15 +95,26 @@ impl fmt::Display for Resource {
 
 /// The host has no capacity for the sandbox now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the host lacks capacity: {requested} {resource} requested, {free} of {total} free; try again when other sandboxes \
-     are paused or terminated, or ask the operator to raise {}", resource.key()
-)]
+#[error("{}; {}", self.why(), self.limit())]
 pub struct Exhausted {
     pub resource: Resource,
     pub requested: u64,
     pub free: u64,
     pub total: u64,
+}
+
+impl Exhausted {
+    /// The message without the limit.
+    pub fn why(&self) -> String {
+        let Self { resource, requested, free, total } = self;
+        format!(
+            "the host lacks capacity: {requested} {resource} requested, {free} of {total} free; pause or terminate other sandboxes"
+        )
+    }
+
+    pub fn limit(&self) -> ReachedLimit {
+        ReachedLimit::set_by_operator(self.total, self.resource.capacity(), self.resource.key())
+    }
 }
 
 impl Capacity {
@@ -185,9 +207,45 @@ fn times(total: u64, factor: f64) -> u64 {
     (total as f64 * factor) as u64
 }
 
-/// The commands of one sandbox.
+/// Which commands share slots. Attached and detached ones have their own, so that neither keep the others from starting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SlotKind {
+    /// Commands that end with their request.
+    Attached,
+    /// Detached commands and terminals.
+    Detached,
+}
+
+impl SlotKind {
+    /// The configuration key of their number.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Attached => "limits.concurrent_executions",
+            Self::Detached => "limits.detached_executions",
+        }
+    }
+
+    const fn counts(self) -> &'static str {
+        match self {
+            Self::Attached => "commands at a time in a sandbox",
+            Self::Detached => "detached commands and terminals at a time in a sandbox",
+        }
+    }
+}
+
+impl fmt::Display for SlotKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Attached => "commands",
+            Self::Detached => "detached commands and terminals",
+        })
+    }
+}
+
+/// The commands of one kind in one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
+    kind: SlotKind,
     pub limit: u32,
     pub queue_limit: u32,
     running: u32,
@@ -210,10 +268,11 @@ pub enum Next {
     Idle,
 }
 
-/// The sandbox runs as many commands as it may.
+/// The sandbox runs as many commands of a kind as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{running} commands are running in the sandbox, the maximum{}; try again when one has ended", self.queue())]
+#[error("{}; {}", self.why(), self.limit())]
 pub struct TooManyExecutions {
+    pub kind: SlotKind,
     pub running: u32,
     pub queued: u32,
     pub limit: u32,
@@ -221,17 +280,26 @@ pub struct TooManyExecutions {
 }
 
 impl TooManyExecutions {
-    fn queue(&self) -> String {
-        match self.queue_limit {
-            0 => String::new(),
-            limit => format!(", and {} of at most {limit} are queued", self.queued),
+    /// The message without the limit.
+    pub fn why(&self) -> String {
+        let Self { kind, running, queued, queue_limit, .. } = self;
+        match queue_limit {
+            0 => format!("{running} {kind} are running in the sandbox; wait until one has ended"),
+            _ => format!(
+                "{running} {kind} are running in the sandbox, and {queued} of at most {queue_limit} wait \
+                 (limits.execution_queue); wait until one has ended"
+            ),
         }
+    }
+
+    pub fn limit(&self) -> ReachedLimit {
+        ReachedLimit::set_by_operator(self.limit.into(), self.kind.counts(), self.kind.key())
     }
 }
 
 impl Slots {
-    pub fn new(limit: u32, queue_limit: u32) -> Self {
-        Self { limit, queue_limit, running: 0, queued: 0 }
+    pub fn new(kind: SlotKind, limit: u32, queue_limit: u32) -> Self {
+        Self { kind, limit, queue_limit, running: 0, queued: 0 }
     }
 
     pub fn running(&self) -> u32 {
@@ -256,8 +324,8 @@ impl Slots {
             self.queued += 1;
             Ok(Slot::Queue)
         } else {
-            let Self { limit, queue_limit, running, queued } = *self;
-            Err(TooManyExecutions { running, queued, limit, queue_limit })
+            let Self { kind, limit, queue_limit, running, queued } = *self;
+            Err(TooManyExecutions { kind, running, queued, limit, queue_limit })
         }
     }
 

@@ -57,6 +57,22 @@ impl Default for ConfigRules {
     }
 }
 
+impl ConfigRules {
+    /// The rules of a service that gives less, too, than the documented API. The defaults stay.
+    #[must_use]
+    pub fn with_minimum(self, least: Resources) -> Self {
+        let smaller = (least.cpu..).take_while(|cpu| self.cpu_allowed.iter().all(|allowed| cpu < allowed));
+        let cpu_allowed = smaller.chain(self.cpu_allowed.iter().copied()).collect();
+        let lowered = |range: Range<u32>, least: u32| Range { min: range.min.min(least), ..range };
+        Self {
+            cpu_allowed,
+            memory_mb: lowered(self.memory_mb, least.memory_mb),
+            disk_mb: lowered(self.disk_mb, least.disk_mb),
+            ..self
+        }
+    }
+}
+
 /// Checks what was given and adds the defaults.
 pub fn sandbox_config(body: CreateBody, rules: &ConfigRules) -> Result<SandboxConfig, ConfigError> {
     let given = body.resources.unwrap_or_default();

@@ -8,7 +8,7 @@ use std::fmt;
 
 use api::Resources;
 
-use crate::{Hold, Usage};
+use crate::{Hold, ReachedLimit, Usage};
 
 const MB: u64 = 1 << 20;
 
@@ -95,6 +95,22 @@ impl Quota {
         }
     }
 
+    /// What its number counts, for messages.
+    const fn counts(self) -> &'static str {
+        match self {
+            Self::Sandboxes => "sandboxes of an account",
+            Self::Vcpus => "vCPUs of the running sandboxes of an account",
+            Self::Memory => "MB of memory of the running sandboxes of an account",
+            Self::Disk => "MB of disk of an account",
+            Self::Snapshots => "snapshots of an account",
+            Self::SnapshotBytes => "bytes of snapshots of an account",
+            Self::Templates => "templates of an account",
+            Self::ExecutionLogs => "bytes of execution logs of an account",
+            Self::Connections => "requests in flight of an account",
+            Self::Streams => "streams of an account",
+        }
+    }
+
     const fn remedy(self) -> &'static str {
         match self {
             Self::Sandboxes => "terminate sandboxes",
@@ -136,15 +152,25 @@ impl fmt::Display for Quota {
 
 /// The quota would be exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the account's quota of {quota} is exceeded: {used} used, {requested} requested, {allowed} allowed; {}, or ask the operator to \
-     raise {}", quota.remedy(), quota.key()
-)]
+#[error("{}; {}", self.why(), self.limit())]
 pub struct QuotaExceeded {
     pub quota: Quota,
     pub used: u64,
     pub requested: u64,
     pub allowed: u64,
+}
+
+impl QuotaExceeded {
+    /// The message without the limit.
+    pub fn why(&self) -> String {
+        let Self { quota, used, requested, .. } = self;
+        let remedy = quota.remedy();
+        format!("the account's quota of {quota} is exceeded: {used} used, {requested} requested; {remedy}")
+    }
+
+    pub const fn limit(&self) -> ReachedLimit {
+        ReachedLimit::set_by_operator(self.allowed, self.quota.counts(), self.quota.key())
+    }
 }
 
 impl QuotaTable {
@@ -309,8 +335,8 @@ mod tests {
         assert_eq!(one_more.admit(used, SIZE).unwrap().sandboxes, 4);
         assert_eq!(
             Quotas { streams: Some(2), ..none }.stream(2).unwrap_err().to_string(),
-            "the account's quota of streams is exceeded: 2 used, 1 requested, 2 allowed; close streams, or ask the operator to \
-             raise quotas.streams"
+            "the account's quota of streams is exceeded: 2 used, 1 requested; close streams; the limit is 2 streams of an account \
+             (the operator sets quotas.streams)"
         );
     }
 

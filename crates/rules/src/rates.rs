@@ -1,11 +1,15 @@
 //! Rate limits: which limits a request counts against, and whether they are used up.
 //!
-//! The server keeps [`KeyWindows`] for each key and one execution [`Window`] for each sandbox, and asks before it serves. Times are
+//! The server keeps [`KeyWindows`] for each key and [`SandboxWindows`] for each sandbox, and asks before it serves. Times are
 //! milliseconds of a monotonic clock; a clock that goes back is held at the newest time seen. Nothing fails. A refusal changes
 //! nothing: a refused request counts against no limit.
 
+mod key_limits;
 mod window;
 
+use std::collections::BTreeMap;
+
+pub use key_limits::{BadKeyLimits, KeyLimits, PER_MINUTE_MAX};
 pub use window::{RateRefusal, Standing, Window, try_count_all, wall_seconds};
 
 /// The value of the headers without a limit: the largest number that every client can represent.
@@ -17,17 +21,54 @@ pub enum Limit {
     Read,
     Write,
     Create,
+    /// As many as writes, counted apart, so that no other write keeps a client from terminating its sandboxes.
+    Terminate,
+    /// Commands in a sandbox.
     Execute,
+    /// Other operations in a sandbox that the specification does not name: on files, ports, terminals, code and so on.
+    Operate,
+}
+
+/// Where the operator sets the limits of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateSource {
+    /// The limits of all accounts.
+    Common,
+    /// Those of the account.
+    Account,
+    /// Those of the API key.
+    Key,
 }
 
 impl Limit {
-    /// What it counts, for messages.
-    pub fn counts(self) -> &'static str {
+    /// What the operator changes for another limit: a key of the configuration, or a flag of the API key.
+    pub const fn key(self, source: RateSource) -> &'static str {
+        match (source, self) {
+            (RateSource::Key, _) => "--limits of this key",
+            (RateSource::Common, Self::Read) => "limits.read_per_minute",
+            (RateSource::Common, Self::Write | Self::Terminate) => "limits.write_per_minute",
+            (RateSource::Common, Self::Create) => "limits.create_per_minute",
+            (RateSource::Common, Self::Execute) => "limits.execute_per_minute",
+            (RateSource::Common, Self::Operate) => "limits.operate_per_minute",
+            (RateSource::Account, Self::Read) => "limits.accounts.\"NAME\".read_per_minute",
+            (RateSource::Account, Self::Write | Self::Terminate) => {
+                "limits.accounts.\"NAME\".write_per_minute"
+            }
+            (RateSource::Account, Self::Create) => "limits.accounts.\"NAME\".create_per_minute",
+            (RateSource::Account, Self::Execute) => "limits.accounts.\"NAME\".execute_per_minute",
+            (RateSource::Account, Self::Operate) => "limits.accounts.\"NAME\".operate_per_minute",
+        }
+    }
+
+    /// What it counts, for messages that have the number before it.
+    pub const fn counts(self) -> &'static str {
         match self {
-            Self::Read => "read requests with this key",
-            Self::Write => "write requests with this key",
-            Self::Create => "sandbox creations with this key",
-            Self::Execute => "executions in this sandbox",
+            Self::Read => "reads per minute",
+            Self::Write => "writes per minute",
+            Self::Create => "creates per minute",
+            Self::Terminate => "terminations per minute",
+            Self::Execute => "executions per minute in this sandbox",
+            Self::Operate => "operations per minute in this sandbox",
         }
     }
 }
@@ -39,11 +80,61 @@ pub struct Rates {
     pub write: u32,
     pub create: u32,
     pub execute: u32,
+    pub operate: u32,
+}
+
+impl Rates {
+    /// No limits.
+    pub const UNLIMITED: Self = Self::each(0);
+
+    /// The same number for each limit.
+    pub const fn each(count: u32) -> Self {
+        Self { read: count, write: count, create: count, execute: count, operate: count }
+    }
 }
 
 impl Default for Rates {
     fn default() -> Self {
-        Self { read: 300, write: 60, create: 10, execute: 100 }
+        Self { read: 300, write: 60, create: 10, execute: 100, operate: 600 }
+    }
+}
+
+/// The limits of every account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RateTable {
+    pub default: Rates,
+    pub accounts: BTreeMap<String, Rates>,
+}
+
+impl From<Rates> for RateTable {
+    /// The same limits for every account.
+    fn from(default: Rates) -> Self {
+        Self { default, accounts: BTreeMap::new() }
+    }
+}
+
+impl RateTable {
+    /// The limits of a request without a key.
+    pub fn of_account(&self, account: &str) -> Rates {
+        *self.accounts.get(account).unwrap_or(&self.default)
+    }
+
+    /// The limits of a request with a key.
+    pub fn of_key(&self, account: &str, own: KeyLimits) -> Rates {
+        match own {
+            KeyLimits::OfAccount => self.of_account(account),
+            KeyLimits::Unlimited => Rates::UNLIMITED,
+            KeyLimits::PerMinute(count) => Rates::each(count.get()),
+        }
+    }
+
+    /// Where those limits are set.
+    pub fn source_of_key(&self, account: &str, own: KeyLimits) -> RateSource {
+        match own {
+            KeyLimits::OfAccount if self.accounts.contains_key(account) => RateSource::Account,
+            KeyLimits::OfAccount => RateSource::Common,
+            KeyLimits::Unlimited | KeyLimits::PerMinute(_) => RateSource::Key,
+        }
     }
 }
 
@@ -51,8 +142,8 @@ impl Default for Rates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Charge {
     Key(KeyCharge),
-    /// Only the execution limit of the sandbox.
-    Sandbox,
+    /// Only a limit of the sandbox.
+    Sandbox(SandboxCharge),
 }
 
 /// The limits of a key that a request counts against.
@@ -62,6 +153,15 @@ pub enum KeyCharge {
     Write,
     /// Write and creation, both or neither.
     Create,
+    /// Termination, and write as long as that has room.
+    Terminate,
+}
+
+/// The limit of a sandbox that a request counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SandboxCharge {
+    Execute,
+    Operate,
 }
 
 impl Charge {
@@ -74,12 +174,30 @@ impl Charge {
     }
 }
 
+impl SandboxCharge {
+    pub const fn limit(self) -> Limit {
+        match self {
+            Self::Execute => Limit::Execute,
+            Self::Operate => Limit::Operate,
+        }
+    }
+
+    /// The number that the rates allow.
+    pub const fn of(self, rates: &Rates) -> u32 {
+        match self {
+            Self::Execute => rates.execute,
+            Self::Operate => rates.operate,
+        }
+    }
+}
+
 /// The windows of one key.
 #[derive(Debug, Clone)]
 pub struct KeyWindows {
     read: Window,
     write: Window,
     create: Window,
+    terminate: Window,
 }
 
 impl KeyWindows {
@@ -89,6 +207,7 @@ impl KeyWindows {
             read: Window::new(Limit::Read, rates.read),
             write: Window::new(Limit::Write, rates.write),
             create: Window::new(Limit::Create, rates.create),
+            terminate: Window::new(Limit::Terminate, rates.write),
         }
     }
 
@@ -98,6 +217,10 @@ impl KeyWindows {
             KeyCharge::Read => self.read.try_count(now_ms),
             KeyCharge::Write => self.write.try_count(now_ms),
             KeyCharge::Create => try_count_all(&mut self.write, &mut [&mut self.create], now_ms),
+            KeyCharge::Terminate if self.write.look(now_ms).remaining == 0 => {
+                self.terminate.try_count(now_ms)
+            }
+            KeyCharge::Terminate => try_count_all(&mut self.write, &mut [&mut self.terminate], now_ms),
         }
     }
 
@@ -108,7 +231,44 @@ impl KeyWindows {
 
     /// Whether no request counts any more, so that dropping the windows changes no decision.
     pub fn is_idle(&mut self, now_ms: u64) -> bool {
-        [&mut self.read, &mut self.write, &mut self.create].into_iter().all(|window| window.is_idle(now_ms))
+        [&mut self.read, &mut self.write, &mut self.create, &mut self.terminate]
+            .into_iter()
+            .all(|window| window.is_idle(now_ms))
+    }
+}
+
+/// The windows of one sandbox, which count the requests of all keys of its account. The limits are those of the key of each request.
+#[derive(Debug, Clone)]
+pub struct SandboxWindows {
+    execute: Window,
+    operate: Window,
+}
+
+impl Default for SandboxWindows {
+    /// Empty windows; allocates nothing.
+    fn default() -> Self {
+        Self { execute: Window::new(Limit::Execute, 0), operate: Window::new(Limit::Operate, 0) }
+    }
+}
+
+impl SandboxWindows {
+    /// Counts a request, or refuses it and counts nothing.
+    pub fn try_count(
+        &mut self,
+        charge: SandboxCharge,
+        rates: &Rates,
+        now_ms: u64,
+    ) -> Result<Standing, RateRefusal> {
+        let window = match charge {
+            SandboxCharge::Execute => &mut self.execute,
+            SandboxCharge::Operate => &mut self.operate,
+        };
+        window.limited_to(charge.of(rates)).try_count(now_ms)
+    }
+
+    /// Whether no request counts any more.
+    pub fn is_idle(&mut self, now_ms: u64) -> bool {
+        self.execute.is_idle(now_ms) && self.operate.is_idle(now_ms)
     }
 }
 

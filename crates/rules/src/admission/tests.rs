@@ -40,8 +40,8 @@ fn the_refusal_names_what_is_missing() {
     assert_eq!(missing(capacity(9, 9999, 5119)).resource, Resource::Disk);
     assert_eq!(
         missing(capacity(1, 9999, 9999)).to_string(),
-        "the host lacks capacity: 2 vCPUs requested, 1 of 1 free; try again when other sandboxes are paused or terminated, \
-         or ask the operator to raise capacity.overcommit_cpu"
+        "the host lacks capacity: 2 vCPUs requested, 1 of 1 free; pause or terminate other sandboxes; \
+         the limit is 1 vCPUs for all sandboxes (the operator sets capacity.overcommit_cpu)"
     );
 }
 
@@ -82,19 +82,38 @@ fn over_capacity_in_one_resource_still_gives_the_others() {
 
 #[test]
 fn three_run_and_the_fourth_is_refused() {
-    let mut slots = Slots::new(3, 0);
+    let mut slots = Slots::new(SlotKind::Attached, 3, 0);
     for _ in 0..3 {
         assert_eq!(slots.acquire(), Ok(Slot::Run));
     }
     let refusal = slots.acquire().unwrap_err();
-    assert_eq!(refusal, TooManyExecutions { running: 3, queued: 0, limit: 3, queue_limit: 0 });
+    let kind = SlotKind::Attached;
+    assert_eq!(refusal, TooManyExecutions { kind, running: 3, queued: 0, limit: 3, queue_limit: 0 });
+    assert_eq!(
+        refusal.to_string(),
+        "3 commands are running in the sandbox; wait until one has ended; the limit is 3 commands at a time in a sandbox \
+         (the operator sets limits.concurrent_executions)"
+    );
     assert_eq!(slots.release(), Next::Idle);
     assert_eq!(slots.acquire(), Ok(Slot::Run));
 }
 
 #[test]
+fn the_refusal_of_a_detached_command_names_its_own_limit() {
+    let mut slots = Slots::new(SlotKind::Detached, 1, 1);
+    assert_eq!((slots.acquire(), slots.acquire()), (Ok(Slot::Run), Ok(Slot::Queue)));
+    let refusal = slots.acquire().unwrap_err();
+    assert_eq!(refusal.limit().key, Some("limits.detached_executions"));
+    assert_eq!(
+        refusal.why(),
+        "1 detached commands and terminals are running in the sandbox, and 1 of at most 1 wait (limits.execution_queue); wait \
+         until one has ended"
+    );
+}
+
+#[test]
 fn queued_requests_get_slots_in_order() {
-    let mut slots = Slots::new(1, 2);
+    let mut slots = Slots::new(SlotKind::Attached, 1, 2);
     assert_eq!(slots.acquire(), Ok(Slot::Run));
     assert_eq!((slots.acquire(), slots.acquire()), (Ok(Slot::Queue), Ok(Slot::Queue)));
     assert!(slots.acquire().is_err());
@@ -152,7 +171,7 @@ proptest! {
     /// Against a model that is a plain queue.
     #[test]
     fn slots_are_a_queue(limit in 0u32..4, queue_limit in 0u32..4, calls in prop::collection::vec(0u8..3, 0..80)) {
-        let mut slots = Slots::new(limit, queue_limit);
+        let mut slots = Slots::new(SlotKind::Attached, limit, queue_limit);
         let (mut running, mut waiting) = (0u32, 0u32);
         for call in calls {
             match call {

@@ -254,3 +254,26 @@ fn an_operator_may_narrow_the_rules() {
     let message = sandbox_config(input, &rules).unwrap_err().to_string();
     assert_eq!(message, "resources.cpu is 4; allowed: 2");
 }
+
+#[test]
+fn an_operator_may_allow_smaller_sandboxes() {
+    let least = Resources { cpu: 1, memory_mb: 512, disk_mb: 1024 };
+    let rules = ConfigRules::default().with_minimum(least);
+    assert_eq!(rules.cpu_allowed, [1, 2, 4, 8]);
+    let of = |cpu: u32, memory_mb: u32, disk_mb: u32, rules: &ConfigRules| {
+        let mut input = CreateBody { image: "custom".into(), ..CreateBody::default() };
+        let asked = resources(&mut input);
+        (asked.cpu, asked.memory_mb, asked.disk_mb) =
+            (Some(cpu.into()), Some(memory_mb.into()), Some(disk_mb.into()));
+        sandbox_config(input, rules).map(|config| config.resources).map_err(|error| error.to_string())
+    };
+    assert_eq!(of(1, 512, 1024, &rules), Ok(least));
+    assert_eq!(of(8, 16_384, 51_200, &rules).unwrap().cpu, 8);
+    assert_eq!(of(1, 511, 1024, &rules).unwrap_err(), "resources.memoryMb is 511; allowed: 512 to 16384");
+    // The defaults stay, and so does the documented API without such a minimum.
+    let body = CreateBody { image: "custom".into(), ..CreateBody::default() };
+    assert_eq!(sandbox_config(body, &rules).unwrap().resources.memory_mb, 4096);
+    assert!(of(1, 2048, 5120, &ConfigRules::default()).is_err());
+    let documented = Resources { cpu: 2, memory_mb: 2048, disk_mb: 5120 };
+    assert_eq!(ConfigRules::default().with_minimum(documented), ConfigRules::default());
+}

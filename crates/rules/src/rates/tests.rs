@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ReachedLimit;
 
 fn window(limit: u32) -> Window {
     Window::new(Limit::Read, limit)
@@ -17,8 +18,8 @@ fn a_request_without_an_endpoint_counts_by_its_method() {
 }
 
 #[test]
-fn the_defaults_are_the_specification() {
-    assert_eq!(Rates::default(), Rates { read: 300, write: 60, create: 10, execute: 100 });
+fn the_defaults_are_the_specification_and_600_for_other_operations() {
+    assert_eq!(Rates::default(), Rates { read: 300, write: 60, create: 10, execute: 100, operate: 600 });
 }
 
 #[test]
@@ -47,8 +48,8 @@ fn retry_after_is_exact() {
         assert!(window.clone().try_count(at_ms + retry_after_s * 1000).is_ok());
     }
     assert_eq!(
-        window.try_count(1500).unwrap_err().to_string(),
-        "rate limit exceeded: at most 1 read requests with this key in 60 seconds; try again in 59 s"
+        window.try_count(1500).unwrap_err().limit(RateSource::Common).to_string(),
+        "the limit is 1 reads per minute (the operator sets limits.read_per_minute)"
     );
 }
 
@@ -89,6 +90,91 @@ fn a_creation_counts_as_write_and_as_creation_or_as_neither() {
     assert_eq!(of(windows.try_count(KeyCharge::Create, 60_000).unwrap()), (Limit::Write, 1));
     assert_eq!(of(windows.look(60_000)), (Limit::Read, 300));
     assert!(!windows.is_idle(119_999) && windows.is_idle(120_000));
+}
+
+#[test]
+fn other_writes_refuse_no_termination() {
+    let rates = Rates { write: 2, ..Rates::default() };
+    let mut windows = KeyWindows::new(&rates);
+    let of = |standing: Standing| (standing.of, standing.remaining);
+    // A termination counts as a write while writes have room.
+    assert_eq!(of(windows.try_count(KeyCharge::Terminate, 0).unwrap()), (Limit::Write, 1));
+    windows.try_count(KeyCharge::Write, 1).unwrap();
+    assert!(windows.try_count(KeyCharge::Write, 2).is_err());
+    assert_eq!(of(windows.try_count(KeyCharge::Terminate, 3).unwrap()), (Limit::Terminate, 0));
+    // As many terminations as writes are allowed.
+    let refusal = windows.try_count(KeyCharge::Terminate, 4).unwrap_err();
+    assert_eq!((refusal.standing.of, refusal.retry_after_s), (Limit::Terminate, 60));
+    assert_eq!(refusal.limit(RateSource::Common).key, Some("limits.write_per_minute"));
+    assert!(!windows.is_idle(60_002) && windows.is_idle(60_003));
+}
+
+#[test]
+fn no_limit_of_writes_is_none_of_terminations() {
+    let mut windows = KeyWindows::new(&Rates::UNLIMITED);
+    for _ in 0..100 {
+        assert_eq!(windows.try_count(KeyCharge::Terminate, 0).unwrap().limit, NO_LIMIT);
+    }
+}
+
+#[test]
+fn executions_and_operations_of_a_sandbox_count_apart() {
+    let rates = Rates { execute: 1, operate: 2, ..Rates::default() };
+    let mut windows = SandboxWindows::default();
+    let mut count = |charge, now_ms| windows.try_count(charge, &rates, now_ms);
+    assert_eq!(count(SandboxCharge::Operate, 0).unwrap().remaining, 1);
+    assert_eq!(count(SandboxCharge::Operate, 0).unwrap().remaining, 0);
+    let refusal = count(SandboxCharge::Operate, 0).unwrap_err();
+    assert_eq!(
+        refusal.limit(RateSource::Common),
+        ReachedLimit::set_by_operator(
+            2,
+            "operations per minute in this sandbox",
+            "limits.operate_per_minute"
+        )
+    );
+    assert_eq!(count(SandboxCharge::Execute, 0).unwrap().of, Limit::Execute);
+    assert_eq!(count(SandboxCharge::Execute, 0).unwrap_err().standing.of, Limit::Execute);
+    assert!(!windows.is_idle(59_999) && windows.is_idle(60_000));
+}
+
+#[test]
+fn keys_with_different_limits_share_the_windows_of_a_sandbox() {
+    let [many, few] = [5, 2].map(|execute| Rates { execute, ..Rates::default() });
+    let mut windows = SandboxWindows::default();
+    let mut count = |rates: &Rates, now_ms| windows.try_count(SandboxCharge::Execute, rates, now_ms);
+    for second in 0..4 {
+        count(&many, second * 1000).unwrap();
+    }
+    // Four count, so a limit of two has room again when three of them have left.
+    let refusal = count(&few, 4000).unwrap_err();
+    assert_eq!((refusal.standing.limit, refusal.standing.remaining), (2, 0));
+    assert_eq!((refusal.standing.reset_at_ms, refusal.retry_after_s), (60_000, 58));
+    assert_eq!(count(&Rates::UNLIMITED, 4000), Ok(Standing::untouched(Limit::Execute, 0, 4000)));
+    assert_eq!(count(&many, 4000).unwrap().remaining, 0);
+    assert!(count(&few, 62_999).is_err() && count(&few, 63_000).is_ok());
+}
+
+#[test]
+fn a_key_has_its_own_limits_those_of_its_account_or_the_default() {
+    let own = Rates { read: 5, ..Rates::default() };
+    let table = RateTable { default: Rates::default(), accounts: [("acme".to_owned(), own)].into() };
+    assert_eq!((table.of_account("acme"), table.of_account("other")), (own, Rates::default()));
+    assert_eq!(table.of_key("acme", KeyLimits::OfAccount), own);
+    assert_eq!(table.of_key("acme", KeyLimits::Unlimited), Rates::UNLIMITED);
+    assert_eq!(table.of_key("acme", "7".parse().unwrap()), Rates::each(7));
+}
+
+#[test]
+fn the_key_of_a_limit_is_the_one_that_changes_it() {
+    let accounts = [("acme".to_owned(), Rates::default())].into();
+    let table = RateTable { default: Rates::default(), accounts };
+    let key = |account: &str, own: KeyLimits| Limit::Create.key(table.source_of_key(account, own));
+    assert_eq!(key("other", KeyLimits::OfAccount), "limits.create_per_minute");
+    assert_eq!(key("acme", KeyLimits::OfAccount), "limits.accounts.\"NAME\".create_per_minute");
+    for account in ["other", "acme"] {
+        assert_eq!(key(account, "7".parse().unwrap()), "--limits of this key");
+    }
 }
 
 #[test]

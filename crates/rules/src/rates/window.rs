@@ -6,7 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::{Limit, NO_LIMIT};
+use super::{Limit, NO_LIMIT, RateSource};
+use crate::ReachedLimit;
 
 /// The length of every window.
 const WINDOW_MS: u64 = 60_000;
@@ -53,16 +54,20 @@ pub fn wall_seconds(at_ms: u64, wall_ahead_ms: i64) -> u64 {
 
 /// A request past a limit. It was not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "rate limit exceeded: at most {} {} in 60 seconds; try again in {retry_after_s} s",
-    standing.limit,
-    standing.of.counts()
-)]
+#[error("rate limit exceeded")]
 pub struct RateRefusal {
     /// Of the limit that is used up.
     pub standing: Standing,
     /// For `Retry-After`: after this many seconds a request is allowed, unless others use the key meanwhile.
     pub retry_after_s: u64,
+}
+
+impl RateRefusal {
+    /// The limit, which is set at `source`.
+    pub fn limit(&self, source: RateSource) -> ReachedLimit {
+        let Standing { of, limit, .. } = self.standing;
+        ReachedLimit::set_by_operator(limit.into(), of.counts(), of.key(source))
+    }
 }
 
 /// The requests that a limit counted in the last 60 seconds.
@@ -85,6 +90,12 @@ struct Tick {
 impl Window {
     pub fn new(of: Limit, limit: u32) -> Self {
         Self { of, limit, ticks: VecDeque::new(), counted: 0 }
+    }
+
+    /// The window with another limit, which what has been counted may exceed.
+    pub fn limited_to(&mut self, limit: u32) -> &mut Self {
+        self.limit = limit;
+        self
     }
 
     /// Counts a request, or refuses it.
@@ -125,6 +136,17 @@ impl Window {
         self.limit != 0 && self.counted >= self.limit
     }
 
+    /// When a full window has room again. That is when its oldest entry leaves, unless requests that had a higher limit have filled
+    /// it beyond this one.
+    fn has_room_at(&self) -> u64 {
+        let mut excess = self.counted.saturating_sub(self.limit) + 1;
+        let last = self.ticks.iter().find(|tick| {
+            excess = excess.saturating_sub(tick.count);
+            excess == 0
+        });
+        last.map_or(0, falls_out_at)
+    }
+
     fn count(&mut self, present_ms: u64) {
         if self.limit == 0 {
             return;
@@ -139,12 +161,12 @@ impl Window {
     fn standing(&self, present_ms: u64) -> Standing {
         let untouched = Standing::untouched(self.of, self.limit, present_ms);
         match self.ticks.front() {
-            None => untouched,
-            Some(oldest) => Standing {
-                remaining: untouched.limit - self.counted,
+            Some(oldest) if self.limit != 0 => Standing {
+                remaining: untouched.limit.saturating_sub(self.counted),
                 reset_at_ms: falls_out_at(oldest),
                 ..untouched
             },
+            _ => untouched,
         }
     }
 }
@@ -165,11 +187,11 @@ pub fn try_count_all(
     rest.iter_mut().for_each(|window| window.pass_to(present_ms));
 
     let windows = || std::iter::once(&*first).chain(rest.iter().map(|window| &**window));
-    let full = windows().filter(|window| window.is_full()).map(|window| window.standing(present_ms));
-    if let Some(standing) = full.max_by_key(|standing| standing.reset_at_ms) {
+    let full = windows().filter(|window| window.is_full());
+    if let Some(full) = full.max_by_key(|window| window.has_room_at()) {
         // From the time of the request, to which the client adds the seconds.
-        let retry_after_s = standing.reset_at_ms.saturating_sub(now_ms).div_ceil(1000);
-        return Err(RateRefusal { standing, retry_after_s });
+        let retry_after_s = full.has_room_at().saturating_sub(now_ms).div_ceil(1000);
+        return Err(RateRefusal { standing: full.standing(present_ms), retry_after_s });
     }
 
     first.count(present_ms);
