@@ -1,6 +1,6 @@
 //! Detached executions and terminals: their defaults and ranges, in addition to those of execute.
 
-use api::bounds::{COLS, DETACHED_TIMEOUT_MS_MAX, ROWS};
+use api::bounds::{COLS, DETACHED_TIMEOUT_MS_MAX, READER_TIMEOUT_MS, ROWS};
 use api::{DetachedBody, ExecuteBody, ExecuteRequest, TerminalBody, TerminalSize};
 
 use crate::config::{Integer, Range, integer};
@@ -14,17 +14,21 @@ pub struct DetachedCommand {
     pub request: ExecuteRequest,
     /// `None`: it may run as long as its sandbox.
     pub timeout_ms: Option<u64>,
+    /// How long it waits for a reader while its stored output is full and unread.
+    pub reader_timeout_ms: u64,
     pub open_stdin: bool,
     pub terminal: Option<TerminalSize>,
 }
 
 /// Checks the body of an execute with `detached`; shared fields have the rules of execute.
 pub fn detached_command(body: DetachedBody, rules: &ExecuteRules) -> Result<DetachedCommand, ExecuteRefusal> {
-    let DetachedBody { command, cwd, env, user, timeout_ms, stdin, open_stdin, auto_resume, .. } = body;
-    let timeout_ms = timeout(timeout_ms)?;
+    let DetachedBody { command, cwd, env, user, stdin, open_stdin, auto_resume, .. } = body;
+    let timeout_ms = timeout(body.timeout_ms)?;
+    let reader_timeout_ms = integer("readerTimeoutMs", body.reader_timeout_ms, READER_TIMEOUT_MS)?;
     let body = ExecuteBody { command, cwd, env, user, stdin, auto_resume, ..ExecuteBody::default() };
     let request = execute_request(body, rules)?;
-    Ok(DetachedCommand { request, timeout_ms, open_stdin: open_stdin.unwrap_or(false), terminal: None })
+    let open_stdin = open_stdin.unwrap_or(false);
+    Ok(DetachedCommand { request, timeout_ms, reader_timeout_ms, open_stdin, terminal: None })
 }
 
 /// Checks a body that opens a terminal. Without a command the terminal runs a shell.
@@ -77,6 +81,24 @@ mod tests {
             let refusal = detached_command(body(Some(wrong)), &rules).unwrap_err();
             assert!(
                 matches!(refusal, ExecuteRefusal::Invalid(error) if error.field == "timeoutMs"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_detached_command_waits_two_minutes_for_a_reader_by_default() {
+        let rules = ExecuteRules::default();
+        let wait = |reader_timeout_ms| {
+            let body = DetachedBody { reader_timeout_ms, ..body(None) };
+            detached_command(body, &rules).map(|command| command.reader_timeout_ms)
+        };
+        assert_eq!(wait(None).unwrap(), 120_000);
+        assert_eq!((wait(Some(0)).unwrap(), wait(Some(86_400_000)).unwrap()), (0, 86_400_000));
+        for wrong in [-1, 86_400_001] {
+            let refusal = wait(Some(wrong)).unwrap_err();
+            assert!(
+                matches!(refusal, ExecuteRefusal::Invalid(error) if error.field == "readerTimeoutMs"),
                 "{wrong}"
             );
         }

@@ -5,13 +5,61 @@
 
 use std::borrow::Cow;
 
+use api::{EndReason, SandboxId};
+
 use crate::signals::signal_name;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+/// What bash adds to the number of the signal that ended a program, for its own exit code.
+const BY_SIGNAL: i32 = 128;
 
 /// How bash itself ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Exited { code: i32 },
     Signalled { signal: i32 },
+}
+
+impl Ended {
+    /// The signal that ended bash, or of which bash reports that it ended the command's last program. The other exit codes of that form
+    /// have meanings of their own in many programs.
+    fn signal(self) -> Option<i32> {
+        match self {
+            Self::Signalled { signal } => Some(signal),
+            Self::Exited { code } => [SIGKILL, SIGTERM].into_iter().find(|signal| code == BY_SIGNAL + signal),
+        }
+    }
+
+    /// Whether the kernel may have ended it for lack of memory.
+    pub fn is_killed(self) -> bool {
+        self.signal() == Some(SIGKILL)
+    }
+}
+
+/// What else happened to a command that ended. It counts if a signal ended the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing that the engine knows of.
+    Unknown,
+    /// Its processes were killed at its timeout.
+    Timeout { timeout_ms: u64 },
+    /// Its processes were killed with all others of the sandbox, which was terminated for this reason.
+    Termination { sandbox: SandboxId, reason: String },
+    /// Meanwhile the kernel killed processes of the sandbox for lack of memory.
+    OutOfMemory(OutOfMemory),
+}
+
+/// Whose memory ran out. The kernel counts the processes of a sandbox that it kills for this, and all commands of the sandbox share
+/// the count: each that is killed while the count rises is taken to be among the counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OutOfMemory {
+    #[error("the sandbox ran out of memory at its limit of {limit_mb} MB (resources.memoryMb)")]
+    Sandbox { limit_mb: u32 },
+    #[error(
+        "the host, or all sandboxes together, ran out of memory; the sandbox was below its limit of {limit_mb} MB"
+    )]
+    Host { limit_mb: u32 },
 }
 
 /// What the engine observed of a command.
@@ -21,19 +69,21 @@ pub enum Command {
     NotStarted { reason: String },
     /// Its timeout passed before it could start.
     TimedOutBeforeStart { timeout_ms: u64 },
-    /// It ran, and was killed at its timeout.
-    TimedOut,
-    /// It ended by itself, possibly at the moment of its timeout.
-    Ended(Ended),
+    /// It ran and ended.
+    Ended { ended: Ended, cause: Cause },
 }
 
 /// The fields of a result apart from its output.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub exit_code: Option<i32>,
     pub signal: Option<Cow<'static, str>>,
     /// Appended to stderr, with a line end.
     pub stderr_note: Option<String>,
+    /// Why it was killed, if it did not end by itself.
+    pub reason: Option<EndReason>,
+    /// A sentence about the reason.
+    pub message: Option<String>,
 }
 
 /// The command's timeout passed before it could start: `EXECUTION_TIMEOUT`.
@@ -47,35 +97,130 @@ pub struct NeverStarted {
 
 /// Derives the fields from what was observed.
 pub fn outcome(command: Command) -> Result<Outcome, NeverStarted> {
-    let (exit_code, signal, stderr_note) = match command {
-        Command::TimedOutBeforeStart { timeout_ms } => return Err(NeverStarted { timeout_ms }),
-        Command::NotStarted { reason } => (None, None, Some(format!("{}\n", reason.trim_end()))),
-        Command::TimedOut => (None, Some(signal_name(9)), None),
-        Command::Ended(Ended::Exited { code }) => (Some(code), None, None),
-        Command::Ended(Ended::Signalled { signal }) => (None, Some(signal_name(signal)), None),
+    match command {
+        Command::TimedOutBeforeStart { timeout_ms } => Err(NeverStarted { timeout_ms }),
+        Command::NotStarted { reason } => {
+            let stderr_note = Some(format!("{}\n", reason.trim_end()));
+            Ok(Outcome { stderr_note, ..Outcome::default() })
+        }
+        Command::Ended { ended, cause } => Ok(ended_outcome(ended, &cause)),
+    }
+}
+
+/// The fields of a command that ran.
+pub fn ended_outcome(ended: Ended, cause: &Cause) -> Outcome {
+    let (exit_code, signal) = match ended {
+        Ended::Exited { code } => (Some(code), None),
+        Ended::Signalled { signal } => (None, Some(signal_name(signal))),
     };
-    Ok(Outcome { exit_code, signal, stderr_note })
+    let (reason, message) = ended.signal().map(|signal| explain(signal, cause)).unzip();
+    Outcome { exit_code, signal, reason, message, ..Outcome::default() }
+}
+
+/// Why a signal ended a command.
+fn explain(signal: i32, cause: &Cause) -> (EndReason, String) {
+    match cause {
+        Cause::Timeout { timeout_ms } => {
+            (EndReason::Timeout, format!("the command was killed at its timeoutMs of {timeout_ms}"))
+        }
+        Cause::Termination { sandbox, reason } => {
+            (EndReason::Terminated, format!("sandbox '{sandbox}' was terminated: {}", why_terminated(reason)))
+        }
+        Cause::OutOfMemory(out_of_memory) if signal == SIGKILL => {
+            (EndReason::Oom, format!("the command was killed: {out_of_memory}"))
+        }
+        Cause::OutOfMemory(_) | Cause::Unknown => {
+            (EndReason::Signal, format!("the command was killed by {}", signal_name(signal)))
+        }
+    }
+}
+
+/// The reason in the record of a terminated sandbox, in words.
+fn why_terminated(reason: &str) -> &str {
+    match reason {
+        "deleted" | "request" => "its termination was requested",
+        "timeout" => "its timeout ended",
+        "expired" => "it was paused for longer than the service keeps paused sandboxes",
+        "adopted" => "another host has adopted it",
+        other => other,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fields(command: Command) -> (Option<i32>, Option<String>, Option<String>) {
-        let outcome = outcome(command).unwrap();
-        (outcome.exit_code, outcome.signal.map(Cow::into_owned), outcome.stderr_note)
+    fn ended(ended: Ended, cause: Cause) -> Outcome {
+        outcome(Command::Ended { ended, cause }).unwrap()
+    }
+
+    fn code(code: i32) -> Ended {
+        Ended::Exited { code }
+    }
+
+    fn signal(signal: i32) -> Ended {
+        Ended::Signalled { signal }
+    }
+
+    fn causes() -> [Cause; 4] {
+        let sandbox: SandboxId = "sb_12345678".parse().unwrap();
+        [
+            Cause::Unknown,
+            Cause::Timeout { timeout_ms: 50 },
+            Cause::Termination { sandbox, reason: "timeout".to_owned() },
+            Cause::OutOfMemory(OutOfMemory::Sandbox { limit_mb: 512 }),
+        ]
     }
 
     #[test]
     fn every_ending_has_its_fields() {
-        assert_eq!(fields(Command::Ended(Ended::Exited { code: 0 })), (Some(0), None, None));
+        let fields = |outcome: Outcome| (outcome.exit_code, outcome.signal, outcome.stderr_note);
+        assert_eq!(fields(ended(code(0), Cause::Unknown)), (Some(0), None, None));
         // A child of bash that was killed: what bash says.
-        assert_eq!(fields(Command::Ended(Ended::Exited { code: 137 })), (Some(137), None, None));
-        let killed = fields(Command::Ended(Ended::Signalled { signal: 15 }));
-        assert_eq!(killed, (None, Some("SIGTERM".into()), None));
-        assert_eq!(fields(Command::TimedOut), (None, Some("SIGKILL".into()), None));
+        assert_eq!(fields(ended(code(137), Cause::Unknown)), (Some(137), None, None));
+        assert_eq!(fields(ended(signal(15), Cause::Unknown)), (None, Some("SIGTERM".into()), None));
+        let timed_out = ended(signal(9), Cause::Timeout { timeout_ms: 50 });
+        assert_eq!(fields(timed_out), (None, Some("SIGKILL".into()), None));
         let reason = "/nowhere: no such directory\n".to_owned();
-        assert_eq!(fields(Command::NotStarted { reason: reason.clone() }), (None, None, Some(reason)));
+        let not_started = outcome(Command::NotStarted { reason: reason.clone() }).unwrap();
+        assert_eq!((not_started.reason, not_started.message.clone()), (None, None));
+        assert_eq!(fields(not_started), (None, None, Some(reason)));
+    }
+
+    #[test]
+    fn a_command_that_ends_by_itself_has_no_reason() {
+        for cause in causes() {
+            for own in [0, 1, 2, 127, 129, 139, 255] {
+                let outcome = ended(code(own), cause.clone());
+                assert_eq!((outcome.reason, outcome.message), (None, None), "{own}, {cause:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_that_was_killed_has_the_reason_and_names_the_limit() {
+        let reasons = [EndReason::Signal, EndReason::Timeout, EndReason::Terminated, EndReason::Oom];
+        let named =
+            ["SIGKILL", "timeoutMs of 50", "sandbox 'sb_12345678' was terminated: its timeout", "512 MB"];
+        for ((cause, reason), named) in causes().into_iter().zip(reasons).zip(named) {
+            // Bash was killed, or its last program.
+            for killed in [signal(9), code(137)] {
+                let outcome = ended(killed, cause.clone());
+                assert_eq!(outcome.reason, Some(reason), "{killed:?}, {cause:?}");
+                assert!(outcome.message.unwrap().contains(named), "{killed:?}, {cause:?}");
+            }
+        }
+        assert_eq!(ended(code(143), Cause::Unknown).message.unwrap(), "the command was killed by SIGTERM");
+    }
+
+    #[test]
+    fn lack_of_memory_ends_nothing_by_another_signal() {
+        let cause = Cause::OutOfMemory(OutOfMemory::Sandbox { limit_mb: 512 });
+        for killed in [signal(11), signal(15), code(143)] {
+            assert!(!killed.is_killed());
+            assert_eq!(ended(killed, cause.clone()).reason, Some(EndReason::Signal), "{killed:?}");
+        }
+        assert!(signal(9).is_killed() && code(137).is_killed());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The engine samples the host and asks these functions when to stop admitting work, when to pause writers, and how soon to
 //! sample again. Two watermarks keep the decision from flapping: pressure begins below the low one and ends above the high one.
 
-use crate::Overcommit;
+use crate::{Overcommit, ReachedLimit};
 
 const MB: u64 = 1 << 20;
 /// Of a file system or of memory, where the operator names no reserve.
@@ -38,19 +38,33 @@ pub enum Pressure {
 /// The free disk space or memory of the host is below its reserve, independent of allocated capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
-    #[error(
-        "the disk of the host is almost full: {free_mb} MB are free, and new work requires more than {needed_mb} MB; try again when \
-         space is free, terminate sandboxes, or ask the operator to lower capacity.reserve_disk_mb"
-    )]
+    #[error("{}; {}", self.why(), self.limit())]
     Disk { free_mb: u64, needed_mb: u64 },
-    #[error(
-        "the memory of the host is almost used up: {available_mb} MB are available, and {reserve_mb} MB are reserved; try again \
-         later, terminate sandboxes, or ask the operator to lower capacity.reserve_memory_mb"
-    )]
+    #[error("{}; {}", self.why(), self.limit())]
     Memory { available_mb: u64, reserve_mb: u64 },
 }
 
 impl Shortage {
+    /// The message without the limit.
+    pub fn why(&self) -> String {
+        match self {
+            Self::Disk { free_mb, .. } => {
+                format!("the disk of the host is almost full: {free_mb} MB are free; terminate sandboxes")
+            }
+            Self::Memory { available_mb, .. } => format!(
+                "the memory of the host is almost used up: {available_mb} MB are available; terminate sandboxes"
+            ),
+        }
+    }
+
+    pub const fn limit(&self) -> ReachedLimit {
+        let (value, counts) = match *self {
+            Self::Disk { needed_mb, .. } => (needed_mb, "MB of free disk for new work"),
+            Self::Memory { reserve_mb, .. } => (reserve_mb, "MB of available memory for new work"),
+        };
+        ReachedLimit::set_by_operator(value, counts, self.key())
+    }
+
     /// The configuration key of the reserve.
     pub const fn key(self) -> &'static str {
         match self {
