@@ -4,10 +4,12 @@
 //! recognized without a lookup, and scanners for leaked secrets can verify a match. The command line creates keys; the server parses
 //! them, looks them up by their hash and checks [`Scopes::allows`]. An error never repeats the text of a key.
 
+mod lifetime;
 mod scopes;
 
 use std::fmt;
 
+pub use lifetime::{BadLifetime, KeyLifetime};
 pub use scopes::{BadScopes, Scope, Scopes};
 
 use crate::base32;
