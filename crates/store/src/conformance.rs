@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{EventKind, Isolation, NetworkPolicy, Resources, SandboxConfig, SandboxId, SandboxState};
-use rules::{Accounting, TimeMs};
+use rules::{Accounting, KeyLimits, TimeMs};
 use serde_json::json;
 
 use crate::{Filter, IdempotencyRecord, KeyRecord, NewEvent, Page, SandboxRecord, Store};
@@ -155,6 +155,8 @@ pub fn key(number: u32) -> KeyRecord {
         prefix_hint: "sbk_abcd".to_owned(),
         created_at: TimeMs(1_700_000_000_000 + u64::from(number)),
         revoked_at: None,
+        expires_at: None,
+        limits: KeyLimits::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! API keys as they are stored. Plain data, with [`KeyRecord::check`].
 
-use rules::TimeMs;
+use rules::{KeyLimits, TimeMs};
 
 /// The maximum length of each text of a key.
 const TEXT_BYTES: usize = 255;
@@ -21,6 +21,9 @@ pub struct KeyRecord {
     pub prefix_hint: String,
     pub created_at: TimeMs,
     pub revoked_at: Option<TimeMs>,
+    /// From then on the key is not valid.
+    pub expires_at: Option<TimeMs>,
+    pub limits: KeyLimits,
 }
 
 impl KeyRecord {
@@ -33,7 +36,7 @@ impl KeyRecord {
         if self.id.is_empty() || self.account.is_empty() {
             return Err("its id and its account must not be empty");
         }
-        let times = [Some(self.created_at), self.revoked_at];
+        let times = [Some(self.created_at), self.revoked_at, self.expires_at];
         if times.into_iter().flatten().any(|at| i64::try_from(at.0).is_err()) {
             return Err("one of its times exceeds 63 bits");
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use api::EventKind;
-use rules::TimeMs;
+use rules::{KeyLimits, TimeMs};
 use tokio::task::JoinSet;
 
 use super::{event, id, idempotency_record, key, record};
@@ -31,10 +31,13 @@ pub(super) async fn keys_are_listed_oldest_first(store: Fresh) {
         name: Some("näme '\"\n\u{0}".to_owned()),
         revoked_at: Some(TimeMs(9)),
         created_at: TimeMs(i64::MAX as u64),
+        expires_at: Some(TimeMs(i64::MAX as u64)),
+        limits: KeyLimits::Unlimited,
         hash: [0; 32],
         ..key(1)
     };
-    let plain = KeyRecord { name: None, hash: [255; 32], ..key(2) };
+    let limits = KeyLimits::from_stored(Some(u32::MAX));
+    let plain = KeyRecord { name: None, hash: [255; 32], limits, ..key(2) };
     for key in [&full, &plain] {
         store.commit(put(key)).await.unwrap();
     }
@@ -223,6 +226,7 @@ pub(super) async fn invalid_keys_and_records_are_refused(store: Fresh) {
         KeyRecord { prefix_hint: long.clone(), ..key(1) },
         KeyRecord { created_at: TimeMs(u64::MAX), ..key(1) },
         KeyRecord { revoked_at: Some(TimeMs(u64::MAX)), ..key(1) },
+        KeyRecord { expires_at: Some(TimeMs(u64::MAX)), ..key(1) },
     ];
     let records = [
         IdempotencyRecord { account: long.clone(), ..idempotency_record(1) },

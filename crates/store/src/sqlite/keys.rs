@@ -1,6 +1,6 @@
 //! API keys and idempotency records as SQL: writes run inside the writer's savepoint, reads on any connection.
 
-use rules::TimeMs;
+use rules::{KeyLimits, TimeMs};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::encoding;
@@ -16,8 +16,8 @@ pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
     if exists {
         return Err(SqliteError::Refused(StoreError::KeyTaken { id: key.id.clone() }));
     }
-    let sql = "INSERT INTO keys (id, hash, account, scopes, name, prefix_hint, created_at, revoked_at)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    let sql = "INSERT INTO keys (id, hash, account, scopes, name, prefix_hint, created_at, revoked_at, expires_at, per_minute)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     connection.prepare_cached(sql)?.execute(params![
         key.id,
         key.hash,
@@ -27,6 +27,8 @@ pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Outcome<()> {
         key.prefix_hint,
         integer(key.created_at.0)?,
         optional_time(key.revoked_at)?,
+        optional_time(key.expires_at)?,
+        key.limits.stored(),
     ])?;
     Ok(())
 }
@@ -43,7 +45,7 @@ pub(super) fn revoke(connection: &Connection, id: &str, at: TimeMs) -> Outcome<(
 }
 
 pub(super) fn keys(connection: &mut Connection) -> Outcome<Vec<KeyRecord>> {
-    let sql = "SELECT id, hash, account, scopes, name, prefix_hint, created_at, revoked_at FROM keys
+    let sql = "SELECT id, hash, account, scopes, name, prefix_hint, created_at, revoked_at, expires_at, per_minute FROM keys
                ORDER BY created_at, id";
     all(connection, sql, [], key)
 }
@@ -58,6 +60,8 @@ fn key(row: &Row<'_>) -> Outcome<KeyRecord> {
         prefix_hint: row.get(5)?,
         created_at: time(row, 6)?,
         revoked_at: nullable_time(row, 7)?,
+        expires_at: nullable_time(row, 8)?,
+        limits: KeyLimits::from_stored(row.get(9)?),
     })
 }
 

@@ -265,3 +265,33 @@ async fn a_database_of_version_13_gets_its_ended_sandboxes_counted() {
     assert_eq!(counted(&connection), both - one);
     store.close().await;
 }
+
+/// Keys of version 14 have no end and the limits of their account, and so have those that a daemon or a command line of that version
+/// still creates.
+#[tokio::test]
+async fn keys_of_version_14_stay_valid() {
+    use rules::KeyLimits;
+
+    use crate::{SqliteStore, Store};
+
+    let (_directory, path) = database();
+    create(&path).unwrap();
+    let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    set_up(&connection).unwrap();
+    migrate(&mut connection, &path, &MIGRATIONS[..14]).unwrap();
+    let key = "INSERT INTO keys (id, hash, account, scopes, name, prefix_hint, created_at, revoked_at)
+        VALUES ('key_1', zeroblob(32), 'acme', 'read', NULL, 'sbk_abcd', 1, NULL)";
+    connection.execute_batch(key).unwrap();
+    let store = SqliteStore::open(&path).unwrap();
+    let version = store.keys_version().await.unwrap();
+    connection
+        .execute_batch(&key.replace("key_1", "key_2").replace("zeroblob(32)", "randomblob(32)"))
+        .unwrap();
+    assert!(store.keys_version().await.unwrap() > version);
+    let keys = store.keys().await.unwrap();
+    assert_eq!(keys.len(), 2);
+    for key in keys {
+        assert_eq!((key.revoked_at, key.expires_at, key.limits), (None, None, KeyLimits::OfAccount));
+    }
+    store.close().await;
+}
