@@ -64,7 +64,8 @@ impl Activity {
         self.last_progress().elapsed()
     }
 
-    fn record_progress(&self) {
+    /// The connection is idle from now on, unless a request is open.
+    pub fn record_progress(&self) {
         let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved_ms.store(now_ms, Ordering::Release);
     }

@@ -9,11 +9,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::Version;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::activity::{InFlight, WaitsFor};
 use crate::settings::Limits;
@@ -43,14 +41,40 @@ impl Pace {
     }
 }
 
+/// Whether the client waits for `100 Continue` before it sends the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectation {
+    Continue,
+    Nothing,
+}
+
+/// What of a body has not been read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unread {
+    Nothing,
+    /// As many bytes, by `Content-Length`.
+    Bytes(u64),
+    /// An unknown number of bytes.
+    Chunks,
+    /// The client still waits for `100 Continue`.
+    NotRequested,
+    /// It was too slow or is broken.
+    Failed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// The client waits for `100 Continue`, which hyper sends when the body is first polled.
+    NotRequested,
+    Reading,
+    Ended,
+    Failed,
+}
+
 /// A request's body with its time budget. Waiting spends the budget, received bytes refill it.
-///
-/// When a handler drops the body early, the rest is read and discarded for a while, because many clients send the
-/// whole body before they read the response. An HTTP/1 connection does that when it closes; for an HTTP/2 stream the
-/// body does it on drop.
-pub struct RequestBody {
-    body: Option<Incoming>,
-    lingers: Option<Duration>,
+pub struct TimedBody {
+    body: Incoming,
+    progress: Progress,
     full: Duration,
     left: Duration,
     bytes_per_second: u32,
@@ -59,12 +83,29 @@ pub struct RequestBody {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl RequestBody {
-    pub fn new(body: Incoming, version: Version, limits: &Limits, pace: Pace) -> Self {
-        let lingers = (version == Version::HTTP_2).then_some(limits.linger_timeout);
-        let body = Some(body);
+impl TimedBody {
+    pub fn new(body: Incoming, expectation: Expectation, limits: &Limits, pace: Pace) -> Self {
+        let progress = match expectation {
+            Expectation::Continue => Progress::NotRequested,
+            Expectation::Nothing => Progress::Reading,
+        };
         let (full, bytes_per_second) = (limits.body_timeout, limits.body_min_bytes_per_second.max(1));
-        Self { body, lingers, full, left: full, bytes_per_second, pace, waiting_since: None, timer: None }
+        Self { body, progress, full, left: full, bytes_per_second, pace, waiting_since: None, timer: None }
+    }
+
+    pub fn unread(&self) -> Unread {
+        match self.progress {
+            Progress::Ended => Unread::Nothing,
+            Progress::NotRequested => Unread::NotRequested,
+            Progress::Failed => Unread::Failed,
+            Progress::Reading if self.body.is_end_stream() => Unread::Nothing,
+            Progress::Reading => self.body.size_hint().exact().map_or(Unread::Chunks, Unread::Bytes),
+        }
+    }
+
+    /// The body without a time budget, for a reader with a bound of its own.
+    pub fn into_incoming(self) -> Incoming {
+        self.body
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -87,7 +128,7 @@ impl RequestBody {
     }
 }
 
-impl HttpBody for RequestBody {
+impl HttpBody for TimedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -95,18 +136,32 @@ impl HttpBody for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        match Pin::new(body).poll_frame(cx) {
-            Poll::Ready(frame) => {
-                if let Some(Ok(frame)) = &frame {
-                    let bytes = frame.data_ref().map_or(0, Bytes::len);
-                    self.arrived(bytes);
+        if self.progress == Progress::NotRequested {
+            self.progress = Progress::Reading;
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.arrived(frame.data_ref().map_or(0, Bytes::len));
+                if frame.is_trailers() {
+                    self.progress = Progress::Ended;
                 }
-                Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                self.progress = Progress::Failed;
+                Poll::Ready(Some(Err(BodyError::Broken(error))))
+            }
+            Poll::Ready(None) => {
+                // hyper ends a body after its error.
+                if self.progress == Progress::Reading {
+                    self.progress = Progress::Ended;
+                }
+                Poll::Ready(None)
             }
             Poll::Pending if self.pace.leisurely.load(Ordering::Relaxed) => Poll::Pending,
             Poll::Pending => {
                 ready!(self.wait(cx));
+                self.progress = Progress::Failed;
                 let limit_ms = u64::try_from(self.full.as_millis()).unwrap_or(u64::MAX);
                 let slow = BodyError::TooSlow { bytes_per_second: self.bytes_per_second, limit_ms };
                 Poll::Ready(Some(Err(slow)))
@@ -115,28 +170,12 @@ impl HttpBody for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+        self.body.size_hint()
     }
-}
-
-impl Drop for RequestBody {
-    fn drop(&mut self) {
-        if let (Some(linger_time), Some(body)) = (self.lingers, self.body.take())
-            && !body.is_end_stream()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            // The task ends when its connection ends, if not before.
-            runtime.spawn(timeout(linger_time, discard(body)));
-        }
-    }
-}
-
-async fn discard(mut body: Incoming) {
-    while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }
 
 /// Size of the chunks in which an HTTP/2 response is passed to its stream. Each chunk that the client reads restarts

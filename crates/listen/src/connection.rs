@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::activity::Activity;
 use crate::answers::{Answers, Fault};
 use crate::head_filter::{HeadFilter, HostRule, Refusal};
+use crate::leftover::Drainer;
 use crate::limiter::ConnectionPermit;
 use crate::redirect::Destination;
 use crate::service::{Dispatch, PeerAddr, Target};
@@ -201,6 +202,11 @@ async fn http1(context: &Context, wire: Wire, peer: PeerAddr, target: Target) ->
             }
         }
     };
+    let ended = match ended {
+        // hyper regards a response as written when it has buffered it. Polled as a future, it also flushes.
+        Ok(()) if !slot.is_taken() => (&mut connection).await,
+        ended => ended,
+    };
     let parts = connection.into_parts();
     if slot.is_taken() && ended.is_ok() {
         let wire = parts.io.into_inner().into_wire(&parts.read_buf);
@@ -231,12 +237,15 @@ fn dispatch(
     activity: Arc<Activity>,
     slot: Option<TakeoverSlot>,
 ) -> Dispatch {
+    let drainer =
+        Drainer { tasks: context.tasks.clone(), limits: context.limits.clone(), stop: context.stop.clone() };
     Dispatch {
         target,
         answers: context.answers.clone(),
         limits: context.limits.clone(),
         peer,
         activity,
+        drainer: Arc::new(drainer),
         slot,
     }
 }

@@ -109,6 +109,8 @@ impl<W: AsyncRead + Unpin> HeadFilter<W> {
     }
 
     fn next_head(&mut self) {
+        // The body may have ended after the response.
+        self.activity.record_progress();
         self.state = State::Head { examined: 0, until: None };
         if self.buffered.is_empty() {
             self.buffered = BytesMut::new();
@@ -325,7 +327,8 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for HeadFilter<W> {
         Pin::new(&mut self.wire).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_shutdown(cx)
+    /// Only flushes: the wire may still have to carry the response to a refused head.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
     }
 }

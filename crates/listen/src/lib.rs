@@ -16,6 +16,7 @@ mod answers;
 mod body;
 mod connection;
 mod head_filter;
+mod leftover;
 mod limiter;
 mod redirect;
 mod serve;

@@ -1,7 +1,8 @@
-//! Passes one request to the application, or answers it with a redirect. `head_filter` has checked HTTP/1 heads; the size of
-//! HTTP/2 heads is checked here, where a response is possible.
+//! Passes one request to the application, or answers it with a redirect, and settles what is left of its body (`leftover`).
+//! `head_filter` has checked HTTP/1 heads; the size of HTTP/2 heads is checked here, where a response is possible.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use hyper_util::service::TowerToHyperService;
 
 use crate::activity::{Activity, InFlight};
 use crate::answers::{Answers, Fault, REQUEST_ID};
-use crate::body::{Pace, RequestBody, ResponseBody};
+use crate::body::{Pace, ResponseBody};
+use crate::leftover::{Drainer, Leftover};
 use crate::redirect::Destination;
 use crate::settings::{Limits, MAX_HEADERS};
 use crate::takeover::{Takeover, TakeoverSlot};
@@ -60,6 +62,7 @@ pub struct Dispatch {
     pub limits: Arc<Limits>,
     pub peer: PeerAddr,
     pub activity: Arc<Activity>,
+    pub drainer: Arc<Drainer>,
     /// Receives the takeover of a response. `None` over HTTP/2.
     pub slot: Option<TakeoverSlot>,
 }
@@ -73,43 +76,50 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
 
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         let flight = self.activity.begin();
-        if let Some(fault) = too_large(&request, &self.limits) {
-            let mut response = self.answers.fault(fault, request.headers().get(REQUEST_ID));
-            if request.method() == Method::HEAD {
-                // A body would be a protocol error over HTTP/2.
-                *response.body_mut() = Body::empty();
+        let (request, leftover) = self.lend(request);
+        let answer: Answer = match (too_large(&request, &self.limits), &self.target) {
+            (Some(fault), _) => Box::pin(ready(self.refuse(fault, &request))),
+            (None, Target::Redirect(to)) => Box::pin(ready(moved(self.answers.as_ref(), to, &request))),
+            (None, Target::Application(application)) => application.answer(request),
+        };
+        let (activity, slot) = (Arc::clone(&self.activity), self.slot.clone());
+        Box::pin(async move {
+            let mut response = answer.await;
+            if let Some(leftover) = leftover {
+                leftover.settle(&mut response).await;
             }
-            return Box::pin(async move { Ok(counted(response, flight)) });
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS
+                && let Some(takeover) = response.extensions_mut().remove::<Takeover>()
+                && let Some(slot) = slot
+            {
+                slot.put(takeover, activity.begin());
+            }
+            Ok(counted(response, flight))
+        })
+    }
+}
+
+impl Dispatch {
+    /// The request as the application gets it, and what it leaves of the body.
+    fn lend(&self, request: Request<Incoming>) -> (Request<Body>, Option<Leftover>) {
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(self.peer);
+        if body.is_end_stream() {
+            return (Request::from_parts(parts, Body::empty()), None);
         }
-        match &self.target {
-            Target::Redirect(to) => {
-                let response = moved(self.answers.as_ref(), to, &request);
-                Box::pin(async move { Ok(counted(response, flight)) })
-            }
-            Target::Application(application) => {
-                let (mut parts, body) = request.into_parts();
-                parts.extensions.insert(self.peer);
-                let body = if body.is_end_stream() {
-                    Body::empty()
-                } else {
-                    let pace = Pace::default();
-                    parts.extensions.insert(pace.clone());
-                    Body::new(RequestBody::new(body, parts.version, &self.limits, pace))
-                };
-                let answer = application.answer(Request::from_parts(parts, body));
-                let (activity, slot) = (Arc::clone(&self.activity), self.slot.clone());
-                Box::pin(async move {
-                    let mut response = answer.await;
-                    if response.status() == StatusCode::SWITCHING_PROTOCOLS
-                        && let Some(takeover) = response.extensions_mut().remove::<Takeover>()
-                        && let Some(slot) = slot
-                    {
-                        slot.put(takeover, activity.begin());
-                    }
-                    Ok(counted(response, flight))
-                })
-            }
+        let pace = Pace::default();
+        parts.extensions.insert(pace.clone());
+        let (body, leftover) = self.drainer.lend(body, &parts, pace);
+        (Request::from_parts(parts, Body::new(body)), leftover)
+    }
+
+    fn refuse(&self, fault: Fault, request: &Request<Body>) -> Response {
+        let mut response = self.answers.fault(fault, request.headers().get(REQUEST_ID));
+        if request.method() == Method::HEAD {
+            // A body would be a protocol error over HTTP/2.
+            *response.body_mut() = Body::empty();
         }
+        response
     }
 }
 
@@ -118,7 +128,7 @@ fn counted(response: Response, flight: InFlight) -> Response<ResponseBody> {
     response.map(|body| ResponseBody::new(body, flight))
 }
 
-fn too_large(request: &Request<Incoming>, limits: &Limits) -> Option<Fault> {
+fn too_large(request: &Request<Body>, limits: &Limits) -> Option<Fault> {
     if request.version() != Version::HTTP_2 {
         return None;
     }
@@ -138,7 +148,7 @@ fn too_large(request: &Request<Incoming>, limits: &Limits) -> Option<Fault> {
     (total > limit).then_some(Fault::HeadTooLong { limit })
 }
 
-fn moved(answers: &dyn Answers, to: &Destination, request: &Request<Incoming>) -> Response {
+fn moved(answers: &dyn Answers, to: &Destination, request: &Request<Body>) -> Response {
     let host = request.headers().get(HOST).map(HeaderValue::as_bytes);
     let location = to.location(host, request.uri());
     let mut response = answers.moved(&location, request.headers().get(REQUEST_ID));

@@ -20,10 +20,12 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// How long a connection may stay open without a request.
     pub idle_timeout: Duration,
-    /// How long a handler waits for bytes of the request body.
+    /// How long a handler waits for bytes of the request body, and an HTTP/1 connection for what the handler did not read.
     pub body_timeout: Duration,
     /// The rate of a request body once `body_timeout` is used up.
     pub body_min_bytes_per_second: u32,
+    /// How long an HTTP/1 response waits for the rest of a chunked request body that its handler did not read.
+    pub chunks_wait: Duration,
     /// How long a client may leave a response unread: on HTTP/1 per connection, on HTTP/2 per stream.
     pub write_timeout: Duration,
     /// How long a connection is kept after its last response, so that the client can read all of it.
@@ -45,6 +47,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             body_min_bytes_per_second: 4096,
+            chunks_wait: Duration::from_millis(500),
             write_timeout: Duration::from_secs(60),
             linger_timeout: Duration::from_secs(10),
             max_head_bytes: 32 * 1024,

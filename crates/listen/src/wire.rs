@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
 /// The most bytes that are read and discarded after the last response.
-const LINGER_BYTES: usize = 128 * 1024 * 1024;
+pub const LINGER_BYTES: usize = 128 * 1024 * 1024;
 
 enum Stream {
     Plain(TcpStream),

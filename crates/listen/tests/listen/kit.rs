@@ -122,6 +122,8 @@ pub fn router(inside: &Arc<Inside>) -> Router {
             )
             .route("/echo", post(echo))
             .route("/refuse", post(|| async { StatusCode::PAYLOAD_TOO_LARGE }))
+            .route("/refuse-at-length", post(|| async { vec![b'x'; LONG_RESPONSE_BYTES] }))
+            .route("/early", post(early))
             .route("/big", get(big))
             .route("/broken", get(broken))
             .route("/held-body", get(move || held_body(bodies.clone())))
@@ -139,6 +141,26 @@ async fn echo(body: Body) -> Response {
         Ok(bytes) => format!("{} bytes", bytes.len()).into_response(),
         Err(e) => error(StatusCode::BAD_REQUEST, &e.to_string(), Some(&HeaderValue::from_static("router"))),
     }
+}
+
+/// More than the kernel buffers for a client that does not read.
+pub const LONG_RESPONSE_BYTES: usize = 16 << 20;
+
+/// Responds before it reads the request's body, of which it reads as many bytes as in the query.
+async fn early(request: Request) -> Body {
+    let most: usize = request.uri().query().map_or(usize::MAX, |it| it.parse().unwrap());
+    let mut body = request.into_body().into_data_stream();
+    let first = futures_util::stream::once(async { Ok::<_, std::io::Error>(Bytes::from("begun ")) });
+    let rest = futures_util::stream::once(async move {
+        let mut count = 0;
+        while count < most
+            && let Some(piece) = body.next().await
+        {
+            count += piece.map_err(std::io::Error::other)?.len();
+        }
+        Ok::<_, std::io::Error>(Bytes::from(format!("{count} bytes read")))
+    });
+    Body::from_stream(first.chain(rest))
 }
 
 /// A body that fails after its first bytes.
@@ -338,6 +360,17 @@ pub async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     // A reset connection ends with an error; the bytes before it are used.
     let _ = in_time("the end of the connection", stream.read_to_end(&mut bytes)).await;
     bytes
+}
+
+/// Reads until these bytes have come. Returns everything up to them.
+pub async fn read_until(stream: &mut (impl AsyncRead + Unpin), end: &str) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(end.as_bytes()) {
+        let byte = in_time(end, stream.read_u8()).await;
+        let so_far = bytes.escape_ascii().to_string();
+        bytes.push(byte.unwrap_or_else(|e| panic!("{e} after {so_far}")));
+    }
+    String::from_utf8(bytes).unwrap()
 }
 
 pub async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: impl AsRef<[u8]>) {

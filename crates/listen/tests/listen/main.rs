@@ -5,6 +5,7 @@
 mod kit;
 
 mod flood;
+mod leftover;
 mod malformed;
 mod memory;
 mod protocol;

@@ -93,6 +93,7 @@ async fn a_missing_or_slow_body_times_out() {
         let answer = bounded("the answer", read_response(&mut stream)).await;
         assert_error(&answer, 400);
         assert!(answer.body.contains("too slowly"), "{answer:?}");
+        assert_eq!(answer.header("connection"), Some("close"));
 
         // 100 bytes per second are below the minimum rate.
         let (mut reading, mut writing) = server.tcp().await.into_split();
