@@ -56,7 +56,7 @@ pub enum Reason {
     WrongAddress,
     /// A later request or ClientHello on the connection named another host.
     NameChanged,
-    /// Neither TLS nor HTTP, and the address was not learnt for an allowed name.
+    /// The address was not learnt for an allowed name, and no name that the client sends decides.
     UnknownAddress,
     /// A port that would go around the sandbox's resolver or hide its names (DNS, DoT, QUIC).
     Port,

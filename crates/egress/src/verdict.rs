@@ -1,8 +1,9 @@
 //! The egress verdict: whether a sandbox may reach a destination.
 //!
 //! The DNS server, the proxy and `sandboxd egress check` all call [`decide`], so they cannot disagree. The kernel decides about
-//! datagrams by the same ports (`rules::UDP_PORTS_CLOSED`), by the same lists of networks (`rules::Networks`) and by the addresses
-//! that DNS opened. It decides about all traffic under default allow, and to allowed networks under default deny.
+//! datagrams and about [`Flow::Opening`] by the same ports (`rules::UDP_PORTS_CLOSED`, `rules::WEB_PORTS`, `rules::RESOLVER_PORTS`), by
+//! the same lists of networks (`rules::Networks`) and by the addresses that DNS opened. It decides about all traffic under default
+//! allow, and to allowed networks under default deny.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +16,7 @@ use crate::refusals::Reason;
 pub enum Flow<'a> {
     /// It asks the DNS server for a name.
     Lookup(&'a str),
-    /// It opened a TCP connection and has sent nothing yet.
+    /// It opens a TCP connection and has sent nothing yet.
     Opening,
     /// It sent a ClientHello, with the server name in it.
     Tls(Option<&'a str>),
@@ -79,7 +80,8 @@ pub fn decide(policy: &EgressRules, flow: Flow<'_>, to: Destination) -> Verdict 
         Flow::Udp if to.is_learnt => Verdict::Pass,
         Flow::Udp => refused(Reason::UnknownAddress),
         _ if RESOLVER_PORTS.contains(&to.port) => refused(Reason::Port),
-        Flow::Opening => Verdict::Pass,
+        Flow::Opening if is_web || to.is_learnt => Verdict::Pass,
+        Flow::Opening => refused(Reason::UnknownAddress),
         Flow::Lookup(name) | Flow::Request(name) | Flow::Tls(Some(name)) => by_name(policy, name),
         Flow::Tls(None) => refused(Reason::NoName),
         Flow::Http => Verdict::ByRequest,

@@ -36,6 +36,7 @@ async fn verdicts_of_egress_check_match_actual_traffic() {
         ("check-dead.web.example".to_owned(), 80, false, false),
         ("check-none.web.example".to_owned(), 80, false, false),
         (other.address.to_string(), 80, false, true),
+        (other.address.to_string(), 8443, false, true),
         ("169.254.169.254".to_owned(), 80, false, false),
         ("10.1.2.3".to_owned(), 443, false, false),
         ("192.0.2.1".to_owned(), 80, false, false),

@@ -69,7 +69,9 @@ impl Session {
     /// Decides about the connection before its client has sent anything.
     pub async fn decide_opening(&self) -> Result<(), Stop> {
         let is_closed = self.is_closed(*self.original.ip()).await?;
-        match decide(&self.guest.rules(), Flow::Opening, self.destination(is_closed, false)) {
+        // The kernel has refused connections to addresses that are not learnt. It keeps addresses a little longer than the registry.
+        let is_learnt = true;
+        match decide(&self.guest.rules(), Flow::Opening, self.destination(is_closed, is_learnt)) {
             Verdict::Refused(reason, name) => Err(Stop::Refused(reason, name)),
             _ => Ok(()),
         }

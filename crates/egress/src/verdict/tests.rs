@@ -50,6 +50,8 @@ fn the_table_of_decisions() {
         (Flow::Silent, 22, false, refused(UnknownAddress)),
         (Flow::Silent, 22, true, refused(UnknownAddress)),
         (Flow::Opening, 443, false, Verdict::Pass),
+        (Flow::Opening, 22, true, Verdict::Pass),
+        (Flow::Opening, 22, false, refused(UnknownAddress)),
         (Flow::Opening, 53, true, refused(Port)),
         (Flow::Opening, 853, true, refused(Port)),
         (Flow::Tls(Some("good.test")), 853, true, refused(Port)),

@@ -70,7 +70,6 @@ impl Plan {
         })
         .collect();
         let [rate_up, rate_down] = self.rate_rules();
-        let udp_closed = rules::UDP_PORTS_CLOSED.map(|port| port.to_string()).join(", ");
         let pool = self.ranges.pool().map(|pool| pool.to_string()).unwrap_or_default();
         TEMPLATE
             .replace("@ELEMENTS@", &elements)
@@ -83,9 +82,16 @@ impl Plan {
             .replace("@CONNECTIONS@", &self.connections.to_string())
             .replace("@RATE_UP@", &rate_up)
             .replace("@RATE_DOWN@", &rate_down)
-            .replace("@UDP_CLOSED@", &udp_closed)
+            .replace("@UDP_CLOSED@", &port_list(&rules::UDP_PORTS_CLOSED))
+            .replace("@WEB@", &port_list(&rules::WEB_PORTS))
+            .replace("@RESOLVERS@", &port_list(&rules::RESOLVER_PORTS))
             .replace("@GROUP@", &self.scope.log_group().to_string())
     }
+}
+
+fn port_list(ports: &[u16]) -> String {
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    ports.join(", ")
 }
 
 /// The number of rules in a rendered table: each has a line of its own in a chain.

@@ -1,6 +1,8 @@
 //! Traffic that does not pass under any policy.
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use net::{HostNetwork, HostSettings, Network, Reason};
@@ -80,6 +82,60 @@ async fn default_deny_does_not_open_closed_addresses() {
     network.parts().kernel.open(one.address, &all, Duration::from_secs(60)).await.unwrap();
     for address in all {
         assert!(!one.echoes_datagram(address) && !one.connects(address) && !one.pings(address), "{address}");
+    }
+}
+
+/// The proxy has to accept a connection before it can refuse it, which looks to the client as if it were connected.
+#[tokio::test]
+async fn under_default_deny_a_connection_that_cannot_pass_is_not_established() {
+    let fixture = Fixture::new();
+    let (network, mut refusals) = fixture.open();
+    network.recover(&[]).await.unwrap();
+    let one = plug(&network, 0);
+    network.apply(&one.guest, &only(&["example.com"])).await.unwrap();
+    let attempt = |to: Ipv4Addr, port: u16| {
+        one.namespace.run_inside(move || {
+            let attempt = TcpStream::connect_timeout(&SocketAddr::from((to, port)), Duration::from_secs(5));
+            attempt.map(drop).map_err(|error| error.kind())
+        })
+    };
+    let refused = Err(ErrorKind::ConnectionRefused);
+    for (to, port) in [
+        (SERVER, 22),
+        (SERVER, PORT),
+        (SERVER, 8443),
+        (SERVER, 53),
+        (PRIVATE, PORT),
+        (METADATA, PORT),
+        (HOST, PORT),
+    ] {
+        assert_eq!(attempt(to, port), refused, "{to}:{port}");
+    }
+    // There the name decides, which the client sends first.
+    for port in [80, 443] {
+        assert_eq!(attempt(SERVER, port), Ok(()), "{port}");
+    }
+    let kernel = &network.parts().kernel;
+    kernel.open(one.address, &[SERVER, PRIVATE], Duration::from_secs(60)).await.unwrap();
+    assert_eq!(attempt(SERVER, PORT), Ok(()), "the proxy decides about a learnt address");
+    for (to, port) in [(SERVER, 53), (SERVER, 853), (OTHER, PORT), (PRIVATE, PORT)] {
+        assert_eq!(attempt(to, port), refused, "{to}:{port}");
+    }
+    kernel.close(one.address, &[SERVER]).await.unwrap();
+    assert_eq!(attempt(SERVER, PORT), refused);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut reasons = HashMap::new();
+    while let Ok(refusal) = refusals.try_recv() {
+        reasons.insert((refusal.target.address.unwrap(), refusal.target.port), refusal.reason);
+    }
+    for (to, port, reason) in [
+        (SERVER, 22, Reason::UnknownAddress),
+        (SERVER, 8443, Reason::UnknownAddress),
+        (SERVER, 853, Reason::Port),
+        (METADATA, PORT, Reason::ClosedAddress),
+        (HOST, PORT, Reason::ClosedAddress),
+    ] {
+        assert_eq!(reasons.get(&(to, port)), Some(&reason), "{to}:{port}: {reasons:?}");
     }
 }
 
