@@ -21,9 +21,9 @@ use crate::files;
 use crate::spawn::{Kind, Refusal, Spawned, raise_oom_score};
 
 /// Most file operations at a time.
-pub const MAX_FILE_OPS: usize = 16;
+pub const MAX_FILE_OPS: usize = guest_proto::MAX_FILE_OPS;
 /// Most watches at a time.
-pub const MAX_WATCHES: usize = 32;
+pub const MAX_WATCHES: usize = guest_proto::MAX_WATCHES;
 /// Bytes that the host may send before they are read. The windows of all operations together fit into the host's send
 /// buffer.
 pub const WINDOW: u32 = 512 * 1024;

@@ -12,7 +12,7 @@ use crate::exec::Exec;
 /// Commands at a time.
 pub const MAX_EXECS: usize = 256;
 /// Dialled connections at a time.
-pub const MAX_DIALS: usize = 1024;
+pub const MAX_DIALS: usize = guest_proto::MAX_DIALS;
 
 /// All operations.
 #[derive(Default)]

@@ -32,6 +32,7 @@ pub const MARK: &str = "SANDBOX_EXEC";
 
 /// Search path for programs if the environment has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const ROOT_DIRECTORY: &CStr = c"/";
 
 /// A started command.
 pub struct Spawned {
@@ -139,6 +140,8 @@ impl Spawner {
             None => spec.cwd.as_bytes().to_vec(),
         };
         let cwd = string(cwd)?;
+        // As at a login: system users such as `nobody` have homes that do not exist.
+        let cwd_instead = (user.is_some() && spec.cwd.is_empty()).then_some(ROOT_DIRECTORY);
         let own = own_environment(spec, user)?;
         let groups: Vec<Gid> = user
             .map(|(user, _)| user.groups.iter().copied().map(Gid::from_raw).collect())
@@ -160,6 +163,7 @@ impl Spawner {
             let plan = Plan {
                 stdio,
                 cwd: &cwd,
+                cwd_instead,
                 programs: &programs,
                 argv: &argv,
                 env: &env,

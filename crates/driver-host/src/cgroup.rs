@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::Isolation;
-use driver::Limits;
+use driver::{Limits, MemoryKills};
 
 use crate::loopdev::{self, DeviceNumber};
 use crate::settings::DiskRates;
@@ -223,6 +223,14 @@ impl Cgroups {
                 number(read("memory", "memory.usage_in_bytes")?)?,
                 field(read("memory", "memory.stat")?, "total_cache")?,
             )),
+        }
+    }
+
+    /// The processes inside that the kernel killed for lack of memory; `None` if the cgroup is gone, or the kernel does not count.
+    pub fn memory_kills(&self, name: &str) -> Option<MemoryKills> {
+        match self.layout {
+            Layout::V2 => v2::memory_kills(&self.dir("", name)),
+            Layout::V1 => v1::memory_kills(&self.dir("memory", name)),
         }
     }
 

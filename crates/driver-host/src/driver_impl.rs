@@ -10,8 +10,8 @@ use std::sync::Arc;
 use api::{Isolation, SandboxId, SnapshotId};
 use async_trait::async_trait;
 use driver::{
-    ByteStream, DiskCopy, DiskUse, Driver, DriverError, Hoard, NetworkHook, Presence, ResourceUse,
-    SandboxSpec, SnapshotFile, SnapshotScope,
+    ByteStream, DiskCopy, DiskUse, Driver, DriverError, Hoard, MemoryKills, NetworkHook, Presence,
+    ResourceUse, SandboxSpec, SnapshotFile, SnapshotScope,
 };
 
 use crate::backend::Started;
@@ -31,7 +31,7 @@ use crate::placement;
 use crate::reap::become_subreaper;
 use crate::removal::{remove_if_exists, remove_tree};
 use crate::settings::Settings;
-use crate::{hoarders, snapshot, stored_processes, transfer};
+use crate::{hoarders, replaced_disks, snapshot, stored_processes, transfer};
 
 /// The sandboxes on this host.
 #[derive(Debug, Clone)]
@@ -311,6 +311,16 @@ impl Driver for HostDriver {
             Ok(Some(ResourceUse { cpu_us, memory, memory_cache, disk }))
         })
         .await
+    }
+
+    async fn memory_kills(&self, id: &SandboxId) -> Option<MemoryKills> {
+        let id = id.clone();
+        self.blocking(move |inner| Ok(inner.cgroups.memory_kills(id.as_str()))).await.ok().flatten()
+    }
+
+    async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        let failed = |error| DriverError::failed("compare the disks with what is mounted", error);
+        self.blocking(move |inner| replaced_disks::find(inner).map_err(failed)).await
     }
 
     async fn end_hoarders(&self) -> Result<Vec<(SandboxId, Hoard)>, DriverError> {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use api::{Isolation, SandboxId};
 use guest_proto::Exit;
 
-use crate::{Driver, DriverError, Limits, NetworkHook, Presence, SandboxSpec};
+use crate::{Driver, DriverError, Limits, MemoryKills, NetworkHook, Presence, SandboxSpec};
 use link::Link;
 
 /// The driver under test, one of its backends, and the layers of an image with bash and procps.
@@ -89,6 +89,8 @@ async fn a_sandbox_goes_through_its_states(host: &Host) {
     assert_eq!(ok(host.driver.list().await), std::slice::from_ref(&spec.id));
     ok(host.driver.start(&spec, None).await);
     assert_eq!(host.presence(&spec.id).await, Presence::Running);
+    assert_eq!(ok(host.driver.with_replaced_disks().await), []);
+    assert_eq!(host.driver.memory_kills(&spec.id).await, Some(MemoryKills::default()));
     let mut link = host.link(&spec.id).await;
     assert_eq!(link.run("echo hello").await, ("hello\n".to_owned(), Exit::Code(0)));
     assert_eq!(link.run("exit 3").await.1, Exit::Code(3));

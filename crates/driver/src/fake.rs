@@ -11,6 +11,7 @@ mod disk;
 mod file_op;
 mod guest;
 mod hold;
+mod losses;
 mod script;
 mod snapshot;
 mod transfer;
@@ -26,8 +27,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::{
-    ByteStream, DiskCopy, DiskUse, Driver, DriverError, Limits, NetworkHook, Presence, ResourceUse,
-    SandboxSpec, SnapshotFile, SnapshotScope,
+    ByteStream, DiskCopy, DiskUse, Driver, DriverError, Limits, MemoryKills, NetworkHook, Presence,
+    ResourceUse, SandboxSpec, SnapshotFile, SnapshotScope,
 };
 
 use agent::Guest;
@@ -115,6 +116,7 @@ struct Sandbox {
     /// Its stored processes, and whether they were continued since.
     memory: Option<Guest>,
     is_memory_used: bool,
+    memory_kills: MemoryKills,
 }
 
 impl Sandbox {
@@ -125,6 +127,10 @@ impl Sandbox {
             Some(guest) if guest.is_frozen() => Presence::Paused,
             Some(_) => Presence::Running,
         }
+    }
+
+    fn has_replaced_disk(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| !guest.is_on(&self.disk))
     }
 }
 
@@ -236,25 +242,6 @@ impl FakeDriver {
         }
     }
 
-    /// Ends all processes of the sandbox, as a crash does.
-    pub fn crash(&self, id: &SandboxId) {
-        if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {
-            sandbox.guest = None;
-        }
-    }
-
-    /// Ends the processes of all sandboxes, as a reboot of the host does.
-    pub fn reboot(&self) {
-        self.host.state().sandboxes.values_mut().for_each(|sandbox| sandbox.guest = None);
-    }
-
-    /// Makes the agent close its link. It accepts another one.
-    pub fn hang_up(&self, id: &SandboxId) {
-        if let Some(guest) = self.host.state().sandboxes.get(id).and_then(|sandbox| sandbox.guest.as_ref()) {
-            guest.hang_up();
-        }
-    }
-
     /// All sandboxes of which the host has a trace.
     pub fn traces(&self) -> BTreeMap<SandboxId, Presence> {
         let state = self.host.state();
@@ -309,6 +296,7 @@ impl State {
             guest: None,
             memory,
             is_memory_used: false,
+            memory_kills: MemoryKills::default(),
         })
     }
 
@@ -342,6 +330,7 @@ impl Driver for FakeDriver {
             let sandbox = state.get_or_create(spec);
             sandbox.limits = Some(spec.limits);
             sandbox.guest = Some(Guest::new(mode, Arc::clone(&sandbox.disk)));
+            sandbox.memory_kills = MemoryKills::default();
             Ok(())
         };
         let started = self.host.call(DriverOp::Start, &spec.id, work).await;
@@ -390,6 +379,7 @@ impl Driver for FakeDriver {
             sandbox.limits = Some(spec.limits);
             sandbox.guest = Some(memory.continued());
             sandbox.is_memory_used = true;
+            sandbox.memory_kills = MemoryKills::default();
             Ok(())
         };
         let woken = self.host.call(DriverOp::Wake, &spec.id, work).await;
@@ -494,6 +484,16 @@ impl Driver for FakeDriver {
         state.resource_reads += 1;
         let cpu_us = state.resource_reads * 1_000_000;
         Ok(Some(ResourceUse { cpu_us, memory: 12 << 20, memory_cache: 2 << 20, disk: 3 << 20 }))
+    }
+
+    async fn memory_kills(&self, id: &SandboxId) -> Option<MemoryKills> {
+        self.host.state().sandboxes.get(id).map(|sandbox| sandbox.memory_kills)
+    }
+
+    async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        let state = self.host.state();
+        let replaced = state.sandboxes.iter().filter(|(_, sandbox)| sandbox.has_replaced_disk());
+        Ok(replaced.map(|(id, _)| id.clone()).collect())
     }
 
     async fn copy_disk(

@@ -113,6 +113,14 @@ pub struct ResourceUse {
     pub disk: u64,
 }
 
+/// The processes of a sandbox that the kernel has killed for lack of memory. Zero again after each start of the sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryKills {
+    pub count: u64,
+    /// Whether the sandbox has been at its own limit. Otherwise the memory of the host, or of all sandboxes together, ran out.
+    pub has_reached_limit: bool,
+}
+
 /// The snapshot whose disk a layer is; `None` for a layer of an image.
 pub fn snapshot_of_layer(layer: &Path) -> Option<SnapshotId> {
     layer.file_name()?.to_str()?.strip_suffix(".img")?.parse().ok()
@@ -252,6 +260,12 @@ pub trait Driver: Send + Sync + 'static {
         None
     }
 
+    /// Sandboxes with processes that use another file than the disk: somebody has replaced the disk under them, as a restore of the data
+    /// directory does. What they write is lost. Called before any sandbox is started.
+    async fn with_replaced_disks(&self) -> Result<Vec<SandboxId>, DriverError> {
+        Ok(Vec::new())
+    }
+
     /// What the sandbox has written to its disk; zero if the backend does not know.
     async fn disk_use(&self, _id: &SandboxId) -> Result<DiskUse, DriverError> {
         Ok(DiskUse::default())
@@ -260,6 +274,12 @@ pub trait Driver: Send + Sync + 'static {
     /// What a running sandbox uses; `None` if the backend does not know, or the sandbox has no processes.
     async fn resource_use(&self, _id: &SandboxId) -> Result<Option<ResourceUse>, DriverError> {
         Ok(None)
+    }
+
+    /// The processes that the kernel has killed for lack of memory since the sandbox was started, also if none is left; `None` if the
+    /// backend does not know, or nothing of the sandbox is left. Called at any time, also during another call for the sandbox.
+    async fn memory_kills(&self, _id: &SandboxId) -> Option<MemoryKills> {
+        None
     }
 
     /// Ends the commands of sandboxes that hold memory of the host which no limit of theirs counts. Returns which, and what they held.

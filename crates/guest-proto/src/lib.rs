@@ -81,6 +81,12 @@ pub const MAX_FRAME: usize = 1024 * 1024;
 pub const MAX_DATA: usize = 256 * 1024;
 /// Most bytes in flight on a channel.
 pub const MAX_WINDOW: u32 = 64 * 1024 * 1024;
+/// Most file operations at a time in a sandbox, without watches.
+pub const MAX_FILE_OPS: usize = 16;
+/// Most watches of directories at a time in a sandbox.
+pub const MAX_WATCHES: usize = 32;
+/// Most connections of the host to ports in a sandbox at a time.
+pub const MAX_DIALS: usize = 1024;
 /// Most arguments of a command, its name included.
 pub const MAX_ARGS: usize = 4096;
 /// Most environment variables of a command.

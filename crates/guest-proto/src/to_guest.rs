@@ -62,8 +62,8 @@ pub enum ToGuest<'a> {
     Resize { op: u64, size: TerminalSize },
     /// Release a detached command.
     Release { op: u64 },
-    /// As `Exec`, on behalf of a user. Since version 3, like the following. An empty `cwd` is the user's home, and a
-    /// relative one is below it.
+    /// As `Exec`, on behalf of a user. Since version 3, like the following. An empty `cwd` is the user's home, or `/`
+    /// if the user cannot enter it; a relative one is below the home.
     ExecAs {
         op: u64,
         #[serde(borrow)]

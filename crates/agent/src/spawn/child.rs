@@ -66,6 +66,8 @@ pub struct Identity<'a> {
 pub struct Plan<'a> {
     pub stdio: Stdio,
     pub cwd: &'a CStr,
+    /// Where the child starts if it cannot enter `cwd`.
+    pub cwd_instead: Option<&'a CStr>,
     pub programs: &'a [CString],
     pub argv: &'a Pointers<'a>,
     pub env: &'a Pointers<'a>,
@@ -211,7 +213,11 @@ fn prepare(plan: &Plan<'_>) -> Result<(), Failure> {
         become_user(identity).map_err(fail(Stage::User))?;
     }
     // With the rights of the user.
-    rustix::process::chdir(plan.cwd).map_err(fail(Stage::Cwd))
+    let entered = match (rustix::process::chdir(plan.cwd), plan.cwd_instead) {
+        (Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS), Some(instead)) => rustix::process::chdir(instead),
+        (entered, _) => entered,
+    };
+    entered.map_err(fail(Stage::Cwd))
 }
 
 /// Changes to a user, which drops the capabilities of this process unless the user is root.

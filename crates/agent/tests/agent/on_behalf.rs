@@ -54,6 +54,9 @@ fn a_command_runs_as_its_user() {
     // The default is the home, and relative directories are below it.
     assert_eq!(host.run_as("pwd", DAEMON, ""), "/usr/sbin\n");
     assert_eq!(host.run_as("pwd", DAEMON, "../bin"), "/usr/bin\n");
+    // A user whose home does not exist starts in the root directory.
+    let nobody = RunAs { user: "nobody", ..DAEMON };
+    assert_eq!(host.run_as("id -un; pwd; echo $HOME", nobody, ""), "nobody\n/\n/nonexistent\n");
     // Its pipes can be opened by name.
     assert_eq!(host.run_as("echo here > /dev/stdout", DAEMON, "/tmp"), "here\n");
     let may_gain = RunAs { new_privileges: NewPrivileges::Allowed, ..DAEMON };
@@ -69,6 +72,7 @@ fn unknown_users_and_directories_are_distinct_refusals() {
         ("nobody-like-this", "/tmp", RefusalKind::UserMissing),
         ("daemon", "/not/there", RefusalKind::CwdMissing),
         ("daemon", "not/there", RefusalKind::CwdMissing),
+        ("nobody", "not/there", RefusalKind::CwdMissing),
         ("daemon", "/root", RefusalKind::NotAllowed),
     ] {
         let op = host.exec_as("true", RunAs { user, ..DAEMON }, cwd);

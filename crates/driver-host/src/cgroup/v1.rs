@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use driver::Limits;
+use driver::{Limits, MemoryKills};
 
 use super::{
     CONNECTION_BYTES, CPU_PERIOD_US, CgroupEntry, ROOT, SharedLimits, as_far_as_possible, cpu_quota_us,
@@ -30,6 +30,8 @@ const PROCESSORS: &str = "cpuset.cpus";
 const MEMORY_NODES: &str = "cpuset.mems";
 /// How often a kill checks whether its freeze is complete, every 0.1 ms.
 const FREEZE_CHECKS: u32 = 200;
+/// The kernel gives up when it cannot get several pages at once, which may be this far below the limit.
+const LIMIT_SLACK: u64 = 2 << 20;
 
 /// The directories of the cgroups that a sandbox's processes are in. `dir` finds one by controller and name; without a name it is
 /// the driver's.
@@ -141,6 +143,17 @@ pub fn connection_bytes(memory: &Path) -> io::Result<u64> {
     }
 }
 
+/// The count is that of processes of the cgroup, whichever limit they exceeded. This version has no count of the own limit, but knows
+/// the most that was ever used.
+pub fn memory_kills(dir: &Path) -> Option<MemoryKills> {
+    let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
+    let control = fs::read_to_string(dir.join("memory.oom_control")).ok()?;
+    let count = control.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())?;
+    let most_used = number("memory.max_usage_in_bytes")?;
+    let has_reached_limit = most_used.saturating_add(LIMIT_SLACK) >= number("memory.limit_in_bytes")?;
+    Some(MemoryKills { count, has_reached_limit })
+}
+
 /// Memory and memory with swap have the same limit (no swap); the kernel requires that the first is never above the second.
 pub fn limit_memory(dir: &Path, bytes: u64) -> io::Result<()> {
     let memory = dir.join("memory.limit_in_bytes");
@@ -205,5 +218,29 @@ fn inherit(dir: &Path, file: &str) -> io::Result<()> {
         Ok(_) => Ok(()),
         Err(error) if is_gone(&error) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_are_told_from_those_of_other_limits_by_the_most_that_was_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| fs::write(dir.path().join(file), text).unwrap();
+        let kills = || memory_kills(dir.path());
+        assert_eq!(kills(), None);
+        write("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+        write("memory.limit_in_bytes", "536870912\n");
+        for (most_used, has_reached_limit) in
+            [("536870912\n", true), ("535822336\n", true), ("67051520\n", false)]
+        {
+            write("memory.max_usage_in_bytes", most_used);
+            assert_eq!(kills(), Some(MemoryKills { count: 3, has_reached_limit }), "{most_used}");
+        }
+        // A kernel that does not count.
+        write("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n");
+        assert_eq!(kills(), None);
     }
 }

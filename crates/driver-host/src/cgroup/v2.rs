@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use driver::Limits;
+use driver::{Limits, MemoryKills};
 
 use super::{CPU_PERIOD_US, SharedLimits, as_far_as_possible, cpu_quota_us, shares};
 
@@ -90,6 +90,16 @@ pub fn connection_bytes(dir: &Path) -> io::Result<u64> {
     Ok(held.unwrap_or(0))
 }
 
+/// The kills are those of processes of the cgroup, whichever limit they exceeded. `oom` counts only the cgroup's own limit.
+pub fn memory_kills(dir: &Path) -> Option<MemoryKills> {
+    let events = fs::read_to_string(dir.join("memory.events")).ok()?;
+    let count = |event: &str| {
+        let mut counts = events.lines().filter_map(|line| line.split_once(' '));
+        counts.find(|(name, _)| *name == event)?.1.parse::<u64>().ok()
+    };
+    Some(MemoryKills { count: count("oom_kill")?, has_reached_limit: count("oom")? > 0 })
+}
+
 fn create_parent(root: &Path, parent: &str) -> io::Result<PathBuf> {
     let mut dir = root.to_owned();
     for part in Path::new(parent).components() {
@@ -112,4 +122,20 @@ fn enable(dir: &Path) -> io::Result<()> {
 /// gets the same weight as one that the runtime created with these limits.
 fn weight(cpu: u32) -> u64 {
     1 + (shares(cpu).clamp(MIN_SHARES, MAX_SHARES) - MIN_SHARES) * 9_999 / (MAX_SHARES - MIN_SHARES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_are_told_from_those_of_other_limits() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(memory_kills(dir.path()), None);
+        for (oom, has_reached_limit) in [(0, false), (2, true)] {
+            let events = format!("low 0\nhigh 0\nmax 7\noom {oom}\noom_kill 3\noom_group_kill 0\n");
+            fs::write(dir.path().join("memory.events"), events).unwrap();
+            assert_eq!(memory_kills(dir.path()), Some(MemoryKills { count: 3, has_reached_limit }));
+        }
+    }
 }

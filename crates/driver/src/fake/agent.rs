@@ -126,6 +126,11 @@ impl Guest {
         self.inner.life.send_replace(GuestState::Runs);
     }
 
+    /// Whether its processes use this disk.
+    pub fn is_on(&self, disk: &Arc<Mutex<Disk>>) -> bool {
+        Arc::ptr_eq(&self.inner.disk, disk)
+    }
+
     pub fn set_agent_mode(&self, mode: AgentMode) {
         *lock(&self.inner.mode) = mode;
     }

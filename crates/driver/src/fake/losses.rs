@@ -1,0 +1,43 @@
+//! What happens to fake sandboxes without a call of the engine: their processes end, are killed, or lose their disk or their link.
+
+use std::sync::Arc;
+
+use api::SandboxId;
+
+use super::FakeDriver;
+
+impl FakeDriver {
+    /// Ends all processes of the sandbox, as a crash does.
+    pub fn crash(&self, id: &SandboxId) {
+        if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {
+            sandbox.guest = None;
+        }
+    }
+
+    /// Counts a process as killed for lack of memory, at the limit of the sandbox. The test ends the process.
+    pub fn kill_for_memory(&self, id: &SandboxId) {
+        if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {
+            sandbox.memory_kills.count += 1;
+            sandbox.memory_kills.has_reached_limit = true;
+        }
+    }
+
+    /// Gives the sandbox an empty disk, as a restore of the data directory does. Its processes keep the one that they use.
+    pub fn replace_disk(&self, id: &SandboxId) {
+        if let Some(sandbox) = self.host.state().sandboxes.get_mut(id) {
+            sandbox.disk = Arc::default();
+        }
+    }
+
+    /// Ends the processes of all sandboxes, as a reboot of the host does.
+    pub fn reboot(&self) {
+        self.host.state().sandboxes.values_mut().for_each(|sandbox| sandbox.guest = None);
+    }
+
+    /// Makes the agent close its link. It accepts another one.
+    pub fn hang_up(&self, id: &SandboxId) {
+        if let Some(guest) = self.host.state().sandboxes.get(id).and_then(|sandbox| sandbox.guest.as_ref()) {
+            guest.hang_up();
+        }
+    }
+}
