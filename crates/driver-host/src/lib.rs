@@ -35,6 +35,7 @@ mod placement;
 mod priority;
 mod reap;
 mod removal;
+mod replaced_disks;
 mod settings;
 mod slab_watch;
 mod snapshot;

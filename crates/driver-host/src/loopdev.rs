@@ -1,5 +1,6 @@
 //! Loop devices that the kernel detaches after their last use.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 // From the kernel's <linux/loop.h>.
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LOOP_MAJOR: u32 = 7;
@@ -72,6 +74,24 @@ impl FromStr for DeviceNumber {
     }
 }
 
+/// A file, whatever its name: the number of its file system and of its inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// `None` if no file has this name.
+    pub fn of(path: &Path) -> io::Result<Option<Self>> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Some(Self { device: metadata.dev(), inode: metadata.ino() })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// An attached device. The kernel detaches it when this value and all its mounts are gone, so a killed daemon leaves
 /// no device attached.
 #[derive(Debug)]
@@ -125,17 +145,51 @@ pub fn wait_until_detached(image: &Path) -> io::Result<()> {
 pub fn find(backing: &Path) -> io::Result<Option<DeviceNumber>> {
     // The kernel shows the path without symbolic links.
     let backing = backing.canonicalize()?;
-    for entry in fs::read_dir("/sys/class/block")? {
-        let name = entry?.file_name();
-        let Some(number) = name.to_str().and_then(|name| name.strip_prefix("loop")) else { continue };
-        let Ok(minor) = number.parse() else { continue };
-        let device = DeviceNumber { major: LOOP_MAJOR, minor };
+    for device in devices()? {
         let file = fs::read_to_string(backing_file(device));
         if file.is_ok_and(|file| Path::new(file.trim_end_matches('\n')) == backing) {
             return Ok(Some(device));
         }
     }
     Ok(None)
+}
+
+/// The files that loop devices are attached to, also those that were renamed or deleted since.
+pub fn attached_files() -> io::Result<HashSet<FileId>> {
+    let attached = devices()?.into_iter().filter(|device| !is_free(*device));
+    attached.filter_map(|device| attached_file(device).transpose()).collect()
+}
+
+/// All loop devices.
+fn devices() -> io::Result<Vec<DeviceNumber>> {
+    let mut devices = Vec::new();
+    for entry in fs::read_dir("/sys/class/block")? {
+        let name = entry?.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.strip_prefix("loop")) else { continue };
+        let Ok(minor) = number.parse() else { continue };
+        devices.push(DeviceNumber { major: LOOP_MAJOR, minor });
+    }
+    Ok(devices)
+}
+
+/// The file that a loop device is attached to; `None` if it was detached a moment ago.
+fn attached_file(device: DeviceNumber) -> io::Result<Option<FileId>> {
+    let is_gone = |error: &io::Error| {
+        error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENXIO)
+    };
+    let opened = match File::open(device.loop_path()) {
+        Err(error) if is_gone(&error) => return Ok(None),
+        opened => opened?,
+    };
+    // SAFETY: the struct is plain integers, for which all zeroes is a value.
+    let mut info: LoopInfo64 = unsafe { std::mem::zeroed() };
+    // SAFETY: LOOP_GET_STATUS64 writes one `struct loop_info64`, which `info` is, and keeps no pointer to it.
+    let done = unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
+    if done >= 0 {
+        return Ok(Some(FileId { device: info.device, inode: info.inode }));
+    }
+    let error = io::Error::last_os_error();
+    if is_gone(&error) { Ok(None) } else { Err(error) }
 }
 
 impl DeviceNumber {
@@ -220,5 +274,24 @@ mod tests {
         assert!(begin.elapsed() >= Duration::from_millis(100));
         assert_eq!(find(&path).unwrap(), Some(second.number));
         assert!(is_free_or_of(second.number, dir.path().file_name().unwrap().to_str().unwrap()));
+    }
+
+    #[test]
+    fn an_attached_file_is_known_whatever_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("disk"), dir.path().join("moved"));
+        let make = || File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        make();
+        let device = attach(&path).unwrap();
+        let attached = FileId::of(&path).unwrap().unwrap();
+        assert!(attached_files().unwrap().contains(&attached));
+        fs::rename(&path, &moved).unwrap();
+        assert_eq!(FileId::of(&path).unwrap(), None);
+        make();
+        let files = attached_files().unwrap();
+        assert!(files.contains(&attached) && !files.contains(&FileId::of(&path).unwrap().unwrap()));
+        fs::remove_file(&moved).unwrap();
+        assert!(attached_files().unwrap().contains(&attached));
+        drop(device);
     }
 }

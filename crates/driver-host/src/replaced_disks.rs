@@ -1,0 +1,56 @@
+//! Finds processes that do not use the disk of their sandbox: somebody has replaced the disk under them, as a restore of the data
+//! directory does. They keep the earlier file mounted, also when it is deleted. The recovery asks for them.
+
+use std::collections::HashSet;
+use std::io;
+
+use api::SandboxId;
+
+use crate::cgroup::Population;
+use crate::inner::Inner;
+use crate::loopdev::{self, FileId};
+use crate::paths::Paths;
+
+/// Sandboxes with processes that use another file than the disk. No sandbox may start meanwhile.
+pub fn find(inner: &Inner) -> io::Result<Vec<SandboxId>> {
+    let attached = loopdev::attached_files()?;
+    let mut found = Vec::new();
+    for name in inner.cgroups.names()? {
+        let Ok(id) = name.parse::<SandboxId>() else { continue };
+        if inner.cgroups.population(&name)? == Population::Empty {
+            continue;
+        }
+        let disk = FileId::of(&Paths::of(&inner.settings, &id).disk())?;
+        if has_replaced_disk(disk, &attached) {
+            found.push(id);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the disk of a sandbox with processes is another file than the one they use: that is mounted, so a loop device is attached to
+/// it.
+fn has_replaced_disk(disk: Option<FileId>, attached: &HashSet<FileId>) -> bool {
+    disk.is_none_or(|disk| !attached.contains(&disk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_not_attached_was_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            FileId::of(&path).unwrap()
+        };
+        let (mounted, restored) = (id("mounted"), id("restored"));
+        let attached = HashSet::from_iter(mounted);
+        assert!(!has_replaced_disk(mounted, &attached));
+        assert!(has_replaced_disk(restored, &attached));
+        // The restored data directory lacks it.
+        assert!(has_replaced_disk(None, &attached));
+    }
+}
