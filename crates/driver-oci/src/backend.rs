@@ -10,6 +10,7 @@ use driver_host::{
 };
 use rootfs::{hide_host_counters, leave_host_namespace};
 
+use crate::attribute_filter::HostAttributes;
 use crate::bundle::{filter, write_bundle};
 use crate::netns;
 use crate::runtime::{self, AgentChannel, Invocation};
@@ -23,7 +24,7 @@ pub struct OciRuntime {
 impl OciRuntime {
     /// `args` are the program's arguments before the subcommand.
     pub fn new(program: PathBuf, args: Vec<String>) -> Self {
-        Self { runtime: Invocation { program, args } }
+        Self { runtime: Invocation { program, args, attributes: HostAttributes::Served } }
     }
 }
 

@@ -14,6 +14,7 @@ use driver_host::{
 use rootfs::leave_host_namespace;
 use rustix::mount::mount_bind;
 
+use crate::attribute_filter::HostAttributes;
 use crate::bundle::write_bundle;
 use crate::checkpoint;
 use crate::gvisor_filter::gvisor_filter;
@@ -83,8 +84,9 @@ impl Gvisor {
             // Ping needs raw sockets. What they send leaves through the same link as everything else.
             "--net-raw",
         ];
-        let args = own.into_iter().map(str::to_owned).chain(self.args.iter().cloned());
-        Invocation { program: self.program.clone(), args: args.collect() }
+        let args = own.into_iter().map(str::to_owned).chain(self.args.iter().cloned()).collect();
+        let attributes = HostAttributes::under_gvisor(self.release);
+        Invocation { program: self.program.clone(), args, attributes }
     }
 }
 

@@ -15,9 +15,6 @@ const SOCKETS: [&str; 2] = ["socket", "socketpair"];
 const HARMLESS: [&str; 4] = ["fadvise64", "prctl", "seccomp", "setsockopt"];
 /// It starts no handler of core dumps.
 const LIMITS: [&str; 1] = ["prlimit64"];
-/// Calls that fail with `EBADF` on symbolic links in its file system, which `ls -l` and `cp -a` report as errors. Without them,
-/// programs behave as on a file system without extended attributes.
-const LINK_ATTRIBUTES: [&str; 2] = ["lgetxattr", "llistxattr"];
 /// The agent sets the host name of a copied sandbox. Commands lack the capability.
 const HOST_NAME: [&str; 1] = ["sethostname"];
 /// Calls that send a signal, with the argument that names a process. Linux protects process 1, the agent, from those of its
@@ -45,9 +42,7 @@ pub fn gvisor_filter() -> Result<LinuxSeccomp, DriverError> {
     filter.set_default_action(LinuxSeccompAction::ScmpActTrace);
     let mut rules = protected_agent().map_err(failed)?;
     for mut rule in filter.syscalls().clone().unwrap_or_default() {
-        let special = |name: &str| {
-            [&SOCKETS[..], &HARMLESS, &LIMITS, &LINK_ATTRIBUTES, &HOST_NAME].concat().contains(&name)
-        };
+        let special = |name: &str| [&SOCKETS[..], &HARMLESS, &LIMITS, &HOST_NAME].concat().contains(&name);
         let names: Vec<String> = rule.names().iter().filter(|name| !special(name)).cloned().collect();
         if !names.is_empty() {
             rule.set_names(names);

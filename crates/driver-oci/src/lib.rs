@@ -4,6 +4,7 @@
     reason = "what happens between fork and exec, and namespaces of a thread, have no safe interface"
 )]
 
+mod attribute_filter;
 mod backend;
 mod bundle;
 mod checkpoint;

@@ -17,6 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 
+use crate::attribute_filter::{HostAttributes, refuse_attributes};
+
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The number of the first preserved descriptor in a native runtime's container.
 const PRESERVED_FD: i32 = 3;
@@ -31,6 +33,7 @@ const RESTORE_TIMEOUT: Duration = Duration::from_secs(300);
 pub struct Invocation {
     pub program: PathBuf,
     pub args: Vec<String>,
+    pub attributes: HostAttributes,
 }
 
 /// How the host and the agent get a link.
@@ -86,15 +89,20 @@ pub fn run(
         .collect::<Result<_, _>>()
         .map_err(failed)?;
     let inherited = listener.as_ref().map(AsRawFd::as_raw_fd);
-    let parent = rustix::process::getpid();
-    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (prctl, getppid, dup2, open, read and write).
+    let (parent, attributes) = (rustix::process::getpid(), runtime.attributes);
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls (prctl, getppid, dup2, open, read, write and
+    // seccomp).
     unsafe {
         command.pre_exec(move || {
             die_with(parent)?;
             reset_oom_score()?;
             // "0" stands for the writing process.
             entries.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop))?;
-            inherited.map_or(Ok(()), inherit)
+            inherited.map_or(Ok(()), inherit)?;
+            match attributes {
+                HostAttributes::Served => Ok(()),
+                HostAttributes::Unsupported => refuse_attributes(),
+            }
         });
     }
     match finish(command.spawn().map_err(failed)?, timeout).map_err(failed)? {
