@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 pub use api::ExecutionId;
-use api::RunId;
+use api::{EndReason, RunId};
 use guest_proto::TerminalSize;
 use rand::Rng;
 use rules::{OutputPosition, TimeMs};
@@ -26,6 +26,8 @@ pub struct DetachedRequest {
     pub env: BTreeMap<String, String>,
     /// `None` for no time limit.
     pub timeout_ms: Option<u64>,
+    /// How long it waits for a reader while its log is full of unread output. `None` for the default.
+    pub reader_timeout_ms: Option<u64>,
     /// The first input.
     pub stdin: Option<String>,
     /// Whether the input stays open for more. Always true on a terminal.
@@ -77,7 +79,9 @@ pub struct ExecutionStatus {
     /// As in the result of an attached command.
     pub exit_code: Option<i32>,
     pub signal: Option<String>,
-    /// Why it did not start or is lost.
+    /// Why it was killed.
+    pub reason: Option<EndReason>,
+    /// Why it did not start or is lost, or what happened if there is a reason.
     pub message: Option<String>,
     pub started_at: TimeMs,
     pub ended_at: Option<TimeMs>,

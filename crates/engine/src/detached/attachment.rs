@@ -82,6 +82,7 @@ impl Input {
 
     /// Kills the execution's process tree and waits for its end.
     pub async fn kill(&self) -> Result<(), EngineError> {
+        self.execution.is_killed.send_replace(true);
         match self.linked().await {
             Ok(input) => input.killer().kill(),
             Err(EngineError::ExecutionEnded { .. }) => return Ok(()),

@@ -1,17 +1,18 @@
 //! The events of detached executions. Each event has a key under which it is recorded once: a daemon that repeats the event of a
 //! crashed daemon does not duplicate it.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-use api::{EventKind, RunId};
-use guest_proto::Exit;
-use rules::{Ended, TimeMs};
+use api::{EndReason, EventKind, RunId};
+use rules::{Cause, Ended, TimeMs};
 use serde_json::{Value, json};
 use store::{MAX_WRITES, NewEvent, SandboxRecord};
 
 use super::execution::DetachedExecution;
 use super::log::LogState;
 use super::record::{End, Record};
+use crate::execution::termination;
 
 /// The message of an execution that was not reattached before its sandbox was terminated.
 pub const PROCESSES_GONE: &str = "its processes ended with those of its sandbox; the outcome is unknown";
@@ -33,18 +34,20 @@ pub fn ended_with_sandbox<'a>(
     let ends = executions.take(MAX_WRITES - RESERVED_WRITES).map(|execution| {
         let log = execution.progress.borrow().log.clone();
         let has_started = execution.has_started.load(Ordering::Relaxed);
-        let new = || if has_started { killed(&execution.record, now) } else { lost(NOT_REATTACHED, now) };
+        let new = || match termination(sandbox) {
+            Some(cause) if has_started => killed(&execution.record, &cause, now),
+            _ => lost(NOT_REATTACHED, now),
+        };
         let end = log.end.clone().unwrap_or_else(new);
         ended(sandbox, &execution.record, &log, &end)
     });
     ends.collect()
 }
 
-/// The outcome of an execution that was killed with its sandbox.
-pub fn killed(record: &Record, now: TimeMs) -> End {
-    let (exit_code, signal) = outcome(rules::Command::Ended(Ended::Signalled { signal: 9 }));
+/// The outcome of an execution that was killed with all processes of its sandbox.
+pub fn killed(record: &Record, cause: &Cause, now: TimeMs) -> End {
     let duration_ms = now.0.saturating_sub(record.started_at_ms);
-    End { is_lost: false, is_timed_out: false, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
+    end(Ended::Signalled { signal: 9 }, cause, duration_ms, now)
 }
 
 /// An unknown outcome.
@@ -55,6 +58,7 @@ pub fn lost(message: &str, now: TimeMs) -> End {
         is_timed_out: false,
         exit_code: None,
         signal: None,
+        reason: None,
         message,
         duration_ms: 0,
         at_ms: now.0,
@@ -62,22 +66,21 @@ pub fn lost(message: &str, now: TimeMs) -> End {
 }
 
 /// The outcome that the agent reported.
-pub fn exited(exit: Exit, duration_us: u64, is_timed_out: bool, now: TimeMs) -> End {
-    let (exit_code, signal) = outcome(match exit {
-        Exit::Signal(9) if is_timed_out => rules::Command::TimedOut,
-        Exit::Signal(signal) => rules::Command::Ended(Ended::Signalled { signal }),
-        Exit::Code(code) => rules::Command::Ended(Ended::Exited { code }),
-    });
-    let duration_ms = duration_us.div_ceil(1000);
-    let is_timed_out = is_timed_out && exit == Exit::Signal(9);
-    End { is_lost: false, is_timed_out, exit_code, signal, message: None, duration_ms, at_ms: now.0 }
+pub fn exited(ended: Ended, cause: &Cause, duration_us: u64, now: TimeMs) -> End {
+    end(ended, cause, duration_us.div_ceil(1000), now)
 }
 
-fn outcome(command: rules::Command) -> (Option<i32>, Option<String>) {
-    match rules::outcome(command) {
-        Ok(outcome) => (outcome.exit_code, outcome.signal.map(std::borrow::Cow::into_owned)),
-        // Only for a command that was never started.
-        Err(_) => (None, None),
+fn end(ended: Ended, cause: &Cause, duration_ms: u64, now: TimeMs) -> End {
+    let outcome = rules::ended_outcome(ended, cause);
+    End {
+        is_lost: false,
+        is_timed_out: outcome.reason == Some(EndReason::Timeout),
+        exit_code: outcome.exit_code,
+        signal: outcome.signal.map(Cow::into_owned),
+        reason: outcome.reason,
+        message: outcome.message,
+        duration_ms,
+        at_ms: now.0,
     }
 }
 
@@ -92,6 +95,9 @@ pub fn ended(sandbox: &SandboxRecord, record: &Record, log: &LogState, end: &End
     data["durationMs"] = json!(end.duration_ms);
     data["exitCode"] = json!(end.exit_code);
     data["signal"] = json!(end.signal);
+    if let Some(reason) = end.reason {
+        data["reason"] = json!(reason);
+    }
     data["stdoutBytes"] = json!(log.printed.stdout);
     data["stderrBytes"] = json!(log.printed.stderr);
     event(sandbox, record, EventKind::ExecCompleted, at, data)

@@ -4,12 +4,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
 
-use rules::TimeMs;
+use rules::{OutputReaders, TimeMs};
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
+use tokio::time::Instant;
 
-use super::log::{Log, LogState, Segment};
+use super::log::{Log, LogState, Segment, needed_from};
 use super::record::{End, Record};
+use crate::clock::millis;
 use crate::detached_status::{ExecutionState, ExecutionStatus};
 use crate::error::EngineError;
 use crate::link::DetachedInput;
@@ -17,6 +20,8 @@ use guest_proto::TerminalSize;
 
 /// The maximum number of requests that wait for a log writer.
 const COMMAND_QUEUE: usize = 16;
+/// Longer than any execution.
+const FAR_FUTURE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The progress of an execution, as it is in the log.
 #[derive(Clone)]
@@ -26,11 +31,22 @@ pub struct Progress {
     pub segments: Arc<[Segment]>,
     pub end: (u64, u64),
     pub bytes: u64,
+    /// The newest segment that the next write has to drop.
+    next_dropped: Option<u64>,
+    /// The size limit of the log.
+    max_bytes: u64,
 }
 
 impl Progress {
     pub fn of(log: &Log) -> Self {
-        Self { log: log.state().clone(), segments: log.segments(), end: log.end(), bytes: log.bytes() }
+        Self {
+            log: log.state().clone(),
+            segments: log.segments(),
+            end: log.end(),
+            bytes: log.bytes(),
+            next_dropped: log.next_dropped(),
+            max_bytes: log.max_bytes(),
+        }
     }
 }
 
@@ -53,6 +69,12 @@ pub struct DetachedExecution {
     pub progress: watch::Sender<Progress>,
     /// The input of the command, while there is a link.
     pub input: watch::Sender<Option<DetachedInput>>,
+    /// Who reads the output, and how far. Times are those of [`now_ms`](Self::now_ms).
+    pub readers: watch::Sender<OutputReaders>,
+    /// Whether a request has killed the command. What is left of its output does not wait for readers.
+    pub is_killed: watch::Sender<bool>,
+    /// When this daemon began or found the execution.
+    began: Instant,
     /// Serializes writes to stdin.
     pub stdin_lock: Arc<tokio::sync::Mutex<()>>,
     /// Whether this daemon has recorded the start event.
@@ -68,11 +90,18 @@ impl DetachedExecution {
         let stdin_lock = Arc::new(tokio::sync::Mutex::default());
         // The execution is not shared yet, so the lock is free.
         let locked = Arc::clone(&stdin_lock).try_lock_owned().ok();
+        let progress = Progress::of(log);
+        // The readers of an earlier daemon come back, and where they were is not known.
+        let oldest = progress.segments.first().map_or(0, |oldest| oldest.number);
+        let readers = OutputReaders::new(oldest, record.reader_timeout_ms, 0);
         let execution = Self {
             record,
             dir,
-            progress: watch::Sender::new(Progress::of(log)),
+            progress: watch::Sender::new(progress),
             input: watch::Sender::new(None),
+            readers: watch::Sender::new(readers),
+            is_killed: watch::Sender::new(false),
+            began: Instant::now(),
             stdin_lock,
             has_started: AtomicBool::new(false),
             pid: AtomicU32::new(log.state().pid.unwrap_or(0)),
@@ -83,6 +112,37 @@ impl DetachedExecution {
 
     pub fn is_running(&self) -> bool {
         self.progress.borrow().log.end.is_none()
+    }
+
+    /// The time for readers: milliseconds since this daemon began or found the execution.
+    pub fn now_ms(&self) -> u64 {
+        millis(self.began.elapsed())
+    }
+
+    /// The instant of a time for readers.
+    pub fn instant(&self, ms: u64) -> Instant {
+        let after = Duration::from_millis(ms);
+        // Beyond the range of instants is never.
+        self.began.checked_add(after).unwrap_or_else(|| self.began + FAR_FUTURE)
+    }
+
+    /// Whether the next write to the log drops no output that a reader in this segment needs.
+    pub fn has_room(&self, segment: u64) -> bool {
+        let progress = self.progress.borrow();
+        let needed_from = needed_from(&progress.segments, segment, progress.max_bytes);
+        progress.next_dropped.is_none_or(|dropped| dropped < needed_from)
+    }
+
+    /// The segments that the next write must keep: from this one on.
+    pub fn kept_from(&self) -> u64 {
+        let needed = self.readers.borrow().needed(self.now_ms());
+        let progress = self.progress.borrow();
+        needed.from.map_or(u64::MAX, |segment| needed_from(&progress.segments, segment, progress.max_bytes))
+    }
+
+    /// Whether a client is reading the output, or about to come back for the rest.
+    pub fn is_awaited(&self) -> bool {
+        self.readers.borrow().is_awaited(self.now_ms())
     }
 
     pub fn status(&self) -> ExecutionStatus {
@@ -128,6 +188,7 @@ fn status(record: &Record, progress: &Progress) -> ExecutionStatus {
         state,
         exit_code: end.as_ref().and_then(|end| end.exit_code),
         signal: end.as_ref().and_then(|end| end.signal.clone()),
+        reason: end.as_ref().and_then(|end| end.reason),
         message: end.as_ref().and_then(|end| end.message.clone()),
         started_at: TimeMs(record.started_at_ms),
         ended_at: end.as_ref().map(|end| TimeMs(end.at_ms)),
@@ -159,6 +220,7 @@ mod tests {
             open_stdin: true,
             has_stdin: true,
             started_at_ms: 1,
+            reader_timeout_ms: 1,
         };
         let log = Log::create(dir.path(), 1 << 20).unwrap();
         let (execution, inbox) = DetachedExecution::new(record, dir.path().to_owned(), &log);

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! An entry is written with one system call and survives any end of the daemon. Beyond its size limit the log drops its oldest
-//! segment. After a power loss of the host [`Log::open`] truncates the log behind the last complete entry. A failed write
-//! leaves the log unchanged.
+//! segments, but none that a reader needs ([`needed_from`]). After a power loss of the host [`Log::open`] truncates the log behind
+//! the last complete entry. A failed write leaves the log unchanged.
 
 pub mod cursor;
 pub mod entry;
@@ -26,6 +26,9 @@ use super::record::End;
 
 /// The number of segments of a full log.
 const SEGMENTS: u64 = 16;
+/// The part of a log that stays behind the slowest reader, in sixteenths. Its client has not received all that the reader has read,
+/// and reads it again if it loses its connection.
+const REPLAYED: u64 = 11;
 /// The size of reads. Larger than any entry, so that each read has a complete one.
 const PIECE: usize = 256 * 1024;
 
@@ -116,8 +119,24 @@ impl Log {
         self.segments.iter().copied().collect()
     }
 
-    /// Writes all entries or none.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// The newest segment that the next write has to drop to stay within the size limit; `None` if it has to drop none.
+    pub fn next_dropped(&self) -> Option<u64> {
+        let excess = if self.is_segment_full() { self.excess() } else { 0 };
+        excess.checked_sub(1).and_then(|newest| self.segments.get(newest)).map(|segment| segment.number)
+    }
+
+    /// Writes all entries or none. No output is needed.
     pub fn append(&mut self, entries: &[Entry<'_>], at_ms: u64) -> io::Result<()> {
+        self.append_keeping(entries, at_ms, u64::MAX)
+    }
+
+    /// Writes all entries or none. Keeps the segments from `kept_from` on, even if the log then exceeds its size limit, but not
+    /// beyond twice of it: an agent that prints after its command was killed must not fill the disk.
+    pub fn append_keeping(&mut self, entries: &[Entry<'_>], at_ms: u64, kept_from: u64) -> io::Result<()> {
         let mut state = self.state.clone();
         let mut bytes = Vec::new();
         for entry in entries {
@@ -131,7 +150,7 @@ impl Log {
             }
             state.apply(entry);
         }
-        self.roll(at_ms)?;
+        self.roll(at_ms, kept_from)?;
         let Some(segment) = self.segments.back_mut() else { return Ok(()) };
         if let Err(error) = self.file.write_all_at(&bytes, segment.bytes) {
             // The next write overwrites partial entries. Readers do not read beyond `end`.
@@ -148,17 +167,36 @@ impl Log {
         self.file.sync_data()
     }
 
-    /// Starts another segment if the last one is full, and drops the oldest segments beyond the size limit.
-    fn roll(&mut self, at_ms: u64) -> io::Result<()> {
-        let Some(last) = self.segments.back() else { return Ok(()) };
-        // Entries after the end stay in its segment, because only the last segment is scanned when the log is opened.
-        if last.bytes < self.max_bytes / SEGMENTS || self.state.end.is_some() {
-            return Ok(());
-        }
+    /// Entries after the end stay in its segment, because only the last segment is scanned when the log is opened.
+    fn is_segment_full(&self) -> bool {
+        let last = self.segments.back();
+        last.is_some_and(|last| last.bytes >= self.max_bytes / SEGMENTS) && self.state.end.is_none()
+    }
+
+    /// How many of the oldest segments exceed the size limit when another segment begins. The last one stays: its end may be unread.
+    fn excess(&self) -> usize {
+        let limit = full_bytes(self.max_bytes);
+        let mut bytes = self.bytes();
+        let exceeds = |segment: &&Segment| {
+            let exceeds = bytes > limit;
+            bytes -= segment.bytes;
+            exceeds
+        };
+        self.segments.iter().take(self.segments.len().saturating_sub(1)).take_while(exceeds).count()
+    }
+
+    /// Starts another segment if the last one is full, and drops the oldest segments beyond the size limit that are not kept.
+    fn roll(&mut self, at_ms: u64, kept_from: u64) -> io::Result<()> {
+        let Some(last) = self.segments.back().filter(|_| self.is_segment_full()) else { return Ok(()) };
+        let excess = self.excess();
         let (file, segment) = begin(&self.dir, last.number + 1, &self.state, at_ms)?;
         self.file = file;
         self.segments.push_back(segment);
-        while self.bytes() > self.max_bytes - self.max_bytes / SEGMENTS && self.segments.len() > 1 {
+        for _ in 0..excess {
+            let is_bounded = self.bytes() <= 2 * self.max_bytes;
+            if self.segments.front().is_none_or(|oldest| oldest.number >= kept_from && is_bounded) {
+                break;
+            }
             let Some(oldest) = self.segments.pop_front() else { break };
             match fs::remove_file(path(&self.dir, oldest.number)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -169,6 +207,25 @@ impl Log {
         }
         Ok(())
     }
+}
+
+/// The size of a log of at most `max_bytes` when another segment begins.
+fn full_bytes(max_bytes: u64) -> u64 {
+    max_bytes - max_bytes / SEGMENTS
+}
+
+/// The first segment that a reader in segment `current` needs, in a log of at most `max_bytes`: that of what its client may read
+/// again. A reader in the last segment never keeps the log from beginning another one.
+pub fn needed_from(segments: &[Segment], current: u64, max_bytes: u64) -> u64 {
+    let last_bytes = segments.last().map_or(0, |last| last.bytes);
+    let mut left = (max_bytes / SEGMENTS * REPLAYED).min(full_bytes(max_bytes).saturating_sub(last_bytes));
+    let before = segments.iter().rev().filter(|segment| segment.number < current);
+    let replayed = before.take_while(|segment| {
+        let fits = segment.bytes <= left;
+        left = left.saturating_sub(segment.bytes);
+        fits
+    });
+    replayed.last().map_or(current, |first| first.number)
 }
 
 impl LogState {

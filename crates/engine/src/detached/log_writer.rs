@@ -8,8 +8,8 @@
 //! ```
 //!
 //! It alone writes the log. Output is written, then acknowledged to the agent, then published to readers. A failed
-//! write is repeated, and the command waits meanwhile. After a crash of the daemon the log says where the next log
-//! writer continues.
+//! write is repeated, and the command waits meanwhile, as it does while the log is full of output that readers need.
+//! After a crash of the daemon the log says where the next log writer continues.
 
 use std::io;
 use std::pin::pin;
@@ -20,9 +20,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use guest_proto::Channel;
-use rules::TimeMs;
+use rules::{Cause, Ended, TimeMs};
 use tokio::sync::{oneshot, watch};
 
+use super::back_pressure::BackPressure;
 use super::events;
 use super::execution::{DetachedExecution, Progress, WriterCommand, WriterInbox};
 use super::initial_stdin::InitialStdin;
@@ -33,8 +34,10 @@ use super::registry::{AgentAvailability, SandboxExecutions};
 use crate::agent_timeout::{AGENT_TIMEOUT, AgentTimeout};
 use crate::deadline::Deadline;
 use crate::error::EngineError;
+use crate::execution::{ended, termination};
 use crate::link::{Agent, CommandEvent, DetachedCommand, DetachedInput, LinkError};
 use crate::mailbox::Permit;
+use crate::memory_watch::MemoryWatch;
 use crate::status::Status;
 
 /// The delay before a failed write to the log is repeated.
@@ -52,6 +55,8 @@ pub struct LogWriter {
     status: watch::Receiver<Status>,
     /// The execution slot of the command.
     permit: Option<Permit>,
+    /// Since the command, or this daemon, began.
+    memory: Option<MemoryWatch>,
 }
 
 /// How the wait for a link ended.
@@ -92,7 +97,7 @@ impl LogWriter {
         status: watch::Receiver<Status>,
         permit: Option<Permit>,
     ) -> Self {
-        Self { executions, execution, log: Some(log), inbox, status, permit }
+        Self { executions, execution, log: Some(log), inbox, status, permit, memory: None }
     }
 
     /// Runs until the execution ends or the daemon stops. `started` is the command on the link that started it.
@@ -109,6 +114,8 @@ impl LogWriter {
             // The earlier daemon stopped between the end and its event.
             return self.record_end_event(end).await;
         }
+        let sandbox = Arc::clone(&self.status.borrow().record);
+        self.memory = Some(MemoryWatch::begin(&self.executions.context.host, &sandbox).await);
         let mut stdin = self.open_initial_stdin().await?;
         let mut attached = started.map(|command| (command, 0));
         loop {
@@ -116,7 +123,7 @@ impl LogWriter {
                 Some(attached) => attached,
                 None => match self.reattach().await? {
                     Reattached::Command(command, stdin_received) => (command, stdin_received),
-                    Reattached::Lost(message) => return self.end(events::lost(message, self.now())).await,
+                    Reattached::Lost(message) => return self.end(self.end_of_lost(message)).await,
                     Reattached::SandboxTerminated => {
                         self.end_with_sandbox();
                         return Ok(());
@@ -214,6 +221,8 @@ impl LogWriter {
             .record
             .ends_at_running_ms
             .map(|at| Deadline::at(input.killer(), self.status.clone(), clock, at));
+        let over = deadline.as_ref().map(Deadline::over);
+        let mut back_pressure = BackPressure::new(Arc::clone(&self.execution), self.executions.agent(), over);
         let had_stdin = stdin.is_some();
         if stdin.as_ref().is_none_or(|stdin| stdin.is_sent(stdin_received)) {
             *stdin = None;
@@ -230,14 +239,16 @@ impl LogWriter {
         loop {
             tokio::select! {
                 () = stopping.cancelled() => return Err(Stopped),
-                event = command.next() => match self.write_event(event, &mut command, deadline.as_ref()).await? {
-                    Step::Continue => {}
-                    Step::Ended => {
-                        command.release();
-                        return Ok(true);
+                event = next_event(&mut back_pressure, &mut command) => {
+                    match self.write_event(event, &mut command, deadline.as_ref()).await? {
+                        Step::Continue => {}
+                        Step::Ended => {
+                            command.release();
+                            return Ok(true);
+                        }
+                        Step::LinkLost => return Ok(false),
                     }
-                    Step::LinkLost => return Ok(false),
-                },
+                }
                 _ = &mut sending, if stdin.is_some() => {
                     *stdin = None;
                     self.initial_stdin_sent(&input).await?;
@@ -281,8 +292,9 @@ impl LogWriter {
         }
         match last {
             Some(CommandEvent::Exited { exit, duration_us }) => {
-                let is_timed_out = deadline.is_some_and(Deadline::is_over);
-                self.end(events::exited(exit, duration_us, is_timed_out, self.now())).await?;
+                let ended = ended(exit);
+                let cause = self.cause_of_end(ended, deadline).await;
+                self.end(events::exited(ended, &cause, duration_us, self.now())).await?;
                 Ok(Step::Ended)
             }
             Some(CommandEvent::Lost) => Ok(Step::LinkLost),
@@ -321,9 +333,40 @@ impl LogWriter {
         Ok(())
     }
 
+    async fn cause_of_end(&self, ended: Ended, deadline: Option<&Deadline>) -> Cause {
+        let is_over = deadline.is_some_and(Deadline::is_over);
+        if let Some(timeout_ms) = self.execution.record.timeout_ms.filter(|_| is_over) {
+            return Cause::Timeout { timeout_ms };
+        }
+        let out_of_memory = match &self.memory {
+            Some(memory) if ended.is_killed() => memory.out_of_memory().await,
+            _ => None,
+        };
+        out_of_memory.map_or(Cause::Unknown, Cause::OutOfMemory)
+    }
+
+    /// The end of an execution that the agent does not know, or whose agent is gone.
+    fn end_of_lost(&self, message: &str) -> End {
+        let status = self.status.borrow();
+        let memory = self.memory.as_ref();
+        if let Some(cause) = memory.and_then(|memory| memory.out_of_memory_at(status.process_loss?)) {
+            return events::killed(&self.execution.record, &Cause::OutOfMemory(cause), self.now());
+        }
+        let sandbox = &status.record;
+        match &sandbox.note {
+            // Why the sandbox has no processes.
+            Some(note) => {
+                let message = format!("sandbox '{}': {note}; the outcome is unknown", sandbox.id);
+                events::lost(&message, self.now())
+            }
+            None => events::lost(message, self.now()),
+        }
+    }
+
     /// The execution was killed with its sandbox. Its log is removed, so only the event is recorded.
     fn end_with_sandbox(&mut self) {
-        let end = events::killed(&self.execution.record, self.now());
+        let cause = termination(&self.status.borrow().record).unwrap_or(Cause::Unknown);
+        let end = events::killed(&self.execution.record, &cause, self.now());
         self.append_end_event(&end);
         self.permit = None;
         self.execution.progress.send_modify(|progress| progress.log.end = Some(end));
@@ -354,9 +397,9 @@ impl LogWriter {
     async fn write(&mut self, mut entries: Vec<PendingEntry>) -> Result<(), Stopped> {
         loop {
             let Some(mut log) = self.log.take() else { return Err(Stopped) };
-            let at_ms = self.now().0;
+            let (at_ms, kept_from) = (self.now().0, self.execution.kept_from());
             let writing = tokio::task::spawn_blocking(move || {
-                let written = append(&mut log, &entries, at_ms);
+                let written = append(&mut log, &entries, at_ms, kept_from);
                 (log, entries, written)
             });
             // If the thread panicked, the open log is lost. The next daemon opens it again.
@@ -378,7 +421,13 @@ impl LogWriter {
     }
 }
 
-fn append(log: &mut Log, entries: &[PendingEntry], at_ms: u64) -> io::Result<()> {
+/// The next event of the command, once the log has room for its output. Cancel safe.
+async fn next_event(back_pressure: &mut BackPressure, command: &mut DetachedCommand) -> CommandEvent {
+    back_pressure.released().await;
+    command.next().await
+}
+
+fn append(log: &mut Log, entries: &[PendingEntry], at_ms: u64, kept_from: u64) -> io::Result<()> {
     let has_end = entries.iter().any(|entry| matches!(entry, PendingEntry::Ended(_)));
     let entries: Vec<Entry<'_>> = entries
         .iter()
@@ -391,7 +440,7 @@ fn append(log: &mut Log, entries: &[PendingEntry], at_ms: u64) -> io::Result<()>
             PendingEntry::Running(pid) => Entry::Running(*pid),
         })
         .collect();
-    log.append(&entries, at_ms)?;
+    log.append_keeping(&entries, at_ms, kept_from)?;
     // The agent forgets the execution next, so the end has to survive a power loss.
     if has_end { log.sync() } else { Ok(()) }
 }

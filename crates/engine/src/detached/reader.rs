@@ -1,7 +1,7 @@
 //! Reads the output of an execution from any position, during the execution and after it.
 //!
-//! A reader has at most one piece of the log in memory and reads the next one when that is consumed: a slow reader
-//! does not slow the command.
+//! A reader has at most one piece of the log in memory and reads the next one when that is consumed. The log keeps what the reader
+//! has not read, so a slow reader slows the command once the log is full (`back_pressure`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,8 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::detached::back_pressure::AttachedReader;
 use crate::detached::execution::{DetachedExecution, Progress};
-use crate::detached::log::cursor::{Cursor, LogPiece};
+use crate::detached::log::cursor::{Cursor, LogPiece, first_segment};
 use crate::detached_status::ExecutionStatus;
 use crate::error::EngineError;
 
@@ -41,6 +42,7 @@ pub struct OutputReader {
     execution: Arc<DetachedExecution>,
     progress: watch::Receiver<Progress>,
     stopping: CancellationToken,
+    attached: AttachedReader,
     cursor: CursorState,
     ready: VecDeque<LogPiece>,
     is_finished: bool,
@@ -66,8 +68,10 @@ impl OutputReader {
             stdout: from.stdout.min(printed.stdout),
             stderr: from.stderr.min(printed.stderr),
         };
+        let first = first_segment(&progress.borrow().segments, from);
+        let attached = AttachedReader::new(Arc::clone(&execution), first);
         let cursor = CursorState::Idle(Cursor::new(execution.dir.clone(), from));
-        Self { execution, progress, stopping, cursor, ready: VecDeque::new(), is_finished: false }
+        Self { execution, progress, stopping, attached, cursor, ready: VecDeque::new(), is_finished: false }
     }
 
     /// Waits for the next item. Cancel safe.
@@ -90,6 +94,7 @@ impl OutputReader {
                 continue;
             }
             if progress.log.end.is_some() {
+                self.attached.finish();
                 return Ok(OutputEvent::Ended(Box::new(self.execution.status())));
             }
             tokio::select! {
@@ -100,8 +105,13 @@ impl OutputReader {
         }
     }
 
-    /// Starts to read the next piece, if there is one.
+    /// Starts to read the next piece, if there is one. The last piece is consumed.
     fn begin(&mut self, progress: &Progress) -> bool {
+        if let CursorState::Idle(cursor) = &self.cursor
+            && let Some(segment) = cursor.segment()
+        {
+            self.attached.advance(segment);
+        }
         match std::mem::replace(&mut self.cursor, CursorState::Gone) {
             CursorState::Idle(mut cursor) if !cursor.is_at(progress.end) => {
                 let (segments, end) = (Arc::clone(&progress.segments), progress.end);

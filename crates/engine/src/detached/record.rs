@@ -6,7 +6,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use api::RunId;
+use api::bounds::READER_TIMEOUT_MS;
+use api::{EndReason, RunId};
 use guest_proto::TerminalSize;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub struct Record {
     /// Whether it has a stdin.
     pub has_stdin: bool,
     pub started_at_ms: u64,
+    /// How long the command waits for a reader while its log is full of unread output. Missing in records of earlier versions.
+    #[serde(default = "default_reader_timeout_ms")]
+    pub reader_timeout_ms: u64,
     /// `None` for root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -59,9 +63,16 @@ pub struct End {
     pub is_timed_out: bool,
     pub exit_code: Option<i32>,
     pub signal: Option<String>,
+    /// Why it was killed. Missing in logs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<EndReason>,
     pub message: Option<String>,
     pub duration_ms: u64,
     pub at_ms: u64,
+}
+
+fn default_reader_timeout_ms() -> u64 {
+    READER_TIMEOUT_MS.default
 }
 
 const RECORD: &str = "record.json";

@@ -24,6 +24,7 @@ use super::log::Log;
 use super::record::Record;
 use crate::detached_status::{ExecutionId, ExecutionStatus};
 use crate::error::EngineError;
+use crate::host::Host;
 use crate::link::Agent;
 use crate::registry::SandboxRegistry;
 use crate::settings::DetachedSettings;
@@ -59,6 +60,7 @@ impl AgentAvailability {
 /// What log writers and starts of executions share.
 pub(super) struct Context {
     pub settings: DetachedSettings,
+    pub host: Arc<Host>,
     pub stamped_store: StampedStore,
     pub tasks: Tasks,
 }
@@ -88,8 +90,13 @@ pub(super) struct RecoveredExecution {
 }
 
 impl ExecutionRegistry {
-    pub fn new(settings: DetachedSettings, stamped_store: StampedStore, tasks: Tasks) -> Self {
-        let context = Arc::new(Context { settings, stamped_store, tasks });
+    pub fn new(
+        settings: DetachedSettings,
+        host: Arc<Host>,
+        stamped_store: StampedStore,
+        tasks: Tasks,
+    ) -> Self {
+        let context = Arc::new(Context { settings, host, stamped_store, tasks });
         Self { context, sandboxes: RwLock::default() }
     }
 
@@ -296,12 +303,13 @@ impl SandboxExecutions {
         list.values().map(|execution| execution.progress.borrow().bytes + execution.record.bytes()).sum()
     }
 
-    /// Drops the oldest finished executions beyond the limits. Returns their directories, for the caller to remove.
+    /// Drops the oldest finished executions beyond the limits, but none whose output a client is reading. Returns their directories,
+    /// for the caller to remove.
     pub(super) fn prune(&self) -> Vec<PathBuf> {
         let mut list = self.list();
         let mut finished: Vec<_> = list
             .values()
-            .filter(|execution| !execution.is_running())
+            .filter(|execution| !execution.is_running() && !execution.is_awaited())
             .map(|execution| {
                 let size = execution.progress.borrow().bytes + execution.record.bytes();
                 (execution.record.started_at_ms, execution.record.id.clone(), size)

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::SandboxState;
+use api::bounds::READER_TIMEOUT_MS;
 use guest_proto::{Channel, ExecSpec, StdinMode};
 use rules::{AutoResume, Operation};
 use store::SandboxRecord;
@@ -193,6 +194,7 @@ async fn write_record(
         open_stdin: request.open_stdin || is_terminal,
         has_stdin: request.open_stdin || is_terminal || request.stdin.is_some(),
         started_at_ms: now.0,
+        reader_timeout_ms: request.reader_timeout_ms.unwrap_or(READER_TIMEOUT_MS.default),
         user: request.user.clone(),
         process: request.process.as_ref().map(|process| ProcessRecord {
             argv: process.argv.clone(),
@@ -234,6 +236,7 @@ async fn write_refusal(
         is_timed_out: false,
         exit_code: outcome.exit_code,
         signal: None,
+        reason: None,
         message: Some(message),
         duration_ms: 0,
         at_ms,

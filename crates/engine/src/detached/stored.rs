@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use api::bounds::READER_TIMEOUT_MS;
 use api::{SandboxId, SnapshotId};
 use rules::TimeMs;
 
@@ -203,6 +204,8 @@ fn place(dir: &Path, name: &str) -> io::Result<PathBuf> {
 fn copy(from: &Path, to: &Path, running_ms: u64) -> io::Result<()> {
     let Some(mut record) = Record::read(from) else { return Ok(()) };
     record.ends_at_running_ms = record.ends_at_running_ms.map(|at| at.saturating_add(running_ms));
+    // The client that asked for more time reads the original.
+    record.reader_timeout_ms = record.reader_timeout_ms.min(READER_TIMEOUT_MS.default);
     fs::create_dir_all(to)?;
     let numbers = log::numbers(from)?;
     for number in &numbers {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use guest_proto::TerminalSize;
 use rules::{AutoResume, Operation, OutputPosition};
+use tokio::time::Instant;
 
 use super::SandboxHandle;
 use crate::detached::{
@@ -18,8 +19,12 @@ impl SandboxHandle<'_> {
         let actor = self.actor().await?;
         self.check_log_quota()?;
         let executions = Arc::clone(&self.services.detached);
+        let (begun, isolation) = (Instant::now(), actor.status.borrow().record.config.isolation);
         let starting = async move { executions.start(actor, request).await };
         let started = self.services.tasks.spawn(starting).await.map_err(|_| EngineError::TaskLost)?;
+        if started.is_ok() {
+            self.services.counters.latencies.of(isolation).execute.observe(begun.elapsed());
+        }
         self.explain_not_found(started).await
     }
 

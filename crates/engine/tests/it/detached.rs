@@ -39,8 +39,18 @@ impl Host {
     }
 
     async fn open(&self) -> Harness {
+        self.open_with(with_dir(&self.dir).detached).await
+    }
+
+    /// With logs that 1 MiB of output fills.
+    async fn open_with_small_logs(&self) -> Harness {
+        self.open_with(DetachedSettings { log_bytes: 1 << 20, ..with_dir(&self.dir).detached }).await
+    }
+
+    async fn open_with(&self, detached: DetachedSettings) -> Harness {
         self.store.open_again();
-        Harness::over(self.driver.clone(), self.store.clone(), with_dir(&self.dir), START).await
+        let settings = EngineSettings { detached, ..settings() };
+        Harness::over(self.driver.clone(), self.store.clone(), settings, START).await
     }
 }
 
@@ -49,6 +59,10 @@ impl Harness {
         let status = self.engine.sandbox("test", id).start_detached(request).await.unwrap();
         assert_eq!((status.state, status.output), (ExecutionState::Running, BEGINNING));
         status.id
+    }
+
+    async fn status(&self, id: &SandboxId, execution: &ExecutionId) -> engine::ExecutionStatus {
+        self.engine.sandbox("test", id).execution(execution).await.unwrap()
     }
 
     /// All output from a position on, and the final status.
@@ -159,7 +173,7 @@ fn input_is_written_and_closed() {
 }
 
 #[test]
-fn an_execution_holds_a_slot_until_it_ends() {
+fn an_execution_holds_a_slot_of_detached_ones_until_it_ends() {
     runtime().block_on(async {
         let host = Host::new();
         let harness = host.open().await;
@@ -168,15 +182,20 @@ fn an_execution_holds_a_slot_until_it_ends() {
         for _ in 0..3 {
             executions.push(harness.detach(&id, request("sleep 1000")).await);
         }
-        let refused = harness.engine.sandbox("test", &id).start_detached(request("true")).await;
-        assert!(matches!(refused, Err(EngineError::TooManyExecutions(_))));
-        assert!(matches!(harness.run(&id, "true").await, Err(EngineError::TooManyExecutions(_))));
+        for terminal in [None, TerminalSize::new(80, 24)] {
+            let request = DetachedRequest { terminal, ..request("true") };
+            let refused = harness.engine.sandbox("test", &id).start_detached(request).await;
+            let Err(EngineError::TooManyExecutions(refused)) = refused else { panic!("{refused:?}") };
+            assert_eq!((refused.kind, refused.limit), (rules::SlotKind::Detached, 3));
+        }
+        // Attached commands have slots of their own.
+        harness.output(&id, "true").await;
         let status = harness.engine.sandbox("test", &id).cancel(&executions[0], true).await.unwrap();
         assert_eq!((status.state, status.signal.as_deref()), (ExecutionState::Exited, Some("SIGKILL")));
         assert_eq!(harness.engine.sandbox("test", &id).cancel(&executions[0], true).await.unwrap(), status);
-        harness.output(&id, "true").await;
+        harness.detach(&id, request("sleep 1000")).await;
         let listed = harness.engine.sandbox("test", &id).executions().await.unwrap();
-        assert_eq!(listed.len(), 3);
+        assert_eq!(listed.len(), 4);
         let unknown = ExecutionId::from_random([7; 20]);
         let missing = harness.engine.sandbox("test", &id).execution(&unknown).await;
         assert!(matches!(missing, Err(EngineError::NoSuchExecution { .. })));
@@ -332,7 +351,8 @@ fn the_next_daemon_continues_an_execution() {
         let harness = host.open().await;
         // Two executions hold their slots.
         let third = harness.detach(&id, request("sleep 1000")).await;
-        assert!(matches!(harness.run(&id, "true").await, Err(EngineError::TooManyExecutions(_))));
+        let refused = harness.engine.sandbox("test", &id).start_detached(request("true")).await;
+        assert!(matches!(refused, Err(EngineError::TooManyExecutions(_))));
         let input = harness.engine.sandbox("test", &id).write_stdin(&printing, true).await.unwrap();
         input.write(b"after").await.unwrap();
         input.close().await.unwrap();
@@ -498,19 +518,17 @@ fn executions_are_removed_with_their_sandbox() {
 fn a_log_is_bounded_and_a_reader_gets_the_gap() {
     runtime().block_on(async {
         let host = Host::new();
-        let bounded = DetachedSettings { log_bytes: 1 << 20, ..with_dir(&host.dir).detached };
-        let settings = EngineSettings { detached: bounded, ..settings() };
-        let harness = Harness::over(host.driver.clone(), host.store.clone(), settings, START).await;
+        let harness = host.open_with_small_logs().await;
         let id = harness.create().await;
-        let execution = harness.detach(&id, request("head -c 8000000 /dev/zero")).await;
-        let end = async |harness: &Harness| loop {
-            let status = harness.engine.sandbox("test", &id).execution(&execution).await.unwrap();
+        let unread = DetachedRequest { reader_timeout_ms: Some(0), ..request("head -c 8000000 /dev/zero") };
+        let execution = harness.detach(&id, unread).await;
+        let status = loop {
+            let status = harness.status(&id, &execution).await;
             if status.state == ExecutionState::Exited {
-                return status;
+                break status;
             }
             pass(10).await;
         };
-        let status = end(&harness).await;
         assert_eq!(status.output.stdout, 8_000_000);
         assert!(status.oldest.stdout >= 7_000_000 && status.oldest.stdout < 8_000_000);
         let mut reader = harness.engine.sandbox("test", &id).follow(&execution, BEGINNING).await.unwrap();
@@ -524,6 +542,124 @@ fn a_log_is_bounded_and_a_reader_gets_the_gap() {
             at = position;
         }
         assert_eq!(at.stdout, 8_000_000);
+        harness.assert_clean().await;
+    });
+}
+
+#[test]
+fn a_command_waits_for_its_slowest_reader() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let harness = host.open_with_small_logs().await;
+        let id = harness.create().await;
+        let execution = harness.detach(&id, request("head -c 8000000 /dev/zero")).await;
+        let mut slow = harness.engine.sandbox("test", &id).follow(&execution, BEGINNING).await.unwrap();
+        let OutputEvent::Output { bytes, .. } = slow.next().await.unwrap() else { panic!("no output") };
+        let mut read = bytes.len();
+        let fast = async {
+            let (bytes, status) = harness.read(&id, &execution, BEGINNING).await;
+            (bytes[0].len(), status.exit_code)
+        };
+        let slow = async {
+            // Longer than any timeout of a reader that is absent.
+            pass(600_000).await;
+            let status = harness.status(&id, &execution).await;
+            assert_eq!((status.state, status.oldest), (ExecutionState::Running, BEGINNING));
+            assert!(status.output.stdout < 1_300_000, "{}", status.output);
+            loop {
+                match slow.next().await.unwrap() {
+                    OutputEvent::Output { bytes, .. } => read += bytes.len(),
+                    OutputEvent::Dropped { position } => panic!("dropped up to {position}"),
+                    OutputEvent::Ended(status) => return (read, status.exit_code),
+                }
+            }
+        };
+        let (fast, slow) = tokio::join!(fast, slow);
+        assert_eq!((fast, slow), ((8_000_000, Some(0)), (8_000_000, Some(0))));
+        harness.assert_clean().await;
+    });
+}
+
+#[test]
+fn a_command_waits_for_a_reader_that_is_absent() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let harness = host.open_with_small_logs().await;
+        let id = harness.create().await;
+        // Nobody has come yet.
+        let execution = harness.detach(&id, request("head -c 4000000 /dev/zero")).await;
+        pass(100_000).await;
+        let (bytes, _) = harness.read(&id, &execution, BEGINNING).await;
+        assert_eq!(bytes[0].len(), 4_000_000);
+
+        // A reader loses its connection, and what was on its way.
+        let execution = harness.detach(&id, request("head -c 4000000 /dev/zero")).await;
+        let mut reader = harness.engine.sandbox("test", &id).follow(&execution, BEGINNING).await.unwrap();
+        let mut received = BEGINNING;
+        while received.stdout < 2_000_000 {
+            let OutputEvent::Output { position, .. } = reader.next().await.unwrap() else {
+                panic!("dropped")
+            };
+            received = position;
+        }
+        drop(reader);
+        pass(100_000).await;
+        received.stdout -= 400_000;
+        let (bytes, _) = harness.read(&id, &execution, received).await;
+        assert_eq!(received.stdout + bytes[0].len() as u64, 4_000_000);
+
+        // The daemon is replaced meanwhile.
+        let execution = harness.detach(&id, request("head -c 4000000 /dev/zero")).await;
+        pass(1000).await;
+        harness.engine.shutdown().await;
+        drop(harness);
+        let harness = host.open_with_small_logs().await;
+        pass(100_000).await;
+        assert_eq!(harness.read(&id, &execution, BEGINNING).await.0[0].len(), 4_000_000);
+
+        // Nobody comes within the timeout.
+        let execution = harness.detach(&id, request("head -c 4000000 /dev/zero")).await;
+        pass(110_000).await;
+        assert_eq!(harness.status(&id, &execution).await.oldest, BEGINNING);
+        pass(20_000).await;
+        let status = harness.status(&id, &execution).await;
+        assert!(status.state == ExecutionState::Exited && status.oldest.stdout > 2_000_000, "{status:?}");
+        harness.assert_clean().await;
+    });
+}
+
+/// A command that waits for a reader can be killed, and the reader gets what it had printed.
+#[test]
+fn a_waiting_command_is_killed_without_its_reader() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let harness = host.open_with_small_logs().await;
+        let id = harness.create().await;
+        let sandbox = harness.engine.sandbox("test", &id);
+        let script = "head -c 1500000 /dev/zero; sleep 1000";
+        let by_request = harness.detach(&id, request(script)).await;
+        let by_timeout =
+            harness.detach(&id, DetachedRequest { timeout_ms: Some(5000), ..request(script) }).await;
+        let with_sandbox = harness.detach(&id, request("head -c 4000000 /dev/zero; sleep 1000")).await;
+        let mut readers = Vec::new();
+        for execution in [&by_request, &by_timeout, &with_sandbox] {
+            readers.push(sandbox.follow(execution, BEGINNING).await.unwrap());
+        }
+        pass(1000).await;
+        assert_eq!(sandbox.cancel(&by_request, true).await.unwrap().signal.as_deref(), Some("SIGKILL"));
+        pass(5000).await;
+        assert_eq!(harness.status(&id, &by_timeout).await.signal.as_deref(), Some("SIGKILL"));
+        for reader in &mut readers[..2] {
+            let mut read = 0;
+            while let OutputEvent::Output { bytes, .. } = reader.next().await.unwrap() {
+                read += bytes.len();
+            }
+            assert_eq!(read, 1_500_000);
+        }
+        assert_eq!(harness.status(&id, &with_sandbox).await.state, ExecutionState::Running);
+        sandbox.terminate("test").await.unwrap();
+        let last = async { while !matches!(readers[2].next().await, Ok(OutputEvent::Ended(_))) {} };
+        tokio::time::timeout(Duration::from_secs(60), last).await.unwrap();
         harness.assert_clean().await;
     });
 }
@@ -575,6 +711,34 @@ fn finished_executions_are_kept_up_to_a_number() {
         let on_disk =
             std::fs::read_dir(host.dir.path().join("executions").join(id.as_str())).unwrap().count();
         assert_eq!(on_disk, 4);
+        harness.assert_clean().await;
+    });
+}
+
+/// New executions must not take the output from a slow reader of an ended one.
+#[test]
+fn output_that_is_being_read_is_kept() {
+    runtime().block_on(async {
+        let host = Host::new();
+        let few = DetachedSettings { max_ended: 1, ..with_dir(&host.dir).detached };
+        let harness = host.open_with(few).await;
+        let id = harness.create().await;
+        let read = harness.detach(&id, request("echo slowly read")).await;
+        let mut reader = harness.engine.sandbox("test", &id).follow(&read, BEGINNING).await.unwrap();
+        let start = async || {
+            pass(20_000).await;
+            let execution = harness.detach(&id, request("echo other")).await;
+            harness.read(&id, &execution, BEGINNING).await;
+        };
+        for _ in 0..3 {
+            start().await;
+        }
+        assert_eq!(harness.status(&id, &read).await.state, ExecutionState::Exited);
+        assert!(matches!(reader.next().await, Ok(OutputEvent::Output { .. })));
+        assert!(matches!(reader.next().await, Ok(OutputEvent::Ended(_))));
+        start().await;
+        let gone = harness.engine.sandbox("test", &id).execution(&read).await;
+        assert!(matches!(gone, Err(EngineError::NoSuchExecution { .. })));
         harness.assert_clean().await;
     });
 }

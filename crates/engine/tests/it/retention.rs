@@ -134,6 +134,10 @@ async fn metrics_report_current_numbers_and_totals() {
         ..engine::Counts::default()
     };
     assert_eq!(facts.counts, counts);
+    // What was refused or failed has no duration.
+    let [(_, container), (_, gvisor)] = facts.latencies;
+    assert_eq!((container.create.count(), container.resume.count(), container.execute.count()), (3, 1, 2));
+    assert_eq!(gvisor, engine::LatencySnapshot::default());
 
     harness.engine.sandbox("test", &first).terminate("request").await.unwrap();
     pass(DAY + MINUTE).await;

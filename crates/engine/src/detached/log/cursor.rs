@@ -42,9 +42,20 @@ struct Open {
     at: OutputPosition,
 }
 
+/// The segment in which a reader that has everything up to `seen` begins: the last one that starts within that, or else the oldest.
+pub fn first_segment(segments: &[Segment], seen: OutputPosition) -> u64 {
+    let known = segments.iter().rev().find(|segment| seen.covers(segment.start)).or(segments.first());
+    known.map_or(0, |known| known.number)
+}
+
 impl Cursor {
     pub fn new(dir: PathBuf, seen: OutputPosition) -> Self {
         Self { dir, open: None, seen }
+    }
+
+    /// The number of the open segment; `None` before the first read.
+    pub fn segment(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.number)
     }
 
     /// The gap up to `printed`, for output that cannot be read; `None` if there is none.
@@ -70,11 +81,8 @@ impl Cursor {
         Ok(found)
     }
 
-    /// Opens the last segment that starts within the seen output, or else the oldest one.
     fn enter(&mut self, segments: &[Segment], found: &mut VecDeque<LogPiece>) -> io::Result<()> {
-        let known =
-            segments.iter().rev().find(|segment| self.seen.covers(segment.start)).or(segments.first());
-        self.enter_from(segments, known.map_or(0, |known| known.number), found)
+        self.enter_from(segments, first_segment(segments, self.seen), found)
     }
 
     /// Opens the first existing segment with this number or a later one.

@@ -176,6 +176,7 @@ mod tests {
             is_timed_out: false,
             exit_code: Some(3),
             signal: None,
+            reason: Some(api::EndReason::Oom),
             message: Some("why".into()),
             duration_ms: 5,
             at_ms: 9,

@@ -51,6 +51,7 @@ fn entries_are_recovered_when_the_log_is_opened() {
         is_lost: true,
         exit_code: None,
         signal: None,
+        reason: None,
         message: None,
         is_timed_out: false,
         duration_ms: 1,
@@ -80,6 +81,7 @@ fn the_end_and_entries_after_it_are_recovered() {
         is_lost: false,
         exit_code: Some(0),
         signal: None,
+        reason: None,
         message: None,
         is_timed_out: false,
         duration_ms: 1,
@@ -180,6 +182,47 @@ fn the_oldest_output_is_dropped_beyond_the_limit_and_reported() {
 }
 
 #[test]
+fn needed_output_is_kept_beyond_the_limit_up_to_twice_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let bound = 64 << 10;
+    let mut log = Log::create(dir.path(), bound).unwrap();
+    let (piece, mut written) = ([b'x'; 1000], 0);
+    while log.next_dropped().is_none() {
+        log.append(&[out(&piece)], 1).unwrap();
+        written += piece.len();
+    }
+    assert_eq!(log.next_dropped(), Some(0));
+    for _ in 0..40 {
+        log.append_keeping(&[out(&piece)], 1, 0).unwrap();
+        written += piece.len();
+    }
+    let ([stdout, _], dropped) = read(&log, at(0, 0));
+    assert!(log.bytes() > bound && dropped.is_empty() && stdout.len() == written);
+    for _ in 0..200 {
+        log.append_keeping(&[out(&piece)], 1, 0).unwrap();
+    }
+    assert!(log.bytes() > bound && log.bytes() <= 2 * bound + bound / 8, "{} bytes", log.bytes());
+    for _ in 0..10 {
+        log.append(&[out(&piece)], 1).unwrap();
+    }
+    assert!(log.bytes() <= bound, "{} bytes", log.bytes());
+}
+
+#[test]
+fn a_reader_keeps_what_its_client_may_read_again() {
+    let log = |last_bytes| -> Vec<Segment> {
+        let bytes = |number| if number == 19 { last_bytes } else { 1000 };
+        (5..=19).map(|number| Segment { number, start: at(0, 0), bytes: bytes(number) }).collect()
+    };
+    for (current, needed) in [(19, 8), (16, 5), (12, 5), (5, 5), (3, 3)] {
+        assert_eq!(needed_from(&log(1000), current, 16_000), needed, "{current}");
+    }
+    assert_eq!(needed_from(&log(12_000), 19, 16_000), 16);
+    assert_eq!(needed_from(&log(20_000), 19, 16_000), 19);
+    assert_eq!(needed_from(&[], 0, 16_000), 0);
+}
+
+#[test]
 fn a_slow_reader_continues_at_the_oldest_segment() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::create(dir.path(), 64 << 10).unwrap();
@@ -211,6 +254,21 @@ fn a_slow_reader_continues_at_the_oldest_segment() {
 }
 
 proptest! {
+    /// A log that waits for a reader in its last segment would wait forever.
+    #[test]
+    fn a_reader_of_the_last_segment_never_keeps_a_log_from_growing(
+        lengths in prop::collection::vec(1..9000usize, 1..80),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let bound = 1 << 14;
+        let mut log = Log::create(dir.path(), bound).unwrap();
+        for length in lengths {
+            log.append(&[out(&vec![b'x'; length])], 1).unwrap();
+            let needed = needed_from(&log.segments(), log.end().0, bound);
+            prop_assert!(log.next_dropped().is_none_or(|dropped| dropped < needed));
+        }
+    }
+
     /// From any position, a reader gets each byte of each channel exactly once and in order.
     #[test]
     fn each_byte_is_read_exactly_once(
