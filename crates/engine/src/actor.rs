@@ -62,7 +62,7 @@ use crate::provision::Provisioner;
 use crate::registry::SandboxRegistry;
 use crate::snapshots::SnapshotRegistry;
 use crate::stamped_store::StampedStore;
-use crate::status::Status;
+use crate::status::{ProcessLoss, Status};
 use crate::tasks::Tasks;
 use crate::timer::Timer;
 
@@ -85,6 +85,7 @@ pub struct ActorContext {
 /// The operator's settings for each sandbox.
 pub struct ActorLimits {
     pub concurrent_executions: u32,
+    pub detached_executions: u32,
     pub execution_queue: u32,
     pub paused_retention_ms: u64,
     pub hibernate_after_ms: u64,
@@ -127,6 +128,7 @@ struct Actor {
     /// The pause in which its memory was moved to swap space.
     paged_out: Option<TimeMs>,
     last_link_loss: Option<Instant>,
+    process_loss: Option<ProcessLoss>,
     policy: PolicyEnforcement,
     /// Of the disk that a rollback has prepared.
     prepared: Option<RetainedBytes>,
@@ -160,6 +162,7 @@ pub fn spawn(context: &Arc<ActorContext>, init: ActorInit) -> Status {
         slot: Some(slot),
         paged_out: None,
         last_link_loss: None,
+        process_loss: None,
         policy: PolicyEnforcement::default(),
         prepared: None,
     };
@@ -429,7 +432,7 @@ impl Actor {
         next.revision = self.record.revision + 1;
         let batch = events::batch_with_cost(&self.context.limits.prices, &self.record, &next, at);
         self.context.stamped_store.commit(events.into_iter().fold(batch, Batch::event)).await?;
-        let status = Status::new(next);
+        let status = Status { process_loss: self.process_loss, ..Status::new(next) };
         let before = std::mem::replace(&mut self.record, Arc::clone(&status.record));
         self.status.send_replace(status);
         if before.hibernated_at != self.record.hibernated_at {

@@ -188,7 +188,7 @@ impl CodeRun {
     /// Records the end: exit code 0, or 1 if the code raised an exception. Returns the duration in ms.
     pub fn completed(&mut self, raised: bool) -> u64 {
         let duration_ms = millis(self.started.elapsed());
-        let outcome = Outcome { exit_code: Some(i32::from(raised)), signal: None, stderr_note: None };
+        let outcome = Outcome { exit_code: Some(i32::from(raised)), ..Outcome::default() };
         self.events.completed(&outcome, duration_ms);
         duration_ms
     }

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::Isolation;
 
+use crate::latency::LatenciesByIsolation;
+
 /// Declares each counter once, for counting and for reading.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -23,6 +25,8 @@ macro_rules! counters {
             $(pub $name: Counter,)*
             /// Refusals by the network, by the code of the reason.
             pub network_refusals: ByReason,
+            /// How long creates, resumes and starts of commands took.
+            pub latencies: LatenciesByIsolation,
             /// Creates in progress.
             pub creating: Gauge,
             pub executions_running: Gauge,

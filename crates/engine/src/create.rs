@@ -16,6 +16,7 @@ use guest_proto::FileRequest;
 use rules::{Accounting, Quota, TimeMs};
 use serde_json::json;
 use store::{Batch, IdempotencyRecord, NewEvent, SandboxRecord, StoreError};
+use tokio::time::Instant;
 
 use crate::actor::{self, ActorContext, ActorInit};
 use crate::error::EngineError;
@@ -77,10 +78,12 @@ pub async fn create(
     idempotency: Option<PendingIdempotencyRecord>,
 ) -> Result<Status, EngineError> {
     let _counted = services.counters.creating.enter();
+    let (begun, isolation) = (Instant::now(), config.isolation);
     let creation = Creation { services, account };
     let created = creation.run(config, template, idempotency).await;
-    if let Err(error) = &created {
-        creation.record_failure(error).await;
+    match &created {
+        Ok(_) => services.counters.latencies.of(isolation).create.observe(begun.elapsed()),
+        Err(error) => creation.record_failure(error).await,
     }
     created
 }
@@ -188,6 +191,9 @@ impl Creation<'_> {
             sandbox.spec.limits = Limits { cpu: wanted.cpu, memory_mb: wanted.memory_mb };
             host.driver().limit(&sandbox.spec).await?;
         }
+        if config.default_user {
+            create_default_user(sandbox).await?;
+        }
         // The owner of a snapshot may have deleted it.
         if config.workdir != DISK_WORKDIR || sandbox.template.is_snapshot() {
             let created = sandbox.agent.make_dirs(&[&config.workdir], SETUP_TIMEOUT).await;
@@ -197,10 +203,6 @@ impl Creation<'_> {
                 }
                 error => error.into(),
             })?;
-        }
-        if config.default_user {
-            let create = FileRequest::CreateUser { name: DEFAULT_USER, uid: DEFAULT_UID };
-            sandbox.agent.run_file_op(create, ROOT, SETUP_TIMEOUT).await?;
         }
         let guest = guest_of_spec(&sandbox.spec);
         Ok(host.network().apply(&guest, &config.network.egress).await?)
@@ -249,6 +251,27 @@ impl Creation<'_> {
             tracing::error!(%error, "could not record that a sandbox failed to start");
         }
     }
+}
+
+/// Creates the default user, and gives it the working directory of the disk unless an image or a snapshot has put something there.
+async fn create_default_user(sandbox: &ProvisionedSandbox) -> Result<(), EngineError> {
+    let agent = &sandbox.agent;
+    let create = FileRequest::CreateUser { name: DEFAULT_USER, uid: DEFAULT_UID };
+    agent.run_file_op(create, ROOT, SETUP_TIMEOUT).await?;
+    let path = DISK_WORKDIR.as_bytes();
+    let mut requests = vec![(FileRequest::MakeDirs { path }, DEFAULT_USER)];
+    // That of a snapshot may be the directory of its processes, or of a user that a step of a build has chosen.
+    if !sandbox.template.is_snapshot() {
+        requests.insert(0, (FileRequest::Delete { path, recursive: false }, ROOT));
+    }
+    for (request, user) in requests {
+        match agent.run_file_op(request, user, SETUP_TIMEOUT).await {
+            // The directory is not empty, or exists.
+            Ok(()) | Err(LinkError::Refused { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Adds the record of a new sandbox and its events.

@@ -40,6 +40,11 @@ impl Deadline {
         Self { over, status, task: task.abort_handle() }
     }
 
+    /// When the command was killed; `None` until then.
+    pub fn over(&self) -> watch::Receiver<Option<Instant>> {
+        self.over.clone()
+    }
+
     pub fn is_over(&self) -> bool {
         self.over.borrow().is_some()
     }

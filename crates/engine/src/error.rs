@@ -169,6 +169,11 @@ impl EngineError {
         }
     }
 
+    /// Whether the host has no room for another sandbox.
+    pub(crate) fn is_lack_of_capacity(&self) -> bool {
+        matches!(self, Self::NoCapacity(_) | Self::NoSlot(_) | Self::Shortage(_))
+    }
+
     /// The agent failed.
     pub fn agent(source: impl Into<Source>) -> Self {
         Self::Agent(source.into())

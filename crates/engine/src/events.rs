@@ -66,6 +66,9 @@ impl ExecEvents {
         data["durationMs"] = json!(duration_ms);
         data["exitCode"] = json!(outcome.exit_code);
         data["signal"] = json!(outcome.signal);
+        if let Some(reason) = outcome.reason {
+            data["reason"] = json!(reason);
+        }
         data["stdoutBytes"] = stdout;
         data["stderrBytes"] = stderr;
         self.append(EventKind::ExecCompleted, data);

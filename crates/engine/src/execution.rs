@@ -5,12 +5,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ExecuteRequest, ExecutionResult, SandboxState};
 use bytes::Bytes;
 use guest_proto::{Channel, ExecSpec, Exit, RefusalKind, StdinMode};
-use rules::{AutoResume, CappedOutput, Ended, Operation, Outcome};
+use rules::{AutoResume, CappedOutput, Cause, Ended, Operation, Outcome};
+use store::SandboxRecord;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -19,11 +21,17 @@ use crate::clock::millis;
 use crate::deadline::Deadline;
 use crate::error::EngineError;
 use crate::events::ExecEvents;
+use crate::host::Host;
 use crate::link::{Command, CommandEvent, LinkError, Stdin};
 use crate::mailbox::{ActorHandle, ActorRequest, Admission};
+use crate::memory_watch::MemoryWatch;
 use crate::run_as::{environment, run_as};
 use crate::stamped_store::StampedStore;
 use crate::status::Status;
+
+/// How long the actor may take to find out why all processes of its sandbox are gone.
+const LOSS_TIMEOUT: Duration = Duration::from_secs(5);
+const SIGKILL: i32 = 9;
 
 /// An event of an execution.
 #[derive(Debug)]
@@ -58,8 +66,18 @@ struct Running {
     command: Command,
     stdin_writer: Option<StdinWriter>,
     deadline: Deadline,
+    timeout_ms: u64,
+    memory: MemoryWatch,
     started: Instant,
     status: watch::Receiver<Status>,
+    /// What the link reported as the end.
+    end: Option<LinkEnd>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum LinkEnd {
+    Exited { exit: Exit, duration_ms: u64 },
+    Lost { duration_ms: u64 },
 }
 
 /// The message of an error event. The details go to the log.
@@ -72,6 +90,7 @@ type StdinWriter = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Waits for admission and starts the command.
 pub async fn start(
     handle: &ActorHandle,
+    host: &Arc<Host>,
     stamped_store: &StampedStore,
     request: ExecuteRequest,
 ) -> Result<Execution, EngineError> {
@@ -85,11 +104,12 @@ pub async fn start(
     if left.is_zero() {
         return Err(never().into());
     }
-    run(admission, stamped_store, &request, left).await
+    run(admission, host, stamped_store, &request, left).await
 }
 
 async fn run(
     admission: Admission,
+    host: &Arc<Host>,
     stamped_store: &StampedStore,
     request: &ExecuteRequest,
     left: Duration,
@@ -107,7 +127,9 @@ async fn run(
     let mut events = ExecEvents::new(stamped_store, &record, request);
     let started = Instant::now();
     let mut timeout = AgentTimeout::new(AGENT_TIMEOUT, status.clone());
-    let mut command = match agent.exec(spec, run_as, &mut timeout).await {
+    let starting = agent.exec(spec, run_as, &mut timeout);
+    let (started_command, memory) = tokio::join!(starting, MemoryWatch::begin(host, &record));
+    let mut command = match started_command {
         Ok(command) => command,
         Err(LinkError::Refused { kind, message }) if is_start_failure(kind) => {
             events.failed(&message);
@@ -131,7 +153,8 @@ async fn run(
     let deadline = Deadline::start(&command, status.clone(), stamped_store.clock(), left);
     // The slot is freed when the command ends, even if its output has not been read yet.
     command.release_at_end(permit);
-    let running = Running { command, stdin_writer, deadline, started, status };
+    let (timeout_ms, end) = (request.timeout_ms, None);
+    let running = Running { command, stdin_writer, deadline, timeout_ms, memory, started, status, end };
     Ok(Execution { body: Body::Running(Box::new(running)), events })
 }
 
@@ -204,6 +227,8 @@ impl Execution {
             exit_code: finished.outcome.exit_code,
             duration_ms: finished.duration_ms,
             signal: finished.outcome.signal.map(std::borrow::Cow::into_owned),
+            reason: finished.outcome.reason,
+            message: finished.outcome.message,
             stdout_truncated,
             stderr_truncated,
         })
@@ -211,11 +236,24 @@ impl Execution {
 }
 
 impl Running {
+    /// Cancel safe: what the link reported is kept until its event is returned.
     async fn next(&mut self) -> ExecutionEvent {
         loop {
+            if let Some(end) = self.end {
+                return self.finish(end).await;
+            }
             tokio::select! {
                 biased;
-                event = self.command.next() => return self.report(event),
+                event = self.command.next() => match event {
+                    CommandEvent::Output(Channel::Stdout, bytes) => return ExecutionEvent::Stdout(bytes),
+                    CommandEvent::Output(Channel::Stderr, bytes) => return ExecutionEvent::Stderr(bytes),
+                    CommandEvent::Exited { exit, duration_us } => {
+                        self.end = Some(LinkEnd::Exited { exit, duration_ms: duration_us.div_ceil(1000) });
+                    }
+                    CommandEvent::Lost => {
+                        self.end = Some(LinkEnd::Lost { duration_ms: millis(self.started.elapsed()) });
+                    }
+                },
                 () = input_written(&mut self.stdin_writer) => self.stdin_writer = None,
                 () = self.deadline.agent_is_late() => {
                     return ExecutionEvent::Failed(LinkError::Silent(AGENT_TIMEOUT).into());
@@ -224,31 +262,60 @@ impl Running {
         }
     }
 
-    fn report(&self, event: CommandEvent) -> ExecutionEvent {
-        match event {
-            CommandEvent::Output(Channel::Stdout, bytes) => ExecutionEvent::Stdout(bytes),
-            CommandEvent::Output(Channel::Stderr, bytes) => ExecutionEvent::Stderr(bytes),
-            CommandEvent::Exited { exit, duration_us } => self.done(exit, duration_us.div_ceil(1000)),
-            // The termination of the sandbox killed the command.
-            CommandEvent::Lost if self.status.borrow().state() == SandboxState::Terminated => {
-                self.done(Exit::Signal(9), millis(self.started.elapsed()))
+    async fn finish(&mut self, end: LinkEnd) -> ExecutionEvent {
+        match end {
+            LinkEnd::Exited { exit, duration_ms } => {
+                let ended = ended(exit);
+                done(ended, &self.cause_of_end(ended).await, duration_ms)
             }
-            CommandEvent::Lost => ExecutionEvent::Failed(LinkError::Closed.into()),
+            LinkEnd::Lost { duration_ms } => match self.cause_of_loss().await {
+                // All processes of the sandbox were killed.
+                Some(cause) => done(Ended::Signalled { signal: SIGKILL }, &cause, duration_ms),
+                None => ExecutionEvent::Failed(LinkError::Closed.into()),
+            },
         }
     }
 
-    fn done(&self, exit: Exit, duration_ms: u64) -> ExecutionEvent {
-        let timed_out = self.deadline.is_over();
-        let seen = match exit {
-            Exit::Signal(9) if timed_out => rules::Command::TimedOut,
-            Exit::Signal(signal) => rules::Command::Ended(Ended::Signalled { signal }),
-            Exit::Code(code) => rules::Command::Ended(Ended::Exited { code }),
-        };
-        match rules::outcome(seen) {
-            Ok(outcome) => ExecutionEvent::Done(Finished { outcome, duration_ms }),
-            Err(never) => ExecutionEvent::Failed(never.into()),
+    async fn cause_of_end(&mut self, ended: Ended) -> Cause {
+        if self.deadline.is_over() {
+            return Cause::Timeout { timeout_ms: self.timeout_ms };
         }
+        let out_of_memory = if ended.is_killed() { self.memory.out_of_memory().await } else { None };
+        out_of_memory.map_or(Cause::Unknown, Cause::OutOfMemory)
     }
+
+    /// Why all processes of the sandbox ended, if the reason is one that kills them.
+    async fn cause_of_loss(&mut self) -> Option<Cause> {
+        let memory = &self.memory;
+        let is_over = |status: &Status| {
+            // A loss also pauses the sandbox, but another request may have resumed it.
+            let is_lost = status.process_loss.is_some_and(|loss| memory.is_over_at(loss));
+            is_lost || status.state() != SandboxState::Running
+        };
+        // The actor learns of the end of the link at the same time.
+        let _ = tokio::time::timeout(LOSS_TIMEOUT, self.status.wait_for(is_over)).await;
+        let status = self.status.borrow();
+        termination(&status.record)
+            .or_else(|| self.memory.out_of_memory_at(status.process_loss?).map(Cause::OutOfMemory))
+    }
+}
+
+/// The termination of a sandbox, which kills all its processes.
+pub fn termination(record: &SandboxRecord) -> Option<Cause> {
+    let reason = record.reason.clone().filter(|_| record.state == SandboxState::Terminated)?;
+    Some(Cause::Termination { sandbox: record.id.clone(), reason })
+}
+
+/// How bash ended.
+pub fn ended(exit: Exit) -> Ended {
+    match exit {
+        Exit::Code(code) => Ended::Exited { code },
+        Exit::Signal(signal) => Ended::Signalled { signal },
+    }
+}
+
+fn done(ended: Ended, cause: &Cause, duration_ms: u64) -> ExecutionEvent {
+    ExecutionEvent::Done(Finished { outcome: rules::ended_outcome(ended, cause), duration_ms })
 }
 
 async fn input_written(stdin_writer: &mut Option<StdinWriter>) {

@@ -18,6 +18,7 @@ mod engine;
 mod error;
 mod events;
 mod execution;
+mod expiry_warnings;
 mod file_content;
 mod file_info;
 mod files;
@@ -26,10 +27,12 @@ mod hoarders;
 mod host;
 mod host_watch;
 mod interruptions;
+mod latency;
 mod ledger;
 mod link;
 mod link_error;
 mod mailbox;
+mod memory_watch;
 mod metrics;
 mod network_refusals;
 mod object_store;
@@ -71,14 +74,17 @@ pub use detached::{
 pub use engine::Engine;
 pub use error::{EngineError, FileError, Source, chain_text};
 pub use execution::{Execution, ExecutionEvent, Finished};
+pub use expiry_warnings::{ExpiryWarning, ExpiryWarnings};
 pub use file_content::FileContent;
 pub use file_info::{FileInfo, FileRange};
 pub use files::{DirectoryPage, FileOp, FileOperation, FileResponse, TreeEntries};
 pub use guest_proto::{
-    Channel, FileErrorKind, FileKind, RefusalKind, Tally as FileTally, TerminalSize, WatchEventKind,
+    Channel, FileErrorKind, FileKind, MAX_DIALS, MAX_FILE_OPS, MAX_WATCHES, RefusalKind, Tally as FileTally,
+    TerminalSize, WatchEventKind,
 };
 pub use host_watch::{DiskState, HostSample, HostWatch};
 pub use interruptions::WorkInProgress;
+pub use latency::{LATENCY_BOUNDS_US, LatencyCounts, LatencySnapshot};
 pub use link::Tunnel;
 pub use mailbox::{Permit, Processes, TimeoutChange};
 pub use metrics::{MetricsSnapshot, SandboxCounts};

@@ -127,9 +127,11 @@ impl TimeoutChange {
 /// The kind of admitted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkKind {
-    /// Holds an execution slot and keeps the sandbox active.
+    /// Holds an execution slot of attached commands and keeps the sandbox active.
     Command,
-    /// Holds an execution slot. Only attached clients keep the sandbox active.
+    /// Holds an execution slot of detached commands and keeps the sandbox active.
+    Detached,
+    /// Holds an execution slot of detached commands. Only attached clients keep the sandbox active.
     Terminal,
     /// Keeps the sandbox active and holds no execution slot.
     Traffic,
@@ -137,7 +139,11 @@ pub enum WorkKind {
 
 impl WorkKind {
     pub fn of_detached(is_terminal: bool) -> Self {
-        if is_terminal { Self::Terminal } else { Self::Command }
+        if is_terminal { Self::Terminal } else { Self::Detached }
+    }
+
+    pub fn needs_slot(self) -> bool {
+        self != Self::Traffic
     }
 }
 

@@ -6,6 +6,7 @@ use rules::{Capacity, Usage};
 use crate::counters::Counts;
 use crate::host::guest;
 use crate::host_watch::{DiskState, HostWatch};
+use crate::latency::LatencySnapshot;
 use crate::services::Services;
 use crate::snapshots::SnapshotUsage;
 use crate::warm_pool::PoolState;
@@ -24,6 +25,8 @@ pub struct MetricsSnapshot {
     pub capacity: Capacity,
     pub usage: Usage,
     pub counts: Counts,
+    /// How long creates, resumes and starts of commands took, by isolation.
+    pub latencies: [(Isolation, LatencySnapshot); 2],
     /// Snapshots that have a record.
     pub snapshots: SnapshotUsage,
     /// Bytes of disks of snapshots without a record: below forks, and of deleted snapshots that are still needed.
@@ -69,6 +72,7 @@ pub fn snapshot(services: &Services) -> MetricsSnapshot {
         capacity: services.ledger.capacity(),
         usage: services.ledger.used(),
         counts: counters.read(),
+        latencies: counters.latencies.read(),
         snapshots: services.snapshots.used(),
         unrecorded_snapshot_bytes: services.snapshots.unrecorded_bytes(),
         disk: services.host_watch.as_ref().map(HostWatch::disk),

@@ -33,7 +33,7 @@ pub struct ProcessRequest {
     pub argv: Vec<String>,
     /// Overrides the variables of the sandbox and its image. `HOME`, `USER` and `LOGNAME` are the user's.
     pub env: BTreeMap<String, String>,
-    /// Absolute, or relative to the user's home. `None` for the home.
+    /// Absolute, or relative to the user's home. `None` for the home, or `/` if the user cannot enter it.
     pub cwd: Option<String>,
     /// A name in the sandbox's `/etc/passwd`.
     pub user: String,
@@ -111,6 +111,7 @@ impl ProcessRequest {
             cwd: self.cwd,
             env: self.env,
             timeout_ms: self.timeout_ms,
+            reader_timeout_ms: None,
             stdin: None,
             open_stdin: self.stdin,
             terminal: self.terminal,

@@ -11,6 +11,7 @@
 //! | hibernated | running, frozen | paused, frozen: the resume was not committed |
 //! | hibernated | anything else | hibernated; if what was stored is missing, its resume says so |
 //! | running, paused | no process | paused on its disk, with a note that its processes ended |
+//! | any | processes that use another file than the disk | ended: the disk was replaced, as by a restore; then as above |
 //!
 //! Removals of unknown sandboxes and recoveries of known ones are counted (`interruptions`). If daemons have ended during one, it is left
 //! out: an unknown sandbox stays, and the processes of a known one are killed.
@@ -18,7 +19,7 @@
 //! The network is recovered between the removals and the rest: all recorded policies are enforced before any sandbox is
 //! reachable. A sandbox that cannot be inspected or changed is logged and kept as its record says; its next request tries again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -44,6 +45,9 @@ use crate::snapshots::snapshot_ids;
 const CONCURRENCY: usize = 16;
 /// How long the start waits for agents, one after the other, of sandboxes during whose recovery a daemon has ended.
 const SUSPECTS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The note of a sandbox whose disk is another file than the one that its processes used. Its next event reports it.
+const DISK_REPLACED: &str =
+    "its disk was replaced while it had processes, as by a restore of the data directory; they were ended";
 
 /// What the recovery found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -91,9 +95,21 @@ pub async fn recover(services: &Services) -> Result<Recovered, EngineError> {
     count_layers(services, &records).await?;
     object_store::find_remote(services).await?;
 
-    adopt_all(services, records, &mut recovered).await?;
+    let replaced = find_replaced_disks(services).await;
+    adopt_all(services, records, &replaced, &mut recovered).await?;
     forget_the_gone(services, &orphans).await;
     Ok(recovered)
+}
+
+/// Sandboxes whose processes use another file than the disk.
+async fn find_replaced_disks(services: &Services) -> HashSet<SandboxId> {
+    match services.host.driver().with_replaced_disks().await {
+        Ok(replaced) => replaced.into_iter().collect(),
+        Err(error) => {
+            tracing::error!(%error, "could not find out whether disks of sandboxes were replaced");
+            HashSet::new()
+        }
+    }
 }
 
 /// Removes sandboxes without a record. One that daemons have ended during stays on the host.
@@ -136,6 +152,7 @@ async fn remove_orphan(services: &Services, id: &SandboxId) {
 async fn adopt_all(
     services: &Services,
     records: Vec<SandboxRecord>,
+    replaced: &HashSet<SandboxId>,
     recovered: &mut Recovered,
 ) -> Result<(), EngineError> {
     let interruptions = &services.interruptions;
@@ -144,7 +161,7 @@ async fn adopt_all(
     let subjects: Vec<&str> = fresh.iter().map(|record| record.id.as_str()).collect();
     let work = interruptions.begin_fresh(kind, &subjects).await?;
     let mut adopted = futures_util::stream::iter(fresh.into_iter().zip(work))
-        .map(|(record, work)| adopt(services, record, work))
+        .map(|(record, work)| adopt(services, replaced, record, work))
         .buffer_unordered(CONCURRENCY);
     while let Some(adopted) = adopted.next().await {
         recovered.count(&adopted?);
@@ -155,7 +172,7 @@ async fn adopt_all(
         let affected = Affected { account: &record.account, sandbox: &id };
         match interruptions.begin(kind, id.as_str(), Some(affected)).await {
             Ok(work) => {
-                recovered.count(&adopt(services, record, work).await?);
+                recovered.count(&adopt(services, replaced, record, work).await?);
                 interruptions.wait_for_end(kind, id.as_str(), until).await;
             }
             Err(EngineError::GaveUp(_)) => recovered.count(&give_up(services, record).await?),
@@ -172,7 +189,8 @@ async fn give_up(services: &Services, record: SandboxRecord) -> Result<Adopted, 
     log_failure(&id, services.host.driver().kill(&id).await);
     let record = match record.hibernated_at {
         Some(_) => record,
-        None => record_stopped(services, record).await?,
+        None if is_recorded_as_stopped(&record) => record,
+        None => record_stopped(services, record, PROCESSES_LOST).await?,
     };
     let adopted = Adopted { hold: Hold::Stopped, is_hibernated: record.hibernated_at.is_some() };
     start_actor(services, record, adopted.hold, None).await?;
@@ -236,11 +254,15 @@ struct Adopted {
 /// Brings a sandbox to the state of its record, and starts its actor.
 async fn adopt(
     services: &Services,
+    replaced: &HashSet<SandboxId>,
     mut record: SandboxRecord,
     work: WorkInProgress,
 ) -> Result<Adopted, EngineError> {
     let driver = services.host.driver();
     let id = record.id.clone();
+    if replaced.contains(&id) {
+        record = end_on_replaced_disk(services, record).await?;
+    }
     settle_prepared_disk(services, &record).await;
     let inspected = driver.inspect(&id).await;
     let is_known = inspected.is_ok();
@@ -417,13 +439,40 @@ async fn record_wake(services: &Services, before: SandboxRecord) -> Result<Sandb
 async fn record_loss(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
     // The runtime may have left parts of the container.
     log_failure(&before.id, services.host.stop(&guest(&before)).await);
-    record_stopped(services, before).await
-}
-
-async fn record_stopped(services: &Services, before: SandboxRecord) -> Result<SandboxRecord, EngineError> {
-    if before.state == SandboxState::Paused && before.note.is_some() {
+    if is_recorded_as_stopped(&before) {
         return Ok(before);
     }
+    record_stopped(services, before, PROCESSES_LOST).await
+}
+
+fn is_recorded_as_stopped(record: &SandboxRecord) -> bool {
+    record.state == SandboxState::Paused && record.note.is_some()
+}
+
+/// Ends processes that use another file than the disk: what they write does not reach it.
+async fn end_on_replaced_disk(
+    services: &Services,
+    before: SandboxRecord,
+) -> Result<SandboxRecord, EngineError> {
+    tracing::warn!(id = %before.id, "the disk of a sandbox was replaced while it had processes; they are ended");
+    log_failure(&before.id, services.host.stop(&guest(&before)).await);
+    if before.hibernated_at.is_none() {
+        return record_stopped(services, before, DISK_REPLACED).await;
+    }
+    // The stored processes are those of the new disk.
+    let (at, data) = (services.stamped_store.now(), json!({ "message": DISK_REPLACED }));
+    services
+        .stamped_store
+        .append(NewEvent { at, ..events::of_sandbox(&before, EventKind::SandboxError, data) });
+    Ok(before)
+}
+
+/// Records that the sandbox has no processes, and why.
+async fn record_stopped(
+    services: &Services,
+    before: SandboxRecord,
+    note: &str,
+) -> Result<SandboxRecord, EngineError> {
     let now = services.stamped_store.now();
     let mut next = before.clone();
     if next.state != SandboxState::Paused {
@@ -433,9 +482,9 @@ async fn record_stopped(services: &Services, before: SandboxRecord) -> Result<Sa
         next.paused_at = Some(ended);
         next.accounting.paused(ended);
     }
-    next.note = Some(PROCESSES_LOST.to_owned());
+    next.note = Some(note.to_owned());
     next.revision += 1;
-    let data = json!({ "message": PROCESSES_LOST });
+    let data = json!({ "message": note });
     let event = NewEvent { at: now, ..events::of_sandbox(&next, EventKind::SandboxError, data) };
     let batch = events::batch_with_cost(&services.actors.limits.prices, &before, &next, now);
     services.stamped_store.commit(batch.event(event)).await?;

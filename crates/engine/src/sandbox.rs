@@ -12,12 +12,14 @@ use rules::{
 };
 use serde_json::Value;
 use store::{ExposedPort, NewEvent, SandboxRecord, SnapshotRecord};
+use tokio::time::Instant;
 
 use crate::actor::ON_REQUEST;
 use crate::agent_timeout::DIAL_TIMEOUT;
 use crate::create::PendingIdempotencyRecord;
 use crate::error::EngineError;
 use crate::execution::{self, Execution};
+use crate::expiry_warnings::ExpiryWarnings;
 use crate::files::{self, FileOp, FileOperation};
 use crate::fork;
 use crate::host::guest;
@@ -132,7 +134,12 @@ impl<'a> SandboxHandle<'a> {
     /// Runs a command and returns a stream of its output.
     pub async fn execute(self, request: ExecuteRequest) -> Result<Execution, EngineError> {
         let actor = self.actor().await?;
-        let started = execution::start(&actor, &self.services.stamped_store, request).await;
+        let services = self.services;
+        let (begun, isolation) = (Instant::now(), actor.status.borrow().record.config.isolation);
+        let started = execution::start(&actor, &services.host, &services.stamped_store, request).await;
+        if started.is_ok() {
+            services.counters.latencies.of(isolation).execute.observe(begun.elapsed());
+        }
         self.explain_not_found(started).await
     }
 
@@ -214,6 +221,11 @@ impl<'a> SandboxHandle<'a> {
         let status = self.status().await?;
         let samples = self.services.resource_samples.of(self.id, query);
         Ok((status, samples))
+    }
+
+    /// The warnings that a client of a terminal gets before the timeout.
+    pub async fn expiry_warnings(self) -> Result<ExpiryWarnings, EngineError> {
+        Ok(ExpiryWarnings::new(self.actor().await?.status, self.services.stamped_store.clock()))
     }
 
     /// Changes the timeout, which then counts from now, or from the resume of a paused sandbox.

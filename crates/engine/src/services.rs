@@ -73,8 +73,12 @@ impl Services {
         let now = stamped_store.now();
         let interruptions = Arc::new(Interruptions::new(stamped_store.clone(), Arc::clone(&counters)));
         let warm_pool = Arc::new(WarmPool::new(&settings.pool));
-        let detached =
-            Arc::new(ExecutionRegistry::new(settings.detached.clone(), stamped_store.clone(), tasks.clone()));
+        let detached = Arc::new(ExecutionRegistry::new(
+            settings.detached.clone(),
+            Arc::clone(&host),
+            stamped_store.clone(),
+            tasks.clone(),
+        ));
         let provisioner = Arc::new(Provisioner::new(
             Arc::clone(&host),
             Arc::clone(&ledger),
@@ -96,6 +100,7 @@ impl Services {
             tasks: tasks.clone(),
             limits: ActorLimits {
                 concurrent_executions: settings.concurrent_executions,
+                detached_executions: settings.detached_executions,
                 execution_queue: settings.execution_queue,
                 paused_retention_ms: settings.paused_retention_ms,
                 hibernate_after_ms: settings.hibernate_after_ms,

@@ -20,8 +20,10 @@ pub struct EngineSettings {
     /// The host watcher's configuration; if `None`, only reserved capacity limits what is admitted.
     pub host: Option<HostWatch>,
     pub pool: BTreeMap<PoolKey, PoolTarget>,
-    /// Commands that may run at a time in one sandbox, and commands that may wait.
+    /// Attached commands that may run at a time in one sandbox, and detached commands and terminals.
     pub concurrent_executions: u32,
+    pub detached_executions: u32,
+    /// Commands of each kind that may wait.
     pub execution_queue: u32,
     /// Paused sandboxes are terminated after this time; 0 for never.
     pub paused_retention_ms: u64,
@@ -47,7 +49,8 @@ pub struct EngineSettings {
 pub struct DetachedSettings {
     /// A directory that only the engine uses, with a directory for each sandbox and below it one for each execution.
     pub dir: PathBuf,
-    /// The maximum size of the log of one execution. Beyond it the oldest output is dropped.
+    /// The maximum size of the log of one execution, at least 1 MiB. Beyond it the oldest output is dropped, or the command waits for
+    /// its readers.
     pub log_bytes: u64,
     /// The maximum number and total size of the finished executions of one sandbox. The oldest are dropped first.
     pub max_ended: u32,

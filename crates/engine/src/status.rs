@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::{SandboxId, SandboxState};
+use driver::MemoryKills;
 use rules::TimeMs;
 use store::SandboxRecord;
 
@@ -10,11 +11,22 @@ use store::SandboxRecord;
 #[derive(Debug, Clone)]
 pub struct Status {
     pub record: Arc<SandboxRecord>,
+    /// The last unexpected end of all processes that this daemon has seen.
+    pub process_loss: Option<ProcessLoss>,
+}
+
+/// An unexpected end of all processes of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessLoss {
+    /// The number of the first status after it.
+    pub number: u64,
+    /// What the kernel had killed by then; `None` if the backend does not know.
+    pub memory_kills: Option<MemoryKills>,
 }
 
 impl Status {
     pub fn new(record: SandboxRecord) -> Self {
-        Self { record: Arc::new(record) }
+        Self { record: Arc::new(record), process_loss: None }
     }
 
     pub fn number(&self) -> u64 {

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::{Isolation, Resources};
+use rules::CapacityWarning;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -25,6 +26,7 @@ pub struct WarmPool {
     delivered: watch::Sender<()>,
     /// Notified when the pool may want more sandboxes.
     wanted: Notify,
+    capacity_warning: Mutex<CapacityWarning<PoolKey>>,
 }
 
 struct Pool {
@@ -70,7 +72,17 @@ impl WarmPool {
             creators: Creators::default(),
         };
         let pools = targets.iter().map(|(key, target)| (key.clone(), pool(target))).collect();
-        Self { pools: Mutex::new(pools), delivered: watch::channel(()).0, wanted: Notify::new() }
+        Self {
+            pools: Mutex::new(pools),
+            delivered: watch::channel(()).0,
+            wanted: Notify::new(),
+            capacity_warning: Mutex::default(),
+        }
+    }
+
+    /// The decision about warnings, for the refill.
+    pub fn capacity_warning(&self) -> MutexGuard<'_, CapacityWarning<PoolKey>> {
+        self.capacity_warning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Pool>> {

@@ -61,10 +61,26 @@ impl Refill {
                 continue;
             };
             let provisioned = self.provision(&key, target).await;
-            if let Err(error) = &provisioned {
-                tracing::warn!(image = key.image, isolation = %key.isolation, %error, "could not provision a warm sandbox");
-            }
+            self.log_failure(&key, provisioned.as_ref().err());
             self.pool.deliver(&key, provisioned.ok().flatten());
+        }
+    }
+
+    /// Logs why a sandbox was not provisioned. While the host is full, all pools fail again and again for the same reason, which is
+    /// logged once.
+    fn log_failure(&self, key: &PoolKey, failure: Option<&EngineError>) {
+        let PoolKey { image, isolation } = key;
+        let mut capacity_warning = self.pool.capacity_warning();
+        match failure {
+            None => capacity_warning.admitted(key),
+            Some(error) if !error.is_lack_of_capacity() => {
+                capacity_warning.admitted(key);
+                tracing::warn!(image, %isolation, %error, "could not provision a warm sandbox");
+            }
+            Some(error) if capacity_warning.refused(key.clone()) => {
+                tracing::warn!(%error, "the host has no capacity for warm sandboxes; the pool is filled when it has");
+            }
+            Some(error) => tracing::debug!(image, %isolation, %error, "no capacity for a warm sandbox"),
         }
     }
 

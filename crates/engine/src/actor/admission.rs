@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::SandboxState;
-use rules::{Next, Operation, Slot, Slots, Step, decide};
+use rules::{Next, Operation, Slot, SlotKind, Slots, Step, decide};
 use tokio::sync::mpsc;
 
 use super::{Actor, ActorLimits, ProcessState};
@@ -16,16 +16,23 @@ use crate::mailbox::{Admission, Permit, Reply, WorkKind};
 
 /// The work in progress inside a sandbox, and the commands that wait for an execution slot.
 pub(super) struct Workload {
-    slots: Slots,
-    /// Waiting commands, longest waiting first.
-    queue: VecDeque<QueuedWork>,
+    attached: Lane,
+    /// Detached commands and terminals.
+    detached: Lane,
     /// Admitted work without an execution slot: file operations, port connections, attachments.
     traffic: u32,
-    /// Execution slots of terminals. A terminal alone does not keep the sandbox active.
+    /// Slots of terminals. A terminal alone does not keep the sandbox active.
     terminals: u32,
     /// Receives the kind of work of each dropped permit.
     released: mpsc::UnboundedSender<WorkKind>,
     counters: Arc<Counters>,
+}
+
+/// Slots of one kind, and the commands that wait for one of them.
+struct Lane {
+    slots: Slots,
+    /// Longest waiting first.
+    queue: VecDeque<QueuedWork>,
 }
 
 /// A command that waits for an execution slot.
@@ -36,30 +43,9 @@ struct QueuedWork {
     _counted: GaugeGuard,
 }
 
-impl Workload {
-    pub fn new(
-        limits: &ActorLimits,
-        counters: Arc<Counters>,
-        released: mpsc::UnboundedSender<WorkKind>,
-    ) -> Self {
-        Self {
-            slots: Slots::new(limits.concurrent_executions, limits.execution_queue),
-            queue: VecDeque::new(),
-            traffic: 0,
-            terminals: 0,
-            released,
-            counters,
-        }
-    }
-
-    pub fn is_busy(&self) -> bool {
-        self.slots.running() > self.terminals || self.slots.queued() > 0 || self.traffic > 0
-    }
-
-    /// The permit of a detached execution that an earlier daemon started.
-    pub fn adopt(&mut self, work: WorkKind) -> Permit {
-        self.slots.adopt();
-        self.permit(work)
+impl Lane {
+    fn new(kind: SlotKind, limit: u32, queue_limit: u32) -> Self {
+        Self { slots: Slots::new(kind, limit, queue_limit), queue: VecDeque::new() }
     }
 
     /// Fails if neither a slot nor a place in the queue is free.
@@ -68,17 +54,9 @@ impl Workload {
         Ok(self.slots.check()?)
     }
 
-    fn claim(&mut self, work: WorkKind) -> Result<Slot, EngineError> {
-        match work {
-            WorkKind::Command | WorkKind::Terminal => {
-                self.drop_abandoned();
-                Ok(self.slots.acquire()?)
-            }
-            WorkKind::Traffic => {
-                self.traffic += 1;
-                Ok(Slot::Run)
-            }
-        }
+    fn claim(&mut self) -> Result<Slot, EngineError> {
+        self.drop_abandoned();
+        Ok(self.slots.acquire()?)
     }
 
     /// Removes queued commands whose callers timed out or went away.
@@ -92,31 +70,93 @@ impl Workload {
         });
     }
 
-    fn permit(&mut self, work: WorkKind) -> Permit {
-        let counted = match work {
-            WorkKind::Command | WorkKind::Terminal => Some(self.counters.executions_running.enter()),
+    /// Gives a free slot to the next queued command; `None` if no command waits. The caller of the command may be gone.
+    fn next_queued(&mut self) -> Option<QueuedWork> {
+        (self.slots.release() == Next::RunQueued).then(|| self.queue.pop_front()).flatten()
+    }
+}
+
+impl Workload {
+    pub fn new(
+        limits: &ActorLimits,
+        counters: Arc<Counters>,
+        released: mpsc::UnboundedSender<WorkKind>,
+    ) -> Self {
+        let ActorLimits { concurrent_executions, detached_executions, execution_queue, .. } = *limits;
+        Self {
+            attached: Lane::new(SlotKind::Attached, concurrent_executions, execution_queue),
+            detached: Lane::new(SlotKind::Detached, detached_executions, execution_queue),
+            traffic: 0,
+            terminals: 0,
+            released,
+            counters,
+        }
+    }
+
+    pub fn is_busy(&self) -> bool {
+        let (attached, detached) = (&self.attached.slots, &self.detached.slots);
+        let queued = attached.queued() + detached.queued();
+        attached.running() > 0 || detached.running() > self.terminals || queued > 0 || self.traffic > 0
+    }
+
+    /// The permit of a detached execution that an earlier daemon started.
+    pub fn adopt(&mut self, work: WorkKind) -> Permit {
+        if let Some(lane) = self.lane(work) {
+            lane.slots.adopt();
+        }
+        self.permit(work)
+    }
+
+    /// The lane of work that needs a slot.
+    fn lane(&mut self, work: WorkKind) -> Option<&mut Lane> {
+        match work {
+            WorkKind::Command => Some(&mut self.attached),
+            WorkKind::Detached | WorkKind::Terminal => Some(&mut self.detached),
             WorkKind::Traffic => None,
-        };
+        }
+    }
+
+    /// Fails if the work needs a slot, and neither a slot nor a place in the queue is free.
+    fn check_room(&mut self, work: WorkKind) -> Result<(), EngineError> {
+        self.lane(work).map_or(Ok(()), Lane::check_room)
+    }
+
+    fn claim(&mut self, work: WorkKind) -> Result<Slot, EngineError> {
+        match self.lane(work) {
+            Some(lane) => lane.claim(),
+            None => {
+                self.traffic += 1;
+                Ok(Slot::Run)
+            }
+        }
+    }
+
+    /// Lets a command wait for a slot.
+    fn enqueue(&mut self, queued: QueuedWork) {
+        // Only work with a lane is told to wait. Without one, its caller would learn that its request is lost.
+        if let Some(lane) = self.lane(queued.work) {
+            lane.queue.push_back(queued);
+        }
+    }
+
+    fn permit(&mut self, work: WorkKind) -> Permit {
+        let counted = work.needs_slot().then(|| self.counters.executions_running.enter());
         self.terminals += u32::from(work == WorkKind::Terminal);
         Permit::new(work, self.released.clone(), counted)
     }
 
-    /// Takes back a permit. Whether an execution slot became free.
-    fn release(&mut self, work: WorkKind) -> bool {
+    /// Takes back a permit.
+    fn release(&mut self, work: WorkKind) {
         match work {
-            WorkKind::Traffic => {
-                self.traffic = self.traffic.saturating_sub(1);
-                return false;
-            }
+            WorkKind::Traffic => self.traffic = self.traffic.saturating_sub(1),
             WorkKind::Terminal => self.terminals = self.terminals.saturating_sub(1),
-            WorkKind::Command => {}
+            WorkKind::Command | WorkKind::Detached => {}
         }
-        true
     }
 
-    /// Gives a free slot to the next queued command; `None` if no command waits. The caller of the command may be gone.
-    fn next_queued(&mut self) -> Option<QueuedWork> {
-        (self.slots.release() == Next::RunQueued).then(|| self.queue.pop_front()).flatten()
+    /// Gives the slot of released work to the next queued command of its lane.
+    fn next_queued(&mut self, released: WorkKind) -> Option<QueuedWork> {
+        self.lane(released)?.next_queued()
     }
 }
 
@@ -129,7 +169,7 @@ impl Actor {
             Ok(Some(admission)) => Ok(admission),
             Ok(None) => {
                 let _counted = self.context.counters.executions_waiting.enter();
-                self.workload.queue.push_back(QueuedWork { work, operation, reply, _counted });
+                self.workload.enqueue(QueuedWork { work, operation, reply, _counted });
                 return;
             }
             Err(error) => {
@@ -148,9 +188,9 @@ impl Actor {
         operation: Operation,
     ) -> Result<Option<Admission>, EngineError> {
         let step = decide(self.record.state, operation);
-        if work != WorkKind::Traffic && matches!(step, Ok(Step::ResumeThenRun)) {
+        if matches!(step, Ok(Step::ResumeThenRun)) {
             // A command that will be refused must not resume the sandbox.
-            self.workload.check_room()?;
+            self.workload.check_room(work)?;
         }
         let agent = match &self.processes {
             ProcessState::Running(Some(agent))
@@ -168,7 +208,7 @@ impl Actor {
     }
 
     fn admission(&mut self, work: WorkKind, agent: Agent) -> Admission {
-        if work != WorkKind::Traffic {
+        if work.needs_slot() {
             self.context.counters.executions_started.add(1);
         }
         Admission {
@@ -213,10 +253,8 @@ impl Actor {
     /// the meantime, it is resumed for the command.
     pub(super) async fn release(&mut self, work: WorkKind) {
         self.timeouts.touch(self.context.stamped_store.now());
-        if !self.workload.release(work) {
-            return;
-        }
-        while let Some(QueuedWork { work, operation, reply, .. }) = self.workload.next_queued() {
+        self.workload.release(work);
+        while let Some(QueuedWork { work, operation, reply, .. }) = self.workload.next_queued(work) {
             if reply.is_closed() {
                 // The sandbox is not resumed for a caller that is gone; the slot is free again.
                 continue;

@@ -1,11 +1,12 @@
 //! Pause, resume and terminate, and what happens when the sandbox's processes end unexpectedly.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, SandboxState};
-use driver::Presence;
+use driver::{MemoryKills, Presence};
 use rules::{AutoPause, Due, Hold, Operation, RepeatableWork, decide};
 use serde_json::json;
 use store::NewEvent;
@@ -17,7 +18,7 @@ use crate::events;
 use crate::host::{BOOT_TIMEOUT, RECONNECT_TIMEOUT, SETUP_TIMEOUT, guest};
 use crate::ledger::QuotaCheck;
 use crate::link::{Agent, LinkError};
-use crate::status::{PauseResult, ResumeResult, TerminateResult};
+use crate::status::{PauseResult, ProcessLoss, ResumeResult, TerminateResult};
 
 /// The link of a killed sandbox may end shortly before its last process.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -97,14 +98,20 @@ impl Actor {
 
     pub(super) async fn resume(&mut self) -> Result<ResumeResult, EngineError> {
         decide(self.record.state, Operation::Resume)?;
-        match self.try_resume().await {
+        let begun = Instant::now();
+        let resumed = match self.try_resume().await {
             // The end of frozen processes is noticed only here.
             Err(error) if error.is_backend_failure() && self.has_lost_processes().await => {
                 self.processes_lost().await?;
                 self.try_resume().await
             }
             resumed => resumed,
+        };
+        if resumed.is_ok() {
+            let latencies = self.context.counters.latencies.of(self.record.config.isolation);
+            latencies.resume.observe(begun.elapsed());
         }
+        resumed
     }
 
     pub(super) async fn try_resume(&mut self) -> Result<ResumeResult, EngineError> {
@@ -362,7 +369,11 @@ impl Actor {
 
     /// Stops the sandbox and records the loss of its processes. If the record cannot be committed, the next request tries again.
     pub(super) async fn processes_lost(&mut self) -> Result<(), EngineError> {
-        tracing::warn!(id = %self.id(), "a sandbox's processes ended unexpectedly; it is paused on its disk");
+        // Before the stop, which removes the count.
+        let memory_kills = self.context.host.driver().memory_kills(self.id()).await;
+        let note = note_of_loss(memory_kills, self.record.config.resources.memory_mb);
+        tracing::warn!(id = %self.id(), %note, "a sandbox's processes ended unexpectedly; it is paused on its disk");
+        self.process_loss = Some(ProcessLoss { number: self.record.revision + 1, memory_kills });
         self.processes = ProcessState::Stopped;
         self.context.counters.processes_lost.add(1);
         self.reservation.lower(Hold::Stopped);
@@ -371,14 +382,25 @@ impl Actor {
         }
         let now = self.context.stamped_store.now();
         let mut next = (*self.record).clone();
-        next.note = Some(PROCESSES_LOST.to_owned());
+        next.note = Some(note.to_string());
         next.hibernated_at = None;
         if next.state == SandboxState::Running {
             next.state = SandboxState::Paused;
             next.paused_at = Some(now);
             next.accounting.paused(now);
         }
-        let data = json!({ "message": PROCESSES_LOST });
+        let data = json!({ "message": note });
         Ok(self.commit(next, EventKind::SandboxError, data, now).await?)
+    }
+}
+
+/// The note about an unexpected end of all processes. The kernel may have killed others earlier, so it is named as a fact and not as the
+/// cause.
+fn note_of_loss(memory_kills: Option<MemoryKills>, memory_mb: u32) -> Cow<'static, str> {
+    match memory_kills {
+        Some(MemoryKills { count: 1.., .. }) => Cow::Owned(format!(
+            "its processes ended unexpectedly, and the kernel has killed some for lack of memory (resources.memoryMb is {memory_mb}); its disk is unchanged"
+        )),
+        _ => Cow::Borrowed(PROCESSES_LOST),
     }
 }

@@ -30,6 +30,7 @@ pub fn settings() -> EngineSettings {
         host: None,
         pool: Default::default(),
         concurrent_executions: 3,
+        detached_executions: 3,
         execution_queue: 0,
         paused_retention_ms: 0,
         hibernate_after_ms: 0,

@@ -1,12 +1,13 @@
 use std::collections::BTreeSet;
 
-use api::{Resources, SandboxConfig};
+use api::{Isolation, Resources, SandboxConfig};
 use driver::fake::{DriverOp, Fault};
-use engine::{EngineError, EngineSettings};
+use engine::{EngineError, EngineSettings, PoolKey, PoolTarget};
 use rules::Capacity;
 use tokio::task::JoinHandle;
 
-use crate::harness::{Harness, SIZE, config, pass, template, with_pool};
+use crate::harness::{Harness, IMAGE, MINUTE, SIZE, config, pass, settings, template, with_pool};
+use crate::warnings::Warnings;
 
 #[tokio::test(start_paused = true)]
 async fn fifty_concurrent_creates_succeed_and_the_pool_is_refilled() {
@@ -31,6 +32,20 @@ fn wide() -> Capacity {
 /// Capacity for `count` sandboxes of the usual size.
 fn room(count: u64) -> Capacity {
     Capacity { cpu: 2 * count, memory_mb: 2048 * count, disk_mb: 5120 * count }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_host_is_one_warning_for_all_pools() {
+    let warnings = Warnings::default();
+    let _recorded = warnings.start();
+    let target = PoolTarget { count: 2, resources: SIZE };
+    let key = |isolation: &Isolation| PoolKey { image: IMAGE.to_owned(), isolation: *isolation };
+    let pool = Isolation::ALL.iter().map(|isolation| (key(isolation), target)).collect();
+    let harness = Harness::new(EngineSettings { capacity: room(0), pool, ..settings() }).await;
+    pass(10 * MINUTE).await;
+    let [warning] = &warnings.texts()[..] else { panic!("{:?}", warnings.texts()) };
+    assert!(warning.contains("no capacity for warm sandboxes"), "{warning}");
+    harness.engine.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]

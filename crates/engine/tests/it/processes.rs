@@ -214,6 +214,22 @@ fn commands_and_files_have_users() {
 }
 
 #[test]
+fn the_working_directory_of_a_snapshot_stays_as_it_is() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let harness = Harness::new(with_dir(&dir)).await;
+        let with_user = || SandboxConfig { default_user: true, ..config() };
+        let id = harness.create_with(with_user()).await.unwrap();
+        assert_eq!(harness.output(&id, "echo kept > file; cat file").await, "kept\n");
+        let taken =
+            harness.engine.sandbox("test", &id).take_snapshot(Default::default(), None).await.unwrap();
+        let (template, _) = harness.engine.snapshot_template("test", &taken.id).await.unwrap();
+        let created = harness.engine.create("test", with_user(), template, None).await.unwrap();
+        assert_eq!(harness.output(&created.record.id, "cat file").await, "kept\n");
+    });
+}
+
+#[test]
 fn a_watch_answers_polls_and_ends_with_its_sandbox() {
     runtime().block_on(async {
         let dir = tempfile::tempdir().unwrap();

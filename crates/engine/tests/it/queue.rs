@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use engine::{EngineError, EngineSettings};
+use engine::{DetachedRequest, EngineError, EngineSettings};
 
-use crate::harness::{Harness, MINUTE, SECOND, command, pass, settings, settle};
+use crate::harness::{Harness, MINUTE, SECOND, command, pass, runtime, settings, settle};
 
 fn one_and_two() -> EngineSettings {
     EngineSettings { concurrent_executions: 1, execution_queue: 2, ..settings() }
@@ -27,6 +27,40 @@ async fn commands_wait_in_order_and_excess_ones_are_refused() {
     assert_eq!((third.0.unwrap().exit_code, third.1), (Some(0), 60));
     assert!(matches!(fourth.0, Err(EngineError::TooManyExecutions(_))), "{fourth:?}");
     harness.assert_clean().await;
+}
+
+/// A detached command that waits for its slot takes none of the attached ones, and the other way round.
+#[test]
+fn attached_and_detached_commands_have_slots_and_queues_of_their_own() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let detached = engine::DetachedSettings::in_dir(dir.path().join("executions"));
+        let settings =
+            EngineSettings { detached, detached_executions: 1, execution_queue: 1, ..one_and_two() };
+        let harness = Harness::new(settings).await;
+        let id = harness.create().await;
+        let sandbox = harness.engine.sandbox("test", &id);
+        let detach = |text: &str| {
+            let (command, auto_resume) = (text.to_owned(), true);
+            sandbox.start_detached(DetachedRequest { command, auto_resume, ..DetachedRequest::default() })
+        };
+        let first = detach("sleep 1000").await.unwrap();
+        let waiting = detach("true");
+        let meanwhile = async {
+            settle().await;
+            let refused = detach("true").await;
+            assert!(matches!(refused, Err(EngineError::TooManyExecutions(_))), "{refused:?}");
+            assert_eq!(harness.output(&id, "echo attached").await, "attached\n");
+            let running = sandbox.execute(command("sleep 100")).await.unwrap();
+            // The slot of a detached command goes to the detached one that waits.
+            sandbox.cancel(&first.id, true).await.unwrap();
+            running
+        };
+        let (second, running) = tokio::join!(waiting, meanwhile);
+        second.unwrap();
+        drop(running);
+        harness.assert_clean().await;
+    });
 }
 
 #[tokio::test(start_paused = true)]
