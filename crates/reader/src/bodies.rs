@@ -13,46 +13,73 @@ use rules::{
 
 use serde::de::DeserializeOwned;
 
-use crate::{Refusal, strict};
+use crate::strict::OneOrMore;
+use crate::{IgnoredFields, Parsed, Refusal, strict};
 
 /// The body of an endpoint. Clients serialize the same type, and the OpenAPI document describes it.
 pub trait RequestBody: Sized {
     /// Whether the body may be missing. Then one that is not declared as JSON is ignored.
     const OPTIONAL: bool = false;
+    /// The fields as they were sent, with the right types.
+    type Content;
     /// The rules for its values.
     type Rules;
     /// The checked content, with defaults filled in.
     type Validated;
 
-    fn read(body: &[u8], rules: &Self::Rules) -> Result<Self::Validated, Refusal>;
+    /// Parses the fields. What a body has beside them does not depend on rules, so this part can be repeated at any time.
+    fn parse(body: &[u8]) -> Result<Parsed<Self::Content>, Refusal>;
+
+    /// Checks the values.
+    fn check(content: Self::Content, rules: &Self::Rules) -> Result<Self::Validated, Refusal>;
+
+    /// Parses and checks the body, for a caller that lists no ignored fields.
+    fn read(body: &[u8], rules: &Self::Rules) -> Result<Self::Validated, Refusal> {
+        Self::check(Self::parse(body)?.content, rules)
+    }
 }
 
 impl RequestBody for CreateBody {
+    type Content = Self;
     type Rules = ConfigRules;
     type Validated = SandboxConfig;
 
-    fn read(body: &[u8], rules: &ConfigRules) -> Result<SandboxConfig, Refusal> {
-        rules::sandbox_config(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, rules: &ConfigRules) -> Result<SandboxConfig, Refusal> {
+        rules::sandbox_config(content, rules).map_err(|error| readable(error).into())
     }
 }
 
 /// A change of a network policy: the type of the field `network` in a create request.
 impl RequestBody for CreateNetwork {
+    type Content = Self;
     type Rules = ConfigRules;
     type Validated = NetworkChange;
 
-    fn read(body: &[u8], rules: &ConfigRules) -> Result<NetworkChange, Refusal> {
-        rules::network_change(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, rules: &ConfigRules) -> Result<NetworkChange, Refusal> {
+        rules::network_change(content, rules).map_err(|error| readable(error).into())
     }
 }
 
 /// A new timeout in ms.
 impl RequestBody for TimeoutBody {
+    type Content = Self;
     type Rules = ConfigRules;
     type Validated = u64;
 
-    fn read(body: &[u8], rules: &ConfigRules) -> Result<u64, Refusal> {
-        rules::new_timeout(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, rules: &ConfigRules) -> Result<u64, Refusal> {
+        rules::new_timeout(content, rules).map_err(|error| readable(error).into())
     }
 }
 
@@ -64,54 +91,86 @@ pub enum ValidatedCommand {
 }
 
 impl RequestBody for CommandBody {
+    type Content = Self;
     type Rules = ExecuteRules;
     type Validated = ValidatedCommand;
 
     /// A detached command has fields that an attached one ignores, so the body is parsed again.
-    fn read(body: &[u8], rules: &ExecuteRules) -> Result<ValidatedCommand, Refusal> {
-        let command: ExecuteBody = strict::body(body)?;
-        if command.detached == Some(true) {
-            let command: DetachedBody = strict::body(body)?;
-            return rules::detached_command(command, rules).map(ValidatedCommand::Detached).map_err(refused);
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        let attached: Parsed<ExecuteBody> = strict::body(body)?;
+        if attached.content.detached != Some(true) {
+            return Ok(attached.map(Self::Attached));
         }
-        rules::execute_request(command, rules).map(ValidatedCommand::Attached).map_err(refused)
+        drop(attached);
+        let detached: Parsed<DetachedBody> = strict::body(body)?;
+        Ok(detached.map(Self::Detached))
+    }
+
+    fn check(content: Self, rules: &ExecuteRules) -> Result<ValidatedCommand, Refusal> {
+        let checked = match content {
+            Self::Attached(command) => rules::execute_request(command, rules).map(ValidatedCommand::Attached),
+            Self::Detached(command) => {
+                rules::detached_command(command, rules).map(ValidatedCommand::Detached)
+            }
+        };
+        checked.map_err(refused)
     }
 }
 
 impl RequestBody for CodeBody {
+    type Content = Self;
     type Rules = ExecuteRules;
     type Validated = CodeRequest;
 
-    fn read(body: &[u8], rules: &ExecuteRules) -> Result<CodeRequest, Refusal> {
-        rules::code_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, rules: &ExecuteRules) -> Result<CodeRequest, Refusal> {
+        rules::code_request(content, rules).map_err(|error| readable(error).into())
     }
 }
 
 impl RequestBody for CodeContextBody {
+    type Content = Self;
     type Rules = ();
     type Validated = Self;
 
-    fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
-        rules::code_context(strict::body(body)?).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, (): &()) -> Result<Self, Refusal> {
+        rules::code_context(content).map_err(|error| readable(error).into())
     }
 }
 
 impl RequestBody for TerminalBody {
+    type Content = Self;
     type Rules = ExecuteRules;
     type Validated = DetachedCommand;
 
-    fn read(body: &[u8], rules: &ExecuteRules) -> Result<DetachedCommand, Refusal> {
-        rules::terminal_command(strict::body(body)?, rules).map_err(refused)
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, rules: &ExecuteRules) -> Result<DetachedCommand, Refusal> {
+        rules::terminal_command(content, rules).map_err(refused)
     }
 }
 
 impl RequestBody for SignalBody {
+    type Content = Self;
     type Rules = ();
     /// The signal's number.
     type Validated = i32;
 
-    fn read(body: &[u8], (): &()) -> Result<i32, Refusal> {
-        let Self { signal } = strict::body(body)?;
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, (): &()) -> Result<i32, Refusal> {
+        let Self { signal } = content;
         signal_number(&signal).ok_or_else(|| {
             let names: Vec<String> = api::SIGNALS.iter().map(|(name, _)| (*name).to_owned()).collect();
             let allowed = alternatives(&names);
@@ -121,98 +180,149 @@ impl RequestBody for SignalBody {
 }
 
 impl RequestBody for ExposeBody {
+    type Content = Self;
     type Rules = ();
     type Validated = ExposeRequest;
 
-    fn read(body: &[u8], (): &()) -> Result<ExposeRequest, Refusal> {
-        rules::expose_request(&strict::body(body)?).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, (): &()) -> Result<ExposeRequest, Refusal> {
+        rules::expose_request(&content).map_err(|error| readable(error).into())
     }
 }
 
 impl RequestBody for TokenBody {
+    type Content = Self;
     type Rules = ();
     /// The lifetime in milliseconds.
     type Validated = u64;
 
-    fn read(body: &[u8], (): &()) -> Result<u64, Refusal> {
-        rules::token_lifetime_ms(&strict::body(body)?).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, (): &()) -> Result<u64, Refusal> {
+        rules::token_lifetime_ms(&content).map_err(|error| readable(error).into())
     }
 }
 
 impl RequestBody for SnapshotBody {
+    type Content = Self;
     type Rules = ConfigRules;
     type Validated = SnapshotRequest;
 
-    fn read(body: &[u8], rules: &ConfigRules) -> Result<SnapshotRequest, Refusal> {
-        rules::snapshot_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, rules: &ConfigRules) -> Result<SnapshotRequest, Refusal> {
+        rules::snapshot_request(content, rules).map_err(|error| readable(error).into())
     }
 }
 
 impl RequestBody for TemplateBody {
+    type Content = Self;
     type Rules = ConfigRules;
     type Validated = TemplateRequest;
 
-    fn read(body: &[u8], rules: &ConfigRules) -> Result<TemplateRequest, Refusal> {
-        rules::template_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, rules: &ConfigRules) -> Result<TemplateRequest, Refusal> {
+        rules::template_request(content, rules).map_err(|error| readable(error).into())
     }
 }
 
 impl RequestBody for RollbackBody {
+    type Content = Self;
     type Rules = ();
     /// Not checked: a text that is not an id names no snapshot.
     type Validated = Self;
 
-    fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
         strict::body(body)
+    }
+
+    fn check(content: Self, (): &()) -> Result<Self, Refusal> {
+        Ok(content)
     }
 }
 
 impl RequestBody for PauseBody {
     const OPTIONAL: bool = true;
+    type Content = Self;
     type Rules = ();
     type Validated = Self;
 
-    fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
         optional_body(body)
+    }
+
+    fn check(content: Self, (): &()) -> Result<Self, Refusal> {
+        Ok(content)
     }
 }
 
 impl RequestBody for ResumeBody {
     const OPTIONAL: bool = true;
+    type Content = Self;
     type Rules = ();
     type Validated = Self;
 
-    fn read(body: &[u8], (): &()) -> Result<Self, Refusal> {
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
         optional_body(body)
+    }
+
+    fn check(content: Self, (): &()) -> Result<Self, Refusal> {
+        Ok(content)
     }
 }
 
-fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
-    if body.trim_ascii().is_empty() { Ok(T::default()) } else { strict::body(body) }
+fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<Parsed<T>, Refusal> {
+    if body.trim_ascii().is_empty() {
+        return Ok(Parsed { content: T::default(), ignored: IgnoredFields::default() });
+    }
+    strict::body(body)
 }
 
 impl RequestBody for ForkBody {
+    type Content = Self;
     type Rules = ConfigRules;
     type Validated = ForkRequest;
 
-    fn read(body: &[u8], rules: &ConfigRules) -> Result<ForkRequest, Refusal> {
-        rules::fork_request(strict::body(body)?, rules).map_err(|error| readable(error).into())
+    fn parse(body: &[u8]) -> Result<Parsed<Self>, Refusal> {
+        strict::body(body)
+    }
+
+    fn check(content: Self, rules: &ConfigRules) -> Result<ForkRequest, Refusal> {
+        rules::fork_request(content, rules).map_err(|error| readable(error).into())
     }
 }
 
 impl RequestBody for EventsBody {
+    type Content = OneOrMore<EventBody>;
     type Rules = ();
     type Validated = Vec<EventBody>;
 
-    fn read(body: &[u8], (): &()) -> Result<Vec<EventBody>, Refusal> {
-        let (events, is_array) = strict::one_or_more::<EventBody>(body, Self::MAX)?;
+    fn parse(body: &[u8]) -> Result<Parsed<OneOrMore<EventBody>>, Refusal> {
+        strict::one_or_more(body, Self::MAX)
+    }
+
+    fn check(content: OneOrMore<EventBody>, (): &()) -> Result<Vec<EventBody>, Refusal> {
+        let field: fn(usize) -> String = match content {
+            OneOrMore::One(_) => |_| "data".to_owned(),
+            OneOrMore::More(_) => |index| format!("[{index}].data"),
+        };
+        let events = content.into_vec();
         for (index, event) in events.iter().enumerate() {
             let bytes = serde_json::to_string(&event.data).map_or(usize::MAX, |text| text.len());
             if bytes > EVENT_DATA_BYTES {
-                let field = if is_array { format!("[{index}].data") } else { "data".to_owned() };
                 let got = format!("{bytes} bytes of JSON");
                 let allowed = format!("at most {EVENT_DATA_BYTES} bytes");
-                return Err(ConfigError { field, got, allowed }.into());
+                return Err(ConfigError { field: field(index), got, allowed }.into());
             }
         }
         Ok(events)

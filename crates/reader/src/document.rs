@@ -1,7 +1,7 @@
 //! A JSON body whose parts are still text, so that each is parsed as the type of its field.
 //!
-//! serde_json parses. This module adds the checks that it lacks: invalid UTF-8, depth, repeated names. Unknown names are ignored,
-//! so that fields can be added to the API.
+//! serde_json parses. This module adds the checks that it lacks: invalid UTF-8, depth, repeated names. It reports unknown names, and
+//! decides nothing about them.
 
 use std::fmt;
 
@@ -73,15 +73,16 @@ pub fn entries(value: &RawValue) -> Result<Entries<(String, &RawValue)>, Refusal
     json.deserialize_map(Members).map_err(|error| not_json(&error))
 }
 
-/// The values of an object's known fields, in the order of `names`. Unknown fields are ignored. `on_repeated` gets the name of a
-/// repeated field and its first two values.
+/// The values of an object's known fields, in the order of `names`. `on_unknown` gets every other name, `on_repeated` the name of a
+/// repeated known field and its first two values.
 pub fn fields<'de>(
     value: &'de RawValue,
     names: &'static [&'static str],
+    on_unknown: impl FnMut(&str),
     on_repeated: impl FnOnce(&str, &RawValue, &RawValue) -> Refusal,
 ) -> Result<Vec<Option<&'de RawValue>>, Refusal> {
     let mut json = serde_json::Deserializer::from_str(value.get());
-    let mut read = KnownFields { names, values: vec![None; names.len()], repeated: None };
+    let mut read = KnownFields { names, values: vec![None; names.len()], repeated: None, on_unknown };
     json.deserialize_map(&mut read).map_err(|error| not_json(&error))?;
     match read.repeated {
         Some((name, first, second)) => Err(on_repeated(name, first, second)),
@@ -121,14 +122,15 @@ impl<'de> Visitor<'de> for Members {
     }
 }
 
-struct KnownFields<'de> {
+struct KnownFields<'de, F> {
     names: &'static [&'static str],
     values: Vec<Option<&'de RawValue>>,
     /// The first repeated name, with both values.
     repeated: Option<(&'static str, &'de RawValue, &'de RawValue)>,
+    on_unknown: F,
 }
 
-impl<'de> Visitor<'de> for &mut KnownFields<'de> {
+impl<'de, F: FnMut(&str)> Visitor<'de> for &mut KnownFields<'de, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,7 +138,9 @@ impl<'de> Visitor<'de> for &mut KnownFields<'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(found) = map.next_key_seed(KnownName(self.names))? {
+        loop {
+            let name = KnownName { names: self.names, on_unknown: &mut self.on_unknown };
+            let Some(found) = map.next_key_seed(name)? else { return Ok(()) };
             let Some(index) = found else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -150,14 +154,16 @@ impl<'de> Visitor<'de> for &mut KnownFields<'de> {
                 Some(_) => {}
             }
         }
-        Ok(())
     }
 }
 
 /// The index of a name, if it is known.
-struct KnownName(&'static [&'static str]);
+struct KnownName<'a, F> {
+    names: &'static [&'static str],
+    on_unknown: &'a mut F,
+}
 
-impl<'de> DeserializeSeed<'de> for KnownName {
+impl<'de, F: FnMut(&str)> DeserializeSeed<'de> for KnownName<'_, F> {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Option<usize>, D::Error> {
@@ -165,7 +171,7 @@ impl<'de> DeserializeSeed<'de> for KnownName {
     }
 }
 
-impl Visitor<'_> for KnownName {
+impl<F: FnMut(&str)> Visitor<'_> for KnownName<'_, F> {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -173,7 +179,12 @@ impl Visitor<'_> for KnownName {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Option<usize>, E> {
-        Ok(self.0.iter().position(|known| *known == name))
+        let Self { names, on_unknown } = self;
+        let index = names.iter().position(|known| *known == name);
+        if index.is_none() {
+            on_unknown(name);
+        }
+        Ok(index)
     }
 }
 

@@ -14,6 +14,7 @@ mod integer;
 mod query;
 mod shape;
 mod strict;
+mod unknown;
 
 use rules::{ConfigError, QueryError};
 
@@ -22,8 +23,10 @@ pub use executions::{ExecutionQuery, OutputOffset, execution_query, line_ends, o
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_stream};
 pub use images::{ImageQuery, images};
-pub use query::{events, list, path_segment, samples, snapshots, templates};
+pub use query::{details, events, list, path_segment, samples, snapshots, templates};
 pub use shape::check as check_shape;
+pub use strict::OneOrMore;
+pub use unknown::{IgnoredFields, Parsed, UnknownField};
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +37,9 @@ pub enum Refusal {
     /// A field is missing or has a wrong type: `INVALID_REQUEST`.
     #[error(transparent)]
     Field(#[from] FieldFault),
+    /// A field that the API does not have: `INVALID_REQUEST`.
+    #[error(transparent)]
+    Unknown(#[from] UnknownField),
     /// A value of the right type is not allowed: `INVALID_CONFIG`.
     #[error(transparent)]
     Config(#[from] ConfigError),

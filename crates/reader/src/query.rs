@@ -7,11 +7,16 @@ use rules::{
     sample_query, snapshot_query, template_query,
 };
 
-use crate::{FieldFault, Refusal};
+use crate::{FieldFault, Refusal, file_query};
 
 /// Parses the query of a list without its `?`.
 pub fn list(query: Option<&str>) -> Result<ListQuery, Refusal> {
     Ok(list_query(pairs(query)?)?)
+}
+
+/// Whether the items of a list of sandboxes have more fields.
+pub fn details(query: Option<&str>) -> Result<bool, Refusal> {
+    file_query(query)?.flag("details", false)
 }
 
 /// Parses the query of a list or a stream of events.

@@ -6,10 +6,13 @@
 //!
 //! - A value of a wrong type, `null` included, a missing field and a repeated name are a [`FieldFault`] (`INVALID_REQUEST`).
 //! - A value of the right type outside a set is a [`ConfigError`] (`INVALID_CONFIG`), as are all ranges, which `rules` checks.
-//! - Unknown fields are ignored.
+//! - An unknown field is an [`UnknownField`] (`INVALID_REQUEST`) if its name is probably mistyped, or if the type of the object has the
+//!   attribute `deny_unknown_fields`. Others are ignored, and listed in [`Parsed`].
 //!
 //! A type reports a value outside a set as `invalid_value` or `unknown_variant`, and a string of a wrong form as `invalid_type`.
+//! Objects that a type reads as a map have no unknown fields: their names are data.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::{self, Entry};
 use std::fmt;
@@ -25,28 +28,50 @@ use serde_json::value::RawValue;
 
 use crate::document::{self, Entries, Kind};
 use crate::integer::integer;
+use crate::unknown::{IgnoredFields, Parsed, UnknownField, UnknownNames};
 use crate::{FieldFault, Refusal};
 
 /// Digits of a number that a message shows.
 const NUMBER_CHARS: usize = 40;
 
 /// Parses a body that is one object.
-pub fn body<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Refusal> {
-    let value = document::parse(body)?;
-    Value { path: &Path::Body, raw: Some(value) }.read()
+pub fn body<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<Parsed<T>, Refusal> {
+    whole(document::parse(body)?)
 }
 
-/// Parses a body that is an object, or an array of 1 to `most` objects. Also returns whether it is an array.
+fn whole<'de, T: Deserialize<'de>>(body: &'de RawValue) -> Result<Parsed<T>, Refusal> {
+    let ignored = RefCell::default();
+    let content = Value { path: &Path::Body, raw: Some(body), ignored: &ignored }.read()?;
+    Ok(Parsed { content, ignored: ignored.into_inner() })
+}
+
+/// A body that is an object or an array of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OneOrMore<T> {
+    One(T),
+    More(Vec<T>),
+}
+
+impl<T> OneOrMore<T> {
+    pub fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::More(all) => all,
+        }
+    }
+}
+
+/// Parses a body that is an object, or an array of 1 to `most` objects.
 pub fn one_or_more<'de, T: Deserialize<'de>>(
     body: &'de [u8],
     most: usize,
-) -> Result<(Vec<T>, bool), Refusal> {
+) -> Result<Parsed<OneOrMore<T>>, Refusal> {
     let value = document::parse(body)?;
     if Kind::of(value) != Kind::List {
         if Kind::of(value) != Kind::Object {
             return Err(FieldFault::new("body", describe(value), "an object, or an array of objects").into());
         }
-        return Ok((vec![Value { path: &Path::Body, raw: Some(value) }.read()?], false));
+        return Ok(whole::<T>(value)?.map(OneOrMore::One));
     }
     let Entries::Read(elements) = document::elements(value)? else { return Err(too_many(&Path::Body)) };
     if elements.is_empty() || elements.len() > most {
@@ -54,8 +79,12 @@ pub fn one_or_more<'de, T: Deserialize<'de>>(
         let allowed = format!("1 to {most} entries");
         return Err(ConfigError { field: "body".to_owned(), got, allowed }.into());
     }
-    let read = |(index, raw)| Value { path: &Path::Element(&Path::Body, index), raw: Some(raw) }.read();
-    Ok((elements.into_iter().enumerate().map(read).collect::<Result<_, _>>()?, true))
+    let ignored = RefCell::default();
+    let read = |(index, raw)| {
+        Value { path: &Path::Element(&Path::Body, index), raw: Some(raw), ignored: &ignored }.read()
+    };
+    let all = elements.into_iter().enumerate().map(read).collect::<Result<Vec<T>, Refusal>>()?;
+    Ok(Parsed { content: OneOrMore::More(all), ignored: ignored.into_inner() })
 }
 
 /// The path of a value in the body.
@@ -86,6 +115,8 @@ enum Fault {
     /// A value outside a set.
     Set(String),
     Missing(&'static str),
+    /// A field that the type denies, and its known fields.
+    Unknown(String, &'static [&'static str]),
     Other(String),
 }
 
@@ -97,6 +128,7 @@ impl fmt::Display for Fault {
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Form(text) | Self::Set(text) | Self::Other(text) => f.write_str(text),
             Self::Missing(field) => write!(f, "{field} is missing"),
+            Self::Unknown(field, _) => write!(f, "{field} is an unknown field"),
         }
     }
 }
@@ -122,6 +154,10 @@ impl de::Error for Fault {
     fn missing_field(field: &'static str) -> Self {
         Self::Missing(field)
     }
+
+    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
+        Self::Unknown(field.to_owned(), known)
+    }
 }
 
 impl From<Refusal> for Fault {
@@ -135,6 +171,8 @@ impl From<Refusal> for Fault {
 struct Value<'p, 'de> {
     path: &'p Path<'p>,
     raw: Option<&'de RawValue>,
+    /// Ignored fields of the whole body.
+    ignored: &'p RefCell<IgnoredFields>,
 }
 
 impl<'de> Value<'_, 'de> {
@@ -180,8 +218,31 @@ impl<'de> Value<'_, 'de> {
             Fault::Missing(name) => {
                 FieldFault::new(Path::Field(self.path, name).to_string(), "missing", "a value").into()
             }
+            Fault::Unknown(name, known) => self.unknown_field(&name, known).into(),
             Fault::Other(message) => Refusal::malformed(format!("{field} cannot be read: {message}")),
         }
+    }
+
+    fn unknown_field(self, name: &str, known: &'static [&'static str]) -> UnknownField {
+        UnknownField::new(Path::Field(self.path, name).to_string(), name, known)
+    }
+
+    /// Refuses mistyped names of this object, and lists the other unknown ones. Returns one of them, which the type may deny.
+    fn note_unknown(
+        self,
+        names: UnknownNames,
+        known: &'static [&'static str],
+    ) -> Result<Option<String>, Refusal> {
+        if let Some(name) = names.mistyped() {
+            return Err(self.unknown_field(name, known).into());
+        }
+        if names.count() > document::most_entries() {
+            return Err(too_many(self.path));
+        }
+        let names = names.into_others();
+        let mut ignored = self.ignored.borrow_mut();
+        names.iter().for_each(|name| ignored.add(&Path::Field(self.path, name).to_string()));
+        Ok(names.into_iter().next())
     }
 
     fn settle<T>(self, read: Result<T, Fault>) -> Result<T, Fault> {
@@ -246,7 +307,8 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         let Entries::Read(elements) = document::elements(raw)? else {
             return Err(too_many(self.path).into());
         };
-        visitor.visit_seq(Elements { path: self.path, elements: elements.into_iter().enumerate() })
+        let elements = elements.into_iter().enumerate();
+        visitor.visit_seq(Elements { path: self.path, elements, ignored: self.ignored })
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -264,7 +326,8 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
                 }
             }
         }
-        visitor.visit_map(Names { path: self.path, entries: unique.into_iter(), next: None })
+        let entries = unique.into_iter();
+        visitor.visit_map(Names { path: self.path, entries, next: None, ignored: self.ignored })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -273,10 +336,15 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        let values = document::fields(self.of_kind(Kind::Object)?, fields, |name, first, second| {
-            repeated(&Path::Field(self.path, name), first, second)
-        })?;
-        visitor.visit_map(Fields { path: self.path, fields, values, next: 0 })
+        let mut unknown = UnknownNames::new(fields);
+        let values = document::fields(
+            self.of_kind(Kind::Object)?,
+            fields,
+            |name| unknown.add(name, document::most_entries()),
+            |name, first, second| repeated(&Path::Field(self.path, name), first, second),
+        )?;
+        let unknown = self.note_unknown(unknown, fields)?;
+        visitor.visit_map(Fields { path: self.path, fields, values, next: 0, unknown, ignored: self.ignored })
     }
 
     integers! {
@@ -289,28 +357,37 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
     }
 }
 
-/// The fields of a struct in their declared order, including absent ones, so that the error names a missing field.
+/// The fields of a struct in their declared order, including absent ones, so that the error names a missing field. An unknown name
+/// comes first: the type denies it, or ignores it like all others.
 struct Fields<'p, 'de> {
     path: &'p Path<'p>,
     fields: &'static [&'static str],
     values: Vec<Option<&'de RawValue>>,
     next: usize,
+    unknown: Option<String>,
+    ignored: &'p RefCell<IgnoredFields>,
 }
 
 impl<'de> MapAccess<'de> for Fields<'_, 'de> {
     type Error = Fault;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
-        let Some(name) = self.fields.get(self.next) else { return Ok(None) };
-        let name: StrDeserializer<'_, Fault> = (*name).into_deserializer();
+        let known = || self.fields.get(self.next).copied();
+        let Some(name) = self.unknown.as_deref().or_else(known) else { return Ok(None) };
+        let name: StrDeserializer<'_, Fault> = name.into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let ignored = self.ignored;
+        if self.unknown.take().is_some() {
+            // The type has ignored the name and ignores the value.
+            return seed.deserialize(Value { path: self.path, raw: None, ignored });
+        }
         let name = self.fields.get(self.next).copied().unwrap_or_default();
         let raw = self.values.get(self.next).copied().flatten();
         self.next += 1;
-        let value = Value { path: &Path::Field(self.path, name), raw };
+        let value = Value { path: &Path::Field(self.path, name), raw, ignored };
         value.settle(seed.deserialize(value))
     }
 }
@@ -320,6 +397,7 @@ struct Names<'p, 'de> {
     path: &'p Path<'p>,
     entries: btree_map::IntoIter<String, &'de RawValue>,
     next: Option<(String, &'de RawValue)>,
+    ignored: &'p RefCell<IgnoredFields>,
 }
 
 impl<'de> MapAccess<'de> for Names<'_, 'de> {
@@ -334,7 +412,7 @@ impl<'de> MapAccess<'de> for Names<'_, 'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
         let Some((name, raw)) = self.next.take() else { return Err(Fault::Other("no entry".to_owned())) };
-        let value = Value { path: &Path::Field(self.path, &name), raw: Some(raw) };
+        let value = Value { path: &Path::Field(self.path, &name), raw: Some(raw), ignored: self.ignored };
         value.settle(seed.deserialize(value))
     }
 }
@@ -342,6 +420,7 @@ impl<'de> MapAccess<'de> for Names<'_, 'de> {
 struct Elements<'p, 'de> {
     path: &'p Path<'p>,
     elements: std::iter::Enumerate<std::vec::IntoIter<&'de RawValue>>,
+    ignored: &'p RefCell<IgnoredFields>,
 }
 
 impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
@@ -349,7 +428,7 @@ impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
         let Some((index, raw)) = self.elements.next() else { return Ok(None) };
-        let value = Value { path: &Path::Element(self.path, index), raw: Some(raw) };
+        let value = Value { path: &Path::Element(self.path, index), raw: Some(raw), ignored: self.ignored };
         value.settle(seed.deserialize(value)).map(Some)
     }
 }

@@ -33,7 +33,7 @@ fn ordered(body: &[u8]) -> Result<api::ExecuteRequest, Refusal> {
 /// `INVALID_REQUEST` or another code, as the server takes it from the variant.
 fn code(refusal: &Refusal) -> &'static str {
     match refusal {
-        Refusal::Malformed { .. } | Refusal::Field(_) => "INVALID_REQUEST",
+        Refusal::Malformed { .. } | Refusal::Field(_) | Refusal::Unknown(_) => "INVALID_REQUEST",
         Refusal::Config(_) => "INVALID_CONFIG",
         Refusal::CommandTooLong { .. } => "COMMAND_TOO_LONG",
     }
@@ -47,9 +47,9 @@ fn a_full_body_of_create_is_read() {
     );
     assert_eq!(config.unwrap_err().to_string(), "env. is null; allowed: a string");
     let config = made(
-        br#" {"image": "node:22", "resources": {"cpu": 4.0, "memoryMb": 8.192e3, "diskMb": 20480, "gpu": 1},
+        br#" {"image": "node:22", "resources": {"cpu": 4.0, "memoryMb": 8.192e3, "diskMb": 20480},
               "env": {"A": "1", "B": "\u00e9\n"}, "workdir": "/srv", "timeoutMs": 1e3, "idleTimeoutMs": 0,
-              "metadata": {"userId": "7"}, "unknown": [{"a": 1, "a": null}], "im\u0061ges": 1,
+              "metadata": {"userId": "7"}, "unknown": [{"a": 1, "a": null}], "col\u006fur": 1,
               "network": {"egress": {"allow": ["example.com"], "default": "deny"}, "ingress": {"allowPorts": [3000, 8.08e3]}}}
         "#,
     )
@@ -129,7 +129,11 @@ const BAD_CREATES: &[(&[u8], &str, &str)] = &[
     (b"7", "INVALID_REQUEST", "body is the number 7; allowed: an object"),
     (b"\"{}\"", "INVALID_REQUEST", "body is the string '{}'; allowed: an object"),
     (b"{}", "INVALID_REQUEST", "image is missing; allowed: a string"),
-    (b"{\"Image\":\"x\"}", "INVALID_REQUEST", "image is missing; allowed: a string"),
+    (
+        b"{\"Image\":\"x\"}",
+        "INVALID_REQUEST",
+        "Image is an unknown field; the nearest known one is 'image'; allowed: 'image', 'resources'",
+    ),
     (b"{\"image\":null}", "INVALID_REQUEST", "image is null; allowed: a string"),
     (b"{\"image\":1}", "INVALID_REQUEST", "image is the number 1; allowed: a string"),
     (b"{\"image\":[\"x\"]}", "INVALID_REQUEST", "image is an array; allowed: a string"),
@@ -360,8 +364,7 @@ fn an_execute_error_names_field_and_allowed_values() {
 #[test]
 fn a_change_of_the_network_is_read_as_strictly_as_a_create() {
     let changed = |body: &str| network(body.as_bytes(), &ConfigRules::default());
-    let change =
-        changed(r#"{"egress":{"allow":["example.com"],"other":1},"ingress":{"allowPorts":[3e3]},"x":null}"#);
+    let change = changed(r#"{"egress":{"allow":["example.com"]},"ingress":{"allowPorts":[3e3]}}"#);
     let policy = change.unwrap().of(&api::NetworkPolicy::default());
     assert_eq!(
         (policy.egress.allow, policy.egress.default),
@@ -447,10 +450,15 @@ fn maps_and_lists_of_any_size_are_refused_by_their_count() {
     );
     let body = json!({ "image": "x", "network": { "egress": { "allow": vec!["a.b"; 1001] } } }).to_string();
     assert!(made(body.as_bytes()).unwrap_err().to_string().contains("at most 1000"));
-    let unknown: BTreeMap<String, u8> = (0..20_000).map(|index| (index.to_string(), 0)).collect();
-    let mut body = json!(unknown);
-    body["image"] = json!("x");
-    assert!(made(body.to_string().as_bytes()).is_ok(), "fields that nobody asks for are passed over");
+    let unknown = |count: usize| {
+        let names: BTreeMap<String, u8> = (0..count).map(|index| (format!("field{index}"), 0)).collect();
+        let mut body = json!(names);
+        body["image"] = json!("x");
+        made(body.to_string().as_bytes())
+    };
+    assert!(unknown(10_000).is_ok(), "fields that nobody asks for are passed over");
+    let refusal = unknown(10_001).unwrap_err();
+    assert_eq!(refusal.to_string(), "body is longer than 10000 entries; allowed: fewer entries");
 }
 
 #[test]
@@ -677,6 +685,8 @@ proptest! {
         prop_assert_eq!((request.command, request.stdin), (command, Some(stdin)));
     }
 }
+
+mod unknown;
 
 mod events {
     use api::{EventKind, Timestamp};
