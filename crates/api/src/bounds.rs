@@ -63,6 +63,8 @@ pub const COMMAND_BYTES: usize = 65_536;
 pub const EXECUTE_TIMEOUT_MS: Range<u64> = Range { min: 1, max: 300_000, default: 60_000 };
 /// A day: the maximum running time of a sandbox. A detached command without a timeout has no limit of its own.
 pub const DETACHED_TIMEOUT_MS_MAX: u64 = TIMEOUT_MS.max;
+/// How long a detached command whose stored output is full and unread waits for a reader.
+pub const READER_TIMEOUT_MS: Range<u64> = Range { min: 0, max: TIMEOUT_MS.max, default: 120_000 };
 pub const COLS: Range<u16> = Range { min: 1, max: 1000, default: 80 };
 pub const ROWS: Range<u16> = Range { min: 1, max: 1000, default: 24 };
 

@@ -2,6 +2,9 @@
 //!
 //! Clients serialize these types, the server parses them, and the OpenAPI document describes them. Numbers are [`Integer`]s: the
 //! server checks ranges after parsing, so that a message can name the value received.
+//!
+//! Types that bound what a sandbox can use or reach deny unknown fields. In others the server refuses those that resemble a known one,
+//! and ignores the rest, so that fields can be added.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +88,7 @@ pub struct TimeoutBody {
 /// The resources of a new sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateResources {
     /// Number of vCPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,6 +109,7 @@ pub struct CreateResources {
 /// The network policy in a create request, and the body of a policy change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
 pub struct CreateNetwork {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
@@ -118,7 +122,7 @@ pub struct CreateNetwork {
 /// The policy for outgoing connections, in a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateEgress {
     /// Allowed domains. `example.com` matches only that name; `*.example.com` matches every name below it, but not
     /// `example.com`.
@@ -141,7 +145,7 @@ pub struct CreateEgress {
 /// The policy for exposed ports, in a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateIngress {
     /// Ports that may be exposed. If absent, all ports may be exposed; if empty, none.
     #[serde(skip_serializing_if = "Option::is_none")]

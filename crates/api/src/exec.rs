@@ -1,6 +1,7 @@
 //! Commands in requests, and their results.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +26,8 @@ pub struct ExecuteBody {
     pub env: Option<BTreeMap<String, String>>,
     /// User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "openapi",
-        schema(nullable = false, min_length = 1, max_length = 256, default = "root")
-    )]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 256))]
+    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00\n:]*$", default = "root"))]
     pub user: Option<String>,
     /// Time in ms after which the command and all its processes are killed. Paused time does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,16 +70,20 @@ pub struct DetachedBody {
     pub env: Option<BTreeMap<String, String>>,
     /// User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "openapi",
-        schema(nullable = false, min_length = 1, max_length = 256, default = "root")
-    )]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 256))]
+    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00\n:]*$", default = "root"))]
     pub user: Option<String>,
     /// Time in ms after which the command and all its processes are killed. Without it, the command may run as long as its
     /// sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 1, maximum = 86_400_000))]
     pub timeout_ms: Option<Integer>,
+    /// Time in ms for which the command waits for a reader while its stored output is full and unread. After that, the oldest output
+    /// is dropped until a reader comes. While a reader is connected, the command waits without limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, nullable = false, minimum = 0, maximum = 86_400_000))]
+    #[cfg_attr(feature = "openapi", schema(default = 120_000))]
+    pub reader_timeout_ms: Option<Integer>,
     /// Initial standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
@@ -123,6 +126,37 @@ pub struct ExecuteRequest {
     pub user: Option<String>,
 }
 
+/// Why a command was killed. `timeout`: its `timeoutMs` passed. `oom`: memory ran out. `terminated`: its sandbox was terminated.
+/// `signal`: another signal killed it, or the program of which bash reports the exit code 137 or 143.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum EndReason {
+    Timeout,
+    Oom,
+    Terminated,
+    Signal,
+}
+
+impl EndReason {
+    pub const ALL: &[Self] = &[Self::Timeout, Self::Oom, Self::Terminated, Self::Signal];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Oom => "oom",
+            Self::Terminated => "terminated",
+            Self::Signal => "signal",
+        }
+    }
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -139,6 +173,14 @@ pub struct ExecutionResult {
     /// Name of the signal that killed bash. `null` if bash exited or could not start.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub signal: Option<String>,
+    /// Why the command was killed. Absent if it ended by itself or could not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub reason: Option<EndReason>,
+    /// What happened, if there is a `reason`. A sentence for people; it names the limit that was reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub message: Option<String>,
     /// `true` if part of `stdout` was omitted. Absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "openapi", schema(required = false))]
@@ -188,6 +230,14 @@ pub struct Done {
     /// Name of the signal that killed bash. `null` if bash exited or could not start.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub signal: Option<String>,
+    /// Why the command was killed. Absent if it ended by itself or could not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub reason: Option<EndReason>,
+    /// What happened, if there is a `reason`. A sentence for people; it names the limit that was reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub message: Option<String>,
 }
 
 #[cfg(test)]
@@ -202,15 +252,27 @@ mod tests {
             exit_code: None,
             duration_ms: 5,
             signal: Some("SIGKILL".into()),
+            reason: Some(EndReason::Timeout),
+            message: None,
             stdout_truncated: false,
             stderr_truncated: true,
         };
         assert_eq!(
             serde_json::to_string(&result).unwrap(),
-            r#"{"stdout":"a","stderr":"","exitCode":null,"durationMs":5,"signal":"SIGKILL","stderrTruncated":true}"#
+            r#"{"stdout":"a","stderr":"","exitCode":null,"durationMs":5,"signal":"SIGKILL","reason":"timeout","stderrTruncated":true}"#
         );
-        let done = Done { exit_code: Some(0), duration_ms: 5, signal: None };
-        assert_eq!(serde_json::to_string(&done).unwrap(), r#"{"exitCode":0,"durationMs":5,"signal":null}"#);
+        let done = Done { exit_code: Some(0), duration_ms: 5, signal: None, reason: None, message: None };
+        let json = r#"{"exitCode":0,"durationMs":5,"signal":null}"#;
+        assert_eq!(serde_json::to_string(&done).unwrap(), json);
+        // As earlier versions of the service answer.
+        assert_eq!(serde_json::from_str::<Done>(json).unwrap(), done);
+    }
+
+    #[test]
+    fn reasons_are_written_as_they_are_named() {
+        for reason in EndReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
     }
 
     #[test]

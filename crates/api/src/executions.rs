@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ALPHABET;
-use crate::{ErrorObject, Integer, Pagination, SandboxId, Timestamp};
+use crate::{EndReason, ErrorObject, Integer, Pagination, SandboxId, Timestamp};
 
 const PREFIX: &str = "ex_";
 /// Random characters: 20 of base 32 are 100 bits.
@@ -147,7 +147,11 @@ pub struct ExecutionView {
     /// Elapsed time in ms, paused time included; `null` while the execution runs.
     #[cfg_attr(feature = "openapi", schema(required = true, example = json!(null)))]
     pub duration_ms: Option<u64>,
-    /// Why the execution could not start or was lost. Absent otherwise.
+    /// Why the execution was killed. Absent while it runs, if it ended by itself or could not start, and if the result is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub reason: Option<EndReason>,
+    /// Why the execution could not start or was lost, and what happened if there is a `reason`. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub message: Option<String>,
@@ -245,10 +249,8 @@ pub struct TerminalBody {
     pub env: Option<BTreeMap<String, String>>,
     /// User that runs the command: a name in the sandbox's `/etc/passwd`. `HOME`, `USER` and `LOGNAME` are the user's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "openapi",
-        schema(nullable = false, min_length = 1, max_length = 256, default = "root")
-    )]
+    #[cfg_attr(feature = "openapi", schema(nullable = false, min_length = 1, max_length = 256))]
+    #[cfg_attr(feature = "openapi", schema(pattern = r"^[^\x00\n:]*$", default = "root"))]
     pub user: Option<String>,
     /// Time limit in ms. Without it, the terminal may run as long as its sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -286,12 +288,25 @@ pub struct TerminalNote {
     /// Offset of the next byte. The first message, and sent again after dropped output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
+    /// The sandbox is about to be terminated or paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<TerminalWarning>,
     /// The ended execution. The last message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<ExecutionView>,
     /// The failure that ends the connection. The last message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorObject>,
+}
+
+/// What a terminal's clients are told a minute before the timeout of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TerminalWarning {
+    /// A sentence for people.
+    pub message: String,
+    /// When the timeout ends, unless it is changed.
+    pub expires_at: Timestamp,
 }
 
 #[cfg(test)]

@@ -56,9 +56,16 @@ pub struct LimitsView {
     /// Of one sandbox.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, required = true))]
     pub execute_per_minute: Option<u32>,
-    /// Commands that may run at a time in one sandbox.
+    /// Operations in one sandbox on files, ports, terminals, code and so on.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, required = true))]
+    pub operate_per_minute: Option<u32>,
+    /// Attached commands that may run at a time in one sandbox.
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub concurrent_executions: u32,
+    /// Detached commands and terminals that may run at a time in one sandbox.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, required = true))]
+    pub detached_executions: u32,
     /// Commands that may wait in one sandbox.
     #[cfg_attr(feature = "openapi", schema(minimum = 0))]
     pub execution_queue: u32,

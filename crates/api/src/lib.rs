@@ -42,12 +42,14 @@ pub use events::{
 };
 #[cfg(feature = "openapi")]
 pub use events::{EventKinds, Moment};
-pub use exec::{CommandBody, DetachedBody, Done, ExecuteBody, ExecuteRequest, ExecutionResult, StreamEvent};
+pub use exec::{
+    CommandBody, DetachedBody, Done, EndReason, ExecuteBody, ExecuteRequest, ExecutionResult, StreamEvent,
+};
 #[cfg(feature = "openapi")]
 pub use executions::OutputOffset;
 pub use executions::{
     BadExecutionId, ExecutionId, ExecutionList, ExecutionOutput, ExecutionState, ExecutionView, SignalBody,
-    StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize,
+    StdinWritten, TerminalBody, TerminalControl, TerminalNote, TerminalSize, TerminalWarning,
 };
 pub use files::{
     FileChange, FileChangeKind, FileDeleted, FileEntry, FileExists, FileList, FileType, Unpacked,

@@ -231,6 +231,12 @@ pub struct E2bOptions {
     pub public_ports: bool,
     /// The `Host` that programs get; `${PORT}` stands for the port.
     pub mask_request_host: Option<String>,
+    /// The user of commands and files that name none, as the template says. Otherwise it is `user`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The working directory of commands that name none, as the template says. Otherwise it is the home of the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
 }
 
 pub(crate) fn auto_resume_default() -> bool {

@@ -140,7 +140,8 @@ pub struct NetworkUsage {
     pub connections: u64,
 }
 
-/// A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if terminated.
+/// A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if terminated. With
+/// `details=true` it has more fields, unless it is terminated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -164,6 +165,22 @@ pub struct SandboxItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub terminated_at: Option<Timestamp>,
+    /// What separates the sandbox from the host. Only with `details=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub isolation: Option<Isolation>,
+    /// Your own tags. Only with `details=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata, required = false))]
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Time at which the processes of a paused sandbox were stored on the disk. Only with `details=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub hibernated_at: Option<Timestamp>,
+    /// Time at which the timeout ends if the sandbox keeps running. Only with `details=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub expires_at: Option<Timestamp>,
 }
 
 impl SandboxItem {
@@ -185,6 +202,22 @@ impl SandboxItem {
             started_at: shown(times.started, SandboxState::Running),
             paused_at: shown(times.paused, SandboxState::Paused),
             terminated_at: shown(times.terminated, SandboxState::Terminated),
+            isolation: None,
+            metadata: None,
+            hibernated_at: None,
+            expires_at: None,
+        }
+    }
+
+    /// Adds what only items of `details=true` have.
+    #[must_use]
+    pub fn with_details(self, sandbox: SandboxView) -> Self {
+        Self {
+            isolation: Some(sandbox.isolation),
+            metadata: Some(sandbox.metadata),
+            hibernated_at: sandbox.hibernated_at,
+            expires_at: sandbox.expires_at,
+            ..self
         }
     }
 }

@@ -3,7 +3,7 @@ use utoipa::PartialSchema;
 
 use crate::bounds::{
     self, COLS, COMMAND_BYTES, DETACHED_TIMEOUT_MS_MAX, DISK_MB, EXECUTE_TIMEOUT_MS, IDLE_TIMEOUT_MS,
-    MAX_SAFE_INTEGER, MEMORY_MB, PAGE_LIMIT, PORT, ROWS, TIMEOUT_MS, TOKEN_LIFETIME_MS,
+    MAX_SAFE_INTEGER, MEMORY_MB, PAGE_LIMIT, PORT, READER_TIMEOUT_MS, ROWS, TIMEOUT_MS, TOKEN_LIFETIME_MS,
 };
 use crate::{
     CreateBody, CreateEgress, CreateIngress, CreateNetwork, CreateResources, DetachedBody, Done, ErrorCode,
@@ -33,6 +33,22 @@ fn requests_take_no_null() {
         schema::<ExecuteBody>(),
     ] {
         assert!(!schema.to_string().contains("null"), "{schema}");
+    }
+}
+
+/// The server refuses unknown fields in these, and only in these.
+#[test]
+fn objects_that_bound_a_sandbox_have_no_additional_properties() {
+    for schema in [
+        schema::<CreateResources>(),
+        schema::<CreateNetwork>(),
+        schema::<CreateEgress>(),
+        schema::<CreateIngress>(),
+    ] {
+        assert_eq!(schema["additionalProperties"], json!(false), "{schema}");
+    }
+    for schema in [schema::<CreateBody>(), schema::<ExecuteBody>(), schema::<ExposeBody>()] {
+        assert!(schema.get("additionalProperties").is_none(), "{schema}");
     }
 }
 
@@ -131,6 +147,7 @@ fn numbers_in_attributes_are_the_bounds() {
     for field in [property::<DetachedBody>("timeoutMs"), property::<TerminalBody>("timeoutMs")] {
         assert_eq!((&field["minimum"], &field["maximum"]), (&json!(1), &json!(DETACHED_TIMEOUT_MS_MAX)));
     }
+    assert_range(&property::<DetachedBody>("readerTimeoutMs"), &READER_TIMEOUT_MS);
     for field in [property::<TerminalBody>("cols"), property::<TerminalSize>("cols")] {
         assert_range(&field, &COLS);
     }
@@ -160,6 +177,11 @@ fn lengths_and_patterns_in_attributes_are_the_bounds() {
         property::<TerminalBody>("command"),
     ] {
         assert_eq!(command["maxLength"], json!(COMMAND_BYTES));
+    }
+    for user in
+        [property::<ExecuteBody>("user"), property::<DetachedBody>("user"), property::<TerminalBody>("user")]
+    {
+        assert_eq!(user["pattern"], r"^[^\x00\n:]*$", "what the service refuses");
     }
     let (least, most) = (crate::ids::OPAQUE_MIN, crate::ids::OPAQUE_MAX);
     assert_eq!(schema::<SandboxId>()["pattern"], format!("^sb_[a-z0-9]{{{least},{most}}}$"));

@@ -132,6 +132,20 @@ fn an_item_shows_the_time_of_its_state() {
 }
 
 #[test]
+fn details_of_an_item_are_those_of_the_sandbox() {
+    let config = SandboxConfig { metadata: [("job".to_owned(), "7".to_owned())].into(), ..config() };
+    let times = Times { expires: Some(Timestamp(9)), hibernated: Some(Timestamp(8)), ..times() };
+    let item = SandboxItem::new(id(), SandboxState::Paused, "node:22".into(), config.resources, times);
+    let item = item.with_details(SandboxView::new(id(), SandboxState::Paused, config, times));
+    let json = serde_json::to_value(&item).unwrap();
+    assert_eq!(
+        (&json["isolation"], &json["metadata"], &json["hibernatedAt"], &json["expiresAt"]),
+        (&json!("gvisor"), &json!({"job": "7"}), &json!(at(8)), &json!(at(9)))
+    );
+    assert_eq!(serde_json::from_value::<SandboxItem>(json).unwrap(), item);
+}
+
+#[test]
 fn pagination_has_more() {
     for (total, limit, offset, has_more) in [
         (0, 20, 0, false),
