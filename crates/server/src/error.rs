@@ -8,8 +8,10 @@ mod entry;
 mod executions;
 mod files;
 mod images;
+mod keys;
 mod operations;
 mod ports;
+mod refusal;
 mod snapshots;
 mod templates;
 
@@ -22,12 +24,17 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 use store::StoreError;
 
+use refusal::is_refusal;
+
 pub use code::{invalid_interpreter, no_context};
 pub use engine::chain_text;
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
-pub use operations::{OperationKind, not_found, of_engine, of_quota};
-pub use ports::{gateway_timeout, port_not_found, too_many_connections, unknown_host};
+pub use files::too_many_watches;
+pub use keys::key_ended;
+pub use operations::{OperationKind, not_found, of_engine, of_quota, rate_limited};
+pub use ports::{gateway_timeout, of_full_ports, port_not_found, unknown_host};
+pub use refusal::{Condition, RefusalCode};
 pub use snapshots::no_snapshot;
 pub use templates::{no_template, of_builder};
 
@@ -57,8 +64,17 @@ pub struct ApiError {
 }
 
 impl ApiError {
+    /// An error. [`ApiError::refused`] makes those with the status 429 or 503: here they would lack what their client needs to know,
+    /// and become internal errors.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let message = message.into();
+        let error = Self::of_code(code, message.into());
+        if is_refusal(error.status()) {
+            return Self::internal(format!("a refusal that does not say what refuses: {}", error.message));
+        }
+        error
+    }
+
+    fn of_code(code: ErrorCode, message: String) -> Self {
         Self { code, message, details: Map::new(), retry_after_s: None, cause: None, status: None }
     }
 
@@ -78,6 +94,7 @@ impl ApiError {
         self
     }
 
+    /// For [`ApiError::refused`], and for errors of the E2B-compatible API on their way through the idempotency records.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after_s = Some(seconds);
@@ -145,6 +162,10 @@ impl From<reader::Refusal> for ApiError {
         match refusal {
             reader::Refusal::Malformed { .. } => Self::new(ErrorCode::InvalidRequest, message),
             reader::Refusal::Field(fault) => Self::of_field(ErrorCode::InvalidRequest, message, fault.field),
+            reader::Refusal::Unknown(unknown) => {
+                Self::of_field(ErrorCode::InvalidRequest, message, unknown.field)
+                    .with_detail("nearest", unknown.nearest)
+            }
             reader::Refusal::Config(fault) => Self::of_field(ErrorCode::InvalidConfig, message, fault.field),
             reader::Refusal::CommandTooLong { .. } => {
                 Self::of_field(ErrorCode::CommandTooLong, message, "command".to_owned())

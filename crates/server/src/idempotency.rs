@@ -20,26 +20,28 @@ mod pending;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use api::{ErrorCode, ErrorObject};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use rules::{IDEMPOTENCY_VALID_MS, TimeMs};
+use rules::{IDEMPOTENCY_VALID_MS, ReachedLimit, TimeMs};
 use store::Store;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::error::{ApiError, InvalidJson};
+use crate::error::{ApiError, InvalidJson, RefusalCode};
 use crate::keyring::Caller;
 use crate::output::{Content, OutputMemory};
+use crate::wall_clock::now;
 use pending::{Completion, Outcome};
 
 pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// The most pending requests, including those whose client disconnected.
 const MAX_PENDING: usize = 10_000;
+const PENDING_RETRY_S: u64 = 1;
 /// How long shutdown waits for pending requests whose clients are gone.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -250,8 +252,7 @@ impl Idempotency {
             };
         }
         if pending.len() >= MAX_PENDING {
-            let message = "too many requests with an Idempotency-Key are pending; try again in a second";
-            return Err(ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(1));
+            return Err(too_many_pending());
         }
         // A request leads at most once: then it has its response.
         let Some(work) = work.take() else { return Err(lost()) };
@@ -279,11 +280,6 @@ impl Waiting {
 
 fn lock(pending: &Mutex<HashMap<KeyScope, Waiting>>) -> MutexGuard<'_, HashMap<KeyScope, Waiting>> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn now() -> TimeMs {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    TimeMs(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn json(status: StatusCode, content: Content) -> Response {
@@ -318,6 +314,12 @@ fn replayed(mut response: Response) -> Response {
 fn other_request() -> ApiError {
     let message = "this Idempotency-Key was used with another body in the last 24 hours; send the same body, or another key";
     ApiError::new(ErrorCode::InvalidRequest, message)
+}
+
+fn too_many_pending() -> ApiError {
+    let why = "too many requests with an Idempotency-Key are pending";
+    let limit = ReachedLimit::fixed(MAX_PENDING as u64, "pending requests with an Idempotency-Key");
+    ApiError::refused(RefusalCode::ResourceExhausted, why, limit, PENDING_RETRY_S)
 }
 
 fn lost() -> ApiError {

@@ -11,14 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::SandboxId;
-use rules::{Charge, KeyWindows, Limit, RateRefusal, Rates, Standing, Window};
+use rules::{
+    Charge, KeyLimits, KeyWindows, Limit, RateRefusal, RateSource, RateTable, Rates, ReachedLimit,
+    SandboxCharge, SandboxWindows, Standing,
+};
 
 use crate::keyring::Caller;
 
 /// Number of locks.
 const SHARDS: usize = 16;
-/// The most sandboxes of one account with a window of their own; the account's others share one window. Clients can invent any number
-/// of ids, so this bounds memory.
+/// The most sandboxes of one account with windows of their own; the account's others share windows. Clients can invent any number of
+/// ids, so this bounds memory.
 const SANDBOXES_OF_AN_ACCOUNT: usize = 10_000;
 
 /// The values of the three rate headers.
@@ -34,13 +37,14 @@ pub struct RateHeaders {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub headers: RateHeaders,
-    pub why: RateRefusal,
+    pub limit: ReachedLimit,
+    pub retry_after_s: u64,
 }
 
 /// All windows.
 #[derive(Debug)]
 pub struct Limiter {
-    rates: Rates,
+    table: RateTable,
     begun: Instant,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
@@ -53,11 +57,11 @@ struct Shard {
     accounts: HashMap<Arc<str>, Sandboxes>,
 }
 
-/// The execution windows of one account's sandboxes.
-#[derive(Debug)]
+/// The windows of one account's sandboxes.
+#[derive(Debug, Default)]
 struct Sandboxes {
-    own: HashMap<Box<str>, Window>,
-    shared: Window,
+    own: HashMap<Box<str>, SandboxWindows>,
+    shared: SandboxWindows,
 }
 
 /// An instant of the monotonic clock of the windows, and how far the wall clock is ahead of it. Setting the wall clock changes
@@ -68,18 +72,28 @@ struct Now {
     wall_ahead_ms: i64,
 }
 
-impl Limiter {
-    pub fn new(rates: Rates) -> Self {
+impl Refused {
+    fn new(refusal: &RateRefusal, source: RateSource, now: Now) -> Self {
         Self {
-            rates,
+            headers: headers(&refusal.standing, now),
+            limit: refusal.limit(source),
+            retry_after_s: refusal.retry_after_s,
+        }
+    }
+}
+
+impl Limiter {
+    pub fn new(table: impl Into<RateTable>) -> Self {
+        Self {
+            table: table.into(),
             begun: Instant::now(),
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
         }
     }
 
-    /// Counts a request against its limits, or refuses it and counts nothing. An execution without a well-formed sandbox id counts
-    /// against nothing.
+    /// Counts a request against its limits, or refuses it and counts nothing. A request that counts against a sandbox, without a
+    /// well-formed id of one, counts against nothing.
     pub fn count(
         &self,
         caller: &Caller,
@@ -92,7 +106,12 @@ impl Limiter {
     /// For responses to requests that counted against nothing.
     pub fn uncounted(&self) -> RateHeaders {
         let now = self.now();
-        headers(&Standing::untouched(Limit::Read, self.rates.read, now.ms), now)
+        headers(&Standing::untouched(Limit::Read, self.table.default.read, now.ms), now)
+    }
+
+    /// The limits of a caller.
+    pub fn rates_of(&self, caller: &Caller) -> Rates {
+        self.table.of_key(&caller.account, caller.limits)
     }
 
     /// Drops windows that have counted nothing for a minute.
@@ -107,6 +126,7 @@ impl Limiter {
         sandbox: Option<&str>,
         now: Now,
     ) -> Result<RateHeaders, Refused> {
+        let rates = self.rates_of(caller);
         let counted = match (charge, sandbox) {
             (Charge::Key(charge), _) => {
                 let keys = &mut self.shard(&caller.key_id).keys;
@@ -114,33 +134,53 @@ impl Limiter {
                     Some(windows) => windows.try_count(charge, now.ms),
                     None => keys
                         .entry(Arc::clone(&caller.key_id))
-                        .or_insert_with(|| KeyWindows::new(&self.rates))
+                        .or_insert_with(|| KeyWindows::new(&rates))
                         .try_count(charge, now.ms),
                 }
             }
-            (Charge::Sandbox, Some(id)) if id.parse::<SandboxId>().is_ok() => {
-                self.execution(&caller.account, id, now)
+            (Charge::Sandbox(charge), Some(id)) if id.parse::<SandboxId>().is_ok() => {
+                self.count_in_sandbox((&caller.account, id), charge, &rates, now)
             }
-            (Charge::Sandbox, _) => Ok(Standing::untouched(Limit::Execute, self.rates.execute, now.ms)),
+            (Charge::Sandbox(charge), _) => {
+                Ok(Standing::untouched(charge.limit(), charge.of(&rates), now.ms))
+            }
         };
         match counted {
             Ok(standing) => Ok(headers(&standing, now)),
-            Err(why) => Err(Refused { headers: headers(&why.standing, now), why }),
+            Err(refusal) => {
+                let source = self.table.source_of_key(&caller.account, caller.limits);
+                Err(Refused::new(&refusal, source, now))
+            }
         }
     }
 
     /// Counts the start of a command without a key, such as one by a token of the sandbox.
-    pub fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), RateRefusal> {
-        self.execution(account, sandbox.as_str(), self.now()).map(drop)
+    pub fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), Refused> {
+        let (rates, now) = (self.table.of_account(account), self.now());
+        let sandbox = (account, sandbox.as_str());
+        match self.count_in_sandbox(sandbox, SandboxCharge::Execute, &rates, now) {
+            Ok(_) => Ok(()),
+            Err(refusal) => {
+                let source = self.table.source_of_key(account, KeyLimits::OfAccount);
+                Err(Refused::new(&refusal, source, now))
+            }
+        }
     }
 
-    fn execution(&self, account: &Arc<str>, sandbox: &str, now: Now) -> Result<Standing, RateRefusal> {
+    fn count_in_sandbox(
+        &self,
+        (account, sandbox): (&Arc<str>, &str),
+        charge: SandboxCharge,
+        rates: &Rates,
+        now: Now,
+    ) -> Result<Standing, RateRefusal> {
+        if charge.of(rates) == 0 {
+            // Needs no memory.
+            return Ok(Standing::untouched(charge.limit(), 0, now.ms));
+        }
         let accounts = &mut self.shard(account).accounts;
-        accounts
-            .entry(Arc::clone(account))
-            .or_insert_with(|| Sandboxes::new(self.rates.execute))
-            .window(sandbox, self.rates.execute)
-            .try_count(now.ms)
+        let sandboxes = accounts.entry(Arc::clone(account)).or_default();
+        sandboxes.windows(sandbox).try_count(charge, rates, now.ms)
     }
 
     fn sweep_at(&self, now_ms: u64) {
@@ -166,20 +206,15 @@ impl Limiter {
 }
 
 impl Sandboxes {
-    fn new(limit: u32) -> Self {
-        Self { own: HashMap::new(), shared: Window::new(Limit::Execute, limit) }
-    }
-
-    fn window(&mut self, id: &str, limit: u32) -> &mut Window {
-        let full = self.own.len() >= SANDBOXES_OF_AN_ACCOUNT;
-        if limit == 0 || full && !self.own.contains_key(id) {
+    fn windows(&mut self, id: &str) -> &mut SandboxWindows {
+        if self.own.len() >= SANDBOXES_OF_AN_ACCOUNT && !self.own.contains_key(id) {
             return &mut self.shared;
         }
-        self.own.entry(id.into()).or_insert_with(|| Window::new(Limit::Execute, limit))
+        self.own.entry(id.into()).or_default()
     }
 
     fn is_idle(&mut self, now_ms: u64) -> bool {
-        self.own.retain(|_, window| !window.is_idle(now_ms));
+        self.own.retain(|_, windows| !windows.is_idle(now_ms));
         self.own.shrink_to_fit();
         self.own.is_empty() && self.shared.is_idle(now_ms)
     }

@@ -39,9 +39,8 @@ use listen::{Answer, Application, Pace};
 use rules::HostOf;
 
 use crate::e2b::{E2b, Target};
-use crate::error::{ApiError, of_entry, too_many_connections, unknown_host};
+use crate::error::{ApiError, of_entry, of_full_ports, unknown_host};
 use crate::layers::Guarded;
-use crate::ports::PortsFull;
 use crate::request_id::RequestId;
 use crate::service::Service;
 use access::Access;
@@ -167,18 +166,7 @@ async fn forward(
 ) -> Result<Response, ApiError> {
     let (id, port) = (&exposure.record.id, exposure.port.port);
     let (parts, body) = request.into_parts();
-    let port_permit = service.ports.permit(&exposure.record.account, id).map_err(|full| match full {
-        PortsFull::Sandbox { most } => too_many_connections(&format!(
-            "the ports of this sandbox have {most} concurrent requests and connections, the maximum; try again later"
-        )),
-        PortsFull::Account { most } => too_many_connections(&format!(
-            "the ports of this account have {most} concurrent requests and connections, the maximum; try again later"
-        )),
-        PortsFull::Service => ApiError::new(
-            ErrorCode::ResourceExhausted,
-            "too many connections through ports of all sandboxes; try again later",
-        ),
-    })?;
+    let port_permit = service.ports.permit(&exposure.record.account, id).map_err(of_full_ports)?;
     let (tunnel, permit) =
         service.engine.connect_port(&exposure).await.map_err(|error| of_entry(error, port))?;
     let held = (permit, port_permit, service.metrics.ports.opened());

@@ -5,7 +5,7 @@ use engine::EngineError;
 
 use super::ApiError;
 use super::operations::{OperationKind, of_engine};
-use super::ports::{too_many_connections, unknown_host};
+use super::ports::{too_many_dials, unknown_host};
 
 /// The sender may be anonymous: the error reveals nothing else about the sandbox.
 pub fn of_entry(error: EngineError, port: u16) -> ApiError {
@@ -16,9 +16,7 @@ pub fn of_entry(error: EngineError, port: u16) -> ApiError {
                 "nothing listens on port {port} in the sandbox; start the program, on 127.0.0.1 or on all addresses"
             ),
         ),
-        EngineError::AgentBusy { .. } => {
-            too_many_connections("the sandbox has too many operations in progress; try again later")
-        }
+        EngineError::AgentBusy { .. } => too_many_dials(),
         EngineError::Agent(_)
         | EngineError::AgentTooOld
         | EngineError::Backend(_)

@@ -2,9 +2,10 @@
 
 use api::ErrorCode;
 use axum::http::StatusCode;
-use engine::{FileError, FileErrorKind};
+use engine::{FileError, FileErrorKind, MAX_FILE_OPS, MAX_WATCHES};
+use rules::ReachedLimit;
 
-use super::ApiError;
+use super::{ApiError, RefusalCode};
 
 /// File operations are usually short.
 const RETRY_AFTER_S: u64 = 1;
@@ -32,9 +33,16 @@ pub fn of_file(fault: FileError) -> ApiError {
     ApiError::new(code, message)
 }
 
-/// Too many file operations are in progress in the sandbox.
-pub fn busy(message: String) -> ApiError {
-    ApiError::new(ErrorCode::RateLimited, message).retry_after(RETRY_AFTER_S)
+/// Too many file operations are in progress in the sandbox. `why` is the agent's message.
+pub fn busy(why: String) -> ApiError {
+    let limit = ReachedLimit::fixed(MAX_FILE_OPS as u64, "file operations at a time in a sandbox");
+    ApiError::refused(RefusalCode::RateLimited, why, limit, RETRY_AFTER_S)
+}
+
+/// Too many directories of the sandbox are watched. `why` is the agent's message.
+pub fn too_many_watches(why: String) -> ApiError {
+    let limit = ReachedLimit::fixed(MAX_WATCHES as u64, "watches at a time in a sandbox");
+    ApiError::refused(RefusalCode::RateLimited, why, limit, RETRY_AFTER_S)
 }
 
 /// The sandbox's agent is of an earlier version, without file operations.

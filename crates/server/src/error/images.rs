@@ -3,7 +3,7 @@
 use api::ErrorCode;
 use image::{Failure, FailureKind, ImageError};
 
-use super::ApiError;
+use super::{ApiError, Condition, RefusalCode};
 
 /// An unreachable source may recover.
 const RETRY_AFTER_S: u64 = 30;
@@ -39,7 +39,8 @@ impl From<ImageError> for ApiError {
                 });
                 // Paths and addresses of sources are only in the log.
                 if may_pass {
-                    ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_AFTER_S)
+                    let (code, condition) = (RefusalCode::ResourceExhausted, Condition::ImageSource);
+                    ApiError::refused(code, message, condition, RETRY_AFTER_S)
                 } else {
                     config(format!("{message}; use another image"))
                 }

@@ -1,17 +1,21 @@
 //! Errors of the engine.
 
+use std::fmt::Display;
+
 use api::{ErrorCode, SandboxState, Timestamp};
 use engine::EngineError;
-use rules::{QuotaExceeded, Refusal, TimeMs};
+use rules::{QuotaExceeded, ReachedLimit, Refusal, TimeMs};
 
-use super::{ApiError, executions, files, ports, snapshots};
+use super::refusal::RefusedBy;
+use super::{ApiError, Condition, RefusalCode, executions, files, ports, snapshots};
+use crate::limiter::Refused;
 
 /// Commands are usually short.
 const SLOT_RETRY_S: u64 = 1;
 /// Capacity becomes free when a sandbox is paused or terminated.
 const CAPACITY_RETRY_S: u64 = 10;
-/// A restart of the daemon takes a few seconds.
-const STOPPING_RETRY_S: u64 = 5;
+/// Each sandbox has a range of user ids.
+const IDS_KEY: &str = "runtime.uid_slots";
 
 /// The kind of operation that failed. A fault of the sandbox has a different code for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,20 +51,14 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
         error @ EngineError::Workdir { .. } => {
             ApiError::new(ErrorCode::InvalidConfig, error.to_string()).with_detail("field", "workdir")
         }
-        EngineError::TooManyExecutions(error) => {
-            ApiError::new(ErrorCode::RateLimited, error.to_string()).retry_after(SLOT_RETRY_S)
-        }
         EngineError::NeverStarted(error) => ApiError::new(ErrorCode::ExecutionTimeout, error.to_string()),
-        EngineError::NoCapacity(error) => {
-            exhausted(error.to_string(), CAPACITY_RETRY_S).with_detail("key", error.resource.key())
-        }
-        EngineError::Shortage(error) => {
-            exhausted(error.to_string(), CAPACITY_RETRY_S).with_detail("key", error.key())
-        }
-        EngineError::Quota(error) => of_quota(&error),
-        error @ EngineError::NoSlot(_) => exhausted(error.to_string(), CAPACITY_RETRY_S),
-        error @ EngineError::Stopping => exhausted(error.to_string(), STOPPING_RETRY_S),
-        error @ EngineError::HostExhausted { what, .. } => host_exhausted(what, error),
+        error @ (EngineError::TooManyExecutions(_)
+        | EngineError::NoCapacity(_)
+        | EngineError::Shortage(_)
+        | EngineError::Quota(_)
+        | EngineError::NoSlot(_)
+        | EngineError::HostExhausted { .. }
+        | EngineError::Stopping) => of_refusal(error),
         EngineError::Port(refusal) => ports::of_port(&refusal),
         EngineError::NoSuchExecution { id } => executions::no_execution(id.as_str()),
         EngineError::ExecutionEnded { id, state } => executions::ended(&id, state),
@@ -90,10 +88,26 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
     }
 }
 
-/// `what` is the resource of which the host has no more.
-fn host_exhausted(what: &str, error: EngineError) -> ApiError {
-    let message = format!("the host has no {what} left; try again when other sandboxes have been terminated");
-    exhausted(message, CAPACITY_RETRY_S).with_cause(error)
+/// What the engine refuses for now.
+fn of_refusal(error: EngineError) -> ApiError {
+    match error {
+        EngineError::TooManyExecutions(error) => {
+            ApiError::refused(RefusalCode::RateLimited, error.why(), error.limit(), SLOT_RETRY_S)
+        }
+        EngineError::NoCapacity(error) => exhausted(error.why(), error.limit()),
+        EngineError::Shortage(error) => exhausted(error.why(), error.limit()),
+        EngineError::Quota(error) => of_quota(&error),
+        EngineError::NoSlot(ranges) => {
+            let why = "all ranges of user ids of this host are in use; terminate other sandboxes";
+            exhausted(why, ReachedLimit::set_by_operator(ranges.into(), "sandboxes on this host", IDS_KEY))
+        }
+        EngineError::HostExhausted { what, .. } => {
+            let why = format!("the host has no {what} left; terminate other sandboxes");
+            exhausted(why, Condition::HostResources).with_cause(error)
+        }
+        EngineError::Stopping => ApiError::stopping(error),
+        error => ApiError::internal(error),
+    }
 }
 
 /// The isolation of the sandbox, or its release, does not allow the operation.
@@ -155,14 +169,20 @@ pub fn not_found(id: &str, terminated: Option<(TimeMs, String)>) -> ApiError {
 
 /// A quota is exceeded. Quotas of requests in flight become free within seconds, others when the owner frees resources.
 pub fn of_quota(error: &QuotaExceeded) -> ApiError {
-    ApiError::new(ErrorCode::QuotaExceeded, error.to_string())
+    let retry_after_s = if error.quota.is_momentary() { SLOT_RETRY_S } else { CAPACITY_RETRY_S };
+    ApiError::refused(RefusalCode::QuotaExceeded, error.why(), error.limit(), retry_after_s)
         .with_detail("quota", error.quota.key())
         .with_detail("used", error.used)
         .with_detail("requested", error.requested)
         .with_detail("allowed", error.allowed)
-        .retry_after(if error.quota.is_momentary() { SLOT_RETRY_S } else { CAPACITY_RETRY_S })
 }
 
-fn exhausted(message: String, retry_after_s: u64) -> ApiError {
-    ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(retry_after_s)
+/// A rate limit is used up.
+pub fn rate_limited(refused: &Refused) -> ApiError {
+    let Refused { limit, retry_after_s, .. } = *refused;
+    ApiError::refused(RefusalCode::RateLimited, "rate limit exceeded", limit, retry_after_s)
+}
+
+fn exhausted(why: impl Display, by: impl Into<RefusedBy>) -> ApiError {
+    ApiError::refused(RefusalCode::ResourceExhausted, why, by, CAPACITY_RETRY_S)
 }

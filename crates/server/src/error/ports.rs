@@ -2,9 +2,11 @@
 
 use api::ErrorCode;
 use axum::http::StatusCode;
-use rules::PortRefusal;
+use engine::MAX_DIALS;
+use rules::{PortRefusal, ReachedLimit};
 
-use super::ApiError;
+use super::{ApiError, RefusalCode};
+use crate::ports::PortsFull;
 
 /// Connections are usually short.
 const RETRY_AFTER_S: u64 = 1;
@@ -34,8 +36,33 @@ pub fn unknown_host() -> ApiError {
     ApiError::new(ErrorCode::PortNotFound, "no port is exposed under this host name; it may have been closed")
 }
 
-pub fn too_many_connections(message: &str) -> ApiError {
-    ApiError::new(ErrorCode::RateLimited, message).retry_after(RETRY_AFTER_S)
+/// No further connection through a port is allowed.
+pub fn of_full_ports(full: PortsFull) -> ApiError {
+    let (code, what, limit) = match full {
+        PortsFull::Sandbox { most } => {
+            let counts = "connections through the ports of a sandbox";
+            let limit = ReachedLimit::set_by_operator(most.into(), counts, "ports.max_connections");
+            (RefusalCode::RateLimited, "this sandbox", limit)
+        }
+        PortsFull::Account { most } => {
+            let counts = "connections through the ports of an account";
+            let limit = ReachedLimit::set_by_operator(most.into(), counts, "ports.account_connections");
+            (RefusalCode::RateLimited, "this account", limit)
+        }
+        PortsFull::Service { most } => {
+            let limit = ReachedLimit::fixed(most.into(), "connections through the ports of all sandboxes");
+            (RefusalCode::ResourceExhausted, "all sandboxes", limit)
+        }
+    };
+    let why = format!("too many requests and connections through the ports of {what} are in progress");
+    ApiError::refused(code, why, limit, RETRY_AFTER_S)
+}
+
+/// The sandbox has too many connections to its ports in progress.
+pub fn too_many_dials() -> ApiError {
+    let limit = ReachedLimit::fixed(MAX_DIALS as u64, "connections to the ports of a sandbox");
+    let why = "the sandbox has too many operations in progress";
+    ApiError::refused(RefusalCode::RateLimited, why, limit, RETRY_AFTER_S)
 }
 
 /// The program did not respond in time.

@@ -4,7 +4,7 @@ use api::{ErrorCode, SandboxId, SnapshotId};
 use archive::ArchiveError;
 use engine::EngineError;
 
-use super::ApiError;
+use super::{ApiError, Condition, RefusalCode};
 
 /// The object store may work again.
 const STORE_RETRY_S: u64 = 10;
@@ -29,7 +29,7 @@ pub fn of_snapshot(error: EngineError) -> ApiError {
     let message = error.to_string();
     match error {
         EngineError::ForeignSnapshot { id, sandbox } => of_other_sandbox(&id, &sandbox),
-        EngineError::SnapshotArriving { .. } => unavailable(format!("{message}; try again later")),
+        EngineError::SnapshotArriving { .. } => unavailable(&message, Condition::SnapshotCopy),
         EngineError::OtherImage { .. } => {
             let message = format!("{message}; ask the operator to import that image");
             ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image")
@@ -45,16 +45,16 @@ pub fn of_snapshot(error: EngineError) -> ApiError {
     }
 }
 
-fn unavailable(message: String) -> ApiError {
-    ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(STORE_RETRY_S)
+fn unavailable(why: &str, condition: Condition) -> ApiError {
+    ApiError::refused(RefusalCode::ResourceExhausted, why, condition, STORE_RETRY_S)
 }
 
 /// The addresses of objects are only in the log.
 fn of_archive(error: ArchiveError) -> ApiError {
     match error {
         ArchiveError::Unavailable { .. } => {
-            let message = "the snapshot is in the object store, which does not answer now; try again later";
-            unavailable(message.to_owned()).with_cause(error)
+            let why = "the snapshot is in the object store, which does not answer now";
+            unavailable(why, Condition::ObjectStore).with_cause(error)
         }
         ArchiveError::Damaged { .. } | ArchiveError::Missing { .. } => {
             let message = "the object store has lost or damaged a part of the snapshot, so nothing was created from it; the \

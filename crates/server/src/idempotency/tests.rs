@@ -61,7 +61,8 @@ impl Fixture {
 }
 
 fn caller(account: &str) -> Caller {
-    Caller { account: account.into(), key_id: "key_1".into(), scopes: Scopes::ALL }
+    let limits = rules::KeyLimits::default();
+    Caller { account: account.into(), key_id: "key_1".into(), scopes: Scopes::ALL, limits }
 }
 
 fn open() -> Arc<Semaphore> {
@@ -73,7 +74,7 @@ fn created(time: usize) -> Result<ReplayableResponse, ApiError> {
 }
 
 fn full(_time: usize) -> Result<ReplayableResponse, ApiError> {
-    Err(ApiError::new(ErrorCode::ResourceExhausted, "no room").retry_after(5))
+    Err(ApiError::stopping("no room"))
 }
 
 fn missing(_time: usize) -> Result<ReplayableResponse, ApiError> {

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, Method, header};
 use rules::Charge;
 
 use crate::endpoint::{Access, Rule};
-use crate::error::ApiError;
+use crate::error::{ApiError, rate_limited};
 use crate::keyring::{Caller, Keyring};
 use crate::limiter::RateHeaders;
 use crate::service::Service;
@@ -69,16 +69,14 @@ pub fn admit(service: &Service, rule: Option<Rule>, sandbox: Option<&str>, reque
         Err(refused) => {
             service.metrics.refused("rate_limited");
             touch(service, &caller, request.method(), sandbox);
-            let error = ApiError::new(ErrorCode::RateLimited, refused.why.to_string())
-                .retry_after(refused.why.retry_after_s);
+            let error = rate_limited(&refused);
             Admitted { caller: Some(caller), rate_headers: refused.headers, refusal: Some(error) }
         }
     }
 }
 
-fn authenticate(keyring: &Keyring, headers: &HeaderMap) -> Result<Caller, &'static str> {
-    const INVALID: &str = "the API key is not valid: it may be mistyped, revoked or of another service";
-    keyring.find(bearer(headers)?).ok_or(INVALID)
+fn authenticate(keyring: &Keyring, headers: &HeaderMap) -> Result<Caller, String> {
+    keyring.authenticate(bearer(headers)?).map_err(|invalid| invalid.to_string())
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {

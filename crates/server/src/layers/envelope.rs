@@ -16,8 +16,6 @@ const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
-/// The default.
-const RETRY_AFTER_S: u64 = 1;
 
 /// An error as the log shows it: the code that the client got, and the cause.
 #[derive(Debug)]
@@ -59,15 +57,10 @@ fn write_error(response: &mut Response, id: &RequestId) -> ErrorSummary {
     if let Some(OwnBody(code)) = response.extensions().get::<OwnBody>() {
         return ErrorSummary { code: *code, cause: None };
     }
-    let error = match response.extensions_mut().remove::<ApiError>() {
-        Some(error) => error,
-        None => {
-            let error = by_status(response.status());
-            *response.status_mut() = error.status();
-            error
-        }
-    };
-    let status = response.status();
+    let error = response.extensions_mut().remove::<ApiError>();
+    let error = error.unwrap_or_else(|| by_status(response.status())).checked();
+    let status = error.status();
+    *response.status_mut() = status;
     let headers = response.headers_mut();
     // Both describe the body that is replaced.
     headers.remove(header::CONTENT_LENGTH);
@@ -75,8 +68,7 @@ fn write_error(response: &mut Response, id: &RequestId) -> ErrorSummary {
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    let always = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-    if let Some(seconds) = error.retry_after_s.or(always.then_some(RETRY_AFTER_S)) {
+    if let Some(seconds) = error.retry_after_s {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     *response.body_mut() = Body::from(error.body(&id.0));
@@ -101,10 +93,6 @@ fn by_status(status: StatusCode) -> ApiError {
         StatusCode::FORBIDDEN => (ErrorCode::Forbidden, "the key lacks the required scope"),
         StatusCode::CONFLICT => {
             (ErrorCode::InvalidState, "the operation is not allowed in the current state of the sandbox")
-        }
-        StatusCode::TOO_MANY_REQUESTS => (ErrorCode::RateLimited, "too many requests; try again later"),
-        StatusCode::SERVICE_UNAVAILABLE => {
-            (ErrorCode::ResourceExhausted, "the service lacks capacity; try again later")
         }
         status if status.is_server_error() => {
             return ApiError::internal(format!("a response with status {status} and no error"))

@@ -18,7 +18,8 @@ use store::{Batch, MemoryStore, Store, Write};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::endpoint::{CREATE, Call, EXECUTE, Endpoint, Open, READ, WRITE};
+use crate::endpoint::{CHANGE, CREATE, Call, EXECUTE, Endpoint, Open, READ, TERMINATE, WRITE};
+use crate::error::{Condition, RefusalCode};
 use crate::idempotency::Idempotency;
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
@@ -141,7 +142,8 @@ fn table(ran: &Arc<AtomicUsize>) -> Table {
     let status = |status: StatusCode| move |_| std::future::ready(Ok(status.into_response()));
     let fail = |error: ApiError| move |_| std::future::ready(Err(error.clone()));
     let gone = ApiError::new(api::ErrorCode::SandboxNotFound, "gone").with_detail("sandboxId", "sb_x");
-    let full = ApiError::new(api::ErrorCode::ResourceExhausted, "full").retry_after(7);
+    let full =
+        ApiError::refused(RefusalCode::ResourceExhausted, "the host is full", Condition::HostResources, 7);
     let who = |call: Call| {
         let text = format!("{} {} {}", call.caller.account, call.caller.key_id, call.request_id.0);
         std::future::ready(Ok(text.into_response()))
@@ -158,13 +160,15 @@ fn table(ran: &Arc<AtomicUsize>) -> Table {
         Endpoint::get("/v1/sandboxes", READ).handler(counted()),
         Endpoint::post("/v1/sandboxes", CREATE).handler(counted()),
         Endpoint::get("/v1/sandboxes/{id}", READ).handler(counted()),
-        Endpoint::delete("/v1/sandboxes/{id}", WRITE).handler(fail(gone)),
+        Endpoint::delete("/v1/sandboxes/{id}", TERMINATE).handler(fail(gone)),
+        Endpoint::put("/v1/sandboxes/{id}/files", CHANGE).handler(counted()),
         Endpoint::post("/v1/sandboxes/{id}/execute", EXECUTE).handler(counted()),
         Endpoint::get("/who", READ).handler(who),
         Endpoint::get("/panic", READ).handler(blow_up),
         Endpoint::post("/json", WRITE).handler(status(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
         Endpoint::get("/long", READ).handler(status(StatusCode::PAYLOAD_TOO_LARGE)),
         Endpoint::get("/full", READ).handler(fail(full)),
+        Endpoint::get("/unexplained", READ).handler(status(StatusCode::SERVICE_UNAVAILABLE)),
         Endpoint::get("/broken", READ).handler(fail(ApiError::internal("a secret inside"))),
         Endpoint::get("/never", READ).handler(|_| std::future::pending()),
     ];
@@ -258,6 +262,8 @@ async fn an_answer_of_any_kind_is_complete() {
         ("/json", "POST", 400, "INVALID_REQUEST"),
         ("/long", "GET", 413, "INVALID_REQUEST"),
         ("/full", "GET", 503, "RESOURCE_EXHAUSTED"),
+        // A client could not know when to try again.
+        ("/unexplained", "GET", 500, "INTERNAL_ERROR"),
         ("/broken", "GET", 500, "INTERNAL_ERROR"),
         ("/panic", "GET", 500, "INTERNAL_ERROR"),
         (BOX, "PUT", 405, "METHOD_NOT_ALLOWED"),
@@ -426,6 +432,29 @@ async fn a_rate_limited_response_has_retry_after() {
     assert_eq!(delete.header("x-ratelimit-remaining"), "0", "the refused one counted against no limit");
     assert_eq!(fixture.post("/v1/sandboxes", 2).await.status, 200, "another key has its own");
     assert_eq!(fixture.ask(bare("GET", "/v1/health")).await.header("x-ratelimit-remaining"), "300");
+}
+
+#[tokio::test]
+async fn a_sandbox_can_be_terminated_after_any_number_of_other_requests() {
+    let fixture = Fixture::new(Rates { write: 3, operate: 5, ..Rates::default() }).await;
+    let files = format!("{BOX}/files");
+    for _ in 0..5 {
+        assert_eq!(fixture.ask(with_key("PUT", &files, 1)).await.header("x-ratelimit-limit"), "5");
+    }
+    let refused = fixture.ask(with_key("PUT", &files, 1)).await;
+    assert_eq!(refused.summary(), summary(429, "RATE_LIMITED"));
+    assert_eq!(refused.error()["details"]["key"], "limits.operate_per_minute");
+    while fixture.post("/json", 1).await.status == 400 {}
+    assert_eq!(fixture.post("/json", 1).await.summary(), summary(429, "RATE_LIMITED"));
+    for _ in 0..3 {
+        assert_eq!(
+            fixture.ask(with_key("DELETE", BOX, 1)).await.summary(),
+            summary(404, "SANDBOX_NOT_FOUND")
+        );
+    }
+    let refused = fixture.ask(with_key("DELETE", BOX, 1)).await;
+    assert_eq!(refused.summary(), summary(429, "RATE_LIMITED"));
+    assert_eq!(refused.error()["details"]["limit"], "terminations per minute");
 }
 
 /// A sandbox that pauses itself after a minute.

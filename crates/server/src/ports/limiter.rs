@@ -12,7 +12,7 @@ use api::SandboxId;
 pub enum PortsFull {
     Sandbox { most: u32 },
     Account { most: u32 },
-    Service,
+    Service { most: u32 },
 }
 
 /// The limits.
@@ -60,7 +60,7 @@ impl PortLimiter {
             return Err(PortsFull::Account { most: of_account });
         }
         if in_use.all >= of_all {
-            return Err(PortsFull::Service);
+            return Err(PortsFull::Service { most: of_all });
         }
         let account = account.to_owned();
         *in_use.by_sandbox.entry(id.clone()).or_default() += 1;
@@ -103,7 +103,7 @@ mod tests {
         let mut held = vec![limiter.take("a", &one).unwrap(), limiter.take("a", &one).unwrap()];
         assert_eq!(limiter.take("a", &one).unwrap_err(), PortsFull::Sandbox { most: 2 });
         held.push(limiter.take("a", &two).unwrap());
-        assert_eq!(limiter.take("a", &two).unwrap_err(), PortsFull::Service);
+        assert_eq!(limiter.take("a", &two).unwrap_err(), PortsFull::Service { most: 3 });
         held.remove(0);
         held.push(limiter.take("a", &two).unwrap());
         drop(held);

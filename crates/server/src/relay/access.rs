@@ -101,12 +101,12 @@ pub async fn authorize(
 }
 
 async fn by_key(service: &Service, exposure: &Exposure, key: &str) -> Result<(), ApiError> {
-    let mut caller = service.keyring.find(key);
+    let mut caller = service.keyring.authenticate(key);
     // The key may be newer than the cache.
-    if caller.is_none() && service.keyring.refresh_and_find(key, service.store.as_ref()).await {
-        caller = service.keyring.find(key);
+    if caller.is_err() && service.keyring.refresh_and_find(key, service.store.as_ref()).await {
+        caller = service.keyring.authenticate(key);
     }
-    let caller = caller.ok_or_else(|| unauthorized("the API key is not valid"))?;
+    let caller = caller.map_err(|invalid| unauthorized(&invalid.to_string()))?;
     if *caller.account != *exposure.record.account {
         // Sandboxes of other accounts do not exist for this one.
         return Err(unknown_host());

@@ -81,7 +81,7 @@ fn fault(error: hyper::Error, why: Option<EndReason>) -> ApiError {
             idle.as_secs()
         )),
         Some(EndReason::Closed) => unknown_host(),
-        Some(EndReason::Stopping) => ApiError::new(ErrorCode::ResourceExhausted, "the daemon is stopping"),
+        Some(EndReason::Stopping) => ApiError::stopping("the daemon is stopping"),
         Some(EndReason::EndlessHead) => invalid_response("its headers are incomplete"),
         None if error.is_parse_too_large() => invalid_response("its headers are too large"),
         None if error.is_parse() => invalid_response("it is not HTTP/1.1"),

@@ -53,8 +53,7 @@ impl Requester {
         if error.code == ErrorCode::Unauthorized {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        let waits = matches!(error.code, ErrorCode::RateLimited | ErrorCode::ResourceExhausted);
-        if let Some(seconds) = error.retry_after_s.or(waits.then_some(1)) {
+        if let Some(seconds) = error.retry_after_s {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response

@@ -1,0 +1,10 @@
+//! Errors of API keys.
+
+use api::ErrorCode;
+
+use super::ApiError;
+
+/// The key of a stream or a terminal ended meanwhile.
+pub fn key_ended() -> ApiError {
+    ApiError::new(ErrorCode::Unauthorized, "the API key was revoked or has expired")
+}
