@@ -1,6 +1,9 @@
 //! `sandboxd run` from the command line, and the commands of the README.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cli/configuration.rs"]
+mod configuration;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;

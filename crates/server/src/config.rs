@@ -1,15 +1,21 @@
 //! The configuration: flags override the environment, which overrides the file, which overrides defaults.
 //!
-//! An unknown key is an error that names the most similar key: a mistyped limit must not silently be off.
+//! An unknown key is an error that names the most similar key: a mistyped limit must not silently be off. [`load`] reports all errors
+//! that it finds, as [`Problems`].
 
 mod bounds;
 mod check;
 mod egress;
 mod isolation;
 mod keys;
+mod limits;
 mod mcp;
+mod paths;
+mod problems;
 mod quotas;
 mod reference;
+mod resources;
+mod shape;
 mod snapshots;
 mod tables;
 #[cfg(test)]
@@ -17,39 +23,47 @@ mod tests;
 mod values;
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use api::Isolation;
 use sha2::{Digest, Sha256};
+use toml::de::DeTable;
 
 use crate::cli::{Global, ServeArguments};
 
 use isolation::{ContainerTable, GvisorTable};
+pub use limits::Limits;
+pub use problems::{Problem, Problems};
 pub use reference::reference;
 #[cfg(any(test, feature = "testing"))]
 pub use values::Mcp;
 use values::Runtime;
-pub use values::{Config, Http, Limits, Log, LogFormat, NetworkKind, Tls};
+pub use values::{Config, Http, Log, LogFormat, NetworkKind, Tls};
 
 const DEFAULT_FILE: &str = "/etc/sandboxd/config.toml";
 
+/// The file that is read. `None`: there is none, and the defaults apply.
+pub fn file(global: &Global) -> Option<&Path> {
+    let usual = || Some(Path::new(DEFAULT_FILE)).filter(|path| path.exists());
+    global.config.as_deref().or_else(usual)
+}
+
 /// Reads and checks the configuration.
-pub fn load(global: &Global) -> Result<Config> {
-    let mut config = match &global.config {
-        Some(path) => read(path)?,
-        None if Path::new(DEFAULT_FILE).exists() => read(Path::new(DEFAULT_FILE))?,
-        None => Config::default(),
-    };
-    let flag = |flag: &Option<PathBuf>, value: &mut PathBuf| {
+pub fn load(global: &Global) -> Result<Config, Problems> {
+    let Some(file) = file(global) else { return complete(Config::default(), global) };
+    read(file).and_then(|config| complete(config, global)).map_err(|problems| problems.in_file(file))
+}
+
+/// Adds the flags and checks everything.
+fn complete(mut config: Config, global: &Global) -> Result<Config, Problems> {
+    for (flag, value) in [(&global.data_dir, &mut config.data_dir), (&global.run_dir, &mut config.run_dir)] {
         if let Some(path) = flag {
-            value.clone_from(path);
+            *value = std::path::absolute(path).map_err(Problems::one)?;
         }
-    };
-    flag(&global.data_dir, &mut config.data_dir);
-    flag(&global.run_dir, &mut config.run_dir);
+    }
     config.isolate_instance();
-    config.adopt_runtime()?;
+    config.adopt_runtime().map_err(Problems::one)?;
     config.check()?;
     Ok(config)
 }
@@ -113,6 +127,9 @@ impl Config {
             }
         }
         self.e2b.enabled |= flags.e2b;
+        if flags.no_rate_limits {
+            self.limits.lift_rates();
+        }
         self.check()?;
         Ok(self)
     }
@@ -122,15 +139,18 @@ fn is_runsc(program: &str) -> bool {
     program.rsplit('/').next().is_some_and(|name| name.starts_with("runsc"))
 }
 
-fn read(path: &Path) -> Result<Config> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text).with_context(|| format!("in {}", path.display()))
+fn read(path: &Path) -> Result<Config, Problems> {
+    let cannot_read = |error: std::io::Error| Problems::one(format_args!("cannot be read: {error}"));
+    let text = std::fs::read_to_string(path).map_err(cannot_read)?;
+    let file = std::path::absolute(path).map_err(cannot_read)?;
+    let mut config = parse(&text)?;
+    config.resolve_paths(file.parent().unwrap_or(&file));
+    Ok(config)
 }
 
-fn parse(text: &str) -> Result<Config> {
-    let table: toml::Table = text.parse()?;
-    if let Some(unknown) = keys::first_unknown(&table, &toml::Table::try_from(Config::default())?) {
-        bail!("{unknown}");
-    }
-    Ok(toml::Value::Table(table).try_into()?)
+fn parse(text: &str) -> Result<Config, Problems> {
+    let given = DeTable::parse(text).map_err(|error| Problems::from(keys::of_syntax(text, &error)))?;
+    let shape = shape::shape().map_err(Problems::one)?;
+    Problems::check(keys::compare(text, given.get_ref(), &shape))?;
+    toml::from_str(text).map_err(|error| keys::of_value(text, given.get_ref(), &error).into())
 }

@@ -7,35 +7,39 @@ use anyhow::{Context, Result, bail, ensure};
 use tracing_subscriber::EnvFilter;
 
 use super::bounds::within;
-use super::values::{Config, Http, Tls};
+use super::problems::{Problem, Problems};
+use super::values::{Config, Http, Log, Tls};
 use crate::origins::AllowedOrigins;
 use crate::proxies::TrustedProxies;
 
 impl Config {
-    /// Refuses a value outside its range.
-    pub fn check(&self) -> Result<()> {
-        for (key, dir) in [("data_dir", &self.data_dir), ("run_dir", &self.run_dir)] {
-            ensure!(dir.is_absolute(), "{key} is '{}'; it must be an absolute path", dir.display());
-        }
-        self.http.check()?;
-        optional_address("metrics.listen", &self.metrics.listen)?;
-        self.mcp.check()?;
-        let level = &self.log.level;
-        ensure!(
-            EnvFilter::builder().parse(level).is_ok() && !level.trim().is_empty(),
-            "log.level is '{level}'; it must be error, warn, info, debug or trace, or a filter such as 'info,engine=debug'"
-        );
-        self.check_capacity()?;
-        self.quotas.check()?;
-        self.check_limits()?;
-        self.isolation.check()?;
-        self.check_runtime()?;
-        self.egress.check(self.runtime.uid_slots)?;
-        self.ports.check()?;
-        self.e2b.check()?;
-        self.check_prices()?;
-        self.snapshots.check()?;
-        self.check_registries()?;
+    /// Refuses values outside their range: of each part of the configuration the first.
+    pub fn check(&self) -> Result<(), Problems> {
+        let parts = [
+            self.http.check(),
+            self.metrics.address().map(drop),
+            self.mcp.check(),
+            self.log.check(),
+            self.check_capacity(),
+            self.quotas.check(),
+            self.limits.check(),
+            self.resources.check(),
+            self.check_work(),
+            self.isolation.check(),
+            self.check_runtime(),
+            self.egress.check(self.runtime.uid_slots),
+            self.ports.check(),
+            self.e2b.check(),
+            self.check_prices(),
+            self.snapshots.check(),
+            self.check_registries(),
+            self.check_pool(),
+        ];
+        let errors = parts.into_iter().filter_map(Result::err);
+        Problems::check(errors.map(|error| Problem { line: None, message: format!("{error:#}") }).collect())
+    }
+
+    fn check_pool(&self) -> Result<()> {
         for (image, count) in &self.pool {
             within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
         }
@@ -90,27 +94,12 @@ impl Config {
         Ok(())
     }
 
-    fn check_limits(&self) -> Result<()> {
+    fn check_work(&self) -> Result<()> {
         within("hibernate.after_seconds", self.hibernate.after_seconds, 0, 365 * 24 * 3600)?;
         within("templates.concurrent_builds", self.templates.concurrent_builds.into(), 1, 64)?;
         within("templates.max_context_mb", self.templates.max_context_mb, 1, 65_536)?;
         within("retention.records_mb", self.retention.records_mb, 0, 1 << 20)?;
-        within("retention.build_logs_mb", self.retention.build_logs_mb, 0, 1 << 20)?;
-        let limits = &self.limits;
-        for (key, count) in [
-            ("limits.read_per_minute", limits.read_per_minute),
-            ("limits.write_per_minute", limits.write_per_minute),
-            ("limits.create_per_minute", limits.create_per_minute),
-            ("limits.execute_per_minute", limits.execute_per_minute),
-        ] {
-            within(key, count.into(), 0, PER_MINUTE_MAX)?;
-        }
-        within("limits.concurrent_executions", limits.concurrent_executions.into(), 1, 200)?;
-        within("limits.execution_queue", limits.execution_queue.into(), 0, 10_000)?;
-        within("limits.max_output_bytes", limits.max_output_bytes as u64, 1024, 1 << 30)?;
-        let (all, account) = (limits.buffered_output_bytes, limits.buffered_output_bytes_per_account);
-        within("limits.buffered_output_bytes", all as u64, 1 << 20, 1 << 40)?;
-        within("limits.buffered_output_bytes_per_account", account as u64, 1 << 20, 1 << 40)
+        within("retention.build_logs_mb", self.retention.build_logs_mb, 0, 1 << 20)
     }
 
     fn check_runtime(&self) -> Result<()> {
@@ -140,9 +129,6 @@ const HIGHEST_PRICE: f64 = 1_000_000.0;
 
 /// The default limit per source address is never below this: a small service has few clients, often behind one address.
 const SMALLEST_SHARE: u32 = 256;
-
-/// Each counted request takes memory for a minute: this bounds the memory of one key.
-const PER_MINUTE_MAX: u64 = 1_000_000;
 
 impl Http {
     fn check(&self) -> Result<()> {
@@ -205,6 +191,17 @@ impl Http {
 
     pub fn origins(&self) -> Result<AllowedOrigins> {
         AllowedOrigins::parse(&self.allowed_origins).context("in http.allowed_origins")
+    }
+}
+
+impl Log {
+    fn check(&self) -> Result<()> {
+        let level = &self.level;
+        ensure!(
+            EnvFilter::builder().parse(level).is_ok() && !level.trim().is_empty(),
+            "log.level is '{level}'; it must be error, warn, info, debug or trace, or a filter such as 'info,engine=debug'"
+        );
+        Ok(())
     }
 }
 

@@ -18,9 +18,23 @@ const HEAD: &str = "\
 
 The file is TOML, at `/etc/sandboxd/config.toml` or at the path in `--config` or `SANDBOXD_CONFIG`. It may be missing:
 every key has a default. Flags override the environment, the environment overrides the file, and the file overrides the
-defaults. An unknown key stops the start with an error that names the most similar key; a value outside its range stops
-the start with an error that names the allowed values. Changes take effect at the next start; only certificate files are
-read again when they change.
+defaults. Changes take effect at the next start; only certificate files are read again when they change.
+
+A relative path in the file is below the directory of the file, also in the sources `rootfs:` and `oci-layout:` of images;
+in a flag or a variable it is below the current directory.
+
+An error stops the start. `sandboxd config check` finds the same errors without starting anything, for the file that
+`serve` would read, or the one in `--config`. It prints each with file and line, and exits with 0 if there is none and
+with 1 otherwise:
+
+```console
+$ sandboxd config check --config config.toml
+config.toml:3: limits.read_per_minute is -1; it must be a whole number (count, 0 to 1000000)
+config.toml:4: unknown key 'limits.pids_max'; did you mean the one in [runtime]?
+config.toml:7: unknown key 'http.lisen'; did you mean 'http.listen'?
+```
+
+It also reads the files that the configuration names, such as certificates. `sandboxd doctor` checks the host.
 
 | Flag | Environment | Key |
 |---|---|---|

@@ -71,11 +71,6 @@ impl SnapshotStore {
             self.access_key_id.is_empty() == self.secret_access_key.0.is_empty(),
             "snapshots.access_key_id and snapshots.secret_access_key must be set together"
         );
-        ensure!(
-            self.secret_file.as_os_str().is_empty() || self.secret_file.is_absolute(),
-            "snapshots.secret_file is '{}'; it must be an absolute path, or \"\" for {SECRET_FILE} in the data directory",
-            self.secret_file.display()
-        );
         let endpoint = &self.endpoint;
         ensure!(
             endpoint.is_empty() || endpoint.starts_with("https://") || endpoint.starts_with("http://"),

@@ -11,7 +11,7 @@ pub struct Table {
     pub free: Option<(&'static str, &'static str, &'static str)>,
 }
 
-pub const TABLES: [Table; 22] = [
+pub const TABLES: [Table; 23] = [
     Table {
         name: "",
         about: "Directories.",
@@ -19,12 +19,12 @@ pub const TABLES: [Table; 22] = [
             (
                 "data_dir",
                 "path",
-                "Disks, images, records, certificate and local key. Must be absolute, and on a file system that survives a reboot.",
+                "Disks, images, records, certificate and local key. On a file system that survives a reboot.",
             ),
             (
                 "run_dir",
                 "path",
-                "Sockets and the state of running sandboxes. Must be absolute and on a file system that a reboot empties. If only `data_dir` is changed, the default is `/run/sandboxd-` and 8 hexadecimal digits derived from `data_dir`.",
+                "Sockets and the state of running sandboxes. On a file system that a reboot empties. If only `data_dir` is changed, the default is `/run/sandboxd-` and 8 hexadecimal digits derived from `data_dir`.",
             ),
         ],
         free: None,
@@ -86,26 +86,44 @@ pub const TABLES: [Table; 22] = [
     },
     Table {
         name: "limits",
-        about: "Limits of one key and one sandbox, and of the memory for unread output. For the four limits per minute, `0` is unlimited.",
+        about: "Limits of one key and one sandbox, and of the memory for unread output. For the limits per minute, `0` is unlimited. `sandboxd serve --no-rate-limits` sets all of them to `0`. A key that was created with `--limits` has its own in place of them.",
         rows: &[
             (
                 "read_per_minute",
                 "count, 0 to 1000000",
-                "GET and HEAD requests of a key in any 60 seconds, except attaching to a terminal.",
+                "GET and HEAD requests of a key in any 60 seconds, except those of `operate_per_minute`.",
             ),
             (
                 "write_per_minute",
                 "count, 0 to 1000000",
-                "All other requests of a key in any 60 seconds, including creates, but not execute and opening terminals.",
+                "All other requests of a key in any 60 seconds, including creates, but not those of `execute_per_minute` and `operate_per_minute`. Terminations count here as long as others leave room, and are refused only after as many terminations.",
             ),
-            ("create_per_minute", "count, 0 to 1000000", "Creates of a key in any 60 seconds."),
             (
-                "execute_per_minute",
+                "create_per_minute",
                 "count, 0 to 1000000",
-                "Commands and terminals in one sandbox in any 60 seconds.",
+                "Creates, forks and builds of a key in any 60 seconds.",
             ),
-            ("concurrent_executions", "count, 1 to 200", "Concurrent commands and terminals in a sandbox."),
-            ("execution_queue", "count, 0 to 10000", "Commands that wait for a slot; further ones get 429."),
+            ("execute_per_minute", "count, 0 to 1000000", "Commands in one sandbox in any 60 seconds."),
+            (
+                "operate_per_minute",
+                "count, 0 to 1000000",
+                "Requests for files, ports, terminals, executions, code, network, timeout, events and metrics of one sandbox in any 60 seconds.",
+            ),
+            (
+                "concurrent_executions",
+                "count, 1 to 200",
+                "Concurrent commands in a sandbox, without detached ones.",
+            ),
+            (
+                "detached_executions",
+                "count, 1 to 200",
+                "Concurrent detached commands and terminals in a sandbox.",
+            ),
+            (
+                "execution_queue",
+                "count, 0 to 10000",
+                "Commands that wait for a slot; further ones get 429. Detached ones have a queue of the same length.",
+            ),
             (
                 "max_output_bytes",
                 "bytes, 1024 to 1073741824",
@@ -121,6 +139,21 @@ pub const TABLES: [Table; 22] = [
                 "bytes, 1048576 to 1099511627776",
                 "The part of `buffered_output_bytes` that one account can use. Raised in the same way.",
             ),
+            (
+                "accounts",
+                "tables",
+                "Limits per minute of single accounts, as `[limits.accounts.\"NAME\"]` with any of the five keys.",
+            ),
+        ],
+        free: None,
+    },
+    Table {
+        name: "resources.minimum",
+        about: "The least that a request may ask for. The defaults are those of the API; lower values allow smaller sandboxes. What a request gets that asks for nothing does not change.",
+        rows: &[
+            ("cpu", "vCPUs, 1 to 2", "vCPUs. `1` allows sandboxes with one."),
+            ("memory_mb", "MB, 128 to 2048", "Memory."),
+            ("disk_mb", "MB, 512 to 5120", "Disk."),
         ],
         free: None,
     },
@@ -332,7 +365,7 @@ pub const TABLES: [Table; 22] = [
             (
                 "network",
                 "`\"nftables\"` or `\"none\"`",
-                "`\"nftables\"` connects sandboxes with virtual links and nftables rules, and enforces their policies. `\"none\"` gives them only loopback, as gVisor always does.",
+                "`\"nftables\"` connects sandboxes with virtual links and nftables rules, and enforces their policies, in containers and under gVisor. `\"none\"` gives them only loopback.",
             ),
             (
                 "resolver",

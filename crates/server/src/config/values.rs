@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::isolation::IsolationTable;
+use super::limits::Limits;
 use super::quotas::Quotas;
+use super::resources::RequestedResources;
 use super::snapshots::SnapshotStore;
 
 /// The whole file.
@@ -19,6 +21,7 @@ pub struct Config {
     pub run_dir: PathBuf,
     pub http: Http,
     pub limits: Limits,
+    pub resources: RequestedResources,
     pub capacity: Capacity,
     pub quotas: Quotas,
     pub isolation: IsolationTable,
@@ -184,23 +187,6 @@ pub struct ImageSources {
     pub named: BTreeMap<String, Vec<String>>,
 }
 
-/// Limits of one key and one sandbox. For the first four, which are per minute, 0 is unlimited.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Limits {
-    pub read_per_minute: u32,
-    pub write_per_minute: u32,
-    pub create_per_minute: u32,
-    pub execute_per_minute: u32,
-    pub concurrent_executions: u32,
-    pub execution_queue: u32,
-    /// Kept of each stream of a buffered command.
-    pub max_output_bytes: usize,
-    /// Held in all for buffered responses that clients have not read yet.
-    pub buffered_output_bytes: usize,
-    pub buffered_output_bytes_per_account: usize,
-}
-
 /// The capacity for all sandboxes together, times the overcommit factors. 0 means the host's.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
@@ -298,6 +284,7 @@ impl Default for Config {
             run_dir: "/run/sandboxd".into(),
             http: Http::default(),
             limits: Limits::default(),
+            resources: RequestedResources::default(),
             capacity: Capacity::default(),
             quotas: Quotas::default(),
             isolation: IsolationTable::default(),
@@ -362,22 +349,6 @@ impl Default for Metrics {
 impl Default for Log {
     fn default() -> Self {
         Self { format: LogFormat::Text, level: "info".to_owned() }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            read_per_minute: 300,
-            write_per_minute: 60,
-            create_per_minute: 10,
-            execute_per_minute: 100,
-            concurrent_executions: 3,
-            execution_queue: 0,
-            max_output_bytes: 16 << 20,
-            buffered_output_bytes: 64 << 20,
-            buffered_output_bytes_per_account: 48 << 20,
-        }
     }
 }
 

@@ -1,0 +1,69 @@
+//! What is wrong with a configuration, one line for each error.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The line of the file, if the error is at one.
+    pub line: Option<usize>,
+    /// Names the key, its value and what is allowed.
+    pub message: String,
+}
+
+/// All errors that were found, in the order of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problems {
+    file: Option<PathBuf>,
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    /// `Ok` if there is none.
+    pub fn check(list: Vec<Problem>) -> Result<(), Self> {
+        if list.is_empty() { Ok(()) } else { Err(Self { file: None, list }) }
+    }
+
+    /// An error that is at no line of the file. Of an error with causes, all are shown.
+    pub fn one(message: impl fmt::Display) -> Self {
+        Problem { line: None, message: format!("{message:#}") }.into()
+    }
+
+    #[must_use]
+    pub fn in_file(mut self, file: &Path) -> Self {
+        self.file = Some(file.to_owned());
+        self
+    }
+
+    /// Each error as `FILE:LINE: MESSAGE`, as editors read it.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.list.iter().map(move |problem| {
+            let file = self.file.as_deref().map(Path::display);
+            match (file, problem.line) {
+                (Some(file), Some(line)) => format!("{file}:{line}: {}", problem.message),
+                (Some(file), None) => format!("{file}: {}", problem.message),
+                (None, Some(line)) => format!("line {line}: {}", problem.message),
+                (None, None) => problem.message.clone(),
+            }
+        })
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self { file: None, list: vec![problem] }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.list.len() > 1 {
+            writeln!(f, "the configuration has {} errors:", self.list.len())?;
+        }
+        f.write_str(&self.lines().collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl Error for Problems {}

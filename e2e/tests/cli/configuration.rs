@@ -1,0 +1,120 @@
+//! `sandboxd config check`, and the same errors at a start.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{root, text};
+
+/// A directory with a configuration file.
+struct Configuration(TempDir);
+
+impl Configuration {
+    fn new(content: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.toml"), content).unwrap();
+        Self(dir)
+    }
+
+    /// Runs in the root directory, without settings of the environment.
+    fn sandboxd(&self, arguments: &[&str]) -> Output {
+        // starts: sandboxd
+        let mut command = Command::new(root().join("target/bin/sandboxd"));
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).current_dir("/");
+        command.args(arguments).arg("--config").arg(self.file()).stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.0.path().join("config.toml")
+    }
+
+    /// The exit code of a check, and its lines without the path of the file.
+    fn check(&self) -> (Option<i32>, Vec<String>) {
+        let output = self.sandboxd(&["config", "check"]);
+        assert_eq!(text(&output.stderr), "");
+        let path = self.file().display().to_string();
+        let lines = text(&output.stdout);
+        let lines = lines.lines().map(|line| line.strip_prefix(&path).unwrap_or_else(|| panic!("{line}")));
+        (output.status.code(), lines.map(str::to_owned).collect())
+    }
+}
+
+#[test]
+fn a_valid_configuration_is_confirmed() {
+    for content in ["", "[limits]\nread_per_minute = 0\n[quotas.accounts.\"acme\"]\nsandboxes = 5\n"] {
+        let checked = Configuration::new(content).check();
+        assert_eq!(checked, (Some(0), vec![" is valid".to_owned()]), "{content}");
+    }
+}
+
+#[test]
+fn every_error_of_a_configuration_is_printed() {
+    let content = r#"data_dir = 5
+[limits]
+read_per_minute = -1
+pids_max = 100
+[network]
+[http]
+lisen = "0.0.0.0:8443"
+tls = true
+"#;
+    let (code, lines) = Configuration::new(content).check();
+    assert_eq!(code, Some(1));
+    let expected = [
+        ":1: data_dir is 5; it must be text in quotes (path)",
+        ":3: limits.read_per_minute is -1; it must be a whole number (count, 0 to 1000000)",
+        ":4: unknown key 'limits.pids_max'; did you mean the one in [runtime]?",
+        ":5: unknown key 'network'; did you mean the one in [egress]?",
+        ":7: unknown key 'http.lisen'; did you mean 'http.listen'?",
+        ":8: http.tls is true; it must be text in quotes (\"self-signed\", \"files\" or \"off\")",
+    ];
+    assert_eq!(lines, expected);
+    // Ranges are checked when all keys and types are right, a table at a time.
+    let (code, lines) =
+        Configuration::new("[http]\nhandshake_seconds = 0\n[log]\nlevel = \"loud=very\"\n").check();
+    assert_eq!(code, Some(1));
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(lines[0], ": http.handshake_seconds is 0; it must be 1 to 300");
+    assert!(lines[1].starts_with(": log.level is 'loud=very'; it must be error, warn"), "{}", lines[1]);
+}
+
+#[test]
+fn a_start_reports_what_a_check_reports() {
+    let configuration = Configuration::new("[limits]\nread_per_minute = -1\ncreate_per_minute = \"ten\"\n");
+    let output = configuration.sandboxd(&["serve"]);
+    assert_eq!(output.status.code(), Some(125));
+    let file = configuration.file();
+    let (_, lines) = configuration.check();
+    let lines: Vec<String> = lines.iter().map(|line| format!("{}{line}", file.display())).collect();
+    let expected = format!("sandboxd: the configuration has 2 errors:\n{}\n", lines.join("\n"));
+    assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_errors() {
+    let missing = Configuration::new("");
+    std::fs::remove_file(missing.file()).unwrap();
+    let (code, lines) = missing.check();
+    assert_eq!((code, lines.len()), (Some(1), 1));
+    assert!(lines[0].starts_with(": cannot be read: No such file"), "{}", lines[0]);
+
+    let tls =
+        Configuration::new("[http]\ntls = \"files\"\ntls_cert = \"cert.pem\"\ntls_key = \"tls/key.pem\"\n");
+    std::fs::write(tls.0.path().join("cert.pem"), "").unwrap();
+    let (code, lines) = tls.check();
+    let key = tls.0.path().join("tls/key.pem");
+    assert_eq!((code, lines.len()), (Some(1), 1));
+    let expected = format!(": http.tls_key is '{}', which cannot be read: No such file", key.display());
+    assert!(lines[0].starts_with(&expected), "{}", lines[0]);
+}
+
+#[test]
+fn relative_paths_are_below_the_directory_of_the_file() {
+    let configuration = Configuration::new("data_dir = \"state\"\nrun_dir = \"run\"\n");
+    let output = configuration.sandboxd(&["key", "create", "--account", "a", "--scopes", "read"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(configuration.0.path().join("state").is_dir());
+    assert!(!Path::new("/state").exists());
+}
