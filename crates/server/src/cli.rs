@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use api::{IsolationChoice, SandboxId};
 use clap::{Args, Parser, Subcommand};
-use rules::Scopes;
+use rules::{KeyLifetime, KeyLimits, Scopes};
 
 use crate::explain::Target;
 
@@ -53,8 +53,8 @@ pub enum Command {
     /// Print the OpenAPI document of the API
     #[command(hide = true)]
     Openapi,
-    /// Print the reference of the configuration
-    #[command(subcommand, hide = true)]
+    /// Check the configuration
+    #[command(subcommand)]
     Config(ConfigCommand),
 }
 
@@ -78,6 +78,9 @@ pub struct ServeArguments {
     /// Serve the API of E2B as well, as `enabled` in `[e2b]` does
     #[arg(long)]
     pub e2b: bool,
+    /// Lift all rate limits, for a machine that nobody else uses
+    #[arg(long)]
+    pub no_rate_limits: bool,
 }
 
 /// The form in which a key is printed. Both forms are the same key.
@@ -100,11 +103,17 @@ pub enum KeyCommand {
         /// Add a note, such as who uses the key
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
+        /// End the key after this time: 90d, 12h, 30m [default: never]
+        #[arg(long, value_name = "TIME")]
+        expires: Option<KeyLifetime>,
+        /// Limit the key to this number of requests of each kind per minute, or not at all [default: as its account]
+        #[arg(long, value_name = "none|N", default_value_t, hide_default_value = true)]
+        limits: KeyLimits,
         /// Print the key in the form of this service, or in the one that clients of E2B accept
         #[arg(long, value_name = "FORMAT", default_value = "native")]
         format: KeyFormat,
     },
-    /// List all keys, including revoked ones, without their secrets
+    /// List all keys, including revoked and expired ones, without their secrets
     List {
         /// Print JSON
         #[arg(long)]
@@ -137,7 +146,10 @@ pub struct EgressCheckArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
+    /// Print all errors of the configuration; exit with 0 if there is none, and 1 otherwise
+    Check,
     /// Print every key with its type, default and meaning
+    #[command(hide = true)]
     Reference,
 }
 

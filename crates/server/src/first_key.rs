@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rules::{KeyText, Scopes};
+use rules::{KeyLimits, KeyText, Scopes};
 use store::Store;
 
 use crate::keyring;
@@ -65,7 +65,13 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
 }
 
 fn local_key() -> NewKey {
-    NewKey { account: ACCOUNT.to_owned(), scopes: Scopes::ALL, label: Some(LABEL.to_owned()) }
+    NewKey {
+        account: ACCOUNT.to_owned(),
+        scopes: Scopes::ALL,
+        label: Some(LABEL.to_owned()),
+        valid_ms: None,
+        limits: KeyLimits::OfAccount,
+    }
 }
 
 /// Atomic, also across a power loss.

@@ -1,19 +1,23 @@
 //! The valid keys, in memory, so that authentication does not wait for the store.
 //!
-//! The layers call [`Keyring::find`]; `layers::maintain` calls [`Keyring::refresh`] several times a second, so that the running server
-//! picks up keys that the command line created or revoked. A failed refresh keeps the known keys. An unknown key with a valid checksum may
-//! have been created a moment ago: [`Keyring::refresh_and_find`].
+//! The layers call [`Keyring::authenticate`]; `layers::maintain` calls [`Keyring::refresh`] several times a second, so that the
+//! running server picks up keys that the command line created or revoked. A failed refresh keeps the known keys. An unknown key with a
+//! valid checksum may have been created a moment ago: [`Keyring::refresh_and_find`]. Expired keys stay known, so that their holders
+//! learn that they expired.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use rules::{KeyText, Scopes};
+use api::Timestamp;
+use rules::{KeyLimits, KeyText, Scopes, TimeMs};
 use sha2::{Digest, Sha256};
 use store::{KeyRecord, Store, StoreError};
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+
+use crate::wall_clock::now;
 
 /// The shortest time between two reads of the store because of unknown keys.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -26,6 +30,16 @@ pub struct Caller {
     pub account: Arc<str>,
     pub key_id: Arc<str>,
     pub scopes: Scopes,
+    pub limits: KeyLimits,
+}
+
+/// Why a text opens nothing. The message is for its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    #[error("the API key is not valid: it may be mistyped, revoked or of another service")]
+    Unknown,
+    #[error("the API key expired at {}; ask the operator for a new one ('sandboxd key create')", Timestamp::from(*at))]
+    Expired { at: TimeMs },
 }
 
 /// The valid keys.
@@ -41,15 +55,19 @@ struct Keys {
     /// The version in the store, read before the keys.
     version: u64,
     /// By the start of the hash. Only the start affects the time of a search, and a client cannot choose it.
-    known: HashMap<u64, Vec<Known>>,
-    /// The same keys by account.
-    of_accounts: HashMap<Arc<str>, Vec<Caller>>,
+    known: HashMap<u64, Vec<Arc<Known>>>,
+    /// The same keys by their ids.
+    by_id: HashMap<Arc<str>, Arc<Known>>,
+    /// The same keys by account, oldest first.
+    of_accounts: HashMap<Arc<str>, Vec<Arc<Known>>>,
 }
 
+/// A key that was not revoked.
 #[derive(Debug)]
 struct Known {
     hash: [u8; 32],
     caller: Caller,
+    expires_at: Option<TimeMs>,
 }
 
 /// The stored form of a key.
@@ -96,49 +114,70 @@ impl Keyring {
 
     /// The caller of a valid key. The checksum is not verified: that costs more than the hash, and a text that is not a key has no known
     /// hash.
+    pub fn authenticate(&self, text: &str) -> Result<Caller, InvalidKey> {
+        self.authenticate_at(text, now())
+    }
+
+    /// As [`Keyring::authenticate`], without the reason of a refusal.
     pub fn find(&self, text: &str) -> Option<Caller> {
-        if text.len() > LONGEST {
-            return None;
-        }
-        self.find_hash(&Sha256::digest(text.as_bytes()).into())
+        self.authenticate(text).ok()
     }
 
     /// Whether an authenticated key is still valid; for long-running requests.
     pub fn has(&self, key_id: &str) -> bool {
+        self.of_id(key_id).is_some()
+    }
+
+    /// The caller of a valid key, by the id of the key.
+    pub fn of_id(&self, key_id: &str) -> Option<Caller> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.known.values().flatten().any(|known| &*known.caller.key_id == key_id)
+        keys.by_id.get(key_id).and_then(|known| known.valid_at(now()).ok())
     }
 
     /// The accounts with a valid key.
     pub fn accounts(&self) -> Vec<Arc<str>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.of_accounts.keys().cloned().collect()
+        let (keys, now) = (self.keys.read().unwrap_or_else(PoisonError::into_inner), now());
+        let accounts = keys.of_accounts.iter();
+        let valid =
+            accounts.filter(|(_, of_account)| of_account.iter().any(|known| known.valid_at(now).is_ok()));
+        valid.map(|(account, _)| Arc::clone(account)).collect()
     }
 
-    /// The valid keys of an account.
+    /// The valid keys of an account, oldest first.
     pub fn of_account(&self, account: &str) -> Vec<Caller> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.of_accounts.get(account).cloned().unwrap_or_default()
+        let (keys, now) = (self.keys.read().unwrap_or_else(PoisonError::into_inner), now());
+        let of_account = keys.of_accounts.get(account).into_iter().flatten();
+        of_account.filter_map(|known| known.valid_at(now).ok()).collect()
     }
 
-    fn find_hash(&self, hash: &[u8; 32]) -> Option<Caller> {
+    fn authenticate_at(&self, text: &str, now: TimeMs) -> Result<Caller, InvalidKey> {
+        if text.len() > LONGEST {
+            return Err(InvalidKey::Unknown);
+        }
+        self.find_hash(&Sha256::digest(text.as_bytes()).into(), now)
+    }
+
+    fn find_hash(&self, hash: &[u8; 32], now: TimeMs) -> Result<Caller, InvalidKey> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let alike = keys.known.get(&start(hash))?;
-        alike.iter().find(|known| known.hash.ct_eq(hash).into()).map(|known| known.caller.clone())
+        let mut alike = keys.known.get(&start(hash)).into_iter().flatten();
+        let known = alike.find(|known| known.hash.ct_eq(hash).into()).ok_or(InvalidKey::Unknown)?;
+        known.valid_at(now)
     }
 }
 
 impl Keys {
     async fn read(store: &dyn Store, version: u64) -> Result<Self, StoreError> {
-        let mut known: HashMap<u64, Vec<Known>> = HashMap::new();
-        let mut of_accounts: HashMap<Arc<str>, Vec<Caller>> = HashMap::new();
+        let mut known: HashMap<u64, Vec<Arc<Known>>> = HashMap::new();
+        let mut of_accounts: HashMap<Arc<str>, Vec<Arc<Known>>> = HashMap::new();
+        let mut by_id = HashMap::new();
         for record in store.keys().await?.into_iter().filter(|record| record.revoked_at.is_none()) {
-            if let Some(key) = Known::of(&record) {
-                of_accounts.entry(Arc::clone(&key.caller.account)).or_default().push(key.caller.clone());
+            if let Some(key) = Known::of(&record).map(Arc::new) {
+                by_id.insert(Arc::clone(&key.caller.key_id), Arc::clone(&key));
+                of_accounts.entry(Arc::clone(&key.caller.account)).or_default().push(Arc::clone(&key));
                 known.entry(start(&key.hash)).or_default().push(key);
             }
         }
-        Ok(Self { version, known, of_accounts })
+        Ok(Self { version, known, by_id, of_accounts })
     }
 }
 
@@ -153,7 +192,15 @@ impl Known {
             }
         };
         let (account, key_id) = (record.account.as_str().into(), record.id.as_str().into());
-        Some(Self { hash: record.hash, caller: Caller { account, key_id, scopes } })
+        let caller = Caller { account, key_id, scopes, limits: record.limits };
+        Some(Self { hash: record.hash, caller, expires_at: record.expires_at })
+    }
+
+    fn valid_at(&self, now: TimeMs) -> Result<Caller, InvalidKey> {
+        match self.expires_at {
+            Some(at) if at <= now => Err(InvalidKey::Expired { at }),
+            _ => Ok(self.caller.clone()),
+        }
     }
 }
 

@@ -3,21 +3,25 @@
 //! Only the hash of a key is stored; its text is returned once.
 
 use anyhow::{Result, ensure};
-use rules::{KeyText, Scopes, TimeMs};
+use rules::{KeyLimits, KeyText, Scopes};
 use store::{Batch, KeyRecord, Store, Write};
 
 use crate::keyring;
+use crate::wall_clock::now;
 
 const ID_CHARS: usize = 16;
 const ACCOUNT_CHARS: usize = 64;
 const LABEL_CHARS: usize = 200;
 
-/// Account, scopes and label of a new key.
+/// What its creator chooses of a new key.
 #[derive(Debug, Clone)]
 pub struct NewKey {
     pub account: String,
     pub scopes: Scopes,
     pub label: Option<String>,
+    /// How long it is valid; `None` for ever.
+    pub valid_ms: Option<u64>,
+    pub limits: KeyLimits,
 }
 
 impl NewKey {
@@ -48,6 +52,7 @@ pub fn new_text() -> KeyText {
 /// Registers a key. It is durable when this returns.
 pub async fn register(store: &dyn Store, text: &KeyText, key: NewKey) -> Result<KeyRecord> {
     key.check()?;
+    let created_at = now();
     let record = KeyRecord {
         id: new_id(),
         hash: keyring::hash_of(text),
@@ -55,16 +60,13 @@ pub async fn register(store: &dyn Store, text: &KeyText, key: NewKey) -> Result<
         scopes: key.scopes.to_string(),
         name: key.label,
         prefix_hint: text.hint().to_owned(),
-        created_at: now(),
+        created_at,
         revoked_at: None,
+        expires_at: key.valid_ms.map(|ms| created_at.after(ms)),
+        limits: key.limits,
     };
     store.commit(Batch::new().with(Write::PutKey(Box::new(record.clone())))).await?;
     Ok(record)
-}
-
-pub fn now() -> TimeMs {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    TimeMs(since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
 }
 
 fn new_id() -> String {
@@ -84,6 +86,8 @@ mod tests {
             account: account.to_owned(),
             scopes: "read,admin".parse().unwrap(),
             label: Some(label.to_owned()),
+            valid_ms: None,
+            limits: KeyLimits::default(),
         }
     }
 
@@ -96,8 +100,19 @@ mod tests {
         assert_eq!(made.hash, keyring::hash_of(&text));
         assert!(!format!("{made:?}").contains(text.as_str()));
         assert_eq!((made.scopes.as_str(), made.id.len()), ("read,admin", 4 + ID_CHARS));
+        assert_eq!((made.expires_at, made.limits), (None, KeyLimits::OfAccount));
         // The same text a second time is refused.
         assert!(register(&store, &text, key("team-1", "again")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_key_has_the_end_and_the_limits_that_its_creator_chose() {
+        let store = MemoryStore::new();
+        let chosen =
+            NewKey { valid_ms: Some(5_000), limits: KeyLimits::Unlimited, ..key("team-1", "for CI") };
+        let made = register(&store, &new_text(), chosen).await.unwrap();
+        assert_eq!(made.expires_at, Some(made.created_at.after(5_000)));
+        assert_eq!(store.keys().await.unwrap()[0].limits, KeyLimits::Unlimited);
     }
 
     #[tokio::test]

@@ -23,8 +23,14 @@ pub(super) struct Keys {
 impl Service {
     /// Runs `sandboxd key create`. The server may need a moment to accept the key.
     pub fn key(&self, account: &str, scopes: &str) -> Result<String> {
-        let output =
-            self.program()?.args(["key", "create", "--account", account, "--scopes", scopes]).output()?;
+        self.key_with(account, scopes, &[])
+    }
+
+    /// With further arguments, such as `--limits none`.
+    pub fn key_with(&self, account: &str, scopes: &str, arguments: &[&str]) -> Result<String> {
+        let mut command = self.program()?;
+        command.args(["key", "create", "--account", account, "--scopes", scopes]).args(arguments);
+        let output = command.output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "'key create' ended with {}: {stderr}", output.status);
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())

@@ -10,7 +10,8 @@ use store::{Batch, KeyRecord, SqliteStore, Store, StoreError, Write};
 use crate::app::{open_existing_store, open_store};
 use crate::cli::{KeyCommand, KeyFormat};
 use crate::config::Config;
-use crate::new_key::{NewKey, new_text, now, register};
+use crate::new_key::{NewKey, new_text, register};
+use crate::wall_clock::now;
 
 pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
     let store = match &command {
@@ -25,9 +26,10 @@ pub async fn run(config: &Config, command: KeyCommand) -> Result<ExitCode> {
 
 async fn carry_out(store: &SqliteStore, command: KeyCommand) -> Result<()> {
     match command {
-        KeyCommand::Create { account, scopes, label, format } => {
+        KeyCommand::Create { account, scopes, label, expires, limits, format } => {
             let text = new_text();
-            register(store, &text, NewKey { account, scopes, label }).await?;
+            let valid_ms = expires.map(|lifetime| lifetime.ms);
+            register(store, &text, NewKey { account, scopes, label, valid_ms, limits }).await?;
             match format {
                 KeyFormat::Native => println!("{}", text.as_str()),
                 KeyFormat::E2b => println!("{}", text.e2b_text()),
@@ -62,6 +64,8 @@ fn as_json(key: &KeyRecord) -> serde_json::Value {
         "begins": key.prefix_hint,
         "createdAt": time(key.created_at),
         "revokedAt": key.revoked_at.map(time),
+        "expiresAt": key.expires_at.map(time),
+        "limits": key.limits.to_string(),
     })
 }
 
@@ -71,10 +75,11 @@ fn time(at: TimeMs) -> api::Timestamp {
 
 /// Columns as wide as their widest cell; the last one, which people wrote, is not padded.
 fn table(keys: &[KeyRecord]) -> String {
-    let heading = ["ID", "ACCOUNT", "SCOPES", "BEGINS", "CREATED", "REVOKED", "LABEL"].map(str::to_owned);
-    let rows: Vec<[String; 7]> = std::iter::once(heading).chain(keys.iter().map(cells)).collect();
+    let heading = ["ID", "ACCOUNT", "SCOPES", "BEGINS", "CREATED", "EXPIRES", "REVOKED", "LIMITS", "LABEL"];
+    let heading = heading.map(str::to_owned);
+    let rows: Vec<[String; 9]> = std::iter::once(heading).chain(keys.iter().map(cells)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
+    let widths: [usize; 9] = std::array::from_fn(width);
     let mut text = String::new();
     for row in &rows {
         let mut line = String::new();
@@ -87,14 +92,17 @@ fn table(keys: &[KeyRecord]) -> String {
     text
 }
 
-fn cells(key: &KeyRecord) -> [String; 7] {
+fn cells(key: &KeyRecord) -> [String; 9] {
+    let or_none = |at: Option<TimeMs>| at.map_or_else(|| "-".to_owned(), |at| time(at).to_string());
     [
         key.id.clone(),
         key.account.clone(),
         key.scopes.clone(),
         format!("{}…", key.prefix_hint),
         time(key.created_at).to_string(),
-        key.revoked_at.map_or_else(|| "-".to_owned(), |at| time(at).to_string()),
+        or_none(key.expires_at),
+        or_none(key.revoked_at),
+        key.limits.to_string(),
         key.name.clone().unwrap_or_default(),
     ]
 }
@@ -105,7 +113,7 @@ mod tests {
 
     #[test]
     fn columns_stand_below_their_headings() {
-        let key = |id: &str, name: Option<&str>, revoked_at| KeyRecord {
+        let key = |id: &str, name: Option<&str>, (revoked_at, limits): (Option<TimeMs>, &str)| KeyRecord {
             id: id.to_owned(),
             hash: [0; 32],
             account: "default".to_owned(),
@@ -114,13 +122,21 @@ mod tests {
             prefix_hint: "sbk_ab12".to_owned(),
             created_at: TimeMs(0),
             revoked_at,
+            expires_at: revoked_at.map(|at| at.after(1000)),
+            limits: limits.parse().unwrap(),
         };
-        let text = table(&[key("key_1", Some("for CI"), None), key("key_22", None, Some(TimeMs(1000)))]);
+        let text = table(&[
+            key("key_1", Some("for CI"), (None, "none")),
+            key("key_22", None, (Some(TimeMs(1000)), "account")),
+        ]);
         assert_eq!(
             text,
-            "ID      ACCOUNT  SCOPES        BEGINS     CREATED                   REVOKED                   LABEL\n\
-             key_1   default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  -                         for CI\n\
-             key_22  default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  1970-01-01T00:00:01.000Z\n"
+            "ID      ACCOUNT  SCOPES        BEGINS     CREATED                   EXPIRES                   \
+             REVOKED                   LIMITS   LABEL\n\
+             key_1   default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  -                         \
+             -                         none     for CI\n\
+             key_22  default  read,execute  sbk_ab12…  1970-01-01T00:00:00.000Z  1970-01-01T00:00:02.000Z  \
+             1970-01-01T00:00:01.000Z  account\n"
         );
     }
 }

@@ -40,7 +40,7 @@ const EXIT_CODE_SIGPIPE: u8 = 141;
 const EXIT_CODE_NOT_STARTED: u8 = 127;
 
 pub async fn run(config: &Config, arguments: RunArguments) -> Result<ExitCode> {
-    let mut sandbox = sandbox(&arguments)?;
+    let mut sandbox = sandbox(&arguments, &config.resources.rules())?;
     let request = request(&arguments)?;
     let images = open_images(config)?;
     let in_use = images_lock(config)?;
@@ -88,7 +88,7 @@ async fn create_and_execute(
     execute(engine, &status.record.id, request).await
 }
 
-fn sandbox(arguments: &RunArguments) -> Result<SandboxConfig> {
+fn sandbox(arguments: &RunArguments, rules: &ConfigRules) -> Result<SandboxConfig> {
     let resources = CreateResources {
         cpu: arguments.cpu.map(Into::into),
         memory_mb: arguments.memory.map(Into::into),
@@ -103,7 +103,7 @@ fn sandbox(arguments: &RunArguments) -> Result<SandboxConfig> {
         idle_timeout_ms: Some(0),
         ..CreateBody::default()
     };
-    Ok(sandbox_config(body, &ConfigRules::default())?)
+    Ok(sandbox_config(body, rules)?)
 }
 
 fn environment(entries: &[String]) -> Result<BTreeMap<String, String>> {

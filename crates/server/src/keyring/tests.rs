@@ -19,6 +19,8 @@ fn record(n: u8, hash: [u8; 32], scopes: &str) -> KeyRecord {
         prefix_hint: text(n).hint().to_owned(),
         created_at: TimeMs(1),
         revoked_at: None,
+        expires_at: None,
+        limits: KeyLimits::OfAccount,
     }
 }
 
@@ -51,12 +53,12 @@ async fn every_byte_of_a_hash_counts() {
     alike[31] ^= 1;
     put(&store, record(2, alike, "admin")).await;
     let ring = Keyring::load(&store).await.unwrap();
-    assert_eq!(&*ring.find_hash(&hash).unwrap().key_id, "key_1");
-    assert_eq!(&*ring.find_hash(&alike).unwrap().key_id, "key_2");
+    assert_eq!(&*ring.find_hash(&hash, now()).unwrap().key_id, "key_1");
+    assert_eq!(&*ring.find_hash(&alike, now()).unwrap().key_id, "key_2");
     for byte in 0..32 {
         let mut other = hash;
         other[byte] ^= 0x80;
-        assert!(ring.find_hash(&other).is_none(), "byte {byte}");
+        assert_eq!(ring.find_hash(&other, now()).unwrap_err(), InvalidKey::Unknown, "byte {byte}");
     }
 }
 
@@ -94,4 +96,36 @@ async fn a_key_with_scopes_of_another_version_is_left_out() {
     let ring = Keyring::load(&store).await.unwrap();
     assert!(ring.find(text(1).as_str()).is_none());
     assert!(ring.find(text(2).as_str()).is_some());
+}
+
+#[tokio::test]
+async fn an_expired_key_is_told_from_an_unknown_one() {
+    let store = MemoryStore::new();
+    let at = TimeMs(1_767_323_000_000);
+    put(&store, KeyRecord { expires_at: Some(at), ..record(1, hash_of(&text(1)), "read") }).await;
+    let later = Some(now().after(3_600_000));
+    put(&store, KeyRecord { expires_at: later, ..record(2, hash_of(&text(2)), "read") }).await;
+    let ring = Keyring::load(&store).await.unwrap();
+    let whole = text(1);
+    assert!(ring.authenticate_at(whole.as_str(), at.before(1)).is_ok());
+    let expired = ring.authenticate_at(whole.as_str(), at).unwrap_err();
+    assert_eq!(expired, InvalidKey::Expired { at });
+    assert!(expired.to_string().starts_with("the API key expired at 2026-01-02T03:03:20.000Z"), "{expired}");
+    // Long requests end with the key, and tokens that were made for it.
+    assert_eq!((ring.has("key_1"), ring.has("key_2"), ring.has("key_3")), (false, true, false));
+    assert!(ring.of_account("account-1").is_empty());
+    assert_eq!(ring.of_account("account-2").len(), 1);
+    let valid: Vec<Arc<str>> = vec!["account-2".into()];
+    assert_eq!(ring.accounts(), valid);
+    assert!(!ring.refresh_and_find(whole.as_str(), &store).await);
+}
+
+#[tokio::test]
+async fn a_caller_has_the_limits_of_its_key() {
+    let store = MemoryStore::new();
+    let limits = KeyLimits::Unlimited;
+    put(&store, KeyRecord { limits, ..record(1, hash_of(&text(1)), "read") }).await;
+    let ring = Keyring::load(&store).await.unwrap();
+    assert_eq!(ring.find(text(1).as_str()).unwrap().limits, limits);
+    assert_eq!(ring.of_id("key_1").unwrap().limits, limits);
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use builder::Builder;
 use image::Images;
 use listen::{IsExempt, Limits, Listener, SelfSigned, Server, TlsConfig};
-use rules::{ConfigRules, ExecuteRules, Rates};
+use rules::ExecuteRules;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,7 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Builds what handlers share.
 pub async fn service(config: &Config, opened: Opened, images: Images, listens: u16) -> Result<Arc<Service>> {
     let Opened { engine, store, isolation, .. } = opened;
-    let limits = &config.limits;
+    let (limits, config_rules) = (&config.limits, config.resources.rules());
     let stopping = CancellationToken::new();
     let output_memory = Arc::new(OutputMemory::new(
         limits.buffered_output_bytes,
@@ -51,12 +51,7 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         engine,
         builder,
         keyring: Keyring::load(store.as_ref()).await?,
-        limiter: Limiter::new(Rates {
-            read: limits.read_per_minute,
-            write: limits.write_per_minute,
-            create: limits.create_per_minute,
-            execute: limits.execute_per_minute,
-        }),
+        limiter: Limiter::new(limits.table()),
         idempotency: Idempotency::new(Arc::clone(&store) as _, Arc::clone(&output_memory)),
         in_flight: InFlight::new(config.quotas.table()),
         ports: Ports::open(config, listens)?,
@@ -66,9 +61,9 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         images,
         allow_any_image: config.images.allow_any,
         metrics: Metrics::new(),
-        config_rules: ConfigRules::default(),
+        limits: routes::limits_of(limits, &config_rules),
+        config_rules,
         isolation,
-        limits: routes::limits_of(limits, &ConfigRules::default()),
         has_network: network::why_none(config).is_none(),
         execute_rules: ExecuteRules::default(),
         max_output_bytes: limits.max_output_bytes,
