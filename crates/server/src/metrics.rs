@@ -4,6 +4,7 @@
 //! listener.
 
 mod collect;
+mod latency;
 mod listener;
 mod ports;
 

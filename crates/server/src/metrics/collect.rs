@@ -12,6 +12,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use super::latency;
+
 const BYTES_PER_MB: u64 = 1 << 20;
 
 /// Label name, label value, value. An empty label name means no label.
@@ -82,6 +84,7 @@ impl Collector for EngineCollector {
         present(&mut encoder, &snapshot)?;
         capacity(&mut encoder, &snapshot)?;
         network(&mut encoder, &snapshot)?;
+        latency::encode(&mut encoder.0, &snapshot)?;
         given_up(&mut encoder, &snapshot)?;
         counters(&mut encoder, &snapshot)
     }
