@@ -10,6 +10,7 @@
 
 mod body;
 mod document;
+mod ignored;
 pub mod parameter;
 mod table;
 
@@ -21,7 +22,7 @@ use axum::extract::Request;
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use rules::{Charge, KeyCharge, Scope};
+use rules::{Charge, KeyCharge, SandboxCharge, Scope};
 
 use crate::error::ApiError;
 use crate::keyring::Caller;
@@ -78,10 +79,17 @@ pub const READ: Keyed = Keyed { scope: Scope::Read, charge: Charge::Key(KeyCharg
 pub const WRITE: Keyed = Keyed { scope: Scope::Write, charge: Charge::Key(KeyCharge::Write) };
 /// Counts as a write and as a creation.
 pub const CREATE: Keyed = Keyed { scope: Scope::Write, charge: Charge::Key(KeyCharge::Create) };
-/// Starts a command: counts against the limit of the sandbox.
-pub const EXECUTE: Keyed = Keyed { scope: Scope::Execute, charge: Charge::Sandbox };
-/// Changes or talks to a command that runs: counts as a write.
-pub const INTERACT: Keyed = Keyed { scope: Scope::Execute, charge: Charge::Key(KeyCharge::Write) };
+/// No other write keeps a client from terminating its sandboxes.
+pub const TERMINATE: Keyed = Keyed { scope: Scope::Write, charge: Charge::Key(KeyCharge::Terminate) };
+/// Starts a command: counts as an execution of the sandbox.
+pub const EXECUTE: Keyed = Keyed { scope: Scope::Execute, charge: Charge::Sandbox(SandboxCharge::Execute) };
+const OPERATION: Charge = Charge::Sandbox(SandboxCharge::Operate);
+/// Reads something of one sandbox that the specification does not name: counts as an operation of the sandbox.
+pub const INSPECT: Keyed = Keyed { scope: Scope::Read, charge: OPERATION };
+/// Changes something of one sandbox that the specification does not name.
+pub const CHANGE: Keyed = Keyed { scope: Scope::Write, charge: OPERATION };
+/// Uses terminals, executions that run, and code.
+pub const INTERACT: Keyed = Keyed { scope: Scope::Execute, charge: OPERATION };
 
 impl AccessRule for Open {
     type Caller = ();
@@ -200,8 +208,15 @@ impl<A: AccessRule, B: Payload, R: IntoResponse + 'static> Declaration<A, B, R> 
             };
             let (parts, body) = request.into_parts();
             let body = B::new(body, body_max);
+            let ignored = body.ignored();
             let answering = handler(Call { service, caller, request_id, path, parts, body });
-            Box::pin(async move { answering.await.into_response() })
+            Box::pin(async move {
+                let mut response = answering.await.into_response();
+                if let Some(ignored) = ignored {
+                    ignored.write(response.headers_mut());
+                }
+                response
+            })
         };
         Endpoint { method, path, access: access.access(), operation, handler: Box::new(handler) }
     }

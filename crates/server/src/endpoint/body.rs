@@ -6,15 +6,21 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use reader::{Refusal, RequestBody};
+use reader::{Parsed, Refusal, RequestBody};
 use serde::Serialize;
 
+use super::ignored::IgnoredReport;
 use crate::error::{ApiError, InvalidJson};
 
 /// The body of a request, as its handler gets it.
 pub trait Payload: Send + 'static {
     /// `most` is the declared bound in bytes.
     fn new(body: Body, most: usize) -> Self;
+
+    /// Where the handler reports ignored fields of the body. `None` for a body without fields.
+    fn ignored(&self) -> Option<IgnoredReport> {
+        None
+    }
 }
 
 /// No body is declared: one that is sent is not read.
@@ -28,31 +34,42 @@ pub struct JsonBody<T> {
     pub body: Body,
     /// The largest body in bytes.
     pub most: usize,
+    pub ignored: IgnoredReport,
     document: PhantomData<fn() -> T>,
 }
 
 /// The bytes of a JSON document of type `T`, not parsed yet.
 pub struct Received<T> {
     pub bytes: Bytes,
+    ignored: IgnoredReport,
     document: PhantomData<fn() -> T>,
 }
 
 impl<T> Received<T> {
-    pub fn new(bytes: Bytes) -> Self {
-        Self { bytes, document: PhantomData }
+    pub fn new(bytes: Bytes, ignored: IgnoredReport) -> Self {
+        Self { bytes, ignored, document: PhantomData }
     }
 }
 
 impl<T: RequestBody> Received<T> {
-    /// Parses and checks the document.
+    /// Parses and checks the document, and reports its ignored fields.
     pub fn read(&self, rules: &T::Rules) -> Result<T::Validated, Refusal> {
-        T::read(&self.bytes, rules)
+        let Parsed { content, ignored } = T::parse(&self.bytes)?;
+        self.ignored.fill(ignored);
+        T::check(content, rules)
+    }
+
+    /// Reports the ignored fields of a document that may never be read, because its response is a replayed one.
+    pub fn report_ignored(&self) {
+        if let Ok(Parsed { ignored, .. }) = T::parse(&self.bytes) {
+            self.ignored.fill(ignored);
+        }
     }
 }
 
 impl<T> Clone for Received<T> {
     fn clone(&self) -> Self {
-        Self::new(self.bytes.clone())
+        Self::new(self.bytes.clone(), self.ignored.clone())
     }
 }
 
@@ -70,7 +87,11 @@ impl Payload for RawBody {
 
 impl<T: 'static> Payload for JsonBody<T> {
     fn new(body: Body, most: usize) -> Self {
-        Self { body, most, document: PhantomData }
+        Self { body, most, ignored: IgnoredReport::default(), document: PhantomData }
+    }
+
+    fn ignored(&self) -> Option<IgnoredReport> {
+        Some(self.ignored.clone())
     }
 }
 

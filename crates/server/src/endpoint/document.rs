@@ -170,6 +170,10 @@ impl Content {
         self
     }
 
+    pub fn is_json(&self) -> bool {
+        self.media_type == "application/json"
+    }
+
     pub fn document(&self) -> Value {
         let mut document = json!({ "schema": (self.schema)() });
         if let Some(example) = &self.example {

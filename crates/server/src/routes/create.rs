@@ -46,7 +46,7 @@ pub fn endpoint() -> Endpoint {
                 "resources": {"cpu": 2, "diskMb": 10240, "memoryMb": 4096},
                 "timeoutMs": 300000,
             })),
-            "Only `image` is required. Unknown fields are ignored; a repeated or `null` field is \
+            "Only `image` is required. A repeated or `null` field is \
                      an error.",
         )
         .returns::<SandboxView>(StatusCode::CREATED, "The sandbox is running.")

@@ -15,7 +15,7 @@ use store::{EventFilter, EventOrder, EventPage, Topic};
 use super::follow::{self, StreamStart};
 use super::{read, view};
 use crate::endpoint::parameter::{event_id, inline, list_of};
-use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
+use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, READ, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::request_id::RequestId;
@@ -101,7 +101,7 @@ async fn of_account(call: Call) -> Result<Response, ApiError> {
 }
 
 pub fn of_sandbox_endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/events", READ)
+    Endpoint::get("/v1/sandboxes/{id}/events", INSPECT)
         .describe(
             "listSandboxEvents",
             Tag::Events,

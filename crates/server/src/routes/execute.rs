@@ -73,7 +73,7 @@ pub fn endpoint() -> Endpoint {
                 "env": {"GREETING": "hi"},
                 "timeoutMs": 60000,
             })),
-            "Only `command` is required. Unknown fields are ignored; a repeated or `null` field \
+            "Only `command` is required. A repeated or `null` field \
              is an error.",
         )
         .responds(

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{read, view};
-use crate::error::ApiError;
+use crate::error::{ApiError, key_ended};
 use crate::request_id::RequestId;
 use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
@@ -28,7 +28,6 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const PAGE: u32 = 64;
 /// Delay between a wake and the check whether the sandbox still exists. By then the events of its end are in the store.
 const CHECK_AFTER: Duration = Duration::from_millis(200);
-const STOPPING_RETRY_S: u64 = 5;
 
 /// The parameters of a stream.
 pub struct StreamStart {
@@ -103,7 +102,7 @@ impl sse::Source for EventStream {
                 return None;
             }
             if !self.service.keyring.has(&self.start.key_id) {
-                return Some(self.end_with(&revoked()));
+                return Some(self.end_with(&key_ended()));
             }
             self.changes.borrow_and_update();
             match self.page().await {
@@ -181,10 +180,5 @@ async fn at(when: Option<Instant>) {
 }
 
 fn stopping() -> ApiError {
-    let message = "the daemon is stopping; reconnect with Last-Event-ID to continue without loss";
-    ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
-}
-
-fn revoked() -> ApiError {
-    ApiError::new(ErrorCode::Unauthorized, "the API key was revoked")
+    ApiError::stopping("the daemon is stopping; reconnect with Last-Event-ID to continue without loss")
 }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ErrorCode, SnapshotId};
+use api::SnapshotId;
 use engine::{EngineError, Template};
 use image::ImageError;
 
 use crate::app;
-use crate::error::ApiError;
+use crate::error::{ApiError, Condition, RefusalCode};
 use crate::service::Service;
 
 const PULL_RETRY_S: u64 = 10;
@@ -26,10 +26,9 @@ pub async fn find_image(service: &Service, name: &str, wait: Duration) -> Result
             Ok(app::template(&image))
         }
         Err(_) => {
-            let message = format!("image {} is being pulled; try again later", rules::quoted(name));
-            Err(ApiError::new(ErrorCode::ResourceExhausted, message)
-                .with_detail("field", "image")
-                .retry_after(PULL_RETRY_S))
+            let why = format!("image {} is being pulled", rules::quoted(name));
+            let (code, condition) = (RefusalCode::ResourceExhausted, Condition::ImagePull);
+            Err(ApiError::refused(code, why, condition, PULL_RETRY_S).with_detail("field", "image"))
         }
     }
 }

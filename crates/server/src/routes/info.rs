@@ -2,7 +2,7 @@
 
 use api::{BackendView, InfoView, LimitsView};
 use axum::http::StatusCode;
-use rules::ConfigRules;
+use rules::{ConfigRules, Rates};
 
 use crate::config::Limits;
 use crate::endpoint::{Call, Endpoint, Json, READ, Tag};
@@ -37,19 +37,33 @@ async fn get(call: Call) -> Result<Json<InfoView>, ApiError> {
         backends: isolation.available().iter().copied().map(backend).collect(),
         default_isolation: isolation.automatic(ANY_IMAGE),
         minimum_isolation: isolation.minimum(ANY_IMAGE),
-        limits: service.limits.clone(),
+        limits: with_rates(service.limits.clone(), &service.limiter.rates_of(&caller)),
     })
 }
 
-/// The limits as callers see them.
-pub fn limits_of(limits: &Limits, rules: &ConfigRules) -> LimitsView {
+/// The limits that a key has per minute: those of its account, or its own.
+fn with_rates(limits: LimitsView, rates: &Rates) -> LimitsView {
     let per_minute = |limit: u32| (limit > 0).then_some(limit);
     LimitsView {
-        read_per_minute: per_minute(limits.read_per_minute),
-        write_per_minute: per_minute(limits.write_per_minute),
-        create_per_minute: per_minute(limits.create_per_minute),
-        execute_per_minute: per_minute(limits.execute_per_minute),
+        read_per_minute: per_minute(rates.read),
+        write_per_minute: per_minute(rates.write),
+        create_per_minute: per_minute(rates.create),
+        execute_per_minute: per_minute(rates.execute),
+        operate_per_minute: per_minute(rates.operate),
+        ..limits
+    }
+}
+
+/// The limits that all callers have. Those per minute are added for each.
+pub fn limits_of(limits: &Limits, rules: &ConfigRules) -> LimitsView {
+    LimitsView {
+        read_per_minute: None,
+        write_per_minute: None,
+        create_per_minute: None,
+        execute_per_minute: None,
+        operate_per_minute: None,
         concurrent_executions: limits.concurrent_executions,
+        detached_executions: limits.detached_executions,
         execution_queue: limits.execution_queue,
         max_output_bytes: limits.max_output_bytes as u64,
         cpu: rules.cpu_allowed.clone(),

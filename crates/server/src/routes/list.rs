@@ -1,7 +1,7 @@
 //! `GET /v1/sandboxes`: a page of an account's sandboxes, read from the store: a list shows every change whose response was sent
 //! before.
 
-use api::{ErrorCode, Pagination, SandboxList};
+use api::{ErrorCode, Pagination, SandboxItem, SandboxList};
 use axum::http::StatusCode;
 use store::{Filter, Page};
 
@@ -9,6 +9,7 @@ use super::view;
 use crate::endpoint::parameter::{inline, text};
 use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
 use crate::error::ApiError;
+use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
     Endpoint::get("/v1/sandboxes", READ)
@@ -31,6 +32,10 @@ pub fn endpoint() -> Endpoint {
                  for any key; up to 20 keys can be combined.",
                 text,
             ),
+            Parameter::flag(
+                "details",
+                "`true` for items that also have `isolation`, `metadata`, `hibernatedAt` and `expiresAt`.",
+            ),
         ])
         .returns::<SandboxList>(StatusCode::OK, "A page.")
         .errors([(ErrorCode::InvalidRequest, "A parameter has an invalid value")])
@@ -39,7 +44,7 @@ pub fn endpoint() -> Endpoint {
 
 async fn list(call: Call) -> Result<Json<SandboxList>, ApiError> {
     let Call { service, caller, parts, .. } = call;
-    let query = reader::list(parts.uri.query())?;
+    let (query, has_details) = (reader::list(parts.uri.query())?, reader::details(parts.uri.query())?);
     let filter = Filter {
         account: caller.account.to_string(),
         state: query.state,
@@ -48,9 +53,28 @@ async fn list(call: Call) -> Result<Json<SandboxList>, ApiError> {
     };
     let page = Page { limit: query.limit, offset: query.offset };
     let listing = service.store.list(&filter, page).await?;
-    let data = listing.items.into_iter().map(view::item).collect();
+    let mut data: Vec<SandboxItem> = listing.items.into_iter().map(view::item).collect();
+    if has_details {
+        data = add_details(&service, &caller.account, data).await;
+    }
     let pagination = Pagination::new(listing.total, query.limit, query.offset);
     Json::ok(&SandboxList { data, pagination })
+}
+
+/// Adds the details of the sandboxes that are not terminated. Their records are in memory.
+async fn add_details(service: &Service, account: &str, items: Vec<SandboxItem>) -> Vec<SandboxItem> {
+    let mut detailed = Vec::with_capacity(items.len());
+    for item in items {
+        // A sandbox may have terminated since the page was read.
+        let status = service.engine.sandbox(account, &item.id).status().await.ok();
+        let sandbox =
+            status.filter(|_| item.terminated_at.is_none()).map(|status| view::sandbox(&status.record));
+        detailed.push(match sandbox {
+            Some(sandbox) => item.with_details(sandbox),
+            None => item,
+        });
+    }
+    detailed
 }
 
 /// The states to filter by. `creating` is missing: lists do not show sandboxes in this state.

@@ -12,15 +12,17 @@ use axum::http::{Method, Request, header};
 use axum::response::Response;
 use bytes::Bytes;
 use listen::PeerAddr;
+use rules::ReachedLimit;
 
 use super::read;
-use crate::endpoint::{Call, Endpoint, JsonBody, Payload, READ, RawBody};
-use crate::error::{ApiError, OwnBody};
+use crate::endpoint::{Call, Endpoint, READ, RawBody};
+use crate::error::{ApiError, OwnBody, RefusalCode};
 use crate::in_process;
 use crate::layers::Guarded;
 
 const PATH: &str = "/mcp";
 const RETRY_S: u64 = 30;
+const SESSIONS_KEY: &str = "mcp.max_sessions";
 /// Most values and names in a message: its parser takes some hundred bytes for each.
 const VALUES_MAX: usize = 16_384;
 
@@ -50,8 +52,7 @@ async fn answer(
         ));
     }
     let bytes = if parts.method == Method::POST {
-        let body = JsonBody::<()>::new(body.0, BODY_MAX);
-        let bytes = read::json_body(&service, &caller, &parts.headers, body).await?.bytes;
+        let bytes = read::json_bytes(&service, &caller, &parts.headers, body.0, BODY_MAX).await?;
         reader::check_shape(&bytes, VALUES_MAX)?;
         bytes
     } else {
@@ -80,13 +81,18 @@ fn refused(refused: Refused) -> ApiError {
             ErrorCode::NotFound,
             "there is no MCP session with the id in the header Mcp-Session-Id; it may have ended: initialize a new one",
         ),
-        Refused::TooManySessions => ApiError::new(
-            ErrorCode::QuotaExceeded,
-            "too many MCP sessions are open (mcp.max_sessions, of which one account can have a quarter); end one with DELETE /mcp",
-        )
-        .retry_after(RETRY_S),
+        Refused::TooManyOfAccount { most } => {
+            too_many_sessions(most, "MCP sessions of an account, a quarter of those of all accounts")
+        }
+        Refused::TooManyOfAll { most } => too_many_sessions(most, "MCP sessions of all accounts"),
         Refused::Failed => ApiError::internal("an MCP session could not begin"),
     }
+}
+
+fn too_many_sessions(most: usize, counts: &'static str) -> ApiError {
+    let why = "too many MCP sessions are open; end one with DELETE /mcp";
+    let limit = ReachedLimit::set_by_operator(most as u64, counts, SESSIONS_KEY);
+    ApiError::refused(RefusalCode::QuotaExceeded, why, limit, RETRY_S)
 }
 
 /// The code of an error of the protocol, for the log.

@@ -5,13 +5,13 @@ use axum::http::StatusCode;
 
 use super::read;
 use crate::endpoint::parameter::inline;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
 
 const MB: u64 = 1 << 20;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/metrics", READ)
+    Endpoint::get("/v1/sandboxes/{id}/metrics", INSPECT)
         .describe(
             "getMetrics",
             Tag::Sandboxes,

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::sandbox_request::SandboxRequest;
 use super::{read, view};
 use crate::endpoint::{
-    Call, Content, Endpoint, Json, JsonBody, Parameter, READ, Received, Tag, WRITE, serialize,
+    CHANGE, Call, Content, Endpoint, INSPECT, Json, JsonBody, Parameter, Received, Tag, serialize,
 };
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::idempotency::ReplayableResponse;
@@ -19,7 +19,7 @@ use crate::keyring::Caller;
 use crate::service::Service;
 
 pub fn get_endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/network", READ)
+    Endpoint::get("/v1/sandboxes/{id}/network", INSPECT)
         .describe(
             "getNetwork",
             Tag::Network,
@@ -50,7 +50,7 @@ async fn get(call: Call) -> Result<Json<NetworkView>, ApiError> {
 }
 
 pub fn change_endpoint() -> Endpoint {
-    Endpoint::patch("/v1/sandboxes/{id}/network", WRITE)
+    Endpoint::patch("/v1/sandboxes/{id}/network", CHANGE)
         .describe(
             "changeNetwork",
             Tag::Network,
@@ -65,7 +65,7 @@ pub fn change_endpoint() -> Endpoint {
             Content::json::<CreateNetwork>().example(json!({
                 "egress": {"allow": ["example.com", "*.example.org"], "default": "deny"},
             })),
-            "All fields are optional. Unknown fields are ignored; a repeated or `null` field is \
+            "All fields are optional. A repeated or `null` field is \
                      an error.",
         )
         .returns::<SandboxView>(StatusCode::OK, "The sandbox with its new policy, which is in effect.")

@@ -13,13 +13,13 @@ use serde_json::json;
 use store::{Batch, NewEvent, Write};
 
 use super::sandbox_request::SandboxRequest;
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE, serialize};
+use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, serialize};
 use crate::error::{ApiError, OperationKind};
 use crate::idempotency::{self, ReplayableResponse};
 use crate::keyring::Caller;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::post("/v1/sandboxes/{id}/events", WRITE)
+    Endpoint::post("/v1/sandboxes/{id}/events", CHANGE)
         .describe(
             "postEvents",
             Tag::Events,
@@ -40,7 +40,7 @@ pub fn endpoint() -> Endpoint {
                 "runId": "run_7",
                 "type": EventKind::AgentToolCall,
             })),
-            "Unknown fields are ignored; a repeated or `null` field is an error.",
+            "A repeated or `null` field is an error.",
         )
         .returns::<EventsRecorded>(StatusCode::CREATED, "The events are stored.")
         .replayable()

@@ -8,25 +8,42 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use listen::BodyError;
-use reader::Refusal;
+use reader::{Refusal, RequestBody};
 
 use crate::endpoint::{JsonBody, Received};
 use crate::error::{self, ApiError};
+use crate::idempotency;
 use crate::keyring::Caller;
 use crate::memory::GrowingBody;
 use crate::service::Service;
 
-/// Reads a JSON body without parsing it. Its bytes count towards the account's request memory.
-pub async fn json_body<T>(
+/// Reads a JSON body without checking it.
+pub async fn json_body<T: RequestBody>(
     service: &Service,
     caller: &Caller,
     headers: &HeaderMap,
     body: JsonBody<T>,
 ) -> Result<Received<T>, ApiError> {
-    let memory = service.request_memory.body(&caller.account, body.most);
-    let body = whole_body(headers, body.body, memory).await?;
+    let JsonBody { body, most, ignored, .. } = body;
+    let received = Received::new(json_bytes(service, caller, headers, body, most).await?, ignored);
+    if headers.contains_key(idempotency::HEADER) {
+        received.report_ignored();
+    }
+    Ok(received)
+}
+
+/// The bytes of a JSON body of at most `most` bytes. They count towards the account's request memory.
+pub async fn json_bytes(
+    service: &Service,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: Body,
+    most: usize,
+) -> Result<Bytes, ApiError> {
+    let memory = service.request_memory.body(&caller.account, most);
+    let bytes = whole_body(headers, body, memory).await?;
     json_content(headers)?;
-    Ok(Received::new(body))
+    Ok(bytes)
 }
 
 /// Whether the body is JSON, by its headers.

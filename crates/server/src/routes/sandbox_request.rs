@@ -68,7 +68,7 @@ impl<'a> SandboxRequest<'a> {
 
     pub async fn body<T: RequestBody>(&self, body: JsonBody<T>) -> Result<Received<T>, ApiError> {
         if T::OPTIONAL && read::json_content(&self.parts.headers).is_err() {
-            return Ok(Received::new(Bytes::new()));
+            return Ok(Received::new(Bytes::new(), body.ignored));
         }
         let reading = read::json_body(self.service, self.caller, &self.parts.headers, body);
         let mut reading = pin!(reading);

@@ -4,7 +4,7 @@
 //! slows the command and costs no more memory than a chunk. A chunk has all output that is available, without waiting for more.
 //! When the client disconnects, hyper drops the body, which ends the command.
 
-use api::{Done, ErrorCode, StreamEvent};
+use api::{Done, StreamEvent};
 use axum::response::Response;
 use bytes::Bytes;
 use engine::{Execution, ExecutionEvent, Finished};
@@ -19,7 +19,6 @@ use crate::sse::{self, Chunk, KEEP_ALIVE};
 /// The size at which a chunk is sent even if more output is available.
 const CHUNK_BYTES: usize = 64 << 10;
 const COMMENT: &str = "still running";
-const STOPPING_RETRY_S: u64 = 5;
 
 /// The response with the stream. With `line_ends` its events have the field `end`.
 pub fn response(
@@ -148,6 +147,8 @@ impl Events {
             exit_code: finished.outcome.exit_code,
             duration_ms: finished.duration_ms,
             signal: finished.outcome.signal.as_deref().map(str::to_owned),
+            reason: finished.outcome.reason,
+            message: finished.outcome.message.clone(),
         };
         chunk.json(None, StreamEvent::Done, &done);
     }
@@ -170,6 +171,5 @@ impl Channel {
 }
 
 fn stopping() -> ApiError {
-    let message = "the daemon is stopping and ended the command; the sandbox keeps running";
-    ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
+    ApiError::stopping("the daemon is stopping and ended the command; the sandbox keeps running")
 }

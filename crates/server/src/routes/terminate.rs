@@ -4,14 +4,14 @@ use api::{ErrorCode, SandboxState, TerminateResult};
 use axum::http::StatusCode;
 
 use super::read;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
+use crate::endpoint::{Call, Endpoint, Json, Parameter, TERMINATE, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
 
 /// The `details.reason` of later requests for the sandbox.
 const REASON: &str = "deleted";
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::delete("/v1/sandboxes/{id}", WRITE)
+    Endpoint::delete("/v1/sandboxes/{id}", TERMINATE)
         .describe(
             "terminateSandbox",
             Tag::Sandboxes,

@@ -13,4 +13,5 @@ mod network;
 mod sandboxes;
 mod streams;
 mod tables;
+mod unknown_fields;
 mod usage;

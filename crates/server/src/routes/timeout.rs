@@ -9,12 +9,12 @@ use serde_json::json;
 
 use super::sandbox_request::SandboxRequest;
 use super::view;
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
+use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::put("/v1/sandboxes/{id}/timeout", WRITE)
+    Endpoint::put("/v1/sandboxes/{id}/timeout", CHANGE)
         .describe(
             "setTimeout",
             Tag::Sandboxes,
@@ -28,7 +28,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<TimeoutBody>(
             1 << 10,
             Content::json::<TimeoutBody>().example(json!({"timeoutMs": 3_600_000})),
-            "Unknown fields are ignored; a repeated or `null` field is an error.",
+            "A repeated or `null` field is an error.",
         )
         .returns::<SandboxView>(StatusCode::OK, "The sandbox with its new timeout.")
         .errors([

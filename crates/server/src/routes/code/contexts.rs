@@ -47,7 +47,7 @@ fn create_endpoint() -> Endpoint {
         .json_body::<CodeContextBody>(
             64 << 10,
             Content::json::<CodeContextBody>().example(json!({"language": "python"})),
-            "All fields are optional. Unknown fields are ignored; a repeated or `null` field is an error.",
+            "All fields are optional. A repeated or `null` field is an error.",
         )
         .returns::<CodeContext>(StatusCode::CREATED, "The context.")
         .errors([

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::running::Running;
 use super::stream;
-use crate::endpoint::{Call, Content, EXECUTE, Endpoint, Json, JsonBody, Parameter, Tag};
+use crate::endpoint::{Call, Content, Endpoint, INTERACT, Json, JsonBody, Parameter, Tag};
 use crate::error::{ApiError, OperationKind, invalid_interpreter, of_engine};
 use crate::interpreter::{self, Reply};
 use crate::keyring::Caller;
@@ -24,7 +24,7 @@ const STREAM_EXAMPLE: &str = "event: stdout\ndata: {\"text\":\"hello\\n\"}\n\n\
     event: done\ndata: {\"executionCount\":1,\"contextId\":\"8e03978e-40d5-43dd-bc93-6894a57f9324\",\"durationMs\":6}\n\n";
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::post("/v1/sandboxes/{id}/code", EXECUTE)
+    Endpoint::post("/v1/sandboxes/{id}/code", INTERACT)
         .describe(
             "runCode",
             Tag::Code,
@@ -43,7 +43,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<CodeBody>(
             16 << 20,
             Content::json::<CodeBody>().example(json!({"code": "x = 1\nx + 1"})),
-            "Only `code` is required. Unknown fields are ignored; a repeated or `null` field is an error.",
+            "Only `code` is required. A repeated or `null` field is an error.",
         )
         .responds(
             StatusCode::OK,

@@ -3,7 +3,7 @@
 //! As for commands, a chunk is built when the client has taken the last one, so a slow client slows the reading. When it
 //! disconnects, hyper drops the body, which interrupts the code.
 
-use api::{CodeDone, CodeEvent, CodeText, ErrorCode};
+use api::{CodeDone, CodeEvent, CodeText};
 use axum::response::Response;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +93,7 @@ fn write(chunk: &mut Chunk, running: &Running, step: Step) -> Result<bool, ApiEr
 }
 
 fn stopping() -> ApiError {
-    let message =
-        "the daemon is stopping and interrupted the code; the sandbox and its contexts keep their state";
-    ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", 5)
+    ApiError::stopping(
+        "the daemon is stopping and interrupted the code; the sandbox and its contexts keep their state",
+    )
 }

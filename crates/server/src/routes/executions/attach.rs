@@ -34,7 +34,8 @@ pub fn endpoint() -> Endpoint {
             "Opens a websocket (RFC 6455, over HTTP/1.1). Binary messages are terminal input and \
              output; output starts after `after`. Text messages are JSON. The service sends \
              `{\"position\": N}` first, and again after dropped output: the following bytes start \
-             at offset N. Its last message is `{\"ended\": …}` with the execution, or \
+             at offset N. It sends `{\"warning\": {\"message\": …, \"expiresAt\": …}}` a minute before \
+             the sandbox's timeout ends. Its last message is `{\"ended\": …}` with the execution, or \
              `{\"error\": …}`. The client may send `{\"resize\": {\"cols\": 120, \"rows\": 40}}` \
              and `{\"signal\": \"SIGINT\"}`. Several clients may attach to one terminal; all see \
              the same output. A client that does not read is disconnected; it can reconnect with \
@@ -97,9 +98,17 @@ async fn attach(call: Call) -> Result<Response, ApiError> {
     if listed(&parts.headers, header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL) {
         headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
     }
+    let warnings = match source {
+        // Without a sandbox the session ends at once.
+        Source::Attached(_) => {
+            let sandbox = request.service.engine.sandbox(&request.account, &request.id);
+            sandbox.expiry_warnings().await.ok()
+        }
+        Source::Ended(_) => None,
+    };
     let (service, sandbox) = (request.service, request.id);
     let (auto_resume, key_id) = (query.auto_resume, caller.key_id);
-    let session = Session { service, sandbox, source, from, auto_resume, key_id, request_id };
+    let session = Session { service, sandbox, source, from, warnings, auto_resume, key_id, request_id };
     response.extensions_mut().insert(Takeover::new(move |stream| serve_websocket(stream, session)));
     Ok(response)
 }

@@ -25,12 +25,13 @@ pub async fn start(
     command: DetachedCommand,
     run_id: Option<RunId>,
 ) -> Result<ReplayableResponse, ApiError> {
-    let DetachedCommand { request, timeout_ms, open_stdin, terminal } = command;
+    let DetachedCommand { request, timeout_ms, reader_timeout_ms, open_stdin, terminal } = command;
     let request = DetachedRequest {
         command: request.command,
         cwd: request.cwd,
         env: request.env,
         timeout_ms,
+        reader_timeout_ms: Some(reader_timeout_ms),
         stdin: request.stdin,
         open_stdin,
         terminal: terminal.map(|size| TerminalSize { columns: size.cols, rows: size.rows }),

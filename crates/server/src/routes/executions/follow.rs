@@ -15,14 +15,13 @@ use futures_util::FutureExt;
 use rules::{LineSplitter, OutputPosition};
 use serde_json::json;
 
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::error::{ApiError, OperationKind, key_ended, of_engine};
 use crate::request_id::RequestId;
 use crate::service::Service;
 use crate::sse::{self, Chunk, KEEP_ALIVE};
 
 /// The size at which a chunk is sent even if more output is available.
 const CHUNK_BYTES: usize = 64 << 10;
-const STOPPING_RETRY_S: u64 = 5;
 /// The id of the last event.
 const END: &str = "end";
 
@@ -99,8 +98,7 @@ impl sse::Source for OutputStream {
         }
         let mut chunk = Chunk::default();
         if !self.service.keyring.has(&self.key_id) {
-            let error = ApiError::new(ErrorCode::Unauthorized, "the API key was revoked");
-            self.end_with(&mut chunk, &error);
+            self.end_with(&mut chunk, &key_ended());
             return Some(chunk.into_bytes());
         }
         while self.stage == Stage::Following {
@@ -208,6 +206,9 @@ impl OutputStream {
             exit_code: status.exit_code,
             duration_ms: status.duration_ms.unwrap_or_default(),
             signal: status.signal,
+            reason: status.reason,
+            // Otherwise it says why the command could not start, as the output does.
+            message: status.reason.and(status.message),
         };
         chunk.json(Some(&END), StreamEvent::Done, &done);
     }
@@ -232,6 +233,7 @@ fn name(channel: Channel) -> StreamEvent {
 }
 
 fn stopping() -> ApiError {
-    let message = "the daemon is stopping; the execution continues: reconnect with Last-Event-ID to continue without loss";
-    ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
+    ApiError::stopping(
+        "the daemon is stopping; the execution continues: reconnect with Last-Event-ID to continue without loss",
+    )
 }

@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 
 use super::ExecutionRequest;
 use super::view::execution_view;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
 use crate::error::ApiError;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/executions/{execution}", READ)
+    Endpoint::get("/v1/sandboxes/{id}/executions/{execution}", INSPECT)
         .describe(
             "getExecution",
             Tag::Executions,

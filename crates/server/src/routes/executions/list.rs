@@ -5,12 +5,12 @@ use axum::http::StatusCode;
 
 use super::fault;
 use super::view::execution_view;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
 use crate::error::ApiError;
 use crate::routes::read::sandbox_id;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/executions", READ)
+    Endpoint::get("/v1/sandboxes/{id}/executions", INSPECT)
         .describe(
             "listExecutions",
             Tag::Executions,

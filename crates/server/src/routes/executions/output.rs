@@ -12,7 +12,7 @@ use super::ExecutionRequest;
 use super::follow::{self, StreamStart};
 use super::view::execution_state;
 use crate::endpoint::parameter::inline;
-use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
+use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
 use crate::error::ApiError;
 use crate::output::{self, BufferedOutput, OutputReservation};
 use crate::routes::read;
@@ -22,7 +22,7 @@ const MAX_RESPONSE_BYTES: usize = 1 << 20;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/executions/{execution}/output", READ)
+    Endpoint::get("/v1/sandboxes/{id}/executions/{execution}/output", INSPECT)
         .describe(
             "getOutput",
             Tag::Executions,

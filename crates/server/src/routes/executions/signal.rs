@@ -23,7 +23,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<SignalBody>(
             4 << 10,
             Content::json::<SignalBody>(),
-            "Unknown fields are ignored; a repeated or `null` field is an error.",
+            "A repeated or `null` field is an error.",
         )
         .returns::<api::ExecutionView>(StatusCode::OK, "The signal was sent. Returns the execution.")
         .errors([

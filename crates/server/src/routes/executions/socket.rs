@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client --binary--> input                --text--> resize, signal
-//!        <--text---  position             <--binary-- output                      <--text-- ended | error, then close
+//!        <--text---  position, warning    <--binary-- output                      <--text-- ended | error, then close
 //! ```
 //!
 //! Input and output do not wait for each other: input of a client that does not read still arrives. At most one message is buffered
@@ -14,8 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::bounds::{COLS, ROWS};
-use api::{ErrorCode, SandboxId, TerminalControl, TerminalNote};
-use engine::{Attachment, EngineError, ExecutionStatus, Input, OutputEvent, OutputReader, TerminalSize};
+use api::{ErrorCode, SandboxId, TerminalControl, TerminalNote, TerminalWarning};
+use engine::{
+    Attachment, EngineError, ExecutionStatus, ExpiryWarning, ExpiryWarnings, Input, OutputEvent,
+    OutputReader, TerminalSize,
+};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use listen::UpgradedStream;
@@ -26,7 +29,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 use super::view::execution_view;
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::error::{ApiError, OperationKind, key_ended, of_engine};
 use crate::request_id::RequestId;
 use crate::service::Service;
 
@@ -46,6 +49,8 @@ pub struct Session {
     pub sandbox: SandboxId,
     pub source: Source,
     pub from: OutputPosition,
+    /// None for an ended execution.
+    pub warnings: Option<ExpiryWarnings>,
     /// Whether input resumes the sandbox.
     pub auto_resume: bool,
     pub key_id: Arc<str>,
@@ -81,7 +86,8 @@ fn config() -> WebSocketConfig {
 pub async fn serve_websocket(connection: UpgradedStream, session: Session) {
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config())).await;
     let (mut sink, mut stream) = socket.split();
-    let Session { service, sandbox, mut source, from, auto_resume, key_id, request_id } = session;
+    let Session { service, sandbox, mut source, from, mut warnings, auto_resume, key_id, request_id } =
+        session;
     let input = match &source {
         Source::Attached(attachment) => Some(attachment.input()),
         Source::Ended(_) => None,
@@ -98,7 +104,7 @@ pub async fn serve_websocket(connection: UpgradedStream, session: Session) {
     let heard = Mutex::new(Some(Instant::now()));
     let end = tokio::select! {
         end = receive_input(&mut stream, input.as_ref(), resume, &heard) => end,
-        end = send_output(&mut sink, output, from) => end,
+        end = send_output(&mut sink, output, from, &mut warnings) => end,
         end = watch_session(&service, &key_id, &heard) => end,
     };
     // Detaches before the close handshake, which may take a while: an attached client postpones the automatic pause.
@@ -174,11 +180,12 @@ async fn control(input: Option<&Input>, text: &str) -> Result<Result<(), EngineE
     Ok(Ok(()))
 }
 
-/// Sends the terminal's output and pings to the client.
+/// Sends the terminal's output, warnings and pings to the client.
 async fn send_output(
     sink: &mut SplitSink<Socket, Message>,
     output: &mut OutputReader,
     from: OutputPosition,
+    warnings: &mut Option<ExpiryWarnings>,
 ) -> End {
     let mut pings = tokio::time::interval(PING_EVERY);
     let mut next = Some(position(from));
@@ -190,6 +197,11 @@ async fn send_output(
         }
         let followed = tokio::select! {
             biased;
+            // Not behind output, which may never end.
+            warning = next_warning(warnings) => {
+                next = Some(self::warning(warning));
+                continue;
+            }
             followed = output.next() => followed,
             _ = pings.tick() => {
                 next = Some(Message::Ping(bytes::Bytes::new()));
@@ -204,6 +216,18 @@ async fn send_output(
             Err(error) => return End::Failed(of_engine(error, None, OperationKind::Execute)),
         };
     }
+}
+
+async fn next_warning(warnings: &mut Option<ExpiryWarnings>) -> ExpiryWarning {
+    match warnings {
+        Some(warnings) => warnings.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn warning(warning: ExpiryWarning) -> Message {
+    let warning = TerminalWarning { message: warning.message, expires_at: warning.expires_at.into() };
+    note(&TerminalNote { warning: Some(warning), ..TerminalNote::default() })
 }
 
 fn position(at: OutputPosition) -> Message {
@@ -226,7 +250,7 @@ async fn watch_session(service: &Service, key_id: &str, heard: &LastHeard) -> En
             _ = checks.tick() => {}
         }
         if !service.keyring.has(key_id) {
-            return End::Failed(ApiError::new(ErrorCode::Unauthorized, "the API key was revoked"));
+            return End::Failed(key_ended());
         }
         let last = *heard.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_some_and(|last| last.elapsed() > SILENCE_TIMEOUT) {

@@ -7,13 +7,13 @@ use axum::http::StatusCode;
 use serde_json::json;
 
 use super::detach;
-use crate::endpoint::{Call, Content, EXECUTE, Endpoint, Json, JsonBody, Parameter, Tag};
+use crate::endpoint::{Call, Content, Endpoint, INTERACT, Json, JsonBody, Parameter, Tag};
 use crate::error::{ApiError, OperationKind};
 use crate::keyring::Caller;
 use crate::routes::sandbox_request::SandboxRequest;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::post("/v1/sandboxes/{id}/terminals", EXECUTE)
+    Endpoint::post("/v1/sandboxes/{id}/terminals", INTERACT)
         .describe(
             "openTerminal",
             Tag::Executions,
@@ -30,7 +30,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<TerminalBody>(
             1 << 20,
             Content::json::<TerminalBody>().example(json!({"cols": 120, "cwd": "/workspace", "rows": 40})),
-            "All fields are optional. Unknown fields are ignored; a repeated or `null` field is \
+            "All fields are optional. A repeated or `null` field is \
              an error.",
         )
         .returns::<api::ExecutionView>(StatusCode::CREATED, "The terminal is open.")

@@ -20,6 +20,7 @@ pub fn execution_view(sandbox: &SandboxId, status: ExecutionStatus) -> Execution
         exit_code: status.exit_code,
         signal: status.signal,
         duration_ms: status.duration_ms,
+        reason: status.reason,
         message: status.message,
         output_end: status.output.to_string(),
         output_start: status.oldest.to_string(),

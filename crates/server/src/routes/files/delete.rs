@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use engine::FileOp;
 
 use super::{COMMON_ERRORS, FileRequest, view};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
+use crate::endpoint::{CHANGE, Call, Endpoint, Json, Parameter, Tag};
 use crate::error::ApiError;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::delete("/v1/sandboxes/{id}/files", WRITE)
+    Endpoint::delete("/v1/sandboxes/{id}/files", CHANGE)
         .describe(
             "deleteFile",
             Tag::Files,

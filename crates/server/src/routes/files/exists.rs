@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use engine::{EngineError, FileErrorKind, FileOp};
 
 use super::FileRequest;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
 use crate::error::ApiError;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/files/exists", READ)
+    Endpoint::get("/v1/sandboxes/{id}/files/exists", INSPECT)
         .describe(
             "fileExists",
             Tag::Files,

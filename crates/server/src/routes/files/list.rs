@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use engine::FileOp;
 
 use super::{COMMON_ERRORS, FileRequest, view};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
 use crate::error::ApiError;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/files/list", READ)
+    Endpoint::get("/v1/sandboxes/{id}/files/list", INSPECT)
         .describe(
             "listFiles",
             Tag::Files,

@@ -7,11 +7,11 @@ use axum::response::{IntoResponse, Response};
 use engine::{FileOp, FileResponse};
 
 use super::{COMMON_ERRORS, FileRequest, outgoing, view};
-use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
+use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
 use crate::error::ApiError;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/files/tar", READ)
+    Endpoint::get("/v1/sandboxes/{id}/files/tar", INSPECT)
         .describe(
             "packDirectory",
             Tag::Files,

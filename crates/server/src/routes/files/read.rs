@@ -10,12 +10,12 @@ use reader::ByteRange;
 
 use super::{COMMON_ERRORS, FileRequest, outgoing, view};
 use crate::endpoint::parameter::text;
-use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
+use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
 use crate::error::ApiError;
 use crate::routes::read::values;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/files", READ)
+    Endpoint::get("/v1/sandboxes/{id}/files", INSPECT)
         .describe(
             "readFile",
             Tag::Files,

@@ -13,8 +13,8 @@ use futures_util::FutureExt;
 use serde_json::json;
 
 use super::{COMMON_ERRORS, FileRequest, view};
-use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
-use crate::error::{ApiError, OperationKind, of_engine};
+use crate::endpoint::{Call, Content, Endpoint, INSPECT, Parameter, Tag};
+use crate::error::{ApiError, OperationKind, key_ended, of_engine, too_many_watches};
 use crate::request_id::RequestId;
 use crate::service::Service;
 use crate::sse::{self, Chunk, EventName, KEEP_ALIVE};
@@ -23,7 +23,7 @@ use crate::sse::{self, Chunk, EventName, KEEP_ALIVE};
 const CHUNK_BYTES: usize = 64 << 10;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/files/watch", READ)
+    Endpoint::get("/v1/sandboxes/{id}/files/watch", INSPECT)
         .describe(
             "watchFiles",
             Tag::Files,
@@ -65,7 +65,12 @@ async fn watch(call: Call) -> Result<Response, ApiError> {
     let auto_resume = request.query.flag("autoResume", true)?;
     let sandbox = request.service.engine.sandbox(&request.account, &request.id);
     let begun = sandbox.watch_below_workdir(auto_resume, &path, recursive).await;
-    let (watch, root) = begun.map_err(|error| request.fault(error))?;
+    let (watch, root) = begun.map_err(|error| match error {
+        EngineError::AgentBusy { message } => {
+            too_many_watches(message).with_detail("sandboxId", request.id.as_str())
+        }
+        error => request.fault(error),
+    })?;
     let service = Arc::clone(&request.service);
     let stage = Stage::First;
     Ok(sse::response(ChangeStream { service, key_id: caller.key_id, request_id, watch, root, stage }))
@@ -118,9 +123,8 @@ impl sse::Source for ChangeStream {
             Stage::Following => {}
         }
         if !self.service.keyring.has(&self.key_id) {
-            let error = ApiError::new(ErrorCode::Unauthorized, "the API key was revoked");
             self.stage = Stage::Ended;
-            chunk.error(None, &error, &self.request_id);
+            chunk.error(None, &key_ended(), &self.request_id);
             return Some(chunk.into_bytes());
         }
         while self.stage == Stage::Following && chunk.len() < CHUNK_BYTES {

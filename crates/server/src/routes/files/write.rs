@@ -6,12 +6,12 @@ use axum::http::StatusCode;
 use engine::FileOp;
 
 use super::{COMMON_ERRORS, FileRequest, upload, view};
-use crate::endpoint::{Call, Endpoint, Json, Parameter, RawBody, Tag, WRITE};
+use crate::endpoint::{CHANGE, Call, Endpoint, Json, Parameter, RawBody, Tag};
 use crate::error::ApiError;
 use crate::keyring::Caller;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::put("/v1/sandboxes/{id}/files", WRITE)
+    Endpoint::put("/v1/sandboxes/{id}/files", CHANGE)
         .describe(
             "writeFile",
             Tag::Files,

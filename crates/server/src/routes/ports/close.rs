@@ -4,12 +4,12 @@ use api::{ErrorCode, PortClosed};
 use axum::http::StatusCode;
 
 use super::sandbox_and_port;
-use crate::endpoint::{Call, Endpoint, Json, Parameter, Tag, WRITE};
+use crate::endpoint::{CHANGE, Call, Endpoint, Json, Parameter, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::delete("/v1/sandboxes/{id}/ports/{port}", WRITE)
+    Endpoint::delete("/v1/sandboxes/{id}/ports/{port}", CHANGE)
         .describe(
             "closePort",
             Tag::Ports,

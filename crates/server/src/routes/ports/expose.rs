@@ -6,7 +6,7 @@ use api::{ErrorCode, ExposeBody, Port, RunId};
 use axum::http::StatusCode;
 use serde_json::json;
 
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, WRITE, serialize};
+use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::idempotency::ReplayableResponse;
 use crate::keyring::Caller;
@@ -14,7 +14,7 @@ use crate::routes::sandbox_request::SandboxRequest;
 use crate::service::Service;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::post("/v1/sandboxes/{id}/ports", WRITE)
+    Endpoint::post("/v1/sandboxes/{id}/ports", CHANGE)
         .describe(
             "exposePort",
             Tag::Ports,
@@ -29,7 +29,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<ExposeBody>(
             64 << 10,
             Content::json::<ExposeBody>().example(json!({"port": 8080, "visibility": "private"})),
-            "Unknown fields are ignored; a repeated or `null` field is an error.",
+            "A repeated or `null` field is an error.",
         )
         .returns::<Port>(StatusCode::CREATED, "The port with its URL.")
         .replayable()

@@ -3,12 +3,12 @@
 use api::{ErrorCode, PortList};
 use axum::http::StatusCode;
 
-use crate::endpoint::{Call, Endpoint, Json, Parameter, READ, Tag};
+use crate::endpoint::{Call, Endpoint, INSPECT, Json, Parameter, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::get("/v1/sandboxes/{id}/ports", READ)
+    Endpoint::get("/v1/sandboxes/{id}/ports", INSPECT)
         .describe(
             "listPorts",
             Tag::Ports,

@@ -10,13 +10,13 @@ use rules::TimeMs;
 use serde_json::json;
 
 use super::sandbox_and_port;
-use crate::endpoint::{Call, Content, Endpoint, Json, JsonBody, Parameter, Tag, WRITE};
+use crate::endpoint::{CHANGE, Call, Content, Endpoint, Json, JsonBody, Parameter, Tag};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::keyring::Caller;
 use crate::routes::read;
 
 pub fn endpoint() -> Endpoint {
-    Endpoint::post("/v1/sandboxes/{id}/ports/{port}/token", WRITE)
+    Endpoint::post("/v1/sandboxes/{id}/ports/{port}/token", CHANGE)
         .describe(
             "createPortToken",
             Tag::Ports,
@@ -30,7 +30,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<TokenBody>(
             64 << 10,
             Content::json::<TokenBody>().example(json!({"expiresInMs": 600000})),
-            "All fields are optional. Unknown fields are ignored; a repeated or `null` field is \
+            "All fields are optional. A repeated or `null` field is \
          an error.",
         )
         .returns::<PortToken>(StatusCode::CREATED, "The token.")

@@ -29,7 +29,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<ForkBody>(
             1 << 20,
             Content::json::<ForkBody>().example(json!({"count": 3, "env": {"ATTEMPT": "2"}})),
-            "Unknown fields are ignored; a repeated or `null` field is an error.",
+            "A repeated or `null` field is an error.",
         )
         .returns::<ForkList>(StatusCode::CREATED, "All new sandboxes are running.")
         .replayable()

@@ -24,7 +24,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<RollbackBody>(
             64 << 10,
             Content::json::<RollbackBody>().example(json!({"snapshotId": "snap_7m3t5w0ry4h1v8x2k9qz"})),
-            "Unknown fields are ignored; a repeated or `null` field is an error.",
+            "A repeated or `null` field is an error.",
         )
         .returns::<SandboxView>(StatusCode::OK, "The sandbox runs on the disk of the snapshot.")
         .errors([

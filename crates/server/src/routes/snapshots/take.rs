@@ -30,7 +30,7 @@ pub fn endpoint() -> Endpoint {
         .json_body::<SnapshotBody>(
             64 << 10,
             Content::json::<SnapshotBody>().example(json!({"name": "after-setup"})),
-            "Unknown fields are ignored; a repeated or `null` field is an error.",
+            "A repeated or `null` field is an error.",
         )
         .returns::<SnapshotView>(StatusCode::CREATED, "The snapshot is stored.")
         .replayable()

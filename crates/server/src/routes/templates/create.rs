@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{BuildContextId, ErrorCode, TemplateBody, TemplateView};
 use axum::http::StatusCode;
-use builder::{NewTemplate, Start, StoredContext, Template};
+use builder::{NewTemplate, OtherBuilds, Start, StoredContext, Template};
 use rules::{DockerfileSource, TemplateRequest};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ pub fn endpoint() -> Endpoint {
                 "name": "web",
                 "dockerfile": "FROM ubuntu:24.04\nRUN echo hello > /greeting\n",
             })),
-            "Unknown fields are ignored; a repeated or `null` field is an error.",
+            "A repeated or `null` field is an error.",
         )
         .returns::<TemplateView>(StatusCode::CREATED, "The build is accepted.")
         .replayable()
@@ -120,8 +120,8 @@ async fn new_template(
         timeout_ms: start.timeout_ms,
         settles_ms: None,
     });
-    let (id, tags) = (None, Vec::new());
-    Ok(NewTemplate { id, name, tags, dockerfile, args, start, config, no_cache, metadata, context })
+    let (id, tags, others) = (None, Vec::new(), OtherBuilds::Kept);
+    Ok(NewTemplate { id, name, tags, dockerfile, args, start, config, no_cache, metadata, context, others })
 }
 
 fn uploaded(service: &Service, account: &str, id: &str) -> Result<StoredContext, ApiError> {

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use super::{template_id, view};
 use crate::endpoint::parameter::text;
 use crate::endpoint::{Call, Content, Endpoint, Parameter, READ, Tag};
-use crate::error::{ApiError, of_builder};
+use crate::error::{ApiError, key_ended, of_builder};
 use crate::request_id::RequestId;
 use crate::routes::read::values;
 use crate::service::Service;
@@ -21,7 +21,6 @@ use crate::sse::{self, Chunk, KEEP_ALIVE};
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// The size at which a chunk is sent even if more events are there.
 const CHUNK_BYTES: usize = 64 << 10;
-const STOPPING_RETRY_S: u64 = 5;
 /// The id of the last event.
 const END: &str = "end";
 
@@ -118,8 +117,7 @@ impl sse::Source for LogStream {
         }
         let mut chunk = Chunk::default();
         if !self.service.keyring.has(&self.key_id) {
-            let error = ApiError::new(ErrorCode::Unauthorized, "the API key was revoked");
-            self.fail(&mut chunk, &error);
+            self.fail(&mut chunk, &key_ended());
             return Some(chunk.into_bytes());
         }
         while self.stage == Stage::Following && chunk.len() < CHUNK_BYTES {
@@ -175,6 +173,7 @@ impl LogStream {
 }
 
 fn stopping() -> ApiError {
-    let message = "the daemon is stopping; the next one continues the build: reconnect with Last-Event-ID";
-    ApiError::new(ErrorCode::ResourceExhausted, message).with_detail("retryAfter", STOPPING_RETRY_S)
+    ApiError::stopping(
+        "the daemon is stopping; the next one continues the build: reconnect with Last-Event-ID",
+    )
 }

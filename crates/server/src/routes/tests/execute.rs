@@ -39,6 +39,8 @@ async fn a_command_that_times_out_is_killed_and_reported() {
     let ended = fixture.execute(&id, json!({"command": "sleep 1000", "timeoutMs": 30})).await;
     assert_eq!((ended.status, &ended.json["signal"]), (StatusCode::OK, &json!("SIGKILL")));
     assert!(ended.json["exitCode"].is_null());
+    let message = "the command was killed at its timeoutMs of 30";
+    assert_eq!((&ended.json["reason"], &ended.json["message"]), (&json!("timeout"), &json!(message)));
 }
 
 #[tokio::test]

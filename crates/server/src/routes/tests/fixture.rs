@@ -47,7 +47,16 @@ impl Fixture {
         Self::build(clock, false).await
     }
 
+    /// With a service that `change` has changed.
+    pub async fn changed(change: impl FnOnce(&mut Service)) -> Self {
+        Self::build_with(Clock::System, false, change).await
+    }
+
     async fn build(clock: Clock, allow_any_image: bool) -> Self {
+        Self::build_with(clock, allow_any_image, |_| ()).await
+    }
+
+    async fn build_with(clock: Clock, allow_any_image: bool, change: impl FnOnce(&mut Service)) -> Self {
         let settings = Settings {
             clock,
             allow_any_image,
@@ -56,7 +65,7 @@ impl Fixture {
             capacity: Capacity { cpu: 1000, memory_mb: 4096 * FIT as u64, disk_mb: 1_000_000 },
             max_output_bytes: 1024,
         };
-        let harness = Harness::new(settings).await.unwrap();
+        let harness = Harness::with(settings, change).await.unwrap();
         Self {
             driver: harness.driver.clone(),
             service: Arc::clone(&harness.service),
@@ -155,9 +164,21 @@ impl Answer {
             assert_eq!(error["requestId"], self.header("x-request-id"));
             assert!(error["details"].is_object() && error["message"].is_string(), "{error}");
             let code: api::ErrorCode = error["code"].as_str().unwrap().parse().unwrap();
+            if [429, 503].contains(&self.status.as_u16()) {
+                self.check_refusal();
+            }
             let own = [408, 413].contains(&self.status.as_u16());
             assert!(own || code.status() == self.status.as_u16(), "{self:?}");
         }
+    }
+
+    /// A client can show what refuses, and knows when to try again.
+    fn check_refusal(&self) {
+        let details = &self.json["error"]["details"];
+        assert_eq!(details["retryAfter"].to_string(), self.header("retry-after"), "{self:?}");
+        assert!(self.message().contains(&format!("try again in {} s", details["retryAfter"])), "{self:?}");
+        let is_limit = details["limit"].is_string() && details["value"].is_u64();
+        assert!(is_limit != details["condition"].is_string(), "{self:?}");
     }
 
     pub fn header(&self, name: &str) -> &str {

@@ -21,7 +21,18 @@ async fn info_has_the_backends_and_the_limits() {
     let limits = &info.json["limits"];
     assert_eq!(limits["cpu"], json!([2, 4, 8]));
     assert_eq!(limits["memoryMb"], json!({ "min": 2048, "max": 16_384, "default": 4096 }));
-    assert!(limits["createPerMinute"].is_u64(), "{limits}");
+    assert_eq!((&limits["concurrentExecutions"], &limits["detachedExecutions"]), (&json!(3), &json!(32)));
+    // The fixture has no rate limits.
+    assert_eq!((&limits["createPerMinute"], &limits["operatePerMinute"]), (&json!(null), &json!(null)));
+}
+
+#[tokio::test]
+async fn info_has_the_rate_limits_of_the_key() {
+    let few = rules::Rates { create: 3, ..rules::Rates::default() };
+    let fixture = Fixture::changed(|service| service.limiter = crate::limiter::Limiter::new(few)).await;
+    let limits = fixture.call("GET", "/v1/info").await.json["limits"].clone();
+    assert_eq!((&limits["createPerMinute"], &limits["operatePerMinute"]), (&json!(3), &json!(600)));
+    assert_eq!(limits["readPerMinute"], 300);
 }
 
 #[tokio::test]

@@ -35,12 +35,7 @@ async fn network_policies_are_read_and_changed() {
             "deny",
             json!([3000]),
         ),
-        (
-            r#"{"egress":{"default":"allow"},"x":1}"#,
-            json!(["a.example", "*.b.example"]),
-            "allow",
-            json!([3000]),
-        ),
+        (r#"{"egress":{"default":"allow"}}"#, json!(["a.example", "*.b.example"]), "allow", json!([3000])),
         (r#"{"ingress":{"allowPorts":[]}}"#, json!(["a.example", "*.b.example"]), "allow", json!([])),
         (r#"{"egress":{"allow":[],"default":"deny"}}"#, json!([]), "deny", json!([])),
     ] {

@@ -63,6 +63,12 @@ async fn a_created_sandbox_is_shown_by_get_and_list() {
     let item = &listed.json["data"][0];
     assert_eq!(keys(item), ["createdAt", "id", "image", "resources", "startedAt", "state"]);
     assert_eq!((&item["id"], &item["startedAt"]), (&created.json["id"], &created.json["startedAt"]));
+    let detailed = fixture.call("GET", "/v1/sandboxes?details=true").await;
+    let item = &detailed.json["data"][0];
+    for name in ["isolation", "metadata", "expiresAt"] {
+        assert_eq!(item[name], created.json[name], "{name}");
+    }
+    assert_eq!(fixture.call("GET", "/v1/sandboxes?details=1").await.status, StatusCode::BAD_REQUEST);
     let other = fixture.call("GET", "/v1/sandboxes?metadata.userId=8&limit=1&offset=5").await;
     assert_eq!(
         other.json,
@@ -304,7 +310,7 @@ async fn unavailable_images_have_distinct_errors() {
     assert_eq!((slow.status, slow.code()), (StatusCode::SERVICE_UNAVAILABLE, "RESOURCE_EXHAUSTED"));
     assert_eq!(
         (slow.header("retry-after"), slow.message()),
-        ("10", "image 'hanging:1' is being pulled; try again later")
+        ("10", "image 'hanging:1' is being pulled; try again in 10 s")
     );
     // A reference is pulled only if the operator allows it, and never a file of this host.
     let reference = with_image(&fixture, "rootfs:/etc").await;

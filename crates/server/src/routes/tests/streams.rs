@@ -55,6 +55,7 @@ async fn every_line_is_an_event_and_done_is_the_last() {
     assert!(silent.text.starts_with("event: done\ndata: {\"exitCode\":3,"), "{}", silent.text);
     let killed = stream(&fixture, &id, json!({"command": "sleep 1000", "timeoutMs": 20})).await;
     assert!(killed.text.contains("\"exitCode\":null") && killed.text.contains("\"signal\":\"SIGKILL\""));
+    assert!(killed.text.contains("\"reason\":\"timeout\",\"message\":\""), "{}", killed.text);
 }
 
 #[tokio::test]

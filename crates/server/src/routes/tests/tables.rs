@@ -6,7 +6,7 @@ use api::{CommandBody, CreateBody, CreateNetwork};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use reader::RequestBody as _;
-use rules::{Charge, KeyCharge, Scope};
+use rules::{Charge, KeyCharge, SandboxCharge, Scope};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, request};
@@ -48,7 +48,10 @@ fn the_table_of_rules() {
     let write = key(Scope::Write, Charge::Key(KeyCharge::Write));
     let one = "/v1/sandboxes/sb_aaaaaaaa";
     let execution = "/v1/sandboxes/sb_aaaaaaaa/executions/ex_aaaaaaaa";
-    let talk = key(Scope::Execute, Charge::Key(KeyCharge::Write));
+    let execute = key(Scope::Execute, Charge::Sandbox(SandboxCharge::Execute));
+    // Of one sandbox: what the specification does not name.
+    let [inspect, change, interact] = [Scope::Read, Scope::Write, Scope::Execute]
+        .map(|scope| key(scope, Charge::Sandbox(SandboxCharge::Operate)));
     let table = table();
     for (method, path, expected) in [
         ("GET", "/v1/sandboxes".to_owned(), read),
@@ -56,45 +59,49 @@ fn the_table_of_rules() {
         ("POST", "/v1/sandboxes".to_owned(), key(Scope::Write, Charge::Key(KeyCharge::Create))),
         ("GET", one.to_owned(), read),
         ("GET", "/v1/sandboxes/..".to_owned(), read),
-        ("DELETE", one.to_owned(), write),
+        ("DELETE", one.to_owned(), key(Scope::Write, Charge::Key(KeyCharge::Terminate))),
         ("POST", format!("{one}/pause"), write),
         ("POST", format!("{one}/resume"), write),
-        ("POST", format!("{one}/execute"), key(Scope::Execute, Charge::Sandbox)),
-        ("POST", format!("{one}/terminals"), key(Scope::Execute, Charge::Sandbox)),
-        ("GET", format!("{one}/executions"), read),
-        ("GET", execution.to_owned(), read),
-        ("DELETE", execution.to_owned(), talk),
-        ("GET", format!("{execution}/output"), read),
-        ("POST", format!("{execution}/stdin"), talk),
-        ("POST", format!("{execution}/signal"), talk),
-        ("GET", format!("{execution}/attach"), talk),
-        ("HEAD", format!("{execution}/attach"), talk),
-        ("GET", format!("{one}/ports"), read),
-        ("POST", format!("{one}/ports"), write),
-        ("DELETE", format!("{one}/ports/80"), write),
-        ("POST", format!("{one}/ports/80/token"), write),
-        ("GET", format!("{one}/network"), read),
-        ("PATCH", format!("{one}/network"), write),
-        ("GET", format!("{one}/metrics"), read),
-        ("PUT", format!("{one}/timeout"), write),
+        ("POST", format!("{one}/execute"), execute),
+        ("POST", format!("{one}/terminals"), interact),
+        ("POST", format!("{one}/code"), interact),
+        ("POST", format!("{one}/snapshots"), write),
+        ("POST", format!("{one}/rollback"), write),
+        ("POST", format!("{one}/fork"), key(Scope::Write, Charge::Key(KeyCharge::Create))),
+        ("GET", format!("{one}/executions"), inspect),
+        ("GET", execution.to_owned(), inspect),
+        ("DELETE", execution.to_owned(), interact),
+        ("GET", format!("{execution}/output"), inspect),
+        ("POST", format!("{execution}/stdin"), interact),
+        ("POST", format!("{execution}/signal"), interact),
+        ("GET", format!("{execution}/attach"), interact),
+        ("HEAD", format!("{execution}/attach"), interact),
+        ("GET", format!("{one}/ports"), inspect),
+        ("POST", format!("{one}/ports"), change),
+        ("DELETE", format!("{one}/ports/80"), change),
+        ("POST", format!("{one}/ports/80/token"), change),
+        ("GET", format!("{one}/network"), inspect),
+        ("PATCH", format!("{one}/network"), change),
+        ("GET", format!("{one}/metrics"), inspect),
+        ("PUT", format!("{one}/timeout"), change),
         ("GET", format!("{one}/timeout"), None),
         ("POST", format!("{one}/network"), None),
-        ("GET", format!("{one}/files"), read),
-        ("HEAD", format!("{one}/files"), read),
-        ("PUT", format!("{one}/files"), write),
-        ("DELETE", format!("{one}/files"), write),
+        ("GET", format!("{one}/files"), inspect),
+        ("HEAD", format!("{one}/files"), inspect),
+        ("PUT", format!("{one}/files"), change),
+        ("DELETE", format!("{one}/files"), change),
         ("POST", format!("{one}/files"), None),
-        ("GET", format!("{one}/files/list"), read),
-        ("GET", format!("{one}/files/stat"), read),
-        ("GET", format!("{one}/files/exists"), read),
-        ("POST", format!("{one}/files/mkdir"), write),
-        ("POST", format!("{one}/files/move"), write),
-        ("GET", format!("{one}/files/tar"), read),
-        ("PUT", format!("{one}/files/tar"), write),
+        ("GET", format!("{one}/files/list"), inspect),
+        ("GET", format!("{one}/files/stat"), inspect),
+        ("GET", format!("{one}/files/exists"), inspect),
+        ("POST", format!("{one}/files/mkdir"), change),
+        ("POST", format!("{one}/files/move"), change),
+        ("GET", format!("{one}/files/tar"), inspect),
+        ("PUT", format!("{one}/files/tar"), change),
         ("GET", format!("{one}/files/"), None),
         ("GET", format!("{one}/files/other"), None),
-        ("GET", format!("{one}/events"), read),
-        ("POST", format!("{one}/events"), write),
+        ("GET", format!("{one}/events"), inspect),
+        ("POST", format!("{one}/events"), change),
         ("GET", "/v1/events".to_owned(), read),
         ("POST", "/v1/events".to_owned(), None),
         ("GET", "/v1/images".to_owned(), read),
@@ -117,6 +124,24 @@ fn the_table_of_rules() {
     }
     let template = table.find(&Method::POST, &format!("{one}/execute")).matched.rule().unwrap().route;
     assert_eq!(template, "/v1/sandboxes/{id}/execute");
+}
+
+/// So that no use of a sandbox takes the writes that its owner needs to pause or resume it, or the reads of the account.
+#[test]
+fn other_operations_of_a_sandbox_count_against_the_sandbox_alone() {
+    let of_keys = ["/pause", "/resume", "/fork", "/snapshots", "/rollback"];
+    let mut operations = 0;
+    for endpoint in endpoints() {
+        let Some(operation) = endpoint.path.strip_prefix("/v1/sandboxes/{id}/") else { continue };
+        let Access::Key { charge, .. } = endpoint.access else { panic!("{} is open", endpoint.path) };
+        let operation = format!("/{operation}");
+        let is_of_key = of_keys.contains(&operation.as_str());
+        assert_eq!(matches!(charge, Charge::Key(_)), is_of_key, "{} {}", endpoint.method, endpoint.path);
+        let is_execution = charge == Charge::Sandbox(SandboxCharge::Execute);
+        assert_eq!(is_execution, operation == "/execute", "{} {}", endpoint.method, endpoint.path);
+        operations += u32::from(!is_of_key && !is_execution);
+    }
+    assert!(operations > 30, "{operations}");
 }
 
 #[tokio::test]
