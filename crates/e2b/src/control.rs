@@ -12,9 +12,12 @@ mod create;
 mod fork;
 mod limits;
 mod list;
+mod logs;
 mod metrics;
 mod network;
+mod paging;
 mod query;
+mod reference;
 mod route;
 mod snapshots;
 mod source;
@@ -26,7 +29,9 @@ use std::sync::Arc;
 use api::SandboxId;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, request};
 use axum::response::Response;
 use rules::{Charge, KeyCharge, Scope};
 use store::SandboxRecord;
@@ -47,6 +52,8 @@ struct Call<'a> {
     caller: Caller,
     query: Option<String>,
     headers: HeaderMap,
+    /// The host that the client knows the service by, with its port.
+    authority: Option<String>,
 }
 
 pub async fn answer(api: &E2bApi, request: Request) -> Result<Response, E2bError> {
@@ -66,7 +73,9 @@ pub async fn answer(api: &E2bApi, request: Request) -> Result<Response, E2bError
     api.services.count(&caller, Charge::Key(charge))?;
     let permit = api.services.enter(&caller.account, request.headers())?;
     let (parts, body) = request.into_parts();
-    let call = Call { api, caller, query: parts.uri.query().map(str::to_owned), headers: parts.headers };
+    let query = parts.uri.query().map(str::to_owned);
+    let authority = authority(&parts);
+    let call = Call { api, caller, query, headers: parts.headers, authority };
     let response = dispatch(&call, route, body).await?;
     Ok(permit(response))
 }
@@ -76,7 +85,7 @@ async fn dispatch(call: &Call<'_>, route: Route, body: Body) -> Result<Response,
         Route::Create => create::create(call, body).await,
         Route::List => list::list(call),
         Route::ListRunning => list::running(call),
-        Route::Template(name) => source::template(call, &name).await,
+        Route::Alias(name) => source::alias(call, &name).await,
         Route::Get(id) => call.get(&id),
         Route::Kill(id) => changes::kill(call, &id).await,
         Route::Pause(id) => changes::pause(call, &id, body).await,
@@ -86,18 +95,36 @@ async fn dispatch(call: &Call<'_>, route: Route, body: Body) -> Result<Response,
         Route::Refresh(id) => changes::refresh(call, &id, body).await,
         Route::Network(id) => network::replace(call, &id, body).await,
         Route::Metrics(id) => metrics::metrics(call, &id).await,
+        Route::LatestMetrics => metrics::latest(call).await,
+        Route::Logs(id) => logs::entries(call, &id).await,
+        Route::LogLines(id) => logs::lines(call, &id).await,
         Route::Fork(id) => fork::fork(call, &id, body).await,
         Route::TakeSnapshot(id) => snapshots::take(call, &id, body).await,
         Route::ListSnapshots => snapshots::list(call),
-        Route::DeleteTemplate(name) => snapshots::delete(call, &name).await,
+        Route::DeleteTemplate(name) => templates::delete(call, &name).await,
+        Route::ListTemplates => templates::list(call),
+        Route::PageTemplates => templates::list_page(call),
+        Route::GetTemplate(name) => templates::get(call, &name),
+        Route::UpdateTemplate(name) => templates::update(call, &name, body).await,
+        Route::UpdateTemplateSilently(name) => templates::update_silently(call, &name, body).await,
         Route::RequestBuild => templates::request(call, body).await,
         Route::UploadLink(id, hash) => templates::upload_link(call, &id, &hash),
-        Route::StartBuild(id) => templates::start(call, &id, body).await,
-        Route::BuildStatus(id) => templates::status(call, &id).await,
+        Route::StartBuild(id, build) => templates::start(call, &id, &build, body).await,
+        Route::BuildStatus(id, build) => templates::status(call, &id, &build).await,
         Route::AssignTags => templates::assign_tags(call, body).await,
         Route::RemoveTags => templates::remove_tags(call, body).await,
         Route::ListTags(name) => templates::list_tags(call, &name),
     }
+}
+
+/// HTTP/2 has the host in the target, HTTP/1.1 in a header.
+fn authority(parts: &request::Parts) -> Option<String> {
+    let of_header = || parts.headers.get(HOST)?.to_str().ok()?.parse::<Authority>().ok();
+    let authority = parts.uri.authority().cloned().or_else(of_header)?;
+    Some(match authority.port_u16() {
+        Some(port) => format!("{}:{port}", authority.host()),
+        None => authority.host().to_owned(),
+    })
 }
 
 async fn authenticate(api: &E2bApi, headers: &HeaderMap) -> Result<Caller, E2bError> {
@@ -105,7 +132,8 @@ async fn authenticate(api: &E2bApi, headers: &HeaderMap) -> Result<Caller, E2bEr
     let mut keys = headers.get_all(KEY).iter();
     let key = keys.next().ok_or_else(|| refused("header X-API-KEY is missing; set E2B_API_KEY"))?;
     let key = key.to_str().ok().filter(|_| keys.next().is_none());
-    let invalid = || refused("the API key is not valid: it may be mistyped, revoked or of another service");
+    let invalid =
+        || refused("the API key is not valid: it may be mistyped, revoked, expired or of another service");
     api.services.authenticate(key.ok_or_else(invalid)?).await.ok_or_else(invalid)
 }
 
@@ -117,20 +145,28 @@ fn access(route: &Route) -> (Scope, KeyCharge) {
         Route::List
         | Route::ListRunning
         | Route::ListSnapshots
-        | Route::Template(_)
+        | Route::ListTemplates
+        | Route::PageTemplates
+        | Route::GetTemplate(_)
+        | Route::Alias(_)
         | Route::Get(_)
-        | Route::BuildStatus(_)
+        | Route::Logs(_)
+        | Route::LogLines(_)
+        | Route::BuildStatus(..)
         | Route::ListTags(_)
-        | Route::Metrics(_) => (Scope::Read, KeyCharge::Read),
-        Route::Kill(_)
-        | Route::Pause(_)
+        | Route::Metrics(_)
+        | Route::LatestMetrics => (Scope::Read, KeyCharge::Read),
+        Route::Kill(_) => (Scope::Write, KeyCharge::Terminate),
+        Route::Pause(_)
         | Route::Connect(_)
         | Route::Resume(_)
         | Route::Timeout(_)
         | Route::Refresh(_)
         | Route::TakeSnapshot(_)
         | Route::DeleteTemplate(_)
-        | Route::StartBuild(_)
+        | Route::UpdateTemplate(_)
+        | Route::UpdateTemplateSilently(_)
+        | Route::StartBuild(..)
         | Route::AssignTags
         | Route::RemoveTags
         | Route::Network(_) => (Scope::Write, KeyCharge::Write),

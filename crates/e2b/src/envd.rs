@@ -37,6 +37,7 @@ pub use filesystem::Watchers;
 use target::Target;
 
 use crate::error::E2bError;
+use crate::run_defaults::RunDefaults;
 use crate::{E2bApi, options};
 
 /// A method of a service.
@@ -103,6 +104,7 @@ pub async fn answer(api: &E2bApi, id: SandboxId, request: Request) -> Result<Res
         account: record.account.as_str().into(),
         shown_id: id.compact(),
         tokens: own.secure.then(|| api.tokens.clone()),
+        defaults: RunDefaults::of_sandbox(own),
         id,
     };
     let (parts, body) = request.into_parts();
@@ -189,7 +191,7 @@ async fn dispatch(
     parts: &request::Parts,
     body: Body,
 ) -> Result<Response, Failure> {
-    let user = auth::user(&parts.headers)?;
+    let user = auth::user(&parts.headers, target.defaults.user())?;
     let options = call_options(&parts.headers, procedure.kind())?;
     let call = Call { target, user, options, body, grant };
     match procedure {

@@ -10,6 +10,7 @@ mod control;
 mod envd;
 mod error;
 mod percent;
+mod run_defaults;
 mod services;
 mod tokens;
 
@@ -52,6 +53,8 @@ pub struct Settings {
     pub public_ports: bool,
     /// The domain below which ports are reached, with the port of the service if it is not the default of the scheme.
     pub domain: String,
+    /// The scheme of URLs of the service.
+    pub scheme: &'static str,
     /// Which isolation sandboxes get.
     pub isolation: Arc<IsolationPolicy>,
 }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use engine::{BuildResponse, EngineError, PendingIdempotencyRecord, Template};
 use futures_util::future::BoxFuture;
 use rules::{Charge, Scopes};
+use store::{EventFilter, EventListing, EventPage};
 
 use crate::error::E2bError;
 
@@ -78,6 +79,12 @@ pub trait HostServices: Send + Sync + 'static {
 
     /// An image by name. Waits for a pull if this host does not have it.
     async fn image(&self, name: &str) -> Result<Template, E2bError>;
+
+    /// Whether the operator's catalogue has an image with the name.
+    fn is_catalogue_image(&self, name: &str) -> bool;
+
+    /// A page of events of sandboxes.
+    async fn events(&self, filter: &EventFilter, page: EventPage) -> Result<EventListing, E2bError>;
 
     /// Runs a creation, once per `Idempotency-Key` if the headers have one, and answers with 201. `endpoint` is part of the key's
     /// scope.

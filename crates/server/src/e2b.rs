@@ -28,14 +28,15 @@ use e2b::{
 };
 use engine::EngineError;
 use listen::Pace;
-use rules::{Charge, HostOf, KeyText, RateRefusal, ReservedName};
-use store::SandboxRecord;
+use rules::{Charge, HostOf, KeyLimits, KeyText, ReservedName};
+use store::{EventFilter, EventListing, EventPage, SandboxRecord};
 
 use crate::config::Config;
-use crate::error::{ApiError, OperationKind, of_builder, of_engine};
+use crate::error::{ApiError, OperationKind, of_builder, of_engine, rate_limited};
 use crate::in_flight;
 use crate::keyring;
 use crate::layers::Record;
+use crate::limiter::Refused;
 use crate::memory::GrowingBody;
 use crate::output::{self, OutputReservation};
 use crate::ports::read_or_create_secret;
@@ -80,6 +81,7 @@ impl E2b {
             templates: templates(config),
             public_ports: config.e2b.public_ports,
             domain: service.ports.public_domain(),
+            scheme: service.ports.scheme(),
             isolation: Arc::clone(&service.isolation),
         };
         let services = Arc::new(Services { service: Arc::clone(service) });
@@ -250,9 +252,16 @@ impl Services {
         self.service.keyring.find(key.as_str())
     }
 
-    fn rate_limited(&self, why: &RateRefusal) -> E2bError {
+    fn native_caller(&self, caller: &Caller) -> keyring::Caller {
+        let Caller { account, key_id, scopes } = caller.clone();
+        // A key that was revoked a moment ago is refused by the next request.
+        let limits = self.service.keyring.of_id(&key_id).map_or_else(KeyLimits::default, |key| key.limits);
+        keyring::Caller { account, key_id, scopes, limits }
+    }
+
+    fn rate_limited(&self, refused: &Refused) -> E2bError {
         self.service.metrics.refused("rate_limited");
-        E2bError::new(StatusCode::TOO_MANY_REQUESTS, why.to_string()).retry_after(why.retry_after_s)
+        of_native(&rate_limited(refused))
     }
 }
 
@@ -285,13 +294,8 @@ impl ResponseMemory for Share {
 }
 
 fn shown_caller(caller: keyring::Caller) -> Caller {
-    let keyring::Caller { account, key_id, scopes } = caller;
+    let keyring::Caller { account, key_id, scopes, .. } = caller;
     Caller { account, key_id, scopes }
-}
-
-fn native_caller(caller: &Caller) -> keyring::Caller {
-    let Caller { account, key_id, scopes } = caller.clone();
-    keyring::Caller { account, key_id, scopes }
 }
 
 #[async_trait]
@@ -316,13 +320,13 @@ impl HostServices for Services {
     }
 
     fn count(&self, caller: &Caller, charge: Charge) -> Result<(), E2bError> {
-        let counted = self.service.limiter.count(&native_caller(caller), charge, None);
-        counted.map(|_| ()).map_err(|refused| self.rate_limited(&refused.why))
+        let counted = self.service.limiter.count(&self.native_caller(caller), charge, None);
+        counted.map(|_| ()).map_err(|refused| self.rate_limited(&refused))
     }
 
     fn count_execution(&self, account: &Arc<str>, sandbox: &SandboxId) -> Result<(), E2bError> {
         let counted = self.service.limiter.count_execution(account, sandbox);
-        counted.map_err(|why| self.rate_limited(&why))
+        counted.map_err(|refused| self.rate_limited(&refused))
     }
 
     fn body_buffer(&self, account: &Arc<str>, max_bytes: usize) -> Box<dyn BodyBuffer> {
@@ -357,6 +361,15 @@ impl HostServices for Services {
         })
     }
 
+    fn is_catalogue_image(&self, name: &str) -> bool {
+        self.service.images.is_in_catalogue(name)
+    }
+
+    async fn events(&self, filter: &EventFilter, page: EventPage) -> Result<EventListing, E2bError> {
+        let listed = self.service.store.list_events(filter, page).await;
+        listed.map_err(|error| self.error(error.into()))
+    }
+
     async fn create_once(
         &self,
         caller: &Caller,
@@ -364,7 +377,7 @@ impl HostServices for Services {
         (headers, body): (&HeaderMap, Bytes),
         creation: Creation,
     ) -> Result<Response, E2bError> {
-        let native = native_caller(caller);
+        let native = self.native_caller(caller);
         let created = create_once::run(&self.service, &native, endpoint, (headers, body), creation).await;
         let response = created.map_err(|error| of_native(&error))?;
         // A repeated error is the native one.

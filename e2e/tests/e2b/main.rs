@@ -126,6 +126,7 @@ impl E2bService {
             .image(BASE_IMAGE, BASE_SOURCE)
             .with("ports", "domain", "\"sandboxes.localhost\"")
             .with("limits", "concurrent_executions", "100")
+            .with("limits", "detached_executions", "100")
             .with("e2b", "enabled", "true")
             .with("e2b.templates.base", "image", &format!("{BASE_IMAGE:?}"));
         let service = Service::start(&options).await.unwrap();

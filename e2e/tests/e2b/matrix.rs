@@ -21,9 +21,14 @@ async fn manage_sandboxes(language: Language) {
         e2b.passes(language.command(packages, "snapshots")).await;
     }
     let newest: &Path = &releases[0];
-    e2b.passes(language.command(newest, "templates")).await;
-    // Without a domain, the program knows only the URL of the service.
-    e2b.passes_with(&e2b.key, Address::Url, language.command(newest, "domain")).await;
+    // Without a domain, the programs know only the URL of the service. Files of builds go there, too.
+    let programs: &[&str] = match language {
+        Language::Python => &["templates", "builds", "domain"],
+        Language::JavaScript => &["templates", "domain"],
+    };
+    for name in programs {
+        e2b.passes_with(&e2b.key, Address::Url, language.command(newest, name)).await;
+    }
 }
 
 async fn run_code(language: Language) {

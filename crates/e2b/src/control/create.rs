@@ -1,6 +1,6 @@
 //! Creating a sandbox from a template.
 
-use api::{CreateBody, CreateResources, E2bOptions, Integer, Isolation, OnTimeout, SandboxConfig, SandboxId};
+use api::{CreateBody, CreateResources, E2bOptions, Integer, OnTimeout, SandboxConfig, SandboxId};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -8,11 +8,11 @@ use rules::{IsolationRules, Scope, sandbox_config};
 
 use super::body::{self, NewSandbox};
 use super::limits::{rules_for_templates, timeout_ms};
-use super::source::{built, source};
+use super::source::{self, Origin, Source};
 use super::{Call, network, view};
+use crate::E2bApi;
 use crate::error::E2bError;
 use crate::services::{Caller, Creation, NewRecord};
-use crate::{E2bApi, Template};
 
 const DEFAULT_TIMEOUT_S: i64 = 300;
 
@@ -20,15 +20,16 @@ pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
     let Call { api, caller, headers, .. } = call;
     let content = call.collect(body).await?;
     let body: NewSandbox = body::parse(&content)?;
-    let source = source(api, &caller.account, &body.template_id).await?;
-    let config = config(api, &caller.account, body, source)?;
+    let source = source::find(api, &caller.account, &body.template_id).await?;
+    let (config, origin) = config(api, &caller.account, body, source)?;
     // A response with tokens, which end with their key, must not be repeated to another key.
     let endpoint = match caller.scopes.allows(Scope::Execute) {
         true => format!("POST /sandboxes with tokens of {}", caller.key_id),
         false => "POST /sandboxes".to_owned(),
     };
     let (own, creator) = (E2bApi::clone(api), caller.clone());
-    let creation: Creation = Box::new(move |record| Box::pin(create_sandbox(own, creator, config, record)));
+    let creation: Creation =
+        Box::new(move |record| Box::pin(create_sandbox(own, creator, (config, origin), record)));
     api.services.create_once(caller, &endpoint, (headers, content), creation).await
 }
 
@@ -36,17 +37,18 @@ pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
 async fn create_sandbox(
     api: E2bApi,
     caller: Caller,
-    config: SandboxConfig,
+    (config, origin): (SandboxConfig, Origin),
     new_record: Option<NewRecord>,
 ) -> Result<Vec<u8>, E2bError> {
-    let built = built(&api, &caller.account, &config.image);
-    let image = match (&built, config.image.parse()) {
-        (Some(built), _) => api.builder.image(built).map_err(|error| api.services.builder_error(error))?,
-        (None, Ok(snapshot)) => {
-            let found = api.engine.snapshot_template(&caller.account, &snapshot).await;
+    let image = match &origin {
+        Origin::Built(built) => {
+            api.builder.image(built).map_err(|error| api.services.builder_error(error))?
+        }
+        Origin::Snapshot(snapshot) => {
+            let found = api.engine.snapshot_template(&caller.account, snapshot).await;
             found.map_err(|error| api.services.error(error))?.0
         }
-        (None, Err(_)) => api.services.image(&config.image).await?,
+        Origin::Image => api.services.image(&config.image).await?,
     };
     let pending = new_record.map(|new_record| {
         let (api, caller) = (api.clone(), caller.clone());
@@ -54,7 +56,10 @@ async fn create_sandbox(
             (StatusCode::CREATED.as_u16(), view::sandbox(&api, &caller, record).to_string().into_bytes())
         }))
     });
-    let starts = built.filter(|_| image.processes_from.is_none());
+    let starts = match origin {
+        Origin::Built(built) if image.processes_from.is_none() => Some(built),
+        _ => None,
+    };
     let created = api.engine.create(&caller.account, config, image, pending).await;
     let status = created.map_err(|error| api.services.error(error))?;
     if let Some(built) = starts {
@@ -76,8 +81,8 @@ fn config(
     api: &E2bApi,
     account: &str,
     body: NewSandbox,
-    (template, floor): (Template, Isolation),
-) -> Result<SandboxConfig, E2bError> {
+    Source { origin, template, floor, defaults }: Source,
+) -> Result<(SandboxConfig, Origin), E2bError> {
     if body.iam.is_some() {
         return Err(E2bError::invalid("iam is not supported by this service"));
     }
@@ -122,6 +127,8 @@ fn config(
         secure: body.secure.unwrap_or(true),
         public_ports: api.settings.public_ports && network.allow_public_traffic.unwrap_or(true),
         mask_request_host: network.mask_request_host.map(network::host_mask).transpose()?,
+        user: defaults.user,
+        workdir: defaults.workdir,
     };
-    Ok(SandboxConfig { e2b: Some(Box::new(options)), default_user: true, ..config })
+    Ok((SandboxConfig { e2b: Some(Box::new(options)), default_user: true, ..config }, origin))
 }

@@ -4,13 +4,15 @@ use api::{SandboxId, Timestamp};
 use axum::http::StatusCode;
 use axum::response::Response;
 use rules::{SampleQuery, TimeMs};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use store::SandboxRecord;
 
-use super::{Call, query, view};
+use super::{Call, query, route, view};
 use crate::error::E2bError;
 
 const MB: u64 = 1 << 20;
+/// Most sandboxes that one request can ask for.
+const MAX_SANDBOXES: usize = 100;
 
 /// The samples of a sandbox, oldest first.
 pub async fn metrics(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bError> {
@@ -20,6 +22,38 @@ pub async fn metrics(call: &Call<'_>, id: &SandboxId) -> Result<Response, E2bErr
     let (status, samples) = read.map_err(|error| call.failed(id, error))?;
     let metrics: Vec<Value> = samples.iter().map(|sample| metric(sample, &status.record)).collect();
     Ok(view::json(StatusCode::OK, &metrics))
+}
+
+/// The newest sample of each of some sandboxes, by the ids of the sandboxes. Those without one are left out.
+pub async fn latest(call: &Call<'_>) -> Result<Response, E2bError> {
+    let mut found = Map::new();
+    for id in wanted(call.query.as_deref())? {
+        if call.find(&id).is_err() {
+            continue;
+        }
+        // It fails for a sandbox that was just terminated.
+        let Ok((status, samples)) = call.sandbox(&id).resource_samples(SampleQuery::default()).await else {
+            continue;
+        };
+        if let Some(newest) = samples.last() {
+            found.insert(id.compact(), metric(newest, &status.record));
+        }
+    }
+    Ok(view::json(StatusCode::OK, &json!({ "sandboxes": found })))
+}
+
+/// The sandboxes that a query names, with commas between them.
+fn wanted(text: Option<&str>) -> Result<Vec<SandboxId>, E2bError> {
+    let pairs = query::pairs(text);
+    let given = pairs.get("sandbox_ids").map(String::as_str).unwrap_or_default();
+    let ids: Vec<&str> = given.split(',').map(str::trim).filter(|id| !id.is_empty()).collect();
+    if ids.is_empty() || ids.len() > MAX_SANDBOXES {
+        let message = format!("sandbox_ids has {} ids; allowed: 1 to {MAX_SANDBOXES}", ids.len());
+        return Err(E2bError::invalid(message));
+    }
+    let invalid =
+        |id: &str| E2bError::invalid(format!("sandbox_ids has {}, which is no id", rules::quoted(id)));
+    ids.into_iter().map(|id| route::parse_id(id).map_err(|_| invalid(id))).collect()
 }
 
 fn metric(sample: &engine::ResourceSample, record: &SandboxRecord) -> Value {
@@ -60,6 +94,17 @@ fn range(text: Option<&str>) -> Result<SampleQuery, E2bError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sandboxes_are_named_with_commas() {
+        let count =
+            |text: &str| wanted(Some(text)).map(|ids| ids.len()).map_err(|error| error.status.as_u16());
+        assert_eq!(count("sandbox_ids=sbabcdefgh23%2Csb_abcdefgh24,"), Ok(2));
+        let many = format!("sandbox_ids={}", ["sbabcdefgh23"; MAX_SANDBOXES + 1].join(","));
+        for wrong in ["", "sandbox_ids=", "sandbox_ids=,", "sandbox_ids=x", many.as_str()] {
+            assert_eq!(count(wrong), Err(400), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_range_is_in_seconds_and_includes_the_last_one() {

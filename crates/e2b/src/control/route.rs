@@ -3,6 +3,7 @@
 use api::{SandboxId, TemplateId};
 use axum::http::{Method, StatusCode};
 
+use super::query::decoded;
 use crate::error::E2bError;
 
 /// A supported call.
@@ -12,8 +13,8 @@ pub enum Route {
     List,
     /// The list of old clients, without pages.
     ListRunning,
-    /// Whether there is a template of this name.
-    Template(String),
+    /// The template that a name stands for.
+    Alias(String),
     Get(SandboxId),
     Kill(SandboxId),
     Pause(SandboxId),
@@ -23,15 +24,29 @@ pub enum Route {
     Refresh(SandboxId),
     Network(SandboxId),
     Metrics(SandboxId),
+    /// The newest metrics of several sandboxes.
+    LatestMetrics,
+    Logs(SandboxId),
+    /// The log of old clients, with a line as JSON for each entry.
+    LogLines(SandboxId),
     Fork(SandboxId),
     TakeSnapshot(SandboxId),
     ListSnapshots,
     /// Deletes a template or a snapshot, which their clients call a template too.
     DeleteTemplate(String),
+    ListTemplates,
+    /// The list in pages.
+    PageTemplates,
+    GetTemplate(String),
+    /// Answers with the names of the template.
+    UpdateTemplate(String),
+    /// The call of old clients, without an answer.
+    UpdateTemplateSilently(String),
     RequestBuild,
     UploadLink(TemplateId, String),
-    StartBuild(TemplateId),
-    BuildStatus(TemplateId),
+    /// A template, and one of its builds.
+    StartBuild(TemplateId, String),
+    BuildStatus(TemplateId, String),
     AssignTags,
     RemoveTags,
     ListTags(String),
@@ -67,37 +82,65 @@ fn split(path: &str) -> Vec<&str> {
 /// Finds the call of a method and path.
 pub fn find(method: &Method, path: &str) -> Result<Route, E2bError> {
     let parts = split(path);
-    let is_v2 = path.starts_with("/v2/");
-    let route = match (method.as_str(), parts.as_slice()) {
-        ("POST", ["sandboxes"]) => Route::Create,
-        ("GET", ["sandboxes"]) if is_v2 => Route::List,
-        ("GET", ["sandboxes"]) => Route::ListRunning,
-        ("GET", ["templates", "aliases", name]) => Route::Template(super::query::decoded(name)),
-        ("GET", ["sandboxes", id]) => Route::Get(parse_id(id)?),
-        ("DELETE", ["sandboxes", id]) => Route::Kill(parse_id(id)?),
-        ("POST", ["sandboxes", id, "pause"]) => Route::Pause(parse_id(id)?),
-        ("POST", ["sandboxes", id, "connect"]) => Route::Connect(parse_id(id)?),
-        ("POST", ["sandboxes", id, "resume"]) => Route::Resume(parse_id(id)?),
-        ("POST", ["sandboxes", id, "timeout"]) => Route::Timeout(parse_id(id)?),
-        ("POST", ["sandboxes", id, "refreshes"]) => Route::Refresh(parse_id(id)?),
-        ("PUT", ["sandboxes", id, "network"]) => Route::Network(parse_id(id)?),
-        ("GET", ["sandboxes", id, "metrics"]) => Route::Metrics(parse_id(id)?),
-        ("POST", ["sandboxes", id, "fork"]) => Route::Fork(parse_id(id)?),
-        ("POST", ["sandboxes", id, "snapshots"]) => Route::TakeSnapshot(parse_id(id)?),
-        ("GET", ["snapshots"]) => Route::ListSnapshots,
-        ("POST", ["templates"]) if path.starts_with("/v3/") => Route::RequestBuild,
-        ("GET", ["templates", id, "files", hash]) => {
-            Route::UploadLink(parse_template(id)?, super::query::decoded(hash))
-        }
-        ("POST", ["templates", id, "builds", _]) if is_v2 => Route::StartBuild(parse_template(id)?),
-        ("GET", ["templates", id, "builds", _, "status"]) => Route::BuildStatus(parse_template(id)?),
-        ("POST", ["templates", "tags"]) => Route::AssignTags,
-        ("DELETE", ["templates", "tags"]) => Route::RemoveTags,
-        ("GET", ["templates", name, "tags"]) => Route::ListTags(super::query::decoded(name)),
-        ("DELETE", ["templates", name]) => Route::DeleteTemplate(super::query::decoded(name)),
-        (_, parts) => return Err(refuse(method, path, parts)),
+    let found = match parts.as_slice() {
+        ["templates", rest @ ..] => of_templates(method, path, rest)?,
+        ["snapshots"] if method == Method::GET => Some(Route::ListSnapshots),
+        ["sandboxes", rest @ ..] => of_sandboxes(method, path, rest)?,
+        _ => None,
     };
-    Ok(route)
+    found.ok_or_else(|| refuse(method, path, &parts))
+}
+
+/// Whether the path is of the second generation.
+fn is_v2(path: &str) -> bool {
+    path.starts_with("/v2/")
+}
+
+fn of_sandboxes(method: &Method, path: &str, parts: &[&str]) -> Result<Option<Route>, E2bError> {
+    let route = match (method.as_str(), parts) {
+        ("POST", []) => Route::Create,
+        ("GET", []) if is_v2(path) => Route::List,
+        ("GET", []) => Route::ListRunning,
+        ("GET", ["metrics"]) => Route::LatestMetrics,
+        ("GET", [id]) => Route::Get(parse_id(id)?),
+        ("DELETE", [id]) => Route::Kill(parse_id(id)?),
+        ("POST", [id, "pause"]) => Route::Pause(parse_id(id)?),
+        ("POST", [id, "connect"]) => Route::Connect(parse_id(id)?),
+        ("POST", [id, "resume"]) => Route::Resume(parse_id(id)?),
+        ("POST", [id, "timeout"]) => Route::Timeout(parse_id(id)?),
+        ("POST", [id, "refreshes"]) => Route::Refresh(parse_id(id)?),
+        ("PUT", [id, "network"]) => Route::Network(parse_id(id)?),
+        ("GET", [id, "metrics"]) => Route::Metrics(parse_id(id)?),
+        ("GET", [id, "logs"]) if is_v2(path) => Route::Logs(parse_id(id)?),
+        ("GET", [id, "logs"]) => Route::LogLines(parse_id(id)?),
+        ("POST", [id, "fork"]) => Route::Fork(parse_id(id)?),
+        ("POST", [id, "snapshots"]) => Route::TakeSnapshot(parse_id(id)?),
+        _ => return Ok(None),
+    };
+    Ok(Some(route))
+}
+
+fn of_templates(method: &Method, path: &str, parts: &[&str]) -> Result<Option<Route>, E2bError> {
+    let route = match (method.as_str(), parts) {
+        ("GET", []) if is_v2(path) => Route::PageTemplates,
+        ("GET", []) => Route::ListTemplates,
+        ("POST", []) if path.starts_with("/v3/") => Route::RequestBuild,
+        ("GET", ["aliases", name]) => Route::Alias(decoded(name)),
+        ("POST", ["tags"]) => Route::AssignTags,
+        ("DELETE", ["tags"]) => Route::RemoveTags,
+        ("GET", [name]) => Route::GetTemplate(decoded(name)),
+        ("DELETE", [name]) => Route::DeleteTemplate(decoded(name)),
+        ("PATCH", [name]) if is_v2(path) => Route::UpdateTemplate(decoded(name)),
+        ("PATCH", [name]) => Route::UpdateTemplateSilently(decoded(name)),
+        ("GET", [name, "tags"]) => Route::ListTags(decoded(name)),
+        ("GET", [id, "files", hash]) => Route::UploadLink(parse_template(id)?, decoded(hash)),
+        ("POST", [id, "builds", build]) if is_v2(path) => {
+            Route::StartBuild(parse_template(id)?, decoded(build))
+        }
+        ("GET", [id, "builds", build, "status"]) => Route::BuildStatus(parse_template(id)?, decoded(build)),
+        _ => return Ok(None),
+    };
+    Ok(Some(route))
 }
 
 fn refuse(method: &Method, path: &str, parts: &[&str]) -> E2bError {
@@ -110,8 +153,8 @@ fn refuse(method: &Method, path: &str, parts: &[&str]) -> E2bError {
         | [
             "sandboxes",
             _,
-            "pause" | "connect" | "resume" | "timeout" | "refreshes" | "network" | "metrics" | "fork"
-            | "snapshots",
+            "pause" | "connect" | "resume" | "timeout" | "refreshes" | "network" | "metrics" | "logs"
+            | "fork" | "snapshots",
         ] => E2bError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{call} is not a call of this API")),
         ["sandboxes", id, ..] if parse_id(id).is_err() => E2bError::no_sandbox(id),
         [root, ..] if ROOTS.contains(root) => {
@@ -157,7 +200,15 @@ mod tests {
         for form in ["sbabcdefgh23", "sb_abcdefgh23", "sb-abcdefgh23"] {
             assert_eq!(at("GET", &format!("/sandboxes/{form}")), Ok(Route::Get(id.clone())), "{form}");
         }
-        assert_eq!(at("POST", "/v2/sandboxes/sbabcdefgh23/connect"), Ok(Route::Connect(id)));
+        assert_eq!(at("POST", "/v2/sandboxes/sbabcdefgh23/connect"), Ok(Route::Connect(id.clone())));
+        assert_eq!(at("GET", "/sandboxes/metrics"), Ok(Route::LatestMetrics));
+        assert_eq!(at("GET", "/sandboxes/sbabcdefgh23/logs"), Ok(Route::LogLines(id.clone())));
+        assert_eq!(at("GET", "/v2/sandboxes/sbabcdefgh23/logs"), Ok(Route::Logs(id)));
+        assert_eq!(at("GET", "/templates"), Ok(Route::ListTemplates));
+        assert_eq!(at("GET", "/v2/templates"), Ok(Route::PageTemplates));
+        assert_eq!(at("GET", "/templates/a%2Fb"), Ok(Route::GetTemplate("a/b".to_owned())));
+        assert_eq!(at("PATCH", "/templates/web"), Ok(Route::UpdateTemplateSilently("web".to_owned())));
+        assert_eq!(at("PATCH", "/v2/templates/web"), Ok(Route::UpdateTemplate("web".to_owned())));
     }
 
     #[test]
@@ -168,8 +219,11 @@ mod tests {
             ("PATCH", "/sandboxes", 405),
             ("GET", "/sandboxes/sbabcdefgh23/pause", 405),
             ("POST", "/sandboxes/nope/fork", 404),
-            ("GET", "/sandboxes/sbabcdefgh23/logs", 501),
+            ("POST", "/sandboxes/sbabcdefgh23/logs", 405),
+            ("GET", "/sandboxes/nope/logs", 404),
+            ("DELETE", "/sandboxes/metrics", 404),
             ("POST", "/v2/templates", 501),
+            ("POST", "/templates/web/builds/1", 501),
             ("GET", "/templates/nope/builds/1/status", 404),
             ("GET", "/volumes", 501),
             ("GET", "/", 404),

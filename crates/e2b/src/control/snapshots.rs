@@ -2,7 +2,7 @@
 
 use api::{SnapshotBody, SnapshotId};
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use engine::EngineError;
 use rules::{ConfigRules, SnapshotQuery, SnapshotRequest, snapshot_request};
@@ -10,23 +10,26 @@ use serde_json::{Value, json};
 use store::SnapshotRecord;
 
 use super::body::NewSnapshot;
+use super::paging::Page;
 use super::{Call, query, route, view};
-use crate::E2bApi;
 use crate::error::E2bError;
-
-const NEXT: HeaderName = HeaderName::from_static("x-next-token");
-const MAX_LIMIT: u32 = 100;
+use crate::run_defaults::RunDefaults;
+use crate::{E2bApi, options};
 
 fn shown(record: &SnapshotRecord) -> Value {
     json!({ "snapshotID": record.id, "names": record.name.iter().collect::<Vec<_>>() })
 }
 
 pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Response, E2bError> {
-    call.find(id)?;
+    let record = call.find(id)?;
     let NewSnapshot { name, memory } = call.read(body).await?;
     let body = SnapshotBody { name, ..SnapshotBody::default() };
     let request = snapshot_request(body, &ConfigRules::default());
-    let request = request.map_err(|error| E2bError::invalid(error.to_string()))?;
+    let mut request = request.map_err(|error| E2bError::invalid(error.to_string()))?;
+    if let Some(options) = options(&record) {
+        // For the sandboxes that are created from the snapshot.
+        RunDefaults::of_sandbox(options).add_to(&mut request.metadata);
+    }
     let with = |memory| SnapshotRequest { memory, ..request.clone() };
     let is_asked = memory.unwrap_or(true) && call.can_store_processes(id);
     let mut taken = call.sandbox(id).take_snapshot(with(is_asked), None).await;
@@ -38,40 +41,25 @@ pub async fn take(call: &Call<'_>, id: &api::SandboxId, body: Body) -> Result<Re
     Ok(view::json(StatusCode::CREATED, &shown(&record)))
 }
 
-/// A page of snapshots, newest first. The token of the next page is its offset.
+/// A page of snapshots, newest first.
 pub fn list(call: &Call<'_>) -> Result<Response, E2bError> {
-    let given = query::pairs(call.query.as_deref());
+    let text = call.query.as_deref();
+    let page = Page::read(text)?;
+    let given = query::pairs(text);
     let given = |name: &str| given.get(name).filter(|value| !value.is_empty());
-    let number = |name: &str, default: u32| match given(name) {
-        None => Ok(default),
-        Some(text) => text
-            .parse()
-            .map_err(|_| E2bError::invalid(format!("{name} is {}; allowed: a number", rules::quoted(text)))),
-    };
-    let limit = number("limit", MAX_LIMIT)?;
-    if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(E2bError::invalid(format!("limit is {limit}; allowed: 1 to {MAX_LIMIT}")));
-    }
-    let offset = u64::from(number("nextToken", 0)?);
     let sandbox = given("sandboxID").map(|text| route::parse_id(text)).transpose();
     // An unknown sandbox has no snapshots.
     let Ok(sandbox) = sandbox else { return Ok(view::json(StatusCode::OK, &json!([]))) };
-    let name = given("name").cloned();
+    let (name, Page { limit, offset }) = (given("name").cloned(), page);
     let query = SnapshotQuery { sandbox, name, metadata: Default::default(), limit, offset };
-    let (page, total) = call.api.engine.list_snapshots(&call.caller.account, &query);
-    let items: Vec<Value> = page.iter().map(|record| shown(record)).collect();
+    let (found, total) = call.api.engine.list_snapshots(&call.caller.account, &query);
+    let items: Vec<Value> = found.iter().map(|record| shown(record)).collect();
     let mut response = view::json(StatusCode::OK, &items);
-    let next = offset + items.len() as u64;
-    if next < total && !items.is_empty() {
-        response.headers_mut().insert(NEXT, HeaderValue::from(next));
-    }
+    page.mark_next(&mut response, items.len(), total);
     Ok(response)
 }
 
 pub async fn delete(call: &Call<'_>, name: &str) -> Result<Response, E2bError> {
-    if super::templates::delete(call, name).await? {
-        return Ok(view::empty(StatusCode::NO_CONTENT));
-    }
     let missing = || E2bError::not_found(format!("template {} not found", rules::quoted(name)));
     let id = named(call.api, &call.caller.account, name).ok_or_else(missing)?;
     match call.api.engine.delete_snapshot(&call.caller.account, &id).await {

@@ -1,36 +1,42 @@
 //! Builds of templates. Their clients request a build, upload the files of its steps by links, start it, and poll its state.
 //!
-//! A build is one of the service's own, from a Dockerfile that says the same as the steps (`recipe`).
+//! A build is one of the service's own, from a Dockerfile that says the same as the steps (`recipe`). It is a version of the template
+//! with its name: every version has an id, and each of them names the template (`super::reference`).
 
 mod failure;
+mod listing;
 mod pending;
 mod recipe;
 mod status;
 mod tags;
+mod update;
 mod upload;
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use api::{CreateBody, CreateResources, TemplateId};
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use builder::{NewTemplate, Start, StoredContext, Template};
+use builder::{BuilderError, DEFAULT_TAG, NewTemplate, OtherBuilds, Start, StoredContext};
 use rand::Rng;
 use rules::{IsolationRules, sandbox_config, template_name};
 use serde::Deserialize;
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use super::limits::rules_for_templates;
-use super::{Call, view};
+use super::reference::{self, Reference, build_id};
+use super::source::{self, Named};
+use super::{Call, snapshots, view};
 use crate::E2bApi;
 use crate::error::E2bError;
+use crate::run_defaults::RunDefaults;
 
+pub use listing::{get, list, list_page};
 pub use pending::PendingBuilds;
 pub use status::status;
 pub use tags::{assign as assign_tags, list as list_tags, remove as remove_tags};
+pub use update::{update, update_silently};
 pub use upload::{is_upload, upload, upload_link};
 
 use pending::RequestedBuild;
@@ -69,31 +75,35 @@ fn missing(name: &str) -> E2bError {
     E2bError::not_found(format!("template {} not found", rules::quoted(name)))
 }
 
-/// A UUID that belongs to a template: each has one build.
-fn build_id(id: &TemplateId) -> String {
-    let hash = Sha256::digest(id.as_str().as_bytes());
-    let mut text = String::with_capacity(36);
-    for (at, byte) in hash.iter().take(16).enumerate() {
-        if [4, 6, 8, 10].contains(&at) {
-            text.push('-');
-        }
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+fn no_build(build: &str) -> E2bError {
+    E2bError::not_found(format!("build {} not found", rules::quoted(build)))
 }
 
-fn checked_tags(tags: Vec<String>) -> Result<Vec<String>, E2bError> {
+/// Tags in lower case, each once.
+fn checked_tags(given: Vec<String>) -> Result<Vec<String>, E2bError> {
     let is_tag = |tag: &String| {
         (1..=128).contains(&tag.len())
             && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+            && !is_build_id(tag)
     };
-    if tags.len() > MAX_TAGS || tags.iter().any(|tag| !is_tag(tag)) {
+    if given.len() > MAX_TAGS || given.iter().any(|tag| !is_tag(tag)) {
         return Err(E2bError::invalid(format!(
-            "tags are at most {MAX_TAGS} texts of letters, digits and '._-'"
+            "tags are at most {MAX_TAGS} texts of letters, digits and '._-', and no ids of builds"
         )));
     }
+    let mut tags: Vec<String> = Vec::new();
+    for tag in given.into_iter().map(|tag| tag.to_ascii_lowercase()) {
+        if !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
     Ok(tags)
+}
+
+/// Whether a text has the form of a UUID.
+fn is_build_id(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    lengths.eq([8, 4, 4, 4, 12]) && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// Requests a build.
@@ -105,7 +115,10 @@ pub async fn request(call: &Call<'_>, content: Body) -> Result<Response, E2bErro
         None => (given, None),
     };
     let name = template_name("name", name).map_err(|error| E2bError::invalid(error.to_string()))?;
-    let tags = checked_tags(own_tag.into_iter().chain(requested.tags.unwrap_or_default()).collect())?;
+    let mut tags = checked_tags(own_tag.into_iter().chain(requested.tags.unwrap_or_default()).collect())?;
+    if tags.is_empty() {
+        tags.push(DEFAULT_TAG.to_owned());
+    }
     let mut random = [0; 20];
     rand::rng().fill_bytes(&mut random);
     let id = TemplateId::from_random(random);
@@ -119,34 +132,57 @@ pub async fn request(call: &Call<'_>, content: Body) -> Result<Response, E2bErro
     Ok(view::json(StatusCode::ACCEPTED, &shown))
 }
 
-/// Starts a requested build.
-pub async fn start(call: &Call<'_>, id: &TemplateId, content: Body) -> Result<Response, E2bError> {
+/// Starts a requested build. It replaces builds in progress of the same name and tag; if one of them does the same, the request is a
+/// conflict, and over.
+pub async fn start(
+    call: &Call<'_>,
+    id: &TemplateId,
+    wanted: &str,
+    content: Body,
+) -> Result<Response, E2bError> {
     let started: Started = call.read(content).await?;
     let account = &*call.caller.account;
     let build = call.api.pending.find(account, id).ok_or_else(|| missing(id.as_str()))?;
+    if !build_id(id).eq_ignore_ascii_case(wanted) {
+        return Err(no_build(wanted));
+    }
     if started.from_image_registry.is_some() {
         return Err(E2bError::invalid("registries with credentials are not supported by this service"));
     }
     let steps = started.steps.unwrap_or_default();
-    let image = base(call.api, started.from_image, started.from_template)?;
+    let (image, defaults) = base(call, started.from_image, started.from_template)?;
     let start = started.start_cmd.map(|command| start_of(&command, started.ready_cmd.as_deref()));
     let new = NewTemplate {
         id: Some(id.clone()),
         name: build.name.clone(),
         tags: build.tags.clone(),
-        dockerfile: recipe::dockerfile(&image, &steps)?,
+        dockerfile: recipe::dockerfile(&image, &defaults, &steps)?,
         args: Default::default(),
         start,
         config: config(call, &build)?,
         no_cache: started.force.unwrap_or(false) || steps.iter().any(|step| step.force),
         metadata: Default::default(),
         context: merged(call, &steps, build.files.clone()).await?,
+        others: OtherBuilds::Replaced,
     };
-    let accepted = call.api.builder.create(account, new, &call.api.services.bases(), None).await;
-    accepted.map_err(|error| call.api.services.builder_error(error))?;
-    call.api.pending.remove(id);
-    // Their JavaScript package parses the body.
-    Ok(view::json(StatusCode::ACCEPTED, &json!({})))
+    match call.api.builder.create(account, new, &call.api.services.bases(), None).await {
+        Ok(_) => {
+            call.api.pending.remove(id);
+            // Their JavaScript package parses the body.
+            Ok(view::json(StatusCode::ACCEPTED, &json!({})))
+        }
+        Err(BuilderError::InProgress { id: other }) => {
+            call.api.pending.remove(id);
+            Err(in_progress(&build, &other))
+        }
+        Err(error) => Err(call.api.services.builder_error(error)),
+    }
+}
+
+fn in_progress(build: &RequestedBuild, other: &TemplateId) -> E2bError {
+    let (name, tags, other) = (&build.name, build.tags.join(", "), build_id(other));
+    let message = format!("an identical build of '{name}' with the tags {tags} is in progress: '{other}'");
+    E2bError::new(StatusCode::CONFLICT, message)
 }
 
 /// The files of all steps as one context, each archive in a directory that is named by its hash.
@@ -171,15 +207,31 @@ async fn merged(
     merged.map(Some).map_err(|error| call.api.services.builder_error(error))
 }
 
-/// The image that a build begins with. The base images of their clients are the template `base`.
-fn base(api: &E2bApi, image: Option<String>, template: Option<String>) -> Result<String, E2bError> {
-    let named = |name: &str| api.settings.templates.get(name).map(|template| template.image.clone());
+/// What a build begins with, by a name for `FROM`. The base images of their clients are the template `base`. Steps above a template begin
+/// with its last user and directory.
+fn base(
+    call: &Call<'_>,
+    image: Option<String>,
+    template: Option<String>,
+) -> Result<(String, RunDefaults), E2bError> {
+    let api: &E2bApi = call.api;
+    let of_image = |image: String| Ok((image, RunDefaults::default()));
     match (image, template) {
-        (Some(image), None) if image.starts_with("e2bdev/") => {
-            named(BASE).ok_or_else(|| E2bError::invalid("this service has no template 'base'"))
-        }
-        (Some(image), None) => Ok(image),
-        (None, Some(template)) => Ok(named(&template).unwrap_or(template)),
+        (Some(image), None) if image.starts_with("e2bdev/") => match api.settings.templates.get(BASE) {
+            Some(base) => of_image(base.image.clone()),
+            None => Err(E2bError::invalid("this service has no template 'base'")),
+        },
+        (Some(image), None) => of_image(image),
+        (None, Some(text)) => match source::named(api, &call.caller.account, &text) {
+            Named::Operator(template) => of_image(template.image),
+            Named::Account(Reference::Version(version)) => {
+                Ok((version.id.to_string(), RunDefaults::of_template(&version)))
+            }
+            Named::Account(Reference::NoTag(tag)) if !api.services.is_catalogue_image(&text) => {
+                Err(tag.into_error())
+            }
+            Named::Account(_) => of_image(text),
+        },
         _ => Err(E2bError::invalid("either fromImage or fromTemplate is required")),
     }
 }
@@ -217,18 +269,21 @@ fn start_of(command: &str, ready: Option<&str>) -> Start {
     }
 }
 
-/// Deletes a template, or all versions of a name. False if there is none.
-pub async fn delete(call: &Call<'_>, name: &str) -> Result<bool, E2bError> {
+/// Deletes all versions of a template, which the id of each of them names, or else a snapshot.
+pub async fn delete(call: &Call<'_>, text: &str) -> Result<Response, E2bError> {
     let account = &*call.caller.account;
-    let own = call.api.builder.list(account);
-    let is_it = |template: &&std::sync::Arc<Template>| template.id.as_str() == name || template.name == name;
-    let mut found = false;
-    for template in own.iter().filter(is_it) {
-        let deleted = call.api.builder.delete(account, &template.id).await;
-        deleted.map_err(|error| call.api.services.builder_error(error))?;
-        found = true;
+    let versions = reference::versions(&call.api.builder.list(account), text);
+    if versions.is_empty() {
+        return snapshots::delete(call, text).await;
     }
-    Ok(found)
+    for version in versions {
+        match call.api.builder.delete(account, &version.id).await {
+            // Another request has deleted it.
+            Ok(_) | Err(BuilderError::NotFound { .. }) => {}
+            Err(error) => return Err(call.api.services.builder_error(error)),
+        }
+    }
+    Ok(view::empty(StatusCode::NO_CONTENT))
 }
 
 #[cfg(test)]
@@ -248,7 +303,12 @@ mod tests {
     #[test]
     fn tags_are_without_the_name() {
         let is_accepted = |tag: &str| checked_tags(vec![tag.to_owned()]).is_ok();
-        assert!(["v1", "latest", "a.B_c-d"].into_iter().all(is_accepted));
+        assert!(
+            ["v1", "latest", "a.B_c-d", "12345678-1234-1234-1234-12345678901g"].into_iter().all(is_accepted)
+        );
         assert!(!["", ":v1", "name:", "name:v1", "a b"].into_iter().any(is_accepted));
+        assert!(!is_accepted("12345678-1234-1234-1234-1234567890aB"), "it would hide a build");
+        let given = ["v1", "V1", "dev", "v1"].map(str::to_owned);
+        assert_eq!(checked_tags(given.to_vec()).unwrap(), ["v1", "dev"]);
     }
 }

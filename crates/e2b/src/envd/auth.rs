@@ -8,8 +8,6 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::connect::{Code, RpcError};
 
-/// The user of requests that name none.
-pub const DEFAULT_USER: &str = "user";
 const TOKEN_HEADER: &str = "x-access-token";
 
 /// The access token that a request sends.
@@ -47,9 +45,9 @@ pub fn sent_token(headers: &HeaderMap) -> SentToken<'_> {
     }
 }
 
-/// The user name of basic authentication, or the default. The password is ignored: the access token authenticates.
-pub fn user(headers: &HeaderMap) -> Result<String, RpcError> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(DEFAULT_USER.to_owned()) };
+/// The user name of basic authentication, or a default. The password is ignored: the access token authenticates.
+pub fn user(headers: &HeaderMap, default: &str) -> Result<String, RpcError> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(default.to_owned()) };
     let invalid =
         || RpcError::new(Code::Unauthenticated, "the header Authorization is not 'Basic' with a user name");
     let (scheme, credentials) =
@@ -60,7 +58,7 @@ pub fn user(headers: &HeaderMap) -> Result<String, RpcError> {
     let decoded = STANDARD.decode(credentials.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let decoded = decoded.ok_or_else(invalid)?;
     let name = decoded.split_once(':').map_or(decoded.as_str(), |(name, _)| name);
-    Ok(if name.is_empty() { DEFAULT_USER } else { name }.to_owned())
+    Ok(if name.is_empty() { default } else { name }.to_owned())
 }
 
 #[cfg(test)]
@@ -85,11 +83,11 @@ mod tests {
 
     #[test]
     fn the_user_is_that_of_basic_authentication() {
-        let of = |text: &str| user(&headers(&[("authorization", text)]));
+        let of = |text: &str| user(&headers(&[("authorization", text)]), "app");
         assert_eq!(of("Basic cm9vdDo=").unwrap(), "root");
         assert_eq!(of("basic cm9vdDpwYXNzd29yZA==").unwrap(), "root");
-        assert_eq!(of("Basic Og==").unwrap(), DEFAULT_USER);
-        assert_eq!(user(&HeaderMap::new()).unwrap(), DEFAULT_USER);
+        assert_eq!(of("Basic Og==").unwrap(), "app");
+        assert_eq!(user(&HeaderMap::new(), "app").unwrap(), "app");
         for text in ["Bearer cm9vdDo=", "Basic", "Basic *", "Basic /w=="] {
             assert_eq!(of(text).map_err(|error| error.code), Err(Code::Unauthenticated), "{text}");
         }

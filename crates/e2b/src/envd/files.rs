@@ -39,9 +39,9 @@ pub async fn answer(target: &Target, parts: &request::Parts, body: Body) -> Resp
     let answered = async {
         let access = authorize(target, &parts.headers, &query, operation)?;
         let user = match (query.username.as_str(), access) {
-            ("", Access::Token) => auth::user(&parts.headers)?,
+            ("", Access::Token) => auth::user(&parts.headers, target.defaults.user())?,
             // The owner of the token has signed the user, and the holder of the signature must not choose another one.
-            ("", Access::Signature) => auth::DEFAULT_USER.to_owned(),
+            ("", Access::Signature) => target.defaults.user().to_owned(),
             (name, _) => name.to_owned(),
         };
         permit = Some(target.enter(&parts.headers)?);

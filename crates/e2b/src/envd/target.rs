@@ -10,6 +10,7 @@ use rules::Scope;
 use super::auth::{Grant, SentToken, TokenCheck, sent_token};
 use super::connect::{Buffers, Code};
 use super::failure::Failure;
+use crate::run_defaults::RunDefaults;
 use crate::services::{Caller, HostServices, Permit, ResponseMemory};
 use crate::tokens::{self, Tokens};
 
@@ -24,6 +25,8 @@ pub struct Target {
     pub shown_id: String,
     /// Makes the tokens of which requests must have one. `None` if its owner asked for an open sandbox.
     pub tokens: Option<Tokens>,
+    /// For requests that name no user or no directory.
+    pub defaults: RunDefaults,
 }
 
 impl Target {

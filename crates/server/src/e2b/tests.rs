@@ -1,4 +1,6 @@
 mod bounds;
+mod logs;
+mod templates;
 
 use axum::body::Body;
 use engine::Clock;
@@ -116,7 +118,7 @@ impl Fixture {
 
 fn seconds_left(sandbox: &Value) -> f64 {
     let time = |name: &str| sandbox[name].as_str().unwrap().parse::<api::Timestamp>().unwrap().0 as f64;
-    let now = crate::new_key::now().0 as f64;
+    let now = crate::wall_clock::now().0 as f64;
     (time("endAt") - now) / 1000.0
 }
 

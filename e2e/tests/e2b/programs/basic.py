@@ -61,6 +61,9 @@ def check_commands(sandbox):
     assert run("pwd", cwd="/tmp").stdout == "/tmp\n"
     assert run("id -u; echo $HOME", user="root").stdout == "0\n/root\n"
     assert run("sudo id -u").stdout == "0\n"
+    # Its home does not exist.
+    assert run("id -un; pwd", user="nobody").stdout == "nobody\n/\n"
+    assert run("echo mine > /workspace/file; stat -c %U /workspace").stdout == "user\n"
     parts = []
     run("echo 1; sleep 0.2; echo 2", on_stdout=parts.append)
     assert "".join(parts) == "1\n2\n" and len(parts) >= 2, parts

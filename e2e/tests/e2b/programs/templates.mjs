@@ -27,6 +27,9 @@ try {
 } finally {
   await sandbox.kill()
 }
+const exact = await Sandbox.create(`js-built:${built.buildId}`, { timeoutMs: 60_000 })
+await exact.kill()
+await assert.rejects(Sandbox.create('js-built:missing'), /tag 'missing' does not exist for template 'js-built'/)
 await assert.rejects(
   Template.build(Template().fromTemplate('js-built').runCmd('exit 7'), 'js-bad'),
   /code 7/,

@@ -30,16 +30,18 @@ assert any("app/link.txt" in entry.message for entry in logs), logs
 assert Template.exists("e2b-built") and not Template.exists("e2b-missing")
 sandboxes = []
 try:
-    for name in ["e2b-built", "e2b-built:first", built.template_id]:
+    for name in ["e2b-built", "e2b-built:first", f"e2b-built:{built.build_id}", built.template_id]:
         sandbox = Sandbox.create(name, timeout=120)
         sandboxes.append(sandbox)
         assert sandbox.files.read("joined") == "onetwouser\n", sandbox.files.read("joined")
         assert sandbox.commands.run("cat /who", user="root").stdout == "root\n"
         assert sandbox.commands.run("echo $GREETING").stdout == 'hello "world" $HOME\n'
-        assert sandbox.commands.run("stat -c %U app/one.txt").stdout == "user\n"
+        assert sandbox.commands.run("stat -c %U ~/app/one.txt").stdout == "user\n"
         beat = "a=$(stat -c %y /tmp/beat); sleep 0.7; b=$(stat -c %y /tmp/beat); [ \"$a\" != \"$b\" ] && echo alive"
         assert sandbox.commands.run(beat).stdout == "alive\n"
         assert sandbox.get_info().memory_mb == 1024
+        # The last directory is that of commands; files are relative to the home.
+        assert sandbox.commands.run("pwd; whoami").stdout == "/srv/work\nuser\n"
     tags = Template.assign_tags("e2b-built:first", ["stable", "latest"])
     assert set(tags.tags) == {"stable", "latest"}, tags
     assert {tag.tag for tag in Template.get_tags("e2b-built")} == {"first", "stable", "latest"}
@@ -50,11 +52,17 @@ finally:
     for sandbox in sandboxes:
         sandbox.kill()
 
-try:
-    Template.build(Template().from_template("e2b-built").run_cmd("echo why; exit 7"), "e2b-bad")
-except Exception as error:
-    assert "code 7" in str(error), error
-else:
-    raise AssertionError("a failing command was built")
+
+def refusal(call, *arguments):
+    try:
+        call(*arguments)
+    except Exception as error:
+        return str(error)
+    raise AssertionError(f"{call} {arguments} succeeded")
+
+
+assert "code 7" in refusal(Template.build, Template().from_template("e2b-built").run_cmd("echo why; exit 7"), "e2b-bad")
+for tag in ["missing", "12345678-1234-1234-1234-123456789012"]:
+    assert f"tag '{tag}' does not exist for template 'e2b-built'" in refusal(Sandbox.create, f"e2b-built:{tag}")
 
 names.passed()

@@ -6,9 +6,9 @@
 use serde::Deserialize;
 
 use crate::error::E2bError;
+use crate::run_defaults::RunDefaults;
 
-/// The user and the directory that their builds begin with.
-pub const USER: &str = "user";
+/// The directory that builds above an image begin with.
 const HOME: &str = "/home/user"; // tidy: allow(machine-path): the home directory inside of sandboxes
 const STEP: &str = "# step ";
 /// What their builds run commands in.
@@ -30,11 +30,15 @@ pub struct Step {
     pub force: bool,
 }
 
-/// The Dockerfile of a build upon an image.
-pub fn dockerfile(image: &str, steps: &[Step]) -> Result<String, E2bError> {
-    let mut recipe = Recipe { lines: vec![format!("FROM {}", single_line(image)?)], user: USER.to_owned() };
-    recipe.lines.push(format!("USER {USER}"));
-    recipe.lines.push(format!("WORKDIR {HOME}"));
+/// The Dockerfile of a build upon an image or a template, whose last user and directory the steps begin with.
+pub fn dockerfile(base: &str, defaults: &RunDefaults, steps: &[Step]) -> Result<String, E2bError> {
+    let (user, workdir) = (defaults.user(), defaults.workdir.as_deref().unwrap_or(HOME));
+    let lines = vec![
+        format!("FROM {}", single_line(base)?),
+        format!("USER {}", escaped(user)),
+        format!("WORKDIR {}", escaped(workdir)),
+    ];
+    let mut recipe = Recipe { lines, user: user.to_owned() };
     for (number, step) in steps.iter().enumerate() {
         recipe.lines.push(format!("{STEP}{}", number + 1));
         recipe.add(step).map_err(|error| {
@@ -198,7 +202,7 @@ mod tests {
             step("WORKDIR", &["/app"]),
             step("USER", &["root"]),
         ];
-        let text = dockerfile("ubuntu:22.04", &steps).unwrap();
+        let text = dockerfile("ubuntu:22.04", &RunDefaults::default(), &steps).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
@@ -260,8 +264,22 @@ mod tests {
             Step { files_hash: Some("../../etc".to_owned()), ..step("COPY", &["a", "b"]) },
             Step { files_hash: None, ..step("COPY", &["a", "b"]) },
         ] {
-            assert!(dockerfile("a", std::slice::from_ref(&bad)).is_err(), "{bad:?}");
+            let refused = dockerfile("a", &RunDefaults::default(), std::slice::from_ref(&bad));
+            assert!(refused.is_err(), "{bad:?}");
         }
-        assert!(dockerfile("a\nRUN x", &[]).is_err());
+        assert!(dockerfile("a\nRUN x", &RunDefaults::default(), &[]).is_err());
+    }
+
+    #[test]
+    fn steps_above_a_template_begin_with_its_user_and_directory() {
+        let given = RunDefaults { user: Some("root".to_owned()), workdir: Some("/srv/a b".to_owned()) };
+        let steps = [step("COPY", &["a", "b"]), step("RUN", &["id", "root"])];
+        let text = dockerfile("tpl_web00000000", &given, &steps).unwrap();
+        assert_eq!(
+            text.lines().take(3).collect::<Vec<_>>(),
+            ["FROM tpl_web00000000", "USER root", "WORKDIR /srv/a b"]
+        );
+        assert!(text.contains("COPY --chown=root ") && text.matches("USER").count() == 1, "{text}");
+        ::dockerfile::parse(&text).unwrap();
     }
 }

@@ -6,42 +6,64 @@ use axum::response::Response;
 use builder::LogEvent;
 use serde_json::{Value, json};
 
+use super::super::reference::{self, build_id};
 use super::super::{Call, query, view};
-use super::{build_id, failure};
+use super::{failure, missing, no_build};
 use crate::error::E2bError;
 
 /// Most entries of a response.
 const MAX_ENTRIES: usize = 100;
 
-pub async fn status(call: &Call<'_>, id: &TemplateId) -> Result<Response, E2bError> {
+/// The state of a build of a template. Any id of the template names it.
+pub async fn status(call: &Call<'_>, id: &TemplateId, wanted: &str) -> Result<Response, E2bError> {
     let given = query::pairs(call.query.as_deref());
     let offset = given.get("logsOffset").and_then(|offset| offset.parse().ok()).unwrap_or(0);
     let account = &*call.caller.account;
-    let template = match call.api.builder.find(account, id) {
-        Ok(template) => template,
-        Err(_) if call.api.pending.find(account, id).is_some() => {
-            return Ok(view::json(StatusCode::OK, &shown(id, "waiting", &[], None)));
-        }
-        Err(error) => return Err(call.api.services.builder_error(error)),
+    let own = call.api.builder.list(account);
+    let Some(template) = reference::of_build(&own, id, wanted) else {
+        let is_known = !reference::versions(&own, id.as_str()).is_empty();
+        let is_requested = call.api.pending.find(account, id).is_some();
+        return match is_requested && build_id(id).eq_ignore_ascii_case(wanted) {
+            true => Ok(view::json(StatusCode::OK, &shown(id, id, "waiting", &[], None))),
+            false if is_requested || is_known => Err(no_build(wanted)),
+            false => Err(missing(id.as_str())),
+        };
     };
-    let status = match template.state {
-        TemplateState::Queued | TemplateState::Building => "building",
-        TemplateState::Ready => "ready",
-        TemplateState::Failed | TemplateState::Cancelled => "error",
-    };
-    let entries = entries(call, id, offset).await?;
+    if call.api.builder.polled(account, &template.id).is_err() {
+        // Deleted a moment ago.
+        return Err(no_build(wanted));
+    }
+    let status = word(template.state);
+    let entries = entries(call, &template.id, offset).await?;
     let reason = template.content.error.as_ref().map(|error| {
         let steps = template.content.steps;
         let is_starting = template.content.start.is_some() && steps.done + 1 == steps.total;
         failure::reason(error, &template.content.dockerfile, is_starting)
     });
-    Ok(view::json(StatusCode::OK, &shown(id, status, &entries, reason)))
+    Ok(view::json(StatusCode::OK, &shown(id, &template.id, status, &entries, reason)))
 }
 
-fn shown(id: &TemplateId, status: &str, entries: &[Value], reason: Option<Value>) -> Value {
+/// The name of a state in this API.
+pub fn word(state: TemplateState) -> &'static str {
+    match state {
+        TemplateState::Queued | TemplateState::Building => "building",
+        TemplateState::Ready => "ready",
+        TemplateState::Failed | TemplateState::Cancelled => "error",
+    }
+}
+
+/// A build, which has made the version, as the client named its template.
+fn shown(
+    template: &TemplateId,
+    version: &TemplateId,
+    status: &str,
+    entries: &[Value],
+    reason: Option<Value>,
+) -> Value {
     let logs: Vec<&Value> = entries.iter().map(|entry| &entry["message"]).collect();
     let mut shown = json!({
-        "templateID": id, "buildID": build_id(id), "status": status, "logs": logs, "logEntries": entries,
+        "templateID": template, "buildID": build_id(version), "status": status, "logs": logs,
+        "logEntries": entries,
     });
     if let Some(reason) = reason {
         shown["reason"] = reason;

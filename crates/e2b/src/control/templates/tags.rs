@@ -4,11 +4,13 @@ use api::Timestamp;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
+use builder::DEFAULT_TAG;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::reference::{self, Reference, build_id};
 use super::super::{Call, view};
-use super::{build_id, checked_tags, missing};
+use super::{checked_tags, missing};
 use crate::error::E2bError;
 
 #[derive(Debug, Deserialize)]
@@ -27,33 +29,43 @@ struct Remove {
 pub async fn assign(call: &Call<'_>, content: Body) -> Result<Response, E2bError> {
     let Assign { target, tags } = call.read(content).await?;
     let tags = checked_tags(tags)?;
-    let template = call.api.builder.named(&call.caller.account, &target).ok_or_else(|| missing(&target))?;
+    let template = match reference::resolve(&call.api.builder.list(&call.caller.account), &target) {
+        Reference::Version(version) => version,
+        Reference::NoTag(tag) => return Err(tag.into_error()),
+        Reference::Unknown => return Err(missing(&target)),
+    };
     let changed = call.api.builder.add_tags(&template, &tags).await;
     let changed = changed.map_err(|error| call.api.services.builder_error(error))?;
     let shown = json!({ "buildID": build_id(&changed.id), "tags": tags });
     Ok(view::json(StatusCode::CREATED, &shown))
 }
 
+/// A template always keeps the tag that its name stands for.
 pub async fn remove(call: &Call<'_>, content: Body) -> Result<Response, E2bError> {
     let Remove { name, tags } = call.read(content).await?;
-    let removed = call.api.builder.remove_tags(&call.caller.account, &name, &checked_tags(tags)?).await;
+    let tags = checked_tags(tags)?;
+    if tags.iter().any(|tag| tag == DEFAULT_TAG) {
+        return Err(E2bError::invalid(format!("the tag '{DEFAULT_TAG}' cannot be removed")));
+    }
+    let account = &*call.caller.account;
+    let versions = reference::versions(&call.api.builder.list(account), &name);
+    let name = versions.first().map(|version| version.name.clone()).ok_or_else(|| missing(&name))?;
+    let removed = call.api.builder.remove_tags(account, &name, &tags).await;
     match removed.map_err(|error| call.api.services.builder_error(error))? {
         0 => Err(missing(&name)),
         _ => Ok(view::empty(StatusCode::NO_CONTENT)),
     }
 }
 
-/// The tags of a name, or of the name of a template.
+/// The tags of a template, each with the newest build that has it.
 pub fn list(call: &Call<'_>, text: &str) -> Result<Response, E2bError> {
     let own = call.api.builder.list(&call.caller.account);
-    let name = own.iter().find(|template| template.id.as_str() == text || template.name == text);
-    let name = name.map(|template| template.name.clone()).ok_or_else(|| missing(text))?;
-    let mut shown: Vec<Value> = Vec::new();
-    for template in own.iter().filter(|template| template.name == name) {
-        let created = Timestamp::from(template.created_at);
-        for tag in &template.content.tags {
-            shown.push(json!({ "tag": tag, "buildID": build_id(&template.id), "createdAt": created }));
-        }
+    if reference::versions(&own, text).is_empty() {
+        return Err(missing(text));
     }
-    Ok(view::json(StatusCode::OK, &shown))
+    let shown = reference::tags(&own, text).into_iter().map(|(tag, version)| {
+        let created = Timestamp::from(version.created_at);
+        json!({ "tag": tag, "buildID": build_id(&version.id), "createdAt": created })
+    });
+    Ok(view::json(StatusCode::OK, &shown.collect::<Vec<Value>>()))
 }

@@ -2,7 +2,6 @@
 
 use api::TemplateId;
 use axum::body::Body;
-use axum::http::header::HOST;
 use axum::http::{HeaderMap, Method, StatusCode, request};
 use axum::response::Response;
 use builder::Incoming;
@@ -23,10 +22,10 @@ pub fn upload_link(call: &Call<'_>, id: &TemplateId, hash: &str) -> Result<Respo
     if build.files.contains_key(hash) {
         return Ok(view::json(StatusCode::CREATED, &json!({ "present": true })));
     }
-    let host = call.headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.map_or_else(|| format!("api.{}", call.api.settings.domain), str::to_owned);
+    let settings = &call.api.settings;
+    let host = call.authority.clone().unwrap_or_else(|| format!("api.{}", settings.domain));
     let token = call.api.tokens.upload(id, hash, &call.caller.key_id);
-    let url = format!("https://{host}/templates/{id}/files/{hash}?token={token}");
+    let url = format!("{}://{host}/templates/{id}/files/{hash}?token={token}", settings.scheme);
     Ok(view::json(StatusCode::CREATED, &json!({ "present": false, "url": url })))
 }
 
