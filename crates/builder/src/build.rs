@@ -8,6 +8,7 @@ use engine::{Engine, Template as Image, WorkInProgress};
 use tokio_util::sync::CancellationToken;
 
 use crate::blocking::interruptible;
+use crate::build_permits::BuildPermit;
 use crate::builder::{Base, Bases};
 use crate::context::{Context, Hashes};
 use crate::error::{BuildError, Ended};
@@ -36,7 +37,12 @@ pub trait Progress: Send + Sync {
 
 impl Build<'_> {
     /// Builds the template, whose context is in the archive, and returns it with its result. The state is that of the caller.
-    pub async fn run(&self, mut template: Template, archive: &Path) -> Result<Template, Ended> {
+    pub async fn run(
+        &self,
+        mut template: Template,
+        archive: &Path,
+        permit: &mut BuildPermit<'_>,
+    ) -> Result<Template, Ended> {
         let context = self.context(&template, archive).await?;
         let content = template.content.clone();
         let parsed = self.plan(move |_| {
@@ -76,7 +82,7 @@ impl Build<'_> {
         if let Some(start) = template.content.start.clone()
             && let Some(last) = steps.last()
         {
-            self.start(&mut template, &start, &last.key).await?;
+            self.start(&mut template, &start, &last.key, permit).await?;
         }
         template.content.size_bytes = self.size(&template);
         Ok(template)
@@ -199,7 +205,13 @@ impl Build<'_> {
     }
 
     /// Runs the start command. Where processes can be stored, its processes become part of the result.
-    async fn start(&self, template: &mut Template, start: &Start, parent: &str) -> Result<(), Ended> {
+    async fn start(
+        &self,
+        template: &mut Template,
+        start: &Start,
+        parent: &str,
+        permit: &mut BuildPermit<'_>,
+    ) -> Result<(), Ended> {
         let settings = template.content.settings.clone();
         let key = keys::of_start(parent, &settings.shell(&start.command), start.ready.as_deref());
         let cached = Some(&key).filter(|_| !template.content.no_cache);
@@ -217,6 +229,12 @@ impl Build<'_> {
         let snapshot = match (cached, template.snapshots.last()) {
             (Some(snapshot), _) => Some(snapshot.id.clone()),
             (None, Some(last)) => {
+                // The steps of other builds may run while this one waits.
+                let waiting = async {
+                    permit.exchange_for_start(&template.account).await;
+                    Ok(())
+                };
+                self.unless_stopped(waiting).await?;
                 let image = self.engine.step_template(&template.account, last)?;
                 let sandbox = StepSandbox::create(self.engine, template, image, self.log).await?;
                 let work = async {

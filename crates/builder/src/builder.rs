@@ -8,7 +8,7 @@ use api::{BuildContextId, EventKind, Isolation, SandboxId, TemplateId};
 use async_trait::async_trait;
 use dockerfile::ImageSettings;
 use engine::{Engine, Template as Image};
-use permits::{AccountPermits, SharedPermits};
+use permits::AccountPermits;
 use rand::Rng;
 use rules::{RepeatableWork, TimeMs};
 use serde_json::json;
@@ -17,16 +17,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::blocking::blocking;
+use crate::build_permits::BuildPermits;
 use crate::contexts::Contexts;
 use crate::counters::{BuildCounts, Counters};
 use crate::error::{BuildError, BuilderError, Ended};
 use crate::files;
 use crate::incoming::Incoming;
 use crate::log::LogReader;
-use crate::registry::{Entry, Registry};
+use crate::registry::{CancelReason, Entry, Registry};
 use crate::spool::{LARGEST_PER_ACCOUNT, Spool, StoredContext};
 use crate::start;
-use crate::template::{NewTemplate, PendingTemplate, SharedTemplate, Template};
+use crate::template::{NewTemplate, OtherBuilds, PendingTemplate, SharedTemplate, Template};
 
 /// What a Dockerfile builds upon.
 #[derive(Debug, Clone)]
@@ -75,10 +76,7 @@ pub(crate) struct Shared {
     pub(crate) contexts: Contexts,
     pub(crate) counters: Counters,
     pub(crate) spool: Arc<Spool>,
-    /// Of builds. Half of them for each account, so that none delays the builds of others.
-    pub(crate) permits: SharedPermits,
-    /// Held by a build that daemons have ended during: those run one at a time, so that only the cause is interrupted again.
-    pub(crate) suspect: tokio::sync::Mutex<()>,
+    pub(crate) permits: BuildPermits,
     /// One for each account, held from the choice of a version until its template is registered.
     pub(crate) creating: AccountPermits,
     pub(crate) stopping: CancellationToken,
@@ -116,7 +114,7 @@ impl Builder {
         for entry in entries {
             registry.insert(entry);
         }
-        let permits = SharedPermits::new(settings.concurrent, settings.concurrent.div_ceil(2));
+        let permits = BuildPermits::new(settings.concurrent);
         let host = engine.clone();
         let check_room = move |free_bytes| Ok(host.check_free_disk(free_bytes)?);
         let spool = Spool::new(settings.dir.clone(), settings.max_context_bytes, Box::new(check_room));
@@ -129,7 +127,6 @@ impl Builder {
             counters: Counters::default(),
             spool: Arc::new(spool),
             permits,
-            suspect: tokio::sync::Mutex::default(),
             creating: AccountPermits::new(1),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -241,7 +238,11 @@ impl Builder {
         let _creating = self.shared.creating.acquire(account).await;
         let allowed = engine.quotas().of(account).templates;
         let id = new.id.clone().unwrap_or_else(|| TemplateId::from_random(random()));
-        let version = registry.next_version(account, &new.name, allowed)?;
+        let replaced = match new.others {
+            OtherBuilds::Kept => Vec::new(),
+            OtherBuilds::Replaced => registry.replaced_by(account, &new)?,
+        };
+        let version = registry.next_version(account, &new.name, allowed, replaced.len())?;
         let context_bytes = new.context.as_ref().map_or(0, |context| context.size_bytes);
         let allowed_bytes = LARGEST_PER_ACCOUNT.saturating_mul(settings.max_context_bytes);
         registry.check_contexts(account, context_bytes, allowed_bytes)?;
@@ -261,6 +262,9 @@ impl Builder {
         let template = Arc::clone(&entry.template);
         registry.insert(entry.clone());
         self.spawn(entry, bases);
+        for entry in replaced {
+            entry.cancel(CancelReason::Replaced);
+        }
         Ok(template)
     }
 
@@ -315,10 +319,17 @@ impl Builder {
         Ok(self.shared.registry.find(account, id)?.log.read_from(position)?)
     }
 
+    /// Counts a request of a client for the state of a build. One that asks often waits for the build, which is cancelled when the
+    /// client has gone away.
+    pub fn polled(&self, account: &str, id: &TemplateId) -> Result<(), BuilderError> {
+        self.shared.registry.find(account, id)?.polls.record();
+        Ok(())
+    }
+
     /// Cancels a build, and waits for its end. A build that is over stays as it is.
     pub async fn cancel(&self, account: &str, id: &TemplateId) -> Result<SharedTemplate, BuilderError> {
         let entry = self.shared.registry.find(account, id)?;
-        entry.cancel.cancel();
+        entry.cancel(CancelReason::Request);
         tokio::select! {
             () = entry.ended.cancelled() => self.find(account, id),
             () = self.shared.stopping.cancelled() => Err(BuilderError::Stopping),

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use api::TemplateId;
 use dockerfile::DockerfileError;
 use engine::EngineError;
 use store::StoreError;
@@ -11,6 +12,8 @@ use store::StoreError;
 pub enum BuilderError {
     #[error("template {} does not exist", rules::quoted(id))]
     NotFound { id: String },
+    #[error("an identical build, '{id}', is in progress; wait for its end or cancel it")]
+    InProgress { id: TemplateId },
     #[error(transparent)]
     Dockerfile(#[from] DockerfileError),
     /// The build context is not a tar archive, or too large.

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use api::{TemplateId, TemplateState};
 use rules::{Quota, QuotaExceeded};
@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::BuilderError;
 use crate::log::BuildLog;
-use crate::template::{SharedTemplate, Template};
+use crate::polls::Polls;
+use crate::template::{NewTemplate, SharedTemplate, Template};
 
 /// Most builds of an account that are queued or running.
 const MAX_ACTIVE: usize = 20;
@@ -18,13 +19,39 @@ const MAX_ACTIVE: usize = 20;
 #[derive(Debug, Default)]
 pub struct Registry(Mutex<BTreeMap<TemplateId, Entry>>);
 
+/// Why a build is cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelReason {
+    Request,
+    /// A newer build has its name and a tag of it.
+    Replaced,
+    /// The client that waited for it has gone away.
+    Abandoned,
+}
+
+impl CancelReason {
+    /// For the owner of the build.
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Request => "the build was cancelled",
+            Self::Replaced => {
+                "the build was cancelled because a newer one of the same name and tag was started"
+            }
+            Self::Abandoned => "the build was cancelled because its client no longer waits for it",
+        }
+    }
+}
+
 /// A template with what belongs to it.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub template: SharedTemplate,
     pub log: Arc<BuildLog>,
-    /// Cancels the build.
-    pub cancel: CancellationToken,
+    /// Cancelled when the build is to end.
+    pub stop: CancellationToken,
+    /// Set before `stop` is cancelled.
+    reason: Arc<OnceLock<CancelReason>>,
+    pub polls: Arc<Polls>,
     /// Cancelled when the build is over.
     pub ended: CancellationToken,
 }
@@ -35,8 +62,25 @@ impl Entry {
         if template.state.is_final() {
             ended.cancel();
         }
-        let (template, log) = (Arc::new(template), Arc::new(log));
-        Self { template, log, cancel: CancellationToken::new(), ended }
+        Self {
+            template: Arc::new(template),
+            log: Arc::new(log),
+            stop: CancellationToken::new(),
+            reason: Arc::default(),
+            polls: Arc::new(Polls::new()),
+            ended,
+        }
+    }
+
+    /// Makes the build end. The first reason counts.
+    pub fn cancel(&self, reason: CancelReason) {
+        self.reason.get_or_init(|| reason);
+        self.stop.cancel();
+    }
+
+    /// Why the build is to end; `None` if it goes on.
+    pub fn cancelled(&self) -> Option<CancelReason> {
+        self.reason.get().copied()
     }
 }
 
@@ -128,10 +172,36 @@ impl Registry {
         newest.or(exact)
     }
 
-    /// The version of the next build of a name, if the account may have another template.
-    pub fn next_version(&self, account: &str, name: &str, allowed: Option<u64>) -> Result<u32, BuilderError> {
+    /// The builds in progress that a new one replaces. Fails if one of them does the same.
+    pub fn replaced_by(&self, account: &str, new: &NewTemplate) -> Result<Vec<Entry>, BuilderError> {
+        let (tags, request) = (new.all_tags(), new.digest());
+        let is_replaced = |entry: &&Entry| {
+            let Template { account: owner, name, state, content, .. } = &*entry.template;
+            let has_tag = content.tags.iter().any(|tag| tags.contains(tag));
+            owner == account
+                && *name == new.name
+                && has_tag
+                && !state.is_final()
+                && entry.cancelled().is_none()
+        };
+        let found: Vec<Entry> = self.lock().values().filter(is_replaced).cloned().collect();
+        match found.iter().find(|entry| entry.template.content.request.as_ref() == Some(&request)) {
+            Some(same) => Err(BuilderError::InProgress { id: same.template.id.clone() }),
+            None => Ok(found),
+        }
+    }
+
+    /// The version of the next build of a name, if the account may have another template. `replaced` builds in progress make room.
+    pub fn next_version(
+        &self,
+        account: &str,
+        name: &str,
+        allowed: Option<u64>,
+        replaced: usize,
+    ) -> Result<u32, BuilderError> {
         let own = self.of_account(account);
         let active = own.iter().filter(|template| !template.state.is_final()).count();
+        let active = active.saturating_sub(replaced);
         if active >= MAX_ACTIVE {
             return Err(BuilderError::TooManyBuilds { active, allowed: MAX_ACTIVE });
         }

@@ -6,34 +6,41 @@ use std::time::Duration;
 
 use api::{EventKind, SandboxId, TemplateError, TemplateState};
 use engine::{EngineError, WorkInProgress};
-use permits::SharedPermit;
 use rules::{RepeatableWork, TimeMs};
 use serde_json::json;
 use store::{Batch, NewEvent};
-use tokio::sync::MutexGuard;
 
 use crate::blocking::blocking;
 use crate::build::{Build, Progress};
+use crate::build_permits::BuildPermit;
 use crate::builder::{Bases, Builder, Shared, random};
 use crate::error::{BuildError, Ended};
 use crate::files::context_of;
-use crate::registry::Entry;
+use crate::registry::{CancelReason, Entry};
 use crate::template::Template;
 
 impl Builder {
     pub fn spawn(&self, entry: Entry, bases: &Arc<dyn Bases>) {
         let (builder, bases) = (self.clone(), Arc::clone(bases));
-        self.shared.tasks.spawn(async move { builder.build(&entry, &*bases).await });
+        self.shared.tasks.spawn(async move {
+            let mut building = pin!(builder.build(&entry, &*bases));
+            tokio::select! {
+                () = &mut building => return,
+                () = entry.polls.abandoned() => entry.cancel(CancelReason::Abandoned),
+            }
+            building.await;
+        });
     }
 
     /// Runs a build to its end, unless the builder stops.
     async fn build(&self, entry: &Entry, bases: &dyn Bases) {
         let Shared { registry, stopping, .. } = &*self.shared;
-        let Entry { template, cancel, .. } = entry;
-        let waiting = cancel.run_until_cancelled(self.wait_for_turn(template));
-        let Some(turn) = stopping.run_until_cancelled(waiting).await else { return };
-        let Some(_turn) = turn else {
-            return self.end(entry, Err(BuildError::new("the build was cancelled").into())).await;
+        let Entry { template, stop, .. } = entry;
+        let waiting = stop.run_until_cancelled(self.wait_for_permit(template));
+        let Some(permit) = stopping.run_until_cancelled(waiting).await else { return };
+        // Until the end is recorded.
+        let Some(mut permit) = permit else {
+            return self.end(entry, Err(BuildError::new("the build was stopped").into())).await;
         };
         // Before anything of the build is read: it may be what ends the daemon.
         let work = match self.begin(template).await {
@@ -44,19 +51,20 @@ impl Builder {
         let latest = latest.unwrap_or_else(|_| Arc::clone(template));
         let building = Template { state: TemplateState::Building, ..Template::clone(&latest) };
         self.record(&building, Batch::new()).await;
-        let result = stopping.run_until_cancelled(self.build_in_time(entry, &building, bases, &work)).await;
+        let running = self.build_in_time(entry, &building, (bases, &work), &mut permit);
+        let result = stopping.run_until_cancelled(running).await;
         self.end(entry, result.unwrap_or(Err(Ended::Stopping))).await;
         // Also if the daemon stops in an orderly way, which is not the fault of the build.
         work.end().await;
     }
 
-    /// Waits for a permit, and if daemons have ended during the build also for the end of other such builds. It has its turn until the
-    /// result is dropped.
-    async fn wait_for_turn(&self, template: &Template) -> (Option<MutexGuard<'_, ()>>, SharedPermit) {
-        let Shared { engine, suspect, permits, .. } = &*self.shared;
-        let is_suspect = engine.interruptions(RepeatableWork::TemplateBuild, template.id.as_str()) > 0;
-        let alone = if is_suspect { Some(suspect.lock().await) } else { None };
-        (alone, permits.acquire(&template.account).await)
+    /// Waits for a permit, and if daemons have ended during the build also for the end of other such builds.
+    async fn wait_for_permit(&self, template: &Template) -> BuildPermit<'_> {
+        let Shared { engine, permits, .. } = &*self.shared;
+        match engine.interruptions(RepeatableWork::TemplateBuild, template.id.as_str()) {
+            0 => permits.acquire(&template.account).await,
+            _ => permits.acquire_alone(&template.account).await,
+        }
     }
 
     /// Counts the start of a build. Fails if it was interrupted too often since one of its steps was completed.
@@ -79,10 +87,10 @@ impl Builder {
     /// Records the result of a build.
     async fn end(&self, entry: &Entry, result: Result<Template, Ended>) {
         let Shared { registry, engine, .. } = &*self.shared;
-        let Entry { template, cancel, ended, .. } = entry;
+        let Entry { template, ended, .. } = entry;
         let latest = registry.find(&template.account, &template.id).map(|entry| entry.template);
         let latest = latest.unwrap_or_else(|_| Arc::clone(template));
-        if let Some(finished) = finished(&latest, result, cancel.is_cancelled(), engine.now()) {
+        if let Some(finished) = finished(&latest, result, entry.cancelled(), engine.now()) {
             self.finish(entry, finished).await;
             ended.cancel();
         }
@@ -92,14 +100,14 @@ impl Builder {
         &self,
         entry: &Entry,
         building: &Template,
-        bases: &dyn Bases,
-        work: &WorkInProgress,
+        (bases, work): (&dyn Bases, &WorkInProgress),
+        permit: &mut BuildPermit<'_>,
     ) -> Result<Template, Ended> {
         let Shared { settings, engine, .. } = &*self.shared;
-        let stop = entry.cancel.child_token();
+        let stop = entry.stop.child_token();
         let build = Build { engine, bases, log: &entry.log, stop: &stop, progress: self, work };
         let archive = context_of(&settings.dir, &building.id);
-        let mut running = pin!(build.run(building.clone(), &archive));
+        let mut running = pin!(build.run(building.clone(), &archive, permit));
         let timeout = Duration::from_millis(building.content.config.timeout_ms);
         tokio::select! {
             done = &mut running => return done,
@@ -187,17 +195,17 @@ impl Progress for Builder {
 fn finished(
     latest: &Template,
     result: Result<Template, Ended>,
-    is_cancelled: bool,
+    cancelled: Option<CancelReason>,
     now: TimeMs,
 ) -> Option<Template> {
-    let (mut template, state, error) = match result {
-        Ok(template) => (template, TemplateState::Ready, None),
-        Err(Ended::Stopping) => return None,
-        Err(Ended::Failed(_)) if is_cancelled => {
-            let error = TemplateError { message: "the build was cancelled".to_owned(), line: None };
+    let (mut template, state, error) = match (result, cancelled) {
+        (Ok(template), _) => (template, TemplateState::Ready, None),
+        (Err(Ended::Stopping), _) => return None,
+        (Err(Ended::Failed(_)), Some(reason)) => {
+            let error = TemplateError { message: reason.message().to_owned(), line: None };
             (latest.clone(), TemplateState::Cancelled, Some(error))
         }
-        Err(Ended::Failed(error)) => {
+        (Err(Ended::Failed(error)), None) => {
             let line = error.line.and_then(|line| u32::try_from(line).ok());
             let error = TemplateError { message: error.to_string(), line };
             (latest.clone(), TemplateState::Failed, Some(error))

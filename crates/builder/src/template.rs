@@ -8,11 +8,14 @@ use dockerfile::{BuildArgs, ImageSettings, Run};
 use engine::PendingIdempotencyRecord;
 use rules::TimeMs;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use store::TemplateRecord;
 
 use crate::spool::StoredContext;
 
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
+/// The tag of versions that were built without one.
+pub const DEFAULT_TAG: &str = "default";
 
 /// The idempotency record of a create.
 pub type PendingTemplate = PendingIdempotencyRecord<Template>;
@@ -23,7 +26,7 @@ pub struct NewTemplate {
     /// A new random one by default.
     pub id: Option<TemplateId>,
     pub name: String,
-    /// Other names for this version.
+    /// Other names for this version. Without any it is [`DEFAULT_TAG`].
     pub tags: Vec<String>,
     pub dockerfile: String,
     pub args: BuildArgs,
@@ -33,6 +36,33 @@ pub struct NewTemplate {
     pub no_cache: bool,
     pub metadata: BTreeMap<String, String>,
     pub context: Option<StoredContext>,
+    pub others: OtherBuilds,
+}
+
+/// What becomes of builds in progress that have the name and a tag of a new one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OtherBuilds {
+    /// They go on.
+    #[default]
+    Kept,
+    /// They are cancelled. If one of them does the same as the new build, that is refused instead.
+    Replaced,
+}
+
+impl NewTemplate {
+    /// The tags of the version.
+    pub(crate) fn all_tags(&self) -> Vec<String> {
+        if self.tags.is_empty() { vec![DEFAULT_TAG.to_owned()] } else { self.tags.clone() }
+    }
+
+    /// Two builds with the same digest do the same.
+    pub(crate) fn digest(&self) -> String {
+        let Self { dockerfile, args, start, config, no_cache, metadata, context, .. } = self;
+        let context = context.as_ref().map(|context| context.digest);
+        // Text, numbers and maps with text as keys can always be written.
+        let request = serde_json::to_vec(&(dockerfile, args, start, config, no_cache, metadata, context));
+        Sha256::digest(request.unwrap_or_default()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// A command that runs in every sandbox from the template.
@@ -98,6 +128,10 @@ pub struct TemplateContent {
     /// Other names for this version: `NAME:TAG`.
     #[serde(default)]
     pub tags: Vec<String>,
+    /// The digest of the request, by which an identical one is found while the build is in progress. Absent in records of earlier
+    /// versions.
+    #[serde(default)]
+    pub request: Option<String>,
 }
 
 /// The settings that sandboxes from a template begin with.
@@ -152,8 +186,7 @@ impl Template {
         new: &NewTemplate,
         now: TimeMs,
     ) -> Self {
-        let NewTemplate { name, tags, dockerfile, args, start, config, no_cache, metadata, context, .. } =
-            new;
+        let NewTemplate { name, dockerfile, args, start, config, no_cache, metadata, context, .. } = new;
         Self {
             id,
             account: account.to_owned(),
@@ -178,7 +211,8 @@ impl Template {
                 settings: Settings::default(),
                 memory: false,
                 error: None,
-                tags: tags.clone(),
+                tags: new.all_tags(),
+                request: Some(new.digest()),
             },
         }
     }

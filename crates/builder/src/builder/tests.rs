@@ -9,6 +9,7 @@ use store::{EventFilter, EventPage, MemoryStore, TemplateRecord};
 
 use super::*;
 use crate::context::tests::bombs;
+use crate::template::{DEFAULT_TAG, Start};
 
 /// Longer than everything that a test waits for, also on a busy machine.
 const LONG: Duration = Duration::from_secs(90);
@@ -111,6 +112,7 @@ fn engine_settings(dir: &Path) -> EngineSettings {
         host: None,
         pool: Default::default(),
         concurrent_executions: 3,
+        detached_executions: 3,
         execution_queue: 0,
         paused_retention_ms: 0,
         hibernate_after_ms: 0,
@@ -150,6 +152,7 @@ fn request(dockerfile: &str, context: Option<StoredContext>) -> NewTemplate {
         no_cache: false,
         metadata: Default::default(),
         context,
+        others: OtherBuilds::Kept,
     }
 }
 
@@ -388,4 +391,82 @@ async fn the_oldest_logs_of_an_account_make_room_and_those_of_others_stay() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(log(&own[3]) > 0 && next.log("one", &own[0], 0).unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_build_replaces_those_of_its_name_and_tag_and_an_identical_one_is_refused() {
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    let builder = fixture.open().await;
+    let create = async |dockerfile: &str, tags: &[&str]| {
+        let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+        let new = NewTemplate { tags, others: OtherBuilds::Replaced, ..request(dockerfile, None) };
+        builder.create("one", new, &never, None).await
+    };
+    let first = create("FROM a\n", &[]).await.unwrap();
+    assert_eq!(first.content.tags, [DEFAULT_TAG]);
+    let of_another_tag = create("FROM a\n", &["v1"]).await.unwrap();
+    let refused = create("FROM a\n", &["default"]).await.unwrap_err();
+    assert!(matches!(&refused, BuilderError::InProgress { id } if *id == first.id), "{refused}");
+    let second = create("FROM a\nRUN x\n", &["default", "v2"]).await.unwrap();
+    wait_for_end(&builder, &first.id).await;
+    let replaced = builder.find("one", &first.id).unwrap();
+    let message = replaced.content.error.clone().unwrap().message;
+    assert!(replaced.state == TemplateState::Cancelled && message.contains("newer"), "{message}");
+    // What was cancelled may be built again.
+    let third = create("FROM a\n", &[]).await.unwrap();
+    wait_for_end(&builder, &second.id).await;
+    // A build that does not ask for it replaces none.
+    builder.create("one", request("FROM a\n", None), &never, None).await.unwrap();
+    for id in [&of_another_tag.id, &third.id] {
+        assert!(!builder.find("one", id).unwrap().state.is_final());
+    }
+}
+
+#[tokio::test]
+async fn a_build_whose_client_has_gone_away_is_cancelled() {
+    let (fixture, never) = (Fixture::new(), bases(TestBases::Never));
+    let builder = fixture.open().await;
+    let create = async || builder.create("one", request("FROM a\n", None), &never, None).await.unwrap();
+    let (followed, other) = (create().await, create().await);
+    fixture.wait_for_starts(&[1, 1]).await;
+    builder.polled("one", &other.id).unwrap();
+    tokio::time::pause();
+    for _ in 0..10 {
+        builder.polled("one", &followed.id).unwrap();
+        tokio::time::advance(Duration::from_millis(200)).await;
+    }
+    tokio::time::advance(Duration::from_secs(40)).await;
+    tokio::time::resume();
+    wait_for_end(&builder, &followed.id).await;
+    let cancelled = builder.find("one", &followed.id).unwrap();
+    let message = cancelled.content.error.clone().unwrap().message;
+    assert!(cancelled.state == TemplateState::Cancelled && message.contains("no longer waits"), "{message}");
+    assert_eq!(builder.find("one", &other.id).unwrap().state, TemplateState::Building);
+    assert!(builder.polled("two", &followed.id).is_err());
+}
+
+#[tokio::test]
+async fn builds_that_wait_for_their_start_commands_do_not_delay_others() {
+    let (fixture, found) = (Fixture::new(), bases(TestBases::Found));
+    let builder = fixture.open().await;
+    let never_ready = Start {
+        command: "sleep 1000".to_owned(),
+        ready: Some("exit 1".to_owned()),
+        timeout_ms: 3_600_000,
+        settles_ms: None,
+    };
+    let create = async |start: Option<Start>| {
+        let new = NewTemplate { start, ..request("FROM a\nRUN true\n", None) };
+        builder.create("one", new, &found, None).await.unwrap().id.clone()
+    };
+    // Half of the four builds at a time.
+    let waiting = [create(Some(never_ready.clone())).await, create(Some(never_ready)).await];
+    let other = create(None).await;
+    wait_for_end(&builder, &other).await;
+    let built = builder.find("one", &other).unwrap();
+    assert_eq!(built.state, TemplateState::Ready, "{:?}", built.content.error);
+    for id in &waiting {
+        assert_eq!(builder.find("one", id).unwrap().state, TemplateState::Building);
+        assert_eq!(builder.cancel("one", id).await.unwrap().state, TemplateState::Cancelled);
+    }
 }
