@@ -57,8 +57,10 @@ pub struct Owner {
 pub enum Refused {
     /// The session does not exist, or belongs to another key.
     NoSession,
-    /// The service or the account has as many sessions as it may have.
-    TooManySessions,
+    /// The account has as many sessions as it may have.
+    TooManyOfAccount { most: usize },
+    /// The service has as many sessions as it may have.
+    TooManyOfAll { most: usize },
     /// The session could not begin; the reason is in the log.
     Failed,
 }
@@ -93,6 +95,7 @@ impl Owners {
 /// The sessions that exist or are about to begin.
 struct Slots {
     all: Arc<Semaphore>,
+    max_of_all: usize,
     max_of_account: usize,
     /// Slots by account; accounts without one have no entry.
     of_accounts: Mutex<HashMap<Arc<str>, usize>>,
@@ -108,9 +111,10 @@ impl Slots {
         let mut of_accounts = self.of_accounts();
         let own = of_accounts.get(account).copied().unwrap_or(0);
         if own >= self.max_of_account {
-            return Err(Refused::TooManySessions);
+            return Err(Refused::TooManyOfAccount { most: self.max_of_account });
         }
-        let permit = Arc::clone(&self.all).try_acquire_owned().map_err(|_| Refused::TooManySessions)?;
+        let none_left = |_| Refused::TooManyOfAll { most: self.max_of_all };
+        let permit = Arc::clone(&self.all).try_acquire_owned().map_err(none_left)?;
         of_accounts.insert(Arc::clone(account), own + 1);
         Ok(Slot { slots: Arc::clone(self), account: Arc::clone(account), _permit: permit })
     }
@@ -158,6 +162,7 @@ impl HttpServer {
             owners: Arc::default(),
             slots: Arc::new(Slots {
                 all: Arc::new(Semaphore::new(settings.max_sessions)),
+                max_of_all: settings.max_sessions,
                 max_of_account: (settings.max_sessions / ACCOUNT_SHARE).max(1),
                 of_accounts: Mutex::default(),
             }),

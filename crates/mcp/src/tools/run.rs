@@ -358,9 +358,17 @@ async fn conclude(
         if state == ExecutionState::Running {
             page.next.get_or_insert_default();
         } else if page.done.is_none() {
-            let (exit_code, signal) = (view.exit_code, view.signal);
-            page.done = Some(Done { exit_code, signal, duration_ms: view.duration_ms.unwrap_or(0) });
+            page.done = Some(Done {
+                exit_code: view.exit_code,
+                duration_ms: view.duration_ms.unwrap_or(0),
+                signal: view.signal,
+                reason: view.reason,
+                message: None,
+            });
         }
+    } else if let Some(done) = &mut page.done {
+        // Why an exit code is that of a killed program.
+        notes.extend(done.message.take());
     }
     let mut ran = Ran::new(execution, page, state);
     ran.timed_out = timeout.is_some_and(|timeout| {
