@@ -104,6 +104,7 @@ pub async fn open_engine(config: &Config, images: &Images, scope: &Scope, pool: 
         host: Some(host_watch(config, &scope.data_dir)?),
         pool: if pool == Pool::AsConfigured { pool_targets(config, &policy)? } else { BTreeMap::new() },
         concurrent_executions: config.limits.concurrent_executions,
+        detached_executions: config.limits.detached_executions,
         execution_queue: config.limits.execution_queue,
         paused_retention_ms: config.retention.paused_days.saturating_mul(DAY_MS),
         hibernate_after_ms: config.hibernate.after_seconds.saturating_mul(1000),

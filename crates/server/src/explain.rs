@@ -131,7 +131,7 @@ pub fn explain(policy: &EgressPolicy, target: &Target, known: &Known) -> Explana
             lines.push(("address", format!("{address} is {closed}, which is closed to every sandbox")));
             connect(true)
         }
-        (Host::Address(_), _) => connect(false),
+        (Host::Address(address), _) => unlearnt(policy, *address, target.port).or_else(|| connect(false)),
         (Host::Name(name), _) => refusal(policy, Flow::Lookup(name), to(target.port)).or_else(|| {
             let unresolved = match known {
                 Known::Resolved(resolved) => address_line(&mut lines, name, resolved),
@@ -167,6 +167,11 @@ fn best(policy: &EgressPolicy, flow: Flow<'_>, addresses: &[Ipv4Addr], to: Desti
         addresses.iter().map(|address| refusal(policy, flow, Destination { address: Some(*address), ..to }));
     let Some(first) = refusals.next() else { return refusal(policy, flow, to) };
     first.filter(|_| refusals.all(|other| other.is_some()))
+}
+
+/// The refusal of a connection to an address that the sandbox has not looked up.
+fn unlearnt(policy: &EgressPolicy, address: Ipv4Addr, port: u16) -> Option<Reason> {
+    refusal(policy, Flow::Opening, Destination { address: Some(address), is_learnt: false, ..to(port) })
 }
 
 /// The line about the list of networks that decides about an address.
@@ -257,6 +262,10 @@ fn strict_lines(
             "refused, unless the client names a host that is listed and has this address",
             "refused, unless the sandbox got this address in a DNS answer for a listed name",
         ),
+        Some(Reason::UnknownAddress) => (
+            "refused, unless the sandbox got this address in a DNS answer for a listed name, and the client names a host that has it",
+            "refused, unless the sandbox got this address in a DNS answer for a listed name",
+        ),
         Some(reason) => {
             lines.push(("traffic", format!("every kind is refused: {reason}")));
             return;
@@ -332,8 +341,14 @@ mod tests {
             (
                 "192.0.2.7:22",
                 Known::Address(None),
-                Some("no-name"),
+                Some("unknown-address"),
                 "UDP: refused, unless the sandbox got this address",
+            ),
+            (
+                "192.0.2.7:8443",
+                Known::Address(None),
+                Some("unknown-address"),
+                "TLS, HTTP: refused, unless the sandbox got this address",
             ),
             ("192.0.2.7:53", Known::Address(None), Some("port"), "traffic: every kind is refused"),
             ("example.com:853", found(), Some("port"), "853 is closed under default deny"),

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{ApiError, invalid_interpreter};
+use crate::error::{ApiError, Condition, RefusalCode, invalid_interpreter};
 use crate::output::{OutputReservation, cover};
 use connection::TunnelStream;
 
@@ -34,6 +34,8 @@ const EVENTS_BYTES: usize = 96 << 20;
 const DOCUMENT_BYTES: usize = 64 << 10;
 /// Of an error's text.
 const MESSAGE_BYTES: usize = 500;
+/// Code is usually short.
+const RETRY_S: u64 = 1;
 
 /// A response whose head is complete.
 pub struct Reply {
@@ -187,11 +189,10 @@ impl Reply {
                 ErrorCode::InvalidConfig,
                 format!("the code interpreter refused: {}", rules::escaped(&text)),
             ),
-            (StatusCode::TOO_MANY_REQUESTS, _) => ApiError::new(
-                ErrorCode::RateLimited,
-                format!("the code interpreter refused: {}", rules::escaped(&text)),
-            )
-            .retry_after(1),
+            (StatusCode::TOO_MANY_REQUESTS, _) => {
+                let why = format!("the code interpreter refused: {}", rules::escaped(&text));
+                ApiError::refused(RefusalCode::RateLimited, why, Condition::CodeInterpreter, RETRY_S)
+            }
             _ => invalid_interpreter(&format!("it answered {}: {}", status.as_u16(), rules::escaped(&text))),
         }
     }

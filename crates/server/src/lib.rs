@@ -38,10 +38,11 @@ mod service;
 mod sse;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod wall_clock;
 
 use std::process::ExitCode;
 
-use cli::{Command, ConfigCommand};
+use cli::{Command, ConfigCommand, Global};
 use config::Config;
 
 pub use cli::Cli;
@@ -53,6 +54,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     // What needs no configuration must not fail over one.
     match cli.command {
         Command::Openapi => return commands::openapi::run(),
+        Command::Config(ConfigCommand::Check) => return commands::config_check::run(&cli.global),
         Command::Config(ConfigCommand::Reference) => return commands::config_reference::run(),
         _ => {}
     }
@@ -65,13 +67,13 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     // As many workers as the host has processors: what waits for a disk or a runtime does so on threads of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(carry_out(&config, cli.command));
+    let code = runtime.block_on(carry_out(&config, &cli.global, cli.command));
     // A write to a reader that does not read may never end; all that matters is done.
     runtime.shutdown_background();
     code
 }
 
-async fn carry_out(config: &Config, command: Command) -> anyhow::Result<ExitCode> {
+async fn carry_out(config: &Config, global: &Global, command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(flags) => commands::serve::run(config, &flags).await,
         Command::Key(command) => commands::key::run(config, command).await,
@@ -80,6 +82,7 @@ async fn carry_out(config: &Config, command: Command) -> anyhow::Result<ExitCode
         Command::Egress(command) => commands::egress::run(config, command).await,
         Command::Image(command) => commands::image::run(config, command).await,
         Command::Openapi => commands::openapi::run(),
+        Command::Config(ConfigCommand::Check) => commands::config_check::run(global),
         Command::Config(ConfigCommand::Reference) => commands::config_reference::run(),
     }
 }

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::ErrorCode;
 use bytes::Bytes;
+use rules::ReachedLimit;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, RefusalCode};
 
 /// Bytes of memory for all accounts together, of which one account gets at most a part.
 pub struct MemoryBudget {
@@ -24,9 +24,12 @@ pub struct MemoryBudget {
     all_bytes: usize,
 }
 
-/// The budget did not suffice in time.
-#[derive(Debug)]
-pub struct Exhausted;
+/// The budget did not suffice in time: the part of the account, or that of all accounts together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exhausted {
+    OfAccount,
+    OfAll,
+}
 
 impl MemoryBudget {
     pub fn new(all_bytes: usize, account_bytes: usize) -> Self {
@@ -79,15 +82,19 @@ impl Reservation {
         if self.try_grow(bytes).is_ok() {
             return Ok(());
         }
-        let count = u32::try_from(bytes).map_err(|_| Exhausted)?;
+        let count = u32::try_from(bytes).map_err(|_| Exhausted::OfAll)?;
         let began = Instant::now();
         let [account, all] = self.shares.clone();
+        // What it waits for.
+        let mut waits_for = Exhausted::OfAccount;
         let acquire = async {
             // The account's share first: while a client waits for its own responses it holds nothing of the others' share.
-            let account = account.acquire_many_owned(count).await.map_err(|_| Exhausted)?;
-            Ok([account, all.acquire_many_owned(count).await.map_err(|_| Exhausted)?])
+            let account = account.acquire_many_owned(count).await.ok()?;
+            waits_for = Exhausted::OfAll;
+            Some([account, all.acquire_many_owned(count).await.ok()?])
         };
-        let permits = tokio::time::timeout(self.max_wait, acquire).await.map_err(|_| Exhausted)??;
+        let acquired = tokio::time::timeout(self.max_wait, acquire).await;
+        let permits = acquired.ok().flatten().ok_or(waits_for)?;
         self.max_wait = self.max_wait.saturating_sub(began.elapsed());
         self.add(permits);
         Ok(())
@@ -95,10 +102,10 @@ impl Reservation {
 
     /// Adds `bytes` if the budget suffices.
     pub fn try_grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        let count = u32::try_from(bytes).map_err(|_| Exhausted)?;
+        let count = u32::try_from(bytes).map_err(|_| Exhausted::OfAll)?;
         let [account, all] = &self.shares;
-        let account = Arc::clone(account).try_acquire_many_owned(count).map_err(|_| Exhausted)?;
-        let all = Arc::clone(all).try_acquire_many_owned(count).map_err(|_| Exhausted)?;
+        let account = Arc::clone(account).try_acquire_many_owned(count).map_err(|_| Exhausted::OfAccount)?;
+        let all = Arc::clone(all).try_acquire_many_owned(count).map_err(|_| Exhausted::OfAll)?;
         self.add([account, all]);
         Ok(())
     }
@@ -188,7 +195,7 @@ impl GrowingBody {
         if needed > self.covered {
             // Without free bytes the first reservation is as large as they are.
             let covered = self.covered.saturating_mul(2).max(FREE_BYTES).min(self.most).max(needed);
-            self.reservation.grow(covered - self.covered).await.map_err(|Exhausted| too_many_bodies())?;
+            self.reservation.grow(covered - self.covered).await.map_err(too_many_bodies)?;
             self.covered = covered;
             self.bytes.reserve_exact(covered - self.bytes.len());
         }
@@ -221,15 +228,20 @@ impl<R> AsRef<[u8]> for Reserved<R> {
     }
 }
 
-fn too_many_bodies() -> ApiError {
-    let message = format!(
-        "the memory for request bodies is full; try again in {RETRY_S} s, or send at most {FREE_BYTES} bytes"
-    );
-    ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_S)
+fn too_many_bodies(exhausted: Exhausted) -> ApiError {
+    let why = format!("the memory for request bodies is full; send at most {FREE_BYTES} bytes, or wait");
+    let (bytes, counts) = match exhausted {
+        Exhausted::OfAccount => (REQUEST_ACCOUNT_BYTES, "bytes of request bodies of an account"),
+        Exhausted::OfAll => (REQUEST_BYTES, "bytes of request bodies of all accounts"),
+    };
+    let limit = ReachedLimit::fixed(bytes as u64, counts);
+    ApiError::refused(RefusalCode::ResourceExhausted, why, limit, RETRY_S)
 }
 
 #[cfg(test)]
 mod tests {
+    use api::ErrorCode;
+
     use super::*;
 
     const MIB: usize = 1 << 20;
@@ -255,10 +267,11 @@ mod tests {
             held.push(grown(&memory, account, 16 * MIB).await.unwrap().done());
         }
         assert!(REQUEST_BYTES - memory.reserved_bytes() <= 4 * FREE_BYTES);
-        for account in [&one, &two] {
+        for (account, value) in [(&one, REQUEST_ACCOUNT_BYTES), (&two, REQUEST_BYTES)] {
             let began = Instant::now();
             let refused = grown(&memory, account, 2 * MIB).await.err().unwrap();
             assert_eq!((refused.code, refused.retry_after_s), (ErrorCode::ResourceExhausted, Some(RETRY_S)));
+            assert_eq!(refused.details["value"], value);
             assert!(began.elapsed() >= REQUEST_MAX_WAIT && began.elapsed() < REQUEST_MAX_WAIT * 2);
             assert_eq!(grown(&memory, account, FREE_BYTES).await.unwrap().done().len(), FREE_BYTES);
         }

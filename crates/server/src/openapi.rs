@@ -29,6 +29,12 @@ const GENERAL: [DocumentedError; 4] = [
     DocumentedError::of(ErrorCode::ResourceExhausted, "The service lacks capacity at the moment"),
 ];
 
+/// Follows the description of every JSON body.
+const UNKNOWN_FIELDS: &str = "Unknown fields are refused in `network` and `resources`, and where their name is within \
+     two edits of a known one or differs from it in case; others are ignored.";
+/// Lists the ignored ones.
+const IGNORED_FIELDS: &str = "Sandboxd-Ignored-Fields";
+
 /// The error of every operation with a body.
 const TOO_SLOW: DocumentedError =
     DocumentedError::of(ErrorCode::InvalidRequest, "The body arrived too slowly")
@@ -114,8 +120,12 @@ fn describe(operation: &Operation, access: Access) -> Value {
         described["parameters"] = operation.parameters.iter().map(|parameter| parameter.document()).collect();
     }
     if let Some(body) = &operation.body {
+        let description = match body.content.is_json() {
+            true => format!("{} {UNKNOWN_FIELDS}", body.description),
+            false => body.description.to_owned(),
+        };
         described["requestBody"] = json!({
-            "description": body.description,
+            "description": description,
             "content": { body.content.media_type: body.content.document() },
         });
         if body.required {
@@ -152,9 +162,14 @@ fn responses(operation: &Operation, access: Access) -> Value {
             json!({ "description": description, "content": { "application/json": { "schema": schema } } });
         responses.insert(status.to_string(), described);
     }
+    let has_fields = operation.body.as_ref().is_some_and(|body| body.content.is_json());
     for (status, response) in &mut responses {
         for name in ["X-Request-Id", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"] {
             response["headers"][name] = json!({ "$ref": format!("#/components/headers/{name}") });
+        }
+        if has_fields && status.starts_with('2') {
+            response["headers"][IGNORED_FIELDS] =
+                json!({ "$ref": format!("#/components/headers/{IGNORED_FIELDS}") });
         }
         if matches!(status.as_str(), "429" | "503") {
             response["headers"]["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
@@ -246,6 +261,12 @@ fn headers() -> Value {
             "description": "Seconds to wait before the next attempt.",
             "required": true,
             "schema": { "type": "integer", "minimum": 1 },
+        },
+        IGNORED_FIELDS: {
+            "description": "Paths of the fields of the request body that were ignored because they are unknown, separated by \
+             commas. `...` stands for further ones. Absent if no field was ignored.",
+            "schema": { "type": "string" },
+            "example": "colour, [1].priority",
         },
     })
 }

@@ -13,20 +13,21 @@
 mod body;
 mod record;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use api::{ErrorCode, ExecutionOutput, ExecutionResult};
+use api::{ExecutionOutput, ExecutionResult};
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
 use bytes::Bytes;
 use engine::{EngineError, Execution, ExecutionEvent};
-use rules::CappedOutput;
+use rules::{CappedOutput, ReachedLimit};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, RefusalCode};
 use crate::memory::{Exhausted, MemoryBudget, Reservation};
 
 use body::JsonBody;
@@ -62,6 +63,14 @@ pub struct OutputMemory {
     reading: Semaphore,
     /// The most that one response can reserve.
     largest: usize,
+    limits: OutputLimits,
+}
+
+/// The configured sizes, for the messages of refusals.
+#[derive(Debug, Clone, Copy)]
+struct OutputLimits {
+    all_bytes: usize,
+    account_bytes: usize,
 }
 
 impl OutputMemory {
@@ -77,6 +86,7 @@ impl OutputMemory {
             copying: Semaphore::new(1),
             reading: Semaphore::new(1),
             largest: account - account / 4,
+            limits: OutputLimits { all_bytes: all, account_bytes: account },
         }
     }
 
@@ -88,6 +98,7 @@ impl OutputMemory {
             large_responses: Arc::clone(&self.large_responses),
             is_large: false,
             covered: 0,
+            limits: self.limits,
         }
     }
 
@@ -99,7 +110,7 @@ impl OutputMemory {
             return Ok(response);
         };
         let mut reservation = self.large.reservation(account, Duration::ZERO);
-        reservation.try_grow(length).map_err(|Exhausted| too_large_response())?;
+        reservation.try_grow(length).map_err(|exhausted| self.limits.too_large_response(exhausted))?;
         Ok(response.map(|body| Body::new(Holding::new(body, reservation))))
     }
 
@@ -120,12 +131,14 @@ pub struct OutputReservation {
     large_responses: Arc<AtomicUsize>,
     is_large: bool,
     covered: usize,
+    limits: OutputLimits,
 }
 
 impl OutputReservation {
     /// Before a command starts.
     pub async fn start(&mut self) -> Result<(), ApiError> {
-        self.cover(START_BYTES).await.map_err(|Exhausted| not_started())
+        let limits = self.limits;
+        self.cover(START_BYTES).await.map_err(|exhausted| limits.not_started(exhausted))
     }
 
     /// Reserves until `bytes` are covered.
@@ -190,7 +203,9 @@ pub async fn collect(
         };
         let needed = output.memory_with(bytes.len()) + other.memory();
         // Not reading holds the command back. Dropping the execution ends it.
-        memory.cover(needed).await.map_err(|Exhausted| CollectError::Refused(ended(needed)))?;
+        let limits = memory.limits;
+        let covered = memory.cover(needed).await;
+        covered.map_err(|exhausted| CollectError::Refused(limits.ended(exhausted, needed)))?;
         output.push(&bytes);
     };
     if let Some(note) = &finished.outcome.stderr_note {
@@ -203,6 +218,8 @@ pub async fn collect(
         exit_code: finished.outcome.exit_code,
         duration_ms: finished.duration_ms,
         signal: finished.outcome.signal.map(std::borrow::Cow::into_owned),
+        reason: finished.outcome.reason,
+        message: finished.outcome.message,
         stdout_truncated: stdout.truncated,
         stderr_truncated: stderr.truncated,
     };
@@ -222,7 +239,8 @@ pub async fn snapshot(
 
 /// Reserves memory for `bytes` of a response that can be asked for again.
 pub async fn cover(memory: &mut OutputReservation, bytes: usize) -> Result<(), ApiError> {
-    memory.cover(bytes).await.map_err(|Exhausted| too_large_response())
+    let limits = memory.limits;
+    memory.cover(bytes).await.map_err(|exhausted| limits.too_large_response(exhausted))
 }
 
 /// An output and the JSON around it.
@@ -325,30 +343,40 @@ impl Content {
     }
 }
 
-fn refused(message: String, started: bool) -> ApiError {
-    let error = ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_S);
-    error.with_detail("limit", "buffered_output_bytes").with_detail("commandStarted", started)
-}
+impl OutputLimits {
+    fn refused(self, exhausted: Exhausted, why: impl Display) -> ApiError {
+        let (bytes, counts, key) = match exhausted {
+            Exhausted::OfAccount => (
+                self.account_bytes,
+                "bytes of unread responses of an account",
+                "limits.buffered_output_bytes_per_account",
+            ),
+            Exhausted::OfAll => {
+                (self.all_bytes, "bytes of unread responses of all accounts", "limits.buffered_output_bytes")
+            }
+        };
+        let limit = ReachedLimit::set_by_operator(bytes as u64, counts, key);
+        ApiError::refused(RefusalCode::ResourceExhausted, why, limit, RETRY_S)
+    }
 
-fn not_started() -> ApiError {
-    let message = format!(
-        "the command was not started: the memory for buffered output is full of unread responses; read them, or try again in {RETRY_S} s"
-    );
-    refused(message, false)
-}
+    fn not_started(self, exhausted: Exhausted) -> ApiError {
+        let why = "the command was not started: the memory for buffered output is full of unread responses; read them, or wait";
+        self.refused(exhausted, why).with_detail("commandStarted", false)
+    }
 
-fn ended(bytes: usize) -> ApiError {
-    let message = format!(
-        "the command was started, then killed: its output needed {bytes} bytes so far, and the memory for buffered output is full of unread responses; read them, redirect the output to a file, or request a stream with 'Accept: text/event-stream'"
-    );
-    refused(message, true)
-}
+    fn ended(self, exhausted: Exhausted, bytes: usize) -> ApiError {
+        let why = format!(
+            "the command was started, then killed: its output needed {bytes} bytes so far, and the memory for buffered output is full of unread responses; read them, redirect the output to a file, or request a stream with 'Accept: text/event-stream'"
+        );
+        self.refused(exhausted, why).with_detail("commandStarted", true)
+    }
 
-fn too_large_response() -> ApiError {
-    let message = format!(
-        "the memory for buffered output is full of unread responses; read them, or try again in {RETRY_S} s"
-    );
-    ApiError::new(ErrorCode::ResourceExhausted, message).retry_after(RETRY_S)
+    fn too_large_response(self, exhausted: Exhausted) -> ApiError {
+        self.refused(
+            exhausted,
+            "the memory for buffered output is full of unread responses; read them, or wait",
+        )
+    }
 }
 
 /// For tests of other modules.

@@ -50,7 +50,7 @@ pub struct Service {
     /// Which isolation sandboxes get.
     pub isolation: Arc<IsolationPolicy>,
     pub execute_rules: ExecuteRules,
-    /// The limits that each key has.
+    /// The limits that each key has, without its rate limits.
     pub limits: LimitsView,
     /// Whether sandboxes have a network besides their loopback interface.
     pub has_network: bool,

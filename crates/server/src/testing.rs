@@ -111,7 +111,7 @@ impl Harness {
             images,
             allow_any_image: settings.allow_any_image,
             keyring: Keyring::load(&store).await?,
-            limiter: Limiter::new(Rates { read: 0, write: 0, create: 0, execute: 0 }),
+            limiter: Limiter::new(Rates::UNLIMITED),
             idempotency: Idempotency::new(Arc::clone(&kept), Arc::clone(&output)),
             in_flight: Default::default(),
             request_memory: Default::default(),
@@ -154,6 +154,7 @@ pub(crate) fn engine_settings(capacity: Capacity, slots: u32, dir: &Path) -> Eng
         host: None,
         pool: Default::default(),
         concurrent_executions: 3,
+        detached_executions: 32,
         execution_queue: 0,
         paused_retention_ms: 0,
         hibernate_after_ms: 0,
@@ -178,6 +179,8 @@ pub(crate) async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &
         prefix_hint: key(n).hint().to_owned(),
         created_at: TimeMs(1),
         revoked_at: None,
+        expires_at: None,
+        limits: Default::default(),
     };
     store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await?;
     Ok(())

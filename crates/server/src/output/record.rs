@@ -12,9 +12,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::body::JsonBody;
-use super::{BufferedOutput, Content, OutputMemory, too_large_response};
+use super::{BufferedOutput, Content, OutputMemory};
 use crate::error::ApiError;
-use crate::memory::{Exhausted, reserved_bytes};
+use crate::memory::reserved_bytes;
 
 const MARK: [u8; 2] = [0, 1];
 /// JSON up to this size is stored as it is.
@@ -68,7 +68,7 @@ impl OutputMemory {
         let mut memory = self.response(account);
         // JSON of an earlier version may be larger than the budget.
         let counted = record.len().min(self.largest);
-        memory.try_cover(counted).map_err(|Exhausted| too_large_response())?;
+        memory.try_cover(counted).map_err(|exhausted| self.limits.too_large_response(exhausted))?;
         let record = reserved_bytes(record, memory);
         let Some(rest) = record.strip_prefix(&MARK).map(|rest| record.slice_ref(rest)) else {
             return Ok(Content::Json(record));

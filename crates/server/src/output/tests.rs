@@ -1,3 +1,4 @@
+use api::ErrorCode;
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
@@ -13,6 +14,8 @@ fn result() -> ExecutionResult {
         exit_code: Some(3),
         duration_ms: 12,
         signal: None,
+        reason: None,
+        message: None,
         stdout_truncated: true,
         stderr_truncated: false,
     }
@@ -112,7 +115,7 @@ async fn an_account_with_unread_responses_waits_is_refused_and_still_runs_small_
     let mut second = memory.response(&one);
     second.cover(4 * MIB).await.unwrap();
     let began = tokio::time::Instant::now();
-    assert!(second.cover(5 * MIB).await.is_err());
+    assert_eq!(second.cover(5 * MIB).await, Err(Exhausted::OfAccount));
     assert!((5..=10).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     // The other account has 12 MiB, and small outputs have a budget of their own.
     memory.response(&two).cover(12 * MIB).await.unwrap();
@@ -147,7 +150,8 @@ async fn commands_are_refused_before_they_start_when_even_small_outputs_do_not_f
         (refused.code, refused.details["commandStarted"].as_bool()),
         (ErrorCode::ResourceExhausted, Some(false))
     );
-    assert!(refused.retry_after_s.is_some());
+    assert_eq!(refused.details["key"], "limits.buffered_output_bytes_per_account");
+    assert_eq!((refused.details["value"].as_u64(), refused.retry_after_s), (Some(4 << 20), Some(RETRY_S)));
     held.pop();
     memory.response(&account).start().await.unwrap();
 }
