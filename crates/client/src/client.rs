@@ -50,6 +50,20 @@ impl Client {
         self.transport.service_url().url("")
     }
 
+    /// A client with the same connections that does not [wait for limits](crate::ClientBuilder::limit_wait), for calls whose caller does.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let error = client.without_limit_waits().create("busy").without_waiting().await.unwrap_err();
+    /// assert!(error.retry_after().is_some());
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn without_limit_waits(&self) -> Self {
+        Self { transport: self.transport.without_limit_waits() }
+    }
+
     #[cfg(test)]
     pub(crate) fn authorization(&self) -> &str {
         self.transport.authorization().and_then(|value| value.to_str().ok()).unwrap_or_default()

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use hyper::Method;
 
 use crate::execute::Execute;
+use crate::millis::ms;
 use crate::payload::Payload;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
@@ -39,6 +40,24 @@ impl Execute {
         self
     }
 
+    /// Sets how long a [`detached`](Self::detached) command waits for a reader while its stored output is full and unread; 2 minutes by
+    /// default. After that, the oldest output is dropped. While a reader is connected, the command waits without limit.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// use std::time::Duration;
+    /// // A server whose log nobody may ever read.
+    /// let server = sandbox.execute("sleep 1000").reader_timeout(Duration::ZERO).detached().await?;
+    /// server.cancel().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn reader_timeout(mut self, reader_timeout: Duration) -> Self {
+        self.reader_timeout = Some(reader_timeout);
+        self
+    }
+
     /// Starts the command detached: it runs without a connection, and has no time limit unless [`timeout`](Self::timeout) sets one, of
     /// at most 24 hours.
     ///
@@ -53,6 +72,7 @@ impl Execute {
     /// ```
     pub async fn detached(self) -> Result<Detached> {
         let open_stdin = self.open_stdin.then_some(true);
+        let reader_timeout_ms = self.reader_timeout.map(|timeout| ms(timeout).into());
         let (sandbox, body, key) = self.into_parts();
         let body = DetachedBody {
             command: body.command,
@@ -61,6 +81,7 @@ impl Execute {
             env: body.env,
             user: body.user,
             timeout_ms: body.timeout_ms,
+            reader_timeout_ms,
             stdin: body.stdin,
             open_stdin,
             auto_resume: body.auto_resume,

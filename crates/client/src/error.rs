@@ -238,8 +238,8 @@ impl Error {
         self.0.status
     }
 
-    /// Further data for programs, such as `sandboxId`; often empty. A network error because of an untrusted certificate has the
-    /// `reason` `certificate`.
+    /// Further data for programs, such as `sandboxId`; often empty. Errors of connections have a `reason` if their cause is known, such
+    /// as `certificate` or `refused`.
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {

@@ -54,6 +54,7 @@ pub struct Execute {
     sandbox: Sandbox,
     body: ExecuteBody,
     pub(crate) open_stdin: bool,
+    pub(crate) reader_timeout: Option<Duration>,
     line_ends: bool,
     key: Key,
 }
@@ -67,7 +68,8 @@ enum Key {
 impl Execute {
     fn new(sandbox: Sandbox, command: String) -> Self {
         let body = ExecuteBody { command, ..ExecuteBody::default() };
-        Self { sandbox, body, open_stdin: false, line_ends: false, key: Key::Generated }
+        let (open_stdin, reader_timeout, line_ends) = (false, None, false);
+        Self { sandbox, body, open_stdin, reader_timeout, line_ends, key: Key::Generated }
     }
 
     /// The sandbox, the request body and the idempotency key, for the other ways to run it.

@@ -34,6 +34,7 @@ mod cases;
 mod client;
 mod code;
 mod connect;
+mod connection_error;
 mod create;
 mod detached;
 mod error;
@@ -47,8 +48,10 @@ mod ids;
 mod images;
 mod info;
 mod lifecycle;
+mod limit_waits;
 mod list;
 mod millis;
+mod network;
 mod payload;
 mod ports;
 mod reattach;
@@ -68,15 +71,15 @@ mod websocket;
 
 pub use api::{
     BackendView, BadSandboxId, BuildContext, BuildStep, CodeContext, CodeDone, CodeException, CodeExecution,
-    CodeResult, CreateBody, Done, EgressDefault, EgressPolicy, EventId, EventKind, EventList, ExecuteBody,
-    ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileChange, FileChangeKind,
-    FileEntry, FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy, Isolation,
-    IsolationChoice, LimitsView, NetworkPolicy, OnTimeout, Pagination, PauseResult, Port, PortClosed,
-    PortToken, PortVisibility, PullProgress, PullStage, QuotaView, RangeView, ResourceSample, Resources,
-    ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState, SandboxView,
-    SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState, SnapshotStorage, SnapshotView, TemplateDeleted,
-    TemplateError, TemplateId, TemplateList, TemplateState, TemplateSteps, TemplateView, TerminalSize,
-    Timestamp, Unpacked, UsageView,
+    CodeResult, CreateBody, Done, EgressDefault, EgressPolicy, EndReason, EventId, EventKind, EventList,
+    ExecuteBody, ExecutionId, ExecutionOutput, ExecutionResult, ExecutionState, ExecutionView, FileChange,
+    FileChangeKind, FileEntry, FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy,
+    Isolation, IsolationChoice, LimitsView, NetworkPolicy, NetworkView, OnTimeout, Pagination, PauseResult,
+    Port, PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView, RangeView,
+    ResourceSample, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState,
+    SandboxView, SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState, SnapshotStorage, SnapshotView,
+    TemplateDeleted, TemplateError, TemplateId, TemplateList, TemplateState, TemplateSteps, TemplateView,
+    TerminalSize, Timestamp, Unpacked, UsageView,
 };
 
 pub use client::Client;

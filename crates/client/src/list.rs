@@ -51,11 +51,28 @@ pub struct List {
     image: Option<String>,
     metadata: BTreeMap<String, String>,
     page_size: u32,
+    has_details: bool,
 }
 
 impl List {
     fn new(client: Client) -> Self {
-        Self { client, state: None, image: None, metadata: BTreeMap::new(), page_size: LARGEST_PAGE }
+        let (page_size, has_details) = (LARGEST_PAGE, false);
+        Self { client, state: None, image: None, metadata: BTreeMap::new(), page_size, has_details }
+    }
+
+    /// Requests items that also have their isolation and metadata, and the times of their hibernation and of the end of their timeout.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # client.create("ubuntu:24.04").metadata("job", "17").await?;
+    /// let page = client.list().details().page(0).await?;
+    /// assert!(page.data[0].isolation.is_some() && page.data[0].expires_at.is_some());
+    /// # Ok(()) });
+    /// ```
+    pub fn details(mut self) -> Self {
+        self.has_details = true;
+        self
     }
 
     /// Filters by state.
@@ -157,6 +174,9 @@ impl List {
 
     fn path(&self, offset: u64) -> String {
         let mut path = format!("/v1/sandboxes?limit={}&offset={offset}", self.page_size);
+        if self.has_details {
+            path.push_str("&details=true");
+        }
         if let Some(state) = self.state {
             path.push_str(&format!("&state={state}"));
         }

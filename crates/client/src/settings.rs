@@ -7,6 +7,7 @@ use hyper::header::HeaderValue;
 use tokio::io::DuplexStream;
 
 use crate::connect::{Connector, InProcess, ServiceUrl};
+use crate::limit_waits::{LimitWaits, OnWait};
 use crate::retry::Policy;
 use crate::transport::Transport;
 use crate::trust::Trust;
@@ -67,6 +68,7 @@ pub struct ClientBuilder {
     data_dir: PathBuf,
     timeout: Duration,
     policy: Policy,
+    limit_waits: LimitWaits,
     in_process: Option<InProcess>,
 }
 
@@ -96,6 +98,7 @@ impl ClientBuilder {
             data_dir: LOCAL_DATA_DIR.into(),
             timeout: TIMEOUT,
             policy: Policy { retries: RETRIES, max_retry_wait: MAX_RETRY_WAIT },
+            limit_waits: LimitWaits::default(),
             in_process: None,
         }
     }
@@ -237,6 +240,28 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how long a call waits in all while the service refuses it because of a limit, such as a rate limit, and says when to try
+    /// again. By default such a refusal is an error like others, with a few retries.
+    ///
+    /// ```
+    /// let builder = sandboxd_client::Client::builder().limit_wait(std::time::Duration::from_secs(120));
+    /// ```
+    pub fn limit_wait(mut self, limit_wait: Duration) -> Self {
+        self.limit_waits.longest = limit_wait;
+        self
+    }
+
+    /// Sets a function that is called before each wait for a limit, with the refusal and the length of the wait.
+    ///
+    /// ```
+    /// let builder = sandboxd_client::Client::builder()
+    ///     .on_limit_wait(|error, pause| eprintln!("{error}; waiting {} s", pause.as_secs()));
+    /// ```
+    pub fn on_limit_wait(mut self, on_wait: impl Fn(&Error, Duration) + Send + Sync + 'static) -> Self {
+        self.limit_waits.on_wait = Some(OnWait::new(on_wait));
+        self
+    }
+
     /// Builds the client. Reads the certificate and key files; does not connect.
     ///
     /// ```
@@ -269,6 +294,7 @@ impl ClientBuilder {
             Some(authorization),
             self.timeout,
             self.policy,
+            self.limit_waits,
         )))
     }
 

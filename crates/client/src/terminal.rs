@@ -6,6 +6,7 @@
 mod conversation;
 
 use std::future::IntoFuture;
+use std::time::Duration;
 
 use api::{ExecutionView, TerminalBody, TerminalSize};
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::detached::Detached;
 use crate::ids::random_id;
+use crate::millis::ms;
 use crate::retry::Safety;
 use crate::sandbox::Sandbox;
 use crate::transport::Call;
@@ -39,7 +41,7 @@ impl Sandbox {
     ///     match event {
     ///         TerminalEvent::Bytes(bytes) => print!("{}", String::from_utf8_lossy(&bytes)),
     ///         TerminalEvent::Ended(ended) => assert_eq!(ended.exit_code, Some(3)),
-    ///         TerminalEvent::Dropped | TerminalEvent::Disconnected | TerminalEvent::Reconnected => {}
+    ///         _ => {}
     ///     }
     /// }
     /// # Ok(()) });
@@ -138,6 +140,38 @@ impl OpenTerminal {
         self
     }
 
+    /// Sets the time limit of the terminal, at most 24 hours. Without it the terminal may run as long as its sandbox.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// let hour = std::time::Duration::from_secs(3600);
+    /// let terminal = sandbox.terminal().timeout(hour).open().await?;
+    /// assert_eq!(terminal.status().await?.timeout_ms, Some(3_600_000));
+    /// # Ok(()) });
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.body.timeout_ms = Some(ms(timeout).into());
+        self
+    }
+
+    /// Fails with [`Code::InvalidState`](crate::Code) if the sandbox is paused, instead of resuming it.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").await?;
+    /// sandbox.pause().await?;
+    /// let error = sandbox.terminal().without_resume().open().await.unwrap_err();
+    /// assert_eq!(error.code(), sandboxd_client::Code::InvalidState);
+    /// # Ok(()) });
+    /// ```
+    pub fn without_resume(mut self) -> Self {
+        self.body.auto_resume = Some(false);
+        self
+    }
+
     /// Opens the terminal without attaching to it.
     ///
     /// ```
@@ -212,6 +246,8 @@ pub enum TerminalEvent {
     Disconnected,
     /// The connection is restored.
     Reconnected,
+    /// The sandbox is about to end or to be paused, at its timeout: a sentence for people.
+    Warning(String),
     /// The result; always the last item.
     Ended(Box<ExecutionView>),
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::response;
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -16,6 +17,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::connect::{Connector, ServiceUrl};
+use crate::connection_error::{no_response, redirected};
+use crate::limit_waits::LimitWaits;
 use crate::payload::{Meter, Outgoing, Payload};
 use crate::retry::{Fault, Policy, Safety, may_repeat, wait};
 use crate::{Code, Error, Result};
@@ -33,6 +36,7 @@ pub struct Transport {
     shared: Arc<Shared>,
 }
 
+#[derive(Clone)]
 struct Shared {
     service_url: ServiceUrl,
     connector: Connector,
@@ -40,6 +44,7 @@ struct Shared {
     authorization: Option<HeaderValue>,
     timeout: Duration,
     policy: Policy,
+    limit_waits: LimitWaits,
 }
 
 /// A request, for all attempts.
@@ -141,18 +146,27 @@ impl Transport {
         authorization: Option<HeaderValue>,
         timeout: Duration,
         policy: Policy,
+        limit_waits: LimitWaits,
     ) -> Self {
         let pool = Pool::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
             .build(connector.clone());
-        Self { shared: Arc::new(Shared { service_url, connector, pool, authorization, timeout, policy }) }
+        let shared = Shared { service_url, connector, pool, authorization, timeout, policy, limit_waits };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The same with connections of its own, for another Tokio runtime.
     pub fn reconnected(&self) -> Self {
-        let s = &*self.shared;
-        Self::new(s.service_url.clone(), s.connector.clone(), s.authorization.clone(), s.timeout, s.policy)
+        let Shared { service_url, connector, authorization, timeout, policy, limit_waits, .. } =
+            (*self.shared).clone();
+        Self::new(service_url, connector, authorization, timeout, policy, limit_waits)
+    }
+
+    /// The same, also its connections, without waits for limits.
+    pub fn without_limit_waits(&self) -> Self {
+        let shared = Shared { limit_waits: LimitWaits::default(), ..(*self.shared).clone() };
+        Self { shared: Arc::new(shared) }
     }
 
     pub fn connector(&self) -> &Connector {
@@ -205,7 +219,7 @@ impl Transport {
         call: &Call,
         read: impl AsyncFn(Response<Incoming>) -> std::result::Result<T, Error>,
     ) -> Result<T> {
-        let mut repeats = 0;
+        let (mut repeats, mut waited) = (0, Duration::ZERO);
         loop {
             let failure = match self.within(call, &read).await {
                 Ok(value) => return Ok(value),
@@ -214,10 +228,17 @@ impl Transport {
             let is_for_the_caller = call.is_impatient && failure.error.code() == Code::ResourceExhausted;
             let again =
                 may_repeat(call.safety, failure.fault) && call.payload.can_be_sent() && !is_for_the_caller;
-            let pause = again.then(|| {
-                wait(self.shared.policy, repeats + 1, failure.error.retry_after(), rand::rng().random())
-            });
-            let Some(pause) = pause.flatten() else { return Err(failure.error.after(repeats)) };
+            let random = rand::rng().random();
+            let limit_wait = self.shared.limit_waits.next(&failure.error, waited, random);
+            if let Some(pause) = limit_wait.filter(|_| again) {
+                self.shared.limit_waits.report(&failure.error, pause);
+                tokio::time::sleep(pause).await;
+                waited += pause;
+                continue;
+            }
+            let retry_after = failure.error.retry_after();
+            let pause = again.then(|| wait(self.shared.policy, repeats + 1, retry_after, random)).flatten();
+            let Some(pause) = pause else { return Err(failure.error.after(repeats)) };
             tokio::time::sleep(pause).await;
             repeats += 1;
         }
@@ -259,18 +280,27 @@ impl Transport {
                 return Failure { fault: Fault::NoContent, error };
             }
             let fault = if error.is_connect() { Fault::NotSent } else { Fault::Lost };
-            Failure { fault, error: self.network_error(error) }
+            Failure { fault, error: no_response(error, &self.shared.service_url.url("")) }
         })?;
         if response.status().is_success() {
             return read(response).await.map_err(|error| Failure { fault: Fault::Lost, error });
         }
         let (head, body) = response.into_parts();
-        let body = collect_body(body).await.map_err(|error| Failure { fault: Fault::Lost, error })?;
         let status = head.status.as_u16();
+        if let Some(error) = self.redirect_error(call, &head) {
+            return Err(Failure { fault: fault_of(status, &error), error });
+        }
+        let body = collect_body(body).await.map_err(|error| Failure { fault: Fault::Lost, error })?;
         let wait = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let id = request_id(&head.headers);
         let error = Error::of_answer(status, &body, id, wait.map(Duration::from_secs));
         Err(Failure { fault: fault_of(status, &error), error })
+    }
+
+    /// The error of a redirect from plain HTTP to HTTPS, which is not followed: the key was sent in the clear.
+    fn redirect_error(&self, call: &Call, head: &response::Parts) -> Option<Error> {
+        let location = head.headers.get(header::LOCATION).filter(|_| head.status.is_redirection())?;
+        redirected(&self.shared.service_url.url(""), &call.path, location.to_str().ok()?)
     }
 
     fn request(&self, call: &Call, meter: &Arc<Meter>) -> Result<Request<Outgoing>> {
@@ -291,24 +321,6 @@ impl Transport {
             headers.insert(name, value.clone());
         }
         Ok(request)
-    }
-
-    /// An error with the innermost cause and the URL: the causes around it add nothing that a user can act on.
-    fn network_error(&self, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-        let mut innermost: &(dyn std::error::Error + 'static) = &error;
-        while let Some(source) = innermost.source() {
-            innermost = source;
-        }
-        let url = self.shared.service_url.url("");
-        let message = format!("no response from {url}: {innermost}");
-        let network_error = match innermost.downcast_ref::<rustls::Error>() {
-            Some(rustls::Error::InvalidCertificate(_)) => Error::network(format!(
-                "{message}; this client does not trust the certificate: trust the service's certificate file or pin its fingerprint"
-            ))
-            .with_detail("reason", "certificate"),
-            _ => Error::network(message),
-        };
-        network_error.with_source(error)
     }
 }
 

@@ -151,6 +151,9 @@ impl Conversation {
         if let Some(view) = note.ended {
             return Ok(Some(TerminalEvent::Ended(Box::new(view))));
         }
+        if let Some(warning) = note.warning {
+            return Ok(Some(TerminalEvent::Warning(warning.message)));
+        }
         let Some(position) = note.position else { return Ok(None) };
         let is_further = position > self.position;
         self.position = position;

@@ -97,6 +97,30 @@ async fn retry_after_is_respected() {
 }
 
 #[tokio::test]
+async fn a_client_can_wait_for_limits_as_long_as_the_service_asks() {
+    let proxy = Proxy::start();
+    let limited = |retry_after_s| Fault::Status { status: 429, code: "RATE_LIMITED", retry_after_s };
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let waits = Arc::clone(&heard);
+    let client = proxy
+        .builder()
+        .retries(0)
+        .limit_wait(Duration::from_secs(5))
+        .on_limit_wait(move |error, pause| waits.lock().unwrap().push((error.code(), pause.as_secs())))
+        .build()
+        .unwrap();
+    // Not counted as retries, of which there are none.
+    (0..3).for_each(|_| proxy.inject(limited(1)));
+    client.health().await.unwrap();
+    assert_eq!(*heard.lock().unwrap(), [(Code::RateLimited, 1); 3]);
+    proxy.inject(limited(6));
+    assert_eq!(client.health().await.unwrap_err().code(), Code::RateLimited);
+    proxy.inject(limited(1));
+    let error = client.without_limit_waits().health().await.unwrap_err();
+    assert_eq!((error.code(), heard.lock().unwrap().len()), (Code::RateLimited, 3));
+}
+
+#[tokio::test]
 async fn the_command_timeout_is_added_to_the_request_timeout() {
     let proxy = Proxy::start();
     let client = proxy.builder().timeout(Duration::from_millis(200)).retries(0).build().unwrap();

@@ -1,0 +1,184 @@
+//! Errors of connections. Where the cause is one that a user can act on, it is the `reason` in the details of the error:
+//!
+//! ```text
+//! certificate   the certificate is not accepted; `certificate` is untrusted, name, expired or pinned
+//! plain         the service does not speak TLS at this port
+//! refused       nothing listens at this port
+//! host          the name of the host is not known
+//! https         the service answers only over HTTPS; `location` is its URL
+//! ```
+
+use std::io;
+
+use rustls::CertificateError;
+
+use crate::Error;
+
+/// Why there was no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Certificate(CertificateFault),
+    Plain,
+    Refused,
+    Host,
+    Other,
+}
+
+/// Why a certificate is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CertificateFault {
+    Untrusted,
+    Name,
+    Expired,
+    /// Another one is pinned.
+    Pinned,
+}
+
+/// An error with the innermost cause and the URL: the causes around it add nothing that a user can act on.
+pub fn no_response(error: impl std::error::Error + Send + Sync + 'static, url: &str) -> Error {
+    let (cause, innermost) = cause_of(&error);
+    let message = format!("no response from {url}: {innermost}");
+    let network_error = match cause {
+        Cause::Certificate(fault) => Error::network(format!("{message}; {}", fault.advice()))
+            .with_detail("reason", "certificate")
+            .with_detail("certificate", fault.name()),
+        Cause::Plain => Error::network(format!("{message}; the service does not speak TLS at this port"))
+            .with_detail("reason", "plain"),
+        Cause::Refused => Error::network(message).with_detail("reason", "refused"),
+        Cause::Host => Error::network(message).with_detail("reason", "host"),
+        Cause::Other => Error::network(message),
+    };
+    network_error.with_source(error)
+}
+
+/// The service redirects a request over plain HTTP; `location` is the URL with the path of the request.
+pub fn redirected(url: &str, path: &str, location: &str) -> Option<Error> {
+    let base = location.strip_suffix(path).unwrap_or(location).trim_end_matches('/');
+    let is_secure = base.starts_with("https://");
+    is_secure.then(|| {
+        let message =
+            format!("{url} is plain HTTP, and the service answers only over HTTPS; its URL is {base}");
+        Error::configuration(message).with_detail("reason", "https").with_detail("location", base)
+    })
+}
+
+/// The cause of an error, and the text of the innermost one.
+fn cause_of(error: &(dyn std::error::Error + 'static)) -> (Cause, String) {
+    let (mut found, mut innermost) = (Cause::Other, error);
+    loop {
+        let io = innermost.downcast_ref::<io::Error>();
+        let tls = io.and_then(|io| io.get_ref()?.downcast_ref::<rustls::Error>());
+        let tls = tls.or_else(|| innermost.downcast_ref());
+        let cause = match (tls, io) {
+            (Some(rustls::Error::InvalidCertificate(fault)), _) => Cause::Certificate(fault_of(fault)),
+            (Some(rustls::Error::InvalidMessage(_)), _) => Cause::Plain,
+            (_, Some(io)) if io.kind() == io::ErrorKind::ConnectionRefused => Cause::Refused,
+            (_, Some(io)) if io.to_string().contains("failed to lookup address") => Cause::Host,
+            _ => Cause::Other,
+        };
+        if cause != Cause::Other {
+            found = cause;
+        }
+        match innermost.source() {
+            Some(source) => innermost = source,
+            None => return (found, innermost.to_string()),
+        }
+    }
+}
+
+fn fault_of(fault: &CertificateError) -> CertificateFault {
+    match fault {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            CertificateFault::Name
+        }
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => CertificateFault::Expired,
+        CertificateError::ApplicationVerificationFailure => CertificateFault::Pinned,
+        _ => CertificateFault::Untrusted,
+    }
+}
+
+impl CertificateFault {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Untrusted => "untrusted",
+            Self::Name => "name",
+            Self::Expired => "expired",
+            Self::Pinned => "pinned",
+        }
+    }
+
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Untrusted => {
+                "this client does not trust the certificate: trust the service's certificate file or pin its fingerprint"
+            }
+            Self::Name => {
+                "the certificate is for other names than that of the URL: use one of them, or pin its fingerprint"
+            }
+            Self::Expired => {
+                "the certificate has expired or is not valid yet, or the clock of this machine is wrong"
+            }
+            Self::Pinned => "the certificate is another one than the pinned one: compare the fingerprints",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(error: &Error) -> Option<&str> {
+        error.details().get("reason").and_then(|reason| reason.as_str())
+    }
+
+    fn of_tls(error: rustls::Error) -> Error {
+        no_response(io::Error::new(io::ErrorKind::InvalidData, error), "https://a.example:443")
+    }
+
+    #[test]
+    fn faults_of_certificates_are_told_apart() {
+        for (fault, name, part) in [
+            (CertificateError::UnknownIssuer, "untrusted", "does not trust the certificate"),
+            (CertificateError::NotValidForName, "name", "other names"),
+            (CertificateError::Expired, "expired", "clock"),
+            (CertificateError::ApplicationVerificationFailure, "pinned", "fingerprints"),
+        ] {
+            let error = of_tls(rustls::Error::InvalidCertificate(fault));
+            assert_eq!(
+                (reason(&error), &error.details()["certificate"]),
+                (Some("certificate"), &name.into())
+            );
+            assert!(
+                error.message().contains(part) && error.message().contains("https://a.example"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_causes_of_connections_are_named() {
+        let plain = of_tls(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+        let refused = no_response(io::Error::from(io::ErrorKind::ConnectionRefused), "u");
+        let lookup = io::Error::other("failed to lookup address information: Name or service not known");
+        let other = no_response(io::Error::from(io::ErrorKind::ConnectionReset), "u");
+        assert_eq!(
+            [&plain, &refused, &no_response(lookup, "u"), &other].map(reason),
+            [Some("plain"), Some("refused"), Some("host"), None]
+        );
+    }
+
+    #[test]
+    fn a_redirect_to_https_names_the_url_of_the_service() {
+        let url = "http://127.0.0.1:8080";
+        let error = redirected(url, "/v1/info", "https://127.0.0.1:8443/v1/info").unwrap();
+        assert_eq!(
+            (reason(&error), &error.details()["location"]),
+            (Some("https"), &"https://127.0.0.1:8443".into())
+        );
+        assert!(!error.retryable() && error.message().contains("https://127.0.0.1:8443"), "{error}");
+        assert!(redirected(url, "/v1/info", "/elsewhere").is_none());
+    }
+}
