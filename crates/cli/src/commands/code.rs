@@ -1,31 +1,29 @@
 //! `sbx code`: runs code in the code interpreter of a sandbox.
 
 use std::io::{Read, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures_util::TryStreamExt;
-use sandboxd_client::{Client, CodeOutput, CodeResult};
+use sandboxd_client::{Client, CodeException, CodeOutput, RunCode};
 
+use super::code_results::Results;
 use super::command_line;
 use crate::cli::CodeArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// The most that the service allows.
-const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
+/// Exit code of code that raised an exception without an exit code of its own.
+const EXIT_CODE_RAISED: u8 = 1;
 
 pub async fn code(client: &Client, as_json: bool, arguments: CodeArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let CodeArguments { id, language, context, env, output: dir, code } = arguments;
+    let CodeArguments { id, language, context, env, timeout, output: dir, code } = arguments;
     let code = match code {
         Some(code) if code != "-" => code,
         _ => tokio::task::spawn_blocking(read_stdin).await??,
     };
-    let mut run = client.sandbox(&id)?.run_code(code).timeout(TIMEOUT);
+    let mut run = client.sandbox(&id)?.run_code(code).timeout(timeout);
     if let Some(language) = language {
         run = run.language(language);
     }
@@ -36,31 +34,16 @@ pub async fn code(client: &Client, as_json: bool, arguments: CodeArguments) -> R
         let (name, value) = command_line::env_variable(word)?;
         run = run.env(name, value);
     }
-    let show = async {
-        if as_json {
-            let execution = run.await?;
-            output::json(&execution)?;
-            return Ok(execution.exception.is_some());
+    let ended = async {
+        if !as_json {
+            return show(run, Results::new(dir)).await;
         }
-        let (mut events, mut raised, mut files) = (run.stream().await?, false, 0);
-        while let Some(event) = events.try_next().await? {
-            match event {
-                CodeOutput::Stdout(text) => output::text(&text)?,
-                CodeOutput::Stderr(text) => std::io::stderr().write_all(text.as_bytes())?,
-                CodeOutput::Result(result) => show_result(&result, dir.as_deref(), &mut files)?,
-                CodeOutput::Exception(exception) => {
-                    raised = true;
-                    let text =
-                        if exception.traceback.is_empty() { &exception.value } else { &exception.traceback };
-                    output::note(text);
-                }
-                CodeOutput::Done(_) => {}
-            }
-        }
-        anyhow::Ok(raised)
+        let execution = run.await?;
+        output::json(&execution)?;
+        Ok(execution.exception.as_ref().map_or(0, exit_code))
     };
     tokio::select! {
-        raised = show => Ok(ExitCode::from(u8::from(raised?))),
+        code = ended => Ok(ExitCode::from(code?)),
         // Dropping the request interrupts the code.
         code = interrupt.first() => Ok(ExitCode::from(code)),
     }
@@ -72,29 +55,52 @@ fn read_stdin() -> Result<String> {
     Ok(code)
 }
 
-/// Prints the text of a result. Images and documents go to files, if a directory is given.
-fn show_result(result: &CodeResult, dir: Option<&Path>, files: &mut usize) -> Result<()> {
-    if let Some(text) = &result.text {
-        output::text(&format!("{text}\n"))?;
+/// Shows the output and the results of the code. Returns its exit code.
+async fn show(run: RunCode, mut results: Results) -> Result<u8> {
+    let (mut events, mut code) = (run.stream().await?, 0);
+    while let Some(event) = events.try_next().await? {
+        match event {
+            CodeOutput::Stdout(text) => output::text(&text)?,
+            CodeOutput::Stderr(text) => std::io::stderr().write_all(text.as_bytes())?,
+            CodeOutput::Result(result) => results.show(&result)?,
+            CodeOutput::Exception(exception) => {
+                code = exit_code(&exception);
+                let has_traceback = !exception.traceback.is_empty();
+                output::note(if has_traceback { &exception.traceback } else { &exception.value });
+            }
+            CodeOutput::Done(_) => {}
+        }
     }
-    let Some(dir) = dir else { return Ok(()) };
-    let texts =
-        [("html", &result.html), ("svg", &result.svg), ("md", &result.markdown), ("tex", &result.latex)];
-    let encoded = [("png", &result.png), ("jpeg", &result.jpeg), ("pdf", &result.pdf)];
-    let texts = texts.into_iter().filter_map(|(end, text)| Some((end, text.clone()?.into_bytes())));
-    let mut contents: Vec<(&str, Vec<u8>)> = texts.collect();
-    for (end, text) in encoded {
-        let Some(text) = text else { continue };
-        contents.push((end, STANDARD.decode(text).context("a result is not base64")?));
+    Ok(code)
+}
+
+/// The exit code that the code chose: with `sys.exit` of Python, or as the status of its last Bash command.
+fn exit_code(exception: &CodeException) -> u8 {
+    match (exception.name.as_str(), exception.value.trim()) {
+        ("SystemExit", "" | "None") => 0,
+        ("SystemExit" | "ExitStatus", status) => status.parse().unwrap_or(EXIT_CODE_RAISED),
+        _ => EXIT_CODE_RAISED,
     }
-    if contents.is_empty() {
-        return Ok(());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_that_of_the_code() {
+        for (name, value, expected) in [
+            ("SystemExit", "", 0),
+            ("SystemExit", "0", 0),
+            ("SystemExit", "3", 3),
+            ("SystemExit", "wrong arguments", 1),
+            ("ExitStatus", "127", 127),
+            ("ValueError", "3", 1),
+            ("KernelDied", "", 1),
+        ] {
+            let exception =
+                CodeException { name: name.into(), value: value.into(), traceback: String::new() };
+            assert_eq!(exit_code(&exception), expected, "{name} {value}");
+        }
     }
-    *files += 1;
-    for (end, content) in contents {
-        let path = dir.join(format!("result-{files}.{end}"));
-        std::fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
-        output::note(&path.display().to_string());
-    }
-    Ok(())
 }
