@@ -7,12 +7,16 @@ mod bytes;
 mod copies;
 #[path = "sbx/events.rs"]
 mod events;
+#[path = "sbx/habits.rs"]
+mod habits;
 #[path = "sbx/interrupts.rs"]
 mod interrupts;
 #[path = "sbx/json.rs"]
 mod json;
 #[path = "sbx/logs.rs"]
 mod logs;
+#[path = "sbx/output.rs"]
+mod output;
 #[path = "sbx/pulls.rs"]
 mod pulls;
 #[path = "support/skip.rs"]
@@ -301,7 +305,8 @@ async fn errors_name_the_remedy() {
     assert_eq!(code(&user.run(&["--help"])), 0);
     let help = user.stdout(&["run", "--help"]);
     for bounds in [MEMORY_MB, DISK_MB] {
-        assert!(help.contains(&format!("{} to {}", bounds.min, bounds.max)), "{bounds:?}: {help}");
+        let range = format!("{}g to {}g", bounds.min / 1024, bounds.max / 1024);
+        assert!(help.contains(&range), "{bounds:?}: {help}");
     }
 }
 

@@ -1,9 +1,12 @@
-//! The definition of the command line. The arguments of `cp`, `events`, `key` and of running commands are in `cli/`.
+//! The definition of the command line. Arguments of commands with many options are in `cli/`.
 
 mod copy;
+mod create;
 mod events;
+mod exec;
 mod key;
 mod mcp;
+mod network;
 mod running;
 mod snapshot;
 mod template;
@@ -11,19 +14,22 @@ mod template;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use sandboxd_client::IsolationChoice;
 
 pub use copy::{CpArguments, Volume};
+pub use create::{CreateArguments, SandboxOptions};
 pub use events::EventsArguments;
-pub use key::KeyCommand;
+pub use exec::{CodeArguments, ExecArguments, KillArguments, RunArguments, ShellArguments};
+pub use key::{KeyCommand, NewKey};
 pub use mcp::McpArguments;
+pub use network::{NetworkChoice, NetworkCommand};
 pub use running::Running;
 pub use snapshot::{ForkArguments, RollbackArguments, SnapshotCommand};
 pub use template::{BuildArguments, TemplateCommand};
 
-use copy::volume;
+use crate::units::{megabytes, time};
 
 /// Manage isolated Linux sandboxes from a terminal.
 ///
@@ -68,6 +74,8 @@ pub enum Command {
     Shell(ShellArguments),
     /// Show the output of a detached command, or list them
     Logs(LogsArguments),
+    /// End detached commands and terminals of a sandbox
+    Kill(KillArguments),
     /// List sandboxes
     Ls(LsArguments),
     /// List images, with the progress of pulls
@@ -82,6 +90,9 @@ pub enum Command {
     Ps(ProbeArguments),
     /// Show the processes in a sandbox by CPU usage until Ctrl-C
     Top(TopArguments),
+    /// Show and change which connections a sandbox may open
+    #[command(subcommand)]
+    Network(NetworkCommand),
     /// Pause sandboxes: freeze all their processes
     Pause(PauseArguments),
     /// Resume paused sandboxes
@@ -150,163 +161,14 @@ pub enum Shell {
     Fish,
 }
 
-/// Options of a new sandbox.
-#[derive(Debug, Default, Args)]
-pub struct SandboxOptions {
-    /// Set the number of vCPUs: 2, 4 or 8
-    #[arg(long, value_name = "N")]
-    pub cpu: Option<u32>,
-    /// Set the memory in MB: 2048 to 16384
-    #[arg(long, value_name = "MB")]
-    pub memory: Option<u32>,
-    /// Set the disk size in MB: 5120 to 51200
-    #[arg(long, value_name = "MB")]
-    pub disk: Option<u32>,
-    /// Set an environment variable, or pass yours with NAME alone; repeatable
-    #[arg(long, short, value_name = "NAME[=VALUE]")]
-    pub env: Vec<String>,
-    /// Set the working directory of commands
-    #[arg(long, short, value_name = "DIR")]
-    pub workdir: Option<String>,
-    /// Add a tag; repeatable
-    #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
-    pub metadata: Vec<(String, String)>,
-    /// Allow only this domain, such as example.com or *.example.org; repeatable
-    #[arg(long, value_name = "DOMAIN")]
-    pub allow: Vec<String>,
-    /// Set what separates the sandbox from the host; auto leaves the choice to the service [default: auto]
-    #[arg(long, value_name = "BACKEND", value_parser = isolation())]
-    pub isolation: Option<IsolationChoice>,
-    /// Start without the processes of the snapshot or template
-    #[arg(long)]
-    pub cold: bool,
-    /// Wait at most this long for capacity and for the image
-    ///
-    /// By default sbx waits 2 minutes for capacity. While the service pulls the image, sbx waits until the pull ends
-    /// if standard error is a terminal, and 10 minutes otherwise or with --json. Examples: 30s, 5m.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub wait: Option<Duration>,
-}
-
-#[derive(Debug, Args)]
-pub struct CreateArguments {
-    /// Image, template or snapshot to create the sandbox from
-    pub image: String,
-    #[command(flatten)]
-    pub new: SandboxOptions,
-    /// Terminate the sandbox after this running time, such as 10m or 24h [default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub timeout: Option<Duration>,
-    /// Pause the sandbox at its timeout instead of terminating it
-    #[arg(long)]
-    pub pause_on_timeout: bool,
-    /// Resume the sandbox by 'sbx resume' only, not by commands, files or ports
-    #[arg(long)]
-    pub no_auto_resume: bool,
-    /// Pause the sandbox after this time without activity; 0 for never [default: 2m]
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub idle: Option<Duration>,
-}
-
 #[derive(Debug, Args)]
 pub struct TimeoutArguments {
-    /// Running time from now, such as 10m or 24h; 0 ends the timeout now
+    /// Running time from now, such as 90m or 24h; 0 ends the timeout now
     #[arg(value_name = "TIME", value_parser = time)]
     pub timeout: Duration,
     /// Ids of the sandboxes
     #[arg(value_name = "SANDBOX", required = true)]
     pub ids: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct RunArguments {
-    /// Image or snapshot to create the sandbox from
-    pub image: String,
-    #[command(flatten)]
-    pub new: SandboxOptions,
-    #[command(flatten)]
-    pub running: Running,
-    /// Copy a file or directory into the sandbox before the command starts; repeatable
-    ///
-    /// With :rw it is copied back after the command has ended.
-    #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
-    pub volume: Vec<Volume>,
-    /// Command to run: a bash command line, or a program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct ExecArguments {
-    /// Id of the sandbox
-    #[arg(value_name = "SANDBOX")]
-    pub id: String,
-    #[command(flatten)]
-    pub running: Running,
-    /// Set an environment variable, or pass yours with NAME alone; repeatable
-    #[arg(long, short, value_name = "NAME[=VALUE]")]
-    pub env: Vec<String>,
-    /// Run in this directory
-    #[arg(long, short, value_name = "DIR")]
-    pub workdir: Option<String>,
-    /// Run as this user of the sandbox instead of root
-    #[arg(long, short, value_name = "USER")]
-    pub user: Option<String>,
-    /// Fail if the sandbox is paused instead of resuming it
-    #[arg(long)]
-    pub no_resume: bool,
-    /// Start the command, print its execution id and exit; 'sbx logs' shows the output
-    ///
-    /// A detached command has no time limit unless --timeout sets one, of at most 24h.
-    #[arg(long, short, conflicts_with = "buffered")]
-    pub detach: bool,
-    /// Command to run: a bash command line, or a program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct CodeArguments {
-    /// Id of the sandbox, whose image has a code interpreter
-    #[arg(value_name = "SANDBOX")]
-    pub id: String,
-    /// Language: python, javascript, bash, or a kernel of the image [default: python]
-    #[arg(long, short, value_name = "LANGUAGE", conflicts_with = "context")]
-    pub language: Option<String>,
-    /// Run in this context instead of the default one of the language
-    #[arg(long, short, value_name = "CONTEXT")]
-    pub context: Option<String>,
-    /// Set an environment variable, or pass yours with NAME alone; repeatable
-    #[arg(long, short, value_name = "NAME[=VALUE]")]
-    pub env: Vec<String>,
-    /// Write images and other files of the results to this directory
-    #[arg(long, short, value_name = "DIR")]
-    pub output: Option<std::path::PathBuf>,
-    /// Code to run; '-' or nothing reads it from standard input
-    #[arg(value_name = "CODE")]
-    pub code: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct ShellArguments {
-    /// Id of the sandbox
-    #[arg(value_name = "SANDBOX")]
-    pub id: String,
-    /// Attach to the open terminal with this execution id
-    #[arg(long, value_name = "EXECUTION", conflicts_with_all = ["env", "workdir", "user", "command"])]
-    pub attach: Option<String>,
-    /// Set an environment variable, or pass yours with NAME alone; repeatable
-    #[arg(long, short, value_name = "NAME[=VALUE]")]
-    pub env: Vec<String>,
-    /// Start in this directory
-    #[arg(long, short, value_name = "DIR")]
-    pub workdir: Option<String>,
-    /// Run as this user of the sandbox instead of root
-    #[arg(long, short, value_name = "USER")]
-    pub user: Option<String>,
-    /// Run this instead of a shell: a bash command line, or a program and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -336,6 +198,9 @@ pub struct LsArguments {
     /// List only sandboxes with this tag; repeatable
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
+    /// Show the metadata, too
+    #[arg(long, conflicts_with = "quiet")]
+    pub wide: bool,
     /// Print only ids, one per line
     #[arg(long, short)]
     pub quiet: bool,
@@ -476,21 +341,6 @@ fn isolation() -> impl TypedValueParser<Value = IsolationChoice> {
     PossibleValuesParser::new(["auto", "container", "gvisor"]).try_map(|name| name.parse::<IsolationChoice>())
 }
 
-/// `500ms`, `30s`, `5m`, `24h`, or seconds without a unit.
-fn time(text: &str) -> Result<Duration, String> {
-    let invalid = || "expected a number with a unit (ms, s, m or h), such as 30s".to_owned();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().map_err(|_| invalid())?;
-    let unit_ms = match &text[digits..] {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(invalid()),
-    };
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(invalid)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -500,17 +350,6 @@ mod tests {
     #[test]
     fn the_command_definition_is_valid() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn times_are_parsed_with_their_units() {
-        for (text, ms) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("24h", 86_400_000), ("7", 7000)]
-        {
-            assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for text in ["", "s", "1d", "-1s", "1.5s", "99999999999999999999", "18446744073709551615h"] {
-            assert!(time(text).is_err(), "{text}");
-        }
     }
 
     #[test]

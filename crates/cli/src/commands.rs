@@ -4,12 +4,14 @@ mod batch;
 mod bench;
 mod build;
 mod code;
+mod code_results;
 mod command_line;
 mod complete;
 mod cp;
 mod create;
 mod creation;
 mod detached;
+mod end;
 mod events;
 mod exec;
 mod expose;
@@ -20,12 +22,14 @@ mod info;
 mod input;
 mod inspect;
 mod key;
+mod kill;
 mod login;
 mod logs;
 mod ls;
 mod man;
 mod mcp;
 mod merged_lists;
+mod network;
 mod open;
 mod pause;
 mod ports;
@@ -34,8 +38,10 @@ mod resume;
 mod rm;
 mod rollback;
 mod run;
+mod session;
 mod shell;
 mod snapshot;
+mod snapshot_names;
 mod template;
 mod timeout;
 mod top;
@@ -69,6 +75,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Code(arguments) => code::code(&client()?, json, arguments).await,
         Command::Shell(arguments) => shell::shell(&client()?, arguments).await,
         Command::Logs(arguments) => logs::logs(&client()?, json, &arguments).await,
+        Command::Kill(arguments) => kill::kill(&client()?, json, &arguments).await,
         Command::Ls(arguments) => ls::ls(&client()?, json, &arguments).await,
         Command::Images => images::images(&client()?, json).await,
         Command::Info => info::info(&client()?, json).await,
@@ -76,6 +83,7 @@ pub async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Inspect(ids) => inspect::inspect(&client()?, &ids.ids).await,
         Command::Ps(arguments) => ps::ps(&client()?, json, &arguments).await,
         Command::Top(arguments) => top::top(&client()?, json, &arguments).await,
+        Command::Network(command) => network::network(&client()?, json, command).await,
         Command::Pause(arguments) => pause::pause(&client()?, json, &arguments).await,
         Command::Resume(arguments) => resume::resume(&client()?, json, &arguments).await,
         Command::Timeout(arguments) => timeout::timeout(&client()?, json, &arguments).await,

@@ -65,7 +65,7 @@ pub fn candidates(root: &Command, words: &[String]) -> Candidates {
         if wants_value.take().is_some() {
             continue;
         }
-        if word == "--" {
+        if word == "--" || is_in_command_line(command, positionals.len()) {
             return Candidates::Nothing;
         }
         if word.starts_with('-') {
@@ -75,6 +75,9 @@ pub fn candidates(root: &Command, words: &[String]) -> Candidates {
         } else {
             positionals.push(word.clone());
         }
+    }
+    if is_in_command_line(command, positionals.len()) {
+        return Candidates::Nothing;
     }
     if let Some(arg) = wants_value {
         return values(arg, command, positionals, typed);
@@ -93,6 +96,12 @@ pub fn candidates(root: &Command, words: &[String]) -> Candidates {
         Some(arg) => values(arg, command, positionals, typed),
         None => Candidates::Nothing,
     }
+}
+
+/// Whether the next word belongs to a command in the sandbox.
+fn is_in_command_line(command: &Command, positionals: usize) -> bool {
+    let begin = command.get_positionals().position(Arg::is_trailing_var_arg_set);
+    begin.is_some_and(|begin| positionals > begin)
 }
 
 fn about(text: Option<&clap::builder::StyledStr>) -> String {
@@ -185,6 +194,9 @@ mod tests {
         assert_eq!(at("rm sb_1 sb_"), sandboxes("rm", &["sb_1"]));
         assert_eq!(at("exec sb_1 "), Candidates::Nothing);
         assert_eq!(at("exec sb_1 -- l"), Candidates::Nothing);
+        assert_eq!(at("exec sb_1 ls -"), Candidates::Nothing);
+        assert_eq!(at("exec sb_1 ls -e sb_"), Candidates::Nothing);
+        assert_eq!(at("network show sb_"), sandboxes("show", &[]));
         assert_eq!(at("run --cpu "), Candidates::Nothing);
         assert_eq!(at("cp sb_"), sandboxes("cp", &[]));
         assert_eq!(at("cp a.txt sb_1"), sandboxes("cp", &[]));

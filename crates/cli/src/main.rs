@@ -8,7 +8,10 @@ mod commands;
 mod completion;
 mod configuration;
 mod context;
+mod failure;
+mod figures;
 mod interrupt;
+mod limit_wait;
 mod output;
 mod probe;
 mod progress;
@@ -16,13 +19,15 @@ mod pull;
 mod style;
 mod table;
 mod tty;
+mod units;
+mod user_units;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use cli::Cli;
-use context::{Failure, SBX_FAILURE};
+use failure::{Failure, SBX_FAILURE};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

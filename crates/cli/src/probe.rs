@@ -1,9 +1,10 @@
 //! Lists the processes of a sandbox by reading its `/proc` with bash only, because an image may lack `ps`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use sandboxd_client::Sandbox;
+use anyhow::{Result, bail};
+use sandboxd_client::{Client, Code, Sandbox};
 
 /// One line per process: pid, parent, state, owner, CPU ticks, kB of memory, start in ticks, and command line.
 const SCRIPT: &str = r#"
@@ -20,6 +21,8 @@ for dir in /proc/[0-9]*; do
   line="${words[*]}"; line=${line//[$'\t\r\n']/ }
   printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$pid" "$parent" "$state" "$user" "$ticks" "$memory" "$start" "${line:-[$name]}"
 done"#;
+/// The time limit of the script as a detached command.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// USER_HZ, which is 100 on all common systems.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -45,11 +48,35 @@ pub struct Snapshot {
     pub processes: Vec<Process>,
 }
 
-/// Takes one snapshot. Fails for a paused sandbox, without resuming it.
-pub async fn take_snapshot(sandbox: &Sandbox) -> Result<Snapshot> {
-    let result = sandbox.execute(SCRIPT).without_resume().killed_on_drop().await?;
-    ensure!(result.exit_code == Some(0), "cannot list the processes: {}", result.stderr.trim());
-    Ok(read(&result.stdout))
+/// Takes one snapshot. Fails for a paused sandbox, without resuming it. While commands hold all execution slots, a detached command takes
+/// it, because those have slots of their own.
+pub async fn take_snapshot(client: &Client, id: &str) -> Result<Snapshot> {
+    let sandbox = client.without_limit_waits().sandbox(id)?;
+    match sandbox.execute(SCRIPT).without_resume().killed_on_drop().await {
+        Err(error) if error.code() == Code::RateLimited => take_detached(&client.sandbox(id)?).await,
+        Err(error) => Err(error.into()),
+        Ok(result) => checked(result.exit_code, &result.stdout, &result.stderr),
+    }
+}
+
+async fn take_detached(sandbox: &Sandbox) -> Result<Snapshot> {
+    let command = sandbox.execute(SCRIPT).without_resume().timeout(TIMEOUT).detached().await?;
+    let ended = command.wait().await?;
+    let mut page = command.output().await?;
+    let (mut stdout, mut stderr) = (page.stdout, page.stderr);
+    while page.more {
+        page = command.output_after(&page.next).await?;
+        stdout.push_str(&page.stdout);
+        stderr.push_str(&page.stderr);
+    }
+    checked(ended.exit_code, &stdout, &stderr)
+}
+
+fn checked(exit_code: Option<i32>, stdout: &str, stderr: &str) -> Result<Snapshot> {
+    match exit_code {
+        Some(0) => Ok(read(stdout)),
+        _ => bail!("cannot list the processes: {}", stderr.trim()),
+    }
 }
 
 /// Parses the output of the script. Skips malformed lines, because programs in the sandbox control parts of /proc.

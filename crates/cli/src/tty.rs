@@ -1,10 +1,15 @@
 //! The local terminal, in raw mode during `sbx shell`. Dropping the guard restores the mode. A panic of any thread
 //! restores it before the panic message is printed.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Read, Write};
 use std::sync::{Mutex, Once, PoisonError};
 
-use rustix::termios::{self, OptionalActions, Termios};
+use rustix::termios::{self, OptionalActions, SpecialCodeIndex, Termios};
+
+/// How long a terminal may take to answer, in tenths of a second.
+const ANSWER_TENTHS: u8 = 3;
+/// The longest answer that is read.
+const ANSWER_BYTES: usize = 256;
 
 /// The mode to restore, while the terminal is raw.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
@@ -15,6 +20,11 @@ pub struct Raw(());
 impl Raw {
     /// Enters raw mode: keys are delivered as typed, including Ctrl-C, without echo.
     pub fn enter() -> io::Result<Self> {
+        Self::enter_with(|_| {})
+    }
+
+    /// The same with further changes of the mode.
+    fn enter_with(change: impl FnOnce(&mut Termios)) -> io::Result<Self> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let previous = std::panic::take_hook();
@@ -26,6 +36,7 @@ impl Raw {
         let before = termios::tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
+        change(&mut raw);
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
         let guard = Self(());
         termios::tcsetattr(io::stdin(), OptionalActions::Drain, &raw)?;
@@ -44,6 +55,28 @@ fn restore() {
         // Fails if the terminal was closed.
         let _ = termios::tcsetattr(io::stdin(), OptionalActions::Drain, &before);
     }
+}
+
+/// Sends a request to the terminal. Returns its answer up to the byte `end`, or what has arrived in time. Keys that the user presses
+/// meanwhile are lost.
+pub fn ask(request: &str, end: u8) -> io::Result<Vec<u8>> {
+    let _raw = Raw::enter_with(|mode| {
+        // A read returns at the latest after this time, with or without a byte.
+        mode.special_codes[SpecialCodeIndex::VMIN] = 0;
+        mode.special_codes[SpecialCodeIndex::VTIME] = ANSWER_TENTHS;
+    })?;
+    let mut out = io::stdout().lock();
+    out.write_all(request.as_bytes())?;
+    out.flush()?;
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    let mut input = io::stdin().lock();
+    while answer.len() < ANSWER_BYTES && input.read(&mut byte)? == 1 {
+        answer.extend(byte);
+        if byte[0] == end {
+            break;
+        }
+    }
+    Ok(answer)
 }
 
 /// Whether standard input and output are a terminal.

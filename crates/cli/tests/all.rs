@@ -1,8 +1,8 @@
-//! `rm --all` and `ls` while sandboxes change their states: sbx runs against a fake service whose lists contradict
-//! each other.
+//! sbx against a fake service: `rm --all` and `ls` while sandboxes change their states and lists contradict each other, waiting for
+//! limits, and names of snapshots.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
@@ -46,20 +46,27 @@ impl FakeService {
     }
 }
 
-/// Serves one request without a body.
+/// Serves one request.
 fn serve(
     mut socket: &TcpStream,
     respond: &impl Fn(&str, &str) -> (u16, Value),
     requests: &Mutex<Vec<String>>,
 ) {
-    let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
+    let mut reader = BufReader::new(socket);
+    let mut lines = reader.by_ref().lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
-    lines.find(String::is_empty);
+    let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+    let length =
+        head.iter().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    // Unread bytes would reset the connection.
+    reader.read_exact(&mut vec![0; length.unwrap_or(0)]).unwrap();
     let mut words = first.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     requests.lock().unwrap().push(format!("{method} {path}"));
     let (status, body) = respond(method, path);
-    let (body, head) = (body.to_string(), "content-type: application/json\r\nconnection: close");
+    let retry_after = if status == 429 { "\r\nretry-after: 1" } else { "" };
+    let (body, head) =
+        (body.to_string(), format!("content-type: application/json\r\nconnection: close{retry_after}"));
     let length = body.len();
     let text = format!("HTTP/1.1 {status} x\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
     socket.write_all(text.as_bytes()).unwrap();
@@ -133,4 +140,68 @@ fn ls_lists_a_sandbox_once_that_changes_its_state() {
         .map(|item| (item["id"].as_str().unwrap(), item["state"].as_str().unwrap()))
         .collect();
     assert_eq!(states, [(A, "running"), (B, "paused"), (C, "running")]);
+}
+
+#[test]
+fn a_limit_is_named_once_while_sbx_waits_for_it() {
+    let refusals = Mutex::new(3);
+    let service = FakeService::start(move |_, path| {
+        let mut left = refusals.lock().unwrap();
+        if path.contains("state=paused") || *left == 0 {
+            return list("running", &[]);
+        }
+        *left -= 1;
+        let details = json!({"limit": "reads per minute", "value": 300, "key": "limits.read_per_minute"});
+        (
+            429,
+            json!({"error": {"code": "RATE_LIMITED", "message": "m", "details": details, "requestId": "r"}}),
+        )
+    });
+    let output = service.sbx(&["ls", "-q"]);
+    let expected = "sbx: 300 reads per minute: waiting 1 s; the operator sets limits.read_per_minute\n";
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), expected));
+}
+
+/// Creates from `snap_abcdefgh` only, which is the newest snapshot with the name `prepared`.
+fn with_snapshot() -> FakeService {
+    let creates = Mutex::new(0);
+    FakeService::start(move |method, path| match method {
+        "POST" => {
+            let mut creates = creates.lock().unwrap();
+            *creates += 1;
+            match *creates {
+                1 => (
+                    400,
+                    json!({"error": {"code": "INVALID_CONFIG", "message": "image is 'prepared'; allowed: 'a'",
+                        "details": {"field": "image"}, "requestId": "r"}}),
+                ),
+                _ => (
+                    201,
+                    json!({"id": A, "state": "running", "image": "snap_abcdefgh", "env": {}, "workdir": "/",
+                        "resources": {"cpu": 2, "memoryMb": 4096, "diskMb": 10240}, "timeoutMs": 1,
+                        "idleTimeoutMs": 0, "metadata": {}, "network": {"egress": {"allow": [], "default": "allow"}},
+                        "createdAt": "1970-01-01T00:00:00Z"}),
+                ),
+            }
+        }
+        _ => {
+            let snapshot = json!({"id": "snap_abcdefgh", "sandboxId": B, "name": "prepared", "image": "a",
+                "isolation": "container", "memory": false, "sizeBytes": 1, "state": "ready",
+                "createdAt": "1970-01-01T00:00:00Z", "metadata": {}});
+            let found = if path.contains("name=prepared") { vec![snapshot] } else { Vec::new() };
+            let pagination = json!({"total": found.len(), "limit": 1, "offset": 0, "hasMore": false});
+            (200, json!({"data": found, "pagination": pagination}))
+        }
+    })
+}
+
+#[test]
+fn a_sandbox_is_created_from_the_name_of_a_snapshot() {
+    let output = with_snapshot().sbx(&["create", "prepared"]);
+    let note = "sbx: 'prepared' is the snapshot snap_abcdefgh\n";
+    assert_eq!((text(&output.stdout), text(&output.stderr)), (format!("{A}\n").as_str(), note));
+    // An image that is none, and no name either, is refused with the message of the service.
+    let output = with_snapshot().sbx(&["create", "other"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("INVALID_CONFIG") && text(&output.stderr).contains("sbx images"));
 }

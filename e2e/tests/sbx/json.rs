@@ -119,7 +119,7 @@ async fn info_lists_the_isolation_that_a_create_can_choose() {
     let names: Vec<&str> =
         info["backends"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
     assert!(names.contains(&isolation), "{info}");
-    assert!(user.stdout(&["info"]).contains("memoryMb"), "{info}");
+    assert!(user.stdout(&["info"]).contains("memory"), "{info}");
     let (view, _) = user.run_json(&["create", "--isolation", isolation, Service::image()]);
     assert_eq!(view["isolation"], isolation);
     let id = view["id"].as_str().unwrap();
@@ -154,7 +154,7 @@ async fn usage_follows_the_sandboxes() {
     let table = user.stdout(&["usage"]);
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["QUOTA", "USED", "ALLOWED"]);
-    for row in [["sandboxes", "2", "2"], ["vcpus", "2", "8"], ["memoryMb", "4096", "unlimited"]] {
+    for row in [["sandboxes", "2", "2"], ["vcpus", "2", "8"], ["memory", "4g", "unlimited"]] {
         assert!(rows.iter().any(|cells| *cells == row), "{row:?}: {table}");
     }
     let refused = user.run(&["create", Service::image()]);

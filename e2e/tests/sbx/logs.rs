@@ -4,8 +4,9 @@ use e2e::service::Service;
 
 use crate::{TestUser, code, text};
 
-/// Prints 29 MB, of which the execution log holds the last 16 MiB.
+/// Prints 30 MB, of which the execution log holds the last 16 MiB.
 const LONG_OUTPUT: &str = "seq 1 3888888";
+const LONG_OUTPUT_BYTES: usize = 30_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_output_is_reported() {
@@ -14,9 +15,11 @@ async fn dropped_output_is_reported() {
     let id = id.trim();
     let execution = user.stdout(&["exec", "--detach", id, "--", LONG_OUTPUT]);
     let execution = execution.trim();
-    // Following ends with the command.
+    // Following ends with the command, which waits for the reader.
     let followed = user.run(&["logs", "-f", id, execution]);
     assert_eq!(code(&followed), 0, "{}", text(&followed.stderr));
+    assert_eq!(followed.stdout.len(), LONG_OUTPUT_BYTES);
+    // The output that everyone has read is not stored.
     let output = user.run(&["logs", id, execution]);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("sbx: part of the output was dropped"));

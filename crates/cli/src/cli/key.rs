@@ -1,21 +1,11 @@
 //! The commands of `sbx key`.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// Create a key and print it; it cannot be shown again
-    Create {
-        /// Account whose sandboxes the key can use; a new name creates the account
-        #[arg(long, value_name = "NAME", default_value = "local")]
-        account: String,
-        /// Scopes of the key, separated by commas
-        #[arg(long, value_name = "SCOPES", default_value = "read,execute,write")]
-        scopes: String,
-        /// Add a note, such as who uses the key
-        #[arg(long, value_name = "TEXT")]
-        label: Option<String>,
-    },
+    Create(NewKey),
     /// List all keys, including revoked ones, without their secrets
     List,
     /// Revoke keys
@@ -24,4 +14,24 @@ pub enum KeyCommand {
         #[arg(value_name = "KEY", required = true)]
         ids: Vec<String>,
     },
+}
+
+/// A key to create.
+#[derive(Debug, Args)]
+pub struct NewKey {
+    /// Account whose sandboxes the key can use; a new name creates the account [default: the account of your key]
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+    /// Scopes of the key, separated by commas
+    #[arg(long, value_name = "SCOPES", default_value = "read,execute,write")]
+    pub scopes: String,
+    /// Add a note, such as who uses the key
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// End the key after this time: 90d, 12h, 30m [default: never]
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<String>,
+    /// Limit the key to this number of requests of each kind per minute, or not at all [default: as its account]
+    #[arg(long, value_name = "none|N")]
+    pub limits: Option<String>,
 }

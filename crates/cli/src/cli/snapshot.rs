@@ -40,7 +40,7 @@ pub enum SnapshotCommand {
     /// Delete snapshots; sandboxes that were created from them are not affected
     #[command(alias = "delete")]
     Rm {
-        /// Ids of the snapshots
+        /// Ids of the snapshots, or names that only one snapshot has
         #[arg(value_name = "SNAPSHOT", required = true)]
         ids: Vec<String>,
     },
@@ -51,7 +51,7 @@ pub struct RollbackArguments {
     /// Id of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
-    /// Id of a snapshot of this sandbox
+    /// Id of a snapshot of this sandbox, or a name: that of the newest one counts
     #[arg(value_name = "SNAPSHOT")]
     pub snapshot: String,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use sandboxd_client::IsolationChoice;
 
-use super::{isolation, pair, time};
+use super::{isolation, megabytes, pair, time};
 
 #[derive(Debug, Args)]
 pub struct BuildArguments {
@@ -37,11 +37,11 @@ pub struct BuildArguments {
     /// Set the number of vCPUs of the steps: 2, 4 or 8
     #[arg(long, value_name = "N")]
     pub cpu: Option<u32>,
-    /// Set the memory of the steps in MB: 2048 to 16384
-    #[arg(long, value_name = "MB")]
+    /// Set the memory of the steps: 2g to 16g
+    #[arg(long, value_name = "SIZE", value_parser = megabytes)]
     pub memory: Option<u32>,
-    /// Set the disk size of the steps in MB: 5120 to 51200
-    #[arg(long, value_name = "MB")]
+    /// Set the disk size of the steps: 5g to 50g
+    #[arg(long, value_name = "SIZE", value_parser = megabytes)]
     pub disk: Option<u32>,
     /// Allow the steps only this domain, such as example.com or *.example.org; repeatable
     #[arg(long, value_name = "DOMAIN")]

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::context::{Failure, SBX_FAILURE};
+use crate::failure::{Failure, SBX_FAILURE};
 use crate::output;
 
 /// The form in which results are printed.

@@ -3,7 +3,9 @@
 use anyhow::{Context, Result};
 use sandboxd_client::{Client, Create};
 
-use crate::cli::SandboxOptions;
+use crate::cli::{NetworkChoice, SandboxOptions};
+
+const NO_DOMAINS: [&str; 0] = [];
 
 /// The bash command line for a command: one argument is used as it is; several are quoted.
 pub fn bash_command(words: &[String]) -> String {
@@ -55,9 +57,11 @@ pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Res
     for (key, value) in &new.metadata {
         create = create.metadata(key, value);
     }
-    if !new.allow.is_empty() {
-        create = create.only_domains(&new.allow);
-    }
+    create = match network(new) {
+        NetworkChoice::Open => create,
+        NetworkChoice::Offline => create.only_domains(NO_DOMAINS),
+        NetworkChoice::Only(domains) => create.only_domains(domains),
+    };
     if let Some(isolation) = new.isolation {
         create = create.isolation(isolation);
     }
@@ -67,9 +71,34 @@ pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Res
     Ok(create)
 }
 
+/// The network that the options ask for; at most one of them is set.
+fn network(new: &SandboxOptions) -> NetworkChoice {
+    match &new.network {
+        Some(network) => network.clone(),
+        None if new.offline => NetworkChoice::Offline,
+        None if new.allow.is_empty() => NetworkChoice::Open,
+        None => NetworkChoice::Only(new.allow.clone()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_network_is_open_unless_an_option_restricts_it() {
+        let only = |domain: &str| NetworkChoice::Only(vec![domain.to_owned()]);
+        let options = SandboxOptions::default;
+        for (new, expected) in [
+            (options(), NetworkChoice::Open),
+            (SandboxOptions { offline: true, ..options() }, NetworkChoice::Offline),
+            (SandboxOptions { allow: vec!["a.example".to_owned()], ..options() }, only("a.example")),
+            (SandboxOptions { network: Some(only("b.example")), ..options() }, only("b.example")),
+            (SandboxOptions { network: Some(NetworkChoice::Offline), ..options() }, NetworkChoice::Offline),
+        ] {
+            assert_eq!(network(&new), expected, "{new:?}");
+        }
+    }
 
     #[test]
     fn several_words_are_quoted_for_the_shell() {

@@ -13,8 +13,8 @@ use crate::output;
 
 pub async fn create(client: &Client, json: bool, arguments: CreateArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let request = || {
-        let mut create = command_line::create_request(client, &arguments.image, &arguments.new)?;
+    let request = |client: &Client, image: &str| {
+        let mut create = command_line::create_request(client, image, &arguments.new)?;
         if let Some(timeout) = arguments.timeout {
             create = create.timeout(timeout);
         }

@@ -1,5 +1,5 @@
-//! Creates a sandbox, waiting for capacity and for the pull of its image. Called by `create` and `run`. An interrupted create leaves no
-//! sandbox behind.
+//! Creates a sandbox, waiting for capacity, for rate limits and for the pull of its image. Called by `create` and `run`. An interrupted
+//! create leaves no sandbox behind.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use anyhow::Result;
 use sandboxd_client::{Client, Code, Create, Error, Sandbox};
 use tokio::time::Instant;
 
+use super::snapshot_names::newest_snapshot;
 use crate::interrupt::Interrupt;
+use crate::limit_wait::{LIMIT_WAIT, announce};
 use crate::output::note;
 use crate::pull::Pull;
 
 /// Delay between attempts if the service sends no `Retry-After`.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(2);
-/// Default limit for waiting for capacity.
-const CAPACITY_WAIT: Duration = Duration::from_secs(120);
 /// Default limit for waiting for an image if no progress is shown.
 const IMAGE_WAIT: Duration = Duration::from_secs(600);
 
@@ -36,36 +36,46 @@ pub struct CreationOptions<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// What the service lacks.
+/// What a create waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
     /// The image is being pulled.
     Image,
-    Capacity,
+    /// Capacity, or a request within a rate limit.
+    Limit,
 }
 
-/// Creates a sandbox, retrying until the limit while the service lacks capacity or the image.
+/// Creates a sandbox, retrying until the limit while the service lacks capacity or the image, or a rate limit is reached. `request` is
+/// called with a client that leaves all waiting to this function, and with the image.
 pub async fn create_sandbox(
     options: CreationOptions<'_>,
-    request: impl Fn() -> Result<Create>,
+    request: impl Fn(&Client, &str) -> Result<Create>,
 ) -> Result<Creation> {
-    let interrupt = options.interrupt;
-    let pull = Pull::new(options.client, options.image, options.quiet);
+    let (interrupt, client) = (options.interrupt, options.client.without_limit_waits());
+    let pull = Pull::new(&client, options.image, options.quiet);
     let begin = Instant::now();
     let mut since: Option<(Missing, Instant)> = None;
+    let mut snapshot = None;
     loop {
-        let (response, interrupted) = send_create(request()?, &pull, interrupt).await;
+        let image = snapshot.as_deref().unwrap_or(options.image);
+        let (response, interrupted) = send_create(request(&client, image)?, &pull, interrupt).await;
         let error = match (response, interrupted) {
             (Ok(sandbox), None) => return Ok(Creation::Sandbox(sandbox)),
             (Ok(sandbox), Some(code)) => {
-                remove(&sandbox).await;
+                // With the client that waits for limits: the sandbox must not stay.
+                remove(&options.client.sandbox(sandbox.id().as_str())?).await;
                 return Ok(Creation::Interrupted(code));
             }
             (Err(_), Some(code)) => return Ok(Creation::Interrupted(code)),
             (Err(error), None) => error,
         };
-        let Some(missing) = missing(&error) else { return Err(error.into()) };
-        let is_reported = since.is_some_and(|(before, _)| before == missing);
+        let Some(missing) = missing(&error) else {
+            if snapshot.is_none() && is_unknown_image(&error) {
+                snapshot = Some(snapshot_named(options.client, options.image).await.ok_or(error)?);
+                continue;
+            }
+            return Err(error.into());
+        };
         let began = match since {
             Some((before, began)) if before == missing => began,
             Some(_) => Instant::now(),
@@ -78,9 +88,9 @@ pub async fn create_sandbox(
             return Err(error.into());
         }
         let shows_progress = missing == Missing::Image && pull.shows_progress();
-        if !is_reported && !shows_progress {
+        if !shows_progress {
             pull.hide();
-            note(&format!("sbx: waiting: {}", error.message()));
+            announce(&error, pause);
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -109,20 +119,37 @@ async fn send_create(
     (response.await, Some(code))
 }
 
-/// What the service lacks at the moment; `None` for other errors.
+/// What a create has to wait for; `None` for other errors.
 fn missing(error: &Error) -> Option<Missing> {
-    if error.code() != Code::ResourceExhausted {
-        return None;
+    match error.code() {
+        Code::RateLimited => Some(Missing::Limit),
+        Code::ResourceExhausted if is_about_image(error) => Some(Missing::Image),
+        Code::ResourceExhausted => Some(Missing::Limit),
+        _ => None,
     }
-    let is_image = error.details().get("field").is_some_and(|field| field == "image");
-    Some(if is_image { Missing::Image } else { Missing::Capacity })
+}
+
+fn is_about_image(error: &Error) -> bool {
+    error.details().get("field").is_some_and(|field| field == "image")
+}
+
+fn is_unknown_image(error: &Error) -> bool {
+    error.code() == Code::InvalidConfig && is_about_image(error)
+}
+
+/// The id of the newest snapshot with this name, which sbx accepts in place of the id. `None` if there is none.
+async fn snapshot_named(client: &Client, name: &str) -> Option<String> {
+    // If snapshots cannot be listed, the error of the create counts.
+    let found = newest_snapshot(&client.snapshots().name(name)).await.ok()??;
+    note(&format!("sbx: '{name}' is the snapshot {found}"));
+    Some(found)
 }
 
 /// The limit for waiting. `None`: no limit, because a user sees the progress and can interrupt it.
 fn limit(given: Option<Duration>, missing: Missing, shows_progress: bool) -> Option<Duration> {
     match (given, missing) {
         (Some(given), _) => Some(given),
-        (None, Missing::Capacity) => Some(CAPACITY_WAIT),
+        (None, Missing::Limit) => Some(LIMIT_WAIT),
         (None, Missing::Image) => (!shows_progress).then_some(IMAGE_WAIT),
     }
 }
@@ -144,12 +171,12 @@ mod tests {
     #[test]
     fn only_a_visible_pull_is_awaited_without_limit() {
         let minute = Some(Duration::from_secs(60));
-        for missing in [Missing::Image, Missing::Capacity] {
+        for missing in [Missing::Image, Missing::Limit] {
             assert_eq!(limit(minute, missing, true), minute);
             assert_eq!(limit(minute, missing, false), minute);
         }
         assert_eq!(limit(None, Missing::Image, true), None);
         assert_eq!(limit(None, Missing::Image, false), Some(IMAGE_WAIT));
-        assert_eq!(limit(None, Missing::Capacity, true), Some(CAPACITY_WAIT));
+        assert_eq!(limit(None, Missing::Limit, true), Some(LIMIT_WAIT));
     }
 }

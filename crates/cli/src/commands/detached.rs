@@ -2,8 +2,7 @@
 //! for streamed input.
 //!
 //! A detached execution survives lost connections, and Ctrl-C can be sent to the command instead of killing it. A
-//! slow reader does not slow the command: the service keeps a bounded amount of unread output. If output is lost, sbx
-//! fails.
+//! slow reader slows the command, also while sbx is disconnected, so no output is lost.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,6 +18,8 @@ use crate::output;
 
 /// The service's default time limit of a command.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the command waits while sbx is disconnected: up to the longest time limit of a command.
+const READER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Limit for killing a command, which leaves time to remove the sandbox afterwards.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -30,7 +31,7 @@ pub async fn run_detached(
     format: OutputFormat,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    let command = execute.detached().await?;
+    let command = execute.reader_timeout(READER_TIMEOUT).detached().await?;
     interrupt.is_handled();
     let code = tokio::select! {
         code = follow_with_input(&command, raw, format) => code,

@@ -10,11 +10,15 @@ use super::command_line;
 use super::detached::{TIMEOUT, cancel, run_detached};
 use super::follow::{OutputFormat, follow, with_input};
 use super::input::Input;
+use super::session::{self, TerminalOptions};
 use crate::cli::ExecArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
 
 pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> Result<ExitCode> {
+    if arguments.tty {
+        return exec_on_terminal(client, &arguments).await;
+    }
     let interrupt = Interrupt::listen()?;
     let mut execute = client.sandbox(&arguments.id)?.execute(command_line::bash_command(&arguments.command));
     for word in &arguments.env {
@@ -65,4 +69,20 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         return follow(execute, running, format, &interrupt).await;
     }
     run_detached(execute, raw, format, &interrupt).await
+}
+
+/// Runs the command on a terminal in the sandbox, which passes on all input.
+async fn exec_on_terminal(client: &Client, arguments: &ExecArguments) -> Result<ExitCode> {
+    session::check_terminal()?;
+    let sandbox = client.sandbox(&arguments.id)?;
+    let options = TerminalOptions {
+        env: &arguments.env,
+        workdir: arguments.workdir.as_deref(),
+        user: arguments.user.as_deref(),
+        timeout: arguments.running.timeout,
+        no_resume: arguments.no_resume,
+        command: &arguments.command,
+    };
+    let terminal = session::open(&sandbox, options).await?;
+    session::run(&sandbox, terminal).await
 }

@@ -1,6 +1,6 @@
 //! Runs a command within one request, prints its output, and returns its exit code. Called by `run` and `exec`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -8,14 +8,12 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use sandboxd_client::{Detached, Execute, Following, Output};
 use serde_json::{Value, json};
 
+use super::end;
 use super::input::{Input, Raw};
 use crate::cli::Running;
 use crate::interrupt::Interrupt;
 use crate::output::{self, note};
 
-/// Exit code of a command that could not start, as in shells.
-const EXIT_CODE_NOT_STARTED: u8 = 126;
-const BY_SIGNAL: u8 = 128;
 const BUFFER: usize = 64 << 10;
 
 /// How output is printed.
@@ -66,7 +64,7 @@ async fn run_buffered(execute: Execute, format: OutputFormat) -> Result<ExitCode
             output::text(&result.stdout)?;
         }
     }
-    Ok(report_end(result.exit_code, result.signal.as_deref()))
+    Ok(end::report((&result).into()))
 }
 
 /// The output stream of a detached command in an output format.
@@ -96,8 +94,8 @@ pub async fn print_stream(
         printer.print(&event)?;
         if let Output::Done(done) = event {
             printer.flush()?;
-            ensure!(!printer.is_incomplete, "part of the output was lost because it was read too slowly");
-            return Ok(report_end(done.exit_code, done.signal.as_deref()));
+            ensure!(!printer.is_incomplete, "part of the output was lost; it is no longer stored");
+            return Ok(end::report((&done).into()));
         }
     }
 }
@@ -152,50 +150,4 @@ fn as_json(event: &Output) -> Result<Value> {
             value
         }
     })
-}
-
-/// The exit code of sbx for the result of a command.
-pub fn report_end(exit_code: Option<i32>, signal: Option<&str>) -> ExitCode {
-    if let Some(signal) = signal.filter(|_| io::stderr().is_terminal()) {
-        note(&format!("sbx: the command was killed by {signal}"));
-    }
-    ExitCode::from(code(exit_code, signal))
-}
-
-pub fn code(exit_code: Option<i32>, signal: Option<&str>) -> u8 {
-    match (exit_code, signal) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
-        (None, Some(signal)) => BY_SIGNAL + number(signal),
-        (None, None) => EXIT_CODE_NOT_STARTED,
-    }
-}
-
-/// The number of a signal on Linux.
-fn number(signal: &str) -> u8 {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
-        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
-        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
-    let name = signal.strip_prefix("SIG").unwrap_or(signal);
-    let at = NAMES.iter().position(|known| *known == name);
-    at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exit_codes_are_those_of_a_shell() {
-        let codes = [
-            (Some(0), None),
-            (Some(3), None),
-            (None, Some("SIGKILL")),
-            (None, Some("SIGTERM")),
-            (None, None),
-        ];
-        assert_eq!(codes.map(|(exit, signal)| code(exit, signal)), [0, 3, 137, 143, 126]);
-        assert_eq!((number("SIGSYS"), number("SIGRTMIN+3")), (31, 0));
-    }
 }

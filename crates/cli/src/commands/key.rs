@@ -1,49 +1,91 @@
 //! `sbx key`: API keys. Keys cannot be created over the network. Only users who may read the data directory of the service can create
-//! them, with `sandboxd key` on its machine, which this command calls.
+//! them, with `sandboxd key` on its machine, which this command calls. A new key belongs to the account of the key that sbx uses.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use sandboxd_client::{Client, Code};
 use serde_json::json;
 
 use super::batch::{Form, ItemResult, for_each};
-use crate::cli::{Global, KeyCommand};
+use crate::cli::{Global, KeyCommand, NewKey};
+use crate::failure::SBX_FAILURE;
 use crate::{context, output};
 
 const PROGRAM: &str = "sandboxd";
+/// The account of the first key that is created on a machine without one.
+const FIRST_ACCOUNT: &str = "local";
 
 pub async fn key(global: &Global, json: bool, command: &KeyCommand) -> Result<ExitCode> {
     if let Some(url) = context::url(global)?.filter(|url| !is_local(url)) {
         bail!(
             "keys are managed on the machine of the service, {url}; run 'sandboxd {}' there",
-            daemon_arguments(command, false).join(" ")
+            daemon_arguments(command, None).join(" ")
         );
     }
     let program = program()?;
     match command {
-        KeyCommand::Create { account, scopes, label } if json => {
-            let key = output_of(&program, &daemon_arguments(command, json))?;
-            let scopes: Vec<&str> = scopes.split(',').map(str::trim).collect();
-            output::json(&json!({"key": key, "account": account, "scopes": scopes, "label": label}))?;
-            return Ok(ExitCode::SUCCESS);
+        KeyCommand::Create(new) => create(global, json, &program, new, command).await,
+        KeyCommand::List => {
+            let mut arguments = daemon_arguments(command, None);
+            arguments.extend(json.then(|| "--json".to_owned()));
+            // sandboxd prints its own messages; the exit code of a failure is that of sbx.
+            // starts: sandboxd
+            let ended = Command::new(&program).args(arguments).status();
+            let ended = ended.with_context(|| program.display().to_string())?;
+            Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(SBX_FAILURE) })
         }
         KeyCommand::Revoke { ids } => {
-            return for_each(ids, Form::of(json, ids.len()), async |id: &String| {
+            for_each(ids, Form::of(json, ids.len()), async |id: &String| {
                 let line = output_of(&program, &["key", "revoke", id]);
                 let line = line.with_context(|| format!("cannot revoke {id}"))?;
                 ItemResult::new(line, json!({"id": id, "revoked": true})).map(Some)
             })
-            .await;
+            .await
         }
-        KeyCommand::Create { .. } | KeyCommand::List => {}
     }
-    // sandboxd prints its own messages; the exit code of a failure is that of sbx.
-    // starts: sandboxd
-    let ended = Command::new(&program).args(daemon_arguments(command, json)).status();
-    let ended = ended.with_context(|| program.display().to_string())?;
-    Ok(if ended.success() { ExitCode::SUCCESS } else { ExitCode::from(context::SBX_FAILURE) })
+}
+
+async fn create(
+    global: &Global,
+    json: bool,
+    program: &Path,
+    new: &NewKey,
+    command: &KeyCommand,
+) -> Result<ExitCode> {
+    let account = match &new.account {
+        Some(account) => account.clone(),
+        None => account_of(context::client(global)).await?,
+    };
+    let key = output_of(program, &daemon_arguments(command, Some(&account)))?;
+    if json {
+        let scopes: Vec<&str> = new.scopes.split(',').map(str::trim).collect();
+        output::json(&json!({"key": key, "account": account, "scopes": scopes, "label": new.label}))?;
+    } else {
+        output::text(&format!("{key}\n"))?;
+        output::note(&format!("sbx: the key belongs to the account '{account}'"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The account of the key that sbx uses.
+async fn account_of(client: Result<Client>) -> Result<String> {
+    let usage = match client {
+        Ok(client) => client.usage().await.map_err(anyhow::Error::new),
+        Err(error) => Err(error),
+    };
+    match usage {
+        Ok(usage) => Ok(usage.account),
+        // There is no key yet.
+        Err(error) if has_code(&error, Code::Configuration) => Ok(FIRST_ACCOUNT.to_owned()),
+        Err(error) => Err(error.context("cannot find out the account of your key; pass --account NAME")),
+    }
+}
+
+fn has_code(error: &anyhow::Error, code: Code) -> bool {
+    error.downcast_ref::<sandboxd_client::Error>().is_some_and(|error| error.code() == code)
 }
 
 /// The output of `sandboxd`, which prints its own errors.
@@ -55,18 +97,24 @@ fn output_of(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String> 
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
-/// The arguments of `sandboxd`.
-fn daemon_arguments(command: &KeyCommand, json: bool) -> Vec<String> {
+/// The arguments of `sandboxd`. `account` is that of a new key, unless an option names it.
+fn daemon_arguments(command: &KeyCommand, account: Option<&str>) -> Vec<String> {
     let mut arguments = vec!["key".to_owned()];
     match command {
-        KeyCommand::Create { account, scopes, label } => {
-            arguments.extend(["create", "--account", account, "--scopes", scopes].map(str::to_owned));
-            arguments.extend(label.iter().flat_map(|label| ["--label".to_owned(), label.clone()]));
+        KeyCommand::Create(new) => {
+            arguments.push("create".to_owned());
+            let options = [
+                ("--account", new.account.as_deref().or(account)),
+                ("--scopes", Some(new.scopes.as_str())),
+                ("--label", new.label.as_deref()),
+                ("--expires", new.expires.as_deref()),
+                ("--limits", new.limits.as_deref()),
+            ];
+            for (option, value) in options {
+                arguments.extend(value.into_iter().flat_map(|value| [option.to_owned(), value.to_owned()]));
+            }
         }
-        KeyCommand::List => {
-            arguments.push("list".to_owned());
-            arguments.extend(json.then(|| "--json".to_owned()));
-        }
+        KeyCommand::List => arguments.push("list".to_owned()),
         KeyCommand::Revoke { ids } => {
             arguments.push("revoke".to_owned());
             arguments.extend(ids.iter().cloned());
@@ -116,12 +164,34 @@ mod tests {
 
     #[test]
     fn arguments_are_those_of_the_daemon() {
-        let create =
-            KeyCommand::Create { account: "a".into(), scopes: "read".into(), label: Some("x y".into()) };
+        let new = |account: Option<&str>, limits: Option<&str>| {
+            KeyCommand::Create(NewKey {
+                account: account.map(str::to_owned),
+                scopes: "read".into(),
+                label: Some("x y".into()),
+                expires: None,
+                limits: limits.map(str::to_owned),
+            })
+        };
         assert_eq!(
-            daemon_arguments(&create, true),
-            ["key", "create", "--account", "a", "--scopes", "read", "--label", "x y"]
+            daemon_arguments(&new(None, None), Some("own")),
+            ["key", "create", "--account", "own", "--scopes", "read", "--label", "x y"]
         );
-        assert_eq!(daemon_arguments(&KeyCommand::List, true), ["key", "list", "--json"]);
+        assert_eq!(
+            daemon_arguments(&new(Some("a"), Some("none")), Some("own")),
+            ["key", "create", "--account", "a", "--scopes", "read", "--label", "x y", "--limits", "none"]
+        );
+        assert_eq!(daemon_arguments(&KeyCommand::List, None), ["key", "list"]);
+        let revoke = KeyCommand::Revoke { ids: vec!["key_1".to_owned()] };
+        assert_eq!(daemon_arguments(&revoke, None), ["key", "revoke", "key_1"]);
+    }
+
+    #[tokio::test]
+    async fn without_a_key_the_first_account_is_used() {
+        let error = Client::builder().url("ftp://x").key("any").build().err().unwrap();
+        assert_eq!(account_of(Err(error.into())).await.unwrap(), FIRST_ACCOUNT);
+        let unreachable = Client::builder().url("http://127.0.0.1:9").key("any").retries(0).build();
+        let error = account_of(Ok(unreachable.unwrap())).await.unwrap_err().to_string();
+        assert!(error.contains("--account NAME"), "{error}");
     }
 }

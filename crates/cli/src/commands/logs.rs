@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use futures_util::StreamExt;
 use sandboxd_client::{Client, Detached, ExecutionOutput, ExecutionState, ExecutionView, Output, Sandbox};
 
+use super::end;
 use super::follow::{OutputFormat, Printer, follow_detached};
 use crate::cli::LogsArguments;
 use crate::interrupt::Interrupt;
@@ -65,7 +66,7 @@ async fn all_output(execution: &Detached) -> Result<ExecutionOutput> {
     Ok(all)
 }
 
-/// Follows the output. The exit code of the command does not matter: showing a log succeeded.
+/// Follows the output to the end of the command. Returns the exit code of the command, as `exec` does.
 async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
     let format = if json { OutputFormat::Json } else { OutputFormat::Plain };
     let (mut printer, mut output) = (Printer::new(format), follow_detached(execution, format));
@@ -73,11 +74,11 @@ async fn follow(execution: &Detached, json: bool) -> Result<ExitCode> {
         let event = event?;
         printer.print(&event)?;
         printer.flush()?;
-        if matches!(event, Output::Done(_)) {
-            break;
+        if let Output::Done(done) = &event {
+            return Ok(end::report(done.into()));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    bail!("the output ended before the command did")
 }
 
 async fn list(sandbox: &Sandbox, json: bool) -> Result<ExitCode> {
@@ -97,6 +98,10 @@ fn row(view: &ExecutionView) -> [(String, Tone); 5] {
         (Some(code), _) => code.to_string(),
         (None, Some(signal)) => signal.clone(),
         (None, None) => "-".to_owned(),
+    };
+    let exit = match view.reason {
+        Some(reason) => format!("{exit} ({reason})"),
+        None => exit,
     };
     let tone = match view.state {
         ExecutionState::Running => Tone::Good,

@@ -9,7 +9,10 @@ use super::merged_lists::merge;
 use crate::cli::LsArguments;
 use crate::output;
 use crate::style::{Paint, Tone};
-use crate::table::{age, now_ms, plain, table};
+use crate::table::{Cell, age, now_ms, plain, table};
+use crate::units::size_text;
+
+const HEADING: [&str; 9] = ["ID", "IMAGE", "ISOLATION", "STATE", "AGE", "EXPIRES", "CPU", "MEMORY", "DISK"];
 
 pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<ExitCode> {
     let items = list_sandboxes(client, arguments).await?;
@@ -18,6 +21,7 @@ pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<
     } else if arguments.quiet {
         output::text(&items.iter().map(|item| format!("{}\n", item.id)).collect::<String>())?;
     } else {
+        let render = if arguments.wide { render_wide } else { render };
         output::text(&render(&items, now_ms(), Paint::of(&std::io::stdout())))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -25,7 +29,8 @@ pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<
 
 async fn list_sandboxes(client: &Client, arguments: &LsArguments) -> Result<Vec<SandboxItem>> {
     let filtered = || {
-        let mut list = client.list();
+        // A list of ids needs no details.
+        let mut list = if arguments.quiet { client.list() } else { client.list().details() };
         if let Some(image) = &arguments.image {
             list = list.image(image);
         }
@@ -57,39 +62,89 @@ pub fn tone(state: SandboxState) -> Tone {
 }
 
 fn render(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {
-    let rows: Vec<_> = items
-        .iter()
-        .map(|item| {
-            let since = item.terminated_at.or(item.paused_at).or(item.started_at).unwrap_or(item.created_at);
-            [
-                (item.id.to_string(), Tone::Bold),
-                plain(&item.image),
-                (format!("{} {}", item.state, age(now_ms.saturating_sub(since.0))), tone(item.state)),
-                plain(age(now_ms.saturating_sub(item.created_at.0))),
-                plain(item.resources.cpu.to_string()),
-                plain(format!("{} MB", item.resources.memory_mb)),
-                plain(format!("{} MB", item.resources.disk_mb)),
-            ]
-        })
-        .collect();
-    table(["ID", "IMAGE", "STATE", "AGE", "CPU", "MEMORY", "DISK"], &rows, paint)
+    let rows: Vec<_> = items.iter().map(|item| row(item, now_ms)).collect();
+    table(HEADING, &rows, paint)
+}
+
+/// With the metadata.
+fn render_wide(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {
+    let rows: Vec<_> = items.iter().map(|item| widened(row(item, now_ms), plain(metadata(item)))).collect();
+    table(widened(HEADING, "METADATA"), &rows, paint)
+}
+
+/// A row or heading with one more column.
+fn widened<T>(row: [T; 9], last: T) -> [T; 10] {
+    let [id, image, isolation, state, age, expires, cpu, memory, disk] = row;
+    [id, image, isolation, state, age, expires, cpu, memory, disk, last]
+}
+
+fn row(item: &SandboxItem, now_ms: u64) -> [Cell; 9] {
+    let or_dash = |text: Option<String>| plain(text.unwrap_or_else(|| "-".to_owned()));
+    let left = item.expires_at.map(|at| format!("in {}", age(at.0.saturating_sub(now_ms))));
+    [
+        (item.id.to_string(), Tone::Bold),
+        plain(&item.image),
+        or_dash(item.isolation.map(|isolation| isolation.to_string())),
+        (state_text(item, now_ms), tone(item.state)),
+        plain(age(now_ms.saturating_sub(item.created_at.0))),
+        or_dash(left),
+        plain(item.resources.cpu.to_string()),
+        plain(size_text(item.resources.memory_mb.into())),
+        plain(size_text(item.resources.disk_mb.into())),
+    ]
+}
+
+/// The state and how long it has lasted. A sandbox whose processes are on the disk is hibernated.
+fn state_text(item: &SandboxItem, now_ms: u64) -> String {
+    let since = item.terminated_at.or(item.paused_at).or(item.started_at).unwrap_or(item.created_at);
+    let lasted = age(now_ms.saturating_sub(since.0));
+    match item.hibernated_at {
+        Some(_) => format!("hibernated {lasted}"),
+        None => format!("{} {lasted}", item.state),
+    }
+}
+
+fn metadata(item: &SandboxItem) -> String {
+    let tags = item.metadata.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let tags = tags.collect::<Vec<_>>().join(", ");
+    if tags.is_empty() { "-".to_owned() } else { tags }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn items() -> Vec<SandboxItem> {
+        let json = r#"[
+            {"id":"sb_abcdefgh","state":"paused","image":"ubuntu:24.04",
+             "resources":{"cpu":2,"memoryMb":4096,"diskMb":10240},
+             "createdAt":"1970-01-01T00:00:00Z","pausedAt":"1970-01-01T00:01:00Z",
+             "hibernatedAt":"1970-01-01T00:01:30Z","isolation":"gvisor","metadata":{"job":"7","user":"a"}},
+            {"id":"sb_bbbbbbbb","state":"running","image":"a:1",
+             "resources":{"cpu":4,"memoryMb":2500,"diskMb":10240},
+             "createdAt":"1970-01-01T00:00:00Z","startedAt":"1970-01-01T00:00:00Z",
+             "expiresAt":"1970-01-01T00:07:00Z","isolation":"container","metadata":{}},
+            {"id":"sb_cccccccc","state":"terminated","image":"a:1",
+             "resources":{"cpu":2,"memoryMb":2048,"diskMb":5120},
+             "createdAt":"1970-01-01T00:00:00Z","terminatedAt":"1970-01-01T00:01:59Z"}]"#;
+        serde_json::from_str(json).unwrap()
+    }
+
     #[test]
-    fn a_row_shows_state_age_and_size() {
-        let json = r#"{"id":"sb_abcdefgh","state":"paused","image":"ubuntu:24.04",
-            "resources":{"cpu":2,"memoryMb":4096,"diskMb":10240},
-            "createdAt":"1970-01-01T00:00:00Z","pausedAt":"1970-01-01T00:01:00Z"}"#;
-        let item: SandboxItem = serde_json::from_str(json).unwrap();
-        let text = render(&[item], 120_000, Paint::None);
+    fn a_row_shows_state_expiry_and_size() {
         assert_eq!(
-            text,
-            "ID           IMAGE         STATE      AGE  CPU  MEMORY   DISK\n\
-             sb_abcdefgh  ubuntu:24.04  paused 1m  2m   2    4096 MB  10240 MB\n"
+            render(&items(), 120_000, Paint::None),
+            "ID           IMAGE         ISOLATION  STATE          AGE  EXPIRES  CPU  MEMORY  DISK\n\
+             sb_abcdefgh  ubuntu:24.04  gvisor     hibernated 1m  2m   -        2    4g      10g\n\
+             sb_bbbbbbbb  a:1           container  running 2m     2m   in 5m    4    2500m   10g\n\
+             sb_cccccccc  a:1           -          terminated 1s  2m   -        2    2g      5g\n"
         );
+    }
+
+    #[test]
+    fn a_wide_row_shows_the_metadata_too() {
+        let text = render_wide(&items(), 120_000, Paint::None);
+        let last: Vec<&str> = text.lines().map(|line| line.rsplit("  ").next().unwrap_or_default()).collect();
+        assert_eq!(last, ["METADATA", "job=7, user=a", "-", "-"]);
     }
 }

@@ -13,7 +13,7 @@ use crate::style::{Paint, Tone};
 use crate::table::{age, plain, table};
 
 pub async fn ps(client: &Client, json: bool, arguments: &ProbeArguments) -> Result<ExitCode> {
-    let snapshot = take_snapshot(&client.sandbox(&arguments.id)?).await?;
+    let snapshot = take_snapshot(client, &arguments.id).await?;
     if json {
         let all: Vec<_> = snapshot.processes.iter().map(as_json).collect();
         output::json(&all)?;

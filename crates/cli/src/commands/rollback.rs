@@ -5,11 +5,14 @@ use std::process::ExitCode;
 use anyhow::Result;
 use sandboxd_client::Client;
 
+use super::snapshot_names::snapshot_of;
 use crate::cli::RollbackArguments;
 use crate::output;
 
 pub async fn rollback(client: &Client, json: bool, arguments: &RollbackArguments) -> Result<ExitCode> {
-    let view = client.sandbox(&arguments.id)?.rollback(&arguments.snapshot).await?;
+    let sandbox = client.sandbox(&arguments.id)?;
+    let snapshot = snapshot_of(client, &sandbox, &arguments.snapshot).await?;
+    let view = sandbox.rollback(&snapshot).await?;
     if json {
         output::json(&view)?;
     } else {

@@ -1,5 +1,5 @@
-//! `sbx run`: runs a command in a new sandbox and removes the sandbox, also after Ctrl-C. Volumes are copied in before, and with `:rw`
-//! copied out after a command that was not interrupted.
+//! `sbx run`: runs a command in a new sandbox and removes the sandbox, also after Ctrl-C and after a terminal session. Volumes are copied
+//! in before, and with `:rw` copied out after a command that was not interrupted.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -12,11 +12,13 @@ use sandboxd_client::{Client, Sandbox};
 use super::command_line;
 use super::creation::{Creation, CreationOptions, create_sandbox, remove};
 use super::detached::{TIMEOUT, run_detached};
+use super::end;
 use super::follow::{OutputFormat, follow, with_input};
 use super::input::Input;
+use super::session::{self, SessionEnd, TerminalOptions};
 use super::transfer::{Location, Source};
 use crate::cli::{RunArguments, Volume};
-use crate::context::{Failure, SBX_FAILURE};
+use crate::failure::{Failure, SBX_FAILURE};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
@@ -28,22 +30,26 @@ const COPY_TIME: Duration = Duration::from_secs(4 * 60 * 60);
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result<ExitCode> {
+    if arguments.tty {
+        session::check_terminal()?;
+    }
     let interrupt = Interrupt::listen()?;
     let input = tokio::select! {
-        input = Input::read(&arguments.running) => input?,
+        input = read_input(&arguments) => input?,
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     };
     arguments.running.check(input.is_raw())?;
     let lifetime = lifetime(&arguments);
-    let request = || {
-        let create = command_line::create_request(client, &arguments.image, &arguments.new)?;
+    let request = |client: &Client, image: &str| {
+        let create = command_line::create_request(client, image, &arguments.new)?;
         // Without idle timeout: if sbx is killed, the sandbox terminates at its timeout instead of staying paused.
         Ok(create.timeout(lifetime).idle_timeout(Duration::ZERO))
     };
     let (image, wait) = (arguments.image.as_str(), arguments.new.wait);
     let options = CreationOptions { client, image, wait, quiet: json, interrupt: &interrupt };
     let sandbox = match create_sandbox(options, request).await? {
-        Creation::Sandbox(sandbox) => sandbox,
+        // With the client that waits for limits.
+        Creation::Sandbox(sandbox) => client.sandbox(sandbox.id().as_str())?,
         Creation::Interrupted(code) => return Ok(ExitCode::from(code)),
     };
     let result = run_in(&sandbox, json, &arguments, input, &interrupt).await;
@@ -51,8 +57,16 @@ pub async fn run(client: &Client, json: bool, arguments: RunArguments) -> Result
     result
 }
 
+/// The input to send to the command. A session on a terminal reads its input itself.
+async fn read_input(arguments: &RunArguments) -> Result<Input> {
+    if arguments.tty { Ok(Input::None) } else { Input::read(&arguments.running).await }
+}
+
 /// The lifetime of the sandbox. It matters only if sbx is killed.
 fn lifetime(arguments: &RunArguments) -> Duration {
+    if arguments.tty && arguments.running.timeout.is_none() {
+        return MAX_LIFETIME;
+    }
     let command = arguments.running.timeout.unwrap_or(TIMEOUT).saturating_add(GRACE);
     let copies = if arguments.volume.is_empty() { Duration::ZERO } else { COPY_TIME };
     command.saturating_add(copies).min(MAX_LIFETIME)
@@ -70,6 +84,10 @@ async fn run_in(
         copied = copies => drop(copied?),
         code = interrupt.first() => return Ok(ExitCode::from(code)),
     }
+    if arguments.tty {
+        let code = run_session(sandbox, arguments).await?;
+        return copy_volumes_out(sandbox, arguments, code, interrupt).await;
+    }
     let execute = sandbox.execute(command_line::bash_command(&arguments.command)).timeout(TIMEOUT);
     let running = &arguments.running;
     let (execute, raw) = with_input(execute, running, input);
@@ -83,6 +101,23 @@ async fn run_in(
         follow(execute, running, format, interrupt).await?
     };
     copy_volumes_out(sandbox, arguments, code, interrupt).await
+}
+
+/// Runs the command, or a shell, on a terminal.
+async fn run_session(sandbox: &Sandbox, arguments: &RunArguments) -> Result<ExitCode> {
+    let options = TerminalOptions {
+        env: &[],
+        workdir: None,
+        user: None,
+        timeout: arguments.running.timeout,
+        no_resume: false,
+        command: &arguments.command,
+    };
+    match session::join(session::open(sandbox, options).await?).await? {
+        SessionEnd::Ended(view) => Ok(end::report((&*view).into())),
+        // The sandbox is removed, and the terminal with it.
+        SessionEnd::Detached(code) => Ok(ExitCode::from(code)),
+    }
 }
 
 /// Copies volumes out. A failure does not stop the next; the exit code of a failed command takes precedence.
@@ -137,6 +172,12 @@ mod tests {
         let words = [&["sbx", "run", "img"], words, &["--", "true"]].concat();
         let Command::Run(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!() };
         lifetime(&arguments).as_secs()
+    }
+
+    #[test]
+    fn a_session_without_a_time_limit_may_last_as_long_as_a_sandbox() {
+        assert_eq!(lifetime_of(&["-t"]), MAX_LIFETIME.as_secs());
+        assert_eq!(lifetime_of(&["-it", "--timeout", "5m"]), 360);
     }
 
     #[test]

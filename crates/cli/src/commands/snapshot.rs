@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use sandboxd_client::{Client, SnapshotView};
 
 use super::batch::{Form, ItemResult, for_each};
+use super::snapshot_names::only_snapshot;
 use crate::cli::SnapshotCommand;
 use crate::output;
 use crate::progress::size;
@@ -43,7 +44,8 @@ pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> 
         }
         SnapshotCommand::Rm { ids } => {
             for_each(&ids, Form::of(json, ids.len()), async |id: &String| {
-                let deleted = client.delete_snapshot(id).await?;
+                let id = only_snapshot(client, id).await?;
+                let deleted = client.delete_snapshot(&id).await?;
                 ItemResult::new(id, deleted).map(Some)
             })
             .await

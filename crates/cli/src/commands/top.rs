@@ -21,16 +21,15 @@ const ROWS: usize = 30;
 
 pub async fn top(client: &Client, as_json: bool, arguments: &TopArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let sandbox = client.sandbox(&arguments.id)?;
     let terminal = std::io::stdout().is_terminal();
     let mut refreshes = arguments.refreshes.or((!terminal).then_some(1));
-    let mut before = take_snapshot(&sandbox).await?;
+    let mut before = take_snapshot(client, &arguments.id).await?;
     while refreshes != Some(0) {
         tokio::select! {
             () = tokio::time::sleep(arguments.every) => {}
             _ = interrupt.first() => return Ok(ExitCode::SUCCESS),
         }
-        let after = take_snapshot(&sandbox).await?;
+        let after = take_snapshot(client, &arguments.id).await?;
         if as_json {
             json_line(&before, &after)?;
         } else {

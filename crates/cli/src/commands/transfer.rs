@@ -12,7 +12,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files};
 use tokio::io::AsyncWriteExt;
 
-use crate::context::NoDirectory;
+use crate::failure::NoDirectory;
 use crate::progress::Progress;
 
 /// A source or destination.

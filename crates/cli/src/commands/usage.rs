@@ -9,6 +9,7 @@ use crate::output;
 use crate::progress::size;
 use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
+use crate::units::size_text;
 
 pub async fn usage(client: &Client, json: bool) -> Result<ExitCode> {
     let usage = client.usage().await?;
@@ -27,7 +28,9 @@ fn render(usage: &UsageView, paint: Paint) -> String {
         .map(|(name, quota)| {
             let is_used_up = quota.allowed.is_some_and(|allowed| quota.used >= allowed);
             let used = (amount(name, quota.used), if is_used_up { Tone::Waiting } else { Tone::Plain });
-            [(name.to_owned(), Tone::Bold), used, plain(allowed(name, quota))]
+            // The value has the unit.
+            let shown = name.strip_suffix("Mb").unwrap_or(name);
+            [(shown.to_owned(), Tone::Bold), used, plain(allowed(name, quota))]
         })
         .collect();
     table(["QUOTA", "USED", "ALLOWED"], &rows, paint)
@@ -37,9 +40,13 @@ fn allowed(name: &str, quota: QuotaView) -> String {
     quota.allowed.map_or_else(|| "unlimited".to_owned(), |allowed| amount(name, allowed))
 }
 
-/// Formats bytes with a unit. Other values are counts, or their name contains the unit.
+/// Formats bytes and MB with a unit. Other values are counts.
 fn amount(name: &str, value: u64) -> String {
-    if name.ends_with("Bytes") { size(value) } else { value.to_string() }
+    match name {
+        name if name.ends_with("Bytes") => size(value),
+        name if name.ends_with("Mb") => size_text(value),
+        _ => value.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +69,7 @@ mod tests {
         assert_eq!(lines[0], ["QUOTA", "USED", "ALLOWED"]);
         assert_eq!(lines[1], ["sandboxes", "3", "unlimited"]);
         assert_eq!(lines[2], ["vcpus", "4", "4"]);
+        assert_eq!(lines[3], ["memory", "8g", "unlimited"]);
         assert_eq!(lines[6], ["snapshotBytes", "5.0", "MB", "unlimited"]);
         assert_eq!(lines[9], ["idempotencyBytes", "1.2", "MB", "268.4", "MB"]);
     }

@@ -1,0 +1,73 @@
+//! Arguments of `sbx create`, and the options of a new sandbox that it shares with `sbx run`.
+
+use std::time::Duration;
+
+use clap::Args;
+use sandboxd_client::IsolationChoice;
+
+use super::network::{NetworkChoice, network_choice};
+use super::{isolation, megabytes, pair, time};
+
+/// Options of a new sandbox.
+#[derive(Debug, Default, Args)]
+pub struct SandboxOptions {
+    /// Set the number of vCPUs: 2, 4 or 8
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<u32>,
+    /// Set the memory: 2g to 16g
+    #[arg(long, value_name = "SIZE", value_parser = megabytes)]
+    pub memory: Option<u32>,
+    /// Set the disk size: 5g to 50g
+    #[arg(long, value_name = "SIZE", value_parser = megabytes)]
+    pub disk: Option<u32>,
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+    /// Set the working directory of commands
+    #[arg(long, short, value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// Add a tag; repeatable
+    #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
+    pub metadata: Vec<(String, String)>,
+    /// Allow only this domain, such as example.com or *.example.org; repeatable
+    #[arg(long, value_name = "DOMAIN")]
+    pub allow: Vec<String>,
+    /// Set the network: open, none, or the only domains to allow, separated by commas [default: open]
+    #[arg(long, value_name = "NETWORK", value_parser = network_choice, conflicts_with = "allow")]
+    pub network: Option<NetworkChoice>,
+    /// Deny all outgoing connections, as with --network none
+    #[arg(long, conflicts_with_all = ["allow", "network"])]
+    pub offline: bool,
+    /// Set what separates the sandbox from the host; auto leaves the choice to the service [default: auto]
+    #[arg(long, value_name = "BACKEND", value_parser = isolation())]
+    pub isolation: Option<IsolationChoice>,
+    /// Start without the processes of the snapshot or template
+    #[arg(long)]
+    pub cold: bool,
+    /// Wait at most this long for capacity, for rate limits and for the image
+    ///
+    /// By default sbx waits 2 minutes for capacity and rate limits. While the service pulls the image, sbx waits until the pull ends
+    /// if standard error is a terminal, and 10 minutes otherwise or with --json. Examples: 30s, 5m, 0 for not at all.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub wait: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct CreateArguments {
+    /// Image, template or snapshot to create the sandbox from
+    pub image: String,
+    #[command(flatten)]
+    pub new: SandboxOptions,
+    /// Terminate the sandbox after this running time, such as 90m or 24h [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub timeout: Option<Duration>,
+    /// Pause the sandbox at its timeout instead of terminating it
+    #[arg(long)]
+    pub pause_on_timeout: bool,
+    /// Resume the sandbox by 'sbx resume' only, not by commands, files or ports
+    #[arg(long)]
+    pub no_auto_resume: bool,
+    /// Pause the sandbox after this time without activity; 0 for never [default: 2m]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub idle: Option<Duration>,
+}

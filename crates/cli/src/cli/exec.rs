@@ -1,0 +1,203 @@
+//! Arguments of `sbx run`, `sbx exec`, `sbx shell`, `sbx ps` and `sbx kill`. The words from the first one of a command on belong to the
+//! command, also those that begin with a dash.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use super::copy::{Volume, volume};
+use super::create::SandboxOptions;
+use super::running::Running;
+use super::time;
+
+/// The service's time limit for code.
+const CODE_MAX: Duration = Duration::from_secs(5 * 60);
+
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Image, template or snapshot to create the sandbox from
+    pub image: String,
+    #[command(flatten)]
+    pub new: SandboxOptions,
+    #[command(flatten)]
+    pub running: Running,
+    /// Run the command, or a shell, on a terminal
+    #[arg(long, short, conflicts_with = "buffered")]
+    pub tty: bool,
+    /// Copy a file or directory into the sandbox before the command starts; repeatable
+    ///
+    /// With :rw it is copied back after the command has ended.
+    #[arg(long, short = 'v', value_name = "LOCAL:PATH[:rw]", value_parser = OsStringValueParser::new().try_map(|word| volume(&word)))]
+    pub volume: Vec<Volume>,
+    /// Command to run: a bash command line, or a program and its arguments
+    #[arg(trailing_var_arg = true, required_unless_present = "tty", value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExecArguments {
+    /// Id of the sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    #[command(flatten)]
+    pub running: Running,
+    /// Run the command on a terminal
+    #[arg(long, short, conflicts_with_all = ["buffered", "detach"])]
+    pub tty: bool,
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+    /// Run in this directory
+    #[arg(long, short, value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// Run as this user of the sandbox instead of root
+    #[arg(long, short, value_name = "USER")]
+    pub user: Option<String>,
+    /// Fail if the sandbox is paused instead of resuming it
+    #[arg(long)]
+    pub no_resume: bool,
+    /// Start the command, print its execution id and exit; 'sbx logs' shows the output
+    ///
+    /// A detached command has no time limit unless --timeout sets one, of at most 24h.
+    #[arg(long, short, conflicts_with = "buffered")]
+    pub detach: bool,
+    /// Command to run: a bash command line, or a program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ShellArguments {
+    /// Id of the sandbox
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// Attach to the open terminal with this execution id
+    #[arg(long, value_name = "EXECUTION", conflicts_with_all = ["env", "workdir", "user", "command"])]
+    pub attach: Option<String>,
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+    /// Start in this directory
+    #[arg(long, short, value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// Run as this user of the sandbox instead of root
+    #[arg(long, short, value_name = "USER")]
+    pub user: Option<String>,
+    /// Run this instead of a shell: a bash command line, or a program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct CodeArguments {
+    /// Id of the sandbox, whose image has a code interpreter
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// Language: python, javascript, bash, or a kernel of the image [default: python]
+    #[arg(long, short, value_name = "LANGUAGE", conflicts_with = "context")]
+    pub language: Option<String>,
+    /// Run in this context instead of the default one of the language
+    #[arg(long, short, value_name = "CONTEXT")]
+    pub context: Option<String>,
+    /// Set an environment variable, or pass yours with NAME alone; repeatable
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+    /// Interrupt the code after this time, such as 90s; at most 5m
+    #[arg(long, value_name = "TIME", value_parser = code_limit, default_value = "5m")]
+    pub timeout: Duration,
+    /// Write figures and other files of the results to this directory, which is created if it does not exist
+    ///
+    /// Without it, figures are shown if the terminal can, and otherwise written to a temporary directory.
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Code to run; '-' or nothing reads it from standard input
+    #[arg(value_name = "CODE")]
+    pub code: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct KillArguments {
+    /// Id of the sandbox; 'sbx rm' terminates the sandbox itself
+    #[arg(value_name = "SANDBOX")]
+    pub id: String,
+    /// Ids of the executions, as shown by 'sbx logs SANDBOX'
+    #[arg(value_name = "EXECUTION", required = true)]
+    pub executions: Vec<String>,
+    /// Send this signal to the commands, such as TERM or INT, instead of killing all their processes
+    #[arg(long, short, value_name = "SIGNAL")]
+    pub signal: Option<String>,
+}
+
+/// Parses the time limit of code.
+fn code_limit(text: &str) -> Result<Duration, String> {
+    let limit = time(text)?;
+    if limit.is_zero() || limit > CODE_MAX {
+        return Err("expected a time above 0 and up to 5m".to_owned());
+    }
+    Ok(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(words: &str) -> Result<Command, String> {
+        let parsed = Cli::try_parse_from(["sbx"].into_iter().chain(words.split(' ')));
+        parsed.map(|cli| cli.command).map_err(|error| error.to_string())
+    }
+
+    fn exec(words: &str) -> ExecArguments {
+        match parse(words).unwrap() {
+            Command::Exec(exec) => exec,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_command_needs_no_dashes_before_it() {
+        for words in ["exec sb_1 ls -l --json", "exec sb_1 -- ls -l --json"] {
+            let exec = exec(words);
+            assert_eq!((exec.id.as_str(), exec.command.join(" ").as_str()), ("sb_1", "ls -l --json"));
+        }
+        let exec = exec("exec -e A=1 sb_1 -w /tmp --timeout 90m sh -c x -- -e B=2");
+        assert_eq!((exec.env.len(), exec.workdir.as_deref()), (1, Some("/tmp")));
+        assert_eq!(exec.running.timeout, Some(Duration::from_secs(5400)));
+        assert_eq!(exec.command.join(" "), "sh -c x -- -e B=2");
+        let Command::Run(run) = parse("run img --memory 4g echo -n hi").unwrap() else { panic!() };
+        assert_eq!((run.new.memory, run.command.join(" ").as_str()), (Some(4096), "echo -n hi"));
+        let Command::Shell(shell) = parse("shell sb_1 vim -R notes").unwrap() else { panic!() };
+        assert_eq!(shell.command.join(" "), "vim -R notes");
+    }
+
+    #[test]
+    fn a_terminal_is_asked_for_as_with_docker() {
+        let exec = exec("exec -it sb_1 bash");
+        assert!(exec.tty && exec.running.stdin && exec.command == ["bash"]);
+        let Command::Run(run) = parse("run -it img").unwrap() else { panic!() };
+        assert!(run.tty && run.command.is_empty());
+        for wrong in
+            ["exec -t --detach sb_1 bash", "exec -t --buffered sb_1 bash", "exec -it sb_1", "run img"]
+        {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn code_runs_for_five_minutes_at_most() {
+        let timeout = |words: &str| {
+            let Command::Code(code) = parse(words).unwrap() else { panic!() };
+            code.timeout
+        };
+        assert_eq!(timeout("code sb_1 x"), CODE_MAX);
+        assert_eq!(timeout("code --timeout 90s sb_1 x"), Duration::from_secs(90));
+        for wrong in ["0", "6m"] {
+            let error = parse(&format!("code --timeout {wrong} sb_1 x")).unwrap_err();
+            assert!(error.contains("up to 5m"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `sbx kill`: ends executions of a sandbox, or sends them a signal.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use sandboxd_client::Client;
+
+use super::batch::{Form, ItemResult, for_each};
+use crate::cli::KillArguments;
+
+pub async fn kill(client: &Client, json: bool, arguments: &KillArguments) -> Result<ExitCode> {
+    let KillArguments { id, executions, signal } = arguments;
+    let sandbox = client.sandbox(id)?;
+    let signal = signal.as_deref().map(signal_name);
+    for_each(executions, Form::of(json, executions.len()), async |execution: &String| {
+        let execution = sandbox.execution(execution)?;
+        let view = match &signal {
+            None => execution.cancel().await?,
+            Some(signal) => {
+                execution.signal(signal).await?;
+                execution.status().await?
+            }
+        };
+        ItemResult::new(execution.id(), view).map(Some)
+    })
+    .await
+}
+
+/// The name of a signal as the service knows it: `SIGTERM` for `term`.
+fn signal_name(text: &str) -> String {
+    let name = text.to_ascii_uppercase();
+    if name.starts_with("SIG") { name } else { format!("SIG{name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_their_full_names() {
+        assert_eq!(
+            ["TERM", "int", "SIGHUP", "sigusr1"].map(signal_name),
+            ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"]
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! Errors as they are printed on standard error: the message in the words of the command line, and a hint.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sandboxd_client::{Code, Error};
+
+use crate::output::note;
+use crate::style::{Paint, Tone};
+use crate::user_units::in_user_units;
+
+/// Exit code of failures of sbx itself, as with `docker run`.
+pub const SBX_FAILURE: u8 = 125;
+const MAKE_DIRECTORY: &str = "'sbx exec SANDBOX mkdir -p DIR' creates the directory";
+
+/// A failed write because the directory of `path` does not exist in the sandbox.
+#[derive(Debug)]
+pub struct NoDirectory {
+    path: PathBuf,
+    request_id: Option<String>,
+}
+
+impl NoDirectory {
+    /// Replaces the error of a write whose directory is missing. The service's message names a parameter that no option of sbx sets.
+    pub fn explain(error: Error, path: &Path) -> anyhow::Error {
+        if error.code() != Code::FileNotFound {
+            return error.into();
+        }
+        Self { path: path.to_owned(), request_id: error.request_id().map(str::to_owned) }.into()
+    }
+}
+
+impl std::fmt::Display for NoDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dir = self.path.parent().unwrap_or(Path::new("/"));
+        write!(f, "the directory {} does not exist in the sandbox ({}", dir.display(), Code::FileNotFound)?;
+        self.request_id.iter().try_for_each(|id| write!(f, ", request {id}"))?;
+        f.write_str(")")
+    }
+}
+
+impl std::error::Error for NoDirectory {}
+
+/// An error as printed on standard error, with a hint.
+pub struct Failure<'a>(pub &'a anyhow::Error);
+
+impl Failure<'_> {
+    pub fn print(&self) {
+        let paint = Paint::of(&io::stderr());
+        let name = paint.text(Tone::Bad, "sbx:");
+        note(&format!("{name} {}", printable(&chain_text(self.0))));
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let hint = match self.0.downcast_ref::<Error>() {
+            Some(error) => hint(error, variable("SANDBOXD_CERTIFICATE")),
+            None => self.0.downcast_ref::<NoDirectory>().map(|_| MAKE_DIRECTORY.to_owned()),
+        };
+        if let Some(hint) = hint {
+            note(&paint.text(Tone::Faint, &format!("     {hint}")));
+        }
+    }
+}
+
+/// The messages of an error and its sources. That of an [`Error`] contains those of its sources.
+fn chain_text(error: &anyhow::Error) -> String {
+    let mut messages = Vec::new();
+    for source in error.chain() {
+        if let Some(error) = source.downcast_ref::<Error>() {
+            messages.push(text(error));
+            break;
+        }
+        messages.push(source.to_string());
+    }
+    messages.join(": ")
+}
+
+/// An error of the service in the words of the command line, with its code and the id of its request.
+fn text(error: &Error) -> String {
+    let (message, code) = (in_user_units(error.message()), error.code_name());
+    match error.request_id() {
+        Some(id) => format!("{message} ({code}, request {id})"),
+        None => format!("{message} ({code})"),
+    }
+}
+
+/// Replaces control characters: a message may quote a sandbox, which may send terminal control sequences.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+/// What the user can do. `certificate` is the certificate file that the environment names.
+fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
+    let detail = |name: &str| error.details().get(name).and_then(|value| value.as_str());
+    let text = match error.code() {
+        Code::InvalidArgument => return argument_hint(detail("argument")?).map(str::to_owned),
+        Code::Configuration if detail("reason") == Some("https") => {
+            let location = detail("location")?;
+            return Some(format!("use --url {location}, or set SANDBOXD_URL to it"));
+        }
+        Code::Configuration => {
+            "'sbx login' saves a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY override them"
+        }
+        Code::Unauthorized if error.message().contains("expired") => {
+            "'sbx key create' on the machine of the service creates another key, which 'sbx login' saves"
+        }
+        Code::Unauthorized => {
+            "'sbx login' saves a URL and a key; SANDBOXD_URL and SANDBOXD_API_KEY override them"
+        }
+        Code::Forbidden => "the key lacks a scope; 'sandboxd key create --scopes …' creates another key",
+        Code::FileNotFound => "a relative path starts at the working directory of the sandbox",
+        Code::SandboxNotFound => "'sbx ls' lists sandboxes",
+        Code::ExecutionNotFound => "'sbx logs SANDBOX' lists executions",
+        Code::SnapshotNotFound => "'sbx snapshot ls' lists snapshots",
+        Code::TemplateNotFound => "'sbx template ls' lists templates",
+        Code::InvalidConfig if detail("field") == Some("image") => {
+            "'sbx images' lists images, 'sbx template ls' templates, and 'sbx snapshot ls' snapshots"
+        }
+        Code::NetworkError => {
+            return Some(connection_hint(detail("reason"), detail("certificate"), certificate));
+        }
+        Code::RateLimited | Code::ResourceExhausted => {
+            let seconds = error.retry_after()?.as_secs();
+            return Some(format!("retry in {seconds} s"));
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn argument_hint(argument: &str) -> Option<&'static str> {
+    match argument {
+        "sandboxId" => Some("a sandbox id is sb_ followed by letters and digits; 'sbx ls' lists sandboxes"),
+        "executionId" => {
+            Some("an execution id is ex_ followed by letters and digits; 'sbx logs SANDBOX' lists executions")
+        }
+        _ => None,
+    }
+}
+
+/// What to do if there was no response. `fault` is that of the certificate.
+fn connection_hint(reason: Option<&str>, fault: Option<&str>, certificate: Option<String>) -> String {
+    match (reason, fault, certificate) {
+        (Some("certificate"), Some("untrusted"), Some(file)) => format!(
+            "SANDBOXD_CERTIFICATE is {file}, which is not the certificate of the service; 'sbx login' shows that and can trust it"
+        ),
+        (Some("certificate"), Some("name"), _) => {
+            "'sbx login' pins the certificate by its fingerprint, whatever its names are".to_owned()
+        }
+        (Some("certificate"), Some("pinned"), _) => {
+            "if the certificate was replaced, run 'sbx login' again and compare the fingerprint".to_owned()
+        }
+        (Some("certificate"), Some("expired"), _) => {
+            "check the clock of this machine, or ask the operator for a new certificate".to_owned()
+        }
+        (Some("certificate"), ..) => {
+            "'sbx login' shows the certificate of the service and can trust it; SANDBOXD_CERTIFICATE names a file with it"
+                .to_owned()
+        }
+        (Some("plain"), ..) => {
+            "the port is probably that of another service; the default URL is https://127.0.0.1:8443".to_owned()
+        }
+        (Some("host"), ..) => "check the URL; --url or SANDBOXD_URL sets it".to_owned(),
+        _ => {
+            "check that the service runs, which 'sandboxd serve' starts, and that the URL is right; --url or SANDBOXD_URL sets it"
+                .to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandboxd_client::Client;
+
+    use super::*;
+
+    #[test]
+    fn sources_of_an_error_are_printed_once() {
+        let error = anyhow::Error::new(io::Error::other("inner")).context("outer");
+        assert_eq!(chain_text(&error), "outer: inner");
+        let error = Client::builder().url("ftp://x").key("any").build().err().unwrap();
+        let message = error.to_string();
+        assert_eq!(chain_text(&anyhow::Error::new(error).context("outer")), format!("outer: {message}"));
+    }
+
+    #[test]
+    fn each_fault_of_a_connection_has_its_own_hint() {
+        let hint =
+            |reason, fault, file: Option<&str>| connection_hint(reason, fault, file.map(str::to_owned));
+        let certificate = Some("certificate");
+        for (text, part) in [
+            (hint(certificate, Some("untrusted"), None), "SANDBOXD_CERTIFICATE names a file"),
+            (hint(certificate, Some("untrusted"), Some("/a.pem")), "SANDBOXD_CERTIFICATE is /a.pem"),
+            (hint(certificate, Some("name"), None), "pins"),
+            (hint(certificate, Some("pinned"), Some("/a.pem")), "replaced"),
+            (hint(certificate, Some("expired"), None), "clock"),
+            (hint(Some("plain"), None, None), "https://127.0.0.1:8443"),
+            (hint(Some("host"), None, None), "--url"),
+            (hint(Some("refused"), None, None), "check that the service runs"),
+            (hint(None, None, None), "check that the service runs"),
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_are_no_ids_have_hints() {
+        let client = Client::builder().url("http://127.0.0.1:9").key("any").build().unwrap();
+        let error = client.sandbox("x").unwrap_err();
+        assert!(hint(&error, None).unwrap().contains("'sbx ls'"));
+        assert_eq!(argument_hint("other"), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! What users of Docker and other tools type, and what they expect to read.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use e2e::service::Service;
+
+use crate::{TIMEOUT, TestUser, code, skipped, text};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_follows_the_sandbox_or_the_image() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    assert_eq!(user.stdout(&["exec", &id, "echo", "-n", "hi"]), "hi");
+    assert_eq!(
+        user.stdout(&["exec", "-e", "A=1", &id, "-w", "/tmp", "sh", "-c", "echo $A; pwd"]),
+        "1\n/tmp\n"
+    );
+    assert_eq!(user.stdout(&["run", Service::image(), "echo", "-n", "--json"]), "--json");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_run_on_a_terminal() {
+    const NAME: &str = "commands_run_on_a_terminal";
+    let user = TestUser::new().await;
+    let id = user.create();
+    let on_a_terminal = |words: &str| user.on_a_terminal(words).output().ok();
+    let Some(output) = on_a_terminal(&format!("exec -it {id} tty")) else {
+        return skipped(NAME, "the program 'script' is not installed");
+    };
+    assert!(text(&output.stdout).contains("/dev/pts/"), "{}", text(&output.stdout));
+    let output = on_a_terminal(&format!("run -it {} -- 'tty; exit 3'", Service::image())).unwrap();
+    assert!(text(&output.stdout).contains("/dev/pts/") && code(&output) == 3, "{}", text(&output.stdout));
+    assert_eq!(user.live(), [id.as_str()]);
+    let output = user.run(&["exec", "-it", &id, "tty"]);
+    assert!(code(&output) == 125 && text(&output.stderr).contains("--tty"), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_network_is_shown_and_changed() {
+    let user = TestUser::new().await;
+    let image = Service::image();
+    let create = |words: &[&str]| user.stdout(&[&["create", image][..], words].concat()).trim().to_owned();
+    let egress = |id: &str| user.json(&["--json", "network", "show", id])["egress"].clone();
+    for words in [&["--offline"][..], &["--network", "none"]] {
+        let id = create(words);
+        assert_eq!(
+            (&egress(&id)["default"], egress(&id)["allow"].as_array().unwrap().len()),
+            (&"deny".into(), 0)
+        );
+        user.stdout(&["rm", &id]);
+    }
+    let id = create(&["--network", "example.com"]);
+    assert_eq!(egress(&id)["allow"], serde_json::json!(["example.com"]));
+    assert_eq!(user.stdout(&["network", "allow", &id, "*.example.org", "192.0.2.0/24"]).trim(), id);
+    let table = user.stdout(&["network", "show", &id]);
+    assert!(table.contains("example.com, *.example.org") && table.contains("192.0.2.0/24"), "{table}");
+    user.stdout(&["network", "deny", &id, "example.com"]);
+    assert_eq!(egress(&id)["allow"], serde_json::json!(["*.example.org"]));
+    user.stdout(&["network", "allow", &id, "--only", "example.net"]);
+    assert_eq!(egress(&id)["allow"], serde_json::json!(["example.net"]));
+    user.stdout(&["network", "allow", &id, "--all"]);
+    assert_eq!(egress(&id)["default"], "allow");
+    let refused = user.run(&["network", "deny", &id, "example.com"]);
+    assert!(code(&refused) == 125 && text(&refused.stderr).contains("--only"), "{}", text(&refused.stderr));
+    user.stdout(&["network", "offline", &id]);
+    assert_eq!(egress(&id)["default"], "deny");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_shows_isolation_expiry_and_metadata() {
+    let user = TestUser::new().await;
+    let words =
+        ["create", Service::image(), "-m", "job=17", "--timeout", "90m", "--memory", "2g", "--disk", "5g"];
+    let id = user.stdout(&words);
+    let table = user.stdout(&["ls"]);
+    assert!(table.contains("container") && table.contains("in 1h") && table.contains("2g"), "{table}");
+    assert!(!table.contains("job=17"), "{table}");
+    assert!(user.stdout(&["ls", "--wide"]).contains("job=17"));
+    let item = &user.json(&["--json", "ls"])[0];
+    assert_eq!((&item["id"], &item["metadata"]["job"]), (&id.trim().into(), &"17".into()));
+    user.stdout(&["pause", id.trim()]);
+    assert!(user.stdout(&["ls"]).contains("paused"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_out_of_range_are_named_in_the_units_of_the_user() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    for (words, part) in [
+        (&["create", Service::image(), "--memory", "1g"][..], "--memory is 1g; allowed: 2g to 16g"),
+        (&["create", Service::image(), "--disk", "100g"], "--disk is 100g; allowed: 5g to 50g"),
+        (&["create", Service::image(), "--timeout", "25h"], "--timeout is 25h; allowed: 1ms to 24h"),
+        (&["timeout", "2d", &id], "--timeout is 2d; allowed: "),
+        (&["create", Service::image(), "--memory", "4k"], "such as 4g"),
+        (&["exec", "--timeout", "25h", &id, "true"], "up to 24h"),
+    ] {
+        let output = user.run(words);
+        assert!(
+            code(&output) == 125 && text(&output.stderr).contains(part),
+            "{words:?}: {}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_command_says_why() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    for (words, exit, part) in [
+        (&["exec", "--timeout", "1s", &id, "sleep 60"][..], 137, "time limit of 1s"),
+        (&["exec", "--buffered", "--timeout", "1s", &id, "sleep 60"], 137, "time limit of 1s"),
+        (&["run", "--timeout", "1s", Service::image(), "sleep 60"], 137, "time limit of 1s"),
+        (&["exec", &id, "kill -9 $$"], 137, "SIGKILL"),
+        (&["exec", &id, "bash -c 'kill -9 $$'; exit $?"], 137, "SIGKILL"),
+    ] {
+        let output = user.run(words);
+        let stderr = text(&output.stderr);
+        let lines = stderr.lines().filter(|line| line.starts_with("sbx: ")).count();
+        assert_eq!((code(&output), lines), (exit, 1), "{words:?}: {stderr}");
+        assert!(stderr.contains(part), "{words:?}: {stderr}");
+    }
+    // Following a log is like running the command.
+    let execution = user.stdout(&["exec", "--detach", &id, "echo late; exit 7"]);
+    let followed = user.run(&["logs", "-f", &id, execution.trim()]);
+    assert_eq!((code(&followed), text(&followed.stdout)), (7, "late\n".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn executions_are_killed_and_signalled() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    let start = || user.stdout(&["exec", "--detach", &id, "sleep 600"]).trim().to_owned();
+    let (first, second, third) = (start(), start(), start());
+    assert_eq!(user.stdout(&["kill", &id, &first, &second]), format!("{first}\n{second}\n"));
+    assert_eq!(user.stdout(&["kill", "--signal", "term", &id, &third]).trim(), third);
+    let begin = Instant::now();
+    while user.stdout(&["logs", &id]).contains("running") {
+        assert!(begin.elapsed() < TIMEOUT, "{}", user.stdout(&["logs", &id]));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let listed = user.stdout(&["logs", &id]);
+    assert!(listed.contains("SIGKILL") && listed.contains("SIGTERM"), "{listed}");
+    let missing = user.run(&["kill", &id, "ex_00000000000000000000"]);
+    assert!(code(&missing) == 125 && text(&missing.stderr).contains("sbx logs"), "{}", text(&missing.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_are_shown_while_commands_hold_all_slots() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    let spawn = || {
+        let mut command = user.sbx();
+        command.args(["exec", "--buffered", &id, "sleep 4712"]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let mut commands = [spawn(), spawn(), spawn()];
+    let begin = Instant::now();
+    while user.stdout(&["ps", &id]).matches("sleep 4712").count() < 3 {
+        assert!(begin.elapsed() < TIMEOUT, "{}", user.stdout(&["ps", &id]));
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    for command in &mut commands {
+        command.kill().unwrap();
+        command.wait().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_have_names() {
+    let user = TestUser::new().await;
+    let id = user.create();
+    user.stdout(&["exec", &id, "echo one > step"]);
+    let first = user.stdout(&["snapshot", "create", &id, "--name", "step-one"]);
+    user.stdout(&["exec", &id, "echo two > step"]);
+    assert_eq!(user.stdout(&["rollback", &id, "step-one"]).trim(), id);
+    assert_eq!(user.stdout(&["exec", &id, "cat step"]), "one\n");
+    let copy = user.stdout(&["create", "step-one"]);
+    assert_eq!(user.stdout(&["exec", copy.trim(), "cat step"]), "one\n");
+    let second = user.stdout(&["snapshot", "create", &id, "--name", "step-one"]);
+    let ambiguous = user.run(&["snapshot", "rm", "step-one"]);
+    let stderr = text(&ambiguous.stderr);
+    assert!(stderr.contains(first.trim()) && stderr.contains(second.trim()), "{stderr}");
+    user.stdout(&["snapshot", "rm", second.trim()]);
+    assert_eq!(user.stdout(&["snapshot", "rm", "step-one"]), first);
+    let missing = user.run(&["rollback", &id, "step-one"]);
+    assert!(text(&missing.stderr).contains("snapshot ls"), "{}", text(&missing.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_key_belongs_to_the_account_of_the_caller() {
+    let user = TestUser::new().await;
+    let mut command = user.sbx();
+    command.env("SANDBOXD_CONFIG", user.service.config_file());
+    command.env("SANDBOXD_DATA_DIR", &user.service.layout.data);
+    let created = command.args(["key", "create"]).output().unwrap();
+    assert!(created.status.success(), "{}", text(&created.stderr));
+    let account = user.json(&["--json", "usage"])["account"].as_str().unwrap().to_owned();
+    assert!(text(&created.stderr).contains(&format!("'{account}'")), "{}", text(&created.stderr));
+    let mut other = user.sbx();
+    let id = user.create();
+    other.env("SANDBOXD_API_KEY", text(&created.stdout).trim());
+    let listed = other.args(["ls", "-q"]).output().unwrap();
+    assert_eq!(text(&listed.stdout).trim(), id, "{}", text(&listed.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_errors_name_the_remedy() {
+    let user = TestUser::new().await;
+    let address = user.service.address;
+    let plain = user.run(&["--url", &format!("http://{address}"), "ls"]);
+    let hint = format!("use --url https://{address}");
+    assert!(text(&plain.stderr).contains(&hint), "{}", text(&plain.stderr));
+    // Without the certificate file, only the authorities of this machine count.
+    let mut untrusted = user.sbx();
+    let output = untrusted.env_remove("SANDBOXD_CERTIFICATE").arg("ls").output().unwrap();
+    assert!(text(&output.stderr).contains("'sbx login' shows the certificate"), "{}", text(&output.stderr));
+}
