@@ -15,7 +15,7 @@ import pytest
 from sandboxd import AsyncSandboxd, EventStream, NetworkError, Sandboxd
 from sandboxd._async import _background
 from sandboxd._sync import _background as blocking_background
-from scripted import RESULT, SANDBOX, VIEW, Handler, Received, Service, answer, failure
+from scripted import EXECUTION, RESULT, SANDBOX, VIEW, Handler, Received, Service, answer, failure
 
 
 class Waiting:
@@ -73,6 +73,42 @@ async def test_a_cancelled_call_closes_its_connection(how: str) -> None:
                 await task
             await until(waiting.closed)
         assert len(service.received) == 1 and "idempotency-key" not in service.received[0].headers
+
+
+KILLED = answer(200, {**EXECUTION, "state": "exited"})
+
+
+# Once while the command is being started, and once while its output is awaited.
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_a_cancelled_call_kills_its_long_command(is_started: bool) -> None:
+    waiting = Waiting(b": comment\n\n" if is_started else b"")
+    started = answer(201, EXECUTION)
+    with Service([started, waiting, KILLED] if is_started else [waiting, started, KILLED]) as service:
+        async with AsyncSandboxd(**service.settings) as client:
+            task = asyncio.ensure_future(client.sandboxes.connect(SANDBOX).execute("sleep 1000", timeout="1h"))
+            await until(waiting.began)
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        kill = service.received[-1]
+        assert (kill.method, kill.path) == ("DELETE", f"/v1/sandboxes/{SANDBOX}/executions/{EXECUTION['executionId']}")
+        starts = [each.headers["idempotency-key"] for each in service.received if each.method == "POST"]
+        assert len(set(starts)) == 1 and len(service.received) == 3
+
+
+@pytest.mark.parametrize("options", [{"killed_on_cancel": False}, {"idempotency_key": "mine"}])
+async def test_a_long_command_that_is_not_killed_on_cancel_continues(options: Any) -> None:
+    waiting = Waiting(b": comment\n\n")
+    with Service([answer(201, EXECUTION), waiting]) as service:
+        async with AsyncSandboxd(**service.settings) as client:
+            sandbox = client.sandboxes.connect(SANDBOX)
+            task = asyncio.ensure_future(sandbox.execute("sleep 1000", timeout="1h", **options))
+            await until(waiting.began)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert len(service.received) == 2
 
 
 TERMINATED = {"id": SANDBOX, "state": "terminated", "terminatedAt": "t", "totalRuntimeMs": 1}

@@ -99,7 +99,7 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
     "listImages": [lambda t: t.client.images.list().page(1), lambda t: t.client.images.get("a")],
     "openapi": [lambda t: t.client.openapi()],
     "listSandboxes": [
-        lambda t: t.client.sandboxes.list(state="running", image="a", metadata={"userId": "u"}).page(1)
+        lambda t: t.client.sandboxes.list(state="running", image="a", metadata={"userId": "u"}, details=True).page(1)
     ],
     "createSandbox": [lambda t: t.client.sandboxes.create("ubuntu:24.04", **CREATE)],
     "terminateSandbox": [lambda t: t.sandbox.terminate()],
@@ -113,7 +113,7 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
     ],
     "execute": [
         lambda t: t.sandbox.execute("true", **COMMAND),
-        lambda t: t.sandbox.start("true", open_stdin=True, **COMMAND),
+        lambda t: t.sandbox.start("true", open_stdin=True, reader_timeout=1, **COMMAND),
         lambda t: first(t.sandbox.stream("true", line_ends=True)),
     ],
     "listExecutions": [lambda t: t.sandbox.executions.list().page(1)],

@@ -54,7 +54,7 @@ from ._errors import (
     Unauthorized,
     UnknownError,
 )
-from ._lifecycle import CallFailed, LifecycleEvent, Paused, Resumed, Started, Terminated
+from ._lifecycle import CallFailed, LifecycleEvent, LifecycleHandlers, Paused, Resumed, Started, Terminated
 from ._models import (
     CodeContext,
     CodeException,
@@ -68,6 +68,7 @@ from ._models import (
     Template,
 )
 from ._output import Dropped, Output, Stderr, Stdout
+from ._policies import CreateEgress, CreateIngress
 from ._sync._client import Sandboxd
 from ._sync._code import CodeContexts
 from ._sync._events import Events, EventStream
@@ -115,6 +116,8 @@ __all__ = [
     "CommandTooLong",
     "ConfigurationError",
     "ContextNotFound",
+    "CreateEgress",
+    "CreateIngress",
     "DirectoryNotEmpty",
     "DiskFull",
     "Done",
@@ -145,6 +148,7 @@ __all__ = [
     "InvalidState",
     "IsolationMismatch",
     "LifecycleEvent",
+    "LifecycleHandlers",
     "LocalFileError",
     "MethodNotAllowed",
     "Network",

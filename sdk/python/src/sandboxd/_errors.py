@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type, cast
 
+from ._how_it_ended import how_it_ended, tail
+
 if TYPE_CHECKING:
     from ._models import ExecutionResult, Template
 
@@ -301,18 +303,24 @@ class UnknownError(SandboxdError):
 
 
 class CommandFailed(_Final):
-    """A command that was run with `check=True` did not exit with 0."""
+    """A command that was run with `check=True` did not exit with 0. Its text has the end of the command's standard error."""
 
     code = "COMMAND_FAILED"
 
     def __init__(self, command: str, result: ExecutionResult) -> None:
-        how = f"exit code {result.exit_code}" if result.signal is None else f"ended by {result.signal}"
-        details = {"exitCode": result.exit_code, "signal": result.signal}
-        super().__init__(f"{how}: {command}", details=details)
+        details = {"exitCode": result.exit_code, "signal": result.signal, "reason": result.reason}
+        super().__init__(f"{how_it_ended(result)}: {command}", details=details)
         self.command = command
         """The command, truncated to 4,096 bytes."""
         self.result = result
         """The result with the output."""
+        self.stderr = tail(result.stderr)
+        """The end of the command's standard error."""
+
+    def __str__(self) -> str:
+        # Many programs report errors on standard output.
+        name, text = ("stderr", self.stderr) if self.stderr else ("stdout", tail(self.result.stdout))
+        return f"{super().__str__()}; {name} ends with:\n{text}" if text else super().__str__()
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return CommandFailed, (self.command, self.result)

@@ -6,7 +6,7 @@ import inspect
 import logging
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypedDict, Union, cast
 
 from ._errors import SandboxdError, argument_error
 
@@ -52,6 +52,23 @@ class CallFailed:
 _LOG = logging.getLogger("sandboxd")
 LifecycleEvent = Union[Started, Paused, Resumed, Terminated, CallFailed]
 Handler = Callable[[Any], object]
+
+
+class LifecycleHandlers(TypedDict, total=False):
+    """Handlers of lifecycle events by name."""
+
+    started: Callable[[Started], object]
+    """The sandbox was created and runs."""
+    paused: Callable[[Paused], object]
+    """A call of the object paused the sandbox."""
+    resumed: Callable[[Resumed], object]
+    """A call of the object resumed the sandbox."""
+    terminated: Callable[[Terminated], object]
+    """The sandbox is terminated."""
+    failed: Callable[[CallFailed], object]
+    """A call of the object failed."""
+
+
 EVENTS: Dict[str, type] = {
     "started": Started,
     "paused": Paused,
@@ -86,9 +103,9 @@ class Handlers:
 
         return remove
 
-    def add_all(self, handlers: Mapping[str, Handler]) -> None:
+    def add_all(self, handlers: LifecycleHandlers) -> None:
         """Registers several handlers."""
-        for name, handler in handlers.items():
+        for name, handler in cast("Mapping[str, Handler]", handlers).items():
             self.add(name, handler)
 
     def notify(self, event: LifecycleEvent) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "Done",
     "EgressDefault",
     "EgressPolicy",
+    "EndReason",
     "EventBody",
     "EventId",
     "EventKind",
@@ -107,6 +108,13 @@ EgressDefault = str
 """
 Which destinations are allowed: with `allow`, all public addresses; with `deny`, only the domains in `allow`. Values:
 `allow`, `deny`.
+"""
+
+EndReason = str
+"""
+Why a command was killed. `timeout`: its `timeoutMs` passed. `oom`: memory ran out. `terminated`: its sandbox was
+terminated. `signal`: another signal killed it, or the program of which bash reports the exit code 137 or 143. Values:
+`timeout`, `oom`, `terminated`, `signal`.
 """
 
 EventId = str
@@ -397,6 +405,10 @@ class Done:
     """Exit code. None if the command could not start or bash was killed by a signal."""
     signal: Optional[str]
     """Name of the signal that killed bash. None if bash exited or could not start."""
+    message: Optional[str] = None
+    """What happened, if there is a `reason`. A sentence for people; it names the limit that was reached."""
+    reason: Optional[EndReason] = None
+    """Why the command was killed. None if it ended by itself or could not start."""
 
     @classmethod
     def from_json(cls, value: object) -> Done:
@@ -406,6 +418,8 @@ class Done:
             duration_ms=fields.required("durationMs", _fields.integer),
             exit_code=fields.optional("exitCode", _fields.integer),
             signal=fields.optional("signal", _fields.text),
+            message=fields.optional("message", _fields.text),
+            reason=fields.optional("reason", _fields.text),
         )
 
 
@@ -536,7 +550,12 @@ class Execution:
     cwd: Optional[str] = None
     """Working directory, if the request set one. Otherwise it is the sandbox's `workdir`."""
     message: Optional[str] = None
-    """Why the execution could not start or was lost. None otherwise."""
+    """Why the execution could not start or was lost, and what happened if there is a `reason`. None otherwise."""
+    reason: Optional[EndReason] = None
+    """
+    Why the execution was killed. None while it runs, if it ended by itself or could not start, and if the result is
+    lost.
+    """
     terminal: Optional[TerminalSize] = None
     """Size of the terminal. None if the execution has no terminal."""
 
@@ -561,6 +580,7 @@ class Execution:
             timeout_ms=fields.optional("timeoutMs", _fields.integer),
             cwd=fields.optional("cwd", _fields.text),
             message=fields.optional("message", _fields.text),
+            reason=fields.optional("reason", _fields.text),
             terminal=fields.optional("terminal", TerminalSize.from_json),
         )
 
@@ -623,6 +643,10 @@ class ExecutionResult:
     """Name of the signal that killed bash. None if bash exited or could not start."""
     stderr: str
     stdout: str
+    message: Optional[str] = None
+    """What happened, if there is a `reason`. A sentence for people; it names the limit that was reached."""
+    reason: Optional[EndReason] = None
+    """Why the command was killed. None if it ended by itself or could not start."""
     stderr_truncated: Optional[bool] = None
     """True if part of `stderr` was omitted. None otherwise."""
     stdout_truncated: Optional[bool] = None
@@ -638,6 +662,8 @@ class ExecutionResult:
             signal=fields.optional("signal", _fields.text),
             stderr=fields.required("stderr", _fields.text),
             stdout=fields.required("stdout", _fields.text),
+            message=fields.optional("message", _fields.text),
+            reason=fields.optional("reason", _fields.text),
             stderr_truncated=fields.optional("stderrTruncated", _fields.boolean),
             stdout_truncated=fields.optional("stdoutTruncated", _fields.boolean),
         )
@@ -863,10 +889,12 @@ class Limits:
     """The limits for the caller's key and for one sandbox. Quotas of the account are in `GET /v1/usage`."""
 
     concurrent_executions: int
-    """Commands that may run at a time in one sandbox."""
+    """Attached commands that may run at a time in one sandbox."""
     cpu: List[int]
     """Allowed numbers of vCPUs."""
     create_per_minute: Optional[int]
+    detached_executions: int
+    """Detached commands and terminals that may run at a time in one sandbox."""
     disk_mb: Range
     execute_per_minute: Optional[int]
     """Of one sandbox."""
@@ -876,6 +904,8 @@ class Limits:
     max_output_bytes: int
     """Bytes of each stream in a buffered response."""
     memory_mb: Range
+    operate_per_minute: Optional[int]
+    """Operations in one sandbox on files, ports, terminals, code and so on."""
     read_per_minute: Optional[int]
     """Requests of each kind in a minute; None if unlimited."""
     timeout_ms: Range
@@ -889,12 +919,14 @@ class Limits:
             concurrent_executions=fields.required("concurrentExecutions", _fields.integer),
             cpu=fields.required("cpu", _fields.array_of(_fields.integer)),
             create_per_minute=fields.optional("createPerMinute", _fields.integer),
+            detached_executions=fields.required("detachedExecutions", _fields.integer),
             disk_mb=fields.required("diskMb", Range.from_json),
             execute_per_minute=fields.optional("executePerMinute", _fields.integer),
             execution_queue=fields.required("executionQueue", _fields.integer),
             idle_timeout_ms=fields.required("idleTimeoutMs", Range.from_json),
             max_output_bytes=fields.required("maxOutputBytes", _fields.integer),
             memory_mb=fields.required("memoryMb", Range.from_json),
+            operate_per_minute=fields.optional("operatePerMinute", _fields.integer),
             read_per_minute=fields.optional("readPerMinute", _fields.integer),
             timeout_ms=fields.required("timeoutMs", Range.from_json),
             write_per_minute=fields.optional("writePerMinute", _fields.integer),
@@ -1338,7 +1370,7 @@ class Sandbox:
 class SandboxItem:
     """
     A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if
-    terminated.
+    terminated. With `details=true` it has more fields, unless it is terminated.
     """
 
     created_at: Timestamp
@@ -1347,6 +1379,14 @@ class SandboxItem:
     """Name of the image."""
     resources: Resources
     state: SandboxState
+    expires_at: Optional[Timestamp] = None
+    """Time at which the timeout ends if the sandbox keeps running. Only with `details=true`."""
+    hibernated_at: Optional[Timestamp] = None
+    """Time at which the processes of a paused sandbox were stored on the disk. Only with `details=true`."""
+    isolation: Optional[Isolation] = None
+    """What separates the sandbox from the host. Only with `details=true`."""
+    metadata: Optional[Dict[str, str]] = None
+    """Your own tags. Lists can be filtered by them."""
     paused_at: Optional[Timestamp] = None
     """Present if the sandbox is paused."""
     started_at: Optional[Timestamp] = None
@@ -1364,6 +1404,10 @@ class SandboxItem:
             image=fields.required("image", _fields.text),
             resources=fields.required("resources", Resources.from_json),
             state=fields.required("state", _fields.text),
+            expires_at=fields.optional("expiresAt", _fields.text),
+            hibernated_at=fields.optional("hibernatedAt", _fields.text),
+            isolation=fields.optional("isolation", _fields.text),
+            metadata=fields.optional("metadata", _fields.map_of(_fields.text)),
             paused_at=fields.optional("pausedAt", _fields.text),
             started_at=fields.optional("startedAt", _fields.text),
             terminated_at=fields.optional("terminatedAt", _fields.text),

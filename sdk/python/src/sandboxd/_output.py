@@ -74,3 +74,9 @@ def _line(event: Event, with_end: bool) -> str:
     if event.end == "none":
         return text
     return text + ("\r\n" if event.end == "crlf" else "\n")
+
+
+def offset_before_end(start: str, end: str, size: int) -> str:
+    """The output offset `size` bytes before the end of each stream, or where the stored output starts."""
+    pairs = zip(start.split("."), end.split("."))
+    return ".".join(str(max(int(first), int(last) - size)) for first, last in pairs)

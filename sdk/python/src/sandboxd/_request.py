@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import secrets
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 from urllib.parse import quote
 
 from ._errors import ConfigurationError, argument_error
 
-Duration = Union[int, float, timedelta]
-"""Seconds, or a `timedelta`."""
 QueryValue = Union[None, str, bool, int, Sequence[str]]
 LARGEST_PAGE = 100
 """The largest page size of the service."""
@@ -23,16 +21,6 @@ _SHOWN_BYTES = 4096
 def random_id(prefix: str) -> str:
     """A random id with a prefix such as `key_`."""
     return prefix + "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in secrets.token_bytes(_OPAQUE))
-
-
-def seconds(duration: Duration) -> float:
-    """The duration in seconds."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-
-
-def milliseconds(duration: Optional[Duration]) -> Optional[int]:
-    """The duration as the service takes it."""
-    return None if duration is None else round(seconds(duration) * 1000)
 
 
 def time_text(time: Union[None, str, datetime]) -> Optional[str]:

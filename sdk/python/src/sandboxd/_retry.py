@@ -9,6 +9,11 @@ from typing import Optional, Union
 FIRST_WAIT = 0.1
 GROWTH = 4
 LONGEST_WAIT = 5.0
+MAX_RETRY_WAIT = 600.0
+"""Seconds that a call may wait for limits by default: enough for a hundred creates at the rate of the specification."""
+RATE_LIMITED = "RATE_LIMITED"
+LIMITS = frozenset((RATE_LIMITED, "RESOURCE_EXHAUSTED"))
+"""The codes of requests that were refused because of a limit, before they had any effect. `Retry-After` says when to try again."""
 
 
 class Safety(enum.Enum):
@@ -53,7 +58,8 @@ class Policy:
     """Limits of retries, in seconds."""
 
     retries: int = 2
-    max_retry_wait: float = 10.0
+    max_retry_wait: float = MAX_RETRY_WAIT
+    """The longest `Retry-After` to wait for."""
 
 
 def may_repeat(safety: Safety, fault: Fault) -> bool:
@@ -64,12 +70,17 @@ def may_repeat(safety: Safety, fault: Fault) -> bool:
         return safety in (Safety.REPEATABLE, Safety.COMMAND)
     if isinstance(fault, Failed):
         return False
-    if fault.code in ("RATE_LIMITED", "RESOURCE_EXHAUSTED"):
+    if fault.code in LIMITS:
         return True
     # A full disk stays full.
     if fault.code == "DISK_FULL":
         return False
     return fault.status >= 500 and safety in (Safety.REPEATABLE, Safety.AFTER_ANSWER)
+
+
+def had_no_effect(fault: Fault) -> bool:
+    """Whether the attempt certainly changed nothing, so that a cancelled call need not be undone."""
+    return fault is Failed.NOT_SENT or (isinstance(fault, Answered) and fault.code in LIMITS)
 
 
 def wait(policy: Policy, number: int, retry_after: Optional[float], random: float) -> Optional[float]:
@@ -84,3 +95,11 @@ def wait(policy: Policy, number: int, retry_after: Optional[float], random: floa
     if retry_after > policy.max_retry_wait:
         return None
     return retry_after + own / 4
+
+
+def limit_wait(left: float, number: int, retry_after: float, random: float) -> Optional[float]:
+    """
+    The delay before a retry after a limit, or None to give up. Limits end by themselves, so the number of retries is not bounded, but
+    the time is: `left` are the seconds that the call may still wait.
+    """
+    return wait(Policy(retries=number, max_retry_wait=left), number, retry_after, random)

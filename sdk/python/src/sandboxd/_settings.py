@@ -15,7 +15,8 @@ import httpx
 
 from ._errors import ConfigurationError
 from ._pinning import pinned
-from ._retry import Policy
+from ._retry import MAX_RETRY_WAIT, Policy
+from ._secrets import HasKey, Secret
 
 LOCAL_URL = "https://127.0.0.1:8443"
 LOCAL_DATA_DIR = "/var/lib/sandboxd"
@@ -53,11 +54,11 @@ class ServiceUrl:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(HasKey):
     """Complete settings."""
 
     service_url: ServiceUrl
-    api_key: str
+    api_key: Secret
     tls: Optional[ssl.SSLContext]
     """Decides which certificates are trusted; None for plain HTTP."""
     timeout: float
@@ -65,6 +66,17 @@ class Settings:
 
     def __repr__(self) -> str:
         return f"Settings({self.service_url.url('')!r})"
+
+
+class _Variables:
+    """Environment variables, of which one is the key. Without a `repr` that shows them."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def get(self, name: str) -> Optional[str]:
+        """The value, or None if it is empty or not set."""
+        return self._values.get(name, "").strip() or None
 
 
 def resolve(
@@ -77,18 +89,15 @@ def resolve(
     data_dir: Optional[str] = None,
     timeout: float = TIMEOUT,
     retries: int = 2,
-    max_retry_wait: float = 10.0,
+    max_retry_wait: float = MAX_RETRY_WAIT,
     environment: Optional[Mapping[str, str]] = None,
 ) -> Settings:
     """Completes the arguments from the environment and from the files of the local daemon."""
-    variables = os.environ if environment is None else environment
-
-    def variable(name: str) -> Optional[str]:
-        return variables.get(name, "").strip() or None
-
-    service_url = parse_url(url or variable("SANDBOXD_URL") or LOCAL_URL)
-    directory = Path(data_dir or variable("SANDBOXD_DATA_DIR") or LOCAL_DATA_DIR)
-    key = (api_key or variable("SANDBOXD_API_KEY") or _local_key(service_url, directory)).strip()
+    api_key = None if api_key is None else Secret(api_key)
+    variables = _Variables(os.environ if environment is None else environment)
+    service_url = parse_url(url or variables.get("SANDBOXD_URL") or LOCAL_URL)
+    directory = Path(data_dir or variables.get("SANDBOXD_DATA_DIR") or LOCAL_DATA_DIR)
+    key = Secret((api_key or variables.get("SANDBOXD_API_KEY") or _local_key(service_url, directory)).strip())
     if not key.isascii() or not key.isprintable():
         raise ConfigurationError("the API key has characters that are not allowed in keys")
     tls: Optional[ssl.SSLContext] = None
@@ -98,7 +107,7 @@ def resolve(
         elif fingerprint is not None:
             tls = pinned(parse_fingerprint(fingerprint))
         else:
-            tls = _trusted(certificate or variable("SANDBOXD_CERTIFICATE"), service_url, directory)
+            tls = _trusted(certificate or variables.get("SANDBOXD_CERTIFICATE"), service_url, directory)
         tls.set_alpn_protocols(["http/1.1"])
     return Settings(
         service_url=service_url,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import models
+from ._how_it_ended import how_it_ended
 
 LONGEST = 16_000
 """The limit of each stream in characters. The middle of a longer one is omitted, because the ends tell most."""
@@ -13,12 +14,12 @@ def tool_text(result: models.ExecutionResult, limit: float) -> str:
     parts = [_bounded(result.stdout)]
     if result.stderr:
         parts.append(f"stderr:\n{_bounded(result.stderr)}")
-    if result.signal == "SIGKILL" and result.duration_ms >= limit * 1000:
+    # A service that sends no reasons kills a command only at its time limit.
+    is_late = result.reason is None and result.signal == "SIGKILL" and result.duration_ms >= limit * 1000
+    if result.reason == "timeout" or is_late:
         parts.append(f"killed after the time limit of {limit:g} s")
-    elif result.signal is not None:
-        parts.append(f"killed by {result.signal}")
-    elif result.exit_code != 0:
-        parts.append(f"exit code {result.exit_code}")
+    elif result.exit_code != 0 or result.reason is not None:
+        parts.append(how_it_ended(result))
     return "\n".join(part.rstrip("\n") for part in parts if part) or "(no output)"
 
 

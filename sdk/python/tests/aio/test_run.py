@@ -67,8 +67,7 @@ async def test_batches_are_bounded() -> None:
     assert max(len(received.body) for received in service.received) < 256 << 10
 
 
-async def test_rate_limited_batches_are_retried_with_their_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploader, "RETRY_AFTER_MIN", 0.01)
+async def test_rate_limited_batches_are_retried_with_their_key() -> None:
     limited: Responder = failure(429, "RATE_LIMITED", headers={"retry-after": "0"})
     with Service([limited, limited, limited, limited, recorded]) as service:
         async with AsyncSandboxd(**service.settings) as client:

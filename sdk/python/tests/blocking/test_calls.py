@@ -12,6 +12,7 @@ import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Iterator, Dict, Iterator, List, Tuple
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -309,6 +310,77 @@ def test_lists_fetch_their_pages() -> None:
         assert [each.id for each in listed.all()] == ["sb_3", "sb_2", "sb_1"]
         query = "state=running&limit=2&offset=2&metadata.a%20b=%C3%BC"
         assert service.received[1].path == f"/v1/sandboxes?{query}"
+
+
+class Listing:
+    """Lists sandboxes by their state, as the service does."""
+
+    def __init__(self, states: Dict[str, str]) -> None:
+        self.states = states
+        self.queries: List[Dict[str, List[str]]] = []
+
+    def __call__(self, received: Received, handler: Handler) -> None:
+        query = parse_qs(urlsplit(received.path).query)
+        self.queries.append(query)
+        limit, offset = int(query["limit"][0]), int(query["offset"][0])
+        found = [name for name, state in self.states.items() if state in query.get("state", [state])]
+        shown = ("image", "createdAt", "startedAt", "resources")
+        page = [
+            {**{field: VIEW[field] for field in shown}, "id": name, "state": self.states[name]}
+            for name in found[offset : offset + limit]
+        ]
+        has_more = offset + len(page) < len(found)
+        pagination = {"limit": limit, "offset": offset, "total": len(found), "hasMore": has_more}
+        answer(200, {"data": page, "pagination": pagination})(received, handler)
+        self.changed()
+
+    def changed(self) -> None:
+        """Called after each response."""
+
+
+STATES = {"sb_1": "terminated", "sb_2": "running", "sb_3": "paused", "sb_4": "running", "sb_5": "terminated", "sb_6": "paused"}
+
+
+def test_a_list_has_the_live_sandboxes_unless_a_state_is_given() -> None:
+    listing = Listing(dict(STATES))
+    with Service(listing) as service:
+        sandboxes = Sandboxd(**service.settings).sandboxes
+        assert [each.id for each in sandboxes.list().all()] == ["sb_2", "sb_4", "sb_3", "sb_6"]
+        assert sandboxes.list().total() == 4
+        assert [each.id for each in sandboxes.list(page_size=1).all()] == ["sb_2", "sb_4", "sb_3", "sb_6"]
+        for state, expected in (("terminated", ["sb_1", "sb_5"]), ("paused", ["sb_3", "sb_6"]), ("all", list(STATES))):
+            assert [each.id for each in sandboxes.list(state=state).all()] == expected
+        assert "state" not in listing.queries[-1]
+        listing.queries.clear()
+        sandboxes.list(image="i", metadata={"a": "b"}, details=True).all()
+        filters = [(each["state"], each["image"], each["metadata.a"], each["details"]) for each in listing.queries]
+        assert filters == [([state], ["i"], ["b"], ["true"]) for state in ("running", "paused", "running")]
+
+
+def test_pages_of_the_live_sandboxes_are_parts_of_one_list() -> None:
+    with Service(Listing(dict(STATES))) as service:
+        sandboxes = Sandboxd(**service.settings).sandboxes
+        for size in (1, 2, 3, 100):
+            listed = sandboxes.list(page_size=size)
+            found: List[str] = []
+            while True:
+                page = listed.page(len(found))
+                assert page.pagination.total == 4 and len(page.data) <= size
+                found += [each.id for each in page.data]
+                if not page.pagination.has_more:
+                    break
+            assert found == ["sb_2", "sb_4", "sb_3", "sb_6"], size
+
+
+def test_a_sandbox_that_changes_its_state_meanwhile_is_listed_once() -> None:
+    class Changing(Listing):
+        def changed(self) -> None:
+            # The first one is paused, and the other resumed, after the running ones were listed.
+            self.states = {"sb_1": "paused", "sb_2": "running"}
+
+    with Service(Changing({"sb_1": "running", "sb_2": "paused"})) as service:
+        listed = Sandboxd(**service.settings).sandboxes.list().all()
+        assert [each.id for each in listed] == ["sb_1", "sb_2"]
 
 
 @pytest.fixture(scope="module")

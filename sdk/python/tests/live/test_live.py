@@ -121,6 +121,41 @@ def test_commands_run_as_a_user() -> None:
         assert missing.exit_code is None and "no user missing" in missing.stderr
 
 
+def test_lists_long_time_limits_and_checked_waits() -> None:
+    with Sandbox.create(IMAGE) as sandbox:
+        assert sandbox.execute(["printf", "%s.", "two  words", "$HOME", "it's"]).stdout == "two  words.$HOME.it's."
+        text = "seq 20000; echo end >&2; printf last; exit 3"
+        attached, detached = sandbox.execute(text), sandbox.execute(text, timeout=301)
+        assert (detached.stdout, detached.stderr, detached.exit_code) == (attached.stdout, "end\n", 3)
+        missing = sandbox.execute("true", cwd="/missing", timeout="1h")
+        assert missing.exit_code is None and missing.stderr
+        with pytest.raises(CommandFailed, match="stderr ends with:\nwhy"):
+            sandbox.start("echo why >&2; exit 4").wait(check=True)
+        killed = sandbox.execute("sleep 1000", timeout=0.2)
+        assert (killed.signal, killed.reason) == ("SIGKILL", "timeout") and killed.message
+
+
+async def test_a_cancelled_task_kills_its_long_command() -> None:
+    async with AsyncSandbox.create(IMAGE) as sandbox:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(sandbox.execute("sleep 1003", timeout="1h"), 0.5)
+        assert "1003" not in (await sandbox.execute(LEFT)).stdout
+
+
+def test_a_list_has_the_live_sandboxes() -> None:
+    tags = {"userId": f"live-{os.getpid()}"}
+    with Sandboxd() as client:
+        gone = client.sandboxes.create(IMAGE, metadata=tags)
+        with client.sandboxes.create(IMAGE, metadata=tags) as paused, client.sandboxes.create(IMAGE, metadata=tags) as running:
+            gone.terminate()
+            paused.pause()
+            listed = client.sandboxes.list(metadata=tags, details=True)
+            assert [item.id for item in listed] == [running.id, paused.id]
+            assert [item.metadata for item in listed] == [tags, tags]
+            assert [item.id for item in client.sandboxes.list(state="terminated", metadata=tags)] == [gone.id]
+            assert client.sandboxes.list(state="all", metadata=tags).total() == 3
+
+
 def test_a_watch_of_a_directory() -> None:
     with Sandbox.create(IMAGE) as sandbox:
         sandbox.files.mkdir("d/below", recursive=True)
@@ -407,7 +442,7 @@ async def test_a_terminal_of_asyncio_reconnects_without_loss() -> None:
 async def test_200_sandboxes_at_once() -> None:
     count = int(os.environ.get("SANDBOXD_TEST_SANDBOXES", "200"))
     before = time.monotonic()
-    async with AsyncSandboxd(timeout=300, retries=10, max_retry_wait=60) as client:
+    async with AsyncSandboxd(timeout=300, retries=10) as client:
 
         async def use(number: int) -> Tuple[int, str]:
             async with client.sandboxes.create(IMAGE, **SMALL) as sandbox:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, List, Optional, Set
@@ -16,6 +17,7 @@ _LOG = logging.getLogger("sandboxd")
 CLEANUP_GRACE = 2.0
 """How long a cancelled call waits for its clean-up, so that the end of the event loop does not interrupt it."""
 CLEANUP_TIMEOUT = 30.0
+"""How long a clean-up may take, besides the waits that the service asks for."""
 ToolText = Awaitable[str]
 """What the function of `as_tool` returns."""
 
@@ -109,10 +111,15 @@ class AsyncCleanups:
 
     def __init__(self) -> None:
         self._tasks: Set["asyncio.Task[None]"] = set()
+        self._not_before = 0.0
+
+    def postpone(self, seconds: float) -> None:
+        """Gives the clean-ups more time, because one waits for a limit."""
+        self._not_before = max(self._not_before, time.monotonic() + seconds + CLEANUP_TIMEOUT)
 
     async def run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Starts a clean-up and waits for its end, at most for `CLEANUP_GRACE`."""
-        task = asyncio.get_running_loop().create_task(_limited(name, work))
+        task = asyncio.get_running_loop().create_task(self._limited(name, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Unlike `wait_for`, `wait` does not cancel the task.
@@ -124,9 +131,17 @@ class AsyncCleanups:
         while tasks := [task for task in self._tasks if task.get_loop() is loop]:
             await asyncio.wait(tasks)
 
-
-async def _limited(name: str, work: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await asyncio.wait_for(work(), CLEANUP_TIMEOUT)
-    except Exception:
-        _LOG.warning("%s failed", name, exc_info=True)
+    async def _limited(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        begin = time.monotonic()
+        task = asyncio.ensure_future(work())
+        try:
+            while not task.done():
+                left = max(begin + CLEANUP_TIMEOUT, self._not_before) - time.monotonic()
+                if left <= 0:
+                    raise asyncio.TimeoutError
+                await asyncio.wait([task], timeout=left)
+            task.result()
+        except Exception:
+            _LOG.warning("%s failed", name, exc_info=True)
+        finally:
+            task.cancel()

@@ -9,9 +9,10 @@ from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 import httpx
 
 from .. import models
-from .._request import Duration, seconds
-from .._retry import Safety
+from .._retry import MAX_RETRY_WAIT, Safety
+from .._secrets import Secret
 from .._settings import TIMEOUT, resolve
+from .._units import Duration, seconds
 from ._events import AsyncEvents
 from ._sandboxes import AsyncImages, AsyncSandboxes
 from ._snapshots import AsyncSnapshots
@@ -29,9 +30,14 @@ class AsyncSandboxd:
     - `certificate`: the certificate to trust, as PEM text or the path of a PEM file. Default: `SANDBOXD_CERTIFICATE`.
     - `fingerprint`: the SHA-256 fingerprint of the only certificate to trust.
     - `system_certificates`: trusts the certificate authorities of this machine, also for a local service.
+    - `data_dir`: the data directory of the local daemon. Default: `SANDBOXD_DATA_DIR`, or `/var/lib/sandboxd`.
     - `timeout`: how long a response may take, for commands in addition to the command's own timeout.
-    - `retries`: the number of retries where they are safe. `max_retry_wait`: the longest `Retry-After` to wait for.
+    - `retries`: the number of retries after failures, where they are safe.
+    - `max_retry_wait`: how long a call waits in all while the service refuses it because of a limit. Calls wait as long as the service
+      asks, in the order in which they were made, and log a warning that names the limit. With 0 they fail at once.
     - `http`: an httpx transport that sends the requests, for example one with a proxy.
+
+    Durations are seconds as a number, a text such as `"90s"` or `"5m"`, or a `timedelta`.
     """
 
     def __init__(
@@ -45,9 +51,11 @@ class AsyncSandboxd:
         data_dir: Optional[str] = None,
         timeout: Duration = TIMEOUT,
         retries: int = 2,
-        max_retry_wait: Duration = 10.0,
+        max_retry_wait: Duration = MAX_RETRY_WAIT,
         http: Optional[httpx.AsyncBaseTransport] = None,
     ) -> None:
+        # Tracebacks with local variables do not show it.
+        api_key = None if api_key is None else Secret(api_key)
         settings = resolve(
             url=url,
             api_key=api_key,
@@ -57,7 +65,7 @@ class AsyncSandboxd:
             data_dir=data_dir,
             timeout=seconds(timeout),
             retries=retries,
-            max_retry_wait=seconds(max_retry_wait),
+            max_retry_wait=seconds(max_retry_wait, "max_retry_wait"),
         )
         self._transport = AsyncTransport(settings, http)
         self.sandboxes = AsyncSandboxes(self._transport)
@@ -65,6 +73,11 @@ class AsyncSandboxd:
         self.snapshots = AsyncSnapshots(self._transport)
         self.templates = AsyncTemplates(self._transport)
         self.events = AsyncEvents(self._transport)
+
+    def __repr__(self) -> str:
+        # A traceback may show an object whose settings are wrong.
+        url = repr(self.url) if "_transport" in vars(self) else ""
+        return f"{type(self).__name__}({url})"
 
     @property
     def url(self) -> str:
@@ -88,7 +101,10 @@ class AsyncSandboxd:
         return await self._get("/v1/openapi.json", lambda document: dict(document))
 
     async def close(self) -> None:
-        """Closes the connections. With asyncio, first waits for the clean-up of cancelled creates, at most 30 seconds."""
+        """
+        Closes the connections. With asyncio, first waits for the clean-up of cancelled creates: at most 30 seconds, and longer if the
+        service asks to wait for a rate limit.
+        """
         await self._transport.close()
 
     async def __aenter__(self) -> AsyncSandboxd:

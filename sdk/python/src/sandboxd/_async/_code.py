@@ -8,9 +8,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from .. import models
 from .._errors import NetworkError, SandboxdError, argument_error, of_event
-from .._request import Duration, given, milliseconds, seconds, shown
+from .._request import given, shown
 from .._retry import Safety
 from .._sse import Event
+from .._units import Duration, milliseconds, seconds
 from ._context import AsyncSandboxContext
 from ._payload import json_payload
 from ._stream import AsyncEventSource
@@ -34,6 +35,9 @@ class AsyncCodeContexts:
     def __init__(self, context: AsyncSandboxContext) -> None:
         self._context = context
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._context.id}>"
+
     async def list(self) -> List[models.CodeContext]:
         """Lists the contexts."""
         call = Call("GET", self._path(), Safety.REPEATABLE)
@@ -41,8 +45,10 @@ class AsyncCodeContexts:
 
     async def create(self, language: Optional[str] = None, *, cwd: Optional[str] = None) -> models.CodeContext:
         """
-        Starts a kernel: `python` (the default), `javascript`, `bash`, or another kernel of the image. Its working directory is by
-        default that of the sandbox.
+        Starts a kernel, and returns its context.
+
+        - `language`: `python` (default), `javascript`, `bash`, or another kernel of the image.
+        - `cwd`: its working directory. Default: that of the sandbox.
         """
         body = json_payload(given(language=language, cwd=cwd))
         call = Call("POST", self._path(), Safety.ONLY_UNSTARTED, body, timeout=START_TIMEOUT)

@@ -35,6 +35,9 @@ class AsyncEvents:
         self._transport = transport
         self._sandbox = sandbox
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {'the account' if self._sandbox is None else self._sandbox.id}>"
+
     def list(
         self,
         *,
@@ -49,8 +52,14 @@ class AsyncEvents:
         page_size: int = LARGEST_PAGE,
     ) -> AsyncListedEvents:
         """
-        Lists recorded events, the oldest first. No event is missed or repeated. `kinds` are names or groups, such as
-        `exec.completed` or `exec.*`; several are alternatives. `after` and `before` are ids of events.
+        Lists recorded events, the oldest first. No event is missed or repeated.
+
+        - `kinds`: names or groups such as `exec.completed` or `exec.*`; several are alternatives.
+        - `run`: the id of a run. `sandbox_id`: the id of a sandbox, for events of the account.
+        - `since`, `until`: times, each a `datetime` or a text in ISO 8601 format.
+        - `after`, `before`: ids of events.
+        - `newest_first`: lists the newest event first.
+        - `page_size`: how many events a request fetches.
         """
         filters = _filters(kinds, run, since, until, self._sandbox_id(sandbox_id))
 
@@ -74,7 +83,7 @@ class AsyncEvents:
         """
         Delivers events as they are recorded, after the event with the id `after` or from now on. The stream reconnects and
         continues after the last event, so that no event is missed or repeated. It ends when the sandbox is terminated; that of
-        the account does not end.
+        the account does not end. `kinds`, `run`, `since`, `until`, `sandbox_id`: those of `list`.
         """
         filters = _filters(kinds, run, since, until, self._sandbox_id(sandbox_id))
 
@@ -98,7 +107,8 @@ class AsyncEvents:
     ) -> int:
         """
         Records events of a client program in a sandbox and returns their number. An event is an `EventBody` or a JSON object with
-        `type` and `data`. `Run` does this in batches.
+        `type` and `data`. `Run` does this in batches. With `idempotency_key`, a request with the same key within 24 hours records
+        nothing.
         """
         if self._sandbox is None:
             raise argument_error("events", "only the events of a sandbox accept posted events")
@@ -165,6 +175,9 @@ class AsyncListedEvents:
         self._before = before
         self._newest_first = newest_first
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: iterate it, or call all()>"
+
     async def page(self, offset: int = 0) -> models.EventList:
         """The page that starts at `offset`."""
         return await self._fetch(offset, self._after, self._before)
@@ -226,6 +239,9 @@ class AsyncEventStream:
         self._connected_at = 0.0
         # The number of short connections in succession.
         self._short = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} after {self.last_event_id}{', closed' if self._is_over else ''}>"
 
     async def start(self) -> AsyncEventStream:
         """Connects, so that all events that are recorded from now on are delivered. The first read does this otherwise."""

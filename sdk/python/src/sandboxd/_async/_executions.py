@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Optional, Union
 
 from .. import models
-from .._errors import SandboxdError
-from .._output import Output, parse_output
+from .._errors import CommandFailed, SandboxdError
+from .._output import Output, offset_before_end, parse_output
 from .._request import LARGEST_PAGE, QueryValue, checked_id
 from .._retry import Safety
 from .._sse import Event
@@ -18,12 +18,18 @@ from ._payload import AsyncPayload, json_payload
 from ._terminal import AsyncTerminal, ExecutionPath, attach
 from ._transport import Call
 
+TAIL_BYTES = 64 << 10
+"""Bytes of each stream in the error of a command that failed."""
+
 
 class AsyncExecutions:
     """The executions of a sandbox: its detached commands and terminals."""
 
     def __init__(self, context: AsyncSandboxContext) -> None:
         self._context = context
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._context.id}>"
 
     def list(self) -> AsyncPagedList[models.Execution]:
         """Lists the executions, newest first: the running ones and those that ended recently."""
@@ -46,7 +52,10 @@ class AsyncExecutions:
 
 
 class AsyncExecution:
-    """A detached command or a terminal."""
+    """
+    A detached command or a terminal. Methods with `auto_resume` resume a paused sandbox, unless it is False: then they fail with
+    `InvalidState`.
+    """
 
     def __init__(
         self, context: AsyncSandboxContext, execution_id: str, view: Optional[models.Execution] = None
@@ -55,6 +64,10 @@ class AsyncExecution:
         """The identifier."""
         self._context = context
         self._view = view
+
+    def __repr__(self) -> str:
+        state = "" if self._view is None else f", state={self._view.state!r}, command={self._view.command!r}"
+        return f"{type(self).__name__}({self.id!r}{state})"
 
     @property
     def view(self) -> Optional[models.Execution]:
@@ -66,23 +79,28 @@ class AsyncExecution:
         return await self._viewed(Call("GET", self._path(), Safety.REPEATABLE))
 
     async def output(self, *, after: Optional[str] = None) -> models.ExecutionOutput:
-        """Returns the output so far, or the output after an offset such as `next` of the last response."""
+        """Returns the output so far, or the output after the offset `after`, such as `next` of the last response."""
         call = Call("GET", self._path("/output", after=after), Safety.REPEATABLE)
         return await self._context.json(call, models.ExecutionOutput.from_json)
 
-    async def wait(self) -> models.Execution:
-        """Waits until the command ends, and reconnects when a connection is lost."""
+    async def wait(self, *, check: bool = False) -> models.Execution:
+        """
+        Waits until the command ends, and reconnects when a connection is lost. With `check`, raises `CommandFailed` unless the command
+        exits with 0; its `result` has the end of the output.
+        """
         view = await self.refresh()
-        if view.ended_at is not None:
-            return view
-        async with self.follow(after=view.output_end) as output:
-            async for _ in output:
-                pass
-        return await self.refresh()
+        if view.ended_at is None:
+            async with self.follow(after=view.output_end) as output:
+                async for _ in output:
+                    pass
+            view = await self.refresh()
+        if check and view.exit_code != 0:
+            await self._fail(view)
+        return view
 
     def follow(self, *, after: Optional[str] = None, line_ends: bool = False) -> AsyncFollowedOutput:
         """
-        The output as it appears, from an offset or the beginning. Lost connections are established again, and no line is missed
+        The output as it appears, from the offset `after` or the beginning. Lost connections are established again, and no line is missed
         or repeated. With `line_ends`, the concatenation of the lines is the output as written.
         """
         return AsyncFollowedOutput(self._context, self._path, after=after, line_ends=line_ends)
@@ -117,9 +135,35 @@ class AsyncExecution:
     def _path(self, rest: str = "", **query: QueryValue) -> str:
         return self._context.path(f"/executions/{self.id}{rest}", **query)
 
+    async def _fail(self, view: models.Execution) -> None:
+        """Raises the error of the failed command, with the end of its output."""
+        after = offset_before_end(view.output_start, view.output_end, TAIL_BYTES)
+        try:
+            output = await self.output(after=after)
+        except SandboxdError as error:
+            raise CommandFailed(view.command, _result(view, "", "", is_cut=True)) from error
+        raise CommandFailed(view.command, _result(view, output.stdout, output.stderr, is_cut=after != "0.0"))
+
     async def _viewed(self, call: Call) -> models.Execution:
         self._view = await self._context.json(call, models.Execution.from_json)
         return self._view
+
+
+def _result(view: models.Execution, stdout: str, stderr: str, *, is_cut: bool) -> models.ExecutionResult:
+    """An ended execution in the form of the result of an attached command."""
+    # As in the result of an attached command, standard error says why it could not start.
+    not_started = (view.message or "") if view.reason is None else ""
+    return models.ExecutionResult(
+        stdout=stdout,
+        stderr=stderr + not_started,
+        exit_code=view.exit_code,
+        signal=view.signal,
+        duration_ms=view.duration_ms or 0,
+        reason=view.reason,
+        message=None if view.reason is None else view.message,
+        stdout_truncated=is_cut or None,
+        stderr_truncated=is_cut or None,
+    )
 
 
 class AsyncFollowedOutput(AsyncFollowing[Output]):

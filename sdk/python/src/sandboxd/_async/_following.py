@@ -32,6 +32,9 @@ class AsyncFollowing(Generic[T]):
         self._source: Optional[AsyncEventSource] = None
         self._is_over = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} after {self.offset}{', closed' if self._is_over else ''}>"
+
     async def close(self) -> None:
         """Ends the stream. What it follows continues."""
         self._is_over = True

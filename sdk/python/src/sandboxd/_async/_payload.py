@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from types import TracebackType
 from typing import Any, AsyncIterator, Optional, Union
 
 from .._pack import LocalDirectory
@@ -18,6 +19,8 @@ class AsyncPayload:
         self.content_type = content_type
         self.error: Optional[Exception] = None
         """The error of the source of the body."""
+        self.traceback: Optional[TracebackType] = None
+        """Where it was raised, without the frames of the HTTP library."""
         self._content: Any = content.encode() if isinstance(content, str) else content
         self._is_opened = False
 
@@ -45,7 +48,7 @@ class AsyncPayload:
                 if chunk:
                     yield chunk
         except Exception as error:
-            self.error = error
+            self.error, self.traceback = error, error.__traceback__
             raise
 
 

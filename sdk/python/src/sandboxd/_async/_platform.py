@@ -13,6 +13,8 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from .._secrets import SOCKET_LOG
+
 T = TypeVar("T")
 # Different classes before Python 3.11.
 TIMEOUTS = (TimeoutError, asyncio.TimeoutError)
@@ -37,6 +39,9 @@ class Opening(Generic[T]):
     def __init__(self, creating: Coroutine[Any, Any, T]) -> None:
         self._creating = creating
         self._created: Optional[T] = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: await it, or use it in 'async with'>"
 
     def __await__(self) -> Generator[Any, None, T]:
         return self._creating.__await__()
@@ -132,6 +137,7 @@ class AsyncSocket:
                 max_size=LARGEST_MESSAGE,
                 compression=None,
                 proxy=None,
+                logger=SOCKET_LOG,
                 process_exception=_is_final,
             )
         )

@@ -30,6 +30,11 @@ class AsyncRun(EventRecorder):
         super().__init__(run_id)
         self._uploaders: List[AsyncUploader] = []
 
+    def __repr__(self) -> str:
+        # A traceback may show an object whose id is wrong.
+        run_id = repr(self.id) if "_id" in vars(self) else ""
+        return f"{type(self).__name__}({run_id})"
+
     def to_service(self, sandbox: AsyncHasContext) -> AsyncRun:
         """
         Uploads `agent.*` and `cost.llm` events to the events of a sandbox. Recording does not wait: the events of 2 seconds are sent

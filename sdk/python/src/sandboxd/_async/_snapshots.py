@@ -21,6 +21,9 @@ class AsyncSnapshots:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._transport.settings.service_url.url('')}>"
+
     def list(
         self,
         *,
@@ -29,7 +32,10 @@ class AsyncSnapshots:
         metadata: Optional[Mapping[str, str]] = None,
         page_size: int = LARGEST_PAGE,
     ) -> AsyncPagedList[models.Snapshot]:
-        """Lists snapshots, newest first. `metadata` are tags that a snapshot must have, all of them."""
+        """
+        Lists snapshots, newest first: those of `sandbox_id`, with the `name`, and with all tags in `metadata`. `page_size`: how many
+        items a request fetches.
+        """
         tags = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
 
         async def fetch(offset: int) -> models.SnapshotList:

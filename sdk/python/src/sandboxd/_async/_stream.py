@@ -9,7 +9,7 @@ from typing import Callable, Deque, Optional, Type
 from .. import models
 from .._errors import NetworkError, SandboxdError
 from .._output import LONGEST_SILENCE, Output, Stderr, Stdout, parse_output
-from .._request import shown
+from .._request import given, shown
 from .._sse import Event, Parser, TooLong
 from ._context import AsyncSandboxContext
 from ._transport import AsyncResponse, Call
@@ -88,6 +88,9 @@ class AsyncOutputStream:
         self._bytes = 0
         self.request_id: Optional[str] = None
         """The id of the request, once the command runs."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._command!r}{', closed' if self._is_over else ''}>"
 
     async def start(self) -> AsyncOutputStream:
         """Starts the command and returns once it runs."""
@@ -174,7 +177,8 @@ class AsyncOutputStream:
 def completed(context: AsyncSandboxContext, command: str, done: "models.Done | models.ExecutionResult") -> None:
     """Records the end of a command."""
     duration, code, signal = done.duration_ms, done.exit_code, done.signal
-    context.record("exec.completed", command=command, durationMs=duration, exitCode=code, signal=signal)
+    reason = given(reason=done.reason)
+    context.record("exec.completed", command=command, durationMs=duration, exitCode=code, signal=signal, **reason)
 
 
 def failed(context: AsyncSandboxContext, command: str, error: SandboxdError) -> None:

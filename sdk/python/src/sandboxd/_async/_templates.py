@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional, Union
 
 from .. import models
+from .._bodies import template_body
 from .._build_context import local_context
 from .._build_events import BuildDone, BuildEvent, parse_build_event
 from .._errors import BuildFailed, NetworkError, SandboxdError
-from .._request import LARGEST_PAGE, Duration, QueryValue, checked_id, given, key_headers, milliseconds, query_string
+from .._policies import CreateEgress, CreateIngress
+from .._request import LARGEST_PAGE, QueryValue, checked_id, key_headers, query_string
 from .._retry import Safety
 from .._sse import Event
+from .._units import Duration, Size
 from . import _platform
 from ._following import AsyncFollowing
 from ._paging import AsyncPagedList
@@ -46,6 +48,9 @@ class AsyncTemplates:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._transport.settings.service_url.url('')}>"
+
     async def build(
         self,
         name: str,
@@ -58,10 +63,12 @@ class AsyncTemplates:
         ready_command: Optional[str] = None,
         ready_timeout: Optional[Duration] = None,
         cpu: Optional[int] = None,
+        memory: Optional[Size] = None,
         memory_mb: Optional[int] = None,
+        disk: Optional[Size] = None,
         disk_mb: Optional[int] = None,
-        egress: Optional[Mapping[str, Any]] = None,
-        ingress: Optional[Mapping[str, Any]] = None,
+        egress: Optional[CreateEgress] = None,
+        ingress: Optional[CreateIngress] = None,
         isolation: Optional[str] = None,
         timeout: Optional[Duration] = None,
         no_cache: Optional[bool] = None,
@@ -71,8 +78,7 @@ class AsyncTemplates:
     ) -> models.Template:
         """
         Builds a template and returns it when it is ready. Then `name` can be the image of a create. Raises `BuildFailed` if the
-        build fails or is cancelled. `on_log` is called with each event of the log. The other parameters are those of
-        `start`.
+        build fails or is cancelled. `on_log` is called with each event of the log. The other arguments: those of `start`.
 
         Cancelling the asyncio task, interrupting a blocking call with Ctrl-C, or an exception of `on_log` cancels the build, unless
         the caller gave an `idempotency_key`.
@@ -86,7 +92,9 @@ class AsyncTemplates:
             ready_command=ready_command,
             ready_timeout=ready_timeout,
             cpu=cpu,
+            memory=memory,
             memory_mb=memory_mb,
+            disk=disk,
             disk_mb=disk_mb,
             egress=egress,
             ingress=ingress,
@@ -109,10 +117,12 @@ class AsyncTemplates:
         ready_command: Optional[str] = None,
         ready_timeout: Optional[Duration] = None,
         cpu: Optional[int] = None,
+        memory: Optional[Size] = None,
         memory_mb: Optional[int] = None,
+        disk: Optional[Size] = None,
         disk_mb: Optional[int] = None,
-        egress: Optional[Mapping[str, Any]] = None,
-        ingress: Optional[Mapping[str, Any]] = None,
+        egress: Optional[CreateEgress] = None,
+        ingress: Optional[CreateIngress] = None,
         isolation: Optional[str] = None,
         timeout: Optional[Duration] = None,
         no_cache: Optional[bool] = None,
@@ -128,8 +138,8 @@ class AsyncTemplates:
         - `build_args`: values of `ARG`. They are part of the record of the template: not for secrets.
         - `start_command`: a shell command that runs in every sandbox from the template. `ready_command` succeeds when it is ready,
           at most `ready_timeout` after its start.
-        - `cpu`, `memory_mb`, `disk_mb`, `egress`, `ingress`, `isolation`: those of the sandboxes in which the steps run, as in a
-          create. Sandboxes from the template have an isolation that is at least as strong.
+        - `cpu`, `memory` or `memory_mb`, `disk` or `disk_mb`, `egress`, `ingress`, `isolation`: those of the sandboxes in which the
+          steps run, as in a create. Sandboxes from the template have an isolation that is at least as strong.
         - `timeout`: the time for all steps together. `no_cache`: runs all steps anew.
         - `metadata`: tags, by which lists can be filtered.
         - `idempotency_key`: a request with the same key and body within 24 hours returns the same template. Each upload has an id of
@@ -146,7 +156,9 @@ class AsyncTemplates:
             ready_command=ready_command,
             ready_timeout=ready_timeout,
             cpu=cpu,
+            memory=memory,
             memory_mb=memory_mb,
+            disk=disk,
             disk_mb=disk_mb,
             egress=egress,
             ingress=ingress,
@@ -201,7 +213,10 @@ class AsyncTemplates:
         metadata: Optional[Mapping[str, str]] = None,
         page_size: int = LARGEST_PAGE,
     ) -> AsyncPagedList[models.Template]:
-        """Lists templates and builds, newest first. `metadata` are tags that a template must have, all of them."""
+        """
+        Lists templates and builds, newest first: those with the `name`, in the `state`, and with all tags in `metadata`. `page_size`:
+        how many items a request fetches.
+        """
         tags = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
 
         async def fetch(offset: int) -> models.TemplateList:
@@ -253,7 +268,8 @@ class AsyncTemplates:
             raise
         except BaseException as error:
             # With a key of the caller, another call may wait for the same build.
-            if key is None and (template is not None or isinstance(error, _platform.CANCELLED)):
+            is_unknown = isinstance(error, _platform.CANCELLED) and call.progress.may_have_effect
+            if key is None and (template is not None or is_unknown):
                 undo = partial(self._undo, call, template)
                 await self._transport.cleanups.run("cancelling the build of a cancelled call", undo)
             raise
@@ -261,45 +277,9 @@ class AsyncTemplates:
     async def _undo(self, build: Call, template: Optional[models.Template]) -> None:
         """Cancels a build. If its id is unknown, a request with the same idempotency key returns it."""
         if template is None:
-            template = await self._transport.json(replace(build, is_impatient=True), models.Template.from_json)
-        await self.cancel(template)
-
-
-def template_body(
-    name: str,
-    *,
-    dockerfile: Optional[str],
-    dockerfile_path: Optional[str],
-    build_args: Optional[Mapping[str, str]],
-    start_command: Optional[str],
-    ready_command: Optional[str],
-    ready_timeout: Optional[Duration],
-    cpu: Optional[int],
-    memory_mb: Optional[int],
-    disk_mb: Optional[int],
-    egress: Optional[Mapping[str, Any]],
-    ingress: Optional[Mapping[str, Any]],
-    isolation: Optional[str],
-    timeout: Optional[Duration],
-    no_cache: Optional[bool],
-    metadata: Optional[Mapping[str, str]],
-) -> Dict[str, Any]:
-    """The body of a request that builds a template, without the context."""
-    return given(
-        name=name,
-        dockerfile=dockerfile,
-        dockerfilePath=dockerfile_path,
-        buildArgs=None if build_args is None else dict(build_args),
-        startCommand=start_command,
-        readyCommand=ready_command,
-        readyTimeoutMs=milliseconds(ready_timeout),
-        resources=given(cpu=cpu, memoryMb=memory_mb, diskMb=disk_mb) or None,
-        network=given(egress=egress, ingress=ingress) or None,
-        isolation=isolation,
-        timeoutMs=milliseconds(timeout),
-        noCache=no_cache,
-        metadata=None if metadata is None else dict(metadata),
-    )
+            template = await self._transport.json(self._transport.for_cleanup(build), models.Template.from_json)
+        cancel = Call("POST", _path(template, "/cancel"), Safety.REPEATABLE)
+        await self._transport.json(self._transport.for_cleanup(cancel), models.Template.from_json)
 
 
 def _path(template: TemplateOrId, rest: str = "") -> str:

@@ -75,6 +75,9 @@ class AsyncTerminal:
         self._lost: Optional[SandboxdError] = None
         self._is_over = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._context.id}{', closed' if self._is_over else ''}>"
+
     async def send(self, data: Union[str, bytes]) -> None:
         """Sends input. Input in transit when a connection is lost may be lost; it never arrives twice."""
         await self._send(data.encode() if isinstance(data, str) else data)

@@ -27,6 +27,9 @@ class AsyncFileWatch:
         self._source: Optional[AsyncEventSource] = None
         self._is_over = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._context.id}{', closed' if self._is_over else ''}>"
+
     async def start(self) -> AsyncFileWatch:
         """Returns once the watch is active: later changes are delivered."""
         if self._source is not None or self._is_over:

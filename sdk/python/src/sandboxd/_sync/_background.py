@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, Optional
 
@@ -13,7 +14,10 @@ from .._tar import unpack as _unpack
 
 _LOG = logging.getLogger("sandboxd")
 CLEANUP_TIMEOUT = 10.0
-"""How long an interrupted call waits for its clean-up. Shorter than with asyncio, because the program is often about to end."""
+"""
+How long an interrupted call waits for its clean-up, besides the waits that the service asks for. Shorter than with asyncio, because the
+program is often about to end.
+"""
 ToolText = str
 """What the function of `as_tool` returns."""
 
@@ -60,12 +64,21 @@ class Cleanups:
     the wait for a clean-up, but not the clean-up.
     """
 
+    def __init__(self) -> None:
+        self._not_before = 0.0
+
+    def postpone(self, seconds: float) -> None:
+        """Gives the clean-ups more time, because one waits for a limit."""
+        self._not_before = max(self._not_before, time.monotonic() + seconds + CLEANUP_TIMEOUT)
+
     def run(self, name: str, work: Callable[[], None]) -> None:
-        """Starts a clean-up and waits for its end, at most for `CLEANUP_TIMEOUT`."""
+        """Starts a clean-up and waits for its end, at most for `CLEANUP_TIMEOUT`, or longer if the service asks for it."""
+        begin = time.monotonic()
         # A daemon thread does not keep the program running after the wait.
         thread = threading.Thread(target=_logged, args=(name, work), name="sandboxd-cleanup", daemon=True)
         thread.start()
-        thread.join(CLEANUP_TIMEOUT)
+        while thread.is_alive() and (left := max(begin + CLEANUP_TIMEOUT, self._not_before) - time.monotonic()) > 0:
+            thread.join(left)
         if thread.is_alive():
             _LOG.warning("%s takes longer than %g s", name, CLEANUP_TIMEOUT)
 

@@ -10,9 +10,10 @@ from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 import httpx
 
 from .. import models
-from .._request import Duration, seconds
-from .._retry import Safety
+from .._retry import MAX_RETRY_WAIT, Safety
+from .._secrets import Secret
 from .._settings import TIMEOUT, resolve
+from .._units import Duration, seconds
 from ._events import Events
 from ._sandboxes import Images, Sandboxes
 from ._snapshots import Snapshots
@@ -30,9 +31,14 @@ class Sandboxd:
     - `certificate`: the certificate to trust, as PEM text or the path of a PEM file. Default: `SANDBOXD_CERTIFICATE`.
     - `fingerprint`: the SHA-256 fingerprint of the only certificate to trust.
     - `system_certificates`: trusts the certificate authorities of this machine, also for a local service.
+    - `data_dir`: the data directory of the local daemon. Default: `SANDBOXD_DATA_DIR`, or `/var/lib/sandboxd`.
     - `timeout`: how long a response may take, for commands in addition to the command's own timeout.
-    - `retries`: the number of retries where they are safe. `max_retry_wait`: the longest `Retry-After` to wait for.
+    - `retries`: the number of retries after failures, where they are safe.
+    - `max_retry_wait`: how long a call waits in all while the service refuses it because of a limit. Calls wait as long as the service
+      asks, in the order in which they were made, and log a warning that names the limit. With 0 they fail at once.
     - `http`: an httpx transport that sends the requests, for example one with a proxy.
+
+    Durations are seconds as a number, a text such as `"90s"` or `"5m"`, or a `timedelta`.
     """
 
     def __init__(
@@ -46,9 +52,11 @@ class Sandboxd:
         data_dir: Optional[str] = None,
         timeout: Duration = TIMEOUT,
         retries: int = 2,
-        max_retry_wait: Duration = 10.0,
+        max_retry_wait: Duration = MAX_RETRY_WAIT,
         http: Optional[httpx.BaseTransport] = None,
     ) -> None:
+        # Tracebacks with local variables do not show it.
+        api_key = None if api_key is None else Secret(api_key)
         settings = resolve(
             url=url,
             api_key=api_key,
@@ -58,7 +66,7 @@ class Sandboxd:
             data_dir=data_dir,
             timeout=seconds(timeout),
             retries=retries,
-            max_retry_wait=seconds(max_retry_wait),
+            max_retry_wait=seconds(max_retry_wait, "max_retry_wait"),
         )
         self._transport = Transport(settings, http)
         self.sandboxes = Sandboxes(self._transport)
@@ -66,6 +74,11 @@ class Sandboxd:
         self.snapshots = Snapshots(self._transport)
         self.templates = Templates(self._transport)
         self.events = Events(self._transport)
+
+    def __repr__(self) -> str:
+        # A traceback may show an object whose settings are wrong.
+        url = repr(self.url) if "_transport" in vars(self) else ""
+        return f"{type(self).__name__}({url})"
 
     @property
     def url(self) -> str:
@@ -89,7 +102,10 @@ class Sandboxd:
         return self._get("/v1/openapi.json", lambda document: dict(document))
 
     def close(self) -> None:
-        """Closes the connections. With asyncio, first waits for the clean-up of cancelled creates, at most 30 seconds."""
+        """
+        Closes the connections. With asyncio, first waits for the clean-up of cancelled creates: at most 30 seconds, and longer if the
+        service asks to wait for a rate limit.
+        """
         self._transport.close()
 
     def __enter__(self) -> Sandboxd:

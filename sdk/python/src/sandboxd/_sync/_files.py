@@ -46,6 +46,10 @@ class FileStream:
         self._response = response
         self._report = report
 
+    def __repr__(self) -> str:
+        size = "unknown length" if self.length is None else f"{self.length} bytes"
+        return f"<{type(self).__name__} of {size}{', closed' if self._response.is_closed else ''}>"
+
     def read_all(self) -> bytes:
         """The whole content."""
         return b"".join([chunk for chunk in self])
@@ -88,10 +92,17 @@ class FileStream:
 
 
 class Files:
-    """The files of a sandbox."""
+    """
+    The files of a sandbox. Paths are absolute, or relative to the working directory of the sandbox. Methods with `auto_resume` resume a
+    paused sandbox, unless it is False: then they fail with `InvalidState`. `run_id` is the run to which the operation belongs, by
+    default that of the sandbox object.
+    """
 
     def __init__(self, context: SandboxContext) -> None:
         self._context = context
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._context.id}>"
 
     def read(
         self,
@@ -104,7 +115,10 @@ class Files:
         run_id: Optional[str] = None,
         auto_resume: Optional[bool] = None,
     ) -> bytes:
-        """Returns the content of a file, or of its bytes from `start` until before `end`, or of its `last` bytes."""
+        """
+        Returns the content of a file, or of its bytes from `start` until before `end`, or of its `last` bytes. `if_range`: that of
+        `open`.
+        """
         stream = self.open(
             path, start=start, end=end, last=last, if_range=if_range, run_id=run_id, auto_resume=auto_resume
         )
@@ -121,7 +135,10 @@ class Files:
         run_id: Optional[str] = None,
         auto_resume: Optional[bool] = None,
     ) -> str:
-        """Returns the content of a file as text, with U+FFFD for bytes that are not UTF-8."""
+        """
+        Returns the content of a file as text, with U+FFFD for bytes that are not UTF-8. `start`, `end`, `last`, `if_range`: those of
+        `open`.
+        """
         content = self.read(
             path, start=start, end=end, last=last, if_range=if_range, run_id=run_id, auto_resume=auto_resume
         )
@@ -139,8 +156,8 @@ class Files:
         auto_resume: Optional[bool] = None,
     ) -> FileStream:
         """
-        Opens the content of a file as a stream. With `if_range`, an `ETag` or time, the range is read only if the file is
-        unchanged; otherwise the whole file.
+        Opens the content of a file as a stream: all of it, its bytes from `start` until before `end`, or its `last` bytes. With
+        `if_range`, an `ETag` or time, the range is read only if the file is unchanged; otherwise the whole file.
         """
         headers: Dict[str, str] = {}
         content_range = _range(start, end, last)
@@ -163,7 +180,7 @@ class Files:
     ) -> models.FileEntry:
         """
         Writes a file, atomically. `content` is text, bytes, the path of a local file (a `pathlib.Path`), an open binary file, or
-        an iterator of bytes. `parents` creates missing directories.
+        an iterator of bytes. `parents` creates missing directories. `mode`: the permissions, such as `0o755`.
         """
         url = self._url("", {"path": path}, mode=_mode(mode), parents=parents or None, autoResume=auto_resume)
         # Writing twice has the same result.
@@ -217,7 +234,10 @@ class Files:
         run_id: Optional[str] = None,
         auto_resume: Optional[bool] = None,
     ) -> models.FileEntry:
-        """Creates a directory; with `recursive` also missing parents, and without an error if it exists."""
+        """
+        Creates a directory; with `recursive` also missing parents, and without an error if it exists. `mode`: the permissions, such
+        as `0o700`.
+        """
         url = self._url("/mkdir", {"path": path}, recursive=recursive or None, mode=_mode(mode), autoResume=auto_resume)
         call = Call("POST", url, Safety.REPEATABLE if recursive else Safety.AFTER_ANSWER)
         entry = self._ask("mkdir", path, run_id, call, models.FileEntry.from_json)
@@ -233,7 +253,10 @@ class Files:
         run_id: Optional[str] = None,
         auto_resume: Optional[bool] = None,
     ) -> models.FileEntry:
-        """Moves a file or directory. `target` is the new path of the entry, not a directory to move it into."""
+        """
+        Moves a file or directory. `target` is the new path of the entry, not a directory to move it into. `overwrite` replaces what
+        exists there.
+        """
         paths = {"from": source, "to": target}
         url = self._url("/move", paths, overwrite=overwrite or None, autoResume=auto_resume)
         call = Call("POST", url, Safety.AFTER_ANSWER)
@@ -250,7 +273,10 @@ class Files:
         run_id: Optional[str] = None,
         auto_resume: Optional[bool] = None,
     ) -> int:
-        """Deletes a path, without following a symbolic link. Returns the number of files, directories and links deleted."""
+        """
+        Deletes a path, without following a symbolic link; with `recursive` also a directory that is not empty. Returns the number of
+        files, directories and links deleted.
+        """
         url = self._url("", {"path": path}, recursive=recursive or None, autoResume=auto_resume)
         call = Call("DELETE", url, Safety.AFTER_ANSWER)
         removed = self._ask("delete", path, run_id, call, models.FileDeleted.from_json)

@@ -33,6 +33,9 @@ class Following(Generic[T]):
         self._source: Optional[EventSource] = None
         self._is_over = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} after {self.offset}{', closed' if self._is_over else ''}>"
+
     def close(self) -> None:
         """Ends the stream. What it follows continues."""
         self._is_over = True

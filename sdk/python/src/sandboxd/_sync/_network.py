@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Literal, Optional, Sequence
 
 from .. import models
 from .._request import given, key_headers
@@ -19,6 +19,9 @@ class Network:
     def __init__(self, context: SandboxContext) -> None:
         self._context = context
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._context.id}>"
+
     def get(self) -> models.Network:
         """Returns the policy and the traffic."""
         call = Call("GET", self._context.path("/network"), Safety.REPEATABLE)
@@ -27,7 +30,7 @@ class Network:
     def update(
         self,
         *,
-        default: Optional[str] = None,
+        default: Optional[Literal["allow", "deny"]] = None,
         allow: Optional[Sequence[str]] = None,
         allow_networks: Optional[Sequence[str]] = None,
         deny_networks: Optional[Sequence[str]] = None,
@@ -35,10 +38,14 @@ class Network:
         idempotency_key: Optional[str] = None,
     ) -> models.Sandbox:
         """
-        Changes the policy, and returns the sandbox. Absent parts do not change. `default` decides which destinations are allowed:
-        `allow` all public ones, `deny` only the domains in `allow`, such as `example.com` and `*.example.com`. IPv4 addresses
-        and networks in `allow_networks` are allowed besides; those in `deny_networks` are denied although the default allows
-        them. `allow_ports` are the ports that may be exposed.
+        Changes the policy, and returns the sandbox. Absent parts do not change.
+
+        - `default`: which destinations are allowed: `allow` all public ones, `deny` only the domains in `allow`.
+        - `allow`: allowed domains, such as `example.com` and `*.example.com`.
+        - `allow_networks`: IPv4 addresses and networks that are allowed besides.
+        - `deny_networks`: IPv4 addresses and networks that are denied although the default allows them.
+        - `allow_ports`: the ports that may be exposed.
+        - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same result.
         """
         lists = {"allow": allow, "allowNetworks": allow_networks, "denyNetworks": deny_networks}
         egress = given(default=default, **{name: list(entries) for name, entries in lists.items() if entries is not None})

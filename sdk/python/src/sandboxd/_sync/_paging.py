@@ -34,12 +34,15 @@ class Fetch(Protocol[T_co]):
 
 
 class PagedList(Generic[T]):
-    """A list. Iterating it fetches its pages on demand."""
+    """A list. Iterating it fetches its pages on demand; `all` fetches all of them, and `total` returns the number of items."""
 
     def __init__(self, fetch: Fetch[T], id_of: Callable[[T], object]) -> None:
         self._fetch = fetch
         self._id_of = id_of
         self._first: Optional[Page[T]] = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: iterate it, or call all()>"
 
     def page(self, offset: int = 0) -> Page[T]:
         """The page that starts at `offset`."""

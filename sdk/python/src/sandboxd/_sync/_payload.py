@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from types import TracebackType
 from typing import Any, Iterator, Optional, Union
 
 from .._pack import LocalDirectory
@@ -19,6 +20,8 @@ class Payload:
         self.content_type = content_type
         self.error: Optional[Exception] = None
         """The error of the source of the body."""
+        self.traceback: Optional[TracebackType] = None
+        """Where it was raised, without the frames of the HTTP library."""
         self._content: Any = content.encode() if isinstance(content, str) else content
         self._is_opened = False
 
@@ -46,7 +49,7 @@ class Payload:
                 if chunk:
                     yield chunk
         except Exception as error:
-            self.error = error
+            self.error, self.traceback = error, error.__traceback__
             raise
 
 

@@ -13,6 +13,8 @@ import httpx
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from .._secrets import SOCKET_LOG
+
 T = TypeVar("T")
 TIMEOUTS = (TimeoutError,)
 CANCELLED: Tuple[Type[BaseException], ...] = (KeyboardInterrupt, SystemExit)
@@ -95,6 +97,7 @@ class Socket:
                 max_size=LARGEST_MESSAGE,
                 compression=None,
                 proxy=None,
+                logger=SOCKET_LOG,
             )
         )
 

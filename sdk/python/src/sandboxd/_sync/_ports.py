@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
+from typing import List, Literal, Optional
 
 from .. import models
-from .._request import Duration, given, key_headers, milliseconds
+from .._request import given, key_headers
 from .._retry import Safety
+from .._units import Duration, milliseconds
 from ._context import SandboxContext
 from ._payload import json_payload
 from ._transport import Call
@@ -19,17 +20,23 @@ class Ports:
     def __init__(self, context: SandboxContext) -> None:
         self._context = context
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._context.id}>"
+
     def expose(
         self,
         port: int,
         *,
-        visibility: Optional[str] = None,
+        visibility: Optional[Literal["private", "public"]] = None,
         auto_resume: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
     ) -> models.Port:
         """
-        Gives a port a URL. `visibility` is `private` (the default: with a key of the account or a token) or `public`. With
-        `auto_resume=False`, requests through the port do not resume a paused sandbox.
+        Gives a port of the sandbox a URL, and returns it.
+
+        - `visibility`: `private` (the default), with a key of the account or a token; or `public`, for anyone who knows the URL.
+        - `auto_resume`: with False, requests through the port do not resume a paused sandbox.
+        - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same result.
         """
         body = given(port=port, visibility=visibility, autoResume=auto_resume)
         headers = key_headers(idempotency_key)
@@ -52,8 +59,8 @@ class Ports:
         return closed
 
     def token(self, port: int, *, expires_in: Optional[Duration] = None) -> models.PortToken:
-        """Creates a token for a private port. Default lifetime: an hour."""
-        payload = json_payload(given(expiresInMs=milliseconds(expires_in)))
+        """Creates a token for a private port. It expires after `expires_in`, by default an hour."""
+        payload = json_payload(given(expiresInMs=milliseconds(expires_in, "expires_in")))
         # Tokens are not stored, so creating another is harmless.
         call = Call("POST", self._context.path(f"/ports/{port:d}/token"), Safety.REPEATABLE, payload)
         return self._context.json(call, models.PortToken.from_json)

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Type, overload
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Type, Union, overload
 
 from .. import models
+from .._bodies import command_body, create_body
+from .._command import Command, command_line
 from .._errors import CommandFailed, CommandTooLong, ExecutionTimeout, SandboxdError, termination_reason
-from .._lifecycle import CallFailed, Handler, Handlers, Paused, Resumed, Started, Terminated
-from .._request import Duration, checked_id, given, key_headers, milliseconds, run_headers, seconds, shown, time_text
+from .._lifecycle import CallFailed, Handler, Handlers, LifecycleHandlers, Paused, Resumed, Started, Terminated
+from .._policies import CreateEgress, CreateIngress
+from .._request import checked_id, given, key_headers, run_headers, shown, time_text
 from .._retry import Safety
 from .._settings import resolve
 from .._tool import tool_text
+from .._units import Duration, Size, milliseconds, seconds
 from . import _platform
 from ._background import ToolText
 from ._code import CodeContexts, CodeOutput, ContextOrId, OnException, OnResult, OnText, run_code
@@ -22,17 +27,19 @@ from ._context import SandboxContext, Recorder
 from ._events import Events, Time
 from ._executions import Execution, Executions
 from ._files import Files
+from ._long_command import LONGEST_ATTACHED, run_long
 from ._network import Network
 from ._payload import json_payload
 from ._ports import Ports
 from ._snapshots import SnapshotOrId, roll_back, take_snapshot
 from ._stream import OutputStream, OnLine, completed, failed
 from ._terminal import Terminal
+from ._termination import clean_up, terminate, undo_create, undo_fork
 from ._transport import Transport, Call
 
 TIMEOUT = 60.0
 """The time limit of a command without one, as the service has it."""
-DELETED = "deleted"
+_LOG = logging.getLogger("sandboxd")
 _DEFAULTS: "_platform.Defaults[Transport]" = _platform.Defaults()
 
 
@@ -43,14 +50,24 @@ class Sandbox:
         self.id = context.id
         """The identifier."""
         self.files = Files(context)
+        """Its files."""
         self.ports = Ports(context)
+        """Its exposed ports."""
         self.events = Events(context.transport, context)
+        """What has happened to it."""
         self.network = Network(context)
+        """Its network policy."""
         self.executions = Executions(context)
+        """Its detached commands and terminals."""
         self.contexts = CodeContexts(context)
+        """The contexts of its code interpreter."""
         self.context = context
         """What the parts of the object share; for other modules of the SDK."""
         self._view = view
+
+    def __repr__(self) -> str:
+        state = "" if self._view is None else f", state={self._view.state!r}, image={self._view.image!r}"
+        return f"{type(self).__name__}({self.id!r}{state})"
 
     @classmethod
     def create(
@@ -58,32 +75,60 @@ class Sandbox:
         image: str,
         *,
         cpu: Optional[int] = None,
+        memory: Optional[Size] = None,
         memory_mb: Optional[int] = None,
+        disk: Optional[Size] = None,
         disk_mb: Optional[int] = None,
         env: Optional[Mapping[str, str]] = None,
         workdir: Optional[str] = None,
         timeout: Optional[Duration] = None,
-        on_timeout: Optional[models.OnTimeout] = None,
+        on_timeout: Optional[Literal["terminate", "pause"]] = None,
         auto_resume: Optional[bool] = None,
         idle_timeout: Optional[Duration] = None,
         metadata: Optional[Mapping[str, str]] = None,
-        egress: Optional[Mapping[str, Any]] = None,
-        ingress: Optional[Mapping[str, Any]] = None,
+        egress: Optional[CreateEgress] = None,
+        ingress: Optional[CreateIngress] = None,
         isolation: Optional[str] = None,
         cold: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
-        wait: bool = True,
+        wait: Union[bool, Duration] = True,
         run: Optional[Recorder] = None,
-        on: Optional[Mapping[str, Handler]] = None,
+        on: Optional[LifecycleHandlers] = None,
     ) -> Sandbox:
         """
-        Creates a sandbox, with a client whose settings come from the environment or from the local daemon. The parameters are
-        those of `Sandboxes.create`.
+        Creates a sandbox and returns it when it runs. In a `with` statement it is terminated at the end of the block. The client
+        has the settings of the environment, or those of the local daemon.
+
+        - `image`: the name of an image or a template, or the id of a snapshot or a template.
+        - `cpu`: 2, 4 or 8 vCPUs. Default: 2.
+        - `memory`, `disk`: MB as a number, or a text with a unit such as `"4g"`. Default: 4 GB of memory, a disk of 10 GB. The
+          arguments `memory_mb` and `disk_mb` are the same, only as numbers.
+        - `env`: environment variables of all commands. `workdir`: their working directory. Default: `/workspace`.
+        - `timeout`: the running time, not counting pauses, at whose end `on_timeout` happens: `terminate` (default) or `pause`.
+          Seconds as a number, a text such as `"90m"`, or a `timedelta`. Default: 5 minutes.
+        - `auto_resume`: with False, commands, files and ports do not resume the sandbox while it is paused.
+        - `idle_timeout`: pauses the sandbox after this time without activity; 0 disables it. Default: 2 minutes.
+        - `metadata`: tags, by which lists can be filtered.
+        - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`. Default: all public
+          addresses are allowed.
+        - `ingress`: the policy for exposed ports, such as `{"allowPorts": [8080]}`. Default: all ports may be exposed.
+        - `isolation`: `container`, `gvisor`, or `auto` (default) for the operator's choice.
+        - `cold`: starts without the processes of the snapshot.
+        - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandbox.
+        - `wait`: how long the call waits in all while the service refuses it, because of a rate limit, without capacity, or while the
+          image is being pulled: a duration, or True for the client's `max_retry_wait`. With False the call fails at once.
+        - `run`: records the events of the sandbox in this `Run`.
+        - `on`: handlers of lifecycle events by name: `started`, `paused`, `resumed`, `terminated`, `failed`.
+
+        Cancelling the asyncio task, or interrupting a blocking call with Ctrl-C, terminates the sandbox, unless the caller gave
+        an `idempotency_key`.
         """
         body = create_body(
             image,
             cpu=cpu,
+            memory=memory,
             memory_mb=memory_mb,
+            disk=disk,
             disk_mb=disk_mb,
             env=env,
             workdir=workdir,
@@ -117,7 +162,7 @@ class Sandbox:
 
     def execute(
         self,
-        command: str,
+        command: Command,
         *,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
@@ -131,30 +176,46 @@ class Sandbox:
         killed_on_cancel: Optional[bool] = None,
     ) -> models.ExecutionResult:
         """
-        Runs a bash command line and returns its result. A failed command is a result, too; `check` makes it an error. The command
-        is killed after `timeout`, by default 60 seconds. `user` is a name in the sandbox's `/etc/passwd`, by default root.
+        Runs a command, waits for its end and returns its result: `stdout`, `stderr`, `exit_code`, and `signal` and `reason` if it was
+        killed.
 
-        With `idempotency_key`, a request with the same key within 24 hours, from any process, returns the first result.
-        `killed_on_cancel` sends no key: the service kills the command when the connection ends, for example because the asyncio
-        task is cancelled, and a lost response is an error. Without it, the request is retried with a key of its own. Default:
-        true for asyncio without an `idempotency_key`, otherwise false.
+        - `command`: a bash command line, or a list of a program and its arguments, which are quoted for bash.
+        - `cwd`: the working directory. Default: that of the sandbox.
+        - `env`: environment variables, added to those of the sandbox.
+        - `user`: a name in the sandbox's `/etc/passwd`. Default: `root`.
+        - `stdin`: text for standard input. Default: empty.
+        - `timeout`: the time after which the command and all its processes are killed: seconds, a text such as `"90m"`, or a
+          `timedelta`, at most 24 hours. Default: 60 seconds. A command with more than 5 minutes runs detached, and its output is
+          collected, for which the key needs the scope `read`, too. The `timeout` of the sandbox also ends its commands.
+        - `auto_resume`: with False, the call fails if the sandbox is paused, instead of resuming it.
+        - `run_id`: the run to which the command belongs. Default: that of this object.
+        - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the first result.
+        - `check`: raises `CommandFailed` unless the command exits with 0. By default, a failed command is a result, too.
+        - `killed_on_cancel`: sends no key: the service kills the command when the connection ends, for example because the asyncio
+          task is cancelled, and a lost response is an error. Without it, the request is retried with a key of its own. Default: True
+          for asyncio without an `idempotency_key`, otherwise False.
         """
+        body = command_body(command, cwd, env, user, stdin, timeout, auto_resume)
+        limit = TIMEOUT if timeout is None else seconds(timeout)
         is_killed = killed_on_cancel
         if is_killed is None:
             is_killed = _platform.KILLED_ON_CANCEL and idempotency_key is None
-        has_key = idempotency_key is not None or not is_killed
-        call = Call(
-            "POST",
-            self.context.path("/execute"),
-            Safety.COMMAND if has_key else Safety.ONLY_UNSTARTED,
-            json_payload(_command_body(command, cwd, env, user, stdin, timeout, auto_resume)),
-            key_headers(idempotency_key) if has_key else {},
-            timeout=(TIMEOUT if timeout is None else seconds(timeout)) + self.context.transport.settings.timeout,
-        )
-        text = shown(command)
+        text = shown(body["command"])
         self.context.record("exec.started", command=text)
         try:
-            result = self.context.in_run(call, run_id, models.ExecutionResult.from_json)
+            if limit > LONGEST_ATTACHED:
+                result = run_long(self.context, body, run_id, idempotency_key, is_killed=is_killed)
+            else:
+                has_key = idempotency_key is not None or not is_killed
+                call = Call(
+                    "POST",
+                    self.context.path("/execute"),
+                    Safety.COMMAND if has_key else Safety.ONLY_UNSTARTED,
+                    json_payload(body),
+                    key_headers(idempotency_key) if has_key else {},
+                    timeout=limit + self.context.transport.settings.timeout,
+                )
+                result = self.context.in_run(call, run_id, models.ExecutionResult.from_json)
         except SandboxdError as error:
             failed(self.context, text, error)
             raise
@@ -165,7 +226,7 @@ class Sandbox:
 
     def stream(
         self,
-        command: str,
+        command: Command,
         *,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
@@ -179,17 +240,22 @@ class Sandbox:
         on_stderr: Optional[OnLine] = None,
     ) -> OutputStream:
         """
-        Runs a bash command line and delivers its output line by line: `Stdout`, `Stderr`, and `Done` at the end. Closing the
-        stream earlier kills the command. With `line_ends`, the concatenation of the lines is the output as written. The callbacks
-        get the lines that are read.
+        Runs a command and delivers its output line by line: `Stdout`, `Stderr`, and `Done` at the end. Closing the stream earlier
+        kills the command.
+
+        - `command`, `cwd`, `env`, `user`, `stdin`, `auto_resume`, `run_id`: those of `execute`.
+        - `timeout`: the time after which the command is killed, at most 5 minutes. Default: 60 seconds. `start` has no such limit.
+        - `line_ends`: lines have their ends, so that their concatenation is the output as written.
+        - `on_stdout`, `on_stderr`: are called with the lines that are read.
         """
+        line = command_line(command)
         path = self.context.path("/execute", lineEnds=line_ends or None)
-        body = json_payload(_command_body(command, cwd, env, user, stdin, timeout, auto_resume))
+        body = json_payload(command_body(line, cwd, env, user, stdin, timeout, auto_resume))
         call = Call("POST", path, Safety.ONLY_UNSTARTED, body, accept="text/event-stream")
         return OutputStream(
             self.context,
             call,
-            command,
+            line,
             run_id=run_id,
             line_ends=line_ends,
             on_stdout=on_stdout,
@@ -198,7 +264,7 @@ class Sandbox:
 
     def start(
         self,
-        command: str,
+        command: Command,
         *,
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
@@ -206,16 +272,24 @@ class Sandbox:
         stdin: Optional[str] = None,
         open_stdin: Optional[bool] = None,
         timeout: Optional[Duration] = None,
+        reader_timeout: Optional[Duration] = None,
         auto_resume: Optional[bool] = None,
         run_id: Optional[str] = None,
         idempotency_key: Optional[str] = None,
     ) -> Execution:
         """
-        Starts a detached command, which continues without its client and has no time limit by default. `open_stdin` keeps standard
-        input open for `write_stdin`.
+        Starts a detached command, which continues without its client, and returns its execution.
+
+        - `command`, `cwd`, `env`, `user`, `stdin`, `auto_resume`, `run_id`: those of `execute`.
+        - `open_stdin`: keeps standard input open after `stdin`, for `write_stdin`.
+        - `timeout`: the time after which the command is killed, at most 24 hours. Default: as long as the sandbox lives.
+        - `reader_timeout`: how long the command waits for a reader when its stored output is full and nobody reads it. Then the
+          oldest output is dropped. Default: 2 minutes.
+        - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same execution.
         """
-        body = _command_body(command, cwd, env, user, stdin, timeout, auto_resume)
-        body = {**body, **given(detached=True, openStdin=open_stdin)}
+        body = command_body(command, cwd, env, user, stdin, timeout, auto_resume)
+        reader_timeout_ms = milliseconds(reader_timeout, "reader_timeout")
+        body = {**body, **given(detached=True, openStdin=open_stdin, readerTimeoutMs=reader_timeout_ms)}
         return self._started("/execute", body, run_id, idempotency_key)
 
     def run_code(
@@ -234,11 +308,15 @@ class Sandbox:
         on_exception: Optional[OnException] = None,
     ) -> models.CodeExecution:
         """
-        Runs code in the code interpreter, which the image must have: in a context, or in the default context of the `language`
-        (`python`, `javascript`, `bash`, or another kernel of the image). A context keeps its state. What the code raises is part
-        of the outcome. The code is interrupted after `timeout`, by default 60 seconds, and when the call is cancelled.
+        Runs `code` in the code interpreter, which the image must have, and returns its outcome. What the code raises is part of it.
+        Cancelling the call interrupts the code.
 
-        The callbacks get the output as it appears.
+        - `language`: `python` (default), `javascript`, `bash`, or another kernel of the image.
+        - `context`: one of `contexts`, which keeps its state. Default: the default context of the `language`.
+        - `env`: environment variables of the code.
+        - `timeout`: the time after which the code is interrupted, at most 5 minutes. Default: 60 seconds.
+        - `auto_resume`, `run_id`: those of `execute`.
+        - `on_stdout`, `on_stderr`, `on_result`, `on_exception`: get the output as it appears.
         """
         return run_code(
             self.context,
@@ -266,7 +344,15 @@ class Sandbox:
         run_id: Optional[str] = None,
         idempotency_key: Optional[str] = None,
     ) -> Terminal:
-        """Opens a terminal of 80 columns and 24 rows, by default with an interactive bash, and attaches to it."""
+        """
+        Opens a terminal and attaches to it. It continues when its client disconnects.
+
+        - `cols`, `rows`: its size. Default: 80 columns and 24 rows.
+        - `command`: a bash command line. Default: an interactive bash.
+        - `timeout`: the time after which it is killed, at most 24 hours. Default: as long as the sandbox lives.
+        - `cwd`, `env`, `user`, `auto_resume`, `run_id`: those of `execute`.
+        - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same terminal.
+        """
         limit = milliseconds(timeout)
         body = given(cols=cols, rows=rows, command=command, cwd=cwd, user=user, timeoutMs=limit, autoResume=auto_resume)
         if env is not None:
@@ -323,7 +409,7 @@ class Sandbox:
     ) -> List[models.ResourceSample]:
         """
         Returns the samples of CPU, memory and disk from `start` to `end`, oldest first. A running sandbox is sampled about every
-        5 seconds.
+        5 seconds. A time is a `datetime`, or a text in ISO 8601 format.
         """
         path = self.context.path("/metrics", start=time_text(start), end=time_text(end))
         return (self.context.json(Call("GET", path, Safety.REPEATABLE), models.ResourceMetrics.from_json)).data
@@ -344,9 +430,11 @@ class Sandbox:
         idempotency_key: Optional[str] = None,
     ) -> models.Snapshot:
         """
-        Takes a snapshot of the disk. Its id can be the `image` of a create, also after this sandbox is terminated. Several
-        snapshots can have the same `name`. `metadata`: tags, by which lists can be filtered. `memory` stores the processes and
-        their memory, too; `info` returns which backends can.
+        Takes a snapshot of the disk. Its id can be the `image` of a create, also after this sandbox is terminated.
+
+        - `name`: several snapshots can have the same. `metadata`: tags, by which lists can be filtered.
+        - `memory`: stores the processes and their memory, too; `info` returns which backends can.
+        - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same snapshot.
         """
         return take_snapshot(self.context, name, metadata, memory, idempotency_key)
 
@@ -368,9 +456,12 @@ class Sandbox:
         idempotency_key: Optional[str] = None,
     ) -> List[Sandbox]:
         """
-        Creates `count` sandboxes with the configuration of this one and a copy of its disk: all of them, or none. They run new
-        processes, or with `memory` continue copies of the processes. `env` is added to the variables of this sandbox; `metadata` replaces its tags. The run of this object records
-        their events, too.
+        Creates `count` sandboxes with the configuration of this one and a copy of its disk: all of them, or none. The run of this
+        object records their events, too.
+
+        - `env`: added to the variables of this sandbox. `metadata`: replaces its tags.
+        - `memory`: continues copies of the processes. Without it the forks run new processes.
+        - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandboxes.
 
         A cancelled fork terminates the new sandboxes like a cancelled create, unless the caller gave an `idempotency_key`.
         """
@@ -389,9 +480,10 @@ class Sandbox:
             return [_started_sandbox(self.context.transport, view, self.context.run, Handlers()) for view in views]
         except BaseException as error:
             # Without a key of the caller, only this call can find the sandboxes.
-            if idempotency_key is None and (views or isinstance(error, _platform.CANCELLED)):
+            is_unknown = isinstance(error, _platform.CANCELLED) and call.progress.may_have_effect
+            if idempotency_key is None and (views or is_unknown):
                 transport = self.context.transport
-                undo = partial(_undo_fork, transport, call, [view.id for view in views])
+                undo = partial(undo_fork, transport, call, [view.id for view in views])
                 transport.cleanups.run("terminating the sandboxes of a cancelled fork", undo)
             raise
 
@@ -400,17 +492,7 @@ class Sandbox:
         Terminates the sandbox and deletes its files. If the response of the first attempt is lost and the retry finds the sandbox
         terminated, the call succeeds; its running time is then unknown.
         """
-        call = Call("DELETE", self.context.path(), Safety.REPEATABLE)
-        try:
-            result = self.context.in_run(call, None, models.TerminateResult.from_json)
-            end = Terminated(DELETED, result.total_runtime_ms, result.terminated_at)
-        except SandboxdError as error:
-            if error.repeats == 0 or termination_reason(error) != DELETED:
-                self.context.report(error)
-                raise
-            end = Terminated(DELETED)
-        self.context.ended(end)
-        return end
+        return terminate(self.context)
 
     @overload
     def on(self, name: Literal["started"], handler: Callable[[Started], object]) -> Callable[[], None]: ...
@@ -447,11 +529,15 @@ class Sandbox:
         if self.context.is_terminated:
             return
         try:
-            self.terminate()
+            clean_up(self.context)
         except SandboxdError as failure:
-            # Its lifetime may have ended meanwhile. An error of the block is more useful than one of the clean-up.
-            if termination_reason(failure) is None and error is None:
+            # Its lifetime may have ended meanwhile.
+            if termination_reason(failure) is not None:
+                return
+            # An error of the block is more useful than one of the clean-up.
+            if error is None:
                 raise
+            _LOG.warning("the sandbox %s was not terminated: %s", self.id, failure)
 
     def _terminal(
         self, body: Dict[str, Any], run_id: Optional[str], key: Optional[str], auto_resume: Optional[bool]
@@ -471,62 +557,13 @@ class Sandbox:
         return Execution(self.context, view.execution_id, view)
 
 
-def _command_body(
-    command: str,
-    cwd: Optional[str],
-    env: Optional[Mapping[str, str]],
-    user: Optional[str],
-    stdin: Optional[str],
-    timeout: Optional[Duration],
-    auto_resume: Optional[bool],
-) -> Dict[str, Any]:
-    limit = milliseconds(timeout)
-    body = given(command=command, cwd=cwd, user=user, stdin=stdin, timeoutMs=limit, autoResume=auto_resume)
-    return body if env is None else {**body, "env": dict(env)}
-
-
-def create_body(
-    image: str,
-    *,
-    cpu: Optional[int],
-    memory_mb: Optional[int],
-    disk_mb: Optional[int],
-    env: Optional[Mapping[str, str]],
-    workdir: Optional[str],
-    timeout: Optional[Duration],
-    on_timeout: Optional[models.OnTimeout],
-    auto_resume: Optional[bool],
-    idle_timeout: Optional[Duration],
-    metadata: Optional[Mapping[str, str]],
-    egress: Optional[Mapping[str, Any]],
-    ingress: Optional[Mapping[str, Any]],
-    isolation: Optional[str],
-    cold: Optional[bool],
-) -> Dict[str, Any]:
-    """The body of a create request."""
-    return given(
-        image=image,
-        env=None if env is None else dict(env),
-        workdir=workdir,
-        timeoutMs=milliseconds(timeout),
-        onTimeout=on_timeout,
-        autoResume=auto_resume,
-        idleTimeoutMs=milliseconds(idle_timeout),
-        metadata=None if metadata is None else dict(metadata),
-        resources=given(cpu=cpu, memoryMb=memory_mb, diskMb=disk_mb) or None,
-        network=given(egress=egress, ingress=ingress) or None,
-        isolation=isolation,
-        cold=cold,
-    )
-
-
 def create_sandbox(
     transport: Optional[Transport],
     body: Dict[str, Any],
     key: Optional[str],
-    is_patient: bool,
+    wait: Union[bool, Duration],
     run: Optional[Recorder],
-    handlers: Optional[Mapping[str, Handler]],
+    handlers: Optional[LifecycleHandlers],
 ) -> Sandbox:
     """
     Creates a sandbox, by default with the client of the environment. If the call is cancelled, or fails after the sandbox exists, the
@@ -534,9 +571,11 @@ def create_sandbox(
     """
     transport = transport or default_transport()
     headers = {**key_headers(key), **run_headers(None if run is None else run.id)}
-    call = Call(
-        "POST", "/v1/sandboxes", Safety.REPEATABLE, json_payload(body), headers, is_impatient=not is_patient
-    )
+    call = Call("POST", "/v1/sandboxes", Safety.REPEATABLE, json_payload(body), headers)
+    if wait is False:
+        call = replace(call, waits_for=frozenset())
+    elif wait is not True:
+        call = replace(call, max_wait=seconds(wait, "wait"))
     # An invalid handler is refused before a sandbox exists.
     checked = Handlers()
     checked.add_all(handlers or {})
@@ -546,35 +585,12 @@ def create_sandbox(
         return _started_sandbox(transport, view, run, checked)
     except BaseException as error:
         # Without a key of the caller, only this call can find the sandbox.
-        if key is None and (view is not None or isinstance(error, _platform.CANCELLED)):
+        is_unknown = isinstance(error, _platform.CANCELLED) and call.progress.may_have_effect
+        if key is None and (view is not None or is_unknown):
             sandbox_id = None if view is None else view.id
-            undo = partial(_undo, transport, call, sandbox_id)
+            undo = partial(undo_create, transport, call, sandbox_id)
             transport.cleanups.run("terminating the sandbox of a cancelled create", undo)
         raise
-
-
-def _undo(transport: Transport, create: Call, sandbox_id: Optional[str]) -> None:
-    """Terminates the sandbox of a create. If its id is unknown, a request with the same idempotency key returns it."""
-    if sandbox_id is None:
-        view = transport.json(replace(create, is_impatient=True), models.Sandbox.from_json)
-        sandbox_id = view.id
-    sandbox_handle(transport, sandbox_id).terminate()
-
-
-def _undo_fork(transport: Transport, fork: Call, sandbox_ids: List[str]) -> None:
-    """The same for the sandboxes of a fork. If one cannot be terminated, the others are."""
-    if not sandbox_ids:
-        forks = transport.json(replace(fork, is_impatient=True), models.ForkList.from_json)
-        sandbox_ids = [view.id for view in forks.data]
-    failures: List[SandboxdError] = []
-    for sandbox_id in sandbox_ids:
-        try:
-            sandbox_handle(transport, sandbox_id).terminate()
-        except SandboxdError as error:
-            if termination_reason(error) is None:
-                failures.append(error)
-    if failures:
-        raise failures[0]
 
 
 def _started_sandbox(

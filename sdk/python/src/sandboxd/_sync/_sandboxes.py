@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional
+from typing import Iterator, Callable, Dict, Literal, Mapping, Optional, Set, Union
 
 from .. import models
-from .._lifecycle import Handler
-from .._request import LARGEST_PAGE, Duration, QueryValue, query_string
+from .._bodies import create_body
+from .._lifecycle import LifecycleHandlers
+from .._live import live_page
+from .._policies import CreateEgress, CreateIngress
+from .._request import LARGEST_PAGE, QueryValue, query_string
 from .._retry import Safety
+from .._units import Duration, Size
 from . import _platform
 from ._context import Recorder
-from ._paging import PagedList
-from ._sandbox import Sandbox, create_body, create_sandbox, sandbox_handle
+from ._paging import PagedList, Fetch
+from ._sandbox import Sandbox, create_sandbox, sandbox_handle
 from ._transport import Transport, Call
 
 
@@ -22,44 +26,57 @@ class Sandboxes:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._transport.settings.service_url.url('')}>"
+
     def create(
         self,
         image: str,
         *,
         cpu: Optional[int] = None,
+        memory: Optional[Size] = None,
         memory_mb: Optional[int] = None,
+        disk: Optional[Size] = None,
         disk_mb: Optional[int] = None,
         env: Optional[Mapping[str, str]] = None,
         workdir: Optional[str] = None,
         timeout: Optional[Duration] = None,
-        on_timeout: Optional[models.OnTimeout] = None,
+        on_timeout: Optional[Literal["terminate", "pause"]] = None,
         auto_resume: Optional[bool] = None,
         idle_timeout: Optional[Duration] = None,
         metadata: Optional[Mapping[str, str]] = None,
-        egress: Optional[Mapping[str, Any]] = None,
-        ingress: Optional[Mapping[str, Any]] = None,
+        egress: Optional[CreateEgress] = None,
+        ingress: Optional[CreateIngress] = None,
         isolation: Optional[str] = None,
         cold: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
-        wait: bool = True,
+        wait: Union[bool, Duration] = True,
         run: Optional[Recorder] = None,
-        on: Optional[Mapping[str, Handler]] = None,
+        on: Optional[LifecycleHandlers] = None,
     ) -> Sandbox:
         """
-        Creates a sandbox. `image` is the name of an image or a template, or the id of a snapshot or a template.
+        Creates a sandbox and returns it when it runs. In a `with` statement it is terminated at the end of the block.
 
-        - `cpu`: 2, 4 or 8 vCPUs. `env`: variables of all commands. `workdir`: their default directory.
+        - `image`: the name of an image or a template, or the id of a snapshot or a template.
+        - `cpu`: 2, 4 or 8 vCPUs. Default: 2.
+        - `memory`, `disk`: MB as a number, or a text with a unit such as `"4g"`. Default: 4 GB of memory, a disk of 10 GB. The
+          arguments `memory_mb` and `disk_mb` are the same, only as numbers.
+        - `env`: environment variables of all commands. `workdir`: their working directory. Default: `/workspace`.
         - `timeout`: the running time, not counting pauses, at whose end `on_timeout` happens: `terminate` (default) or `pause`.
+          Seconds as a number, a text such as `"90m"`, or a `timedelta`. Default: 5 minutes.
         - `auto_resume`: with False, commands, files and ports do not resume the sandbox while it is paused.
-        - `idle_timeout`: pauses the sandbox after this time without activity; 0 disables it.
+        - `idle_timeout`: pauses the sandbox after this time without activity; 0 disables it. Default: 2 minutes.
         - `metadata`: tags, by which lists can be filtered.
-        - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`.
-        - `ingress`: the policy for exposed ports, such as `{"allowPorts": [8080]}`.
+        - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`. Default: all public
+          addresses are allowed.
+        - `ingress`: the policy for exposed ports, such as `{"allowPorts": [8080]}`. Default: all ports may be exposed.
         - `isolation`: `container`, `gvisor`, or `auto` (default) for the operator's choice.
         - `cold`: starts without the processes of the snapshot.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandbox.
-        - `wait`: with False the call fails at once if the service has no capacity or the image is still being pulled.
-        - `run`: records the events of the sandbox in this run. `on`: handlers of lifecycle events, including `started`.
+        - `wait`: how long the call waits in all while the service refuses it, because of a rate limit, without capacity, or while the
+          image is being pulled: a duration, or True for the client's `max_retry_wait`. With False the call fails at once.
+        - `run`: records the events of the sandbox in this `Run`.
+        - `on`: handlers of lifecycle events by name: `started`, `paused`, `resumed`, `terminated`, `failed`.
 
         Cancelling the asyncio task, or interrupting a blocking call with Ctrl-C, terminates the sandbox, unless the caller gave
         an `idempotency_key`.
@@ -67,7 +84,9 @@ class Sandboxes:
         body = create_body(
             image,
             cpu=cpu,
+            memory=memory,
             memory_mb=memory_mb,
+            disk=disk,
             disk_mb=disk_mb,
             env=env,
             workdir=workdir,
@@ -99,17 +118,58 @@ class Sandboxes:
         state: Optional[str] = None,
         image: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None,
+        details: bool = False,
         page_size: int = LARGEST_PAGE,
     ) -> PagedList[models.SandboxItem]:
-        """Lists sandboxes, newest first. `metadata` are tags that a sandbox must have, all of them."""
-        tags = {f"metadata.{name}": value for name, value in (metadata or {}).items()}
+        """
+        Lists sandboxes: the running ones and then the paused ones, each newest first.
 
-        def fetch(offset: int) -> models.SandboxList:
-            query: Dict[str, QueryValue] = {"state": state, "image": image, "limit": page_size, "offset": offset}
-            call = Call("GET", "/v1/sandboxes" + query_string({**query, **tags}), Safety.REPEATABLE)
+        - `state`: lists only `running`, `paused` or `terminated` sandboxes, or with `all` those of every state, newest first.
+        - `image`: lists only sandboxes from this image. `metadata`: only those that have all of these tags.
+        - `details`: items of live sandboxes also have `isolation`, `metadata`, `hibernated_at` and `expires_at`.
+        - `page_size`: how many items a request fetches.
+        """
+        filters: Dict[str, QueryValue] = {"image": image, "details": details or None}
+        filters.update({f"metadata.{name}": value for name, value in (metadata or {}).items()})
+
+        def in_state(state: Optional[str], offset: int) -> models.SandboxList:
+            query: Dict[str, QueryValue] = {"state": state, "limit": page_size, "offset": offset, **filters}
+            call = Call("GET", "/v1/sandboxes" + query_string(query), Safety.REPEATABLE)
             return self._transport.json(call, models.SandboxList.from_json)
 
-        return PagedList(fetch, lambda item: item.id)
+        def listed(state: Optional[str]) -> PagedList[models.SandboxItem]:
+            def fetch(offset: int) -> models.SandboxList:
+                return in_state(state, offset)
+
+            return PagedList(fetch, lambda item: item.id)
+
+        def fetch_live(offset: int) -> models.SandboxList:
+            running = in_state("running", offset)
+            paused = in_state("paused", max(offset - running.pagination.total, 0))
+            return live_page(running, paused, offset, page_size)
+
+        if state is None:
+            return LiveSandboxes(fetch_live, listed)
+        return listed(None if state == "all" else state)
+
+
+class LiveSandboxes(PagedList[models.SandboxItem]):
+    """The running sandboxes, and then the paused ones."""
+
+    def __init__(
+        self, fetch: Fetch[models.SandboxItem], listed: Callable[[str], PagedList[models.SandboxItem]]
+    ) -> None:
+        super().__init__(fetch, lambda item: item.id)
+        self._listed = listed
+
+    def __iter__(self) -> Iterator[models.SandboxItem]:
+        seen: Set[str] = set()
+        # The last list has a sandbox that was paused during the first one, and resumed before the second.
+        for state in ("running", "paused", "running"):
+            for item in self._listed(state):
+                if item.id not in seen:
+                    seen.add(item.id)
+                    yield item
 
 
 class Images:
@@ -117,6 +177,9 @@ class Images:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._transport.settings.service_url.url('')}>"
 
     def list(self) -> PagedList[models.Image]:
         """Lists the images, with the progress of pulls."""

@@ -22,6 +22,9 @@ class Snapshots:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._transport.settings.service_url.url('')}>"
+
     def list(
         self,
         *,
@@ -30,7 +33,10 @@ class Snapshots:
         metadata: Optional[Mapping[str, str]] = None,
         page_size: int = LARGEST_PAGE,
     ) -> PagedList[models.Snapshot]:
-        """Lists snapshots, newest first. `metadata` are tags that a snapshot must have, all of them."""
+        """
+        Lists snapshots, newest first: those of `sandbox_id`, with the `name`, and with all tags in `metadata`. `page_size`: how many
+        items a request fetches.
+        """
         tags = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
 
         def fetch(offset: int) -> models.SnapshotList:

@@ -10,7 +10,7 @@ from typing import Callable, Deque, Optional, Type
 from .. import models
 from .._errors import NetworkError, SandboxdError
 from .._output import LONGEST_SILENCE, Output, Stderr, Stdout, parse_output
-from .._request import shown
+from .._request import given, shown
 from .._sse import Event, Parser, TooLong
 from ._context import SandboxContext
 from ._transport import Response, Call
@@ -89,6 +89,9 @@ class OutputStream:
         self._bytes = 0
         self.request_id: Optional[str] = None
         """The id of the request, once the command runs."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._command!r}{', closed' if self._is_over else ''}>"
 
     def start(self) -> OutputStream:
         """Starts the command and returns once it runs."""
@@ -175,7 +178,8 @@ class OutputStream:
 def completed(context: SandboxContext, command: str, done: "models.Done | models.ExecutionResult") -> None:
     """Records the end of a command."""
     duration, code, signal = done.duration_ms, done.exit_code, done.signal
-    context.record("exec.completed", command=command, durationMs=duration, exitCode=code, signal=signal)
+    reason = given(reason=done.reason)
+    context.record("exec.completed", command=command, durationMs=duration, exitCode=code, signal=signal, **reason)
 
 
 def failed(context: SandboxContext, command: str, error: SandboxdError) -> None:

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional, Union
 
 from .. import models
+from .._bodies import template_body
 from .._build_context import local_context
 from .._build_events import BuildDone, BuildEvent, parse_build_event
 from .._errors import BuildFailed, NetworkError, SandboxdError
-from .._request import LARGEST_PAGE, Duration, QueryValue, checked_id, given, key_headers, milliseconds, query_string
+from .._policies import CreateEgress, CreateIngress
+from .._request import LARGEST_PAGE, QueryValue, checked_id, key_headers, query_string
 from .._retry import Safety
 from .._sse import Event
+from .._units import Duration, Size
 from . import _platform
 from ._following import Following
 from ._paging import PagedList
@@ -47,6 +49,9 @@ class Templates:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._transport.settings.service_url.url('')}>"
+
     def build(
         self,
         name: str,
@@ -59,10 +64,12 @@ class Templates:
         ready_command: Optional[str] = None,
         ready_timeout: Optional[Duration] = None,
         cpu: Optional[int] = None,
+        memory: Optional[Size] = None,
         memory_mb: Optional[int] = None,
+        disk: Optional[Size] = None,
         disk_mb: Optional[int] = None,
-        egress: Optional[Mapping[str, Any]] = None,
-        ingress: Optional[Mapping[str, Any]] = None,
+        egress: Optional[CreateEgress] = None,
+        ingress: Optional[CreateIngress] = None,
         isolation: Optional[str] = None,
         timeout: Optional[Duration] = None,
         no_cache: Optional[bool] = None,
@@ -72,8 +79,7 @@ class Templates:
     ) -> models.Template:
         """
         Builds a template and returns it when it is ready. Then `name` can be the image of a create. Raises `BuildFailed` if the
-        build fails or is cancelled. `on_log` is called with each event of the log. The other parameters are those of
-        `start`.
+        build fails or is cancelled. `on_log` is called with each event of the log. The other arguments: those of `start`.
 
         Cancelling the asyncio task, interrupting a blocking call with Ctrl-C, or an exception of `on_log` cancels the build, unless
         the caller gave an `idempotency_key`.
@@ -87,7 +93,9 @@ class Templates:
             ready_command=ready_command,
             ready_timeout=ready_timeout,
             cpu=cpu,
+            memory=memory,
             memory_mb=memory_mb,
+            disk=disk,
             disk_mb=disk_mb,
             egress=egress,
             ingress=ingress,
@@ -110,10 +118,12 @@ class Templates:
         ready_command: Optional[str] = None,
         ready_timeout: Optional[Duration] = None,
         cpu: Optional[int] = None,
+        memory: Optional[Size] = None,
         memory_mb: Optional[int] = None,
+        disk: Optional[Size] = None,
         disk_mb: Optional[int] = None,
-        egress: Optional[Mapping[str, Any]] = None,
-        ingress: Optional[Mapping[str, Any]] = None,
+        egress: Optional[CreateEgress] = None,
+        ingress: Optional[CreateIngress] = None,
         isolation: Optional[str] = None,
         timeout: Optional[Duration] = None,
         no_cache: Optional[bool] = None,
@@ -129,8 +139,8 @@ class Templates:
         - `build_args`: values of `ARG`. They are part of the record of the template: not for secrets.
         - `start_command`: a shell command that runs in every sandbox from the template. `ready_command` succeeds when it is ready,
           at most `ready_timeout` after its start.
-        - `cpu`, `memory_mb`, `disk_mb`, `egress`, `ingress`, `isolation`: those of the sandboxes in which the steps run, as in a
-          create. Sandboxes from the template have an isolation that is at least as strong.
+        - `cpu`, `memory` or `memory_mb`, `disk` or `disk_mb`, `egress`, `ingress`, `isolation`: those of the sandboxes in which the
+          steps run, as in a create. Sandboxes from the template have an isolation that is at least as strong.
         - `timeout`: the time for all steps together. `no_cache`: runs all steps anew.
         - `metadata`: tags, by which lists can be filtered.
         - `idempotency_key`: a request with the same key and body within 24 hours returns the same template. Each upload has an id of
@@ -147,7 +157,9 @@ class Templates:
             ready_command=ready_command,
             ready_timeout=ready_timeout,
             cpu=cpu,
+            memory=memory,
             memory_mb=memory_mb,
+            disk=disk,
             disk_mb=disk_mb,
             egress=egress,
             ingress=ingress,
@@ -202,7 +214,10 @@ class Templates:
         metadata: Optional[Mapping[str, str]] = None,
         page_size: int = LARGEST_PAGE,
     ) -> PagedList[models.Template]:
-        """Lists templates and builds, newest first. `metadata` are tags that a template must have, all of them."""
+        """
+        Lists templates and builds, newest first: those with the `name`, in the `state`, and with all tags in `metadata`. `page_size`:
+        how many items a request fetches.
+        """
         tags = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
 
         def fetch(offset: int) -> models.TemplateList:
@@ -254,7 +269,8 @@ class Templates:
             raise
         except BaseException as error:
             # With a key of the caller, another call may wait for the same build.
-            if key is None and (template is not None or isinstance(error, _platform.CANCELLED)):
+            is_unknown = isinstance(error, _platform.CANCELLED) and call.progress.may_have_effect
+            if key is None and (template is not None or is_unknown):
                 undo = partial(self._undo, call, template)
                 self._transport.cleanups.run("cancelling the build of a cancelled call", undo)
             raise
@@ -262,45 +278,9 @@ class Templates:
     def _undo(self, build: Call, template: Optional[models.Template]) -> None:
         """Cancels a build. If its id is unknown, a request with the same idempotency key returns it."""
         if template is None:
-            template = self._transport.json(replace(build, is_impatient=True), models.Template.from_json)
-        self.cancel(template)
-
-
-def template_body(
-    name: str,
-    *,
-    dockerfile: Optional[str],
-    dockerfile_path: Optional[str],
-    build_args: Optional[Mapping[str, str]],
-    start_command: Optional[str],
-    ready_command: Optional[str],
-    ready_timeout: Optional[Duration],
-    cpu: Optional[int],
-    memory_mb: Optional[int],
-    disk_mb: Optional[int],
-    egress: Optional[Mapping[str, Any]],
-    ingress: Optional[Mapping[str, Any]],
-    isolation: Optional[str],
-    timeout: Optional[Duration],
-    no_cache: Optional[bool],
-    metadata: Optional[Mapping[str, str]],
-) -> Dict[str, Any]:
-    """The body of a request that builds a template, without the context."""
-    return given(
-        name=name,
-        dockerfile=dockerfile,
-        dockerfilePath=dockerfile_path,
-        buildArgs=None if build_args is None else dict(build_args),
-        startCommand=start_command,
-        readyCommand=ready_command,
-        readyTimeoutMs=milliseconds(ready_timeout),
-        resources=given(cpu=cpu, memoryMb=memory_mb, diskMb=disk_mb) or None,
-        network=given(egress=egress, ingress=ingress) or None,
-        isolation=isolation,
-        timeoutMs=milliseconds(timeout),
-        noCache=no_cache,
-        metadata=None if metadata is None else dict(metadata),
-    )
+            template = self._transport.json(self._transport.for_cleanup(build), models.Template.from_json)
+        cancel = Call("POST", _path(template, "/cancel"), Safety.REPEATABLE)
+        self._transport.json(self._transport.for_cleanup(cancel), models.Template.from_json)
 
 
 def _path(template: TemplateOrId, rest: str = "") -> str:

@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import ssl
-from dataclasses import dataclass, field
-from typing import Any, Iterator, Callable, Dict, List, Optional, TypeVar, cast
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Iterator, Callable, Dict, FrozenSet, List, Optional, Protocol, TypeVar, cast
 
 import httpx
 from websockets.exceptions import WebSocketException
 
 from .._errors import ConfigurationError, LocalFileError, NetworkError, SandboxdError, UnknownError, of_response
-from .._retry import Answered, Failed, Fault, Safety, may_repeat, wait
+from .._limit_queue import LimitQueues
+from .._retry import LIMITS, RATE_LIMITED, Answered, Failed, Fault, Safety, had_no_effect, limit_wait, may_repeat, wait
+from .._secrets import HasKey, Secret, without_frames
 from .._settings import Settings
 from .._timeouts import Timeouts
 from .._version import VERSION
@@ -22,12 +27,25 @@ from ._payload import Payload
 from ._platform import TIMEOUTS, Abandoning, Socket, InvalidStatus, interrupt, sleep
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 KEEP_IDLE = 60.0
 """Shorter than the idle timeout of the service."""
 LONGEST_ANSWER = 256 << 20
 """Two output streams of 16 MiB with every byte escaped, plus a margin."""
 AGENT = f"sandboxd-python/{VERSION}"
+SLACK = 2.0
+"""Seconds by which a call may exceed its time for limits, because calls wait for each other and at random."""
+CLEANUP_WAIT = 300.0
+"""Seconds for which a clean-up waits for rate limits, whatever the client waits for: otherwise sandboxes would be left."""
+_LOG = logging.getLogger("sandboxd")
 _ADVICE = "this client does not trust the certificate: trust the service's certificate file or pin its fingerprint"
+
+
+@dataclass
+class Progress:
+    """What the attempts of a call may have caused so far."""
+
+    may_have_effect: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,8 +61,26 @@ class Call:
     accept: str = "application/json"
     timeout: Optional[float] = None
     """Seconds for an attempt, instead of those of the client."""
-    is_impatient: bool = False
-    """The caller handles RESOURCE_EXHAUSTED: it is not retried."""
+    waits_for: FrozenSet[str] = LIMITS
+    """The codes of limits whose end the call waits for. Others are errors at once."""
+    max_wait: Optional[float] = None
+    """Seconds for which the call waits for limits, instead of those of the client."""
+    on_wait: Optional[Callable[[float], None]] = None
+    """Gets the seconds of each wait for a limit."""
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def kind(self) -> str:
+        """Which calls wait in one queue: those of a method and a path, because the service counts them against the same limits."""
+        return f"{self.method} {self.path.partition('?')[0]}"
+
+
+class Attempt(Protocol[T_co]):
+    """An attempt of a call."""
+
+    def __call__(self) -> T_co:
+        """Makes the attempt."""
+        ...
 
 
 class _AttemptFailed(Exception):
@@ -53,6 +89,29 @@ class _AttemptFailed(Exception):
     def __init__(self, fault: Fault, error: SandboxdError) -> None:
         super().__init__(error)
         self.fault = fault
+        self.error = error
+
+
+class _Attempts:
+    """The attempts of a call so far."""
+
+    def __init__(self, number: int, left: float) -> None:
+        self.number = number
+        """Its place among the calls that wait."""
+        self.left = left
+        """The seconds for which it may wait for limits."""
+        self.total = 0
+        self.failures = 0
+        """Those attempts that failed otherwise than by a limit that ends at a known time."""
+        self.error: Optional[SandboxdError] = None
+        """The last error."""
+
+    def add(self, error: SandboxdError) -> None:
+        """Counts an attempt that failed."""
+        error.repeats = self.total
+        self.total += 1
+        if error.code not in LIMITS or error.retry_after is None:
+            self.failures += 1
         self.error = error
 
 
@@ -84,8 +143,10 @@ class Response:
         except StopIteration:
             return None
         except httpx.TimeoutException as cause:
+            without_frames(cause)
             raise NetworkError(f"no data for {silence:g} s, not even a comment") from cause
         except (httpx.TransportError, OSError) as cause:
+            without_frames(cause)
             raise NetworkError(f"the stream was interrupted: {cause}") from cause
 
     def read_whole(self) -> None:
@@ -123,13 +184,14 @@ class Response:
             self._abandoning.close(self._response)
 
 
-class Transport:
+class Transport(HasKey):
     """The connections of a client."""
 
     def __init__(self, settings: Settings, http: Optional[httpx.BaseTransport] = None) -> None:
         self.settings = settings
         self.cleanups = Cleanups()
         """The clean-ups after cancelled calls."""
+        self._queues = LimitQueues()
         # Proxies and certificates of environment variables are not used: the key goes to the configured service only. The number
         # of connections is unlimited, because a stream occupies one.
         self._http = http or httpx.HTTPTransport(
@@ -139,7 +201,7 @@ class Transport:
         )
         self._headers = {
             "user-agent": AGENT,
-            "authorization": f"Bearer {settings.api_key}",
+            "authorization": Secret(f"Bearer {settings.api_key}"),
             "accept-encoding": "identity",
         }
 
@@ -150,7 +212,7 @@ class Transport:
 
     def json(self, call: Call, parse: Callable[[Any], T]) -> T:
         """Sends a call and parses the response as JSON."""
-        response = self._repeated(call, is_whole=True)
+        response = self._repeated(call, partial(self._attempt, call, is_whole=True))
         try:
             return parse(json.loads(response.content))
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
@@ -159,43 +221,86 @@ class Transport:
 
     def stream(self, call: Call) -> Response:
         """Sends a call and returns the response with a streamed body, which has no timeout here."""
-        return self._repeated(call, is_whole=False)
+        return self._repeated(call, partial(self._attempt, call, is_whole=False))
 
     def open_socket(self, path: str) -> Socket:
-        """Opens a websocket."""
-        settings = self.settings
-        url = settings.service_url.url(path)
-        headers = {"authorization": self._headers["authorization"]}
-        try:
-            address = url.replace("http", "ws", 1)
-            return Socket.open(address, headers, settings.tls, AGENT, settings.timeout)
-        except InvalidStatus as refused:
-            response = refused.response
-            lower = {name.lower(): value for name, value in response.headers.raw_items()}
-            raise of_response(response.status_code, bytes(response.body or b""), lower) from None
-        except TIMEOUTS as cause:
-            raise NetworkError(f"the websocket was not opened within {settings.timeout:g} s") from cause
-        except (OSError, WebSocketException) as cause:
-            raise _network_error(f"cannot open a websocket at {settings.service_url.url('')}", cause) from cause
+        """Opens a websocket. Waits for limits, but is not repeated after other errors."""
+        call = Call("GET", path, Safety.ONLY_UNSTARTED)
+        return self._repeated(call, partial(self._socket, path))
 
-    def _repeated(self, call: Call, *, is_whole: bool) -> Response:
-        """Sends a call with retries."""
-        repeats = 0
-        while True:
-            try:
-                return self._attempt(call, is_whole=is_whole)
-            except _AttemptFailed as failed:
-                fault, error = failed.fault, failed.error
-            error.repeats = repeats
-            is_for_caller = call.is_impatient and error.code == "RESOURCE_EXHAUSTED"
-            can_be_sent = call.payload is None or call.payload.can_be_sent
-            pause = None
-            if may_repeat(call.safety, fault) and can_be_sent and not is_for_caller:
-                pause = wait(self.settings.policy, repeats + 1, error.retry_after, random.random())
-            if pause is None:
-                raise error
+    def for_cleanup(self, call: Call) -> Call:
+        """The call as a part of a clean-up. It waits for rate limits, but not for capacity."""
+        on_wait = self.cleanups.postpone
+        return replace(call, waits_for=frozenset((RATE_LIMITED,)), max_wait=CLEANUP_WAIT, on_wait=on_wait)
+
+    def _repeated(self, call: Call, attempt: Attempt[T]) -> T:
+        """Makes attempts until one succeeds or the call gives up."""
+        max_wait = self.settings.policy.max_retry_wait if call.max_wait is None else call.max_wait
+        made = _Attempts(self._queues.number(), max_wait)
+        if RATE_LIMITED in call.waits_for:
+            self._queues.join(call.kind, made.number)
+        try:
+            while True:
+                self._wait_in_queue(call, made)
+                effect = call.progress.may_have_effect
+                call.progress.may_have_effect = True
+                try:
+                    return attempt()
+                except _AttemptFailed as failed:
+                    fault, error = failed.fault, failed.error
+                if had_no_effect(fault):
+                    call.progress.may_have_effect = effect
+                made.add(error)
+                self._wait_after(call, made, error, self._pause(call, made, fault, error))
+        finally:
+            self._queues.end(call.kind, made.number)
+
+    def _pause(self, call: Call, made: _Attempts, fault: Fault, error: SandboxdError) -> float:
+        """The delay before the next attempt. Raises the error if there is none."""
+        can_be_sent = call.payload is None or call.payload.can_be_sent
+        is_awaited = error.code not in LIMITS or error.code in call.waits_for
+        pause: Optional[float] = None
+        if may_repeat(call.safety, fault) and can_be_sent and is_awaited:
+            if error.code in LIMITS and error.retry_after is not None:
+                pause = limit_wait(made.left, made.total, error.retry_after, random.random())
+            else:
+                pause = wait(self.settings.policy, made.failures, error.retry_after, random.random())
+        if pause is None:
+            raise error
+        return pause
+
+    def _wait_after(self, call: Call, made: _Attempts, error: SandboxdError, pause: float) -> None:
+        """Waits before the next attempt, or queues the call for it."""
+        if error.code not in LIMITS or error.retry_after is None:
             sleep(pause)
-            repeats += 1
+            return
+        notice = self._queues.notice(made.number, error, pause)
+        if notice is not None:
+            _LOG.warning("%s", notice)
+        if error.code == RATE_LIMITED:
+            self._queues.requeue(call.kind, made.number, error, time.monotonic() + pause)
+        else:
+            self._wait(call, made, pause)
+
+    def _wait_in_queue(self, call: Call, made: _Attempts) -> None:
+        """
+        Waits until the calls before this one are sent. A call that cannot wait so long fails with the error of its last attempt;
+        without one it is sent at once, so that the service explains the limit.
+        """
+        while (delay := self._queues.delay(call.kind, made.number, time.monotonic())) > 0:
+            if delay > made.left + SLACK:
+                if made.error is not None:
+                    raise made.error
+                self._queues.leave(call.kind, made.number)
+                return
+            self._wait(call, made, delay)
+
+    def _wait(self, call: Call, made: _Attempts, pause: float) -> None:
+        """Waits for the end of a limit."""
+        if call.on_wait is not None:
+            call.on_wait(pause)
+        made.left -= pause
+        sleep(pause)
 
     def _attempt(self, call: Call, *, is_whole: bool) -> Response:
         limit = self.settings.timeout if call.timeout is None else call.timeout
@@ -209,17 +314,45 @@ class Transport:
             if is_whole or not is_success:
                 response.read_whole()
         except BaseException as cause:
+            without_frames(cause)
             if response is not None:
                 response.close()
             if not isinstance(cause, Exception):
-                raise
+                raise cause
             raise self._failure(cause, payload, limit) from cause
+        self._report_ignored_fields(call, response)
         if is_success:
             return response
         error = of_response(response.status, response.content, response.headers)
         if error.details.get("commandStarted") is True:
             raise _AttemptFailed(Failed.KILLED, error)
         raise _AttemptFailed(Answered(response.status, error.code), error)
+
+    def _socket(self, path: str) -> Socket:
+        """Opens a websocket once."""
+        settings = self.settings
+        url = settings.service_url.url(path)
+        headers = {"authorization": self._headers["authorization"]}
+        try:
+            address = url.replace("http", "ws", 1)
+            return Socket.open(address, headers, settings.tls, AGENT, settings.timeout)
+        except InvalidStatus as refused:
+            without_frames(refused)
+            response = refused.response
+            lower = {name.lower(): value for name, value in response.headers.raw_items()}
+            error = of_response(response.status_code, bytes(response.body or b""), lower)
+            raise _AttemptFailed(Answered(response.status_code, error.code), error) from None
+        except TIMEOUTS as cause:
+            without_frames(cause)
+            raise NetworkError(f"the websocket was not opened within {settings.timeout:g} s") from cause
+        except (OSError, WebSocketException) as cause:
+            without_frames(cause)
+            raise _network_error(f"cannot open a websocket at {settings.service_url.url('')}", cause) from cause
+
+    def _report_ignored_fields(self, call: Call, response: Response) -> None:
+        ignored = response.headers.get("sandboxd-ignored-fields")
+        if ignored:
+            _LOG.warning("the service ignored unknown fields of %s: %s", call.kind, ignored)
 
     def _request(self, call: Call, timeouts: Timeouts) -> httpx.Request:
         headers = {**self._headers, "accept": call.accept, **call.headers}
@@ -234,7 +367,7 @@ class Transport:
     def _failure(self, cause: Exception, payload: Optional[Payload], limit: float) -> _AttemptFailed:
         if payload is not None and payload.error is not None:
             error: SandboxdError = LocalFileError(f"the content cannot be read: {payload.error}")
-            error.__cause__ = payload.error
+            error.__cause__ = payload.error.with_traceback(payload.traceback)
             return _AttemptFailed(Failed.NO_CONTENT, error)
         if isinstance(cause, httpx.TimeoutException):
             error, fault = NetworkError(f"no response within {limit * 1000:.0f} ms"), Failed.LOST

@@ -3,8 +3,8 @@
 The event uploader: sends queued `agent.*` and `cost.llm` events in batches. A single event is sent at once; after a batch the next
 one waits, unless it is full or a caller flushes, because each request counts against the rate limit of the key.
 
-A batch that is rejected because of the rate limit is retried after the requested delay, for some minutes. A batch that fails
-otherwise is lost. The next flush raises the first error.
+A batch that is rejected because of the rate limit waits, for some minutes. A batch that fails otherwise is lost. The next flush raises
+the first error.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Optional
 
 from .. import models
-from .._errors import ConfigurationError, RateLimited
+from .._errors import ConfigurationError
 from .._request import key_headers, random_id
 from .._retry import Safety
 from ._background import Background
 from ._payload import json_payload
-from ._platform import sleep
 from ._transport import Transport, Call
 
 QUEUE_MAX = 4096
 BATCH_INTERVAL = 2.0
 """Seconds between two batches. By default a key may write 60 times a minute, for all purposes."""
 RETRY_BUDGET = 300.0
-DEFAULT_RETRY_AFTER = 5.0
-RETRY_AFTER_MIN = 1.0
+"""Seconds for which a batch waits for rate limits."""
 BATCH_EVENTS_MAX = 100
 BATCH_BYTES_MAX = 200 << 10
 """The service's limit for a body is 256 KiB, including the envelope."""
@@ -118,17 +116,9 @@ class Uploader:
 
     def _post(self, events: List[Dict[str, Any]]) -> None:
         headers = key_headers(random_id("key_"))
-        begin = time.monotonic()
-        while True:
-            try:
-                call = Call("POST", self._path, Safety.REPEATABLE, json_payload(events), headers)
-                self._transport.json(call, models.EventsRecorded.from_json)
-                return
-            except RateLimited as error:
-                pause = max(DEFAULT_RETRY_AFTER if error.retry_after is None else error.retry_after, RETRY_AFTER_MIN)
-                if time.monotonic() - begin + pause > RETRY_BUDGET:
-                    raise
-            sleep(pause)
+        payload = json_payload(events)
+        call = Call("POST", self._path, Safety.REPEATABLE, payload, headers, max_wait=RETRY_BUDGET)
+        self._transport.json(call, models.EventsRecorded.from_json)
 
     def _failed(self, error: Exception) -> None:
         with self._lock:

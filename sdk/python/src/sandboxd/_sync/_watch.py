@@ -28,6 +28,9 @@ class FileWatch:
         self._source: Optional[EventSource] = None
         self._is_over = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._context.id}{', closed' if self._is_over else ''}>"
+
     def start(self) -> FileWatch:
         """Returns once the watch is active: later changes are delivered."""
         if self._source is not None or self._is_over:

@@ -1,0 +1,133 @@
+"""
+The queues of calls that wait for a rate limit, in the order in which they were made. When the service refuses a call, that call and
+later ones of its kind are queued. After `Retry-After` the first one is sent again, and then the others, a moment apart: if the service
+refuses the first, the others learn it before they are sent. Threads and tasks share the object, which neither waits nor reads a clock.
+
+    sent -> refused -> queued until `Retry-After`, and until the calls before it are sent -> sent again
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Set
+
+from ._errors import SandboxdError
+
+SPACING = 0.05
+"""Seconds between two calls that leave a queue: longer than a refusal usually takes."""
+
+
+@dataclass
+class _Queue:
+    """The calls of one kind that wait. Exists only as long as there are any."""
+
+    limit: str
+    """The limit that refused the last call."""
+    opens_at: float = 0.0
+    last_sent: float = 0.0
+    numbers: List[int] = field(default_factory=lambda: [])
+    """The numbers of the calls, the smallest first."""
+
+    def place(self, number: int) -> Optional[int]:
+        """How many calls are before this one; None if it is not queued."""
+        place = bisect_left(self.numbers, number)
+        return place if place < len(self.numbers) and self.numbers[place] == number else None
+
+
+class LimitQueues:
+    """The waiting calls of a client."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._queues: Dict[str, _Queue] = {}
+        self._waiting: Dict[str, Set[int]] = {}
+        """The calls that wait or waited for a limit, and are not over."""
+
+    def number(self) -> int:
+        """The number of a new call. Calls with smaller ones are sent first."""
+        return next(self._numbers)
+
+    def join(self, kind: str, number: int) -> None:
+        """Queues a new call if others of its kind wait, so that it does not overtake them."""
+        with self._lock:
+            queue = self._queues.get(kind)
+            if queue is not None:
+                insort(queue.numbers, number)
+                self._waiting.setdefault(queue.limit, set()).add(number)
+
+    def requeue(self, kind: str, number: int, error: SandboxdError, until: float) -> None:
+        """Queues a call that was refused. No call of its queue is sent before `until`."""
+        with self._lock:
+            limit = _limit_id(error)
+            queue = self._queues.setdefault(kind, _Queue(limit))
+            queue.limit = limit
+            queue.opens_at = max(queue.opens_at, until)
+            insort(queue.numbers, number)
+
+    def delay(self, kind: str, number: int, now: float) -> float:
+        """The seconds after which the call should ask again. With 0 it is not queued any more, and is sent at once."""
+        with self._lock:
+            queue = self._queues.get(kind)
+            place = None if queue is None else queue.place(number)
+            if queue is None or place is None:
+                return 0.0
+            ready_at = max(queue.opens_at, queue.last_sent + SPACING) + place * SPACING
+            if now < ready_at:
+                return ready_at - now
+            if place > 0:
+                # The calls before it are about to be sent.
+                return SPACING
+            queue.last_sent = now
+            self._remove(kind, queue, place)
+            return 0.0
+
+    def leave(self, kind: str, number: int) -> None:
+        """Removes a call from its queue. It is sent, or fails."""
+        with self._lock:
+            queue = self._queues.get(kind)
+            place = None if queue is None else queue.place(number)
+            if queue is not None and place is not None:
+                self._remove(kind, queue, place)
+
+    def notice(self, number: int, error: SandboxdError, pause: float) -> Optional[str]:
+        """The announcement of the wait of a call; None while other calls wait for the same limit."""
+        with self._lock:
+            waiting = self._waiting.setdefault(_limit_id(error), set())
+            is_first = not waiting
+            waiting.add(number)
+        return wait_text(error, pause) if is_first else None
+
+    def end(self, kind: str, number: int) -> None:
+        """Forgets a call that is over."""
+        self.leave(kind, number)
+        with self._lock:
+            for limit in [limit for limit, waiting in self._waiting.items() if number in waiting]:
+                self._waiting[limit].remove(number)
+                if not self._waiting[limit]:
+                    del self._waiting[limit]
+
+    def _remove(self, kind: str, queue: _Queue, place: int) -> None:
+        del queue.numbers[place]
+        if not queue.numbers:
+            del self._queues[kind]
+
+
+def wait_text(error: SandboxdError, pause: float) -> str:
+    """What a call waits for, how long, and who can change it."""
+    limit, value, key = (error.details.get(name) for name in ("limit", "value", "key"))
+    wait = f"waiting {math.ceil(pause)} s"
+    if not isinstance(limit, str) or not isinstance(value, int):
+        return f"{wait}: {error.message}"
+    setting = f"; the operator sets {key}" if isinstance(key, str) else ""
+    return f"{value} {limit}: {wait}{setting}"
+
+
+def _limit_id(error: SandboxdError) -> str:
+    """The same for all refusals because of a limit, or of a condition of the service."""
+    names = (error.details.get(name) for name in ("key", "limit", "condition"))
+    return next((name for name in names if isinstance(name, str)), error.code_name)
