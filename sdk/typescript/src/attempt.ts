@@ -7,7 +7,7 @@ import type { HttpResponse } from "./platform/types.js";
 import type { Fault } from "./retry.js";
 
 /** The longest delay of a timer of JavaScript. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+export const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** A failed attempt: the fault for the retry rules, and the error for the caller. */
 export interface Failure {
@@ -149,7 +149,7 @@ export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Pr
 export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const slept = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
+    timer = setTimeout(resolve, Math.min(ms, LONGEST_TIMER_MS));
   });
   try {
     await (signal === undefined ? slept : abortable(slept, signal));

@@ -14,6 +14,7 @@ import type { Transport } from "./transport.js";
 export interface BuildStep {
   /** From 1 on. */
   readonly number: number;
+  /** The number of steps of the build. */
   readonly total: number;
   /** The line in the Dockerfile. */
   readonly line: number;
@@ -25,18 +26,23 @@ export interface BuildStep {
 
 /** A step begins, or its result comes from the cache. */
 export interface BuildStepStart {
+  /** Tells the parts of the log apart. */
   readonly type: "step";
+  /** The step. */
   readonly step: BuildStep;
 }
 
 /** A remark of the service. */
 export interface BuildNote {
+  /** Tells the parts of the log apart. */
   readonly type: "note";
+  /** The remark, for people. */
   readonly text: string;
 }
 
 /** The end of the build. */
 export interface BuildDone {
+  /** Tells the parts of the log apart. */
   readonly type: "done";
   /** The template, which is ready, failed or cancelled. */
   readonly template: Template;
@@ -60,6 +66,7 @@ export class BuildLog extends FollowedStream<BuildOutput> {
   readonly #path: string;
   readonly #signal: AbortSignal | undefined;
 
+  /** For `Templates.logs`. */
   constructor(transport: Transport, path: string, { after, signal }: BuildLogOptions) {
     super("the log ended before the build did", after, signal);
     this.#transport = transport;

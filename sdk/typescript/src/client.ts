@@ -1,39 +1,39 @@
 /** The client: a service URL with an API key. */
 
-import { metadataQuery, queryString } from "./context.js";
-import type { CallOptions } from "./context.js";
+import { queryString, signalOf } from "./context.js";
+import type { CallOptions, Query } from "./context.js";
+import type { CreateOptions } from "./create.js";
+import { Described } from "./described.js";
 import { Events } from "./events.js";
-import type { Health, ImageView, InfoView, SandboxItem, SandboxState, UsageView } from "./models.js";
+import type { Health, ImageView, InfoView, SandboxItem, UsageView } from "./models.js";
 import { LARGEST_PAGE, PagedList } from "./paging.js";
 import type { Page } from "./paging.js";
 import { createSandbox, sandboxHandle } from "./sandbox.js";
-import type { CreateOptions, Sandbox } from "./sandbox.js";
+import type { Sandbox } from "./sandbox.js";
+import { listSandboxes } from "./sandbox-list.js";
+import type { ListSandboxesOptions } from "./sandbox-list.js";
 import type { ClientOptions } from "./settings.js";
 import { Snapshots } from "./snapshots.js";
 import { Templates } from "./templates.js";
 import { Transport } from "./transport.js";
 
-/** Filters of sandboxes. */
-export interface ListSandboxesOptions extends CallOptions {
-  state?: SandboxState;
-  image?: string;
-  /** Tags that a sandbox must have, all of them. */
-  metadata?: Readonly<Record<string, string>>;
-  /** The number of sandboxes of a request: 1 to 100. Default: 100. */
-  pageSize?: number;
-}
-
 /** The sandboxes of the account. */
-export class Sandboxes {
+export class Sandboxes extends Described {
   readonly #transport: Transport;
 
+  /** For `Sandboxd.sandboxes`. */
   constructor(transport: Transport) {
+    super();
     this.#transport = transport;
   }
 
   /**
-   * Creates a sandbox. `image` is the name of an image or template, or the id of a snapshot or template. Aborting the call throws
-   * at once and terminates the sandbox in the background, unless the caller gave an `idempotencyKey`.
+   * Creates a sandbox and returns it when it runs. `image` is the name of an image or template, or the id of a snapshot or template.
+   * Aborting the call throws at once and terminates the sandbox in the background, unless the caller gave an `idempotencyKey`.
+   *
+   * If the service refuses the create because of a rate limit or for lack of capacity, the call waits as long as the service asks it
+   * to, at most `maxRetryWait` of the client in all, and logs once which limit it is. Creates of this client that wait are sent in
+   * the order in which they were made.
    */
   create(image: string, options: CreateOptions = {}): Promise<Sandbox> {
     return createSandbox(this.#transport, image, options);
@@ -51,58 +51,80 @@ export class Sandboxes {
     return sandboxHandle(this.#transport, id);
   }
 
-  /** Lists sandboxes, newest first. */
+  /**
+   * Lists the live sandboxes: the running ones, newest first, and then the paused ones. With a `state` it lists those in that state,
+   * with `all` also those that were terminated, as long as the service keeps their records.
+   */
   list(options: ListSandboxesOptions = {}): PagedList<SandboxItem> {
-    const { state, image, metadata, signal, pageSize = LARGEST_PAGE } = options;
-    return new PagedList(
-      (offset) => {
-        const query = { state, image, limit: pageSize, offset, ...metadataQuery(metadata) };
-        const path = `/v1/sandboxes${queryString(query)}`;
-        return this.#transport.json<Page<SandboxItem>>({ method: "GET", path, safety: "repeatable", signal });
-      },
-      (item) => item.id,
-    );
+    return listSandboxes(this.#transport, options);
+  }
+
+  protected describe(): object {
+    return {};
   }
 }
 
 /** The images of the service. */
-export class Images {
+export class Images extends Described {
   readonly #transport: Transport;
 
+  /** For `Sandboxd.images`. */
   constructor(transport: Transport) {
+    super();
     this.#transport = transport;
   }
 
   /** Lists the images, with the progress of pulls. */
   list(options: CallOptions = {}): PagedList<ImageView> {
+    const signal = signalOf(options);
     return new PagedList(
-      (offset) => this.#page({ limit: LARGEST_PAGE, offset }, options),
+      (offset) => this.#page({ limit: LARGEST_PAGE, offset }, signal),
       (image) => image.name,
     );
   }
 
   /** Returns an image, or `undefined` if it is neither stored nor being pulled. */
   async get(name: string, options: CallOptions = {}): Promise<ImageView | undefined> {
-    const page = await this.#page({ name }, options);
+    const page = await this.#page({ name }, signalOf(options));
     return page.data.find((image) => image.name === name);
   }
 
-  #page(query: Parameters<typeof queryString>[0], { signal }: CallOptions): Promise<Page<ImageView>> {
+  protected describe(): object {
+    return {};
+  }
+
+  #page(query: Query, signal: AbortSignal | undefined): Promise<Page<ImageView>> {
     const path = `/v1/images${queryString(query)}`;
     return this.#transport.json({ method: "GET", path, safety: "repeatable", signal });
   }
 }
 
-/** A client of the service. Without options, its settings come from the environment or from the local daemon. */
-export class Sandboxd implements Disposable {
+/**
+ * A client of the service. Without options, its settings come from the environment or from the local daemon. `Sandbox.create` is
+ * shorter where one client with these settings is enough.
+ *
+ * @example
+ * ```ts
+ * using client = new Sandboxd({ url: "https://sandboxes.example.com", apiKey: process.env.KEY });
+ * await using sandbox = await client.sandboxes.create("ubuntu:24.04");
+ * ```
+ */
+export class Sandboxd extends Described implements Disposable {
+  /** The sandboxes of the account: creating, finding and listing them. */
   readonly sandboxes: Sandboxes;
+  /** The images of the service. */
   readonly images: Images;
+  /** The snapshots of the account. */
   readonly snapshots: Snapshots;
+  /** The templates of the account, and their builds. */
   readonly templates: Templates;
+  /** The events of the account. */
   readonly events: Events;
   readonly #transport: Transport;
 
+  /** Makes a client; sends no request. Throws {@link ConfigurationError} if a setting is missing or malformed. */
   constructor(options: ClientOptions = {}) {
+    super();
     this.#transport = new Transport(options);
     this.sandboxes = new Sandboxes(this.#transport);
     this.images = new Images(this.#transport);
@@ -136,16 +158,25 @@ export class Sandboxd implements Disposable {
     return this.#get("/v1/openapi.json", options);
   }
 
-  /** Closes the connections: at once, or after the clean-up of aborted creates, forks and builds: at most 30 seconds later. */
+  /**
+   * Closes the connections: at once, or after the clean-up of aborted creates, forks, builds and commands. That takes at most 30
+   * seconds, not counting waits for rate limits.
+   */
   close(): void {
     this.#transport.close();
   }
 
+  /** Closes the connections at the end of a `using` block, as `close` does. */
   [Symbol.dispose](): void {
     this.close();
   }
 
-  #get<T>(path: string, { signal }: CallOptions): Promise<T> {
+  protected describe(): object {
+    return { url: this.url };
+  }
+
+  async #get<T>(path: string, options: CallOptions): Promise<T> {
+    const signal = signalOf(options);
     return this.#transport.json<T>({ method: "GET", path, safety: "repeatable", signal });
   }
 }

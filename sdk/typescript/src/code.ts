@@ -1,7 +1,8 @@
 /** Running code in the code interpreter of a sandbox, and its contexts. */
 
-import { checkedRunId, defined } from "./context.js";
+import { checkedRunId, defined, signalOf } from "./context.js";
 import type { CallOptions, ResumingOptions, SandboxContext } from "./context.js";
+import { Described } from "./described.js";
 import { argumentError, errorOfEvent, networkError } from "./error-classes.js";
 import { SandboxdError } from "./errors.js";
 import { truncated } from "./execute.js";
@@ -15,10 +16,14 @@ import type {
   CodeExecution,
   CodeResult,
 } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { EventSource, parsed } from "./output.js";
 import { jsonPayload } from "./payload.js";
 import type { SseEvent } from "./sse.js";
 import type { Call } from "./transport.js";
+import { millisecondsOf } from "./units.js";
+import type { Duration } from "./units.js";
 
 /** The default of the service. */
 const TIMEOUT_MS = 60_000;
@@ -33,6 +38,8 @@ export interface RunCodeOptions extends ResumingOptions {
   env?: Readonly<Record<string, string>>;
   /** Interrupts the code after this time. Default: 60,000. */
   timeoutMs?: number;
+  /** The same as a text with its unit, such as `2m`. */
+  timeout?: Duration;
   /** The run to which the code belongs. Default: the run of the sandbox. */
   runId?: string;
   /** Called with text on standard output. */
@@ -53,41 +60,59 @@ export interface CreateContextOptions extends CallOptions {
   cwd?: string;
 }
 
+const RUN: OptionNames<RunCodeOptions> = {
+  ...{ language: true, context: true, env: true, timeoutMs: true, timeout: true, runId: true, autoResume: true, signal: true },
+  ...{ onStdout: true, onStderr: true, onResult: true, onException: true },
+};
+const CREATE: OptionNames<CreateContextOptions> = { language: true, cwd: true, signal: true };
+
 /** The contexts of the code interpreter. Each has a kernel, which keeps its state from one execution to the next. */
-export class CodeContexts {
+export class CodeContexts extends Described {
   readonly #context: SandboxContext;
 
+  /** For `Sandbox.contexts`. */
   constructor(context: SandboxContext) {
+    super();
     this.#context = context;
   }
 
   /** Lists the contexts. */
   async list(options: CallOptions = {}): Promise<readonly CodeContext[]> {
-    return (await this.#call<CodeContextList>("GET", "", "repeatable", options)).data;
+    return (await this.#call<CodeContextList>("GET", "", "repeatable", signalOf(options))).data;
   }
 
   /** Starts a kernel. */
-  create(options: CreateContextOptions = {}): Promise<CodeContext> {
-    const { language, cwd } = options;
-    return this.#call("POST", "", "only_unstarted", options, defined<CodeContextBody>({ language, cwd }));
+  async create(options: CreateContextOptions = {}): Promise<CodeContext> {
+    const { language, cwd, signal } = checkNames(options, CREATE);
+    return this.#call("POST", "", "only_unstarted", signal, defined<CodeContextBody>({ language, cwd }));
   }
 
   /** Replaces the kernel of a context by a new one, without the state of the old one. */
-  restart(context: CodeContext | string, options: CallOptions = {}): Promise<CodeContext> {
-    return this.#call("POST", `/${idOf(context)}/restart`, "repeatable", options);
+  async restart(context: CodeContext | string, options: CallOptions = {}): Promise<CodeContext> {
+    return this.#call("POST", `/${idOf(context)}/restart`, "repeatable", signalOf(options));
   }
 
   /** Removes a context and kills its kernel. */
-  remove(context: CodeContext | string, options: CallOptions = {}): Promise<CodeContextRemoved> {
-    return this.#call("DELETE", `/${idOf(context)}`, "after_answer", options);
+  async remove(context: CodeContext | string, options: CallOptions = {}): Promise<CodeContextRemoved> {
+    return this.#call("DELETE", `/${idOf(context)}`, "after_answer", signalOf(options));
   }
 
-  #call<T>(method: string, rest: string, safety: Call["safety"], options: CallOptions, body?: CodeContextBody): Promise<T> {
+  protected describe(): object {
+    return { sandbox: this.#context.id };
+  }
+
+  #call<T>(
+    method: string,
+    rest: string,
+    safety: Call["safety"],
+    signal: AbortSignal | undefined,
+    body?: CodeContextBody,
+  ): Promise<T> {
     return this.#context.json<T>({
       method,
       path: this.#context.path(`/code/contexts${rest}`),
       safety,
-      signal: options.signal,
+      signal,
       ...(body === undefined ? {} : { payload: jsonPayload(body) }),
     });
   }
@@ -102,7 +127,8 @@ function idOf(context: CodeContext | string): string {
 
 /** Runs code and returns its outcome. Aborting the call interrupts the code. */
 export async function runCode(context: SandboxContext, code: string, options: RunCodeOptions): Promise<CodeExecution> {
-  const { language, env, timeoutMs, autoResume, runId } = options;
+  const { language, env, autoResume, runId } = checkNames(options, RUN);
+  const timeoutMs = millisecondsOf("timeout", options.timeout, options.timeoutMs);
   const contextId = options.context === undefined ? undefined : idOf(options.context);
   if (runId !== undefined) checkedRunId(runId);
   const call: Call = {

@@ -1,10 +1,12 @@
 /** What the parts of a sandbox object share: its transport, its run, and the report of failures. */
 
-import { configurationError, terminationReason } from "./error-classes.js";
+import { argumentError, configurationError, terminationReason } from "./error-classes.js";
 import { SandboxdError } from "./errors.js";
 import { Handlers } from "./lifecycle.js";
 import type { LifecycleEvents } from "./lifecycle.js";
 import type { EventKind } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import type { Run } from "./run.js";
 import type { Call, Transport } from "./transport.js";
 import type { StreamedResponse } from "./attempt.js";
@@ -21,6 +23,31 @@ export interface ResumingOptions extends CallOptions {
   autoResume?: boolean;
 }
 
+const CALL_OPTIONS: OptionNames<CallOptions> = { signal: true };
+
+/** The signal of a call that has no other options. */
+export function signalOf(options: CallOptions): AbortSignal | undefined {
+  return checkNames(options, CALL_OPTIONS).signal;
+}
+
+/**
+ * The contexts of public objects. They are not properties, because whatever copies or prints the properties of an object would reach
+ * the connection to the service through them.
+ */
+const contexts = new WeakMap<object, SandboxContext>();
+
+/** Keeps the context of a public object. */
+export function keepContext(owner: object, context: SandboxContext): void {
+  contexts.set(owner, context);
+}
+
+/** The context of a public object. */
+export function contextOf(owner: object): SandboxContext {
+  const context = contexts.get(owner);
+  if (context === undefined) throw argumentError("sandbox", "an object of a sandbox is expected");
+  return context;
+}
+
 /** A sandbox, as its parts see it. */
 export class SandboxContext {
   readonly transport: Transport;
@@ -28,6 +55,7 @@ export class SandboxContext {
   readonly handlers: Handlers;
   run: Run | undefined;
   isTerminated = false;
+  readonly #reported = new WeakSet<SandboxdError>();
 
   constructor(transport: Transport, id: string, run?: Run, handlers = new Handlers()) {
     this.transport = transport;
@@ -65,9 +93,11 @@ export class SandboxContext {
     this.run?.record(kind, data, this.id);
   }
 
-  /** Reports a failed call, and the termination of the sandbox if the error reports it. Returns the error. */
+  /** Reports a failed call, once, and the termination of the sandbox if the error reports it. Returns the error. */
   failed(error: unknown): unknown {
-    if (!(error instanceof SandboxdError)) return error;
+    // A method that is built on others passes their errors on.
+    if (!(error instanceof SandboxdError) || this.#reported.has(error)) return error;
+    this.#reported.add(error);
     const reason = terminationReason(error);
     if (reason !== undefined) this.ended({ type: "terminated", reason });
     const { codeName: code, message, requestId = null } = error;

@@ -1,6 +1,6 @@
 /** One class for each error code, and the construction of errors from responses. */
 
-import type { ExecutionResult, Template } from "./models.js";
+import type { Template } from "./models.js";
 import { isServiceErrorCode, SandboxdError, statusOf } from "./errors.js";
 import type { ErrorCode, ErrorProperties, JsonObject } from "./errors.js";
 
@@ -199,25 +199,13 @@ export class UnknownError extends SandboxdError {
   declare readonly code: "UNKNOWN";
 }
 
-/** A command that was run with `check` did not exit with 0. */
-export class CommandFailed extends SandboxdError {
-  declare readonly code: "COMMAND_FAILED";
-  /** The result of the command. */
-  readonly result: ExecutionResult;
-
-  constructor(command: string, result: ExecutionResult) {
-    const end = result.exitCode === null ? `ended by ${result.signal ?? "an error"}` : `exit code ${result.exitCode}`;
-    super("COMMAND_FAILED", `${end}: ${command}`, { details: { ...result } });
-    this.result = result;
-  }
-}
-
 /** The build of a template failed or was cancelled. */
 export class BuildFailed extends SandboxdError {
   declare readonly code: "BUILD_FAILED";
   /** The template; its `state` is `failed` or `cancelled`, and its `error` says why. */
   readonly template: Template;
 
+  /** Makes the error for a template whose build has ended. */
   constructor(template: Template) {
     const { id: templateId, name, version, state, error } = template;
     const message = error?.message ?? `the build is ${state}`;
@@ -268,8 +256,8 @@ const CLASSES = {
   UNKNOWN: UnknownError,
 } as const;
 
-/** Any error of the SDK, discriminated by `code`. */
-export type AnySandboxdError = InstanceType<(typeof CLASSES)[keyof typeof CLASSES]> | CommandFailed | BuildFailed;
+/** An error of a class that belongs to a code, discriminated by `code`. */
+export type CodeError = InstanceType<(typeof CLASSES)[keyof typeof CLASSES]>;
 
 /** An error of the class that belongs to its code. */
 export function errorOf(code: keyof typeof CLASSES, message: string, properties?: ErrorProperties): SandboxdError {

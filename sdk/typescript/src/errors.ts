@@ -73,11 +73,17 @@ export const SERVICE_ERROR_CODES = Object.keys(STATUS_OF) as ServiceErrorCode[];
 export interface ErrorProperties {
   /** The code as the service sent it, if this version does not know it. */
   codeName?: string;
+  /** The HTTP status. */
   status?: number;
+  /** Further data for programs. */
   details?: JsonObject;
+  /** The id of the request. */
   requestId?: string;
+  /** The delay that the service requests before the next attempt. */
   retryAfterMs?: number;
+  /** The number of retries and waits before the failure. */
   repeats?: number;
+  /** The error that caused this one. */
   cause?: unknown;
 }
 
@@ -95,9 +101,10 @@ export class SandboxdError extends Error {
   readonly requestId: string | undefined;
   /** The delay that the service requests before the next attempt. */
   readonly retryAfterMs: number | undefined;
-  /** The number of retries before this failure. */
+  /** The number of retries and waits before this failure. */
   readonly repeats: number;
 
+  /** For the SDK, whose calls throw the errors. */
   constructor(code: ErrorCode, message: string, properties: ErrorProperties = {}) {
     super(message, properties.cause === undefined ? undefined : { cause: properties.cause });
     this.name = new.target.name;
@@ -132,6 +139,12 @@ export class SandboxdError extends Error {
   override toString(): string {
     const request = this.requestId === undefined ? "" : `, request ${this.requestId}`;
     return `${this.message} (${this.codeName}${request})`;
+  }
+
+  /** The properties with the name and the message, for `JSON.stringify`. */
+  toJSON(): object {
+    const { name, message, code, status, details, requestId, retryAfterMs, retryable } = this;
+    return { name, code, message, status, details, requestId, retryAfterMs, retryable };
   }
 
   /** The properties, so that the error can be created again with other ones. */

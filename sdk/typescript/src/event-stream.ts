@@ -39,6 +39,7 @@ export class EventStream extends ClosableIterator<RuntimeEvent> {
   /** The number of short connections in succession. */
   #short = 0;
 
+  /** For `Events.follow`. */
   constructor(options: EventSourceOptions) {
     super();
     this.#options = options;
@@ -68,6 +69,7 @@ export class EventStream extends ClosableIterator<RuntimeEvent> {
     return this;
   }
 
+  /** Returns the next event. Connects again after a lost connection. */
   async next(): Promise<IteratorResult<RuntimeEvent, undefined>> {
     await this.start();
     try {

@@ -3,10 +3,13 @@
 import { EventStream } from "./event-stream.js";
 import { idempotencyHeaders, queryString } from "./context.js";
 import type { CallOptions, SandboxContext } from "./context.js";
+import { Described } from "./described.js";
 import { terminationReason } from "./error-classes.js";
 import { SandboxdError } from "./errors.js";
 import { randomId } from "./ids.js";
 import type { EventBody, EventKinds, EventList, EventsRecorded, RuntimeEvent } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { LARGEST_PAGE } from "./paging.js";
 import type { Page } from "./paging.js";
 import { jsonPayload } from "./payload.js";
@@ -44,18 +47,35 @@ export interface FollowEventsOptions extends EventFilters, CallOptions {
   after?: string;
 }
 
+/** Options of `post`. */
+export interface PostEventsOptions extends CallOptions {
+  /** A request with the same key within 24 hours records the events once. */
+  idempotencyKey?: string;
+}
+
+const FILTERS: OptionNames<EventFilters> = { kinds: true, run: true, since: true, until: true, sandboxId: true };
+const LIST: OptionNames<ListEventsOptions> = {
+  ...FILTERS,
+  ...{ after: true, before: true, newestFirst: true, pageSize: true, signal: true },
+};
+const FOLLOW: OptionNames<FollowEventsOptions> = { ...FILTERS, after: true, signal: true };
+const POST: OptionNames<PostEventsOptions> = { idempotencyKey: true, signal: true };
+
 /** Events of the account, or of one sandbox. */
-export class Events {
+export class Events extends Described {
   readonly #transport: Transport;
   readonly #sandbox: SandboxContext | undefined;
 
+  /** For `Sandboxd.events` and `Sandbox.events`. */
   constructor(transport: Transport, sandbox?: SandboxContext) {
+    super();
     this.#transport = transport;
     this.#sandbox = sandbox;
   }
 
   /** Lists recorded events, the oldest first. No event is missed or repeated. */
   list(options: ListEventsOptions = {}): ListedEvents {
+    checkNames(options, LIST);
     return new ListedEvents((position) => this.#page(options, position), options);
   }
 
@@ -64,6 +84,7 @@ export class Events {
    * missed or repeated. It ends when the sandbox is terminated; that of the account does not end.
    */
   follow(options: FollowEventsOptions = {}): EventStream {
+    checkNames(options, FOLLOW);
     return new EventStream({
       connect: (lastEventId) =>
         this.#transport.stream({
@@ -86,7 +107,8 @@ export class Events {
   }
 
   /** Records events of a client program in a sandbox. `Run` does this in batches. */
-  async post(events: readonly EventBody[], options: CallOptions & { idempotencyKey?: string } = {}): Promise<number> {
+  async post(events: readonly EventBody[], options: PostEventsOptions = {}): Promise<number> {
+    checkNames(options, POST);
     if (this.#sandbox === undefined) throw new TypeError("only the events of a sandbox accept posted events");
     const recorded = await this.#sandbox.json<EventsRecorded>({
       method: "POST",
@@ -97,6 +119,10 @@ export class Events {
       signal: options.signal,
     });
     return recorded.recorded;
+  }
+
+  protected describe(): object {
+    return this.#sandbox === undefined ? {} : { sandbox: this.#sandbox.id };
   }
 
   async #page(options: ListEventsOptions, position: Position): Promise<EventList> {
@@ -145,11 +171,13 @@ export interface Position {
 }
 
 /** Recorded events. Iterating them fetches pages on demand, each after the last event of the previous one. */
-export class ListedEvents implements AsyncIterable<RuntimeEvent> {
+export class ListedEvents extends Described implements AsyncIterable<RuntimeEvent> {
   readonly #fetch: (position: Position) => Promise<Page<RuntimeEvent>>;
   readonly #options: ListEventsOptions;
 
+  /** For `Events.list`. */
   constructor(fetch: (position: Position) => Promise<Page<RuntimeEvent>>, options: ListEventsOptions) {
+    super();
     this.#fetch = fetch;
     this.#options = options;
   }
@@ -172,6 +200,11 @@ export class ListedEvents implements AsyncIterable<RuntimeEvent> {
     return events;
   }
 
+  protected describe(): object {
+    return {};
+  }
+
+  /** The events, page by page. */
   async *[Symbol.asyncIterator](): AsyncGenerator<RuntimeEvent> {
     let { after, before } = this.#options;
     for (;;) {
@@ -186,6 +219,7 @@ export class ListedEvents implements AsyncIterable<RuntimeEvent> {
   }
 }
 
+/** The text of a time. */
 export function timeOf(time: Date | string | undefined): string | undefined {
   return time instanceof Date ? time.toISOString() : time;
 }

@@ -1,17 +1,24 @@
 /** Running commands, with buffered or streamed output. */
 
 import { ClosableIterator } from "./closable-iterator.js";
+import { commandLine } from "./command-line.js";
+import type { Command } from "./command-line.js";
+import { CommandFailed } from "./command-failed.js";
 import { checkedRunId, defined, idempotencyHeaders } from "./context.js";
 import type { ResumingOptions, SandboxContext } from "./context.js";
-import { CommandFailed, networkError } from "./error-classes.js";
+import { networkError } from "./error-classes.js";
 import { SandboxdError } from "./errors.js";
 import { randomId } from "./ids.js";
 import type { Done, ExecuteBody, ExecutionResult } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { EventSource, parseOutput } from "./output.js";
 import type { CommandDone, Output } from "./output.js";
 import { jsonPayload } from "./payload.js";
 import type { Safety } from "./retry.js";
 import type { Call } from "./transport.js";
+import { millisecondsOf } from "./units.js";
+import type { Duration } from "./units.js";
 
 /** The default of the service. */
 const TIMEOUT_MS = 60_000;
@@ -28,8 +35,13 @@ export interface CommandOptions extends ResumingOptions {
   user?: string;
   /** Text for standard input. */
   stdin?: string;
-  /** Kills the command and all its processes after this time. Default: 60,000, for a detached command unlimited. */
+  /**
+   * Kills the command and all its processes after this time. Default: 60,000, for a detached command unlimited. `execute` runs a
+   * command with more than 300,000 detached behind the scenes.
+   */
   timeoutMs?: number;
+  /** The same as a text with its unit, such as `90s` or `10m`. */
+  timeout?: Duration;
   /** The run to which the command belongs. Default: the run of the sandbox. */
   runId?: string;
 }
@@ -41,12 +53,23 @@ export interface ExecuteOptions extends CommandOptions {
   /** Throws {@link CommandFailed} if the command does not exit with 0. */
   check?: boolean;
   /**
-   * Whether aborting the call kills the command. Such a request carries no idempotency key, and a lost response is an error.
-   * Default: `true` if a `signal` and no `idempotencyKey` is given. Otherwise the request is retried with its key, and the
-   * service returns the result of the first attempt.
+   * Whether aborting the call kills the command. Such a request carries no idempotency key, and a lost response is an error, unless
+   * the command runs detached because of its long timeout. Default: `true` if a `signal` and no `idempotencyKey` is given. Otherwise
+   * the request is retried with its key, and the service returns the result of the first attempt.
    */
   killedOnAbort?: boolean;
 }
+
+/** The names of the options that all commands have. */
+export const COMMAND_OPTIONS: OptionNames<CommandOptions> = {
+  ...{ cwd: true, env: true, user: true, stdin: true, timeoutMs: true, timeout: true, runId: true, autoResume: true, signal: true },
+};
+/** The names of the options of `execute`. */
+export const EXECUTE_OPTIONS: OptionNames<ExecuteOptions> = {
+  ...COMMAND_OPTIONS,
+  ...{ idempotencyKey: true, check: true, killedOnAbort: true },
+};
+const STREAM_OPTIONS: OptionNames<StreamOptions> = { ...COMMAND_OPTIONS, lineEnds: true, onStdout: true, onStderr: true };
 
 /** Options of `stream`. */
 export interface StreamOptions extends CommandOptions {
@@ -58,40 +81,55 @@ export interface StreamOptions extends CommandOptions {
   onStderr?: (line: string) => void;
 }
 
-/** The fields of a request body that all commands have. */
-export function commandBody(command: string, options: CommandOptions): ExecuteBody {
-  const { cwd, env, user, stdin, timeoutMs, autoResume } = options;
-  return defined<ExecuteBody>({ command, cwd, env, user, stdin, timeoutMs, autoResume, detached: undefined });
+/** The time limit of a command in ms. */
+export function timeoutOf({ timeout, timeoutMs }: CommandOptions): number | undefined {
+  return millisecondsOf("timeout", timeout, timeoutMs);
 }
 
-/** Runs a command and returns its result. */
-export async function execute(
-  context: SandboxContext,
-  command: string,
-  options: ExecuteOptions,
-): Promise<ExecutionResult> {
-  const { idempotencyKey, signal } = options;
-  const isKilled = options.killedOnAbort ?? (signal !== undefined && idempotencyKey === undefined);
-  const key = idempotencyKey ?? (isKilled ? undefined : randomId("key_"));
+/** The fields of a request body that all commands have. */
+export function commandBody(command: Command, options: CommandOptions): ExecuteBody {
+  const { cwd, env, user, stdin, autoResume } = options;
+  const timeoutMs = timeoutOf(options);
+  return defined<ExecuteBody>({ command: commandLine(command), cwd, env, user, stdin, timeoutMs, autoResume, detached: undefined });
+}
+
+/** Whether aborting a call of `execute` kills its command. */
+export function isKilledOnAbort({ killedOnAbort, signal, idempotencyKey }: ExecuteOptions): boolean {
+  return killedOnAbort ?? (signal !== undefined && idempotencyKey === undefined);
+}
+
+/** Runs a command with one request, which has the result. */
+export async function execute(context: SandboxContext, command: Command, options: ExecuteOptions): Promise<ExecutionResult> {
+  const key = options.idempotencyKey ?? (isKilledOnAbort(options) ? undefined : randomId("key_"));
   const call: Call = {
     ...commandCall(context, command, options, key === undefined ? "only_unstarted" : "command"),
-    timeoutMs: (options.timeoutMs ?? TIMEOUT_MS) + context.transport.settings.timeoutMs,
+    timeoutMs: (timeoutOf(options) ?? TIMEOUT_MS) + context.transport.settings.timeoutMs,
     ...(key === undefined ? {} : { headers: idempotencyHeaders(key) }),
   };
-  const shown = truncated(command);
+  return recorded(context, command, options, () => context.inRun<ExecutionResult>(call, options.runId));
+}
+
+/** Runs a command by `run`, records its begin and end, and checks its result. */
+export async function recorded(
+  context: SandboxContext,
+  command: Command,
+  { check }: ExecuteOptions,
+  run: () => Promise<ExecutionResult>,
+): Promise<ExecutionResult> {
+  const shown = truncated(commandLine(command));
   context.record("exec.started", { command: shown });
   let result: ExecutionResult;
   try {
-    result = await context.inRun<ExecutionResult>(call, options.runId);
+    result = await run();
   } catch (error) {
     throw failed(context, shown, error);
   }
   completed(context, shown, result);
-  if (options.check === true && result.exitCode !== 0) throw new CommandFailed(shown, result);
+  if (check === true && result.exitCode !== 0) throw new CommandFailed(shown, result);
   return result;
 }
 
-function commandCall(context: SandboxContext, command: string, options: CommandOptions, safety: Safety): Call {
+function commandCall(context: SandboxContext, command: Command, options: CommandOptions, safety: Safety): Call {
   const payload = jsonPayload(commandBody(command, options));
   if (options.runId !== undefined) checkedRunId(options.runId);
   return { method: "POST", path: context.path("/execute"), safety, payload, signal: options.signal };
@@ -112,11 +150,12 @@ export class OutputStream extends ClosableIterator<Output> {
   #isOver = false;
   #requestId: string | undefined;
 
-  constructor(context: SandboxContext, command: string, options: StreamOptions) {
+  /** For `Sandbox.stream`. */
+  constructor(context: SandboxContext, command: Command, options: StreamOptions) {
     super();
     this.#context = context;
-    this.#command = command;
-    this.#options = options;
+    this.#command = commandLine(command);
+    this.#options = checkNames(options, STREAM_OPTIONS);
   }
 
   /** The id of the request, once the command runs. */
@@ -144,6 +183,7 @@ export class OutputStream extends ClosableIterator<Output> {
     return this;
   }
 
+  /** Returns the next part of the output. The first call starts the command. */
   async next(): Promise<IteratorResult<Output, undefined>> {
     if (this.#isOver) return { done: true, value: undefined };
     await this.start();
@@ -204,8 +244,9 @@ function brokenOff(): SandboxdError {
   return networkError("the stream ended before the command did; the command may have been killed");
 }
 
-function completed(context: SandboxContext, command: string, { durationMs, exitCode, signal }: Done): void {
-  context.record("exec.completed", { command, durationMs, exitCode, signal });
+function completed(context: SandboxContext, command: string, { durationMs, exitCode, signal, reason }: Done): void {
+  const why = reason === undefined ? {} : { reason };
+  context.record("exec.completed", { command, durationMs, exitCode, signal, ...why });
 }
 
 function failed(context: SandboxContext, command: string, error: unknown): unknown {

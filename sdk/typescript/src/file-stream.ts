@@ -19,6 +19,7 @@ export class FileStream extends ClosableIterator<Uint8Array> {
   /** The id of the request. */
   readonly requestId: string | undefined;
 
+  /** For `Files.stream` and `Files.pack`. */
   constructor(response: StreamedResponse, fail: (error: unknown) => unknown) {
     super();
     this.#response = response;
@@ -41,6 +42,7 @@ export class FileStream extends ClosableIterator<Uint8Array> {
     return readable(this);
   }
 
+  /** Returns the next bytes. */
   async next(): Promise<IteratorResult<Uint8Array, undefined>> {
     try {
       const value = await this.#response.read(LONGEST_SILENCE_MS);

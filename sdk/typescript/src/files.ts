@@ -4,10 +4,13 @@ import { platform } from "#platform";
 import type { StreamedResponse } from "./attempt.js";
 import { queryString } from "./context.js";
 import type { Query, ResumingOptions, SandboxContext } from "./context.js";
+import { Described } from "./described.js";
 import { configurationError, errorOf } from "./error-classes.js";
 import { messageOf, SandboxdError } from "./errors.js";
 import { FileStream } from "./file-stream.js";
 import type { EventKind, FileDeleted, FileEntry, FileExistence, Unpacked } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { LARGEST_PAGE, PagedList } from "./paging.js";
 import { contentPayload, streamPayload } from "./payload.js";
 import type { Content, Payload } from "./payload.js";
@@ -57,11 +60,46 @@ export interface MakeDirectoryOptions extends FileOptions {
   mode?: number;
 }
 
-/** The files of a sandbox. */
-export class Files {
+/** Options of `stat`. */
+export interface StatOptions extends FileOptions {
+  /** Whether to return the metadata of the target of a symbolic link. Default: `false`. */
+  follow?: boolean;
+}
+
+/** Options of `watch`. */
+export interface WatchOptions extends ResumingOptions {
+  /** Whether to watch all directories below, too. Default: `false`. */
+  recursive?: boolean;
+}
+
+/** Options of `move`. */
+export interface MoveOptions extends FileOptions {
+  /** Whether to replace an entry at the new path. Default: `false`. */
+  overwrite?: boolean;
+}
+
+/** Options of `remove`. */
+export interface RemoveOptions extends FileOptions {
+  /** Whether to delete a directory with its contents. Default: `false`. */
+  recursive?: boolean;
+}
+
+const FILE: OptionNames<FileOptions> = { runId: true, autoResume: true, signal: true };
+const READ: OptionNames<ReadOptions> = { ...FILE, start: true, end: true, last: true, ifRange: true };
+const WRITE: OptionNames<WriteOptions> = { ...FILE, parents: true, mode: true };
+const MAKE: OptionNames<MakeDirectoryOptions> = { ...FILE, recursive: true, mode: true };
+const STAT: OptionNames<StatOptions> = { ...FILE, follow: true };
+const WATCH: OptionNames<WatchOptions> = { recursive: true, autoResume: true, signal: true };
+const MOVE: OptionNames<MoveOptions> = { ...FILE, overwrite: true };
+const REMOVE: OptionNames<RemoveOptions> = { ...FILE, recursive: true };
+
+/** The files of a sandbox. Paths are absolute, or relative to the working directory of the sandbox. */
+export class Files extends Described {
   readonly #context: SandboxContext;
 
+  /** For `Sandbox.files`. */
   constructor(context: SandboxContext) {
+    super();
     this.#context = context;
   }
 
@@ -77,7 +115,7 @@ export class Files {
 
   /** Opens the content of a file as a stream. */
   async stream(path: FilePath, options: ReadOptions = {}): Promise<FileStream> {
-    const range = rangeOf(options);
+    const range = rangeOf(checkNames(options, READ));
     const headers = {
       ...(range === undefined ? {} : { range }),
       ...(options.ifRange === undefined ? {} : { "if-range": options.ifRange }),
@@ -89,7 +127,8 @@ export class Files {
 
   /** Writes a file, atomically. `content` is text, bytes, a `Blob`, a web stream or an iterator of bytes. */
   async write(path: FilePath, content: Content, options: WriteOptions = {}): Promise<FileEntry> {
-    const query = { mode: modeOf(options.mode), parents: options.parents };
+    const { mode, parents } = checkNames(options, WRITE);
+    const query = { mode: modeOf(mode), parents };
     const entry = await this.#ask<FileEntry>("write", path, options, {
       method: "PUT",
       path: this.#url("", { path }, query, options),
@@ -103,6 +142,7 @@ export class Files {
 
   /** Lists a directory. */
   list(path: FilePath, options: FileOptions = {}): PagedList<FileEntry> {
+    checkNames(options, FILE);
     return new PagedList(
       (offset) => {
         const url = this.#url("/list", { path }, { limit: LARGEST_PAGE, offset }, options);
@@ -114,13 +154,15 @@ export class Files {
   }
 
   /** Returns the metadata of a path. With `follow` the metadata of the target of a symbolic link. */
-  stat(path: FilePath, options: FileOptions & { follow?: boolean } = {}): Promise<FileEntry> {
-    const url = this.#url("/stat", { path }, { follow: options.follow }, options);
+  async stat(path: FilePath, options: StatOptions = {}): Promise<FileEntry> {
+    const { follow } = checkNames(options, STAT);
+    const url = this.#url("/stat", { path }, { follow }, options);
     return this.#context.json({ method: "GET", path: url, safety: "repeatable", signal: options.signal });
   }
 
   /** Whether a path exists. A dangling symbolic link counts as existing. */
-  async exists(path: FilePath, options: ResumingOptions = {}): Promise<boolean> {
+  async exists(path: FilePath, options: FileOptions = {}): Promise<boolean> {
+    checkNames(options, FILE);
     const url = this.#url("/exists", { path }, {}, options);
     const call: Call = { method: "GET", path: url, safety: "repeatable", signal: options.signal };
     return (await this.#context.json<FileExistence>(call)).exists;
@@ -130,8 +172,9 @@ export class Files {
    * Watches the changes in a directory; with `recursive` in all directories below it, too. The watch begins with the first read,
    * or with `start`.
    */
-  watch(path: FilePath, options: ResumingOptions & { recursive?: boolean } = {}): FileWatch {
-    const url = this.#url("/watch", { path }, { recursive: options.recursive }, options);
+  watch(path: FilePath, options: WatchOptions = {}): FileWatch {
+    const { recursive } = checkNames(options, WATCH);
+    const url = this.#url("/watch", { path }, { recursive }, options);
     const open = (own: AbortSignal): Promise<StreamedResponse> => {
       const signal = options.signal === undefined ? own : AbortSignal.any([options.signal, own]);
       const call: Call = { method: "GET", path: url, safety: "repeatable", accept: "text/event-stream", signal };
@@ -142,21 +185,23 @@ export class Files {
 
   /** Creates a directory. */
   async mkdir(path: FilePath, options: MakeDirectoryOptions = {}): Promise<FileEntry> {
-    const query = { recursive: options.recursive, mode: modeOf(options.mode) };
+    const { recursive, mode } = checkNames(options, MAKE);
+    const query = { recursive, mode: modeOf(mode) };
     const entry = await this.#ask<FileEntry>("mkdir", path, options, {
       method: "POST",
       path: this.#url("/mkdir", { path }, query, options),
-      safety: options.recursive === true ? "repeatable" : "after_answer",
+      safety: recursive === true ? "repeatable" : "after_answer",
     });
     this.#recordEntry(entry);
     return entry;
   }
 
   /** Moves a file or directory. `to` is the new path of the entry, not a directory to move it into. */
-  async move(from: FilePath, to: FilePath, options: FileOptions & { overwrite?: boolean } = {}): Promise<FileEntry> {
+  async move(from: FilePath, to: FilePath, options: MoveOptions = {}): Promise<FileEntry> {
+    const { overwrite } = checkNames(options, MOVE);
     const entry = await this.#ask<FileEntry>("move", from, options, {
       method: "POST",
-      path: this.#url("/move", { from, to }, { overwrite: options.overwrite }, options),
+      path: this.#url("/move", { from, to }, { overwrite }, options),
       safety: "after_answer",
     });
     this.#record("file.deleted", textOf(from), {});
@@ -165,10 +210,11 @@ export class Files {
   }
 
   /** Deletes a path, without following a symbolic link. Returns the number of files, directories and links deleted. */
-  async remove(path: FilePath, options: FileOptions & { recursive?: boolean } = {}): Promise<number> {
+  async remove(path: FilePath, options: RemoveOptions = {}): Promise<number> {
+    const { recursive } = checkNames(options, REMOVE);
     const removed = await this.#ask<FileDeleted>("delete", path, options, {
       method: "DELETE",
-      path: this.#url("", { path }, { recursive: options.recursive }, options),
+      path: this.#url("", { path }, { recursive }, options),
       safety: "after_answer",
     });
     this.#record("file.deleted", removed.path, {});
@@ -177,18 +223,19 @@ export class Files {
 
   /** Opens a directory as a tar archive. */
   async pack(path: FilePath, options: FileOptions = {}): Promise<FileStream> {
+    checkNames(options, FILE);
     const stream = await this.#opened("pack", this.#url("/tar", { path }, {}, options), path, options);
     this.#record("file.read", textOf(path), { isDirectory: true });
     return stream;
   }
 
   /** Unpacks a tar archive into a directory, which is created if it does not exist. */
-  unpack(path: FilePath, archive: Content, options: FileOptions = {}): Promise<Unpacked> {
+  async unpack(path: FilePath, archive: Content, options: FileOptions = {}): Promise<Unpacked> {
     return this.#unpack(path, contentPayload(archive, TAR), options);
   }
 
   /** Copies a local directory into a directory of the sandbox, which is created if it does not exist. */
-  uploadDirectory(local: string, path: FilePath, options: FileOptions = {}): Promise<Unpacked> {
+  async uploadDirectory(local: string, path: FilePath, options: FileOptions = {}): Promise<Unpacked> {
     const directories = localDirectories();
     return this.#unpack(path, streamPayload(() => directories.pack(local), TAR, true), options);
   }
@@ -209,7 +256,12 @@ export class Files {
     }
   }
 
+  protected describe(): object {
+    return { sandbox: this.#context.id };
+  }
+
   async #unpack(path: FilePath, payload: Payload, options: FileOptions): Promise<Unpacked> {
+    checkNames(options, FILE);
     const unpacked = await this.#ask<Unpacked>("unpack", path, options, {
       method: "PUT",
       path: this.#url("/tar", { path }, {}, options),

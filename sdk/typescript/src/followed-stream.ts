@@ -48,6 +48,7 @@ export abstract class FollowedStream<T extends { readonly type: string }> extend
     return this.#position;
   }
 
+  /** Returns the next item. Connects again after a lost connection. */
   async next(): Promise<IteratorResult<T, undefined>> {
     let awaySince: number | undefined;
     for (let wait = FIRST_WAIT_MS; !this.#isOver; wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {

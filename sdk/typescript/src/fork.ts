@@ -1,12 +1,16 @@
 /** Forks: new sandboxes with the configuration of a sandbox and a copy of its disk. */
 
+import { Effect } from "./call-progress.js";
+import { cleanupStep } from "./cleanup.js";
+import type { WorkLimit } from "./cleanup.js";
 import { defined, idempotencyHeaders } from "./context.js";
 import type { CallOptions, SandboxContext } from "./context.js";
-import { terminationReason } from "./error-classes.js";
-import { SandboxdError } from "./errors.js";
 import { randomId } from "./ids.js";
-import type { ForkBody, ForkList, SandboxView, TerminateResult } from "./models.js";
+import type { ForkBody, ForkList, SandboxView } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { jsonPayload } from "./payload.js";
+import { terminateAll, unlessTerminated } from "./termination.js";
 import type { Call, Transport } from "./transport.js";
 
 /** Options of a fork. */
@@ -25,6 +29,10 @@ export interface ForkOptions extends CallOptions {
   idempotencyKey?: string;
 }
 
+const OPTIONS: OptionNames<ForkOptions> = {
+  ...{ count: true, env: true, metadata: true, memory: true, idempotencyKey: true, signal: true },
+};
+
 /**
  * Forks a sandbox. `wrap` makes objects of the new sandboxes. If the call is aborted, or fails after the new sandboxes exist,
  * they are terminated in the background.
@@ -34,26 +42,28 @@ export async function forkSandbox<T>(
   options: ForkOptions,
   wrap: (views: readonly SandboxView[]) => T,
 ): Promise<T> {
-  const { count, env, metadata, memory, idempotencyKey, signal } = options;
+  const { count, env, metadata, memory, idempotencyKey, signal } = checkNames(options, OPTIONS);
   const { transport } = context;
+  const effect = new Effect();
   const call: Call = {
     method: "POST",
     path: context.path("/fork"),
     safety: "repeatable",
     payload: jsonPayload(defined<ForkBody>({ count, env, metadata, memory })),
     headers: idempotencyHeaders(idempotencyKey ?? randomId("key_")),
+    isCreate: true,
+    effect,
     signal,
   };
-  // Before the first request there is nothing to clean up.
-  signal?.throwIfAborted();
   let views: readonly SandboxView[] | undefined;
   try {
     views = (await context.json<ForkList>(call)).data;
     context.record("sandbox.forked", { sandboxIds: views.map(({ id }) => id) });
     return wrap(views);
   } catch (error) {
+    const mayExist = views !== undefined || (signal?.aborted === true && effect.isPossible);
     // Without a key of the caller, only this call can find the new sandboxes.
-    if (idempotencyKey === undefined && (views !== undefined || signal?.aborted === true)) {
+    if (idempotencyKey === undefined && mayExist) {
       const known = views;
       transport.cleanups.start("terminating the sandboxes of a cancelled fork", (limit) => undo(transport, call, known, limit));
     }
@@ -66,27 +76,10 @@ async function undo(
   transport: Transport,
   fork: Call,
   known: readonly SandboxView[] | undefined,
-  signal: AbortSignal,
+  limit: WorkLimit,
 ): Promise<void> {
-  const repeated: Call = { ...fork, isImpatient: true, signal };
+  const repeated: Call = { ...fork, ...cleanupStep(limit) };
   // If the forked sandbox is terminated and the fork has no recorded response, it created nothing.
   const views = known ?? (await unlessTerminated(transport.json<ForkList>(repeated)))?.data ?? [];
-  const terminations = views.map(({ id }) => {
-    const call: Call = { method: "DELETE", path: `/v1/sandboxes/${id}`, safety: "repeatable", signal };
-    return unlessTerminated(transport.json<TerminateResult>(call));
-  });
-  // A failure must not leave the others without a termination.
-  const results = await Promise.allSettled(terminations);
-  const rejected = results.find((result) => result.status === "rejected");
-  if (rejected !== undefined) throw rejected.reason;
-}
-
-/** The result of a call, or `undefined` if its sandbox is terminated. */
-async function unlessTerminated<T>(called: Promise<T>): Promise<T | undefined> {
-  try {
-    return await called;
-  } catch (error) {
-    if (error instanceof SandboxdError && terminationReason(error) !== undefined) return undefined;
-    throw error;
-  }
+  await terminateAll(transport, views.map(({ id }) => id), limit);
 }

@@ -5,7 +5,7 @@ import type { SandboxdError } from "./errors.js";
 /** The lifecycle events by name. */
 export interface LifecycleEvents {
   /** The sandbox was created and runs. */
-  started: { readonly type: "started" };
+  started: { /** Tells the events apart. */ readonly type: "started" };
   /** The sandbox was paused. */
   paused: { readonly type: "paused"; /** The total running time so far. */ readonly runtimeDurationMs: number };
   /** The sandbox was resumed. */
@@ -17,6 +17,7 @@ export interface LifecycleEvents {
     readonly reason: string;
     /** The total running time; absent if the call found the sandbox terminated. */
     readonly totalRuntimeMs?: number;
+    /** The time of the termination; absent if the call found the sandbox terminated. */
     readonly terminatedAt?: string;
   };
   /** A call failed. */

@@ -12,6 +12,7 @@ export interface BackendView {
   readonly hibernation: boolean;
   /** Whether snapshots can contain the memory of sandboxes. */
   readonly memorySnapshots: boolean;
+  /** What separates a sandbox from the host, weakest first. */
   readonly name: Isolation;
   /** Whether sandboxes have a network besides their loopback interface. */
   readonly network: boolean;
@@ -21,6 +22,7 @@ export interface BackendView {
 export interface BuildContext {
   /** It can be used until then. */
   readonly expiresAt: Timestamp;
+  /** Id of an uploaded build context: `ctx_` and an opaque part of lower-case letters and digits. */
   readonly id: BuildContextId;
   /** Without compression. */
   readonly sizeBytes: number;
@@ -56,8 +58,11 @@ export interface CodeBody {
 
 /** A context: a kernel, which keeps its state from one execution to the next. */
 export interface CodeContext {
+  /** The identifier of the context. */
   readonly contextId: string;
+  /** The working directory of the kernel. */
   readonly cwd: string;
+  /** The language of the kernel. */
   readonly language: string;
 }
 
@@ -71,11 +76,13 @@ export interface CodeContextBody {
 
 /** The contexts of a sandbox. */
 export interface CodeContextList {
+  /** The items. */
   readonly data: readonly CodeContext[];
 }
 
 /** The response to the removal of a context. */
 export interface CodeContextRemoved {
+  /** The identifier of the context. */
   readonly contextId: string;
   /** Always `true`. */
   readonly removed: boolean;
@@ -87,6 +94,7 @@ export interface CodeException {
   readonly name: string;
   /** May contain ANSI escape sequences for colors. */
   readonly traceback: string;
+  /** The message. */
   readonly value: string;
 }
 
@@ -96,11 +104,15 @@ export interface CodeExecution {
   readonly contextId: string;
   /** Elapsed time in ms, paused time included. */
   readonly durationMs: number;
+  /** `null` if the code ended without one. */
   readonly exception: null | CodeException;
   /** The number of the execution in its context. `null` if the code did not start. */
   readonly executionCount: number | null;
+  /** What the code displayed, in order. */
   readonly results: readonly CodeResult[];
+  /** Standard error. */
   readonly stderr: string;
+  /** Standard output. */
   readonly stdout: string;
 }
 
@@ -112,20 +124,27 @@ export interface CodeResult {
   readonly data?: Readonly<Record<string, unknown>>;
   /** Other forms by MIME type. */
   readonly extra?: Readonly<Record<string, unknown>>;
+  /** The value as HTML. */
   readonly html?: string;
   /** Whether it is the value of the last expression, and not something that the code displayed. */
   readonly isMainResult: boolean;
+  /** The value as JavaScript, which displays it in a page. */
   readonly javascript?: string;
   /** A JPEG in base64. */
   readonly jpeg?: string;
+  /** The value as JSON. */
   readonly json?: unknown;
+  /** The value as LaTeX. */
   readonly latex?: string;
+  /** The value as Markdown. */
   readonly markdown?: string;
   /** A PDF in base64. */
   readonly pdf?: string;
   /** A PNG in base64. */
   readonly png?: string;
+  /** The value as an SVG. */
   readonly svg?: string;
+  /** The value as text. */
   readonly text?: string;
 }
 
@@ -151,11 +170,19 @@ export interface CreateBody {
    * it was taken of, and its isolation at least as strong. With processes it needs at least as much memory, too.
    */
   readonly image: string;
+  /**
+   * What separates the sandbox from the host: `container`, `gvisor`, or `auto` for the operator's choice. The
+   * service may require a stronger one than `container`, and may lack one; `GET /v1/info` lists those that it
+   * has.
+   */
   readonly isolation?: IsolationChoice;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata?: Readonly<Record<string, string>>;
+  /** The network policy in a create request, and the body of a policy change. */
   readonly network?: CreateNetwork;
+  /** What happens at the end of the timeout: the sandbox is terminated or paused. */
   readonly onTimeout?: OnTimeout;
+  /** The resources of a new sandbox. */
   readonly resources?: CreateResources;
   /** Total running time in ms at which the timeout ends. Paused time does not count. */
   readonly timeoutMs?: number;
@@ -172,6 +199,7 @@ export interface CreateEgress {
   readonly allow?: readonly string[];
   /** Allowed IPv4 networks and addresses. They take precedence over `denyNetworks`. */
   readonly allowNetworks?: readonly string[];
+  /** Which destinations are allowed: with `allow`, all public addresses; with `deny`, only the domains in `allow`. */
   readonly default?: EgressDefault;
   /** Denied IPv4 networks and addresses. Without effect if `default` is `deny`. */
   readonly denyNetworks?: readonly string[];
@@ -185,7 +213,9 @@ export interface CreateIngress {
 
 /** The network policy in a create request, and the body of a policy change. */
 export interface CreateNetwork {
+  /** The policy for outgoing connections, in a request. */
   readonly egress?: CreateEgress;
+  /** The policy for exposed ports, in a request. */
   readonly ingress?: CreateIngress;
 }
 
@@ -222,6 +252,12 @@ export interface DetachedBody {
   readonly env?: Readonly<Record<string, string>>;
   /** Whether standard input stays open after `stdin`, so that it can be written to later. */
   readonly openStdin?: boolean;
+  /**
+   * Time in ms for which the command waits for a reader while its stored output is full and unread. After that,
+   * the oldest output is dropped until a reader comes. While a reader is connected, the command waits without
+   * limit.
+   */
+  readonly readerTimeoutMs?: number;
   /** Initial standard input. */
   readonly stdin?: string;
   /**
@@ -242,6 +278,10 @@ export interface Done {
   readonly durationMs: number;
   /** Exit code. `null` if the command could not start or bash was killed by a signal. */
   readonly exitCode: number | null;
+  /** What happened, if there is a `reason`. A sentence for people; it names the limit that was reached. */
+  readonly message?: string;
+  /** Why the command was killed. Absent if it ended by itself or could not start. */
+  readonly reason?: EndReason;
   /** Name of the signal that killed bash. `null` if bash exited or could not start. */
   readonly signal: string | null;
 }
@@ -258,15 +298,27 @@ export interface EgressPolicy {
   readonly allow: readonly string[];
   /** Allowed IPv4 networks and addresses. They take precedence over `denyNetworks`. */
   readonly allowNetworks?: readonly string[];
+  /** Which destinations are allowed: with `allow`, all public addresses; with `deny`, only the domains in `allow`. */
   readonly default: EgressDefault;
   /** Denied IPv4 networks and addresses. Without effect if `default` is `deny`. */
   readonly denyNetworks?: readonly string[];
 }
 
+/**
+ * Why a command was killed. `timeout`: its `timeoutMs` passed. `oom`: memory ran out. `terminated`: its sandbox
+ * was terminated. `signal`: another signal killed it, or the program of which bash reports the exit code 137 or
+ * 143.
+ */
+export type EndReason = Known<"timeout" | "oom" | "terminated" | "signal">;
+
 /** An event that a client posts. */
 export interface EventBody {
   /** Fields that depend on the type. Posted events: at most 16 KiB as JSON. */
   readonly data?: Readonly<Record<string, unknown>>;
+  /**
+   * Id of a run: a name that a client chooses for related work in any number of sandboxes. 1 to 128 visible ASCII
+   * characters.
+   */
   readonly runId: RunId;
   /** A time in RFC 3339 format, from 1970 on, with any UTC offset. */
   readonly timestamp?: string;
@@ -280,11 +332,14 @@ export type EventId = string;
 /** Type of the event. */
 export type EventKind = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.stored" | "snapshot.deleted" | "template.ready" | "template.failed" | "template.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm">;
 
+/** A type of events, or a group of types such as `exec.*`. */
 export type EventKinds = Known<"sandbox.created" | "sandbox.started" | "sandbox.paused" | "sandbox.hibernated" | "sandbox.resumed" | "sandbox.terminated" | "sandbox.timeout_changed" | "sandbox.error" | "sandbox.rolled_back" | "sandbox.forked" | "snapshot.created" | "snapshot.stored" | "snapshot.deleted" | "template.ready" | "template.failed" | "template.deleted" | "exec.started" | "exec.completed" | "exec.streamed" | "exec.error" | "file.created" | "file.read" | "file.deleted" | "file.error" | "port.exposed" | "port.closed" | "network.changed" | "network.refused" | "agent.thinking" | "agent.tool_call" | "agent.tool_result" | "agent.error" | "cost.runtime" | "cost.llm" | "sandbox.*" | "snapshot.*" | "template.*" | "exec.*" | "file.*" | "port.*" | "network.*" | "agent.*" | "cost.*">;
 
 /** A page of events, in the order of their ids. */
 export interface EventList {
+  /** The items. */
   readonly data: readonly RuntimeEvent[];
+  /** Position of a page in its list. */
   readonly pagination: Pagination;
 }
 
@@ -331,25 +386,35 @@ export interface ExecutionView {
   readonly cwd?: string;
   /** Elapsed time in ms, paused time included; `null` while the execution runs. */
   readonly durationMs: number | null;
+  /** `null` while the execution runs. */
   readonly endedAt: null | Timestamp;
+  /** Id of an execution: `ex_` and 20 lower-case letters and digits. */
   readonly executionId: ExecutionId;
   /**
    * Exit code. `null` while the execution runs, if it could not start, if bash was killed by a signal, and if the
    * result is lost.
    */
   readonly exitCode: number | null;
-  /** Why the execution could not start or was lost. Absent otherwise. */
+  /** Why the execution could not start or was lost, and what happened if there is a `reason`. Absent otherwise. */
   readonly message?: string;
   /** An output offset, `STDOUT.STDERR`: the number of bytes of each stream before it. */
   readonly outputEnd: string;
   /** An output offset, `STDOUT.STDERR`: the number of bytes of each stream before it. */
   readonly outputStart: string;
+  /**
+   * Why the execution was killed. Absent while it runs, if it ended by itself or could not start, and if the
+   * result is lost.
+   */
+  readonly reason?: EndReason;
   /** Id of the run to which the execution belongs; `""` without a run. */
   readonly runId: string;
+  /** Id of a sandbox: `sb_` and an opaque part of lower-case letters and digits. */
   readonly sandboxId: SandboxId;
   /** Name of the signal that killed bash; otherwise `null`. */
   readonly signal: string | null;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly startedAt: Timestamp;
+  /** State of an execution. `lost`: its processes ended with those of the sandbox, so its result is unknown. */
   readonly state: ExecutionState;
   /** Whether standard input is open. */
   readonly stdinOpen: boolean;
@@ -364,7 +429,9 @@ export type ExecutionId = string;
 
 /** A page of executions, newest first. */
 export interface ExecutionList {
+  /** The items. */
   readonly data: readonly ExecutionView[];
+  /** Position of a page in its list. */
   readonly pagination: Pagination;
 }
 
@@ -376,7 +443,9 @@ export interface ExecutionOutput {
   readonly more: boolean;
   /** An output offset, `STDOUT.STDERR`: the number of bytes of each stream before it. */
   readonly next: string;
+  /** State of an execution. `lost`: its processes ended with those of the sandbox, so its result is unknown. */
   readonly state: ExecutionState;
+  /** Standard error. */
   readonly stderr: string;
   /** Standard output. For a terminal, all of its output. */
   readonly stdout: string;
@@ -388,11 +457,17 @@ export interface ExecutionResult {
   readonly durationMs: number;
   /** Exit code. `null` if the command could not start or bash was killed by a signal. */
   readonly exitCode: number | null;
+  /** What happened, if there is a `reason`. A sentence for people; it names the limit that was reached. */
+  readonly message?: string;
+  /** Why the command was killed. Absent if it ended by itself or could not start. */
+  readonly reason?: EndReason;
   /** Name of the signal that killed bash. `null` if bash exited or could not start. */
   readonly signal: string | null;
+  /** Standard error. */
   readonly stderr: string;
   /** `true` if part of `stderr` was omitted. Absent otherwise. */
   readonly stderrTruncated?: boolean;
+  /** Standard output. */
   readonly stdout: string;
   /** `true` if part of `stdout` was omitted. Absent otherwise. */
   readonly stdoutTruncated?: boolean;
@@ -405,6 +480,7 @@ export type ExecutionState = Known<"running" | "exited" | "lost">;
 export interface ExposeBody {
   /** Whether a request through the port resumes a paused sandbox. Default: `true`. */
   readonly autoResume?: boolean;
+  /** The number of the port. */
   readonly port: number;
   /** Who can access the port. Default: `private`. */
   readonly visibility?: PortVisibility;
@@ -414,17 +490,21 @@ export interface ExposeBody {
 export interface FileDeleted {
   /** Number of files, directories and links deleted, including the entry itself. */
   readonly deleted: number;
+  /** The absolute path. */
   readonly path: string;
 }
 
 /** A file, directory, symbolic link or other entry. */
 export interface FileEntry {
+  /** Whether the entry is a directory. */
   readonly isDirectory: boolean;
+  /** Type of a directory entry. `other` is a device, a FIFO or a socket. */
   readonly kind: FileType;
   /** Target of a symbolic link. Absent for other entries. */
   readonly linkTarget?: string;
   /** Permission bits in octal, such as `0644`. */
   readonly mode: string;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly modifiedAt: Timestamp;
   /** The last component of the path. Bytes that are not UTF-8 are shown as U+FFFD. */
   readonly name: string;
@@ -432,11 +512,13 @@ export interface FileEntry {
   readonly path: string;
   /** The path, percent-encoded for the query parameter `path`. Present only if the path is not UTF-8. */
   readonly rawPath?: string;
+  /** The size of the content. */
   readonly sizeBytes: number;
 }
 
 /** Whether a path exists. */
 export interface FileExistence {
+  /** Whether the path exists. */
   readonly exists: boolean;
 }
 
@@ -445,7 +527,9 @@ export interface FileExistence {
  * system.
  */
 export interface FileList {
+  /** The items. */
   readonly data: readonly FileEntry[];
+  /** Position of a page in its list. */
   readonly pagination: Pagination;
 }
 
@@ -472,6 +556,7 @@ export interface ForkBody {
 
 /** The new sandboxes of a fork. */
 export interface ForkList {
+  /** The items. */
   readonly data: readonly SandboxView[];
 }
 
@@ -479,6 +564,7 @@ export interface ForkList {
 export interface Health {
   /** `ok`. */
   readonly status: string;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly timestamp: Timestamp;
   /** Version of the API. */
   readonly version: string;
@@ -496,12 +582,15 @@ export interface ImageView {
   readonly progress?: PullProgress;
   /** Disk space of its layers, including layers shared with other images. Absent while it is pulled. */
   readonly sizeBytes?: number;
+  /** State of an image: `ready` for creates, or `pulling`. */
   readonly status: ImageStatus;
 }
 
 /** A page of images, sorted by name. */
 export interface ImageList {
+  /** The items. */
   readonly data: readonly ImageView[];
+  /** Position of a page in its list. */
   readonly pagination: Pagination;
 }
 
@@ -514,6 +603,7 @@ export interface InfoView {
   readonly backends: readonly BackendView[];
   /** What `auto` means for the caller, unless the image has a choice of its own. */
   readonly defaultIsolation: Isolation;
+  /** The limits for the caller's key and for one sandbox. Quotas of the account are in `GET /v1/usage`. */
   readonly limits: LimitsView;
   /** The weakest isolation that the caller can choose. An image may require a stronger one. */
   readonly minimumIsolation: Isolation;
@@ -535,36 +625,49 @@ export type IsolationChoice = Known<"auto" | "container" | "gvisor">;
 
 /** The limits for the caller's key and for one sandbox. Quotas of the account are in `GET /v1/usage`. */
 export interface LimitsView {
-  /** Commands that may run at a time in one sandbox. */
+  /** Attached commands that may run at a time in one sandbox. */
   readonly concurrentExecutions: number;
   /** Allowed numbers of vCPUs. */
   readonly cpu: readonly number[];
+  /** Creates in a minute; `null` if unlimited. */
   readonly createPerMinute: number | null;
+  /** Detached commands and terminals that may run at a time in one sandbox. */
+  readonly detachedExecutions: number;
+  /** Allowed values, and the default. */
   readonly diskMb: RangeView;
   /** Of one sandbox. */
   readonly executePerMinute: number | null;
   /** Commands that may wait in one sandbox. */
   readonly executionQueue: number;
+  /** Allowed values, and the default. */
   readonly idleTimeoutMs: RangeView;
   /** Bytes of each stream in a buffered response. */
   readonly maxOutputBytes: number;
+  /** Allowed values, and the default. */
   readonly memoryMb: RangeView;
+  /** Operations in one sandbox on files, ports, terminals, code and so on. */
+  readonly operatePerMinute: number | null;
   /** Requests of each kind in a minute; `null` if unlimited. */
   readonly readPerMinute: number | null;
+  /** Allowed values, and the default. */
   readonly timeoutMs: RangeView;
+  /** Requests that change something in a minute; `null` if unlimited. */
   readonly writePerMinute: number | null;
 }
 
 /** The network policy and traffic of a sandbox. */
 export interface NetworkView {
+  /** The policy for outgoing connections. */
   readonly egress: EgressPolicy;
   /** Absent if the client did not set it. */
   readonly ingress?: IngressPolicy;
+  /** Traffic of a sandbox since its processes were last started. */
   readonly usage: NetworkUsage;
 }
 
 /** The network policy of a sandbox. */
 export interface NetworkPolicy {
+  /** The policy for outgoing connections. */
   readonly egress: EgressPolicy;
   /** Absent if the client did not set it. */
   readonly ingress?: IngressPolicy;
@@ -572,7 +675,9 @@ export interface NetworkPolicy {
 
 /** Traffic of a sandbox since its processes were last started. */
 export interface NetworkUsage {
+  /** Bytes that the sandbox received. */
   readonly bytesIn: number;
+  /** Bytes that the sandbox sent. */
   readonly bytesOut: number;
   /** Open connections to allowed names. Counted only with `default: deny`. */
   readonly connections: number;
@@ -604,7 +709,9 @@ export interface PauseBody {
 
 /** The response to a pause. */
 export interface PauseResult {
+  /** Id of a sandbox: `sb_` and an opaque part of lower-case letters and digits. */
   readonly id: SandboxId;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly pausedAt: Timestamp;
   /** Total running time so far, in ms. */
   readonly runtimeDurationMs: number;
@@ -616,26 +723,36 @@ export interface PauseResult {
 export interface Port {
   /** Whether a request through the port resumes a paused sandbox. */
   readonly autoResume: boolean;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly exposedAt: Timestamp;
+  /** The number of the port. */
   readonly port: number;
   /** URL of the port. */
   readonly url: string;
+  /**
+   * Who can access an exposed port: `private`, with a key of the account or a token; `public`, anyone who knows
+   * the URL.
+   */
   readonly visibility: PortVisibility;
 }
 
 /** A closed port. */
 export interface PortClosed {
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly closedAt: Timestamp;
+  /** The number of the port. */
   readonly port: number;
 }
 
 /** The exposed ports of a sandbox, sorted by number. */
 export interface PortList {
+  /** The items. */
   readonly data: readonly Port[];
 }
 
 /** A token that gives access to one port until it expires. */
 export interface PortToken {
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly expiresAt: Timestamp;
   /** Send it in the header `X-Sandbox-Token`. */
   readonly token: string;
@@ -653,6 +770,10 @@ export type PortVisibility = Known<"private" | "public">;
 export interface PullProgress {
   /** Bytes of packed layers fetched so far; at most `totalBytes`. */
   readonly doneBytes: number;
+  /**
+   * Stage of a pull: `resolving` (the manifest), `fetching` (downloading and unpacking layers), `building` (a
+   * stand-in) or `storing` (writing to disk).
+   */
   readonly stage: PullStage;
   /** Total size of the packed layers. 0 if unknown, for example while a stand-in is built. */
   readonly totalBytes: number;
@@ -668,18 +789,23 @@ export type PullStage = Known<"resolving" | "fetching" | "building" | "storing">
 export interface Quota {
   /** Upper bound; `null` if unlimited. */
   readonly allowed: number | null;
+  /** The amount used. */
   readonly used: number;
 }
 
 /** Allowed values, and the default. */
 export interface RangeView {
+  /** The value without a setting. */
   readonly default: number;
+  /** The largest value. */
   readonly max: number;
+  /** The smallest value. */
   readonly min: number;
 }
 
 /** The samples of a sandbox, oldest first. */
 export interface ResourceMetrics {
+  /** The items. */
   readonly data: readonly ResourceSample[];
 }
 
@@ -689,14 +815,17 @@ export interface ResourceSample {
   readonly cpuCount: number;
   /** Use of the vCPUs since the sample before, in percent of all of them. */
   readonly cpuUsedPercent: number;
+  /** The size of the disk. */
   readonly diskTotalBytes: number;
   /** Bytes that the disk occupies on the host. */
   readonly diskUsedBytes: number;
   /** Page cache of the sandbox's files. The kernel reclaims it when memory is short. */
   readonly memoryCacheBytes: number;
+  /** The memory of the sandbox. */
   readonly memoryTotalBytes: number;
   /** Memory in use, without the page cache. */
   readonly memoryUsedBytes: number;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly timestamp: Timestamp;
 }
 
@@ -723,9 +852,11 @@ export interface ResumeBody {
 
 /** The response to a resume. */
 export interface ResumeResult {
+  /** Id of a sandbox: `sb_` and an opaque part of lower-case letters and digits. */
   readonly id: SandboxId;
   /** Duration of this pause, in ms. */
   readonly pausedDurationMs: number;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly resumedAt: Timestamp;
   /** `running`. */
   readonly state: SandboxState;
@@ -747,6 +878,7 @@ export type RunId = string;
 export interface RuntimeEvent {
   /** Fields that depend on the type. Posted events: at most 16 KiB as JSON. */
   readonly data: Readonly<Record<string, unknown>>;
+  /** Id of an event: `ev_` and 16 digits. Later events have greater ids, also when compared as text. */
   readonly id: EventId;
   /** Id of the run to which the event belongs; `""` without a run. */
   readonly runId: string;
@@ -757,6 +889,7 @@ export interface RuntimeEvent {
   readonly sandboxId: SandboxId;
   /** Time of the event. */
   readonly timestamp: Timestamp;
+  /** Type of the event. */
   readonly type: EventKind;
 }
 
@@ -764,6 +897,7 @@ export interface RuntimeEvent {
 export interface SandboxView {
   /** Whether commands, files and ports may resume the sandbox. */
   readonly autoResume: boolean;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly createdAt: Timestamp;
   /** Environment variables. Names and values together have at most 256 KiB. */
   readonly env: Readonly<Record<string, string>>;
@@ -771,6 +905,7 @@ export interface SandboxView {
   readonly expiresAt?: Timestamp;
   /** Time at which the processes of a paused sandbox were stored on the disk. Absent while they are in memory. */
   readonly hibernatedAt?: Timestamp;
+  /** Id of a sandbox: `sb_` and an opaque part of lower-case letters and digits. */
   readonly id: SandboxId;
   /** Idle time in ms after which the sandbox is paused. 0 disables the automatic pause. */
   readonly idleTimeoutMs: number;
@@ -780,14 +915,17 @@ export interface SandboxView {
   readonly isolation: Isolation;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata: Readonly<Record<string, string>>;
+  /** The network policy of a sandbox. */
   readonly network: NetworkPolicy;
   /** What happens at the end of the timeout. */
   readonly onTimeout?: OnTimeout;
   /** Time of the pause. Present only while the sandbox is paused. */
   readonly pausedAt?: Timestamp;
+  /** Resources of a sandbox. */
   readonly resources: Resources;
   /** Time of the first start. Absent before the first start. */
   readonly startedAt?: Timestamp;
+  /** State of a sandbox. */
   readonly state: SandboxState;
   /** Time of the termination. Present only in a terminated sandbox. */
   readonly terminatedAt?: Timestamp;
@@ -802,18 +940,30 @@ export type SandboxId = string;
 
 /**
  * A list item. It has the time of its state: `startedAt` if running, `pausedAt` if paused, `terminatedAt` if
- * terminated.
+ * terminated. With `details=true` it has more fields, unless it is terminated.
  */
 export interface SandboxItem {
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly createdAt: Timestamp;
+  /** Time at which the timeout ends if the sandbox keeps running. Only with `details=true`. */
+  readonly expiresAt?: Timestamp;
+  /** Time at which the processes of a paused sandbox were stored on the disk. Only with `details=true`. */
+  readonly hibernatedAt?: Timestamp;
+  /** Id of a sandbox: `sb_` and an opaque part of lower-case letters and digits. */
   readonly id: SandboxId;
   /** Name of the image. */
   readonly image: string;
+  /** What separates the sandbox from the host. Only with `details=true`. */
+  readonly isolation?: Isolation;
+  /** Your own tags. Lists can be filtered by them. */
+  readonly metadata?: Readonly<Record<string, string>>;
   /** Present if the sandbox is paused. */
   readonly pausedAt?: Timestamp;
+  /** Resources of a sandbox. */
   readonly resources: Resources;
   /** Present if the sandbox is running. */
   readonly startedAt?: Timestamp;
+  /** State of a sandbox. */
   readonly state: SandboxState;
   /** Present if the sandbox is terminated. */
   readonly terminatedAt?: Timestamp;
@@ -821,7 +971,9 @@ export interface SandboxItem {
 
 /** A page of a list, newest first. */
 export interface SandboxList {
+  /** The items. */
   readonly data: readonly SandboxItem[];
+  /** Position of a page in its list. */
   readonly pagination: Pagination;
 }
 
@@ -836,10 +988,13 @@ export interface SignalBody {
 
 /** A snapshot: the content of a sandbox's disk at one moment, and on request its processes. */
 export interface Snapshot {
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly createdAt: Timestamp;
+  /** Id of a snapshot: `snap_` and an opaque part of lower-case letters and digits. */
   readonly id: SnapshotId;
   /** The `image` of the sandbox: the name of an image, or the id of a snapshot, which may have been deleted since. */
   readonly image: string;
+  /** What separates a sandbox from the host, weakest first. */
   readonly isolation: Isolation;
   /** Whether it contains the processes and their memory. */
   readonly memory: boolean;
@@ -851,6 +1006,7 @@ export interface Snapshot {
   readonly sandboxId: SandboxId;
   /** Disk space that it takes. What it shares with the image and with other snapshots is not counted. */
   readonly sizeBytes: number;
+  /** State of a snapshot. */
   readonly state: SnapshotState;
   /** Where its files are. Absent in responses of earlier versions of the service, which have no object store. */
   readonly storage?: SnapshotStorage;
@@ -868,7 +1024,9 @@ export interface SnapshotBody {
 
 /** A deleted snapshot. */
 export interface SnapshotDeleted {
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly deletedAt: Timestamp;
+  /** Id of a snapshot: `snap_` and an opaque part of lower-case letters and digits. */
   readonly id: SnapshotId;
 }
 
@@ -877,7 +1035,9 @@ export type SnapshotId = string;
 
 /** A page of snapshots. */
 export interface SnapshotList {
+  /** The items. */
   readonly data: readonly Snapshot[];
+  /** Position of a page in its list. */
   readonly pagination: Pagination;
 }
 
@@ -899,22 +1059,29 @@ export interface StdinWritten {
 export interface Template {
   /** What the Dockerfile builds upon. */
   readonly base: string;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly createdAt: Timestamp;
   /** Why the build failed. */
   readonly error?: TemplateError;
   /** Absent while it is built. */
   readonly finishedAt?: Timestamp;
+  /** Id of a template: `tpl_` and an opaque part of lower-case letters and digits. */
   readonly id: TemplateId;
+  /** What separates a sandbox from the host, weakest first. */
   readonly isolation: Isolation;
   /** Whether sandboxes from it continue the processes of the start command. */
   readonly memory: boolean;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata: Readonly<Record<string, string>>;
+  /** The name, which can be the image of a create. */
   readonly name: string;
   /** Disk space of its steps. Other templates can have steps in common with it. */
   readonly sizeBytes: number;
+  /** The command that runs in every sandbox from the template. */
   readonly startCommand?: string;
+  /** State of a template. */
   readonly state: TemplateState;
+  /** The steps of a build. */
   readonly steps: TemplateSteps;
   /** Counts the builds of the name. `NAME:VERSION` is this template, `NAME` the newest ready one. */
   readonly version: number;
@@ -933,6 +1100,7 @@ export interface TemplateBody {
   readonly dockerfile?: string;
   /** The path of the Dockerfile in the context. */
   readonly dockerfilePath?: string;
+  /** Of the sandboxes in which the steps run. That of sandboxes from the template is at least as strong. */
   readonly isolation?: IsolationChoice;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata?: Readonly<Record<string, string>>;
@@ -959,7 +1127,9 @@ export interface TemplateBody {
 
 /** A deleted template. */
 export interface TemplateDeleted {
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly deletedAt: Timestamp;
+  /** Id of a template: `tpl_` and an opaque part of lower-case letters and digits. */
   readonly id: TemplateId;
 }
 
@@ -967,6 +1137,7 @@ export interface TemplateDeleted {
 export interface TemplateError {
   /** The line of the Dockerfile. */
   readonly line?: number;
+  /** Why the build failed, for people. */
   readonly message: string;
 }
 
@@ -975,7 +1146,9 @@ export type TemplateId = string;
 
 /** A page of templates. */
 export interface TemplateList {
+  /** The items. */
   readonly data: readonly Template[];
+  /** Position of a page in its list. */
   readonly pagination: Pagination;
 }
 
@@ -988,6 +1161,7 @@ export interface TemplateSteps {
   readonly cached: number;
   /** Finished steps, those from the cache included. */
   readonly done: number;
+  /** The number of steps of the build. */
   readonly total: number;
 }
 
@@ -1022,15 +1196,19 @@ export interface TerminalBody {
 
 /** The size of a terminal, in characters. */
 export interface TerminalSize {
+  /** The width in columns. */
   readonly cols: number;
+  /** The height in rows. */
   readonly rows: number;
 }
 
 /** The response to a termination. */
 export interface TerminateResult {
+  /** Id of a sandbox: `sb_` and an opaque part of lower-case letters and digits. */
   readonly id: SandboxId;
   /** `terminated`. */
   readonly state: SandboxState;
+  /** A time in UTC with milliseconds, in ISO 8601 format. */
   readonly terminatedAt: Timestamp;
   /** Total running time so far, in ms. */
   readonly totalRuntimeMs: number;
@@ -1055,9 +1233,13 @@ export interface TokenBody {
 export interface Unpacked {
   /** Total size of the files, in bytes. */
   readonly bytes: number;
+  /** The number of directories. */
   readonly directories: number;
+  /** The number of files. */
   readonly files: number;
+  /** The number of symbolic and hard links. */
   readonly links: number;
+  /** The absolute path. */
   readonly path: string;
   /** Number of devices, FIFOs and sockets, which are skipped. */
   readonly skipped: number;

@@ -1,9 +1,12 @@
 /** The network policy of a sandbox. */
 
-import { defined, idempotencyHeaders } from "./context.js";
+import { defined, idempotencyHeaders, signalOf } from "./context.js";
 import type { CallOptions, SandboxContext } from "./context.js";
+import { Described } from "./described.js";
 import { randomId } from "./ids.js";
 import type { CreateEgress, CreateIngress, CreateNetwork, EgressDefault, NetworkView, SandboxView } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { jsonPayload } from "./payload.js";
 
 /** A change of the policy. Absent parts do not change. */
@@ -22,22 +25,29 @@ export interface NetworkChange extends CallOptions {
   idempotencyKey?: string;
 }
 
+const CHANGE: OptionNames<NetworkChange> = {
+  ...{ default: true, allow: true, allowNetworks: true, denyNetworks: true, allowPorts: true, idempotencyKey: true, signal: true },
+};
+
 /** The network of a sandbox. */
-export class Network {
+export class Network extends Described {
   readonly #context: SandboxContext;
 
+  /** For `Sandbox.network`. */
   constructor(context: SandboxContext) {
+    super();
     this.#context = context;
   }
 
   /** Returns the policy and the traffic. */
-  get(options: CallOptions = {}): Promise<NetworkView> {
+  async get(options: CallOptions = {}): Promise<NetworkView> {
     const path = this.#context.path("/network");
-    return this.#context.json({ method: "GET", path, safety: "repeatable", signal: options.signal });
+    return this.#context.json({ method: "GET", path, safety: "repeatable", signal: signalOf(options) });
   }
 
   /** Changes the policy, and returns the sandbox. */
-  update(change: NetworkChange): Promise<SandboxView> {
+  async update(change: NetworkChange): Promise<SandboxView> {
+    checkNames(change, CHANGE);
     return this.#context.json({
       method: "PATCH",
       path: this.#context.path("/network"),
@@ -46,6 +56,10 @@ export class Network {
       headers: idempotencyHeaders(change.idempotencyKey ?? randomId("key_")),
       signal: change.signal,
     });
+  }
+
+  protected describe(): object {
+    return { sandbox: this.#context.id };
   }
 }
 

@@ -12,24 +12,35 @@ export const LONGEST_SILENCE_MS = 60_000;
 
 /** A line of standard output, without its line end unless the stream has line ends. */
 export interface StdoutLine {
+  /** Tells the parts of the output apart. */
   readonly type: "stdout";
+  /** The text of the line. */
   readonly line: string;
 }
 
 /** A line of standard error. */
 export interface StderrLine {
+  /** Tells the parts of the output apart. */
   readonly type: "stderr";
+  /** The text of the line. */
   readonly line: string;
 }
 
 /** Output that is no longer stored. Only detached executions have it. */
 export interface DroppedOutput {
+  /** Tells the parts of the output apart. */
   readonly type: "dropped";
+  /** The number of bytes of both streams. */
   readonly bytes: number;
+  /** The number of bytes of standard output. */
+  readonly stdoutBytes: number;
+  /** The number of bytes of standard error. */
+  readonly stderrBytes: number;
 }
 
 /** The end of the command. */
 export interface CommandDone extends Done {
+  /** Tells the parts of the output apart. */
   readonly type: "done";
 }
 
@@ -90,7 +101,7 @@ export function parseOutput(event: SseEvent, lineEnds: boolean): Output | undefi
       return { type: event.event, line: lineOf(event, lineEnds) };
     case "dropped": {
       const { stdout = 0, stderr = 0 } = parsed<{ stdout: number; stderr: number }>(event.data) ?? {};
-      return { type: "dropped", bytes: stdout + stderr };
+      return { type: "dropped", bytes: stdout + stderr, stdoutBytes: stdout, stderrBytes: stderr };
     }
     case "done": {
       const done = parsed<Done>(event.data);
@@ -114,6 +125,7 @@ function lineOf({ data, end }: SseEvent, withEnd: boolean): string {
   return end === "crlf" ? `${text}\r\n` : `${text}\n`;
 }
 
+/** The JSON value of an event; `undefined` if it is malformed. */
 export function parsed<T>(text: string): Partial<T> & T | undefined {
   try {
     return JSON.parse(text) as Partial<T> & T;

@@ -1,5 +1,6 @@
 /** Lists that fetch their pages on demand. */
 
+import { Described } from "./described.js";
 import type { Pagination } from "./models.js";
 
 /** The largest page size of the service. */
@@ -7,17 +8,21 @@ export const LARGEST_PAGE = 100;
 
 /** A page of a list. */
 export interface Page<T> {
+  /** The items. */
   readonly data: readonly T[];
+  /** The position of the page in its list. */
   readonly pagination: Pagination;
 }
 
 /** A list. Iterating it fetches its pages on demand. */
-export class PagedList<T> implements AsyncIterable<T> {
+export class PagedList<T> extends Described implements AsyncIterable<T> {
   readonly #fetch: (offset: number) => Promise<Page<T>>;
   readonly #idOf: (item: T) => unknown;
   #first: Promise<Page<T>> | undefined;
 
+  /** For the methods that list. `fetch` returns the page at an offset, `idOf` what distinguishes an item from others. */
   constructor(fetch: (offset: number) => Promise<Page<T>>, idOf: (item: T) => unknown = (item) => item) {
+    super();
     this.#fetch = fetch;
     this.#idOf = idOf;
   }
@@ -40,6 +45,11 @@ export class PagedList<T> implements AsyncIterable<T> {
     return items;
   }
 
+  protected describe(): object {
+    return {};
+  }
+
+  /** The items, page by page. */
   async *[Symbol.asyncIterator](): AsyncGenerator<T> {
     let last = new Set<unknown>();
     for (let offset = 0; ; ) {

@@ -26,12 +26,55 @@ export type Fault =
   | { readonly kind: "not_sent" | "lost" | "no_content" | "killed" }
   | { readonly kind: "answered"; readonly status: number; readonly code: string };
 
-/** Limits of retries. */
+/** Limits of retries and waits. */
 export interface RetryPolicy {
-  /** The number of retries. */
+  /** The number of retries. Waits for `Retry-After` after a refusal do not count. */
   readonly retries: number;
-  /** The longest `Retry-After` to wait for; beyond it the caller gets the error. */
+  /** The longest that a call waits because the service asked it to, all its waits together; beyond it the caller gets the error. */
   readonly maxRetryWaitMs: number;
+}
+
+/** What a call has used of its policy. */
+export interface Used {
+  readonly retries: number;
+  readonly waits: number;
+  readonly waitedMs: number;
+}
+
+/** What precedes the next attempt: a wait for a limit or for capacity, or the pause before a retry. */
+export interface Delay {
+  readonly kind: "wait" | "retry";
+  readonly ms: number;
+}
+
+/** Which refusals a call waits for. */
+export type Patience = "limits_and_capacity" | "limits" | "none";
+
+/** Whether the service refused the call before it had any effect: because of a limit, or for lack of capacity. */
+export function isRefused(fault: Fault): boolean {
+  return fault.kind === "answered" && (fault.code === "RATE_LIMITED" || fault.code === "RESOURCE_EXHAUSTED");
+}
+
+/** Whether a refusal with this code is left to the caller. */
+export function isLeftToCaller(patience: Patience, code: string): boolean {
+  if (code === "RESOURCE_EXHAUSTED") return patience !== "limits_and_capacity";
+  return code === "RATE_LIMITED" && patience === "none";
+}
+
+/** What precedes the next attempt of a call that may be repeated; `undefined` to give up. `random` is between 0 and 1. */
+export function delayOf(
+  policy: RetryPolicy,
+  used: Used,
+  fault: Fault,
+  retryAfterMs: number | undefined,
+  random: number,
+): Delay | undefined {
+  const maxRetryWaitMs = policy.maxRetryWaitMs - used.waitedMs;
+  // The service says when the call can succeed, so such an attempt is not one of the retries.
+  const isWait = isRefused(fault) && retryAfterMs !== undefined;
+  const retries = isWait ? Number.MAX_SAFE_INTEGER : policy.retries;
+  const ms = retryWaitMs({ retries, maxRetryWaitMs }, (isWait ? used.waits : used.retries) + 1, retryAfterMs, random);
+  return ms === undefined ? undefined : { kind: isWait ? "wait" : "retry", ms };
 }
 
 /** Whether the call may be retried. */
@@ -45,8 +88,7 @@ export function mayRepeat(safety: Safety, fault: Fault): boolean {
     case "lost":
       return safety === "repeatable" || safety === "command";
     case "answered":
-      // Rejected before it had any effect.
-      if (fault.code === "RATE_LIMITED" || fault.code === "RESOURCE_EXHAUSTED") return true;
+      if (isRefused(fault)) return true;
       // A full disk stays full.
       if (fault.code === "DISK_FULL") return false;
       return fault.status >= 500 && (safety === "repeatable" || safety === "after_answer");

@@ -4,12 +4,14 @@
  */
 
 import { platform } from "#platform";
+import { contextOf } from "./context.js";
+import { Described } from "./described.js";
 import { errorOf } from "./error-classes.js";
 import { messageOf } from "./errors.js";
 import { randomId } from "./ids.js";
 import type { EventKind, RuntimeEvent } from "./models.js";
-import type { SandboxContext } from "./context.js";
 import { callAll } from "./lifecycle.js";
+import type { Sandbox } from "./sandbox.js";
 import { EventUploader } from "./uploader.js";
 
 /** The number of the last event of this process. */
@@ -17,20 +19,20 @@ let lastId = 0;
 
 /** The cost of a model response. */
 export interface LlmCost {
+  /** The name of the model. */
   readonly model: string;
+  /** The number of tokens of the request. */
   readonly inputTokens: number;
+  /** The number of tokens of the response. */
   readonly outputTokens: number;
+  /** The price of the request and the response. */
   readonly amount: number;
+  /** The currency of the price, such as `USD`. */
   readonly currency: string;
 }
 
-/** An object that has a sandbox context; a `Sandbox`. */
-export interface HasContext {
-  readonly context: SandboxContext;
-}
-
 /** A run of a program: an id and the receivers of its events. */
-export class Run {
+export class Run extends Described {
   /** The `runId` of the events. */
   readonly id: string;
   readonly #handlers = new Set<(event: RuntimeEvent) => void>();
@@ -40,6 +42,7 @@ export class Run {
 
   /** A run with the given id of 1 to 128 visible ASCII characters, or a new one. */
   constructor(id: string = randomId("run_")) {
+    super();
     this.id = id;
   }
 
@@ -63,8 +66,9 @@ export class Run {
    * Uploads `agent.*` and `cost.llm` events to the events of a sandbox. Does not wait: events of 2 s are sent in one batch,
    * and {@link flush} waits until all are stored.
    */
-  toService(sandbox: HasContext): this {
-    this.#uploaders.push(new EventUploader(sandbox.context.transport, sandbox.context.path("/events")));
+  toService(sandbox: Sandbox): this {
+    const { transport, id } = contextOf(sandbox);
+    this.#uploaders.push(new EventUploader(transport, `/v1/sandboxes/${id}/events`));
     return this;
   }
 
@@ -117,6 +121,10 @@ export class Run {
     for (const path of this.#files) this.#append(path, `${JSON.stringify(event)}\n`);
     for (const uploader of this.#uploaders) uploader.push(event);
     return event;
+  }
+
+  protected describe(): object {
+    return { id: this.id };
   }
 
   #append(path: string, line: string): void {

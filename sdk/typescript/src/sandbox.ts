@@ -2,31 +2,26 @@
 
 import { CodeContexts, runCode } from "./code.js";
 import type { RunCodeOptions } from "./code.js";
-import { SandboxContext, defined, idempotencyHeaders } from "./context.js";
+import type { Command } from "./command-line.js";
+import { contextOf, defined, keepContext, SandboxContext, signalOf } from "./context.js";
 import type { CallOptions } from "./context.js";
-import { argumentError, terminationReason } from "./error-classes.js";
-import { SandboxdError } from "./errors.js";
+import { create, created } from "./create.js";
+import type { CreateOptions } from "./create.js";
+import { Described } from "./described.js";
+import { argumentError } from "./error-classes.js";
 import { Events, timeOf } from "./events.js";
-import { execute, OutputStream } from "./execute.js";
+import { OutputStream } from "./execute.js";
 import type { ExecuteOptions, StreamOptions } from "./execute.js";
 import { Executions, start } from "./execution.js";
 import type { Execution, StartOptions } from "./execution.js";
 import { Files } from "./files.js";
 import { forkSandbox } from "./fork.js";
 import type { ForkOptions } from "./fork.js";
-import { randomId } from "./ids.js";
-import { Handlers } from "./lifecycle.js";
-import type { LifecycleEventName, LifecycleEvents, LifecycleHandlers } from "./lifecycle.js";
+import type { LifecycleEventName, LifecycleEvents } from "./lifecycle.js";
+import { executeForAnyTime } from "./long-execute.js";
 import type {
   CodeExecution,
-  CreateBody,
-  CreateEgress,
-  CreateIngress,
-  CreateNetwork,
-  CreateResources,
   ExecutionResult,
-  IsolationChoice,
-  OnTimeout,
   PauseBody,
   PauseResult,
   ResourceMetrics,
@@ -35,10 +30,11 @@ import type {
   ResumeResult,
   SandboxView,
   Snapshot,
-  TerminateResult,
   TimeoutBody,
 } from "./models.js";
 import { Network } from "./network.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { jsonPayload } from "./payload.js";
 import { Ports } from "./ports.js";
 import type { Run } from "./run.js";
@@ -46,51 +42,15 @@ import { rollBack, takeSnapshot } from "./snapshots.js";
 import type { SnapshotOptions } from "./snapshots.js";
 import { attachOptions, openTerminal } from "./terminal.js";
 import type { Terminal, TerminalOptions } from "./terminal.js";
+import { dispose, terminate } from "./termination.js";
+import type { Terminated } from "./termination.js";
 import { Transport } from "./transport.js";
 import type { Call } from "./transport.js";
-
-const DELETED = "deleted";
+import { milliseconds } from "./units.js";
+import type { Duration } from "./units.js";
 
 /** What the static methods of {@link Sandbox} use, with the settings of the environment. */
 let defaultTransport: Transport | undefined;
-
-/** Options of a new sandbox. */
-export interface CreateOptions extends CallOptions {
-  /** The number of vCPUs. */
-  cpu?: 2 | 4 | 8;
-  memoryMb?: number;
-  diskMb?: number;
-  /** Environment variables of all commands. */
-  env?: Readonly<Record<string, string>>;
-  /** The default working directory of commands. */
-  workdir?: string;
-  /** Terminates the sandbox after this running time, not counting pauses; see `onTimeout`. */
-  timeoutMs?: number;
-  /** What happens at the end of the timeout. */
-  onTimeout?: OnTimeout;
-  /** With `false`, commands, files and ports do not resume the sandbox while it is paused. */
-  autoResume?: boolean;
-  /** Pauses the sandbox after this time without activity; 0 disables it. */
-  idleTimeoutMs?: number;
-  /** Tags, by which lists can be filtered. */
-  metadata?: Readonly<Record<string, string>>;
-  /** The policy for outgoing connections. */
-  egress?: CreateEgress;
-  /** The policy for exposed ports. */
-  ingress?: CreateIngress;
-  /** What separates the sandbox from the host: `container`, `gvisor`, or `auto` (default) for the operator's choice. */
-  isolation?: IsolationChoice;
-  /** Starts without the processes of the snapshot or template. */
-  cold?: boolean;
-  /** A request with the same key within 24 hours, from any process, returns the same sandbox. */
-  idempotencyKey?: string;
-  /** With `false` the call fails at once if the service has no capacity or the image is still being pulled. */
-  wait?: boolean;
-  /** Records the events of the sandbox in this run, including its creation. */
-  run?: Run;
-  /** Handlers of lifecycle events, including `started`. */
-  on?: LifecycleHandlers;
-}
 
 /** How a sandbox is paused. */
 export interface PauseOptions extends CallOptions {
@@ -117,26 +77,41 @@ export interface MetricsOptions extends CallOptions {
   end?: Date | string;
 }
 
-/** The termination of a sandbox. */
-export type Terminated = LifecycleEvents["terminated"];
+const PAUSE: OptionNames<PauseOptions> = { hibernate: true, signal: true };
+const RESUME: OptionNames<ResumeOptions> = { cold: true, adopt: true, signal: true };
+const METRICS: OptionNames<MetricsOptions> = { start: true, end: true, signal: true };
 
-/** A sandbox. With `await using` it is terminated at the end of the block. */
-export class Sandbox implements AsyncDisposable {
-  /** Other modules of the SDK use it. */
-  readonly context: SandboxContext;
-  /** The identifier. */
+/**
+ * A sandbox: an isolated Linux machine with its own disk, processes and network. {@link Sandbox.create} creates one. With
+ * `await using` it is terminated at the end of the block; without it, call {@link Sandbox.terminate}.
+ *
+ * @example
+ * ```ts
+ * await using sandbox = await Sandbox.create("ubuntu:24.04");
+ * const { stdout } = await sandbox.execute("echo hello");
+ * ```
+ */
+export class Sandbox extends Described implements AsyncDisposable {
+  /** The identifier, `sb_` and 20 letters and digits. {@link Sandbox.connect} accepts it, also in another program. */
   readonly id: string;
+  /** The files of the sandbox: reading, writing, listing and copying them. */
   readonly files: Files;
+  /** The exposed ports of the sandbox. */
   readonly ports: Ports;
   /** The contexts of the code interpreter. */
   readonly contexts: CodeContexts;
+  /** The events of the sandbox. */
   readonly events: Events;
+  /** The network policy of the sandbox, and its traffic. */
   readonly network: Network;
+  /** The detached commands and the terminals of the sandbox. */
   readonly executions: Executions;
   #view: SandboxView | undefined;
 
+  /** For {@link Sandbox.create} and {@link Sandbox.connect}. */
   constructor(context: SandboxContext, view?: SandboxView) {
-    this.context = context;
+    super();
+    keepContext(this, context);
     this.id = context.id;
     this.files = new Files(context);
     this.ports = new Ports(context);
@@ -148,8 +123,26 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Creates a sandbox, with a client whose settings come from the environment or from the local daemon. `image` is the name of
-   * an image or template, or the id of a snapshot or template.
+   * Creates a sandbox and returns it when it runs. The client has the settings of the environment (`SANDBOXD_URL`,
+   * `SANDBOXD_API_KEY`, `SANDBOXD_CERTIFICATE`), or those of the daemon on this machine.
+   *
+   * If the service refuses the create because of a rate limit or for lack of capacity, the call waits as long as the service asks it
+   * to, up to ten minutes in all, and logs once which limit it is. Creates that wait are sent in the order in which they were made.
+   *
+   * @param image the name of an image such as `ubuntu:24.04` or of a template, or the id of a snapshot or template
+   * @param options its resources, environment, timeouts, network policy and so on; misspelled names are refused
+   * @returns the running sandbox, which is terminated when its `timeout` ends, by default after five minutes
+   * @throws an {@link InvalidConfig} if the image or a value is not allowed, a {@link QuotaExceeded} if the account has too
+   * many sandboxes, and the reason of `signal` if the call is aborted: then the sandbox is terminated in the background, unless the
+   * caller gave an `idempotencyKey`
+   * @example
+   * ```ts
+   * await using sandbox = await Sandbox.create("python:3.12", {
+   *   memory: "4g",
+   *   timeout: "30m",
+   *   egress: { default: "deny", allow: ["pypi.org", "files.pythonhosted.org"] },
+   * });
+   * ```
    */
   static create(image: string, options: CreateOptions = {}): Promise<Sandbox> {
     return createSandbox((defaultTransport ??= new Transport({})), image, options);
@@ -165,16 +158,33 @@ export class Sandbox implements AsyncDisposable {
     return this.#view;
   }
 
-  /** Fetches the current state. */
+  /** Fetches the current state. Throws {@link SandboxNotFound} if the sandbox was terminated. */
   async refresh(options: CallOptions = {}): Promise<SandboxView> {
-    const path = this.context.path();
-    this.#view = await this.context.json<SandboxView>({ method: "GET", path, safety: "repeatable", ...options });
+    const context = contextOf(this);
+    const call: Call = { method: "GET", path: context.path(), safety: "repeatable", signal: signalOf(options) };
+    this.#view = await context.json<SandboxView>(call);
     return this.#view;
   }
 
-  /** Runs a bash command line and returns its result. A failed command is a result, too; `check` makes it an error. */
-  execute(command: string, options: ExecuteOptions = {}): Promise<ExecutionResult> {
-    return execute(this.context, command, options);
+  /**
+   * Runs a command and returns its result when it ends. A failed command is a result, too: with `check` it is the error
+   * {@link CommandFailed}. A command whose `timeout` is longer than five minutes runs detached behind the scenes, with the same
+   * result.
+   *
+   * @param command a bash command line, or a list of a program and its arguments, which need no quotes
+   * @param options its working directory, environment, input and timeout (default: 60 seconds) and so on
+   * @returns the output, the exit code, and the `reason` if the command did not end by itself. Of more than 16 MiB of a stream, the
+   * first and the last half
+   * @throws a {@link CommandFailed} with `check`, a {@link SandboxNotFound} if the sandbox was terminated, and the reason of
+   * `signal` if the call is aborted, which kills the command
+   * @example
+   * ```ts
+   * const { stdout, exitCode } = await sandbox.execute("ls -l | wc -l");
+   * await sandbox.execute(["python3", "-c", "print('it is quoted')"], { check: true, timeout: "10m" });
+   * ```
+   */
+  async execute(command: Command, options: ExecuteOptions = {}): Promise<ExecutionResult> {
+    return executeForAnyTime(contextOf(this), command, options);
   }
 
   /**
@@ -182,72 +192,80 @@ export class Sandbox implements AsyncDisposable {
    * interrupts the code. With a callback the output is streamed.
    */
   runCode(code: string, options: RunCodeOptions = {}): Promise<CodeExecution> {
-    return runCode(this.context, code, options);
+    return runCode(contextOf(this), code, options);
   }
 
-  /** Runs a bash command line and delivers its output line by line. Ending the iteration early kills the command. */
-  stream(command: string, options: StreamOptions = {}): OutputStream {
-    return new OutputStream(this.context, command, options);
+  /**
+   * Runs a command and delivers its output line by line; the last item is `done`. Ending the iteration early kills the command. A
+   * list of a program and its arguments needs no quotes.
+   */
+  stream(command: Command, options: StreamOptions = {}): OutputStream {
+    return new OutputStream(contextOf(this), command, options);
   }
 
-  /** Starts a detached command, which continues without its client. */
-  start(command: string, options: StartOptions = {}): Promise<Execution> {
-    return start(this.context, command, options);
+  /**
+   * Starts a detached command, which continues without its client, as long as its sandbox if it has no `timeout`. The result is an
+   * object to wait for it, to follow its output and to end it.
+   */
+  async start(command: Command, options: StartOptions = {}): Promise<Execution> {
+    return start(contextOf(this), command, options);
   }
 
   /** Opens a terminal and attaches to it. */
   async terminal(options: TerminalOptions = {}): Promise<Terminal> {
-    const execution = await openTerminal(this.context, options);
+    const execution = await openTerminal(contextOf(this), options);
     return execution.attach(attachOptions(options));
   }
 
-  /** Pauses the sandbox: freezes all its processes. */
+  /** Pauses the sandbox: freezes all its processes. Commands, files and ports resume it. */
   async pause(options: PauseOptions = {}): Promise<PauseResult> {
-    const { hibernate, signal } = options;
+    const { hibernate, signal } = checkNames(options, PAUSE);
+    const context = contextOf(this);
     const body: PauseBody | undefined = hibernate === true ? { hibernate } : undefined;
-    const paused = await this.context.json<PauseResult>({ ...this.#order("/pause", body), signal });
+    const paused = await context.json<PauseResult>({ ...order(context, "/pause", body), signal });
     const { runtimeDurationMs } = paused;
-    this.context.record("sandbox.paused", { runtimeDurationMs });
-    this.context.handlers.notify({ type: "paused", runtimeDurationMs });
+    context.record("sandbox.paused", { runtimeDurationMs });
+    context.handlers.notify({ type: "paused", runtimeDurationMs });
     return paused;
   }
 
   /** Resumes the sandbox. Commands resume it automatically. */
   async resume(options: ResumeOptions = {}): Promise<ResumeResult> {
-    const { cold, adopt, signal } = options;
+    const { cold, adopt, signal } = checkNames(options, RESUME);
+    const context = contextOf(this);
     const given: ResumeBody = { ...(cold === true && { cold }), ...(adopt === true && { adopt }) };
     const body = cold === true || adopt === true ? given : undefined;
-    const resumed = await this.context.json<ResumeResult>({ ...this.#order("/resume", body), signal });
+    const resumed = await context.json<ResumeResult>({ ...order(context, "/resume", body), signal });
     const { pausedDurationMs } = resumed;
-    this.context.record("sandbox.resumed", { pausedDurationMs });
-    this.context.handlers.notify({ type: "resumed", pausedDurationMs });
+    context.record("sandbox.resumed", { pausedDurationMs });
+    context.handlers.notify({ type: "resumed", pausedDurationMs });
     return resumed;
-  }
-
-  #order(path: string, body: PauseBody | ResumeBody | undefined): Call {
-    const call: Call = { method: "POST", path: this.context.path(path), safety: "after_answer" };
-    return body === undefined ? call : { ...call, payload: jsonPayload(body) };
   }
 
   /** The samples of CPU, memory and disk, oldest first. A running sandbox is sampled about every 5 s. */
   async metrics(options: MetricsOptions = {}): Promise<ResourceSample[]> {
-    const { start, end, signal } = options;
-    const path = this.context.path("/metrics", { start: timeOf(start), end: timeOf(end) });
-    const { data } = await this.context.json<ResourceMetrics>({ method: "GET", path, safety: "repeatable", signal });
+    const { start, end, signal } = checkNames(options, METRICS);
+    const context = contextOf(this);
+    const path = context.path("/metrics", { start: timeOf(start), end: timeOf(end) });
+    const { data } = await context.json<ResourceMetrics>({ method: "GET", path, safety: "repeatable", signal });
     return [...data];
   }
 
-  /** Changes the timeout, which then counts from now, or from the resume of a paused sandbox. 0 ends it now. */
-  async setTimeout(timeoutMs: number, options: CallOptions = {}): Promise<SandboxView> {
-    const body: TimeoutBody = { timeoutMs };
-    const call = { method: "PUT", path: this.context.path("/timeout"), safety: "repeatable" as const, ...options };
-    this.#view = await this.context.json<SandboxView>({ ...call, payload: jsonPayload(body) });
+  /**
+   * Changes the timeout, which then counts from now, or from the resume of a paused sandbox. It is a number of milliseconds or a
+   * text with its unit, such as `90m`; 0 ends it now.
+   */
+  async setTimeout(timeout: Duration, options: CallOptions = {}): Promise<SandboxView> {
+    const context = contextOf(this);
+    const body: TimeoutBody = { timeoutMs: milliseconds("timeout", timeout) };
+    const call: Call = { method: "PUT", path: context.path("/timeout"), safety: "repeatable", signal: signalOf(options) };
+    this.#view = await context.json<SandboxView>({ ...call, payload: jsonPayload(body) });
     return this.#view;
   }
 
   /** Takes a snapshot of the disk, and on request of the processes. Its id can be the image of a create. */
-  snapshot(options: SnapshotOptions = {}): Promise<Snapshot> {
-    return takeSnapshot(this.context, options);
+  async snapshot(options: SnapshotOptions = {}): Promise<Snapshot> {
+    return takeSnapshot(contextOf(this), options);
   }
 
   /**
@@ -255,19 +273,20 @@ export class Sandbox implements AsyncDisposable {
    * processes, they continue.
    */
   async rollback(snapshot: Snapshot | string, options: CallOptions = {}): Promise<SandboxView> {
-    this.#view = await rollBack(this.context, snapshot, options);
+    this.#view = await rollBack(contextOf(this), snapshot, options);
     return this.#view;
   }
 
   /**
    * Creates sandboxes with the configuration of this one and a copy of its disk: all, or none. They record their events in the
    * run of this object. Aborting the call throws at once and terminates the new sandboxes in the background, unless the caller
-   * gave an `idempotencyKey`.
+   * gave an `idempotencyKey`. Waits for limits like {@link Sandbox.create}.
    */
   fork(options: ForkOptions): Promise<Sandbox[]> {
-    const { transport, run } = this.context;
-    return forkSandbox(this.context, options, (views) =>
-      views.map((view) => createdSandbox(new SandboxContext(transport, view.id, run), view)),
+    const context = contextOf(this);
+    const { transport, run } = context;
+    return forkSandbox(context, options, (views) =>
+      views.map((view) => created(new SandboxContext(transport, view.id, run), view, wrap)),
     );
   }
 
@@ -276,121 +295,43 @@ export class Sandbox implements AsyncDisposable {
    * terminated, the call succeeds; its running time is then unknown.
    */
   async terminate(options: CallOptions = {}): Promise<Terminated> {
-    const end = await this.#terminated(options);
-    this.context.ended(end);
-    return end;
+    return terminate(contextOf(this), { signal: signalOf(options) });
   }
 
   /** Calls `handler` on each such event that this object causes or observes. Returns a function that removes the handler. */
   on<E extends LifecycleEventName>(name: E, handler: (event: LifecycleEvents[E]) => void): () => void {
-    return this.context.handlers.add(name, handler);
+    return contextOf(this).handlers.add(name, handler);
   }
 
   /** Records what this object does in `run`. */
   withRun(run: Run | undefined): this {
-    this.context.run = run;
+    contextOf(this).run = run;
     return this;
   }
 
-  /** Terminates the sandbox, unless it is terminated already. */
+  /** Terminates the sandbox at the end of its `await using` block, unless it is terminated already. Waits for rate limits. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.context.isTerminated) return;
-    try {
-      await this.terminate();
-    } catch (error) {
-      // Its lifetime may have ended meanwhile.
-      if (!(error instanceof SandboxdError) || terminationReason(error) === undefined) throw error;
-    }
+    await dispose(contextOf(this));
   }
 
-  async #terminated(options: CallOptions): Promise<Terminated> {
-    const call = { method: "DELETE", path: this.context.path(), safety: "repeatable" as const, ...options };
-    try {
-      const { totalRuntimeMs, terminatedAt } = await this.context.inRun<TerminateResult>(call);
-      return { type: "terminated", reason: DELETED, totalRuntimeMs, terminatedAt };
-    } catch (error) {
-      const isOwn = error instanceof SandboxdError && error.repeats > 0 && terminationReason(error) === DELETED;
-      if (isOwn) return { type: "terminated", reason: DELETED };
-      throw this.context.failed(error);
-    }
+  protected describe(): object {
+    const { state, image } = this.#view ?? {};
+    return defined({ id: this.id, state: contextOf(this).isTerminated ? "terminated" : state, image });
   }
 }
 
-/** Creates a sandbox. If the call is aborted, or fails after the sandbox exists, the sandbox is terminated in the background. */
-export async function createSandbox(transport: Transport, image: string, options: CreateOptions): Promise<Sandbox> {
-  const { run, signal, idempotencyKey, wait = true } = options;
-  const call: Call = {
-    method: "POST",
-    path: "/v1/sandboxes",
-    safety: "repeatable",
-    payload: jsonPayload(createBody(image, options)),
-    headers: {
-      ...idempotencyHeaders(idempotencyKey ?? randomId("key_")),
-      ...(run === undefined ? {} : { "x-run-id": run.id }),
-    },
-    isImpatient: !wait,
-    signal,
-  };
-  const handlers = new Handlers();
-  handlers.addAll(options.on ?? {});
-  // Before the first request there is nothing to clean up.
-  signal?.throwIfAborted();
-  let view: SandboxView | undefined;
-  try {
-    view = await transport.json<SandboxView>(call);
-    return createdSandbox(new SandboxContext(transport, view.id, run, handlers), view);
-  } catch (error) {
-    // Without a key of the caller, only this call can find the sandbox.
-    if (idempotencyKey === undefined && (view !== undefined || signal?.aborted === true)) {
-      const id = view?.id;
-      transport.cleanups.start("terminating the sandbox of a cancelled create", (limit) => undo(transport, call, id, limit));
-    }
-    throw error;
-  }
-}
-
-/** An object for a new sandbox, after its creation is reported. */
-function createdSandbox(context: SandboxContext, view: SandboxView): Sandbox {
-  context.record("sandbox.created", { image: view.image, state: view.state });
-  context.record("sandbox.started", {});
-  context.handlers.notify({ type: "started" });
+function wrap(context: SandboxContext, view: SandboxView): Sandbox {
   return new Sandbox(context, view);
 }
 
-/** Terminates the sandbox of a create. If its id is unknown, a request with the same idempotency key returns it. */
-async function undo(transport: Transport, create: Call, id: string | undefined, signal: AbortSignal): Promise<void> {
-  const known = id ?? (await transport.json<SandboxView>({ ...create, isImpatient: true, signal })).id;
-  await sandboxHandle(transport, known).terminate({ signal });
+function order(context: SandboxContext, path: string, body: PauseBody | ResumeBody | undefined): Call {
+  const call: Call = { method: "POST", path: context.path(path), safety: "after_answer" };
+  return body === undefined ? call : { ...call, payload: jsonPayload(body) };
 }
 
-function createBody(image: string, options: CreateOptions): CreateBody {
-  const { env, workdir, metadata, timeoutMs, idleTimeoutMs, onTimeout, autoResume, isolation, cold } = options;
-  return defined<CreateBody>({
-    image,
-    env,
-    workdir,
-    timeoutMs,
-    idleTimeoutMs,
-    onTimeout,
-    autoResume,
-    metadata,
-    isolation,
-    cold,
-    ...resourcesAndNetwork(options),
-  });
-}
-
-/** The fields `resources` and `network` of a request body, `undefined` without an option of theirs. */
-export function resourcesAndNetwork(
-  options: Pick<CreateOptions, "cpu" | "memoryMb" | "diskMb" | "egress" | "ingress">,
-): { [K in "resources" | "network"]: CreateBody[K] | undefined } {
-  const { cpu, memoryMb, diskMb, egress, ingress } = options;
-  const resources = defined<CreateResources>({ cpu, memoryMb, diskMb });
-  const network = defined<CreateNetwork>({ egress, ingress });
-  return {
-    resources: Object.keys(resources).length === 0 ? undefined : resources,
-    network: Object.keys(network).length === 0 ? undefined : network,
-  };
+/** Creates a sandbox; see {@link Sandbox.create}. */
+export function createSandbox(transport: Transport, image: string, options: CreateOptions): Promise<Sandbox> {
+  return create(transport, image, options, wrap);
 }
 
 /** An object for a sandbox. Sends no request, so the sandbox need not exist. */

@@ -14,7 +14,7 @@ export interface ServiceUrl {
 /** Parses a base URL. */
 export function parseServiceUrl(text: string): ServiceUrl {
   const fault = (why: string): Error =>
-    configurationError(`the URL '${text}' ${why}; expected a URL such as https://sandboxes.example.com`);
+    configurationError(`the URL '${shown(text)}' ${why}; expected a URL such as https://sandboxes.example.com`);
   const trimmed = text.trim();
   if (!/^https?:\/\//i.test(trimmed)) throw fault("does not begin with https://");
   let url: URL;
@@ -36,4 +36,9 @@ export function parseServiceUrl(text: string): ServiceUrl {
   const port = url.port === "" ? (isTls ? "443" : "80") : url.port;
   const prefix = url.pathname.replace(/\/+$/, "");
   return { isTls, isLocal, base: `${url.protocol}//${url.hostname}:${port}${prefix}` };
+}
+
+/** The URL without the parts in which a key may be: a user with a password, and a query. */
+function shown(text: string): string {
+  return text.replace(/^(\w+:\/\/)?.*@/s, "$1…@").replace(/[?#].*$/s, "?…");
 }

@@ -1,10 +1,15 @@
 /** Client settings: from code, from the environment, or from the files of the local daemon. */
 
+import { ApiKey } from "./api-key.js";
 import { configurationError } from "./error-classes.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import type { RetryPolicy } from "./retry.js";
 import { parseServiceUrl } from "./service-url.js";
 import type { ServiceUrl } from "./service-url.js";
 import type { Fetch, Trust } from "./platform/types.js";
+import { millisecondsOf } from "./units.js";
+import type { Duration } from "./units.js";
 
 const LOCAL_URL = "https://127.0.0.1:8443";
 const LOCAL_DATA_DIR = "/var/lib/sandboxd";
@@ -12,7 +17,11 @@ const LOCAL_KEY = "local.key";
 const LOCAL_CERTIFICATE = "tls/tls-cert.pem";
 const TIMEOUT_MS = 30_000;
 const RETRIES = 2;
-const MAX_RETRY_WAIT_MS = 10_000;
+/** Enough for a hundred creates under the default of the service, ten a minute. */
+const MAX_RETRY_WAIT_MS = 600_000;
+
+/** Receives warnings and notices: a text, and the error that it is about. */
+export type Log = (message: string, error?: unknown) => void;
 
 /** The settings of a client. All are optional: absent ones come from the environment, or from the local daemon. */
 export interface ClientOptions {
@@ -30,21 +39,36 @@ export interface ClientOptions {
   dataDir?: string;
   /** How long a response may take, for commands in addition to the command's own timeout. Default: 30,000. */
   timeoutMs?: number;
+  /** The same as a text with its unit, such as `60s`. */
+  timeout?: Duration;
   /** The number of retries where they are safe. Default: 2. */
   retries?: number;
-  /** The longest `Retry-After` to wait for. Default: 10,000. */
+  /**
+   * How long a call waits, in all, when the service refuses it because of a limit or for lack of capacity and says when to come
+   * back. A call that would wait longer fails at once; 0 disables waiting. Default: 600,000, ten minutes.
+   */
   maxRetryWaitMs?: number;
+  /** The same as a text with its unit, such as `5m`. */
+  maxRetryWait?: Duration;
+  /** Receives warnings, and a notice when calls wait for a limit. Default: `console.warn`. */
+  log?: Log;
   /** The function to send requests with, instead of that of the runtime. */
   fetch?: Fetch;
 }
 
+const OPTIONS: OptionNames<ClientOptions> = {
+  ...{ url: true, apiKey: true, certificate: true, fingerprint: true, systemCertificates: true, dataDir: true, timeoutMs: true },
+  ...{ timeout: true, retries: true, maxRetryWaitMs: true, maxRetryWait: true, log: true, fetch: true },
+};
+
 /** Complete settings. */
 export interface Settings {
   readonly serviceUrl: ServiceUrl;
-  readonly apiKey: string;
+  readonly apiKey: ApiKey;
   readonly trust: Trust;
   readonly timeoutMs: number;
   readonly policy: RetryPolicy;
+  readonly log: Log;
 }
 
 /** Where settings come from besides the code. */
@@ -55,6 +79,7 @@ export interface SettingsSource {
 
 /** Completes the options of a client. */
 export function resolveSettings(options: ClientOptions, source: SettingsSource): Settings {
+  checkNames(options, OPTIONS);
   const variable = (name: string): string | undefined => {
     const value = source.environment(name);
     return value === undefined || value.trim() === "" ? undefined : value;
@@ -68,14 +93,21 @@ export function resolveSettings(options: ClientOptions, source: SettingsSource):
   const certificate = options.certificate ?? variable("SANDBOXD_CERTIFICATE");
   return {
     serviceUrl,
-    apiKey,
+    apiKey: new ApiKey(apiKey),
     trust: serviceUrl.isTls ? trustOf({ ...options, certificate, dataDir }, serviceUrl, source) : { kind: "system" },
-    timeoutMs: options.timeoutMs ?? TIMEOUT_MS,
+    timeoutMs: millisecondsOf("timeout", options.timeout, options.timeoutMs) ?? TIMEOUT_MS,
     policy: {
       retries: options.retries ?? RETRIES,
-      maxRetryWaitMs: options.maxRetryWaitMs ?? MAX_RETRY_WAIT_MS,
+      maxRetryWaitMs: millisecondsOf("maxRetryWait", options.maxRetryWait, options.maxRetryWaitMs) ?? MAX_RETRY_WAIT_MS,
     },
+    log: options.log ?? warn,
   };
+}
+
+/** Writes to the console, with an error as a value of its own so that the console shows all of it. */
+function warn(message: string, error?: unknown): void {
+  if (error === undefined) console.warn(message);
+  else console.warn(message, error);
 }
 
 interface TrustOptions {

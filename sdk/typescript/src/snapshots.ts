@@ -1,10 +1,13 @@
 /** Snapshots: the content of a sandbox's disk at one moment. */
 
-import { defined, idempotencyHeaders, metadataQuery, queryString } from "./context.js";
+import { defined, idempotencyHeaders, metadataQuery, queryString, signalOf } from "./context.js";
 import type { CallOptions, SandboxContext } from "./context.js";
+import { Described } from "./described.js";
 import { argumentError } from "./error-classes.js";
 import { randomId } from "./ids.js";
 import type { RollbackBody, SandboxView, Snapshot, SnapshotBody, SnapshotDeleted } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { LARGEST_PAGE, PagedList } from "./paging.js";
 import type { Page } from "./paging.js";
 import { jsonPayload } from "./payload.js";
@@ -24,7 +27,9 @@ export interface SnapshotOptions extends CallOptions {
 
 /** Filters of snapshots. */
 export interface ListSnapshotsOptions extends CallOptions {
+  /** Only snapshots of this sandbox. */
   sandboxId?: string;
+  /** Only snapshots with this name. */
   name?: string;
   /** Tags that a snapshot must have, all of them. */
   metadata?: Readonly<Record<string, string>>;
@@ -32,22 +37,28 @@ export interface ListSnapshotsOptions extends CallOptions {
   pageSize?: number;
 }
 
+const TAKE: OptionNames<SnapshotOptions> = { name: true, metadata: true, memory: true, idempotencyKey: true, signal: true };
+const LIST: OptionNames<ListSnapshotsOptions> = { sandboxId: true, name: true, metadata: true, pageSize: true, signal: true };
+
 /** The snapshots of the account. `Sandbox.snapshot` takes one. */
-export class Snapshots {
+export class Snapshots extends Described {
   readonly #transport: Transport;
 
+  /** For `Sandboxd.snapshots`. */
   constructor(transport: Transport) {
+    super();
     this.#transport = transport;
   }
 
   /** Returns a snapshot. */
-  async get(id: string, { signal }: CallOptions = {}): Promise<Snapshot> {
+  async get(id: string, options: CallOptions = {}): Promise<Snapshot> {
+    const signal = signalOf(options);
     return this.#transport.json<Snapshot>({ method: "GET", path: pathOf(id), safety: "repeatable", signal });
   }
 
   /** Lists snapshots, newest first. */
   list(options: ListSnapshotsOptions = {}): PagedList<Snapshot> {
-    const { sandboxId, name, metadata, signal, pageSize = LARGEST_PAGE } = options;
+    const { sandboxId, name, metadata, signal, pageSize = LARGEST_PAGE } = checkNames(options, LIST);
     return new PagedList(
       (offset) => {
         const query = { sandboxId, name, limit: pageSize, offset, ...metadataQuery(metadata) };
@@ -59,15 +70,19 @@ export class Snapshots {
   }
 
   /** Deletes a snapshot. Sandboxes that were created from it are not affected. */
-  async delete(snapshot: Snapshot | string, { signal }: CallOptions = {}): Promise<SnapshotDeleted> {
-    const path = pathOf(idOf(snapshot));
+  async delete(snapshot: Snapshot | string, options: CallOptions = {}): Promise<SnapshotDeleted> {
+    const [path, signal] = [pathOf(idOf(snapshot)), signalOf(options)];
     return this.#transport.json<SnapshotDeleted>({ method: "DELETE", path, safety: "after_answer", signal });
+  }
+
+  protected describe(): object {
+    return {};
   }
 }
 
 /** Takes a snapshot of a sandbox. */
 export async function takeSnapshot(context: SandboxContext, options: SnapshotOptions): Promise<Snapshot> {
-  const { name, metadata, memory, signal } = options;
+  const { name, metadata, memory, signal } = checkNames(options, TAKE);
   const snapshot = await context.json<Snapshot>({
     method: "POST",
     path: context.path("/snapshots"),
@@ -85,7 +100,7 @@ export async function takeSnapshot(context: SandboxContext, options: SnapshotOpt
 export async function rollBack(
   context: SandboxContext,
   snapshot: Snapshot | string,
-  { signal }: CallOptions,
+  options: CallOptions,
 ): Promise<SandboxView> {
   const body: RollbackBody = { snapshotId: idOf(snapshot) };
   const view = await context.json<SandboxView>({
@@ -94,7 +109,7 @@ export async function rollBack(
     // After a lost response the sandbox may have rolled back, and a retry would discard what was written since.
     safety: "after_answer",
     payload: jsonPayload(body),
-    signal,
+    signal: signalOf(options),
   });
   context.record("sandbox.rolled_back", { snapshotId: body.snapshotId });
   return view;

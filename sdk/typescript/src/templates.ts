@@ -3,18 +3,26 @@
 import { platform } from "#platform";
 import { BuildLog } from "./build-log.js";
 import type { BuildLogOptions, BuildOutput } from "./build-log.js";
-import { defined, idempotencyHeaders, metadataQuery, queryString } from "./context.js";
+import { Effect } from "./call-progress.js";
+import { cleanupStep } from "./cleanup.js";
+import type { WorkLimit } from "./cleanup.js";
+import { defined, idempotencyHeaders, metadataQuery, queryString, signalOf } from "./context.js";
 import type { CallOptions } from "./context.js";
+import { resourcesAndNetwork, SANDBOX_LIMITS } from "./create.js";
+import type { SandboxLimits } from "./create.js";
+import { Described } from "./described.js";
 import { argumentError, BuildFailed, configurationError, networkError, TemplateNotFound } from "./error-classes.js";
 import { randomId } from "./ids.js";
 import type { BuildContext, Template, TemplateBody, TemplateDeleted, TemplateState } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { LARGEST_PAGE, PagedList } from "./paging.js";
 import type { Page } from "./paging.js";
 import { contentPayload, jsonPayload, streamPayload } from "./payload.js";
 import type { Content, Payload } from "./payload.js";
-import { resourcesAndNetwork } from "./sandbox.js";
-import type { CreateOptions } from "./sandbox.js";
 import type { Call, Transport } from "./transport.js";
+import { millisecondsOf } from "./units.js";
+import type { Duration } from "./units.js";
 
 const TAR = "application/x-tar";
 /** The default of the service. */
@@ -29,11 +37,11 @@ export interface UploadContextOptions extends CallOptions {
   dockerfilePath?: string;
 }
 
-/** The resources, the network policy and the isolation are those of the sandboxes in which the steps run. */
-type SandboxOptions = Pick<CreateOptions, "cpu" | "memoryMb" | "diskMb" | "egress" | "ingress" | "isolation">;
-
-/** Options of a build that is started. */
-export interface StartBuildOptions extends SandboxOptions, CallOptions {
+/**
+ * Options of a build that is started. The resources, the network policy and the isolation are those of the sandboxes in which the
+ * steps run.
+ */
+export interface StartBuildOptions extends SandboxLimits, CallOptions {
   /** The files for `COPY` and `ADD`: a directory, without what its `.dockerignore` excludes, or an uploaded context. */
   context?: string | BuildContext;
   /** The text of the Dockerfile. Default: the file at `dockerfilePath` in the context. */
@@ -48,8 +56,12 @@ export interface StartBuildOptions extends SandboxOptions, CallOptions {
   readyCommand?: string;
   /** The time for the start command to become ready. Default: 60,000. */
   readyTimeoutMs?: number;
+  /** The same as a text with its unit, such as `90s`. */
+  readyTimeout?: Duration;
   /** The time for all steps together. Default: 1,800,000. */
   timeoutMs?: number;
+  /** The same as a text with its unit, such as `1h`. */
+  timeout?: Duration;
   /** Runs all steps, also those whose results an earlier build left. */
   noCache?: boolean;
   /** Tags, by which lists can be filtered. */
@@ -72,7 +84,9 @@ export interface BuildOptions extends StartBuildOptions, WaitForBuildOptions {}
 
 /** Filters of templates. */
 export interface ListTemplatesOptions extends CallOptions {
+  /** Only templates with this name. */
   name?: string;
+  /** Only templates in this state. */
   state?: TemplateState;
   /** Tags that a template must have, all of them. */
   metadata?: Readonly<Record<string, string>>;
@@ -80,11 +94,24 @@ export interface ListTemplatesOptions extends CallOptions {
   pageSize?: number;
 }
 
+const START: OptionNames<StartBuildOptions> = {
+  ...SANDBOX_LIMITS,
+  ...{ context: true, dockerfile: true, dockerfilePath: true, buildArgs: true, startCommand: true, readyCommand: true },
+  ...{ readyTimeoutMs: true, readyTimeout: true, timeoutMs: true, timeout: true, noCache: true, metadata: true },
+  ...{ idempotencyKey: true, signal: true },
+};
+const WAIT: OptionNames<WaitForBuildOptions> = { onLog: true, signal: true };
+const UPLOAD: OptionNames<UploadContextOptions> = { dockerfilePath: true, signal: true };
+const LOGS: OptionNames<BuildLogOptions> = { after: true, signal: true };
+const LIST: OptionNames<ListTemplatesOptions> = { name: true, state: true, metadata: true, pageSize: true, signal: true };
+
 /** The templates of the account. The name of a template that is ready can be the image of a create. */
-export class Templates {
+export class Templates extends Described {
   readonly #transport: Transport;
 
+  /** For `Sandboxd.templates`. */
   constructor(transport: Transport) {
+    super();
     this.#transport = transport;
   }
 
@@ -93,7 +120,8 @@ export class Templates {
    * is aborted or fails otherwise, the build is cancelled in the background, unless the caller gave an `idempotencyKey`.
    */
   async build(name: string, options: BuildOptions = {}): Promise<Template> {
-    return this.#begin(name, options, (template) => this.wait(template, options));
+    const { onLog, signal } = checkNames(options, { ...START, ...WAIT });
+    return this.#begin(name, options, (template) => this.#ended(template, onLog, signal));
   }
 
   /**
@@ -101,23 +129,18 @@ export class Templates {
    * aborted, the build is cancelled in the background, unless the caller gave an `idempotencyKey`.
    */
   async start(name: string, options: StartBuildOptions = {}): Promise<Template> {
-    return this.#begin(name, options, (template) => template);
+    return this.#begin(name, checkNames(options, START), (template) => template);
   }
 
   /** Waits for the end of a build and returns the template. Throws {@link BuildFailed} if the build failed or was cancelled. */
-  async wait(template: Template | string, { onLog, signal }: WaitForBuildOptions = {}): Promise<Template> {
-    for await (const output of this.logs(template, signal === undefined ? {} : { signal })) {
-      onLog?.(output);
-      if (output.type !== "done") continue;
-      if (output.template.state === "ready") return output.template;
-      throw new BuildFailed(output.template);
-    }
-    throw networkError("the log ended before the build did");
+  async wait(template: Template | string, options: WaitForBuildOptions = {}): Promise<Template> {
+    const { onLog, signal } = checkNames(options, WAIT);
+    return this.#ended(template, onLog, signal);
   }
 
   /** The log of a build, from its beginning to the end of the build. Lost connections are established again. */
   logs(template: Template | string, options: BuildLogOptions = {}): BuildLog {
-    return new BuildLog(this.#transport, pathOf(template, "/logs"), options);
+    return new BuildLog(this.#transport, pathOf(template, "/logs"), checkNames(options, LOGS));
   }
 
   /**
@@ -125,19 +148,20 @@ export class Templates {
    * `.dockerignore` excludes, or a tar archive.
    */
   async uploadContext(context: string | ContextArchive, options: UploadContextOptions = {}): Promise<BuildContext> {
-    const { dockerfilePath = DOCKERFILE, signal } = options;
+    const { dockerfilePath = DOCKERFILE, signal } = checkNames(options, UPLOAD);
     const isDirectory = typeof context === "string";
     return this.#upload(isDirectory ? directoryPayload(context, dockerfilePath) : contentPayload(context, TAR), signal);
   }
 
   /** Returns a template, with the progress of its build. */
-  async get(id: string, { signal }: CallOptions = {}): Promise<Template> {
+  async get(id: string, options: CallOptions = {}): Promise<Template> {
+    const signal = signalOf(options);
     return this.#transport.json<Template>({ method: "GET", path: pathOf(id), safety: "repeatable", signal });
   }
 
   /** Lists templates and builds, newest first. */
   list(options: ListTemplatesOptions = {}): PagedList<Template> {
-    const { name, state, metadata, signal, pageSize = LARGEST_PAGE } = options;
+    const { name, state, metadata, signal, pageSize = LARGEST_PAGE } = checkNames(options, LIST);
     return new PagedList(
       (offset) => {
         const query = { name, state, limit: pageSize, offset, ...metadataQuery(metadata) };
@@ -149,13 +173,29 @@ export class Templates {
   }
 
   /** Cancels a build and returns the template when nothing of the build runs any more. Has no effect if the build has ended. */
-  async cancel(template: Template | string, { signal }: CallOptions = {}): Promise<Template> {
+  async cancel(template: Template | string, options: CallOptions = {}): Promise<Template> {
+    const signal = signalOf(options);
     return this.#transport.json<Template>({ method: "POST", path: pathOf(template, "/cancel"), safety: "repeatable", signal });
   }
 
   /** Deletes a template, after its build is cancelled. Sandboxes that were created from it are not affected. */
-  async delete(template: Template | string, { signal }: CallOptions = {}): Promise<TemplateDeleted> {
+  async delete(template: Template | string, options: CallOptions = {}): Promise<TemplateDeleted> {
+    const signal = signalOf(options);
     return this.#transport.json<TemplateDeleted>({ method: "DELETE", path: pathOf(template), safety: "after_answer", signal });
+  }
+
+  protected describe(): object {
+    return {};
+  }
+
+  async #ended(template: Template | string, onLog: WaitForBuildOptions["onLog"], signal: AbortSignal | undefined): Promise<Template> {
+    for await (const output of this.logs(template, signal === undefined ? {} : { signal })) {
+      onLog?.(output);
+      if (output.type !== "done") continue;
+      if (output.template.state === "ready") return output.template;
+      throw new BuildFailed(output.template);
+    }
+    throw networkError("the log ended before the build did");
   }
 
   /** Starts a build and returns the result of `then`. Cancels the build in the background if that fails or is aborted. */
@@ -165,23 +205,23 @@ export class Templates {
     then: (template: Template) => Template | Promise<Template>,
   ): Promise<Template> {
     const { idempotencyKey, signal } = options;
+    const effect = new Effect();
     const call: Call = {
       method: "POST",
       path: "/v1/templates",
       safety: "repeatable",
       payload: jsonPayload(await this.#body(name, options)),
       headers: idempotencyHeaders(idempotencyKey ?? randomId("key_")),
+      effect,
       signal,
     };
-    // Before the first request there is nothing to clean up.
-    signal?.throwIfAborted();
     let template: Template | undefined;
     try {
       template = await this.#transport.json<Template>(call);
       return await then(template);
     } catch (error) {
       // Without a key of the caller, only this call can find the build.
-      const mayRun = template === undefined ? signal?.aborted === true : !(error instanceof BuildFailed);
+      const mayRun = template === undefined ? signal?.aborted === true && effect.isPossible : !(error instanceof BuildFailed);
       if (idempotencyKey === undefined && mayRun) {
         const known = template;
         this.#transport.cleanups.start("cancelling the build of a cancelled call", (limit) => this.#undo(call, known, limit));
@@ -191,10 +231,11 @@ export class Templates {
   }
 
   /** Cancels a build. If it is unknown, a request with the same idempotency key returns it. */
-  async #undo(build: Call, known: Template | undefined, signal: AbortSignal): Promise<void> {
-    const template = known ?? (await this.#transport.json<Template>({ ...build, isImpatient: true, signal }));
+  async #undo(build: Call, known: Template | undefined, limit: WorkLimit): Promise<void> {
+    const template = known ?? (await this.#transport.json<Template>({ ...build, ...cleanupStep(limit) }));
+    const call: Call = { method: "POST", path: pathOf(template, "/cancel"), safety: "repeatable", ...cleanupStep(limit) };
     try {
-      await this.cancel(template, { signal });
+      await this.#transport.json<Template>(call);
     } catch (error) {
       // It may have been deleted meanwhile, which cancelled its build.
       if (!(error instanceof TemplateNotFound)) throw error;
@@ -203,8 +244,7 @@ export class Templates {
 
   /** The body of the request for a build, after the upload of its context. */
   async #body(name: string, options: StartBuildOptions): Promise<TemplateBody> {
-    const { dockerfile, dockerfilePath, buildArgs, startCommand, readyCommand, readyTimeoutMs } = options;
-    const { isolation, timeoutMs, noCache, metadata } = options;
+    const { dockerfile, dockerfilePath, buildArgs, startCommand, readyCommand, isolation, noCache, metadata } = options;
     return defined<TemplateBody>({
       name,
       context: await this.#contextId(options),
@@ -213,9 +253,9 @@ export class Templates {
       buildArgs,
       startCommand,
       readyCommand,
-      readyTimeoutMs,
+      readyTimeoutMs: millisecondsOf("readyTimeout", options.readyTimeout, options.readyTimeoutMs),
       isolation,
-      timeoutMs,
+      timeoutMs: millisecondsOf("timeout", options.timeout, options.timeoutMs),
       noCache,
       metadata,
       ...resourcesAndNetwork(options),

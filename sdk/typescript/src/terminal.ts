@@ -2,7 +2,9 @@
 
 import { sleep } from "./attempt.js";
 import { ClosableIterator } from "./closable-iterator.js";
-import { defined, idempotencyHeaders } from "./context.js";
+import { commandLine } from "./command-line.js";
+import type { Command } from "./command-line.js";
+import { contextOf, defined, idempotencyHeaders } from "./context.js";
 import type { CallOptions, ResumingOptions, SandboxContext } from "./context.js";
 import { errorOf, errorOfEvent, networkError } from "./error-classes.js";
 import type { SandboxdError } from "./errors.js";
@@ -10,8 +12,12 @@ import { Execution } from "./execution.js";
 import { passes } from "./followed-stream.js";
 import { randomId } from "./ids.js";
 import type { ExecutionView, SignalBody, TerminalBody, TerminalSize } from "./models.js";
+import { checkNames } from "./option-names.js";
+import type { OptionNames } from "./option-names.js";
 import { jsonPayload } from "./payload.js";
 import type { Socket } from "./platform/types.js";
+import { millisecondsOf } from "./units.js";
+import type { Duration } from "./units.js";
 
 /** Limit for reconnecting without success. */
 const LONGEST_AWAY_MS = 120_000;
@@ -28,14 +34,18 @@ export interface TerminalOptions extends ResumingOptions {
   cols?: number;
   /** The height in rows. Default: 24. */
   rows?: number;
-  /** A bash command line. Default: an interactive bash. */
-  command?: string;
+  /** A bash command line, or a list of a program and its arguments. Default: an interactive bash. */
+  command?: Command;
+  /** The working directory, by default that of the sandbox. */
   cwd?: string;
+  /** Environment variables, which override those of the sandbox. */
   env?: Readonly<Record<string, string>>;
   /** The user, a name in the sandbox's `/etc/passwd`. Default: root. */
   user?: string;
   /** A time limit. Default: none. */
   timeoutMs?: number;
+  /** The same as a text with its unit, such as `2h`. */
+  timeout?: Duration;
   /** The run to which the terminal belongs. Default: the run of the sandbox. */
   runId?: string;
   /** A request with the same key within 24 hours returns the same terminal. */
@@ -48,6 +58,12 @@ export interface AttachOptions extends ResumingOptions {
   after?: number | "end";
 }
 
+const OPEN: OptionNames<TerminalOptions> = {
+  ...{ cols: true, rows: true, command: true, cwd: true, env: true, user: true, timeoutMs: true, timeout: true, runId: true },
+  ...{ idempotencyKey: true, autoResume: true, signal: true },
+};
+const ATTACH: OptionNames<AttachOptions> = { after: true, autoResume: true, signal: true };
+
 /** What a terminal delivers, discriminated by `type`. `ended` is the last one. */
 export type TerminalEvent =
   | { readonly type: "bytes"; readonly bytes: Uint8Array }
@@ -59,7 +75,9 @@ export type TerminalEvent =
 
 /** Opens a terminal without attaching to it. */
 export async function openTerminal(context: SandboxContext, options: TerminalOptions): Promise<Execution> {
-  const { cols, rows, command, cwd, env, user, timeoutMs, autoResume } = options;
+  const { cols, rows, cwd, env, user, autoResume } = checkNames(options, OPEN);
+  const command = options.command === undefined ? undefined : commandLine(options.command);
+  const timeoutMs = millisecondsOf("timeout", options.timeout, options.timeoutMs);
   const body = defined<TerminalBody>({ cols, rows, command, cwd, env, user, timeoutMs, autoResume });
   try {
     const view = await context.inRun<ExecutionView>(
@@ -81,11 +99,11 @@ export async function openTerminal(context: SandboxContext, options: TerminalOpt
 
 /** Attaches to the terminal of an execution. */
 export async function attach(execution: Execution, options: AttachOptions): Promise<Terminal> {
-  const terminal = new Terminal(execution, options);
+  const terminal = new Terminal(execution, checkNames(options, ATTACH));
   try {
     await terminal.connect();
   } catch (error) {
-    throw execution.context.failed(error);
+    throw contextOf(execution).failed(error);
   }
   return terminal;
 }
@@ -97,7 +115,7 @@ interface ControlMessage {
   readonly error?: unknown;
 }
 
-/** An attached terminal. Iterating it delivers its output. */
+/** An attached terminal. Iterating it delivers its output. Closing it detaches: the terminal continues. */
 export class Terminal extends ClosableIterator<TerminalEvent> {
   /** The execution that the terminal belongs to. */
   readonly execution: Execution;
@@ -114,6 +132,7 @@ export class Terminal extends ClosableIterator<TerminalEvent> {
   #wake: () => void = () => undefined;
   #silence: ReturnType<typeof setTimeout> | undefined;
 
+  /** For `Sandbox.terminal` and `Execution.attach`. */
   constructor(execution: Execution, options: AttachOptions) {
     super();
     this.execution = execution;
@@ -166,7 +185,7 @@ export class Terminal extends ClosableIterator<TerminalEvent> {
   async connect(): Promise<void> {
     const after = this.#position;
     const path = this.execution.path("/attach", { after, autoResume: this.#options.autoResume });
-    const socket = await this.execution.context.transport.openSocket(path, this.#options.signal);
+    const socket = await contextOf(this.execution).transport.openSocket(path, this.#options.signal);
     const isReconnected = this.#lost !== undefined;
     this.#lost = undefined;
     this.#socket = socket;
@@ -188,9 +207,14 @@ export class Terminal extends ClosableIterator<TerminalEvent> {
     });
   }
 
+  /** The same as `receive`, for `for await`. */
   async next(): Promise<IteratorResult<TerminalEvent, undefined>> {
     const value = await this.receive();
     return value === undefined ? { done: true, value } : { done: false, value };
+  }
+
+  protected override describe(): object {
+    return { execution: this.execution.id };
   }
 
   #connected(): Socket {
@@ -251,7 +275,7 @@ export class Terminal extends ClosableIterator<TerminalEvent> {
       }
     }
     this.close();
-    throw this.execution.context.failed(error);
+    throw contextOf(this.execution).failed(error);
   }
 
   #restartSilence(): void {

@@ -9,7 +9,6 @@
 import { sleep } from "./attempt.js";
 import { checkedRunId, idempotencyHeaders } from "./context.js";
 import { configurationError } from "./error-classes.js";
-import { SandboxdError } from "./errors.js";
 import { randomId } from "./ids.js";
 import type { EventBody, EventsRecorded, RuntimeEvent } from "./models.js";
 import { jsonPayload } from "./payload.js";
@@ -17,9 +16,8 @@ import type { Transport } from "./transport.js";
 
 const QUEUE_MAX = 4096;
 const BATCH_INTERVAL_MS = 2000;
-const RETRY_BUDGET_MS = 300_000;
-const DEFAULT_RETRY_AFTER_MS = 5000;
-const RETRY_AFTER_MIN_MS = 1000;
+/** No caller waits for a batch, so it waits for rate limits whatever the client allows for other calls. */
+const MAX_RETRY_WAIT_MS = 300_000;
 const BATCH_EVENTS_MAX = 100;
 const BATCH_BYTES_MAX = 200 << 10;
 /** The limit of the service for the data of a posted event. */
@@ -94,19 +92,14 @@ export class EventUploader {
   }
 
   async #post(events: EventBody[]): Promise<void> {
-    const headers = idempotencyHeaders(randomId("key_"));
-    for (const begin = Date.now(); ; ) {
-      try {
-        const payload = jsonPayload(events);
-        await this.#transport.json<EventsRecorded>({ method: "POST", path: this.#path, safety: "repeatable", payload, headers });
-        return;
-      } catch (error) {
-        if (!(error instanceof SandboxdError) || error.code !== "RATE_LIMITED") throw error;
-        const pause = Math.max(error.retryAfterMs ?? DEFAULT_RETRY_AFTER_MS, RETRY_AFTER_MIN_MS);
-        if (Date.now() - begin + pause > RETRY_BUDGET_MS) throw error;
-        await sleep(pause);
-      }
-    }
+    await this.#transport.json<EventsRecorded>({
+      method: "POST",
+      path: this.#path,
+      safety: "repeatable",
+      payload: jsonPayload(events),
+      headers: idempotencyHeaders(randomId("key_")),
+      maxRetryWaitMs: MAX_RETRY_WAIT_MS,
+    });
   }
 }
 

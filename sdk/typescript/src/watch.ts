@@ -38,6 +38,7 @@ export class FileWatch extends ClosableIterator<WatchEvent> {
   #source: EventSource | undefined;
   #isOver = false;
 
+  /** For `Files.watch`. */
   constructor(open: (signal: AbortSignal) => Promise<StreamedResponse>, fail: (error: unknown) => unknown) {
     super();
     this.#open = open;
@@ -57,6 +58,7 @@ export class FileWatch extends ClosableIterator<WatchEvent> {
     return this;
   }
 
+  /** Returns the next change. */
   async next(): Promise<IteratorResult<WatchEvent, undefined>> {
     await this.start();
     try {

@@ -5,8 +5,8 @@ import net from "node:net";
 import { Run, Sandboxd } from "sandboxd";
 import type { CreateOptions, Sandbox } from "sandboxd";
 import { afterEach, expect, test, vi } from "vitest";
-import { Cleanups } from "../src/cleanup.js";
-import { failure, json, Service, VIEW } from "./service.js";
+import { Cleanups, WorkLimit } from "../src/cleanup.js";
+import { failure, hangUp, json, Service, VIEW } from "./service.js";
 import type { Responder } from "./service.js";
 
 const TERMINATED = { id: VIEW.id, state: "terminated", totalRuntimeMs: 7, terminatedAt: "t" };
@@ -70,11 +70,17 @@ test.each([
   expect(terminate).toMatchObject({ method: "DELETE", path: `/v1/sandboxes/${VIEW.id}` });
 });
 
-test("a create that is aborted between two attempts terminates its sandbox", async () => {
-  const limited = failure(429, "RATE_LIMITED", {}, { "retry-after": "5" });
-  await using service = await Service.start([limited, json(201, VIEW), json(200, TERMINATED)]);
-  await abortCreate(service.client(), receives(service, 1), {}, 100);
-  await receives(service, 3);
+test.each([
+  ["after a refusal, which had no effect", failure(429, "RATE_LIMITED", {}, { "retry-after": "1" }), 1],
+  ["after a lost response", hangUp, 3],
+])("a create is aborted between two attempts, %s", async (_, first, requests) => {
+  vi.spyOn(console, "warn").mockReturnValue();
+  await using service = await Service.start([first, json(201, VIEW), json(200, TERMINATED)]);
+  await abortCreate(service.client(), receives(service, 1), {}, first === hangUp ? 10 : 100);
+  await receives(service, requests);
+  // Longer than the service asks to wait.
+  await pause(1500);
+  expect(service.received).toHaveLength(requests);
 });
 
 test("aborting does not wait for the clean-up", async () => {
@@ -171,7 +177,7 @@ test("invalid handlers are refused before the sandbox is created", async () => {
 test("clean-ups take a limited time, also if they ignore their signal", async () => {
   const logged = vi.spyOn(console, "warn").mockReturnValue();
   const idle = vi.fn();
-  const cleanups = new Cleanups(50);
+  const cleanups = new Cleanups(console.warn, 50);
   cleanups.whenIdle(idle);
   expect(idle).toHaveBeenCalledTimes(1);
   cleanups.start("waiting", () => new Promise(() => undefined));
@@ -181,6 +187,19 @@ test("clean-ups take a limited time, also if they ignore their signal", async ()
     expect(idle).toHaveBeenCalledTimes(2);
   });
   expect(logged).toHaveBeenCalledExactlyOnceWith("sandboxd: waiting failed:", expect.objectContaining({ name: "TimeoutError" }));
+});
+
+test("waits for limits do not count in the time of a clean-up", async () => {
+  const limit = new WorkLimit(100);
+  limit.suspend();
+  limit.suspend();
+  await pause(150);
+  limit.resume();
+  await pause(50);
+  limit.resume();
+  expect(limit.signal.aborted).toBe(false);
+  await pause(150);
+  expect(limit.signal.reason).toMatchObject({ name: "TimeoutError" });
 });
 
 test("aborting does not wait for a connection", async () => {

@@ -98,6 +98,6 @@ each("settings", (row) => {
   }
   const settings = resolveSettings(options, source);
   if (expected.url !== undefined) expect(`${settings.serviceUrl.base}/v1`).toBe(expected.url);
-  if (expected.key !== undefined) expect(settings.apiKey).toBe(expected.key);
+  if (expected.key !== undefined) expect(settings.apiKey.authorization).toBe(`Bearer ${expected.key as string}`);
   if (expected.trust !== undefined) expect(settings.trust.kind).toBe(expected.trust);
 });

@@ -66,7 +66,7 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   health: [({ client }) => client.health()],
   listImages: [({ client }) => client.images.list().page(1), ({ client }) => client.images.get("a")],
   openapi: [({ client }) => client.openapi()],
-  listSandboxes: [({ client }) => client.sandboxes.list({ state: "running", image: "a", metadata: { userId: "u" } }).page(1)],
+  listSandboxes: [({ client }) => client.sandboxes.list({ state: "running", image: "a", metadata: { userId: "u" }, details: true }).page(1)],
   createSandbox: [({ client }) => client.sandboxes.create("ubuntu:24.04", CREATE)],
   terminateSandbox: [({ sandbox }) => sandbox.terminate()],
   getSandbox: [({ client }) => client.sandboxes.get(VIEW.id)],
@@ -77,7 +77,7 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   postEvents: [({ sandbox }) => sandbox.events.post([{ type: "agent.thinking", data: {}, timestamp: "t", ...RUN }])],
   execute: [
     ({ sandbox }) => sandbox.execute("true", COMMAND),
-    ({ sandbox }) => sandbox.start("true", { ...COMMAND, openStdin: true }),
+    ({ sandbox }) => sandbox.start("true", { ...COMMAND, openStdin: true, readerTimeoutMs: 1 }),
     ({ sandbox }) => sandbox.stream("true", { lineEnds: true }).next(),
   ],
   runCode: [

@@ -41,6 +41,28 @@ describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
     expect(names).toEqual(["started", "terminated"]);
   });
 
+  test("a command with a long timeout, a list, and the error of a failed one", async () => {
+    await using sandbox = await Sandbox.create(IMAGE, { memory: "2g", disk: "5g", timeout: "30m" });
+    expect(sandbox.view).toMatchObject({ resources: { memoryMb: 2048, diskMb: 5120 }, timeoutMs: 1_800_000 });
+    const words = ["a b", "it's", "$HOME", "", "ü"];
+    const printed = await sandbox.execute(["printf", "%s\n", ...words], { timeout: "6m" });
+    expect(printed).toMatchObject({ stdout: `${words.join("\n")}\n`, stderr: "", exitCode: 0, signal: null });
+    const failing = "seq 1000; printf 'no\nline' >&2; exit 3";
+    const attached: unknown = await sandbox.execute(failing, { check: true }).catch((error: unknown) => error);
+    const detached: unknown = await sandbox.execute(failing, { check: true, timeout: "6m" }).catch((error: unknown) => error);
+    const waited: unknown = await (await sandbox.start(failing)).wait({ check: true }).catch((error: unknown) => error);
+    for (const error of [attached, detached, waited]) {
+      expect(error).toBeInstanceOf(CommandFailed);
+      expect(error).toMatchObject({ message: `exit code 3: ${failing}\nno\nline`, result: { exitCode: 3, stderr: "no\nline" } });
+    }
+    const signal = AbortSignal.timeout(500);
+    await expect(sandbox.execute("exec sleep 1002", { timeout: "6m", signal })).rejects.toMatchObject({ name: "TimeoutError" });
+    const isKilled = async (): Promise<void> => {
+      expect((await sandbox.executions.list().toArray()).map(({ state }) => state)).not.toContain("running");
+    };
+    await vi.waitFor(isKilled, { timeout: 20_000, interval: 100 });
+  });
+
   test("aborting a command or ending a stream kills the command", async () => {
     await using sandbox = await Sandbox.create(IMAGE);
     const signal = AbortSignal.timeout(300);
@@ -174,7 +196,7 @@ describe.skipIf(!isLive)("against a service (set SANDBOXD_URL to run)", () => {
     await expect(sandbox.fork({ count: 2, metadata, signal })).rejects.toMatchObject({ name: "TimeoutError" });
     const client = new Sandboxd();
     const isTerminated = async (): Promise<void> => {
-      const listed = await client.sandboxes.list({ metadata }).toArray();
+      const listed = await client.sandboxes.list({ metadata, state: "all" }).toArray();
       expect(listed.map(({ state }) => state)).toEqual(["terminated", "terminated"]);
     };
     await vi.waitFor(isTerminated, { timeout: 20_000, interval: 100 });

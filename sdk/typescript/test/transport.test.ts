@@ -2,7 +2,7 @@ import { RateLimited, ResourceExhausted, SandboxdError } from "sandboxd";
 import { expect, test, vi } from "vitest";
 import { failure, hangUp, json, RESULT, Service, VIEW } from "./service.js";
 
-const FAST = { retries: 2, maxRetryWaitMs: 2000 };
+const FAST = { retries: 2, maxRetryWaitMs: 2000, log: () => undefined };
 
 test("a create, a command and the end of a block", async () => {
   await using service = await Service.start([

@@ -1,6 +1,7 @@
 // Generates src/models.ts from docs/openapi.json. With --check: fails if the committed file differs.
 import { readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
+import { OF_FIELDS, OF_NAMES } from "./model-comments.mjs";
 
 const source = new URL("../../../docs/openapi.json", import.meta.url);
 const target = new URL("../src/models.ts", import.meta.url);
@@ -77,21 +78,30 @@ function comment(text, indent) {
   return `${indent}/**\n${lines.map((each) => `${indent} * ${each}\n`).join("")}${indent} */\n`;
 }
 
-function declaration(name, schema) {
-  const head = comment(schema.description, "");
+/** The description of a field: its own, that of its type, or one of the SDK. */
+function descriptionOf(type, field, schema) {
+  const types = [schema, ...(schema.oneOf ?? schema.anyOf ?? [])];
+  const own = types.find(({ description }) => description)?.description;
+  const reference = types.find(({ $ref }) => $ref)?.$ref.split("/").at(-1);
+  return own ?? OF_NAMES[`${type}.${field}`] ?? OF_FIELDS[field] ?? schemas[reference]?.description;
+}
+
+function declaration(original, schema) {
+  const name = RENAMED[original] ?? original;
+  const head = comment(schema.description ?? OF_NAMES[original], "");
   if (!schema.properties) return `${head}export type ${name} = ${typeOf(schema)};\n`;
   const required = new Set(schema.required);
   const fields = Object.entries(schema.properties).map(([field, type]) => {
     const optional = required.has(field) ? "" : "?";
-    return `${comment(type.description, "  ")}  readonly ${field}${optional}: ${typeOf(type)};\n`;
+    return `${comment(descriptionOf(original, field, type), "  ")}  readonly ${field}${optional}: ${typeOf(type)};\n`;
   });
   return `${head}export interface ${name} {\n${fields.join("")}}\n`;
 }
 
-const { components } = JSON.parse(readFileSync(source, "utf8"));
-const declarations = Object.entries(components.schemas)
+const { schemas } = JSON.parse(readFileSync(source, "utf8")).components;
+const declarations = Object.entries(schemas)
   .filter(([name]) => name !== "ErrorCode" && name !== "ErrorBody" && name !== "ErrorObject")
-  .map(([name, schema]) => declaration(RENAMED[name] ?? name, schema));
+  .map(([name, schema]) => declaration(name, schema));
 const text = [HEADER, ...declarations].join("\n");
 if (!process.argv.includes("--check")) {
   writeFileSync(target, text);
