@@ -83,6 +83,7 @@ impl Rig {
                 Default::default()
             },
             concurrent_executions: options.concurrent_executions,
+            detached_executions: 32,
             execution_queue: options.execution_queue,
             paused_retention_ms: options.paused_retention_ms,
             hibernate_after_ms: options.hibernate_after_ms,

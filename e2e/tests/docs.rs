@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use driver::Driver;
-use e2e::RigOptions;
 use e2e::service::{Service, ServiceOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -256,12 +254,11 @@ async fn the_operations_guide_works() {
     let id = created.is(201).unwrap()["id"].as_str().unwrap().to_owned();
 
     let dir = tempfile::tempdir().unwrap();
-    let guide = blocks(&document("docs/operations.md"));
-    let lines = guide.iter().filter(|block| block.kind == "console").flat_map(|block| block.text.lines());
+    let guide = document("docs/operations.md");
+    let apart = [COPY, RESTORE].map(|heading| operator_commands(section(&guide, heading))).concat();
     let mut ran = Vec::new();
-    for line in lines {
-        let command = line.strip_prefix("# ").unwrap_or_else(|| panic!("{line:?} is not a command"));
-        if NOT_IN_TESTS.iter().any(|skipped| command.starts_with(skipped)) {
+    for command in operator_commands(&guide) {
+        if apart.contains(&command) || NOT_IN_TESTS.iter().any(|skipped| command.starts_with(skipped)) {
             continue;
         }
         let command = command.replace("/backup/", &format!("{}/", dir.path().display()));
@@ -293,45 +290,108 @@ async fn the_operations_guide_works() {
     stop(&service).await;
 }
 
-/// Sandboxes can be restored from a copy of the data directory that was made as the guide describes.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_restored_data_directory_has_the_sandboxes_paused() {
-    let service = service().await;
-    let client = service.account().await.unwrap();
-    let created = client.post("/v1/sandboxes", &json!({"image": Service::image()})).await.unwrap();
-    let id = created.is(201).unwrap()["id"].as_str().unwrap().to_owned();
-    let path = format!("/v1/sandboxes/{id}");
-    let run = async |command: &str| {
-        let answer = client.post(&format!("{path}/execute"), &json!({"command": command})).await.unwrap();
-        answer.is(200).unwrap()["stdout"].as_str().unwrap().to_owned()
+/// The commands in the `console` blocks of a guide.
+fn operator_commands(guide: &str) -> Vec<String> {
+    let blocks = blocks(guide).into_iter().filter(|block| block.kind == "console");
+    let lines = blocks.flat_map(|block| block.text.lines().map(str::to_owned).collect::<Vec<_>>());
+    let command = |line: String| {
+        line.strip_prefix("# ").unwrap_or_else(|| panic!("{line:?} is not a command")).to_owned()
     };
-    run("echo kept > note").await;
-    client.post_empty(&format!("{path}/pause")).await.unwrap().is(200).unwrap();
-    shell("sync");
-    stop(&service).await;
-    let data = service.layout.data.canonicalize().unwrap();
-    let backup = tempfile::tempdir_in(data.parent().unwrap()).unwrap();
-    let copy = |from: &Path, to: &Path| {
-        shell(&format!("cp -a --sparse=always {}/. {}", from.display(), to.display()));
-    };
-    copy(&data, backup.path());
+    lines.map(command).collect()
+}
 
-    let driver = service.layout.driver(&RigOptions::default()).unwrap();
-    driver.destroy(&id.parse().unwrap()).await.unwrap();
-    std::fs::remove_dir_all(&data).unwrap();
-    std::fs::create_dir(&data).unwrap();
-    copy(backup.path(), &data);
-    service.start_process().await.unwrap();
-    assert_eq!(client.get(&path).await.unwrap().is(200).unwrap()["state"], "paused");
-    assert_eq!(run("cat note").await, "kept\n");
-    client.delete(&path).await.unwrap().is(200).unwrap();
-    stop(&service).await;
+/// Headings of the operations guide whose commands stop and start the service.
+const COPY: &str = "### Copy the data directory";
+const RESTORE: &str = "### Restore the data directory";
+
+/// The text below a heading, up to the next heading.
+fn section<'a>(guide: &'a str, heading: &str) -> &'a str {
+    let found = guide.split_once(&format!("\n{heading}\n"));
+    let (_, below) = found.unwrap_or_else(|| panic!("the guide has no heading {heading:?}"));
+    below.split("\n##").next().unwrap_or(below)
+}
+
+/// Carries out the commands below a heading of the operations guide. Systemd is replaced by what it does.
+async fn carry_out(service: &Service, heading: &str, backup: &Path) {
+    // The directory does not exist between two of the commands.
+    let data = service.layout.data.canonicalize().unwrap().display().to_string();
+    for command in operator_commands(section(&document("docs/operations.md"), heading)) {
+        match command.as_str() {
+            "systemctl stop sandboxd" => stop(service).await,
+            "systemctl start sandboxd" => service.start_process().await.unwrap(),
+            command => {
+                let command = command.replace(SHOWN_DATA_DIR, &data);
+                shell(&command.replace("/backup/", &format!("{}/", backup.display())));
+            }
+        }
+    }
 }
 
 fn shell(line: &str) {
-    // starts: cp, sync
+    // starts: cp, mv, sync
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+}
+
+/// A data directory is copied and restored as the guide says, while sandboxes have processes.
+async fn restore_with_processes(isolation: &str) {
+    let service = service().await;
+    let client = service.account().await.unwrap();
+    let body = json!({ "image": Service::image(), "isolation": isolation });
+    let path = |id: &str, what: &str| format!("/v1/sandboxes/{id}{what}");
+    let create = async || {
+        let created = client.post("/v1/sandboxes", &body).await.unwrap().is(201).unwrap();
+        created["id"].as_str().unwrap().to_owned()
+    };
+    let run = async |id: &str, command: &str| {
+        let answer = client.post(&path(id, "/execute"), &json!({ "command": command })).await.unwrap();
+        answer.is(200).unwrap()["stdout"].as_str().unwrap().to_owned()
+    };
+    let pause = async |id: &str| client.post_empty(&path(id, "/pause")).await.unwrap().is(200).unwrap();
+    let (running, paused) = (create().await, create().await);
+    for id in [&running, &paused] {
+        run(id, "echo saved > note").await;
+        pause(id).await;
+    }
+    let parent = service.layout.data.canonicalize().unwrap().parent().unwrap().to_owned();
+    let backup = tempfile::tempdir_in(parent).unwrap();
+    carry_out(&service, COPY, backup.path()).await;
+
+    for id in [&running, &paused] {
+        run(id, "echo later > note; sync; sleep 1000 > /dev/null 2>&1 &").await;
+    }
+    pause(&paused).await;
+    carry_out(&service, RESTORE, backup.path()).await;
+    let before = format!("{}.before", service.layout.data.canonicalize().unwrap().display());
+    std::fs::rename(before, backup.path().join("before")).unwrap();
+    let warnings = service.log().matches("the disk of a sandbox was replaced").count();
+    assert_eq!(warnings, 2, "{}", service.log_tail());
+    for id in [&running, &paused] {
+        assert_eq!(client.get(&path(id, "")).await.unwrap().is(200).unwrap()["state"], "paused");
+        let events = client.get(&path(id, "/events?type=sandbox.error")).await.unwrap();
+        let events = events.is(200).unwrap()["data"].clone();
+        let message = events[0]["data"]["message"].as_str().unwrap();
+        assert!(message.contains("its disk was replaced"), "{message}");
+        assert_eq!(run(id, "cat note; pgrep -c sleep || true").await, "saved\n0\n");
+        // What is written now reaches the restored disk.
+        run(id, "echo restored > note; sync").await;
+        pause(id).await;
+        let cold = client.post(&path(id, "/resume"), &json!({ "cold": true })).await.unwrap();
+        cold.is(200).unwrap();
+        assert_eq!(run(id, "cat note").await, "restored\n");
+        client.delete(&path(id, "")).await.unwrap().is(200).unwrap();
+    }
+    stop(&service).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_restore_guide_works_with_processes_of_containers() {
+    restore_with_processes("container").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_restore_guide_works_with_processes_under_gvisor() {
+    restore_with_processes("gvisor").await;
 }
 
 /// The configurations in the guides are valid.

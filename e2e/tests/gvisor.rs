@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::{ExecuteRequest, Isolation, Resources, SandboxConfig, SandboxId, SandboxState};
+use api::{EndReason, ExecuteRequest, Isolation, Resources, SandboxConfig, SandboxId, SandboxState};
 use e2e::{Rig, RigOptions, command, config, wait_until, with_rig};
 
 fn options() -> RigOptions {
@@ -103,6 +103,33 @@ async fn the_inside_shows_the_size_and_name_of_the_sandbox() {
             let expected = id.host_name();
             assert!(names.lines().all(|name| name == expected), "{names} instead of {expected}");
         }
+    })
+    .await;
+}
+
+/// Programs find a file system without extended attributes, also where they ask for those of a symbolic link.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lack_of_extended_attributes_is_no_error_of_programs() {
+    in_sandbox(async |rig, id| {
+        let files = "touch file; ln -s file link; ls -la . / /etc && cp -a link copy && mv copy moved && rm moved";
+        let used = rig.run(id, files).await.unwrap();
+        assert_eq!((used.exit_code, used.stderr.as_str()), (Some(0), ""));
+        let script = format!(
+            r#"
+            use POSIX qw(:errno_h);
+            for my $path ('file', 'link', '/etc') {{
+                my ($file, $name, $value) = ($path, 'security.selinux', "\0" x 1024);
+                my $got = syscall({get}, $file, $name, $value, 255);
+                print "lgetxattr of $path gave $got, $!\n" unless $got == -1 && ($! == EOPNOTSUPP || $! == ENODATA);
+                $got = syscall({list}, $file, $value, 1024);
+                print "llistxattr of $path gave $got, $!\n" unless $got == 0 || $got == -1 && $! == EOPNOTSUPP;
+            }}
+            print "asked\n";
+            "#,
+            get = libc::SYS_lgetxattr,
+            list = libc::SYS_llistxattr,
+        );
+        assert_eq!(rig.perl(id, &script).await.unwrap(), "asked\n");
     })
     .await;
 }
@@ -325,6 +352,29 @@ fn user_of(pid: i32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The host's kernel kills gVisor's, and with it all processes of the sandbox.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_exceeds_the_memory_names_the_limit() {
+    with_rig(options(), async |rig| {
+        let resources = Resources { cpu: 1, memory_mb: 512, disk_mb: 64 };
+        let config = SandboxConfig { resources, ..config() };
+        let created = rig.engine.create("test", config, rig.template.clone(), None).await.unwrap();
+        let id = created.record.id.clone();
+        let result = rig.run(&id, "exec perl -e '$x = q(x) x (1 << 30); sleep 100'").await.unwrap();
+        assert_eq!(
+            (result.signal.as_deref(), result.reason),
+            (Some("SIGKILL"), Some(EndReason::Oom)),
+            "{result:?}"
+        );
+        assert!(result.message.as_deref().unwrap().contains("its limit of 512 MB"), "{result:?}");
+        wait_until("the loss is recorded", async || is_paused(rig, &id).await).await;
+        let lost = rig.lifecycle_events(&id).await.unwrap().pop().unwrap();
+        let message = lost.data["message"].as_str().unwrap();
+        assert!(lost.kind == "sandbox.error" && message.contains("resources.memoryMb is 512"), "{lost:?}");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

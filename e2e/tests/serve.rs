@@ -446,6 +446,13 @@ async fn metrics_count_requests_and_refusals() {
     ] {
         assert!(text.lines().any(|line| line.starts_with(wanted)), "no {wanted} in\n{text}");
     }
+    let observed = |name: &str| -> u64 {
+        let prefix = format!("sandboxd_{name}_duration_seconds_count{{isolation=");
+        let series = text.lines().filter(|line| line.starts_with(&prefix));
+        series.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    };
+    let durations = ["sandbox_create", "sandbox_resume", "execution_start"].map(observed);
+    assert_eq!(durations, [1, 0, 1], "{text}");
     let is_counted = |status: &str| {
         text.lines().any(|line| {
             line.starts_with("sandboxd_http_requests_total{")

@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use api::{Resources, SandboxConfig, SandboxId};
+use api::{EndReason, Resources, SandboxConfig, SandboxId};
 use e2e::{Daemon, Expected, Rig, RigLayout, RigOptions, command, config, wait_for_resources};
 use tokio::process::Command;
 
@@ -235,6 +235,9 @@ async fn memory() -> Result<()> {
         let result = rig.run(&id, "exec perl -e '$x = q(x) x (1 << 28); sleep 100'").await?;
         ensure!(result.signal.as_deref() == Some("SIGKILL"), "the hog ended with {result:?}");
         ensure!(figure(rig, &id, "memory.events", "oom_kill ")? >= 1, "its cgroup counted no OOM kill");
+        let message = result.message.as_deref().unwrap_or_default();
+        let is_named = result.reason == Some(EndReason::Oom) && message.contains("its limit of 128 MB");
+        ensure!(is_named, "the result does not name the limit: {result:?}");
         let comm = rig.output(&id, &format!("cat /proc/{}/comm", bystander.trim())).await?;
         ensure!(comm == "sleep\n", "the bystander is {comm:?}");
         Ok(())

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::layout::RigLayout;
 use crate::options::SLOTS;
 
+/// The rate limits, by the first part of their keys.
+const RATES: [&str; 5] = ["read", "write", "create", "execute", "operate"];
+
 /// Settings by table and key; values are in TOML syntax.
 #[derive(Debug, Clone)]
 pub struct ServiceOptions {
@@ -24,7 +27,7 @@ impl Default for ServiceOptions {
     /// No rate limits, capacity for any number of sandboxes, no warm pool.
     fn default() -> Self {
         let options = Self { tables: BTreeMap::new(), own_images: false, disk_mb: None, programs: None };
-        let options = ["read", "write", "create", "execute"]
+        let options = RATES
             .iter()
             .fold(options, |options, class| options.with("limits", &format!("{class}_per_minute"), "0"));
         options
@@ -50,6 +53,15 @@ impl ServiceOptions {
         self
     }
 
+    /// Without a key of a table, for programs that do not know it.
+    #[must_use]
+    pub fn without(mut self, table: &str, key: &str) -> Self {
+        if let Some(keys) = self.tables.get_mut(table) {
+            keys.remove(key);
+        }
+        self
+    }
+
     /// Without the table `[isolation]`, which programs before ADR 0019 do not know.
     #[must_use]
     pub fn without_isolation(mut self) -> Self {
@@ -60,7 +72,7 @@ impl ServiceOptions {
     /// The product's default rate limits.
     #[must_use]
     pub fn default_rates(mut self) -> Self {
-        for class in ["read", "write", "create", "execute"] {
+        for class in RATES {
             if let Some(limits) = self.tables.get_mut("limits") {
                 limits.remove(&format!("{class}_per_minute"));
             }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::service::Client;
+use e2e::service::{Client, Service, ServiceOptions, read_answer};
 use hyper::Method;
 use serde_json::json;
 
-use crate::{SANDBOXES, action_path, create_sandbox, text, user};
+use crate::portal::{expose, host_of};
+use crate::{SANDBOXES, UNKNOWN_ID, action_path, create_sandbox, shared_service, text, user};
 
 async fn refused(client: &Client, path: &str, body: Vec<u8>) {
     let excerpt = String::from_utf8_lossy(&body[..body.len().min(100)]).into_owned();
@@ -257,4 +258,70 @@ async fn an_incomplete_body_times_out() {
     let received = raw.closed(Duration::from_secs(45)).await.unwrap();
     let received = String::from_utf8_lossy(&received);
     assert!(received.is_empty() || received.starts_with("HTTP/1.1 4"), "{received}");
+}
+
+/// A client that sends the body in a packet of its own can go on with the connection, whichever API refused the request.
+#[tokio::test]
+async fn a_refused_request_is_followed_by_the_next_one_on_its_connection() {
+    let options = ServiceOptions::default().with("e2b", "enabled", "true");
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    let id = create_sandbox(&client).await;
+    let port = expose(&client, &id, &json!({ "port": 8080 })).await;
+    let (private, unknown) =
+        (host_of(&port), format!("8080-{}.sandboxes.localhost", UNKNOWN_ID.replace('_', "-")));
+    let authorization = format!("Authorization: {}\r\n", client.authorization());
+    let refused = [
+        (401, "x", SANDBOXES.to_owned(), ""),
+        (404, "x", action_path(UNKNOWN_ID, "execute"), authorization.as_str()),
+        (404, "x", "/v1/nothing".to_owned(), authorization.as_str()),
+        (401, "x", "/mcp".to_owned(), ""),
+        (401, "x", "/sandboxes".to_owned(), ""),
+        (401, private.as_str(), "/".to_owned(), ""),
+        (404, unknown.as_str(), "/".to_owned(), ""),
+    ];
+    for (status, host, path, key) in &refused {
+        for attempt in 0..40 {
+            let mut raw = service.raw().await.unwrap();
+            // With and without a length.
+            let (framing, body) = if attempt % 2 == 0 {
+                ("Content-Length: 5", "hello")
+            } else {
+                ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n")
+            };
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: {host}\r\n{key}Content-Type: application/json\r\n{framing}\r\n\r\n"
+            );
+            assert!(raw.write(head.as_bytes()).await);
+            if attempt % 4 < 2 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            assert!(raw.write(body.as_bytes()).await);
+            let answer = read_answer(&mut raw.0).await.unwrap();
+            assert_eq!(answer.status, *status, "{host} {path}");
+            if framing.starts_with("Transfer") && answer.header("connection") == Some("close") {
+                // On a busy machine chunks can be later than the response waits.
+                continue;
+            }
+            assert_eq!(answer.header("connection"), None, "{host} {path}");
+            assert!(raw.write(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n").await);
+            let next = raw.answer().await.unwrap_or_else(|e| panic!("{host} {path}: {e:#}"));
+            assert_eq!(next.status, 200);
+        }
+    }
+}
+
+/// A body that is too long to be drained ends the connection with notice, and the client reads the response although it still sends.
+#[tokio::test]
+async fn the_refusal_of_a_long_body_announces_the_end_of_the_connection() {
+    let service = shared_service().await;
+    let mut raw = service.raw().await.unwrap();
+    let length = 8 << 20;
+    let head = format!("POST {SANDBOXES} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+    assert!(raw.write(head.as_bytes()).await);
+    assert!(raw.write(&vec![b' '; length]).await, "the server takes the body");
+    let answer = raw.answer().await.unwrap();
+    answer.error(401, "UNAUTHORIZED").unwrap();
+    assert_eq!(answer.header("connection"), Some("close"));
+    assert!(raw.closed(Duration::from_secs(5)).await.unwrap().is_empty());
 }

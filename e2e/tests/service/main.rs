@@ -56,6 +56,7 @@ mod s5_auth;
 mod s6_streams;
 mod s7_errors;
 mod s8_limits;
+mod s9_unknown_fields;
 mod s9_versioning;
 mod schemathesis;
 #[path = "../support/skip.rs"]

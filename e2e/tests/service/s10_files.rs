@@ -380,15 +380,15 @@ async fn errors_of_queries_name_the_allowed_values() {
     wrong.error(405, "METHOD_NOT_ALLOWED").unwrap();
 }
 
-/// Reading operations count as reads, all others as writes.
+/// They use up neither the reads nor the writes of the key.
 #[tokio::test]
-async fn file_operations_count_against_rate_limits() {
+async fn file_operations_count_against_the_limit_of_their_sandbox() {
     let options = ServiceOptions::default().default_rates();
     let service = Service::start(&options).await.unwrap();
     let client = service.account().await.unwrap();
     let id = create_sandbox(&client).await;
     let limit = |answer: &HttpResponse| answer.header("x-ratelimit-limit").unwrap().to_owned();
-    assert_eq!(limit(&client.get(&files_path(&id, "/stat", "path=/")).await.unwrap()), "300");
-    assert_eq!(limit(&put(&client, &files_path(&id, "", "path=f"), "x").await), "60");
-    assert_eq!(limit(&client.post_empty(&files_path(&id, "/mkdir", "path=d")).await.unwrap()), "60");
+    assert_eq!(limit(&client.get(&files_path(&id, "/stat", "path=/")).await.unwrap()), "600");
+    assert_eq!(limit(&put(&client, &files_path(&id, "", "path=f"), "x").await), "600");
+    assert_eq!(limit(&client.post_empty(&files_path(&id, "/mkdir", "path=d")).await.unwrap()), "600");
 }

@@ -203,10 +203,10 @@ async fn executions_are_listed_for_their_account_only() {
 
 #[tokio::test]
 async fn starts_are_idempotent_and_limited() {
-    let options = ServiceOptions::default().with("limits", "concurrent_executions", "2").with(
+    let options = ServiceOptions::default().with("limits", "concurrent_executions", "1").with(
         "limits",
-        "execution_queue",
-        "0",
+        "detached_executions",
+        "2",
     );
     let service = Service::start(&options).await.unwrap();
     let client = service.account().await.unwrap();
@@ -219,7 +219,13 @@ async fn starts_are_idempotent_and_limited() {
     let first = start().await;
     assert_eq!(start().await["executionId"], first["executionId"]);
     start_detached(&client, &id, detached("sleep 600")).await;
-    client.post(&path, &detached("true")).await.unwrap().error(429, "RATE_LIMITED").unwrap();
+    let refused = client.post(&path, &detached("true")).await.unwrap().error(429, "RATE_LIMITED").unwrap();
+    assert_eq!(refused["details"]["key"], "limits.detached_executions");
+    assert_eq!(refused["details"]["value"], 2);
+    // A terminal is refused by the same limit; the attached command has a slot of its own.
+    let terminal = client.post(&action_path(&id, "terminals"), &json!({})).await.unwrap();
+    terminal.error(429, "RATE_LIMITED").unwrap();
+    client.post(&path, &json!({ "command": "true" })).await.unwrap().is(200).unwrap();
     client.delete(&execution_path(&id, &text(&first["executionId"]), "")).await.unwrap().is(200).unwrap();
     start_detached(&client, &id, detached("true")).await;
 }

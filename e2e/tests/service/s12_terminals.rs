@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use e2e::service::{Service, ServiceOptions};
 use hyper::Method;
-use sandboxd_client::{Client, Terminal, TerminalEvent};
+use sandboxd_client::{Client, EndReason, Terminal, TerminalEvent};
 use serde_json::json;
 
-use crate::{action_path, create_sandbox, execution_path, text, user};
+use crate::{action_path, create_sandbox, execution_path, small, text, user, with};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -83,6 +83,29 @@ async fn terminals_can_be_resized_shared_and_reattached() {
     let (mut late, mut all) = (execution.attach().await.unwrap(), String::new());
     read_until(&mut late, &mut all, "from-other").await;
     assert_eq!(exit_code(&mut late).await, Some(7));
+}
+
+#[tokio::test]
+async fn a_terminal_is_warned_of_the_timeout_and_says_why_it_ended() {
+    let (service, user) = user().await;
+    let body = with(small(), "timeoutMs", json!(6_000));
+    let created = user.post("/v1/sandboxes", &body).await.unwrap().is(201).unwrap();
+    let id = text(&created["id"]);
+    let sandbox = library(&service, &user).sandbox(&id).unwrap();
+    let mut terminal = sandbox.terminal().await.unwrap();
+    let mut warnings = Vec::new();
+    let ended = loop {
+        match tokio::time::timeout(TIMEOUT, terminal.next()).await.unwrap().unwrap() {
+            Some(TerminalEvent::Warning(warning)) => warnings.push(warning),
+            Some(TerminalEvent::Ended(ended)) => break ended,
+            Some(_) => {}
+            None => panic!("the stream ended without an end"),
+        }
+    };
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.starts_with(&format!("sandbox '{id}' will be terminated in ")), "{warning}");
+    assert_eq!(ended.reason, Some(EndReason::Terminated));
+    assert_eq!(ended.message.unwrap(), format!("sandbox '{id}' was terminated: its timeout ended"));
 }
 
 #[tokio::test]

@@ -63,10 +63,12 @@ async fn concurrent_creates_get_exactly_what_the_quota_allows() {
     client.post_empty(&action_path(&ids[1], "pause")).await.unwrap().is(200).unwrap();
     let error = refused(&client, &body).await;
     assert_eq!(refusal(&error), ("quotas.sandboxes", [3, 1, 3]));
-    assert!(
-        text(&error["message"])
-            .contains("terminate sandboxes, or ask the operator to raise quotas.sandboxes")
+    assert!(text(&error["message"]).contains("the operator sets quotas.sandboxes"));
+    assert_eq!(
+        (&error["details"]["value"], &error["details"]["key"]),
+        (&json!(3), &json!("quotas.sandboxes"))
     );
+    assert!(error["details"]["retryAfter"].is_u64());
     // Another account has its own quota.
     assert_eq!(output(&other, &create_sandbox(&other).await, "echo hi").await, "hi\n");
 

@@ -41,6 +41,8 @@ async fn a_running_command_is_killed_by_delete() {
     client.delete(&sandbox_path(&id)).await.unwrap().is(200).unwrap();
     let result = running.await.unwrap().is(200).unwrap();
     assert_eq!((&result["exitCode"], &result["signal"]), (&json!(null), &json!("SIGKILL")));
+    let message = format!("sandbox '{id}' was terminated: its termination was requested");
+    assert_eq!((&result["reason"], &result["message"]), (&json!("terminated"), &json!(message)));
 }
 
 #[tokio::test]

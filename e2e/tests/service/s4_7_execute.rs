@@ -85,6 +85,8 @@ async fn a_command_that_times_out_is_killed_with_its_process_tree() {
     let result = run_command(&client, &id, json!({ "command": command, "timeoutMs": 700 })).await;
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert_eq!(outcome(&result), (Value::Null, json!("SIGKILL")));
+    assert_eq!(result["reason"], "timeout");
+    assert_eq!(result["message"], "the command was killed at its timeoutMs of 700");
     assert_eq!(result["stdout"], "partial\n");
     assert!((700..3_000).contains(&number(&result["durationMs"])), "{result}");
     let beats = output(&client, &id, "wc -l < /beat; sleep 0.3; wc -l < /beat").await;
@@ -105,7 +107,27 @@ async fn signals_are_named_if_bash_itself_is_killed() {
     ] {
         let result = run_command(&client, &id, json!({ "command": command })).await;
         assert_eq!(outcome(&result), (code, signal), "{command}: {result}");
+        assert_eq!(result["reason"], "signal", "{command}: {result}");
     }
+    for own in ["true", "exit 1", "exit 129", "bash -c 'exit 2'"] {
+        let result = run_command(&client, &id, json!({ "command": own })).await;
+        assert_eq!((result.get("reason"), result.get("message")), (None, None), "{own}: {result}");
+    }
+}
+
+/// The command is killed by the kernel, and others of the sandbox are not.
+#[tokio::test]
+async fn a_command_that_runs_out_of_memory_names_the_limit() {
+    let (_service, client) = user().await;
+    let id = create_sandbox(&client).await;
+    for hog in ["tail /dev/zero", "(tail /dev/zero); exit $?"] {
+        let result = run_command(&client, &id, json!({ "command": hog })).await;
+        assert_eq!(result["reason"], "oom", "{hog}: {result}");
+        assert!(text(&result["message"]).contains("at its limit of 2048 MB"), "{hog}: {result}");
+    }
+    // What was killed before is not the reason of a later end.
+    let result = run_command(&client, &id, json!({ "command": "kill -KILL $$" })).await;
+    assert_eq!(result["reason"], "signal", "{result}");
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ async fn wrong_types_are_invalid_request_and_values_invalid_config() {
             assert!(text(&error["message"]).contains(expected_text), "{excerpt}: {error}");
         }
     }
-    // Unknown fields are ignored; the maximum timeout is accepted.
+    // Unknown fields that resemble no known one are ignored; the maximum timeout is accepted.
     let result =
         run_command(&client, &id, json!({ "command": "echo ok", "timeoutMs": 300_000, "shell": "zsh" }))
             .await;

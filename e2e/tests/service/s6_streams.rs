@@ -104,6 +104,8 @@ async fn timeouts_signals_and_failed_starts_are_reported() {
     assert_eq!(lines(&events, "stdout"), ["partial"]);
     let end = done(&events);
     assert_eq!((&end["exitCode"], &end["signal"]), (&Value::Null, &json!("SIGKILL")));
+    assert_eq!(end["reason"], "timeout");
+    assert_eq!(end["message"], "the command was killed at its timeoutMs of 500");
     let end = done(&run_to_end(&client, &id, "kill -TERM $$").await);
     assert_eq!((&end["exitCode"], &end["signal"]), (&Value::Null, &json!("SIGTERM")));
     let body = json!({ "command": "true", "cwd": "/no/such/place" });

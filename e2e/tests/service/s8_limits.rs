@@ -105,12 +105,17 @@ async fn each_class_has_its_own_limit_and_the_headers_show_the_nearest() {
         answer.error(404, "SANDBOX_NOT_FOUND").unwrap();
         assert_eq!((rate_headers(&answer).0, rate_headers(&answer).1), (12, remaining));
     }
-    for answer in [
-        client.post_empty(&action_path(&id, "pause")).await.unwrap(),
-        client.delete(&sandbox_path(&id)).await.unwrap(),
-    ] {
-        answer.error(429, "RATE_LIMITED").unwrap();
-    }
+    let refused = client.post_empty(&action_path(&id, "pause")).await.unwrap();
+    let error = refused.error(429, "RATE_LIMITED").unwrap();
+    assert_eq!(
+        (&error["details"]["limit"], &error["details"]["value"], &error["details"]["key"]),
+        (&json!("writes per minute"), &json!(12), &json!("limits.write_per_minute"))
+    );
+    assert_eq!(error["details"]["retryAfter"], refused.number("retry-after").unwrap());
+    // Other writes refuse no termination.
+    let answer = client.delete(&sandbox_path(UNKNOWN_ID)).await.unwrap();
+    answer.error(404, "SANDBOX_NOT_FOUND").unwrap();
+    assert_eq!((rate_headers(&answer).0, rate_headers(&answer).1), (12, 11));
     // Executions count per sandbox.
     for remaining in (0..5).rev() {
         let answer = client.post(&action_path(&id, "execute"), &json!({ "command": "true" })).await.unwrap();
@@ -171,6 +176,77 @@ async fn uncounted_requests_show_the_full_limit() {
         assert!(rate_headers(&answer).2 <= 1);
     }
     assert_eq!(rate_headers(&client.get(SANDBOXES).await.unwrap()).1, 6);
+}
+
+/// Uses of a sandbox refuse neither its termination nor other writes of the key.
+#[tokio::test]
+async fn operations_of_a_sandbox_have_a_limit_of_their_own() {
+    let options = ServiceOptions::default().with("limits", "write_per_minute", "3").with(
+        "limits",
+        "operate_per_minute",
+        "5",
+    );
+    let service = Service::start(&options).await.unwrap();
+    let client = service.account().await.unwrap();
+    let (one, two) = (create_sandbox(&client).await, create_sandbox(&client).await);
+    let list = |id: &str| format!("{}?path=/", action_path(id, "files/list"));
+    for remaining in (0..5).rev() {
+        let answer = client.get(&list(&one)).await.unwrap();
+        answer.is(200).unwrap();
+        assert_eq!((rate_headers(&answer).0, rate_headers(&answer).1), (5, remaining));
+    }
+    for refused in [
+        client.get(&list(&one)).await.unwrap(),
+        client.post(&action_path(&one, "terminals"), &json!({})).await.unwrap(),
+        client.get(&action_path(&one, "executions")).await.unwrap(),
+    ] {
+        let error = refused.error(429, "RATE_LIMITED").unwrap();
+        assert_eq!(error["details"]["key"], "limits.operate_per_minute");
+    }
+    client.get(&list(&two)).await.unwrap().is(200).unwrap();
+    client.post_empty(&action_path(&one, "pause")).await.unwrap().is(200).unwrap();
+    client.post_empty(&action_path(&two, "pause")).await.unwrap().error(429, "RATE_LIMITED").unwrap();
+    for id in [&one, &two] {
+        client.delete(&sandbox_path(id)).await.unwrap().is(200).unwrap();
+    }
+}
+
+/// A key has the limits of its account, or its own.
+#[tokio::test]
+async fn accounts_and_keys_have_limits_of_their_own() {
+    let options = ServiceOptions::default().with("limits", "read_per_minute", "4").with(
+        "limits",
+        "accounts.\"large\"",
+        "{ read_per_minute = 9 }",
+    );
+    let service = Service::new(&options).unwrap();
+    let keys: [(&str, &[&str], u64); 4] = [
+        ("small", &[], 4),
+        ("large", &[], 9),
+        ("large", &["--limits", "none"], 2_147_483_647),
+        ("small", &["--limits", "7"], 7),
+    ];
+    let keys = keys
+        .map(|(account, arguments, limit)| (service.key_with(account, "read", arguments).unwrap(), limit));
+    service.start_process().await.unwrap();
+    for (key, limit) in &keys {
+        let answer = service.client(key).unwrap().get(SANDBOXES).await.unwrap();
+        assert_eq!(rate_headers(&answer).0, *limit);
+    }
+    let info = service.client(&keys[3].0).unwrap().get("/v1/info").await.unwrap().is(200).unwrap();
+    assert_eq!(info["limits"]["readPerMinute"], 7);
+}
+
+/// An expired key is told apart from an unknown one.
+#[tokio::test]
+async fn a_key_can_expire() {
+    let service = Service::start(&ServiceOptions::default()).await.unwrap();
+    let key = service.key_with("short", "read", &["--expires", "5s"]).unwrap();
+    let client = service.client(&key).unwrap();
+    client.get(SANDBOXES).await.unwrap().is(200).unwrap();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let error = client.get(SANDBOXES).await.unwrap().error(401, "UNAUTHORIZED").unwrap();
+    assert!(text(&error["message"]).starts_with("the API key expired at 20"), "{error}");
 }
 
 /// 0 turns a limit off, and the headers show a large number.

@@ -1,6 +1,8 @@
 """Adapts generated requests to rules that the OpenAPI document cannot express."""
 
 import itertools
+import json
+import pathlib
 import re
 
 import schemathesis
@@ -13,6 +15,10 @@ EMPTY_TAR_BYTES = 1024
 LONGEST_PATH = 4095
 LONGEST_JOINED = 200
 LONGEST_DOCKERFILE = 262_144
+DOCUMENT = json.loads(pathlib.Path("openapi.json").read_text())
+FIELDS = {name for schema in DOCUMENT["components"]["schemas"].values() for name in schema.get("properties", {})}
+SHORT_NAME = 4
+"""A longer generated name is hardly ever within two edits of a field."""
 _numbers = itertools.count()
 
 
@@ -42,6 +48,11 @@ def before_call(context, case, kwargs):
         if name.lower() == "idempotency-key" and isinstance(value, str) and len(value) <= SHORT and WORD.fullmatch(value):
             headers[name] = f"{value}-{next(_numbers)}"
     body = case.body
+    for part in body if isinstance(body, list) else [body]:
+        # An unknown field is refused if its name could be a mistyped one.
+        for name in list(part) if isinstance(part, dict) else []:
+            if len(name) <= SHORT_NAME and name not in FIELDS:
+                del part[name]
     if not isinstance(body, dict):
         return
     # A context has a language; both together are refused.

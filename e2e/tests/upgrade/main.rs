@@ -78,6 +78,8 @@ impl Installation {
             .programs(programs.path())
             .default_capacity()
             .without_isolation()
+            // Earlier versions do not know it.
+            .without("limits", "operate_per_minute")
             .with("runtime", "lxcfs", "\"auto\"")
             .with("limits", "concurrent_executions", "20")
             .with("egress", "resolver", &format!("\"{RESOLVER}\""))
