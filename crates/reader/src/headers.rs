@@ -59,11 +59,21 @@ fn is_harmless_parameter(parameter: &str) -> bool {
 
 /// Whether the client accepts Server-Sent Events, by its `Accept` headers.
 pub fn wants_stream<'a>(accepts: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    names_type(accepts, "text/event-stream")
+}
+
+/// Whether the client shows pages to a person, by its `Accept` headers: browsers name HTML, other programs accept anything.
+pub fn wants_page<'a>(accepts: impl IntoIterator<Item = &'a [u8]>) -> bool {
+    names_type(accepts, "text/html")
+}
+
+/// Whether the headers name exactly this media type, without excluding it.
+fn names_type<'a>(accepts: impl IntoIterator<Item = &'a [u8]>, wanted: &str) -> bool {
     let texts = accepts.into_iter().filter_map(|accept| std::str::from_utf8(accept).ok());
     texts.flat_map(|text| text.split(',')).any(|range| {
         let mut parts = range.split(';').map(str::trim);
-        let is_stream = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("text/event-stream"));
-        is_stream && !parts.any(is_never)
+        let is_named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(wanted));
+        is_named && !parts.any(is_never)
     })
 }
 

@@ -21,7 +21,7 @@ use rules::{ConfigError, QueryError};
 pub use bodies::{RequestBody, ValidatedCommand, signal_number};
 pub use executions::{ExecutionQuery, OutputOffset, execution_query, line_ends, output_offset, page};
 pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
-pub use headers::{json_content, wants_stream};
+pub use headers::{json_content, wants_page, wants_stream};
 pub use images::{ImageQuery, images};
 pub use query::{details, events, list, path_segment, samples, snapshots, templates};
 pub use shape::check as check_shape;

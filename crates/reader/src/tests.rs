@@ -594,6 +594,15 @@ fn a_stream_is_what_accept_asks_for() {
     assert!(!wants(&[]));
 }
 
+#[test]
+fn a_page_is_for_clients_that_name_html() {
+    let wants = |accept: &str| wants_page([accept.as_bytes()]);
+    assert!(wants("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"));
+    for no in ["", "*/*", "text/*", "application/json", "text/html;q=0", "text/event-stream"] {
+        assert!(!wants(no), "{no}");
+    }
+}
+
 /// Anything, and more often something that nearly is a body.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let names = prop::sample::select(vec![

@@ -14,6 +14,7 @@ mod admission;
 mod envelope;
 mod maintenance;
 mod record;
+mod start_page;
 mod unrouted;
 
 use std::panic::AssertUnwindSafe;
@@ -36,6 +37,7 @@ use admission::admit;
 
 pub use maintenance::maintain;
 pub use record::Record;
+pub use start_page::START_PAGE;
 pub use unrouted::Unrouted;
 
 /// The declared endpoints behind authorization and limits. Clones share everything.
@@ -61,7 +63,7 @@ impl Guarded {
             origins::allow(&mut response, origin.clone());
             return response;
         }
-        let Found { matched, sandbox } = table.find(request.method(), request.uri().path());
+        let Found { matched, sandbox } = table.find(request.method(), start_page::routed_path(&request));
         let rule = matched.rule();
         let head_only = request.method() == Method::HEAD;
         let id = RequestId::of(request.headers());

@@ -1,13 +1,12 @@
 // Draws the OpenAPI document of this server. Text from the document goes into text nodes only, never into markup.
 "use strict";
 
-const VERBS = ["get", "post", "put", "patch", "delete"];
+/// In the order in which the operations of a path are shown: what creates something stands first.
+const VERBS = ["post", "get", "put", "patch", "delete"];
 const DEPTH = 6;
 /// What stands beside a field that has to be there, and beside one that need not.
 const ASKED = ["required", ""];
 const ANSWERED = ["", "not always"];
-/// What everybody comes for stands before it.
-const LAST = "Service";
 
 /// An element with attributes and children; a string child is text.
 function make(name, attributes, ...children) {
@@ -137,6 +136,18 @@ function block(text, label) {
   return pre;
 }
 
+/// Copies the address of a place on this page, to share it.
+function linkButton(id) {
+  if (!navigator.clipboard) return "";
+  const button = make("button", { type: "button", class: "copy-link", "aria-label": `Copy the link to ${id}` }, "Copy link");
+  button.addEventListener("click", () => {
+    const link = `${location.origin}${location.pathname}#${id}`;
+    navigator.clipboard.writeText(link).then(() => { button.textContent = "Copied"; }, () => { button.textContent = "Not copied"; });
+    setTimeout(() => { button.textContent = "Copy link"; }, 1500);
+  });
+  return button;
+}
+
 function table(caption, heads, rows) {
   if (rows.length === 0) return "";
   return make("div", { class: "scroll" }, make("table", { "aria-label": caption },
@@ -240,7 +251,7 @@ function operationArticle(api, path, verb, operation, shared) {
   const id = `op-${operation.operationId || `${verb}-${path.replace(/\W+/g, "-")}`}`;
   const article = make("article", { id, "aria-labelledby": `${id}-name` });
   article.append(make("h3", { id: `${id}-name` }, make("span", { class: `verb ${verb}` }, verb.toUpperCase()),
-    make("a", { class: "anchor path", href: `#${id}` }, path), make("span", { class: "summary" }, operation.summary || "")));
+    make("a", { class: "anchor path", href: `#${id}` }, path), make("span", { class: "summary" }, operation.summary || ""), linkButton(id)));
   const scope = operation["x-scope"];
   const access = needsKey(api, operation) ? (scope ? `Needs a key with the scope ${scope}.` : "Needs a key.") : "Needs no key.";
   article.append(...prose(operation.description), make("p", { class: "note" }, access));
@@ -254,7 +265,7 @@ function operationArticle(api, path, verb, operation, shared) {
   for (const [kind, content] of Object.entries(body.content || {})) {
     article.append(make("h4", {}, "Request body"), make("p", { class: "note" }, kind), ...bodyOf(api, content, ASKED));
   }
-  article.append(...responseParts(api, operation));
+  article.append(...responseParts(api, operation), trialForm(api, path, verb, operation, shared));
   const link = make("a", { href: `#${id}` }, make("span", { class: `verb ${verb}` }, verb.toUpperCase()), operation.summary || path);
   return { article, link };
 }
@@ -267,19 +278,23 @@ function schemaArticle(api, name, schema) {
   return { article, link: make("a", { href: `#${id}` }, name) };
 }
 
+/// The id of a part, for links.
+function partId(title) {
+  return `part-${title.toLowerCase().replace(/\W+/g, "-")}`;
+}
+
 /// One part of the page with its entry in the contents.
-function part(title, entries) {
-  const section = make("section", { class: "part" }, make("h2", {}, title), entries.map((entry) => entry.article));
-  const list = make("div", { class: "list" }, make("h2", {}, title), make("ul", {}, entries.map((entry) => make("li", {}, entry.link))));
+function part(title, description, entries) {
+  const id = partId(title);
+  const heading = make("h2", { id }, make("a", { class: "anchor", href: `#${id}` }, title), linkButton(id));
+  const section = make("section", { class: "part" }, heading, prose(description), entries.map((entry) => entry.article));
+  const list = make("div", { class: "list" }, make("h2", {}, make("a", { href: `#${id}` }, title)), make("ul", {}, entries.map((entry) => make("li", {}, entry.link))));
   return { section, list, entries };
 }
 
-function draw(api) {
-  const info = api.info || {};
-  document.title = `${info.title || "sandboxd"}: interface`;
-  document.getElementById("title").textContent = info.title || "sandboxd";
-  document.getElementById("version").textContent = info.version ? `version ${info.version}` : "";
-  const groups = new Map();
+/// The operations by tag, in the order in which the document lists the tags.
+function operationParts(api) {
+  const groups = new Map((api.tags || []).map(({ name }) => [name, []]));
   for (const [path, item] of Object.entries(api.paths || {})) {
     for (const verb of VERBS.filter((verb) => item[verb])) {
       const tag = (item[verb].tags || ["Endpoints"])[0];
@@ -287,10 +302,18 @@ function draw(api) {
       groups.get(tag).push(operationArticle(api, path, verb, item[verb], item.parameters));
     }
   }
+  const about = (tag) => ((api.tags || []).find(({ name }) => name === tag) || {}).description;
+  return [...groups].filter(([, entries]) => entries.length).map(([tag, entries]) => part(tag, about(tag), entries));
+}
+
+function draw(api) {
+  const info = api.info || {};
+  document.title = `${info.title || "sandboxd"}: interface`;
+  document.getElementById("title").textContent = info.title || "sandboxd";
+  document.getElementById("version").textContent = info.version ? `version ${info.version}` : "";
   const schemas = Object.entries((api.components || {}).schemas || {}).map(([name, schema]) => schemaArticle(api, name, schema));
-  const order = [...groups].sort(([one], [other]) => (one === LAST) - (other === LAST));
-  const parts = order.map(([tag, entries]) => part(tag[0].toUpperCase() + tag.slice(1), entries));
-  parts.push(part("All responses", headersArticle(api)), part("Schemas", schemas));
+  const parts = [part("Authentication", "", [authenticationArticle(api)]), ...operationParts(api)];
+  parts.push(part("All responses", "", headersArticle(api)), part("Schemas", "", schemas));
   const main = document.getElementById("content");
   main.replaceChildren(document.getElementById("status"), ...prose(info.description), ...parts.map((one) => one.section));
   document.getElementById("contents").replaceChildren(...parts.map((one) => one.list));
@@ -316,6 +339,17 @@ function filter(parts, text) {
   document.getElementById("status").textContent = words.length ? `${shown} found` : "";
 }
 
+/// Goes to the place that the address names. If the filter hides it, the filter is cleared.
+function goToPlace(parts, input) {
+  const wanted = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!wanted) return;
+  if (input.value) {
+    input.value = "";
+    filter(parts, "");
+  }
+  wanted.scrollIntoView();
+}
+
 async function start() {
   const status = document.getElementById("status");
   try {
@@ -326,8 +360,8 @@ async function start() {
     const input = document.getElementById("filter");
     input.addEventListener("input", () => filter(parts, input.value));
     // A link into the page was followed before there was anything to go to.
-    const wanted = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (wanted) wanted.scrollIntoView();
+    goToPlace(parts, input);
+    addEventListener("hashchange", () => goToPlace(parts, input));
   } catch (error) {
     status.textContent = `The API document could not be loaded: ${error.message}. Reload the page.`;
   }

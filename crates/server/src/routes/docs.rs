@@ -1,4 +1,4 @@
-//! The API documentation page: static files that need no key. The page loads nothing from other hosts.
+//! The API reference page and the start page: static files that need no key. The pages load nothing from other hosts.
 
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::Response;
@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{openapi, view};
 use crate::endpoint::{Endpoint, Open};
+use crate::layers::START_PAGE;
 
 const HEADERS: [(HeaderName, &str); 4] = [
     (
@@ -18,13 +19,21 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-/// The page under both of its paths, its style sheet, its script and the document.
-pub fn endpoints() -> [Endpoint; 5] {
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+/// Stands for the version in the start page.
+const VERSION: &str = "{{version}}";
+
+/// The reference page under both of its paths, the start page, their style sheet and scripts, and the document.
+pub fn endpoints() -> [Endpoint; 8] {
     [
-        asset("/docs", "text/html; charset=utf-8", page),
-        asset("/docs/", "text/html; charset=utf-8", page),
+        asset("/docs", HTML, page),
+        asset("/docs/", HTML, page),
+        Endpoint::get(START_PAGE, Open).handler(|_| async { Ok(start_page()) }),
         asset("/docs/docs.css", "text/css; charset=utf-8", || include_str!("../assets/docs.css").into()),
-        asset("/docs/docs.js", "text/javascript; charset=utf-8", || include_str!("../assets/docs.js").into()),
+        asset("/docs/docs.js", SCRIPT, || include_str!("../assets/docs.js").into()),
+        asset("/docs/try.js", SCRIPT, || include_str!("../assets/try.js").into()),
+        asset("/docs/start.js", SCRIPT, || include_str!("../assets/start.js").into()),
         asset("/docs/openapi.json", "application/json; charset=utf-8", openapi::content),
     ]
 }
@@ -35,6 +44,15 @@ fn asset(path: &'static str, kind: &'static str, content: fn() -> Bytes) -> Endp
 
 fn page() -> Bytes {
     include_str!("../assets/docs.html").into()
+}
+
+/// The page for a browser that opens the address of the service.
+fn start_page() -> Response {
+    let page = include_str!("../assets/start.html").replace(VERSION, env!("CARGO_PKG_VERSION"));
+    let mut response = file(HTML, page.into());
+    // At `/` other clients get JSON.
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
 }
 
 fn file(kind: &'static str, content: Bytes) -> Response {

@@ -14,8 +14,17 @@ use crate::endpoint::{Access, Table};
 use crate::routes::{document, endpoints};
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
-const OPEN: [&str; 6] =
-    ["/v1/health", "/docs", "/docs/", "/docs/docs.css", "/docs/docs.js", "/docs/openapi.json"];
+const OPEN: [&str; 9] = [
+    "/v1/health",
+    "/docs",
+    "/docs/",
+    "/docs/docs.css",
+    "/docs/docs.js",
+    "/docs/try.js",
+    "/docs/start",
+    "/docs/start.js",
+    "/docs/openapi.json",
+];
 
 fn openapi() -> Value {
     serde_json::from_str(&document()).unwrap()
@@ -206,6 +215,9 @@ async fn health_and_the_page_need_no_key() {
         ("/docs/", "text/html; charset=utf-8", "/docs/docs.js"),
         ("/docs/docs.css", "text/css; charset=utf-8", "{"),
         ("/docs/docs.js", "text/javascript; charset=utf-8", "/docs/openapi.json"),
+        ("/docs/try.js", "text/javascript; charset=utf-8", "fetch("),
+        ("/docs/start", "text/html; charset=utf-8", "/docs/openapi.json"),
+        ("/docs/start.js", "text/javascript; charset=utf-8", "location.origin"),
         ("/docs/openapi.json", "application/json; charset=utf-8", "\"openapi\""),
     ] {
         let answer = fixture.ask(Request::builder().uri(path).body(Body::empty()).unwrap()).await;
@@ -222,6 +234,32 @@ async fn health_and_the_page_need_no_key() {
     }
     let keyed = fixture.ask(request("GET", "/v1/openapi.json").body(Body::empty()).unwrap()).await;
     assert_eq!((keyed.status, keyed.text), (StatusCode::OK, document()));
+}
+
+/// A request for `/`, as a browser or another client sends it.
+fn at_the_root(method: &str, accept: &str) -> Request<Body> {
+    Request::builder().method(method).uri("/").header("accept", accept).body(Body::empty()).unwrap()
+}
+
+#[tokio::test]
+async fn a_browser_at_the_root_gets_the_start_page_and_others_an_error_as_json() {
+    const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let fixture = Fixture::new().await;
+    let page = fixture.ask(at_the_root("GET", BROWSER)).await;
+    assert_eq!((page.status, page.header("content-type")), (StatusCode::OK, "text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").starts_with("default-src 'none'; script-src 'self';"));
+    assert_eq!(page.header("vary"), "Accept");
+    assert!(page.text.contains(concat!("version ", env!("CARGO_PKG_VERSION"))) && !page.text.contains("{{"));
+    assert!(page.text.contains("href=\"/docs\"") && !page.text.contains("sbk_"), "{}", page.text);
+    let head = fixture.ask(at_the_root("HEAD", BROWSER)).await;
+    assert_eq!((head.status, head.text.as_str()), (StatusCode::OK, ""));
+
+    for (method, accept) in [("GET", "*/*"), ("GET", "application/json"), ("POST", BROWSER)] {
+        let anonymous = fixture.ask(at_the_root(method, accept)).await;
+        assert_eq!((anonymous.status, anonymous.code()), (StatusCode::UNAUTHORIZED, "UNAUTHORIZED"));
+    }
+    let keyed = fixture.call("GET", "/").await;
+    assert_eq!((keyed.status, keyed.code()), (StatusCode::NOT_FOUND, "NOT_FOUND"));
 }
 
 /// Follows `$ref` and calls back with each schema, parameter and response of the document.
