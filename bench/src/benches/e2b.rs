@@ -50,7 +50,7 @@ fn configured(service: &Service, mut program: Command) -> Result<Command> {
     let key = KeyText::parse(service.key()).context("the key of the service")?;
     let port = service.address().port();
     program.env("E2B_API_KEY", key.e2b_text()).env("E2B_DOMAIN", format!("{DOMAIN}:{port}"));
-    program.env("SSL_CERT_FILE", service.certificate()?.0);
+    program.env("SSL_CERT_FILE", service.certificate()?.0.with_file_name("tls-trust.pem"));
     Ok(program)
 }
 

@@ -23,7 +23,7 @@ pub enum TlsConfig {
     },
 }
 
-/// A self-signed certificate, stored in `dir` as `tls-cert.pem` and `tls-key.pem`.
+/// A self-signed certificate, stored in `dir` as `tls-cert.pem` and `tls-key.pem`, with `tls-trust.pem` for its clients.
 #[derive(Debug, Clone)]
 pub struct SelfSigned {
     pub dir: PathBuf,
@@ -56,6 +56,14 @@ pub struct Certificate {
     /// Its PEM file, which clients of a self-signed certificate have to trust.
     pub file: PathBuf,
     pub not_after: OffsetDateTime,
+}
+
+impl Certificate {
+    /// A file with the certificate authorities of the system and this self-signed certificate, for programs that trust the
+    /// authorities of one file only.
+    pub fn authorities(&self) -> PathBuf {
+        self.file.with_file_name(self_signed::AUTHORITIES)
+    }
 }
 
 /// The certificate for new connections. It can be replaced while connections are open. Clones share it.
@@ -127,6 +135,10 @@ fn obtain(config: &TlsConfig, now: OffsetDateTime) -> Result<Loaded, TlsError> {
                     self_signed::create(own, now)?;
                     tracing::info!(file = %certificate.display(), why, "created a self-signed TLS certificate");
                 }
+            }
+            // Without the file only the programs that were told to use it fail.
+            if let Err(error) = self_signed::write_authorities(own) {
+                tracing::warn!(%error, "the list of certificate authorities is missing or old");
             }
             read(&certificate, &key)
         }

@@ -150,7 +150,8 @@ impl E2bService {
         };
         command
             .env("E2B_API_KEY", key)
-            .env("SSL_CERT_FILE", &certificate)
+            // As the service prints it: the authorities of the system are in it, too.
+            .env("SSL_CERT_FILE", certificate.with_file_name("tls-trust.pem"))
             .env("NODE_EXTRA_CA_CERTS", &certificate)
             .env("HOME", self.home.path())
             .env("TMPDIR", self.home.path());

@@ -16,6 +16,15 @@ use super::{SelfSigned, TlsError, der, files, read};
 const VALIDITY: Duration = Duration::days(365);
 /// The validity begins this long before the creation, for clients whose clocks are behind.
 const BACKDATE: Duration = Duration::days(1);
+/// The file of [`write_authorities`], beside the certificate.
+pub const AUTHORITIES: &str = "tls-trust.pem";
+/// Where distributions have the certificate authorities of the system. The first file that exists counts.
+const SYSTEM_AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 /// The certificate is renewed this long before it expires.
 pub const RENEW: Duration = Duration::days(30);
 
@@ -91,4 +100,37 @@ pub fn create(own: &SelfSigned, now: OffsetDateTime) -> Result<(), TlsError> {
     let (certificate_path, key_path) = paths(own);
     files::write(&key_path, &key.serialize_pem(), 0o600)?;
     files::write(&certificate_path, &certificate.pem(), 0o644)
+}
+
+/// Writes the authorities of the system and the certificate into one file, for programs that trust the authorities of one file only:
+/// with the certificate alone they could not use any other service.
+pub fn write_authorities(own: &SelfSigned) -> Result<(), TlsError> {
+    let (certificate, _) = paths(own);
+    let unreadable = |source| TlsError::File { action: "read", path: certificate.clone(), source };
+    let certificate_text = fs::read_to_string(&certificate).map_err(unreadable)?;
+    let system = SYSTEM_AUTHORITIES.iter().find_map(|path| fs::read_to_string(path).ok());
+    let text = list(&system.unwrap_or_default(), &certificate_text);
+    let path = own.dir.join(AUTHORITIES);
+    if fs::read_to_string(&path).is_ok_and(|stored| stored == text) {
+        return Ok(());
+    }
+    files::write(&path, &text, 0o644)
+}
+
+/// One PEM file from two. The last line of the first may have no end.
+fn list(system: &str, certificate: &str) -> String {
+    let end = if system.is_empty() || system.ends_with('\n') { "" } else { "\n" };
+    format!("{system}{end}{certificate}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::list;
+
+    #[test]
+    fn a_certificate_begins_on_a_line_of_its_own() {
+        assert_eq!(list("", "own\n"), "own\n");
+        assert_eq!(list("system\n", "own\n"), "system\nown\n");
+        assert_eq!(list("system", "own\n"), "system\nown\n");
+    }
 }

@@ -53,7 +53,21 @@ fn a_certificate_is_created_once_and_reused() {
     let first = text(&own);
     load(&own, day_334).unwrap();
     assert_eq!(text(&own), first);
-    assert_eq!(fs::read_dir(&own.dir).unwrap().count(), 2, "no other file is left");
+    assert_eq!(fs::read_dir(&own.dir).unwrap().count(), 3, "no other file is left");
+}
+
+/// The last certificates of the list are those of the chain, also after a renewal.
+#[test]
+fn the_list_of_authorities_ends_with_the_certificate_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = own(dir.path(), &["localhost"]);
+    for now in [then as fn() -> OffsetDateTime, day_336] {
+        let tls = load(&own, now).unwrap();
+        let authorities = fs::read_to_string(tls.certificate().authorities()).unwrap();
+        assert!(authorities.ends_with(&text(&own).0), "{}", authorities.len());
+        let own_count = files::chain(&tls.certificate().file).unwrap().len();
+        assert!(files::chain(&tls.certificate().authorities()).unwrap().len() >= own_count);
+    }
 }
 
 #[test]

@@ -114,6 +114,7 @@ fn announce(
     let welcome = Welcome {
         url: serving.url(),
         certificate: serving.certificate(),
+        authorities: serving.authorities(),
         metrics: serving.metrics(),
         key,
         show_key: flags.show_key,

@@ -98,7 +98,7 @@ pub struct BoundListeners {
 struct ListenerInfo {
     scheme: &'static str,
     address: SocketAddr,
-    certificate: Option<PathBuf>,
+    certificate: Option<listen::Certificate>,
     metrics: Option<SocketAddr>,
 }
 
@@ -139,7 +139,7 @@ impl BoundListeners {
         };
         let tls = listen::Tls::load(tls)?;
         info.scheme = "https";
-        info.certificate = (http.tls == Tls::SelfSigned).then(|| tls.certificate().file);
+        info.certificate = (http.tls == Tls::SelfSigned).then(|| tls.certificate());
         let mut listeners = vec![Listener::Https { socket, tls }];
         if let Some(redirect) = http.redirect_address()? {
             let socket = bind("http.redirect_listen", redirect)?;
@@ -192,7 +192,12 @@ impl ServingListeners {
 
     /// The self-signed certificate, which clients have to trust explicitly.
     pub fn certificate(&self) -> Option<PathBuf> {
-        self.info.certificate.clone()
+        self.info.certificate.as_ref().map(|certificate| certificate.file.clone())
+    }
+
+    /// The certificate authorities of the system and the self-signed certificate, in one file.
+    pub fn authorities(&self) -> Option<PathBuf> {
+        self.info.certificate.as_ref().map(listen::Certificate::authorities)
     }
 
     pub fn metrics(&self) -> Option<SocketAddr> {

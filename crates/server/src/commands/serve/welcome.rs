@@ -18,6 +18,8 @@ pub struct Welcome<'a> {
     pub url: String,
     /// The self-signed certificate, for curl's `--cacert`.
     pub certificate: Option<PathBuf>,
+    /// The certificate authorities of the system and that certificate, for programs that read one list only.
+    pub authorities: Option<PathBuf>,
     pub metrics: Option<SocketAddr>,
     pub key: &'a LocalKey,
     pub show_key: bool,
@@ -93,12 +95,13 @@ impl Welcome<'_> {
             return String::new();
         }
         let url = &self.url;
-        let trust = match &self.certificate {
-            Some(path) => {
-                let path = quoted(&path.display().to_string());
-                format!(" SSL_CERT_FILE={path} NODE_EXTRA_CA_CERTS={path}")
+        // `SSL_CERT_FILE` replaces the list of the system, which the programs need for other services; Node.js adds to its own.
+        let trust = match (&self.authorities, &self.certificate) {
+            (Some(authorities), Some(certificate)) => {
+                let word = |path: &PathBuf| quoted(&path.display().to_string());
+                format!(" SSL_CERT_FILE={} NODE_EXTRA_CA_CERTS={}", word(authorities), word(certificate))
             }
-            None => String::new(),
+            _ => String::new(),
         };
         format!(
             "For programs that use the packages of E2B:\n\n\
@@ -160,7 +163,9 @@ mod tests {
     ) -> String {
         let url = url("https", "0.0.0.0:8443".parse().unwrap());
         let certificate = Some(PathBuf::from("/var/lib/my data/tls/tls-cert.pem"));
-        Welcome { url, certificate, metrics: None, key, show_key, isolations, missing_isolations, e2b: true }
+        let authorities = Some(PathBuf::from("/var/lib/my data/tls/tls-trust.pem"));
+        let (metrics, e2b) = (None, true);
+        Welcome { url, certificate, authorities, metrics, key, show_key, isolations, missing_isolations, e2b }
             .text()
     }
 
@@ -219,7 +224,9 @@ mod tests {
             line.contains(&format!("E2B_API_KEY={e2b_key} E2B_API_URL=https://127.0.0.1:8443 ")),
             "{line}"
         );
-        assert!(line.ends_with("NODE_EXTRA_CA_CERTS='/var/lib/my data/tls/tls-cert.pem'"), "{line}");
+        let trust = " SSL_CERT_FILE='/var/lib/my data/tls/tls-trust.pem' \
+                     NODE_EXTRA_CA_CERTS='/var/lib/my data/tls/tls-cert.pem'";
+        assert!(line.ends_with(trust), "{line}");
         assert!(!welcome(&kept, false).contains("E2B") && !welcome(&LocalKey::None, true).contains("E2B"));
     }
 }
