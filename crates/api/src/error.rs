@@ -19,7 +19,7 @@ pub struct ErrorBody {
 #[serde(rename_all = "camelCase")]
 pub struct ErrorObject {
     pub code: ErrorCode,
-    /// Message for people. It names the field, the value received and the allowed values; its wording may change.
+    /// Message for people; its wording may change. If a value is not allowed, it names the field, the value and what is allowed.
     #[cfg_attr(feature = "openapi", schema(example = "resources.cpu is 3; allowed: 2, 4 or 8"))]
     pub message: String,
     /// Details for programs; an empty object if there are none. `field` for an invalid field, `sandboxId` if the error is about

@@ -17,7 +17,7 @@ pub struct SandboxOptions {
     /// Set the memory: 2g to 16g
     #[arg(long, value_name = "SIZE", value_parser = megabytes)]
     pub memory: Option<u32>,
-    /// Set the disk size: 5g to 50g
+    /// Set the disk size: 5g to 50g; a larger one of the snapshot or template stays [default: 10g]
     #[arg(long, value_name = "SIZE", value_parser = megabytes)]
     pub disk: Option<u32>,
     /// Set an environment variable, or pass yours with NAME alone; repeatable
