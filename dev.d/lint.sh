@@ -19,6 +19,9 @@ lint_python() {
     "$bin/python" tools/generate_models.py --check || exit 1
     "$bin/python" tools/generate_sync.py --check || exit 1
     "$bin/mypy" --no-error-summary --cache-dir "$ROOT/target/mypy" src || exit 1
+    # The programs of the cookbook, except the one that needs the packages of E2B.
+    MYPYPATH=src "$bin/mypy" --strict --no-error-summary --cache-dir "$ROOT/target/mypy" \
+      ../../docs/architecture/draw.py ../../docs/cookbook/[!e]*.py ../../docs/cookbook/e2b_moved.py || exit 1
     "$bin/pyright" --pythonpath "$bin/python" --warnings
   ) || status=1
   return "$status"
@@ -30,7 +33,8 @@ cmd_lint() {
   check "cargo fmt" cargo fmt --all --check
   check "cargo clippy" cargo clippy --workspace --all-targets --release --locked --quiet -- -D warnings
   check "cargo xtask tidy" cargo xtask tidy
-  check "shellcheck" shellcheck --external-sources dev dev.d/*.sh .ci/run e2e/vm/make.sh
+  check "shellcheck" shellcheck --external-sources dev dev.d/*.sh .ci/run e2e/vm/make.sh docs/cookbook/*.sh
+  check "docs/architecture" python3 docs/architecture/draw.py --check
   check "sdk/typescript" npm run --silent --prefix sdk/typescript lint
   check "sdk/python" lint_python
   # xtask tidy checks deny.toml (licences, versions, bans, sources). cargo-deny adds the advisories, which need the network.
