@@ -155,7 +155,7 @@ struct Online {
 }
 
 /// Runs a test on a thread of its own, because the thread moves to the namespaces of that host.
-fn online<F: Future<Output = ()>>(test: impl FnOnce(Online) -> F + Send + 'static) {
+fn online(test: impl AsyncFnOnce(Online) + Send + 'static) {
     let run = move || {
         internet::image::build().unwrap();
         let internet = Internet::new().unwrap();
@@ -174,15 +174,15 @@ fn online<F: Future<Output = ()>>(test: impl FnOnce(Online) -> F + Send + 'stati
 
 #[test]
 fn an_agent_installs_packages_from_one_index_and_reaches_nothing_else() {
-    online(async |Online { service, internet }| {
-        let Some(mut command) = program(&service, "pip_allowlist.py").await else { return };
-        let (index, files) = (internet.site("packages").unwrap(), internet.site("files").unwrap());
+    online(async |net: Online| {
+        let Some(mut command) = program(&net.service, "pip_allowlist.py").await else { return };
+        let (index, files) = (net.internet.site("packages").unwrap(), net.internet.site("files").unwrap());
         command
             .env("IMAGE", internet::image::IMAGE)
             .env("INDEX_URL", format!("https://{}/simple/", index.name))
             .env("FILE_HOSTS", files.name)
             .env("PACKAGE", "tiny-package")
-            .env("CERTIFICATE", internet.authority());
+            .env("CERTIFICATE", net.internet.authority());
         let expected = "installed: tiny-package==1.0\nanother host: refused\nrecorded: attacker.example\n";
         assert_eq!(output_of(command).await, expected);
     });
@@ -190,15 +190,15 @@ fn an_agent_installs_packages_from_one_index_and_reaches_nothing_else() {
 
 #[test]
 fn programs_in_sandboxes_trust_the_authority_of_a_company() {
-    online(async |Online { service, internet }| {
-        let Some(mut command) = program(&service, "corporate_ca.sh").await else { return };
-        let url = format!("https://{}/hello", internet.site("intranet").unwrap().name);
-        command.env("IMAGE", internet::image::IMAGE).arg(internet.authority()).arg(&url);
+    online(async |net: Online| {
+        let Some(mut command) = program(&net.service, "corporate_ca.sh").await else { return };
+        let url = format!("https://{}/hello", net.internet.site("intranet").unwrap().name);
+        command.env("IMAGE", internet::image::IMAGE).arg(net.internet.authority()).arg(&url);
         let output = output_of(command).await;
         assert!(output.starts_with("hello host=intranet.web.example "), "{output}");
         // Without the template the same request fails.
         let body = serde_json::json!({ "image": internet::image::IMAGE });
-        let client = service.account().await.unwrap();
+        let client = net.service.account().await.unwrap();
         let created = client.post("/v1/sandboxes", &body).await.unwrap().is(201).unwrap();
         let path = format!("/v1/sandboxes/{}/execute", created["id"].as_str().unwrap());
         let command = serde_json::json!({ "command": format!("curl -sS {url}") });
