@@ -79,6 +79,7 @@ impl Subject for Ours<'_> {
         let request = ForkRequest {
             count: FORKS,
             env: Default::default(),
+            name: None,
             metadata: None,
             memory: true,
             isolation: Default::default(),

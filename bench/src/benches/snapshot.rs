@@ -88,6 +88,7 @@ impl Subject for Ours<'_> {
             memory: false,
             count: FORKS,
             env: Default::default(),
+            name: None,
             metadata: None,
             isolation: Default::default(),
         };

@@ -46,6 +46,7 @@ pub const METADATA_KEYS: usize = 20;
 pub const METADATA_KEY_CHARS: usize = 256;
 pub const METADATA_VALUE_CHARS: usize = 256;
 
+pub const SANDBOX_NAME_CHARS: usize = 63;
 pub const SNAPSHOT_NAME_CHARS: usize = 128;
 /// New sandboxes of one fork.
 pub const FORK_COUNT: Range<u32> = Range { min: 1, max: 100, default: 1 };

@@ -56,6 +56,10 @@ pub struct CreateBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false, default = true))]
     pub auto_resume: Option<bool>,
+    /// A name of your choice, which paths accept in place of the id. At most one sandbox of the account that is not terminated has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::sandbox_name, required = false))]
+    pub name: Option<String>,
     /// Your own tags. Lists can be filtered by them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::metadata, required = false))]

@@ -19,6 +19,7 @@ mod info;
 mod pause;
 mod ports;
 mod sandbox;
+mod sandbox_name;
 #[cfg(feature = "openapi")]
 mod schema;
 mod signals;
@@ -69,6 +70,7 @@ pub use sandbox::{
     E2bOptions, EgressDefault, EgressPolicy, IngressPolicy, Isolation, IsolationChoice, NetworkPolicy,
     OnTimeout, Resources, SandboxConfig, SandboxState, UnknownIsolation,
 };
+pub use sandbox_name::{BadSandboxName, NAME_KEY, SandboxName};
 pub use signals::SIGNALS;
 pub use snapshots::{
     ForkBody, ForkList, RollbackBody, SnapshotBody, SnapshotDeleted, SnapshotList, SnapshotState,

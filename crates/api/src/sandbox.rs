@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::NAME_KEY;
+
 /// State of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -199,6 +201,7 @@ pub struct SandboxConfig {
     /// Whether commands, files and ports may resume the sandbox.
     #[serde(default = "auto_resume_default")]
     pub auto_resume: bool,
+    /// The tags of the owner. The name of the sandbox is among them, under [`NAME_KEY`].
     pub metadata: BTreeMap<String, String>,
     pub network: NetworkPolicy,
     /// Absent in records of earlier versions.
@@ -210,6 +213,13 @@ pub struct SandboxConfig {
     /// Present in sandboxes that were created through the E2B-compatible API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e2b: Option<Box<E2bOptions>>,
+}
+
+impl SandboxConfig {
+    /// The name of the sandbox, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.metadata.get(NAME_KEY).map(String::as_str)
+    }
 }
 
 /// The options of a sandbox that only the E2B-compatible API has.

@@ -9,7 +9,7 @@ use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, RefOr};
 use crate::bounds::{
     CPU, CPU_DEFAULT, DOMAIN_BYTES, EGRESS_ENTRIES, EGRESS_NETWORKS, ENV_BYTES, ENV_VARIABLES,
     EVENT_DATA_BYTES, INGRESS_PORTS, LABEL_BYTES, METADATA_KEY_CHARS, METADATA_KEYS, METADATA_VALUE_CHARS,
-    PATH_BYTES, PATH_PART_BYTES, PORT, WORKDIR_DEFAULT,
+    PATH_BYTES, PATH_PART_BYTES, PORT, SANDBOX_NAME_CHARS, WORKDIR_DEFAULT,
 };
 
 const NO_NUL: &str = r"^[^\x00]*$";
@@ -81,6 +81,19 @@ fn environment(description: &str) -> RefOr<Schema> {
         .max_properties(Some(ENV_VARIABLES))
         .description(Some(description))
         .examples([serde_json::json!({"NODE_ENV": "production"})])
+        .into()
+}
+
+/// The pattern excludes what resembles an id.
+pub(crate) fn sandbox_name() -> RefOr<Schema> {
+    let more = SANDBOX_NAME_CHARS - 1;
+    text()
+        .pattern(Some(format!("^(?!{})[A-Za-z0-9][A-Za-z0-9_.-]{{0,{more}}}$", crate::SandboxId::PREFIX)))
+        .description(Some(
+            "A name of the sandbox, which paths accept in place of the id. At most one sandbox of the account that is not \
+             terminated has it.",
+        ))
+        .examples(["web"])
         .into()
 }
 

@@ -148,6 +148,10 @@ pub struct ForkBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::command_env, required = false))]
     pub env: Option<BTreeMap<String, String>>,
+    /// The name of the new sandbox, if `count` is 1. Forks have no name otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::sandbox_name, required = false))]
+    pub name: Option<String>,
     /// Tags of the new sandboxes, in place of those of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::fork_metadata, required = false))]

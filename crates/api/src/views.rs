@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EgressPolicy, IngressPolicy, Isolation, NetworkPolicy, OnTimeout, Resources, SandboxConfig, SandboxId,
-    SandboxState, Timestamp,
+    EgressPolicy, IngressPolicy, Isolation, NAME_KEY, NetworkPolicy, OnTimeout, Resources, SandboxConfig,
+    SandboxId, SandboxState, Timestamp,
 };
 
 /// The times of a sandbox's state changes.
@@ -30,6 +30,10 @@ pub struct Times {
 #[serde(rename_all = "camelCase")]
 pub struct SandboxView {
     pub id: SandboxId,
+    /// The name that its owner chose. Absent without a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::sandbox_name, required = false))]
+    pub name: Option<String>,
     pub state: SandboxState,
     /// Name of the image, or id of the snapshot that it was created from.
     #[cfg_attr(feature = "openapi", schema(example = "ubuntu:24.04"))]
@@ -87,10 +91,12 @@ pub struct SandboxView {
 }
 
 impl SandboxView {
-    /// `pausedAt` is present only while paused, even if `times` has the last pause.
-    pub fn new(id: SandboxId, state: SandboxState, config: SandboxConfig, times: Times) -> Self {
+    /// `pausedAt` is present only while paused, even if `times` has the last pause. The name is no tag here: who creates sandboxes with
+    /// the tags of another one does not mean its name.
+    pub fn new(id: SandboxId, state: SandboxState, mut config: SandboxConfig, times: Times) -> Self {
         Self {
             id,
+            name: config.metadata.remove(NAME_KEY),
             state,
             image: config.image,
             resources: config.resources,
@@ -165,6 +171,10 @@ pub struct SandboxItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub terminated_at: Option<Timestamp>,
+    /// The name that its owner chose. Only with `details=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::schema::sandbox_name, required = false))]
+    pub name: Option<String>,
     /// What separates the sandbox from the host. Only with `details=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
@@ -202,6 +212,7 @@ impl SandboxItem {
             started_at: shown(times.started, SandboxState::Running),
             paused_at: shown(times.paused, SandboxState::Paused),
             terminated_at: shown(times.terminated, SandboxState::Terminated),
+            name: None,
             isolation: None,
             metadata: None,
             hibernated_at: None,
@@ -213,6 +224,7 @@ impl SandboxItem {
     #[must_use]
     pub fn with_details(self, sandbox: SandboxView) -> Self {
         Self {
+            name: sandbox.name,
             isolation: Some(sandbox.isolation),
             metadata: Some(sandbox.metadata),
             hibernated_at: sandbox.hibernated_at,

@@ -166,14 +166,14 @@ pub struct TimeoutArguments {
     /// Running time from now, such as 90m or 24h; 0 ends the timeout now
     #[arg(value_name = "TIME", value_parser = time)]
     pub timeout: Duration,
-    /// Ids of the sandboxes
+    /// Ids or names of the sandboxes
     #[arg(value_name = "SANDBOX", required = true)]
     pub ids: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct LogsArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Execution id, as printed by 'sbx exec --detach'; without it, list executions
@@ -211,7 +211,7 @@ pub struct LsArguments {
 
 #[derive(Debug, Args)]
 pub struct Ids {
-    /// Ids of the sandboxes
+    /// Ids or names of the sandboxes
     #[arg(value_name = "SANDBOX", required = true)]
     pub ids: Vec<String>,
 }
@@ -236,7 +236,7 @@ pub struct ResumeArguments {
 
 #[derive(Debug, Args)]
 pub struct RmArguments {
-    /// Ids of the sandboxes
+    /// Ids or names of the sandboxes
     #[arg(value_name = "SANDBOX", required_unless_present = "all")]
     pub ids: Vec<String>,
     /// Terminate all sandboxes of the account
@@ -246,14 +246,14 @@ pub struct RmArguments {
 
 #[derive(Debug, Args)]
 pub struct ProbeArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
 }
 
 #[derive(Debug, Args)]
 pub struct ExposeArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Ports that programs in the sandbox listen on
@@ -269,7 +269,7 @@ pub struct ExposeArguments {
 
 #[derive(Debug, Args)]
 pub struct UnexposeArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Ports to close
@@ -279,7 +279,7 @@ pub struct UnexposeArguments {
 
 #[derive(Debug, Args)]
 pub struct OpenArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX", requires = "port")]
     pub id: Option<String>,
     /// Exposed port to open; without SANDBOX and PORT, open the API documentation
@@ -292,7 +292,7 @@ pub struct OpenArguments {
 
 #[derive(Debug, Args)]
 pub struct TopArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Refresh at this interval

@@ -128,7 +128,9 @@ fn hint(error: &Error, certificate: Option<String>) -> Option<String> {
 
 fn argument_hint(argument: &str) -> Option<&'static str> {
     match argument {
-        "sandboxId" => Some("a sandbox id is sb_ followed by letters and digits; 'sbx ls' lists sandboxes"),
+        "sandboxId" => Some(
+            "a sandbox id is sb_ followed by letters and digits, and a name is what --name gave; 'sbx ls' lists both",
+        ),
         "executionId" => {
             Some("an execution id is ex_ followed by letters and digits; 'sbx logs SANDBOX' lists executions")
         }

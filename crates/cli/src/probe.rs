@@ -51,9 +51,11 @@ pub struct Snapshot {
 /// Takes one snapshot. Fails for a paused sandbox, without resuming it. While commands hold all execution slots, a detached command takes
 /// it, because those have slots of their own.
 pub async fn take_snapshot(client: &Client, id: &str) -> Result<Snapshot> {
-    let sandbox = client.without_limit_waits().sandbox(id)?;
+    let sandbox = client.without_limit_waits().find(id).await?;
     match sandbox.execute(SCRIPT).without_resume().killed_on_drop().await {
-        Err(error) if error.code() == Code::RateLimited => take_detached(&client.sandbox(id)?).await,
+        Err(error) if error.code() == Code::RateLimited => {
+            take_detached(&client.sandbox(sandbox.id().as_str())?).await
+        }
         Err(error) => Err(error.into()),
         Ok(result) => checked(result.exit_code, &result.stdout, &result.stderr),
     }

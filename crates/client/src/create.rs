@@ -233,6 +233,22 @@ impl Create {
         self
     }
 
+    /// Names the sandbox. [`Client::find`] and paths accept the name in place of the id. The create fails if another sandbox of the
+    /// account that is not terminated has the name.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// let sandbox = client.create("ubuntu:24.04").name("web").await?;
+    /// assert_eq!(sandbox.known().unwrap().name.as_deref(), Some("web"));
+    /// assert!(client.create("ubuntu:24.04").name("web").await.is_err());
+    /// # Ok(()) });
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.body.name = Some(name.into());
+        self
+    }
+
     /// Adds a tag, by which lists can be filtered.
     ///
     /// ```

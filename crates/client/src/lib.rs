@@ -76,10 +76,10 @@ pub use api::{
     FileChangeKind, FileEntry, FileList, FileType, Health, ImageStatus, ImageView, InfoView, IngressPolicy,
     Isolation, IsolationChoice, LimitsView, NetworkPolicy, NetworkView, OnTimeout, Pagination, PauseResult,
     Port, PortClosed, PortToken, PortVisibility, PullProgress, PullStage, QuotaView, RangeView,
-    ResourceSample, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxState,
-    SandboxView, SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState, SnapshotStorage, SnapshotView,
-    TemplateDeleted, TemplateError, TemplateId, TemplateList, TemplateState, TemplateSteps, TemplateView,
-    TerminalSize, Timestamp, Unpacked, UsageView,
+    ResourceSample, Resources, ResumeResult, RuntimeEvent, SandboxId, SandboxItem, SandboxList, SandboxName,
+    SandboxState, SandboxView, SnapshotDeleted, SnapshotId, SnapshotList, SnapshotState, SnapshotStorage,
+    SnapshotView, TemplateDeleted, TemplateError, TemplateId, TemplateList, TemplateState, TemplateSteps,
+    TemplateView, TerminalSize, Timestamp, Unpacked, UsageView,
 };
 
 pub use client::Client;

@@ -274,6 +274,22 @@ impl Fork {
         self
     }
 
+    /// Names the new sandbox, if it is the only one. Without it a fork has no name.
+    ///
+    /// ```
+    /// # sandboxd::testing::run(async |service| {
+    /// # let client = sandboxd_client::Client::builder().url(service.url()).key(service.key()).build()?;
+    /// # let sandbox = client.create("ubuntu:24.04").name("web").await?;
+    /// let forks = sandbox.fork(1).name("web-2").await?;
+    /// assert_eq!(client.find("web-2").await?.id(), forks[0].id());
+    /// assert_eq!(sandbox.fork(1).await?[0].known().unwrap().name, None);
+    /// # Ok(()) });
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.body.name = Some(name.into());
+        self
+    }
+
     /// Adds a tag. The tags of the sandbox are not copied then.
     ///
     /// ```

@@ -101,7 +101,9 @@ impl Creation<'_> {
         template: Template,
         idempotency: Option<PendingIdempotencyRecord>,
     ) -> Result<Status, EngineError> {
-        let Services { counters, provisioner, .. } = self.services;
+        let Services { counters, provisioner, registry, .. } = self.services;
+        // Before anything is provisioned. The actor holds the name before the reservation ends.
+        let _name = registry.names.reserve(self.account, config.name())?;
         let (provisioned, counter) = match self.take_from_pool(&config, &template) {
             Some(provisioned) => (provisioned, counters.created_warm(config.isolation)),
             None => {
@@ -330,6 +332,7 @@ fn is_refusal(error: &EngineError) -> bool {
             | EngineError::Shortage(_)
             | EngineError::Quota(_)
             | EngineError::Stopping
+            | EngineError::NameTaken { .. }
             | EngineError::Store(StoreError::AlreadyRecorded { .. })
     )
 }

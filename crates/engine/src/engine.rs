@@ -85,6 +85,11 @@ impl Engine {
         SandboxHandle::new(&self.services, account, id)
     }
 
+    /// The sandbox of an account that has a name. Reads memory only.
+    pub fn named(&self, account: &str, name: &str) -> Option<SandboxId> {
+        self.services.registry.names.find(account, name)
+    }
+
     /// Whether paused sandboxes with an isolation can be stored with their processes.
     pub fn can_store_processes(&self, isolation: Isolation) -> bool {
         self.services.host.driver().can_store_processes(isolation)

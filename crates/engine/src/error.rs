@@ -36,6 +36,9 @@ pub enum EngineError {
     /// The account has no such sandbox, or the sandbox was terminated. Only its owner gets the time and the reason.
     #[error("no such sandbox")]
     NotFound { terminated: Option<(TimeMs, String)> },
+    /// Another sandbox of the account has the name. Without a holder, it is that of a create in progress.
+    #[error("the name '{name}' is in use")]
+    NameTaken { name: String, holder: Option<SandboxId> },
     /// The account has no such snapshot.
     #[error("no such snapshot")]
     NoSuchSnapshot { id: SnapshotId },

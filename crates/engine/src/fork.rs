@@ -39,6 +39,8 @@ pub async fn fork(
         creation: Creation { services, account: &source.account },
         config: request.config(&source.config)?,
     };
+    // The actor of the new sandbox holds the name before the reservation ends.
+    let _name = services.registry.names.reserve(&source.account, fork.config.name())?;
     let reserved = fork.reserve(request.count).await?;
     let copy = hidden_copy(services, actor, request.memory, QuotaCheck::Enforced).await;
     let copy = copy.inspect_err(|error| error.count_refusal(&services.counters))?;

@@ -34,6 +34,7 @@ mod link_error;
 mod mailbox;
 mod memory_watch;
 mod metrics;
+mod names;
 mod network_refusals;
 mod object_store;
 mod ports;

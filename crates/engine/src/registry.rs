@@ -1,4 +1,4 @@
-//! The registry of sandboxes that have an actor.
+//! The registry of sandboxes that have an actor, by id and by name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -7,10 +7,13 @@ use api::SandboxId;
 use store::SandboxRecord;
 
 use crate::mailbox::ActorHandle;
+use crate::names::SandboxNames;
 
 #[derive(Default)]
 pub struct SandboxRegistry {
     actors: RwLock<HashMap<SandboxId, ActorHandle>>,
+    /// Behind a lock of its own: requests by id do not wait for it.
+    pub names: SandboxNames,
 }
 
 impl SandboxRegistry {
@@ -28,13 +31,19 @@ impl SandboxRegistry {
     }
 
     pub fn insert(&self, id: SandboxId, actor: ActorHandle) {
+        let record = Arc::clone(&actor.status.borrow().record);
         self.write().insert(id, actor);
+        self.names.hold(&record);
     }
 
     pub fn remove(&self, id: &SandboxId) {
-        self.write().remove(id);
+        let removed = self.write().remove(id);
+        if let Some(actor) = removed {
+            self.names.release(&actor.status.borrow().record);
+        }
     }
 
+    /// The names stay: a request by name gets the same answer as one by id.
     pub fn clear(&self) {
         self.write().clear();
     }

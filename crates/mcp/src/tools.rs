@@ -114,10 +114,10 @@ pub struct Target {
 }
 
 impl Call {
-    /// The sandbox with this id, or the unnamed one.
+    /// The sandbox with this id or name, or the unnamed one.
     pub async fn target(&self, id: Option<&str>) -> Result<Target, Failure> {
         if let Some(id) = id {
-            return Ok(Target { sandbox: self.client.sandbox(id)?, note: None });
+            return Ok(Target { sandbox: self.client.find(id).await?, note: None });
         }
         let Some(session) = &self.session else {
             return Err(Failure::new(

@@ -4,6 +4,7 @@
 //! its range or set is a [`ConfigError`] (`INVALID_CONFIG`). Whether the catalogue has an image is decided by the catalogue.
 
 mod checks;
+mod name;
 mod network;
 
 use api::{CreateBody, Resources, SandboxConfig, TimeoutBody, bounds};
@@ -15,6 +16,7 @@ pub use api::Integer;
 pub use api::bounds::Range;
 
 pub(crate) use checks::{absolute_path, env, integer, metadata};
+pub(crate) use name::take_name;
 pub use network::{NetworkChange, network_change};
 
 /// Ranges and defaults of create. [`ConfigRules::default`] is the documented API; an operator may narrow it.
@@ -96,7 +98,7 @@ pub fn sandbox_config(body: CreateBody, rules: &ConfigRules) -> Result<SandboxCo
         idle_timeout_ms: integer("idleTimeoutMs", body.idle_timeout_ms, rules.idle_timeout_ms)?,
         on_timeout: body.on_timeout.unwrap_or_default(),
         auto_resume: body.auto_resume.unwrap_or(true),
-        metadata: checks::metadata(body.metadata.unwrap_or_default(), rules)?,
+        metadata: name::named_metadata(body.name, body.metadata.unwrap_or_default(), rules)?,
         network: network::policy(body.network.unwrap_or_default(), rules)?,
         isolation,
         default_user: false,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use api::bounds::{FORK_COUNT, SNAPSHOT_NAME_CHARS};
-use api::{ForkBody, SandboxConfig, SandboxId, SnapshotBody};
+use api::{ForkBody, NAME_KEY, SandboxConfig, SandboxId, SandboxName, SnapshotBody};
 
-use crate::config::{env, metadata};
+use crate::config::{env, metadata, take_name};
 use crate::listing::{QueryError, list_query, repeated};
 use crate::{ConfigError, ConfigRules, IsolationRules};
 
@@ -57,7 +57,9 @@ pub fn snapshot_request(body: SnapshotBody, rules: &ConfigRules) -> Result<Snaps
 pub struct ForkRequest {
     pub count: u32,
     pub env: BTreeMap<String, String>,
-    /// `None` keeps the tags of the sandbox.
+    /// The name of the only new sandbox. None of several has one.
+    pub name: Option<SandboxName>,
+    /// `None` keeps the tags of the sandbox, without its name.
     pub metadata: Option<BTreeMap<String, String>>,
     /// With the processes.
     pub memory: bool,
@@ -75,18 +77,29 @@ impl ForkRequest {
         if let Some(metadata) = &self.metadata {
             config.metadata.clone_from(metadata);
         }
+        // The sandbox keeps its own.
+        config.metadata.remove(NAME_KEY);
+        if let Some(name) = &self.name {
+            config.metadata.insert(NAME_KEY.to_owned(), name.to_string());
+        }
         Ok(config)
     }
 }
 
-pub fn fork_request(body: ForkBody, rules: &ConfigRules) -> Result<ForkRequest, ConfigError> {
+pub fn fork_request(mut body: ForkBody, rules: &ConfigRules) -> Result<ForkRequest, ConfigError> {
     let range = FORK_COUNT.min..=FORK_COUNT.max;
     let Some(count) = u32::try_from(body.count).ok().filter(|count| range.contains(count)) else {
         let allowed = format!("a whole number from {} to {}", FORK_COUNT.min, FORK_COUNT.max);
         return Err(ConfigError::new("count", body.count.to_string(), allowed));
     };
+    let name = take_name(body.name, body.metadata.as_mut())?;
+    if let Some(name) = name.as_ref().filter(|_| count > 1) {
+        let allowed = "no name if count is above 1: each sandbox has a name of its own";
+        return Err(ConfigError::text("name", name.as_str(), allowed));
+    }
     Ok(ForkRequest {
         count,
+        name,
         env: env(body.env.unwrap_or_default())?,
         metadata: body.metadata.map(|given| metadata(given, rules)).transpose()?,
         memory: body.memory.unwrap_or(false),
@@ -179,6 +192,35 @@ mod tests {
             let body = ForkBody { count, ..ForkBody::default() };
             assert_eq!(fork_request(body, &ConfigRules::default()).is_ok(), is_allowed, "{count}");
         }
+    }
+
+    #[test]
+    fn a_fork_has_the_tags_of_its_sandbox_and_never_its_name() {
+        let tags = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let create = api::CreateBody {
+            image: "ubuntu:24.04".to_owned(),
+            name: Some("web".to_owned()),
+            metadata: Some(tags(&[("a", "1")])),
+            ..api::CreateBody::default()
+        };
+        let source = crate::sandbox_config(create, &ConfigRules::default()).unwrap();
+        let fork = |name: Option<&str>, metadata: Option<BTreeMap<String, String>>| {
+            let body = ForkBody { count: 1, name: name.map(str::to_owned), metadata, ..ForkBody::default() };
+            fork_request(body, &ConfigRules::default())?.config(&source)
+        };
+        for (name, given, expected) in [
+            (None, None, tags(&[("a", "1")])),
+            (Some("two"), None, tags(&[("a", "1"), (NAME_KEY, "two")])),
+            (Some("web"), None, tags(&[("a", "1"), (NAME_KEY, "web")])),
+            (None, Some(tags(&[("b", "2"), (NAME_KEY, "two")])), tags(&[("b", "2"), (NAME_KEY, "two")])),
+            (None, Some(tags(&[])), tags(&[])),
+        ] {
+            assert_eq!(fork(name, given).map(|config| config.metadata), Ok(expected));
+        }
+        let two = ForkBody { count: 2, name: Some("two".to_owned()), ..ForkBody::default() };
+        assert_eq!(fork_request(two, &ConfigRules::default()).unwrap_err().field, "name");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! One function rather than a stack of layers: each would cost every request a clone and an allocation. In this order:
 //!
 //! ```text
-//! preflight (204) -> table of endpoints -> request id -> key (401) -> scope (403) -> rate limits, quotas (429) -> handler (panic: 500)
+//! preflight (204) -> table of endpoints -> request id -> key (401) -> name of the sandbox -> scope (403) -> rate limits, quotas (429) -> handler (panic: 500)
 //!            <- log line, metrics <- X-Request-Id, rate headers, content type, error body <-
 //! ```
 //!
@@ -13,6 +13,7 @@
 mod admission;
 mod envelope;
 mod maintenance;
+mod named_sandbox;
 mod record;
 mod start_page;
 mod unrouted;
@@ -54,7 +55,7 @@ impl Application for Guarded {
 }
 
 impl Guarded {
-    pub async fn pass(self, request: Request) -> Response {
+    pub async fn pass(self, mut request: Request) -> Response {
         let Self { table, service } = self;
         let origin = service.allowed_origins.of(request.headers());
         if let Some(origin) = &origin
@@ -78,9 +79,10 @@ impl Guarded {
             service.metrics.refused("unauthorized");
         }
         // Dropped without a response, it records that the client disconnected.
-        let mut record = Record::begin(&service, &id, rule, sandbox.as_deref(), &request);
+        let mut record = Record::begin(&service, &id, rule, admitted.sandbox.id().cloned(), &request);
         // Borrows from the request, which moves to the handler.
         drop(sandbox);
+        admitted.sandbox.write_id(&mut request);
         record.caller.clone_from(&admitted.caller);
         let (mut response, permit) = match admitted.refusal {
             Some(error) => (error.into_response(), None),

@@ -10,6 +10,7 @@ import schemathesis
 SHORT = 200
 WORD = re.compile(r"[!-~]{1,512}")
 NAMELESS = re.compile(r"(^|/)\.{0,2}/*\Z")
+NAME = re.compile(r"(?!sb_)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 HOUR_MS = 3_600_000
 EMPTY_TAR_BYTES = 1024
 LONGEST_PATH = 4095
@@ -60,6 +61,8 @@ def before_call(context, case, kwargs):
         body.pop("language", None)
     if (case.method.upper(), case.path) == ("POST", "/v1/templates"):
         buildable(body)
+    if (case.method.upper(), case.path) in (("POST", "/v1/sandboxes"), ("POST", "/v1/sandboxes/{id}/fork")):
+        free_name(body)
     if (case.method.upper(), case.path) != ("POST", "/v1/sandboxes"):
         return
     # The name is not in the catalogue.
@@ -69,6 +72,14 @@ def before_call(context, case, kwargs):
     lifetime = body.get("timeoutMs")
     if isinstance(lifetime, (int, float)) and not isinstance(lifetime, bool) and 0 < lifetime < HOUR_MS:
         body["timeoutMs"] = HOUR_MS
+
+
+def free_name(body):
+    """A name that no other sandbox has. Several forks have none."""
+    if isinstance(body.get("name"), str) and NAME.fullmatch(body["name"]):
+        body["name"] = f"n{next(_numbers)}"
+        if body.get("count", 1) != 1:
+            del body["name"]
 
 
 def buildable(body):

@@ -183,6 +183,8 @@ fn lengths_and_patterns_in_attributes_are_the_bounds() {
     {
         assert_eq!(user["pattern"], r"^[^\x00\n:]*$", "what the service refuses");
     }
+    let name = property::<CreateBody>("name")["pattern"].clone();
+    assert_eq!(name, "^(?!sb_)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", "what SandboxName accepts");
     let (least, most) = (crate::ids::OPAQUE_MIN, crate::ids::OPAQUE_MAX);
     assert_eq!(schema::<SandboxId>()["pattern"], format!("^sb_[a-z0-9]{{{least},{most}}}$"));
     let opaque = crate::executions::OPAQUE;

@@ -75,6 +75,18 @@ fn a_view_has_every_name_of_the_specification() {
 }
 
 #[test]
+fn the_name_is_a_field_and_no_tag() {
+    let mut named = config();
+    named.metadata.insert(NAME_KEY.to_owned(), "web".to_owned());
+    assert_eq!((named.name(), config().name()), (Some("web"), None));
+    let view = SandboxView::new(id(), SandboxState::Running, named, times());
+    assert_eq!((view.name.as_deref(), &view.metadata), (Some("web"), &config().metadata));
+    let item = SandboxItem::new(id(), SandboxState::Running, "node:22".to_owned(), view.resources, times());
+    assert_eq!(item.name, None);
+    assert_eq!(item.with_details(view).name.as_deref(), Some("web"));
+}
+
+#[test]
 fn a_view_of_an_earlier_service_has_the_defaults() {
     let config = SandboxConfig { isolation: Isolation::Container, ..config() };
     let view = SandboxView::new(id(), SandboxState::Running, config, Times { expires: None, ..times() });

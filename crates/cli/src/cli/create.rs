@@ -26,6 +26,9 @@ pub struct SandboxOptions {
     /// Set the working directory of commands
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<String>,
+    /// Name the sandbox; commands accept the name in place of the id
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// Add a tag; repeatable
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,

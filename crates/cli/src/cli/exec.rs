@@ -38,7 +38,7 @@ pub struct RunArguments {
 
 #[derive(Debug, Args)]
 pub struct ExecArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub struct ExecArguments {
 
 #[derive(Debug, Args)]
 pub struct ShellArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Attach to the open terminal with this execution id
@@ -92,7 +92,7 @@ pub struct ShellArguments {
 
 #[derive(Debug, Args)]
 pub struct CodeArguments {
-    /// Id of the sandbox, whose image has a code interpreter
+    /// Id or name of the sandbox, whose image has a code interpreter
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Language: python, javascript, bash, or a kernel of the image [default: python]
@@ -119,7 +119,7 @@ pub struct CodeArguments {
 
 #[derive(Debug, Args)]
 pub struct KillArguments {
-    /// Id of the sandbox; 'sbx rm' terminates the sandbox itself
+    /// Id or name of the sandbox; 'sbx rm' terminates the sandbox itself
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Ids of the executions, as shown by 'sbx logs SANDBOX'

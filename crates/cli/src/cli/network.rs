@@ -6,13 +6,13 @@ use clap::Subcommand;
 pub enum NetworkCommand {
     /// Show the network policy and the traffic of a sandbox
     Show {
-        /// Id of the sandbox
+        /// Id or name of the sandbox
         #[arg(value_name = "SANDBOX")]
         id: String,
     },
     /// Allow connections to domains and networks, besides those that are allowed
     Allow {
-        /// Id of the sandbox
+        /// Id or name of the sandbox
         #[arg(value_name = "SANDBOX")]
         id: String,
         /// Domains, such as example.com or *.example.org, and IPv4 networks, such as 192.0.2.0/24
@@ -27,7 +27,7 @@ pub enum NetworkCommand {
     },
     /// Deny connections to domains and networks that are allowed
     Deny {
-        /// Id of the sandbox
+        /// Id or name of the sandbox
         #[arg(value_name = "SANDBOX")]
         id: String,
         /// Domains and IPv4 networks
@@ -36,7 +36,7 @@ pub enum NetworkCommand {
     },
     /// Deny all outgoing connections
     Offline {
-        /// Id of the sandbox
+        /// Id or name of the sandbox
         #[arg(value_name = "SANDBOX")]
         id: String,
     },

@@ -8,7 +8,7 @@ use super::pair;
 pub enum SnapshotCommand {
     /// Take a snapshot of a sandbox and print its id
     Create {
-        /// Id of the sandbox
+        /// Id or name of the sandbox
         #[arg(value_name = "SANDBOX")]
         id: String,
         /// Name the snapshot; several can have the same name
@@ -48,7 +48,7 @@ pub enum SnapshotCommand {
 
 #[derive(Debug, Args)]
 pub struct RollbackArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Id of a snapshot of this sandbox, or a name: that of the newest one counts
@@ -58,7 +58,7 @@ pub struct RollbackArguments {
 
 #[derive(Debug, Args)]
 pub struct ForkArguments {
-    /// Id of the sandbox
+    /// Id or name of the sandbox
     #[arg(value_name = "SANDBOX")]
     pub id: String,
     /// Create this many sandboxes, up to 100
@@ -67,6 +67,9 @@ pub struct ForkArguments {
     /// Set an environment variable, or pass yours with NAME alone; repeatable
     #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
+    /// Name the new sandbox, if it is the only one
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// Add a tag, in place of the tags of the sandbox; repeatable
     #[arg(long, short, value_name = "KEY=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,

@@ -23,7 +23,7 @@ pub async fn code(client: &Client, as_json: bool, arguments: CodeArguments) -> R
         Some(code) if code != "-" => code,
         _ => tokio::task::spawn_blocking(read_stdin).await??,
     };
-    let mut run = client.sandbox(&id)?.run_code(code).timeout(timeout);
+    let mut run = client.find(&id).await?.run_code(code).timeout(timeout);
     if let Some(language) = language {
         run = run.language(language);
     }

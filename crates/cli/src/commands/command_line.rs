@@ -54,6 +54,9 @@ pub fn create_request(client: &Client, image: &str, new: &SandboxOptions) -> Res
     if let Some(workdir) = &new.workdir {
         create = create.workdir(workdir);
     }
+    if let Some(name) = &new.name {
+        create = create.name(name);
+    }
     for (key, value) in &new.metadata {
         create = create.metadata(key, value);
     }

@@ -45,9 +45,12 @@ async fn live(global: &Global, command: &str) -> Result<Vec<(String, String)>> {
     let client = context::quick_client(global)?;
     let mut found = Vec::new();
     for state in states {
-        let page = client.list().state(*state).page_size(MAX_CANDIDATES).page(0).await?;
-        let items = page.data.into_iter();
-        found.extend(items.map(|item| (item.id.to_string(), format!("{}, {}", item.image, item.state))));
+        let page = client.list().details().state(*state).page_size(MAX_CANDIDATES).page(0).await?;
+        for item in page.data {
+            let about = format!("{}, {}", item.image, item.state);
+            found.extend(item.name.map(|name| (name, about.clone())));
+            found.push((item.id.to_string(), about));
+        }
     }
     Ok(found)
 }

@@ -14,7 +14,8 @@ use crate::progress::Progress;
 
 pub async fn cp(client: &Client, json: bool, arguments: &CpArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    let (from, to) = (Location::parse(client, &arguments.from)?, Location::parse(client, &arguments.to)?);
+    let (from, to) =
+        (Location::find(client, &arguments.from).await?, Location::find(client, &arguments.to).await?);
     let is_inside = |location: &Location| matches!(location, Location::Inside(..));
     ensure!(
         is_inside(&from) || is_inside(&to),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt};
-use sandboxd_client::{Client, EventId, EventKind, EventStream, Events, RuntimeEvent};
+use sandboxd_client::{Client, EventId, EventKind, EventStream, Events, RuntimeEvent, Sandbox};
 use serde_json::Value;
 
 use crate::cli::EventsArguments;
@@ -19,10 +19,15 @@ const MAX_PAGE: usize = 100;
 pub async fn events(client: &Client, json: bool, arguments: &EventsArguments) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let work = async {
+        let sandbox = match &arguments.id {
+            Some(id) => Some(client.find(id).await?),
+            None => None,
+        };
+        let query = || query(client, sandbox.as_ref(), arguments);
         // Subscribing before listing: otherwise events between the two would be missed.
-        let live = if arguments.follow { Some(query(client, arguments)?.follow().await?) } else { None };
+        let live = if arguments.follow { Some(query()?.follow().await?) } else { None };
         let default = if arguments.follow { DEFAULT_COUNT_WITH_FOLLOW } else { DEFAULT_COUNT };
-        let last = list(query(client, arguments)?, arguments.last.unwrap_or(default), json).await?;
+        let last = list(query()?, arguments.last.unwrap_or(default), json).await?;
         match live {
             Some(live) => follow(live, last, json).await,
             None => Ok(()),
@@ -34,11 +39,8 @@ pub async fn events(client: &Client, json: bool, arguments: &EventsArguments) ->
     }
 }
 
-fn query(client: &Client, arguments: &EventsArguments) -> Result<Events> {
-    let mut events = match &arguments.id {
-        Some(id) => client.sandbox(id)?.events(),
-        None => client.events(),
-    };
+fn query(client: &Client, sandbox: Option<&Sandbox>, arguments: &EventsArguments) -> Result<Events> {
+    let mut events = sandbox.map_or_else(|| client.events(), Sandbox::events);
     for kind in &arguments.kinds {
         events = events.kinds(kind);
     }

@@ -20,7 +20,8 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
         return exec_on_terminal(client, &arguments).await;
     }
     let interrupt = Interrupt::listen()?;
-    let mut execute = client.sandbox(&arguments.id)?.execute(command_line::bash_command(&arguments.command));
+    let mut execute =
+        client.find(&arguments.id).await?.execute(command_line::bash_command(&arguments.command));
     for word in &arguments.env {
         let (name, value) = command_line::env_variable(word)?;
         execute = execute.env(name, value);
@@ -74,7 +75,7 @@ pub async fn exec(client: &Client, as_json: bool, arguments: ExecArguments) -> R
 /// Runs the command on a terminal in the sandbox, which passes on all input.
 async fn exec_on_terminal(client: &Client, arguments: &ExecArguments) -> Result<ExitCode> {
     session::check_terminal()?;
-    let sandbox = client.sandbox(&arguments.id)?;
+    let sandbox = client.find(&arguments.id).await?;
     let options = TerminalOptions {
         env: &arguments.env,
         workdir: arguments.workdir.as_deref(),

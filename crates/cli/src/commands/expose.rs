@@ -9,7 +9,7 @@ use super::batch::{Form, ItemResult, for_each};
 use crate::cli::ExposeArguments;
 
 pub async fn expose(client: &Client, json: bool, arguments: &ExposeArguments) -> Result<ExitCode> {
-    let sandbox = client.sandbox(&arguments.id)?;
+    let sandbox = client.find(&arguments.id).await?;
     for_each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
         let mut expose = sandbox.expose(*port);
         if arguments.public {

@@ -10,11 +10,14 @@ use crate::cli::ForkArguments;
 use crate::output;
 
 pub async fn fork(client: &Client, json: bool, arguments: ForkArguments) -> Result<ExitCode> {
-    let ForkArguments { id, count, env, metadata, memory } = arguments;
-    let mut request = client.sandbox(&id)?.fork(count).memory(memory);
+    let ForkArguments { id, count, env, name, metadata, memory } = arguments;
+    let mut request = client.find(&id).await?.fork(count).memory(memory);
     for word in &env {
         let (name, value) = env_variable(word)?;
         request = request.env(name, value);
+    }
+    if let Some(name) = name {
+        request = request.name(name);
     }
     for (key, value) in metadata {
         request = request.metadata(key, value);

@@ -9,7 +9,7 @@ use super::batch::{Form, ItemResult, for_each};
 
 pub async fn inspect(client: &Client, ids: &[String]) -> Result<ExitCode> {
     for_each(ids, Form::Array, async |id: &String| {
-        let view = client.sandbox(id)?.refresh().await?;
+        let view = client.find(id).await?.refresh().await?;
         ItemResult::new(id, view).map(Some)
     })
     .await

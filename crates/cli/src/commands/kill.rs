@@ -10,7 +10,7 @@ use crate::cli::KillArguments;
 
 pub async fn kill(client: &Client, json: bool, arguments: &KillArguments) -> Result<ExitCode> {
     let KillArguments { id, executions, signal } = arguments;
-    let sandbox = client.sandbox(id)?;
+    let sandbox = client.find(id).await?;
     let signal = signal.as_deref().map(signal_name);
     for_each(executions, Form::of(json, executions.len()), async |execution: &String| {
         let execution = sandbox.execution(execution)?;

@@ -20,7 +20,7 @@ use crate::table::{age, plain, table};
 const MAX_OUTPUT: usize = 64 << 20;
 
 pub async fn logs(client: &Client, json: bool, arguments: &LogsArguments) -> Result<ExitCode> {
-    let sandbox = client.sandbox(&arguments.id)?;
+    let sandbox = client.find(&arguments.id).await?;
     let Some(execution) = &arguments.execution else { return list(&sandbox, json).await };
     let execution = sandbox.execution(execution)?;
     if arguments.follow {

@@ -12,7 +12,8 @@ use crate::style::{Paint, Tone};
 use crate::table::{Cell, age, now_ms, plain, table};
 use crate::units::size_text;
 
-const HEADING: [&str; 9] = ["ID", "IMAGE", "ISOLATION", "STATE", "AGE", "EXPIRES", "CPU", "MEMORY", "DISK"];
+const HEADING: [&str; 10] =
+    ["ID", "NAME", "IMAGE", "ISOLATION", "STATE", "AGE", "EXPIRES", "CPU", "MEMORY", "DISK"];
 
 pub async fn ls(client: &Client, json: bool, arguments: &LsArguments) -> Result<ExitCode> {
     let items = list_sandboxes(client, arguments).await?;
@@ -73,16 +74,17 @@ fn render_wide(items: &[SandboxItem], now_ms: u64, paint: Paint) -> String {
 }
 
 /// A row or heading with one more column.
-fn widened<T>(row: [T; 9], last: T) -> [T; 10] {
-    let [id, image, isolation, state, age, expires, cpu, memory, disk] = row;
-    [id, image, isolation, state, age, expires, cpu, memory, disk, last]
+fn widened<T>(row: [T; 10], last: T) -> [T; 11] {
+    let [id, name, image, isolation, state, age, expires, cpu, memory, disk] = row;
+    [id, name, image, isolation, state, age, expires, cpu, memory, disk, last]
 }
 
-fn row(item: &SandboxItem, now_ms: u64) -> [Cell; 9] {
+fn row(item: &SandboxItem, now_ms: u64) -> [Cell; 10] {
     let or_dash = |text: Option<String>| plain(text.unwrap_or_else(|| "-".to_owned()));
     let left = item.expires_at.map(|at| format!("in {}", age(at.0.saturating_sub(now_ms))));
     [
         (item.id.to_string(), Tone::Bold),
+        or_dash(item.name.clone()),
         plain(&item.image),
         or_dash(item.isolation.map(|isolation| isolation.to_string())),
         (state_text(item, now_ms), tone(item.state)),
@@ -119,7 +121,7 @@ mod tests {
             {"id":"sb_abcdefgh","state":"paused","image":"ubuntu:24.04",
              "resources":{"cpu":2,"memoryMb":4096,"diskMb":10240},
              "createdAt":"1970-01-01T00:00:00Z","pausedAt":"1970-01-01T00:01:00Z",
-             "hibernatedAt":"1970-01-01T00:01:30Z","isolation":"gvisor","metadata":{"job":"7","user":"a"}},
+             "hibernatedAt":"1970-01-01T00:01:30Z","isolation":"gvisor","name":"web","metadata":{"job":"7","user":"a"}},
             {"id":"sb_bbbbbbbb","state":"running","image":"a:1",
              "resources":{"cpu":4,"memoryMb":2500,"diskMb":10240},
              "createdAt":"1970-01-01T00:00:00Z","startedAt":"1970-01-01T00:00:00Z",
@@ -134,10 +136,10 @@ mod tests {
     fn a_row_shows_state_expiry_and_size() {
         assert_eq!(
             render(&items(), 120_000, Paint::None),
-            "ID           IMAGE         ISOLATION  STATE          AGE  EXPIRES  CPU  MEMORY  DISK\n\
-             sb_abcdefgh  ubuntu:24.04  gvisor     hibernated 1m  2m   -        2    4g      10g\n\
-             sb_bbbbbbbb  a:1           container  running 2m     2m   in 5m    4    2500m   10g\n\
-             sb_cccccccc  a:1           -          terminated 1s  2m   -        2    2g      5g\n"
+            "ID           NAME  IMAGE         ISOLATION  STATE          AGE  EXPIRES  CPU  MEMORY  DISK\n\
+             sb_abcdefgh  web   ubuntu:24.04  gvisor     hibernated 1m  2m   -        2    4g      10g\n\
+             sb_bbbbbbbb  -     a:1           container  running 2m     2m   in 5m    4    2500m   10g\n\
+             sb_cccccccc  -     a:1           -          terminated 1s  2m   -        2    2g      5g\n"
         );
     }
 

@@ -16,9 +16,9 @@ use crate::table::{plain, table};
 pub async fn network(client: &Client, json: bool, command: NetworkCommand) -> Result<ExitCode> {
     let view = match command {
         NetworkCommand::Show { id } => return show(client, json, &id).await,
-        NetworkCommand::Allow { id, all: true, .. } => client.sandbox(&id)?.set_egress(open()).await?,
+        NetworkCommand::Allow { id, all: true, .. } => client.find(&id).await?.set_egress(open()).await?,
         NetworkCommand::Allow { id, targets, only: true, .. } => {
-            client.sandbox(&id)?.set_egress(with_allowed(offline(), &targets)?).await?
+            client.find(&id).await?.set_egress(with_allowed(offline(), &targets)?).await?
         }
         NetworkCommand::Allow { id, targets, .. } => {
             change(client, &id, |policy| with_allowed(policy, &targets)).await?
@@ -26,7 +26,7 @@ pub async fn network(client: &Client, json: bool, command: NetworkCommand) -> Re
         NetworkCommand::Deny { id, targets } => {
             change(client, &id, |policy| with_denied(policy, &targets)).await?
         }
-        NetworkCommand::Offline { id } => client.sandbox(&id)?.set_egress(offline()).await?,
+        NetworkCommand::Offline { id } => client.find(&id).await?.set_egress(offline()).await?,
     };
     if json {
         output::json(&view.network)?;
@@ -37,7 +37,7 @@ pub async fn network(client: &Client, json: bool, command: NetworkCommand) -> Re
 }
 
 async fn show(client: &Client, json: bool, id: &str) -> Result<ExitCode> {
-    let view = client.sandbox(id)?.network().await?;
+    let view = client.find(id).await?.network().await?;
     if json {
         output::json(&view)?;
     } else {
@@ -51,7 +51,7 @@ async fn change(
     id: &str,
     change: impl FnOnce(EgressPolicy) -> Result<EgressPolicy>,
 ) -> Result<SandboxView> {
-    let sandbox = client.sandbox(id)?;
+    let sandbox = client.find(id).await?;
     let policy = change(sandbox.network().await?.egress)?;
     Ok(sandbox.set_egress(policy).await?)
 }

@@ -31,7 +31,7 @@ pub async fn open(client: &Client, json: bool, arguments: &OpenArguments) -> Res
 }
 
 async fn port_url(client: &Client, id: &str, port: u16, arguments: &OpenArguments) -> Result<String> {
-    let sandbox = client.sandbox(id)?;
+    let sandbox = client.find(id).await?;
     let ports = sandbox.ports().await?;
     let Some(exposed) = ports.into_iter().find(|exposed| exposed.port == port) else {
         bail!("port {port} of {id} is not exposed; run 'sbx expose {id} {port}'");

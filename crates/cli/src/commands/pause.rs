@@ -11,7 +11,7 @@ use crate::cli::PauseArguments;
 pub async fn pause(client: &Client, json: bool, arguments: &PauseArguments) -> Result<ExitCode> {
     let ids = &arguments.sandboxes.ids;
     for_each(ids, Form::of(json, ids.len()), async |id: &String| {
-        let sandbox = client.sandbox(id)?;
+        let sandbox = client.find(id).await?;
         let paused = if arguments.hibernate { sandbox.hibernate().await? } else { sandbox.pause().await? };
         ItemResult::new(id, paused).map(Some)
     })

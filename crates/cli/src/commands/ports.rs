@@ -11,7 +11,7 @@ use crate::style::{Paint, Tone};
 use crate::table::{plain, table};
 
 pub async fn ports(client: &Client, json: bool, arguments: &ProbeArguments) -> Result<ExitCode> {
-    let ports = client.sandbox(&arguments.id)?.ports().await?;
+    let ports = client.find(&arguments.id).await?.ports().await?;
     if json {
         output::json(&ports)?;
     } else {

@@ -11,7 +11,7 @@ use crate::cli::ResumeArguments;
 pub async fn resume(client: &Client, json: bool, arguments: &ResumeArguments) -> Result<ExitCode> {
     let ids = &arguments.sandboxes.ids;
     for_each(ids, Form::of(json, ids.len()), async |id: &String| {
-        let sandbox = client.sandbox(id)?;
+        let sandbox = client.find(id).await?;
         let resumed = if arguments.cold { sandbox.resume_cold().await? } else { sandbox.resume().await? };
         ItemResult::new(id, resumed).map(Some)
     })

@@ -14,7 +14,7 @@ pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<E
     let ids = if arguments.all { live_ids(client).await? } else { arguments.ids };
     let form = if json && arguments.all { Form::Array } else { Form::of(json, ids.len()) };
     for_each(&ids, form, async |id: &String| {
-        let sandbox = client.sandbox(id)?;
+        let sandbox = client.find(id).await?;
         let end = match sandbox.terminate().await {
             // The sandbox terminated meanwhile, so --all has nothing to do for it.
             Err(error) if arguments.all && error.code() == Code::SandboxNotFound => return Ok(None),

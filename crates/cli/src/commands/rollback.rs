@@ -10,7 +10,7 @@ use crate::cli::RollbackArguments;
 use crate::output;
 
 pub async fn rollback(client: &Client, json: bool, arguments: &RollbackArguments) -> Result<ExitCode> {
-    let sandbox = client.sandbox(&arguments.id)?;
+    let sandbox = client.find(&arguments.id).await?;
     let snapshot = snapshot_of(client, &sandbox, &arguments.snapshot).await?;
     let view = sandbox.rollback(&snapshot).await?;
     if json {

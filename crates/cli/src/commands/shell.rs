@@ -11,7 +11,7 @@ use crate::tty;
 
 pub async fn shell(client: &Client, arguments: ShellArguments) -> Result<ExitCode> {
     session::check_terminal()?;
-    let sandbox = client.sandbox(&arguments.id)?;
+    let sandbox = client.find(&arguments.id).await?;
     let terminal = match &arguments.attach {
         Some(execution) => {
             let terminal = sandbox.execution(execution)?.attach().await?;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sandboxd_client::{Client, SnapshotView};
 
 use super::batch::{Form, ItemResult, for_each};
@@ -16,7 +16,7 @@ use crate::table::{age, now_ms, plain, table};
 pub async fn snapshot(client: &Client, json: bool, command: SnapshotCommand) -> Result<ExitCode> {
     match command {
         SnapshotCommand::Create { id, name, metadata, memory } => {
-            let mut request = client.sandbox(&id)?.snapshot().memory(memory);
+            let mut request = client.find(&id).await?.snapshot().memory(memory);
             if let Some(name) = name {
                 request = request.name(name);
             }
@@ -61,7 +61,7 @@ async fn list(
 ) -> Result<Vec<SnapshotView>> {
     let mut query = client.snapshots();
     if let Some(sandbox) = sandbox {
-        query = query.of(&sandbox.parse().with_context(|| format!("'{}'", sandbox.escape_debug()))?);
+        query = query.of(client.find(sandbox).await?.id());
     }
     if let Some(name) = name {
         query = query.name(name);

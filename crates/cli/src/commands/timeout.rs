@@ -11,7 +11,7 @@ use crate::cli::TimeoutArguments;
 pub async fn timeout(client: &Client, json: bool, arguments: &TimeoutArguments) -> Result<ExitCode> {
     let TimeoutArguments { timeout, ids } = arguments;
     for_each(ids, Form::of(json, ids.len()), async |id: &String| {
-        let view = client.sandbox(id)?.set_timeout(*timeout).await?;
+        let view = client.find(id).await?.set_timeout(*timeout).await?;
         ItemResult::new(id, view).map(Some)
     })
     .await

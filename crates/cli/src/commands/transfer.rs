@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{StreamExt, TryStreamExt};
-use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files};
+use sandboxd_client::{Client, Code, FileBody, FileEntry, FileStream, Files, SandboxId, SandboxName};
 use tokio::io::AsyncWriteExt;
 
 use crate::failure::NoDirectory;
@@ -24,21 +24,40 @@ pub enum Location {
 }
 
 impl Location {
-    /// Parses `SANDBOX:PATH`, `-`, or a local path. A local path that starts with `sb_` needs a leading `./`.
-    pub fn parse(client: &Client, word: &OsStr) -> Result<Self> {
+    /// The location that a word names: `SANDBOX:PATH`, `-`, or a local path.
+    pub async fn find(client: &Client, word: &OsStr) -> Result<Self> {
+        Ok(match Word::parse(word) {
+            Word::Stream => Self::Stream,
+            Word::Here => Self::Here(word.into()),
+            Word::Inside(sandbox, path) => Self::Inside(client.find(sandbox).await?.files(), path.into()),
+        })
+    }
+}
+
+/// What a word names.
+#[derive(Debug, PartialEq, Eq)]
+enum Word<'a> {
+    Stream,
+    Here,
+    /// The id or the name of a sandbox, and a path in it.
+    Inside(&'a str, &'a OsStr),
+}
+
+impl<'a> Word<'a> {
+    /// A local path with a colon needs a slash before it, such as that of a leading `./`.
+    fn parse(word: &'a OsStr) -> Self {
         if word == "-" {
-            return Ok(Self::Stream);
+            return Self::Stream;
         }
         let bytes = word.as_bytes();
-        let colon = bytes.iter().position(|byte| *byte == b':');
-        match colon.map(|at| (&bytes[..at], &bytes[at + 1..])) {
-            Some((id, path)) if id.starts_with(b"sb_") => {
-                let path = if path.is_empty() { b"." } else { path };
-                let files = client.sandbox(&String::from_utf8_lossy(id))?.files();
-                Ok(Self::Inside(files, OsStr::from_bytes(path).into()))
-            }
-            _ => Ok(Self::Here(word.into())),
+        let Some(colon) = bytes.iter().position(|byte| *byte == b':') else { return Self::Here };
+        let Ok(sandbox) = std::str::from_utf8(&bytes[..colon]) else { return Self::Here };
+        // What begins like an id is meant as one.
+        if !sandbox.starts_with(SandboxId::PREFIX) && sandbox.parse::<SandboxName>().is_err() {
+            return Self::Here;
         }
+        let path = &bytes[colon + 1..];
+        Self::Inside(sandbox, OsStr::from_bytes(if path.is_empty() { b"." } else { path }))
     }
 }
 
@@ -268,18 +287,28 @@ mod tests {
     }
 
     #[test]
-    fn locations_are_parsed() {
-        let client = Client::builder().url("http://127.0.0.1:9").key("k").build().unwrap();
-        let location = |word: &str| Location::parse(&client, word.as_ref());
-        let odd = Location::parse(&client, OsStr::from_bytes(b"sb_aaaaaaaa:a/\xff"));
-        assert!(matches!(odd, Ok(Location::Inside(_, path)) if name(&path).unwrap().as_bytes() == b"\xff"));
-        assert!(matches!(location("-"), Ok(Location::Stream)));
-        assert!(matches!(location("a:b"), Ok(Location::Here(path)) if path == Path::new("a:b")));
-        assert!(matches!(location("./sb_aaaaaaaa:x"), Ok(Location::Here(_))));
-        assert!(
-            matches!(location("sb_aaaaaaaa:/x"), Ok(Location::Inside(_, path)) if path == Path::new("/x"))
-        );
-        assert!(matches!(location("sb_aaaaaaaa:"), Ok(Location::Inside(_, path)) if path == Path::new(".")));
-        assert!(location("sb_:/x").is_err());
+    fn words_name_locations() {
+        let odd = OsStr::from_bytes(b"sb_aaaaaaaa:a/\xff");
+        assert_eq!(Word::parse(odd), Word::Inside("sb_aaaaaaaa", OsStr::from_bytes(b"a/\xff")));
+        assert_eq!(Word::parse(OsStr::from_bytes(b"\xff:x")), Word::Here);
+        let inside = |sandbox, path: &'static str| Word::Inside(sandbox, path.as_ref());
+        for (word, expected) in [
+            ("-", Word::Stream),
+            ("a", Word::Here),
+            ("a:b", inside("a", "b")),
+            ("web-1.x:/srv:7", inside("web-1.x", "/srv:7")),
+            ("./a:b", Word::Here),
+            ("/a:b", Word::Here),
+            ("a/b:c", Word::Here),
+            (".a:b", Word::Here),
+            (":b", Word::Here),
+            ("./sb_aaaaaaaa:x", Word::Here),
+            ("sb_aaaaaaaa:/x", inside("sb_aaaaaaaa", "/x")),
+            ("sb_aaaaaaaa:", inside("sb_aaaaaaaa", ".")),
+            // The client refuses it, as it is no id.
+            ("sb_:/x", inside("sb_", "/x")),
+        ] {
+            assert_eq!(Word::parse(word.as_ref()), expected, "{word}");
+        }
     }
 }

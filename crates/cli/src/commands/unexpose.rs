@@ -9,7 +9,7 @@ use super::batch::{Form, ItemResult, for_each};
 use crate::cli::UnexposeArguments;
 
 pub async fn unexpose(client: &Client, json: bool, arguments: &UnexposeArguments) -> Result<ExitCode> {
-    let sandbox = client.sandbox(&arguments.id)?;
+    let sandbox = client.find(&arguments.id).await?;
     for_each(&arguments.ports, Form::of(json, arguments.ports.len()), async |port: &u16| {
         let closed = sandbox.close_port(*port).await?;
         ItemResult::new(closed.port, &closed).map(Some)

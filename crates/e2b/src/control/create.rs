@@ -114,6 +114,8 @@ fn config(
             _ => OnTimeout::Terminate,
         }),
         auto_resume: Some(auto_resume),
+        // It may be among the metadata.
+        name: None,
         metadata: Some(body.metadata.unwrap_or_default()),
         network: Some(policy),
         isolation: None,

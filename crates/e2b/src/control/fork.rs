@@ -26,6 +26,7 @@ pub async fn fork(call: &Call<'_>, id: &SandboxId, body: Body) -> Result<Respons
     let request = ForkRequest {
         count: allowed.ok_or_else(invalid)?,
         env: Default::default(),
+        name: None,
         metadata: None,
         memory: call.can_store_processes(id),
         isolation: IsolationRules::new(&call.api.settings.isolation, &call.caller.account),

@@ -51,6 +51,9 @@ pub async fn adopt(
     }
     let document: SandboxDocument = document(&manifest)?;
     check_isolation(copies, &document, isolation)?;
+    // Its account may have given the name to a sandbox of this host meanwhile.
+    let name = document.config().name().map(str::to_owned);
+    let _name = services.registry.names.reserve(account, name.as_deref())?;
     let adoption = Adoption { services, copies, account, id, manifest: &manifest, document };
     let affected = Affected { account, sandbox: id };
     let work = services.interruptions.begin(RepeatableWork::Adoption, id.as_str(), Some(affected)).await?;

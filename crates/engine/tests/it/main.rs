@@ -18,6 +18,7 @@ mod idempotency;
 mod interruptions;
 mod memory_snapshots;
 mod model;
+mod names;
 mod network;
 mod pool;
 mod ports;

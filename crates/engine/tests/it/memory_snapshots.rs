@@ -43,6 +43,7 @@ fn fork(count: u32) -> ForkRequest {
     ForkRequest {
         count,
         env: Default::default(),
+        name: None,
         metadata: None,
         memory: true,
         isolation: Default::default(),

@@ -27,6 +27,7 @@ async fn fork(harness: &Harness, id: &SandboxId) -> Result<SandboxId, EngineErro
     let request = ForkRequest {
         count: 1,
         env: Default::default(),
+        name: None,
         metadata: None,
         memory: false,
         isolation: Default::default(),

@@ -34,6 +34,7 @@ fn fork(count: u32) -> ForkRequest {
     ForkRequest {
         count,
         env: Default::default(),
+        name: None,
         metadata: None,
         memory: false,
         isolation: Default::default(),

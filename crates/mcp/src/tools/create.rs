@@ -27,6 +27,7 @@ pub fn tool() -> Tool {
         schema::input(
             json!({
                 "image": {"type": "string", "minLength": 1, "maxLength": 512, "description": "Image, such as ubuntu:24.04, python:3.12 or node:22; or the name or templateId of a template; or a snapshotId. Default: the image of this server."},
+                "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$", "maxLength": 63, "description": "A name that other tools accept as sandboxId. No other sandbox that is not terminated may have it."},
                 "timeoutSeconds": schema::integer(1, LONGEST_LIFETIME_S, "Running time after which the sandbox is terminated. Default: 3600."),
                 "cpu": schema::integer(1, 64, "Number of vCPUs."),
                 "memoryMb": schema::integer(2048, 16_384, "Memory in MB. Default: 4096."),
@@ -42,6 +43,7 @@ pub fn tool() -> Tool {
         schema::output(
             json!({
                 "sandboxId": schema::text("The id of the sandbox."),
+                "name": schema::text("Its name, if it has one."),
                 "image": schema::text("Its image."),
                 "workdir": schema::text("The working directory of its commands."),
                 "isolation": schema::text("What separates it from the host: container or gvisor."),
@@ -56,6 +58,7 @@ pub fn tool() -> Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Arguments {
     image: Option<String>,
+    name: Option<String>,
     timeout_seconds: Option<u64>,
     cpu: Option<u32>,
     memory_mb: Option<u32>,
@@ -73,6 +76,8 @@ struct Arguments {
 #[serde(rename_all = "camelCase")]
 struct Created {
     sandbox_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     workdir: Option<String>,
@@ -88,6 +93,9 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     let mut create =
         call.settings.create(&call.client, arguments.image.as_deref(), arguments.allowed_domains)?;
     create = create.timeout(Duration::from_secs(lifetime)).metadata(MARK, "created");
+    if let Some(name) = arguments.name {
+        create = create.name(name);
+    }
     if let Some(cpu) = arguments.cpu {
         create = create.cpu(cpu);
     }
@@ -118,6 +126,7 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     let known = sandbox.known();
     let created = Created {
         sandbox_id: sandbox.id().to_string(),
+        name: known.as_ref().and_then(|view| view.name.clone()),
         image: known.as_ref().map_or_else(|| call.settings.image.clone(), |view| view.image.clone()),
         isolation: known.as_ref().map(|view| view.isolation),
         workdir: known.map(|view| view.workdir),

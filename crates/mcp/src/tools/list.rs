@@ -27,6 +27,7 @@ pub fn tool() -> Tool {
             "sandboxes",
             &json!({"type": "object", "properties": {
                     "sandboxId": schema::text("The id of the sandbox."),
+                    "name": schema::text("Its name, if it has one."),
                     "state": schema::text("Its state."),
                     "image": schema::text("Its image."),
                     "createdAt": schema::text("When it was created."),
@@ -59,6 +60,8 @@ struct Listed {
 #[serde(rename_all = "camelCase")]
 struct Item {
     sandbox_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     state: SandboxState,
     image: String,
     created_at: sandboxd_client::Timestamp,
@@ -68,7 +71,7 @@ struct Item {
 pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
     let arguments: Arguments = parse(arguments)?;
     let size = page::size(arguments.limit)?;
-    let list = call.client.list().page_size(size);
+    let list = call.client.list().details().page_size(size);
     let list = list.state(arguments.state.unwrap_or(SandboxState::Running));
     let found = list.page(arguments.offset).await?;
     let unnamed = match &call.session {
@@ -79,6 +82,7 @@ pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     let item = |item: sandboxd_client::SandboxItem| Item {
         is_of_session: unnamed.as_ref().is_some_and(|unnamed| *unnamed.id() == item.id),
         sandbox_id: item.id.to_string(),
+        name: item.name,
         state: item.state,
         image: item.image,
         created_at: item.created_at,

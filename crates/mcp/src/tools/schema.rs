@@ -67,9 +67,9 @@ pub fn output(properties: Value, required: &[&str]) -> Value {
 pub fn sandbox_id() -> Value {
     json!({
         "type": "string",
-        "pattern": "^sb_[0-9a-z]+$",
+        "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]*$",
         "maxLength": 64,
-        "description": "The sandbox. Default: the sandbox of this session, which is created on first use."
+        "description": "The sandbox, by its id or its name. Default: the sandbox of this session, which is created on first use."
     })
 }
 

@@ -155,7 +155,7 @@ pub async fn list(call: &Call, arguments: JsonObject) -> Result<CallToolResult, 
     let size = page::size(limit)?;
     let mut query = call.client.snapshots().page_size(size);
     if let Some(id) = sandbox_id {
-        query = query.of(call.client.sandbox(&id)?.id());
+        query = query.of(call.client.find(&id).await?.id());
     }
     if let Some(name) = name {
         query = query.name(name);

@@ -45,7 +45,7 @@ struct Terminated {
 pub async fn call(call: &Call, arguments: JsonObject) -> Result<CallToolResult, Failure> {
     let arguments: Arguments = parse(arguments)?;
     let sandbox = match (&arguments.sandbox_id, &call.session) {
-        (Some(id), _) => Some(call.client.sandbox(id)?),
+        (Some(id), _) => Some(call.client.find(id).await?),
         (None, Some(session)) => session.created().await,
         (None, None) => {
             return Err(Failure::argument("sandboxId is missing: this connection has no session."));

@@ -1,6 +1,8 @@
 //! Parameters as endpoints declare them for the OpenAPI document.
 
-use api::bounds::{IDEMPOTENCY_KEY_CHARS, MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PORT};
+use api::bounds::{
+    IDEMPOTENCY_KEY_CHARS, MAX_SAFE_INTEGER, PAGE_LIMIT, PATH_BYTES, PORT, SANDBOX_NAME_CHARS,
+};
 use serde_json::{Value, json};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -29,7 +31,7 @@ enum Example {
 }
 
 impl Parameter {
-    pub const SANDBOX_ID: Self = Self::path("id", "Id of the sandbox.", reference::<api::SandboxId>);
+    pub const SANDBOX_ID: Self = Self::path("id", "Id of the sandbox, or its name.", sandbox);
     pub const SNAPSHOT_ID: Self = Self::path("id", "Id of the snapshot.", reference::<api::SnapshotId>);
     pub const TEMPLATE_ID: Self = Self::path("id", "Id of the template.", reference::<api::TemplateId>);
     pub const EXECUTION_ID: Self =
@@ -143,6 +145,13 @@ pub fn events() -> Value {
 
 pub fn event_id() -> Value {
     json!({ "type": "string", "pattern": inline::<api::EventId>()["pattern"] })
+}
+
+fn sandbox() -> Value {
+    let (id, more) = (api::SandboxId::PREFIX, SANDBOX_NAME_CHARS - 1);
+    let name =
+        json!({ "type": "string", "pattern": format!("^(?!{id})[A-Za-z0-9][A-Za-z0-9_.-]{{0,{more}}}$") });
+    json!({ "anyOf": [reference::<api::SandboxId>(), name] })
 }
 
 fn boolean() -> Value {

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use api::{ErrorCode, SandboxState, Timestamp};
+use api::{ErrorCode, SandboxId, SandboxState, Timestamp};
 use engine::EngineError;
 use rules::{QuotaExceeded, ReachedLimit, Refusal, TimeMs};
 
@@ -30,6 +30,7 @@ pub fn of_engine(error: EngineError, id: Option<&str>, operation: OperationKind)
     let api_error = match error {
         EngineError::NotFound { terminated } => return not_found(id.unwrap_or_default(), terminated),
         EngineError::Refused(Refusal::NotFound) => return not_found(id.unwrap_or_default(), None),
+        EngineError::NameTaken { name, holder } => return name_taken(&name, holder.as_ref()),
         EngineError::NoSuchSnapshot { id } => return snapshots::no_snapshot(id.as_str()),
         error @ (EngineError::ForeignSnapshot { .. }
         | EngineError::SnapshotOfOtherHost { .. }
@@ -164,6 +165,21 @@ pub fn not_found(id: &str, terminated: Option<(TimeMs, String)>) -> ApiError {
             .with_detail("state", SandboxState::Terminated.to_string())
             .with_detail("terminatedAt", at)
             .with_detail("reason", reason),
+    }
+}
+
+/// Another sandbox of the account has the name.
+fn name_taken(name: &str, holder: Option<&SandboxId>) -> ApiError {
+    let error = |by: String| {
+        let message = format!(
+            "name is {}, which is in use by {by}; choose another name, or terminate that sandbox",
+            rules::quoted(name)
+        );
+        ApiError::new(ErrorCode::InvalidState, message).with_detail("field", "name")
+    };
+    match holder {
+        Some(id) => error(format!("the sandbox {id}")).with_detail("sandboxId", id.as_str()),
+        None => error("a sandbox that is being created".to_owned()),
     }
 }
 

@@ -30,6 +30,20 @@ fn every_fault_of_the_engine_has_its_row() {
         row(EngineError::Refused(Refusal::NotFound), OperationKind::Execute),
         (404, "SANDBOX_NOT_FOUND", None)
     );
+    for holder in [None, ID.and_then(|id| id.parse().ok())] {
+        let error = of_engine(
+            EngineError::NameTaken { name: "web".to_owned(), holder: holder.clone() },
+            None,
+            OperationKind::Other,
+        );
+        assert_eq!((error.status().as_u16(), error.code.as_str()), (409, "INVALID_STATE"));
+        assert_eq!(error.details["field"], "name");
+        assert_eq!(
+            error.details.get("sandboxId").and_then(serde_json::Value::as_str),
+            ID.filter(|_| holder.is_some())
+        );
+        assert_eq!(holder.is_some(), error.message.contains("sb_aaaaaaaa"), "{}", error.message);
+    }
     let never = EngineError::NeverStarted(rules::NeverStarted { timeout_ms: 5 });
     assert_eq!(row(never, OperationKind::Execute), (408, "EXECUTION_TIMEOUT", None));
     assert_eq!(row(EngineError::NoSlot(5), OperationKind::Other), (503, "RESOURCE_EXHAUSTED", Some(10)));

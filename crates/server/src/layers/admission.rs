@@ -5,6 +5,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use rules::Charge;
 
+use super::named_sandbox::NamedSandbox;
 use crate::endpoint::{Access, Rule};
 use crate::error::{ApiError, rate_limited};
 use crate::keyring::{Caller, Keyring};
@@ -19,6 +20,8 @@ const KEY_PROTOCOL: &str = "sandboxd.key.";
 pub struct Admitted {
     /// Also set for refused requests whose key is valid.
     pub caller: Option<Caller>,
+    /// The sandbox in the path.
+    pub sandbox: NamedSandbox,
     pub rate_headers: RateHeaders,
     pub refusal: Option<ApiError>,
 }
@@ -34,18 +37,23 @@ impl Admitted {
     }
 }
 
-/// `sandbox` is the text in place of the sandbox id in the path, if any.
-pub fn admit(service: &Service, rule: Option<Rule>, sandbox: Option<&str>, request: &Request) -> Admitted {
-    let uncounted = |caller, refusal| Admitted { caller, rate_headers: service.limiter.uncounted(), refusal };
+/// `text` is the text in place of the sandbox id in the path, if any.
+pub fn admit(service: &Service, rule: Option<Rule>, text: Option<&str>, request: &Request) -> Admitted {
+    let uncounted = |caller, sandbox, refusal| {
+        let rate_headers = service.limiter.uncounted();
+        Admitted { caller, sandbox, rate_headers, refusal }
+    };
     if matches!(rule, Some(Rule { access: Access::Open, .. })) {
-        return uncounted(None, None);
+        return uncounted(None, NamedSandbox::without_caller(text), None);
     }
     let caller = match authenticate(&service.keyring, request.headers()) {
         Ok(caller) => caller,
         Err(message) => {
-            return uncounted(None, Some(ApiError::new(ErrorCode::Unauthorized, message)));
+            let error = ApiError::new(ErrorCode::Unauthorized, message);
+            return uncounted(None, NamedSandbox::without_caller(text), Some(error));
         }
     };
+    let sandbox = NamedSandbox::find(service, &caller, request.uri().path(), text);
     // A request without an endpoint gets 404 or 405, but only with a valid key. It counts as a read or a write by its method.
     let (scope, charge) = match rule {
         Some(Rule { access: Access::Key { scope, charge }, .. }) => (Some(scope), charge),
@@ -53,24 +61,24 @@ pub fn admit(service: &Service, rule: Option<Rule>, sandbox: Option<&str>, reque
     };
     if let Some(scope) = scope.filter(|scope| !caller.scopes.allows(*scope)) {
         service.metrics.refused("forbidden");
-        touch(service, &caller, request.method(), sandbox);
+        touch(service, &caller, request.method(), sandbox.id());
         let message = format!("the key has the scopes {}; this request needs '{scope}'", caller.scopes);
         let error = ApiError::new(ErrorCode::Forbidden, message).with_detail("scope", scope.as_str());
-        return uncounted(Some(caller), Some(error));
+        return uncounted(Some(caller), sandbox, Some(error));
     }
-    match service.limiter.count(&caller, charge, sandbox) {
+    match service.limiter.count(&caller, charge, sandbox.id().map(SandboxId::as_str)) {
         Ok(rate_headers) => {
             if rule.is_none() {
                 // Refused later, with 404 or 405.
-                touch(service, &caller, request.method(), sandbox);
+                touch(service, &caller, request.method(), sandbox.id());
             }
-            Admitted { caller: Some(caller), rate_headers, refusal: None }
+            Admitted { caller: Some(caller), sandbox, rate_headers, refusal: None }
         }
         Err(refused) => {
             service.metrics.refused("rate_limited");
-            touch(service, &caller, request.method(), sandbox);
+            touch(service, &caller, request.method(), sandbox.id());
             let error = rate_limited(&refused);
-            Admitted { caller: Some(caller), rate_headers: refused.headers, refusal: Some(error) }
+            Admitted { caller: Some(caller), sandbox, rate_headers: refused.headers, refusal: Some(error) }
         }
     }
 }
@@ -106,11 +114,11 @@ fn subprotocol(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Counts a refused request that names a sandbox as activity, unless it only reads. The engine counts requests that reach it.
-fn touch(service: &Service, caller: &Caller, method: &Method, sandbox: Option<&str>) {
+fn touch(service: &Service, caller: &Caller, method: &Method, sandbox: Option<&SandboxId>) {
     if matches!(*method, Method::GET | Method::HEAD) {
         return;
     }
-    if let Some(id) = sandbox.and_then(|id| id.parse::<SandboxId>().ok()) {
-        service.engine.sandbox(&caller.account, &id).touch();
+    if let Some(id) = sandbox {
+        service.engine.sandbox(&caller.account, id).touch();
     }
 }

@@ -45,7 +45,7 @@ impl Record {
         service: &Arc<Service>,
         id: &RequestId,
         rule: Option<Rule>,
-        sandbox: Option<&str>,
+        sandbox: Option<SandboxId>,
         request: &Request,
     ) -> Self {
         let client = request
@@ -54,7 +54,7 @@ impl Record {
             .map(|PeerAddr(peer)| service.trusted_proxies.client(peer.ip(), request.headers()));
         let route = rule.map_or(NO_ROUTE, |rule| rule.route);
         let mut record = Self::of(service, id, route, name_of(request.method()));
-        (record.sandbox, record.client) = (sandbox.and_then(|id| id.parse().ok()), client);
+        (record.sandbox, record.client) = (sandbox, client);
         record
     }
 
@@ -66,8 +66,8 @@ impl Record {
         sandbox: Option<SandboxId>,
         request: &Request,
     ) -> Self {
-        let mut record = Self::begin(service, id, None, None, request);
-        (record.route, record.sandbox) = (route, sandbox);
+        let mut record = Self::begin(service, id, None, sandbox, request);
+        record.route = route;
         record
     }
 

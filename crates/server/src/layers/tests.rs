@@ -469,7 +469,7 @@ async fn sandbox(engine: &Engine) -> api::SandboxId {
         idle_timeout_ms: 60_000,
         on_timeout: api::OnTimeout::Terminate,
         auto_resume: true,
-        metadata: Default::default(),
+        metadata: [(api::NAME_KEY.to_owned(), "box".to_owned())].into(),
         network: Default::default(),
         isolation: api::Isolation::Container,
         default_user: false,
@@ -478,6 +478,26 @@ async fn sandbox(engine: &Engine) -> api::SandboxId {
     let (name, digest) = (config.image.clone(), "sha256:1".to_owned());
     let template = engine::Template::of_image(name, digest, Vec::new(), Vec::new());
     engine.create("one", config, template, None).await.unwrap().record.id.clone()
+}
+
+#[tokio::test]
+async fn a_name_has_the_rate_limit_of_its_sandbox() {
+    let fixture = Fixture::new(Rates { execute: 2, ..Rates::default() }).await;
+    let engine = &fixture.service.engine;
+    let id = sandbox(engine).await;
+    let statuses = async |paths: &[&str]| {
+        let mut statuses = Vec::new();
+        for path in paths {
+            statuses.push(
+                fixture.ask(with_key("POST", &format!("/v1/sandboxes/{path}/execute"), 1)).await.status,
+            );
+        }
+        statuses
+    };
+    assert_eq!(statuses(&["box", id.as_str(), "bo%78", "box"]).await, [200, 200, 429, 429]);
+    // Unknown names count nowhere, as unknown texts always have.
+    assert_eq!(statuses(&["other", "other", "other"]).await, [200, 200, 200]);
+    engine.sandbox("one", &id).terminate("test").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,6 +58,7 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::SnapshotNotFound, "`image` is the id of a snapshot that does not exist"),
             (ErrorCode::TemplateNotFound, "`image` is the id of a template that does not exist"),
             (ErrorCode::ExecutionError, "The start command of the template did not become ready"),
+            (ErrorCode::InvalidState, "Another sandbox of the account has the name"),
             (ErrorCode::IsolationMismatch, "This host cannot continue the processes of the snapshot"),
         ])
         .handler(create)

@@ -34,7 +34,7 @@ pub fn endpoint() -> Endpoint {
             ),
             Parameter::flag(
                 "details",
-                "`true` for items that also have `isolation`, `metadata`, `hibernatedAt` and `expiresAt`.",
+                "`true` for items that also have `name`, `isolation`, `metadata`, `hibernatedAt` and `expiresAt`.",
             ),
         ])
         .returns::<SandboxList>(StatusCode::OK, "A page.")

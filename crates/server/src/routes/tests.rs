@@ -9,6 +9,7 @@ mod guard;
 mod images;
 mod info;
 mod mcp;
+mod names;
 mod network;
 mod sandboxes;
 mod streams;

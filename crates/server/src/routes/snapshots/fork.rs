@@ -37,7 +37,10 @@ pub fn endpoint() -> Endpoint {
             (ErrorCode::InvalidRequest, "The body is malformed or a field has a wrong type"),
             (ErrorCode::InvalidConfig, "A value is not allowed"),
             (ErrorCode::SandboxNotFound, "The sandbox does not exist or is terminated"),
-            (ErrorCode::InvalidState, "The sandbox is neither `running` nor `paused`"),
+            (
+                ErrorCode::InvalidState,
+                "The sandbox is neither `running` nor `paused`, or another sandbox has the name",
+            ),
             (ErrorCode::IsolationMismatch, "The processes of the sandbox cannot be stored"),
         ])
         .handler(fork)
