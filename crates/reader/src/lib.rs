@@ -11,7 +11,9 @@ mod files;
 mod headers;
 mod images;
 mod integer;
+mod known_fields;
 mod query;
+mod respelled;
 mod shape;
 mod strict;
 mod unknown;
@@ -24,9 +26,10 @@ pub use files::{ByteRange, FileQuery, byte_range, file_query, raw_content};
 pub use headers::{json_content, wants_page, wants_stream};
 pub use images::{ImageQuery, images};
 pub use query::{details, events, list, path_segment, samples, snapshots, templates};
+pub use respelled::respelled_field;
 pub use shape::check as check_shape;
 pub use strict::OneOrMore;
-pub use unknown::{IgnoredFields, Parsed, UnknownField};
+pub use unknown::{IgnoredFields, Meant, Parsed, UnknownField};
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@
 //! - A value of a wrong type, `null` included, a missing field and a repeated name are a [`FieldFault`] (`INVALID_REQUEST`).
 //! - A value of the right type outside a set is a [`ConfigError`] (`INVALID_CONFIG`), as are all ranges, which `rules` checks.
 //! - An unknown field is an [`UnknownField`] (`INVALID_REQUEST`) if its name is probably mistyped, or if the type of the object has the
-//!   attribute `deny_unknown_fields`. Others are ignored, and listed in [`Parsed`].
+//!   attribute `deny_unknown_fields`, or if it is the name of a field of another object of the body. Others are ignored, and listed in [`Parsed`].
 //!
 //! A type reports a value outside a set as `invalid_value` or `unknown_variant`, and a string of a wrong form as `invalid_type`.
 //! Objects that a type reads as a map have no unknown fields: their names are data.
@@ -28,7 +28,8 @@ use serde_json::value::RawValue;
 
 use crate::document::{self, Entries, Kind};
 use crate::integer::integer;
-use crate::unknown::{IgnoredFields, Parsed, UnknownField, UnknownNames};
+use crate::known_fields::KnownFields;
+use crate::unknown::{IgnoredFields, Parsed, RefusedName, UnknownField, UnknownNames};
 use crate::{FieldFault, Refusal};
 
 /// Digits of a number that a message shows.
@@ -40,9 +41,22 @@ pub fn body<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<Parsed<T>, Refu
 }
 
 fn whole<'de, T: Deserialize<'de>>(body: &'de RawValue) -> Result<Parsed<T>, Refusal> {
-    let ignored = RefCell::default();
-    let content = Value { path: &Path::Body, raw: Some(body), ignored: &ignored }.read()?;
-    Ok(Parsed { content, ignored: ignored.into_inner() })
+    let notes = BodyNotes::of::<T>();
+    let content = Value { path: &Path::Body, raw: Some(body), body: &notes }.read()?;
+    Ok(Parsed { content, ignored: notes.ignored.into_inner() })
+}
+
+/// What all values of a body share.
+struct BodyNotes {
+    ignored: RefCell<IgnoredFields>,
+    /// Those of the body's type.
+    known: KnownFields,
+}
+
+impl BodyNotes {
+    fn of<'de, T: Deserialize<'de>>() -> Self {
+        Self { ignored: RefCell::default(), known: KnownFields::of::<T>() }
+    }
 }
 
 /// A body that is an object or an array of them.
@@ -79,12 +93,12 @@ pub fn one_or_more<'de, T: Deserialize<'de>>(
         let allowed = format!("1 to {most} entries");
         return Err(ConfigError { field: "body".to_owned(), got, allowed }.into());
     }
-    let ignored = RefCell::default();
+    let notes = BodyNotes::of::<T>();
     let read = |(index, raw)| {
-        Value { path: &Path::Element(&Path::Body, index), raw: Some(raw), ignored: &ignored }.read()
+        Value { path: &Path::Element(&Path::Body, index), raw: Some(raw), body: &notes }.read()
     };
     let all = elements.into_iter().enumerate().map(read).collect::<Result<Vec<T>, Refusal>>()?;
-    Ok(Parsed { content: OneOrMore::More(all), ignored: ignored.into_inner() })
+    Ok(Parsed { content: OneOrMore::More(all), ignored: notes.ignored.into_inner() })
 }
 
 /// The path of a value in the body.
@@ -171,8 +185,7 @@ impl From<Refusal> for Fault {
 struct Value<'p, 'de> {
     path: &'p Path<'p>,
     raw: Option<&'de RawValue>,
-    /// Ignored fields of the whole body.
-    ignored: &'p RefCell<IgnoredFields>,
+    body: &'p BodyNotes,
 }
 
 impl<'de> Value<'_, 'de> {
@@ -227,20 +240,26 @@ impl<'de> Value<'_, 'de> {
         UnknownField::new(Path::Field(self.path, name).to_string(), name, known)
     }
 
-    /// Refuses mistyped names of this object, and lists the other unknown ones. Returns one of them, which the type may deny.
+    /// Refuses mistyped and misplaced names of this object, and lists the other unknown ones. Returns one of them, which the type may
+    /// deny.
     fn note_unknown(
         self,
-        names: UnknownNames,
+        names: UnknownNames<'_>,
         known: &'static [&'static str],
     ) -> Result<Option<String>, Refusal> {
-        if let Some(name) = names.mistyped() {
-            return Err(self.unknown_field(name, known).into());
+        if let Some(RefusedName { name, meant }) = names.refused() {
+            let path = Path::Field(self.path, name).to_string();
+            return Err(match meant {
+                Some(meant) => UnknownField::misplaced(path, meant, known),
+                None => UnknownField::new(path, name, known),
+            }
+            .into());
         }
         if names.count() > document::most_entries() {
             return Err(too_many(self.path));
         }
         let names = names.into_others();
-        let mut ignored = self.ignored.borrow_mut();
+        let mut ignored = self.body.ignored.borrow_mut();
         names.iter().for_each(|name| ignored.add(&Path::Field(self.path, name).to_string()));
         Ok(names.into_iter().next())
     }
@@ -308,7 +327,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
             return Err(too_many(self.path).into());
         };
         let elements = elements.into_iter().enumerate();
-        visitor.visit_seq(Elements { path: self.path, elements, ignored: self.ignored })
+        visitor.visit_seq(Elements { path: self.path, elements, body: self.body })
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -327,7 +346,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
             }
         }
         let entries = unique.into_iter();
-        visitor.visit_map(Names { path: self.path, entries, next: None, ignored: self.ignored })
+        visitor.visit_map(Names { path: self.path, entries, next: None, body: self.body })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -336,7 +355,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        let mut unknown = UnknownNames::new(fields);
+        let mut unknown = UnknownNames::new(fields, &self.body.known);
         let values = document::fields(
             self.of_kind(Kind::Object)?,
             fields,
@@ -344,7 +363,7 @@ impl<'de> Deserializer<'de> for Value<'_, 'de> {
             |name, first, second| repeated(&Path::Field(self.path, name), first, second),
         )?;
         let unknown = self.note_unknown(unknown, fields)?;
-        visitor.visit_map(Fields { path: self.path, fields, values, next: 0, unknown, ignored: self.ignored })
+        visitor.visit_map(Fields { path: self.path, fields, values, next: 0, unknown, body: self.body })
     }
 
     integers! {
@@ -365,7 +384,7 @@ struct Fields<'p, 'de> {
     values: Vec<Option<&'de RawValue>>,
     next: usize,
     unknown: Option<String>,
-    ignored: &'p RefCell<IgnoredFields>,
+    body: &'p BodyNotes,
 }
 
 impl<'de> MapAccess<'de> for Fields<'_, 'de> {
@@ -379,15 +398,15 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
-        let ignored = self.ignored;
+        let body = self.body;
         if self.unknown.take().is_some() {
             // The type has ignored the name and ignores the value.
-            return seed.deserialize(Value { path: self.path, raw: None, ignored });
+            return seed.deserialize(Value { path: self.path, raw: None, body });
         }
         let name = self.fields.get(self.next).copied().unwrap_or_default();
         let raw = self.values.get(self.next).copied().flatten();
         self.next += 1;
-        let value = Value { path: &Path::Field(self.path, name), raw, ignored };
+        let value = Value { path: &Path::Field(self.path, name), raw, body };
         value.settle(seed.deserialize(value))
     }
 }
@@ -397,7 +416,7 @@ struct Names<'p, 'de> {
     path: &'p Path<'p>,
     entries: btree_map::IntoIter<String, &'de RawValue>,
     next: Option<(String, &'de RawValue)>,
-    ignored: &'p RefCell<IgnoredFields>,
+    body: &'p BodyNotes,
 }
 
 impl<'de> MapAccess<'de> for Names<'_, 'de> {
@@ -412,7 +431,7 @@ impl<'de> MapAccess<'de> for Names<'_, 'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
         let Some((name, raw)) = self.next.take() else { return Err(Fault::Other("no entry".to_owned())) };
-        let value = Value { path: &Path::Field(self.path, &name), raw: Some(raw), ignored: self.ignored };
+        let value = Value { path: &Path::Field(self.path, &name), raw: Some(raw), body: self.body };
         value.settle(seed.deserialize(value))
     }
 }
@@ -420,7 +439,7 @@ impl<'de> MapAccess<'de> for Names<'_, 'de> {
 struct Elements<'p, 'de> {
     path: &'p Path<'p>,
     elements: std::iter::Enumerate<std::vec::IntoIter<&'de RawValue>>,
-    ignored: &'p RefCell<IgnoredFields>,
+    body: &'p BodyNotes,
 }
 
 impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
@@ -428,7 +447,7 @@ impl<'de> SeqAccess<'de> for Elements<'_, 'de> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
         let Some((index, raw)) = self.elements.next() else { return Ok(None) };
-        let value = Value { path: &Path::Element(self.path, index), raw: Some(raw), ignored: self.ignored };
+        let value = Value { path: &Path::Element(self.path, index), raw: Some(raw), body: self.body };
         value.settle(seed.deserialize(value)).map(Some)
     }
 }

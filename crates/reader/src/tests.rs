@@ -695,6 +695,7 @@ proptest! {
     }
 }
 
+mod typing_errors;
 mod unknown;
 
 mod events {

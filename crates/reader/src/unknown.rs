@@ -1,13 +1,16 @@
 //! Fields of a body that its type does not have.
 //!
 //! [`strict`](crate::strict) notes them for each object while it reads; the fields that a type asks for are the only list of known
-//! names. Refused are names that are probably mistyped, and every unknown name in an object whose type denies them. The other ones
-//! are ignored, since a client may know a later version of the API, and the response lists them. What clients send is bounded here:
+//! names. Refused are names that are probably mistyped, names of fields that belong into another object of the body, and every unknown
+//! name in an object whose type denies them. The other ones are ignored, since a client may know a later version of the API, and the
+//! response lists them. What clients send is bounded here:
 //! [`UnknownNames`] compares and keeps a limited number of names, and [`IgnoredFields`] fits into a header.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use rules::{alternatives, mistyped, nearest_name, quoted};
+
+use crate::known_fields::{FieldPath, KnownFields};
 
 /// The most paths that a response lists.
 const LISTED_MAX: usize = 16;
@@ -20,23 +23,66 @@ const NAMELESS: &str = "''";
 
 /// An unknown field that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is an unknown field; the nearest known one is '{nearest}'; allowed: {allowed}")]
+#[error("{field} is an unknown field; {meant}allowed{}: {allowed}", .meant.here())]
 pub struct UnknownField {
     /// The path of the field, such as `network.egress.defualt`.
     pub field: String,
-    /// A field of the same object.
-    pub nearest: &'static str,
+    pub meant: Meant,
     /// All fields of the object.
     pub allowed: String,
 }
 
-impl UnknownField {
-    /// `path` ends with the name.
-    pub fn new(path: String, name: &str, known: &'static [&'static str]) -> Self {
-        let allowed: Vec<String> = known.iter().map(|name| quoted(name)).collect();
-        let nearest = nearest_name(name, known).unwrap_or_default();
-        Self { field: path, nearest, allowed: alternatives(&allowed) }
+/// What an unknown field was probably meant to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meant {
+    /// A field of the same object: the one with the most similar name.
+    Nearest(&'static str),
+    /// The path of a field of another object.
+    Elsewhere(String),
+}
+
+impl Meant {
+    /// Its name, or its path if it belongs into another object.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Nearest(name) => name,
+            Self::Elsewhere(path) => path,
+        }
     }
+
+    fn here(&self) -> &'static str {
+        match self {
+            Self::Nearest(_) => "",
+            Self::Elsewhere(_) => " here",
+        }
+    }
+}
+
+impl fmt::Display for Meant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nearest(name) => write!(f, "the nearest known one is '{name}'; "),
+            Self::Elsewhere(path) => write!(f, "did you mean '{path}'? "),
+        }
+    }
+}
+
+impl UnknownField {
+    /// A name that is not among the known ones of its object. `path` ends with the name.
+    pub fn new(path: String, name: &str, known: &[&'static str]) -> Self {
+        let nearest = Meant::Nearest(nearest_name(name, known).unwrap_or_default());
+        Self { field: path, meant: nearest, allowed: all(known) }
+    }
+
+    /// The name of a field of another object.
+    pub(crate) fn misplaced(path: String, meant: &FieldPath, known: &[&'static str]) -> Self {
+        Self { field: path, meant: Meant::Elsewhere(meant.to_string()), allowed: all(known) }
+    }
+}
+
+fn all(known: &[&'static str]) -> String {
+    let known: Vec<String> = known.iter().map(|name| quoted(name)).collect();
+    alternatives(&known)
 }
 
 /// A body, and what it has beside its known fields.
@@ -104,28 +150,40 @@ fn listed(path: &str) -> String {
     text
 }
 
+/// A name that is refused.
+pub(crate) struct RefusedName<'p> {
+    pub name: String,
+    /// The field of another object that has this name; otherwise the name is a typing error.
+    pub meant: Option<&'p FieldPath>,
+}
+
 /// The unknown names of one object.
-pub(crate) struct UnknownNames {
+pub(crate) struct UnknownNames<'p> {
     known: &'static [&'static str],
-    mistyped: Option<String>,
+    /// Those of the whole body.
+    everywhere: &'p KnownFields,
+    refused: Option<RefusedName<'p>>,
     /// The first of the others: more than are listed, so that the list shows that it is not complete.
     others: Vec<String>,
     count: usize,
 }
 
-impl UnknownNames {
-    pub const fn new(known: &'static [&'static str]) -> Self {
-        Self { known, mistyped: None, others: Vec::new(), count: 0 }
+impl<'p> UnknownNames<'p> {
+    pub const fn new(known: &'static [&'static str], everywhere: &'p KnownFields) -> Self {
+        Self { known, everywhere, refused: None, others: Vec::new(), count: 0 }
     }
 
     /// Notes a name. After `most` names none is compared: the object is refused for their number.
     pub fn add(&mut self, name: &str, most: usize) {
         self.count += 1;
-        if self.count > most || self.mistyped.is_some() {
+        if self.count > most || self.refused.is_some() {
             return;
         }
+        // A field of this object comes first.
         if mistyped(name, self.known).is_some() {
-            self.mistyped = Some(name.to_owned());
+            self.refused = Some(RefusedName { name: name.to_owned(), meant: None });
+        } else if let Some(meant) = self.everywhere.meant_by(name) {
+            self.refused = Some(RefusedName { name: name.to_owned(), meant: Some(meant) });
         } else if self.others.len() <= LISTED_MAX {
             self.others.push(name.to_owned());
         }
@@ -135,9 +193,9 @@ impl UnknownNames {
         self.count
     }
 
-    /// The first name that is probably a typing error.
-    pub fn mistyped(&self) -> Option<&str> {
-        self.mistyped.as_deref()
+    /// The first name that is probably a typing error, or that of a field of another object.
+    pub const fn refused(&self) -> Option<&RefusedName<'p>> {
+        self.refused.as_ref()
     }
 
     /// The first of the other names.
@@ -174,14 +232,16 @@ mod tests {
 
     #[test]
     fn names_are_compared_up_to_a_number() {
-        let mut names = UnknownNames::new(&["image", "network"]);
+        let everywhere = KnownFields::of::<api::CreateBody>();
+        let refused = |names: &UnknownNames<'_>| names.refused().map(|refused| refused.name.clone());
+        let mut names = UnknownNames::new(&["image", "network"], &everywhere);
         names.add("colour", 2);
         names.add("netwrok", 2);
-        assert_eq!((names.mistyped(), names.count()), (Some("netwrok"), 2));
-        let mut names = UnknownNames::new(&["image", "network"]);
+        assert_eq!((refused(&names).as_deref(), names.count()), (Some("netwrok"), 2));
+        let mut names = UnknownNames::new(&["image", "network"], &everywhere);
         (0..100).for_each(|n| names.add(&format!("field{n}"), 99));
         names.add("imgae", 99);
-        assert_eq!((names.mistyped(), names.count()), (None, 101));
+        assert_eq!((refused(&names), names.count()), (None, 101));
         let others = names.into_others();
         assert_eq!((others.len(), others[0].as_str()), (LISTED_MAX + 1, "field0"));
     }
@@ -192,6 +252,12 @@ mod tests {
         assert_eq!(
             refused.to_string(),
             "a.defualt is an unknown field; the nearest known one is 'default'; allowed: 'allow' or 'default'"
+        );
+        let all = KnownFields::of::<api::CreateBody>();
+        let egress = all.meant_by("egres").unwrap();
+        assert_eq!(
+            UnknownField::misplaced("egress".to_owned(), egress, &["image", "network"]).to_string(),
+            "egress is an unknown field; did you mean 'network.egress'? allowed here: 'image' or 'network'"
         );
     }
 

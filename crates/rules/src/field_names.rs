@@ -7,23 +7,55 @@ use strsim::osa_distance;
 
 /// An edit inserts, removes or replaces a character, or swaps two neighbours.
 const EDITS_MAX: usize = 2;
+/// The same for the name of a field of another object, if that name is short: other short names are too likely to be near it.
+const SHORT_NAME_EDITS_MAX: usize = 1;
+const SHORT_NAME_CHARS: usize = 4;
 /// No known name is as long, so a longer one cannot be a mistyped one. Bounds the work for names of strangers.
 const MISTYPED_BYTES_MAX: usize = 128;
 
 /// The known name that was meant, if the name is at most two edits away from it. Case and the separators `_`, `-` and space make no
 /// difference: `MemoryMB` and `memory_mb` are both `memoryMb`.
 pub fn mistyped<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    if name.len() > MISTYPED_BYTES_MAX {
-        return None;
-    }
-    let (edits, nearest) = nearest(name, known)?;
-    (edits <= EDITS_MAX).then_some(nearest)
+    near(name, known, |_| EDITS_MAX).map(|at| known[at])
+}
+
+/// The field that was meant, if the name is that of a field of another object or a typing error of it. `known` are their names; the
+/// result is the position of one. It is the first of several.
+pub fn misplaced(name: &str, known: &[&str]) -> Option<usize> {
+    let most = |chars| if chars <= SHORT_NAME_CHARS { SHORT_NAME_EDITS_MAX } else { EDITS_MAX };
+    near(name, known, most)
 }
 
 /// The known name with the fewest edits from this one, the first of several. `None` only if no name is known.
 pub fn nearest_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let start: String = name.chars().take(MISTYPED_BYTES_MAX).collect();
     nearest(&start, known).map(|(_, nearest)| nearest)
+}
+
+/// The field that was meant by another spelling of its name: another case, other separators, or one edit of a long name. For clients
+/// of another service, whose later versions have names of their own.
+pub fn respelled(name: &str, known: &[&str]) -> Option<usize> {
+    near(name, known, |chars| usize::from(chars > SHORT_NAME_CHARS))
+}
+
+/// The position of the known name with the fewest edits. `most` gives the edits that a known name with this number of characters allows.
+fn near(name: &str, known: &[&str], most: impl Fn(usize) -> usize) -> Option<usize> {
+    if name.len() > MISTYPED_BYTES_MAX {
+        return None;
+    }
+    let name = folded(name);
+    let chars = name.chars().count();
+    let edits = |(at, candidate): (usize, &&str)| {
+        let candidate = folded(candidate);
+        let (known_chars, most) = (candidate.chars().count(), most(candidate.chars().count()));
+        // Each difference in length is an edit. Most names are refused here, which is cheap.
+        if known_chars.abs_diff(chars) > most {
+            return None;
+        }
+        let edits = osa_distance(&name, &candidate);
+        (edits <= most).then_some((edits, at))
+    };
+    known.iter().enumerate().filter_map(edits).min().map(|(_, at)| at)
 }
 
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<(usize, &'a str)> {
@@ -71,6 +103,45 @@ mod tests {
         ] {
             assert_eq!(mistyped(name, known), Some(meant), "{name}");
             assert_eq!(nearest_name(name, known), Some(meant), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_other_objects_are_misplaced() {
+        let nested = [RESOURCES, NETWORK, EGRESS].concat();
+        for (name, meant) in [
+            ("egress", "egress"),
+            ("Egress", "egress"),
+            ("egres", "egress"),
+            ("default", "default"),
+            ("defualt", "default"),
+            ("deny_networks", "denyNetworks"),
+            ("memory", "memoryMb"),
+            ("memory_mb", "memoryMb"),
+            ("cpus", "cpu"),
+            ("CPU", "cpu"),
+        ] {
+            assert_eq!(misplaced(name, &nested).map(|at| nested[at]), Some(meant), "{name}");
+        }
+        for name in ["ip", "c", "gpus", "tags", "nesting", "region", "labels", ""] {
+            assert_eq!(misplaced(name, &nested), None, "{name}");
+        }
+        assert_eq!(misplaced("b", &["a", "b", "b"]), Some(1), "the first of several");
+    }
+
+    #[test]
+    fn other_spellings_are_few_edits_away() {
+        for (name, meant) in [
+            ("Network", Some("network")),
+            ("idle_timeout_ms", Some("idleTimeoutMs")),
+            ("IMAGE", Some("image")),
+            ("imgae", Some("image")),
+            ("ENV", Some("env")),
+            ("envs", None),
+            ("timeout", None),
+            ("netwroks", None),
+        ] {
+            assert_eq!(respelled(name, CREATE).map(|at| CREATE[at]), meant, "{name}");
         }
     }
 

@@ -70,7 +70,7 @@ pub use events::{BadRunHeader, EventQuery, SHOWN_COMMAND_BYTES, event_query, run
 pub use execution::{ExecuteRefusal, ExecuteRules, execute_request};
 pub use executions::executions_to_drop;
 pub use expiry_notice::{expiry_notice, expiry_warning};
-pub use field_names::{mistyped, nearest_name};
+pub use field_names::{misplaced, mistyped, nearest_name, respelled};
 pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Repeat, StoredRequest, idempotency_key, repeat, should_record,
 };

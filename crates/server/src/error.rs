@@ -164,7 +164,7 @@ impl From<reader::Refusal> for ApiError {
             reader::Refusal::Field(fault) => Self::of_field(ErrorCode::InvalidRequest, message, fault.field),
             reader::Refusal::Unknown(unknown) => {
                 Self::of_field(ErrorCode::InvalidRequest, message, unknown.field)
-                    .with_detail("nearest", unknown.nearest)
+                    .with_detail("nearest", unknown.meant.name())
             }
             reader::Refusal::Config(fault) => Self::of_field(ErrorCode::InvalidConfig, message, fault.field),
             reader::Refusal::CommandTooLong { .. } => {

@@ -80,6 +80,18 @@ async fn a_typing_error_in_a_create_creates_nothing() {
         let body = with(small(), name, json!(1));
         refused(&client, Method::POST, SANDBOXES, &body, name, nearest).await;
     }
+    // In the wrong object, where the network would have stayed open.
+    for (path, meant) in [
+        (&["egress"][..], "network.egress"),
+        (&["Default"], "network.egress.default"),
+        (&["allow_ports"], "network.ingress.allowPorts"),
+        (&["cpu"], "resources.cpu"),
+        (&["network", "default"], "network.egress.default"),
+        (&["resources", "network"], "network"),
+    ] {
+        let body = with_nested(&small(), path, json!("deny"));
+        refused(&client, Method::POST, SANDBOXES, &body, &path.join("."), meant).await;
+    }
     // Without the field that it stands for.
     refused(&client, Method::POST, SANDBOXES, &json!({ "imgae": "ubuntu:24.04" }), "imgae", "image").await;
     assert_eq!(client.get(SANDBOXES).await.unwrap().is(200).unwrap()["pagination"]["total"], 0);

@@ -1,4 +1,5 @@
-//! Request bodies of the control plane. An absent field and `null` are the same, and unknown fields are ignored.
+//! Request bodies of the control plane. An absent field and `null` are the same, and unknown fields are ignored: clients of later
+//! versions send them. Only in bodies that decide what a sandbox can reach, another spelling of a known field is refused.
 
 use std::collections::BTreeMap;
 
@@ -116,7 +117,74 @@ impl Call<'_> {
 
 /// The content of a JSON body. An empty body is an empty object.
 pub fn parse<T: DeserializeOwned>(content: &[u8]) -> Result<T, E2bError> {
+    let text = checked(content)?;
+    serde_json::from_slice(text).map_err(|error| E2bError::invalid(format!("the body is invalid: {error}")))
+}
+
+/// The same for a body whose fields bound a sandbox. A field with a known name in another spelling or in another object is refused:
+/// ignored, it would leave the network open without a word.
+pub fn parse_bounds<T: DeserializeOwned>(content: &[u8]) -> Result<T, E2bError> {
+    match reader::respelled_field::<T>(checked(content)?) {
+        Some(unknown) => Err(E2bError::invalid(unknown.to_string())),
+        None => parse(content),
+    }
+}
+
+/// The text of a body that is small enough when it is parsed.
+fn checked(content: &[u8]) -> Result<&[u8], E2bError> {
     let text = if content.is_empty() { b"{}" } else { content };
     reader::check_shape(text, MAX_VALUES).map_err(|refusal| E2bError::invalid(refusal.to_string()))?;
-    serde_json::from_slice(text).map_err(|error| E2bError::invalid(format!("the body is invalid: {error}")))
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All fields that clients of E2B send, with those that this service ignores.
+    const CREATE: &str = r#"{"templateID": "base", "timeout": 300, "autoPause": true, "autoPauseMemory": false,
+        "autoResume": {"enabled": true}, "secure": true, "allow_internet_access": false, "metadata": {"Network": "x"},
+        "envVars": {"denyOut": "1"}, "mcp": {"server": {}}, "iam": null, "volumeMounts": [{"name": "a", "path": "/b"}],
+        "network": {"allowOut": ["203.0.113.7"], "denyOut": [], "allowPublicTraffic": true, "maskRequestHost": "x",
+        "httpsPorts": [443], "dnsServers": ["192.0.2.1"], "egressProxy": {"address": "a:1", "username": "u", "tls": true},
+        "rules": {"a.example": [{"transform": {"headers": {"Timeout": "1"}}}]}}}"#;
+
+    #[test]
+    fn every_field_of_a_client_is_accepted() {
+        assert!(parse_bounds::<NewSandbox>(CREATE.as_bytes()).is_ok());
+        let network = r#"{"allowOut": [], "denyOut": ["0.0.0.0/0"], "rules": {}, "egressProxy": null, "dnsServers": [],
+            "allow_internet_access": true}"#;
+        assert!(parse_bounds::<Network>(network.as_bytes()).is_ok());
+        assert!(parse_bounds::<Network>(b"").is_ok());
+        // Of a later version.
+        let later = r#"{"templateID": "base", "region": "eu", "timeoutMs": 1, "network": {"mode": "x", "ports": []}}"#;
+        assert!(parse_bounds::<NewSandbox>(later.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn another_spelling_of_a_bound_is_refused() {
+        for (body, part) in [
+            (
+                r#"{"templateID": "base", "allowInternetAccess": false}"#,
+                "allowInternetAccess is an unknown field",
+            ),
+            (r#"{"templateID": "base", "allow_internet_acess": false}"#, "'allow_internet_access'"),
+            (r#"{"templateID": "base", "Network": {}}"#, "'network'"),
+            (r#"{"templateID": "base", "netwrok": {}}"#, "'network'"),
+            (r#"{"templateID": "base", "denyOut": ["0.0.0.0/0"]}"#, "did you mean 'network.denyOut'?"),
+            (
+                r#"{"templateID": "base", "network": {"deny_out": []}}"#,
+                "network.deny_out is an unknown field",
+            ),
+            (r#"{"templateID": "base", "network": {"denyOuts": []}}"#, "'denyOut'"),
+            (r#"{"templateID": "base", "network": {"network": {}}}"#, "did you mean 'network'?"),
+            (r#"{"templateID": "base", "envvars": {}}"#, "'envVars'"),
+            (r#"{"template_id": "base"}"#, "'templateID'"),
+        ] {
+            let error = parse_bounds::<NewSandbox>(body.as_bytes()).err().map(|error| error.message);
+            assert!(error.as_ref().is_some_and(|message| message.contains(part)), "{body}: {error:?}");
+        }
+        assert!(parse_bounds::<Network>(br#"{"denyout": ["0.0.0.0/0"]}"#).is_err());
+        assert!(parse::<Timeout>(br#"{"Timeout": 5}"#).is_ok());
+    }
 }

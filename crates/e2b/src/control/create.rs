@@ -19,7 +19,7 @@ const DEFAULT_TIMEOUT_S: i64 = 300;
 pub async fn create(call: &Call<'_>, body: Body) -> Result<Response, E2bError> {
     let Call { api, caller, headers, .. } = call;
     let content = call.collect(body).await?;
-    let body: NewSandbox = body::parse(&content)?;
+    let body: NewSandbox = body::parse_bounds(&content)?;
     let source = source::find(api, &caller.account, &body.template_id).await?;
     let (config, origin) = config(api, &caller.account, body, source)?;
     // A response with tokens, which end with their key, must not be repeated to another key.

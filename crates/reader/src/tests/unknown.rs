@@ -59,7 +59,7 @@ fn typing_errors_are_refused_in_every_object_of_a_create() {
         (&["network", "ingress", "allowPort"], "allowPorts"),
     ] {
         let field = refused::<CreateBody>(&create_with(path, &json!("deny")));
-        assert_eq!((field.field, field.nearest), (path.join("."), nearest));
+        assert_eq!((field.field.as_str(), field.meant.name()), (path.join(".").as_str(), nearest));
     }
 }
 
@@ -73,7 +73,7 @@ fn objects_that_bound_a_sandbox_deny_every_unknown_field() {
     ] {
         let body = create_with(path, &json!({ "deep": [1] }));
         let field = refused::<CreateBody>(&body);
-        assert_eq!((field.field.as_str(), field.nearest.is_empty()), (path.join(".").as_str(), false));
+        assert_eq!((field.field.as_str(), field.meant.name().is_empty()), (path.join(".").as_str(), false));
         assert!(field.allowed.contains(&format!("'{known}'")), "{field}");
         // The same objects in the body of a template.
         let template = body.replace(r#""image":"x""#, r#""name":"x""#);
@@ -150,7 +150,7 @@ fn names_in_maps_are_data() {
 #[test]
 fn a_mistyped_field_is_named_before_the_missing_one() {
     let field = refused::<CreateBody>(r#"{"imgae":"ubuntu:24.04"}"#);
-    assert_eq!((field.field.as_str(), field.nearest), ("imgae", "image"));
+    assert_eq!((field.field.as_str(), field.meant.name()), ("imgae", "image"));
 }
 
 /// A body is read as an attached command first: no field of the detached one may look like a mistyped one there.
@@ -186,7 +186,7 @@ proptest! {
                 prop_assert_eq!(parsed.content, plain.content);
                 prop_assert_eq!(parsed.ignored.header_value().is_some(), body.as_object().unwrap().len() > 2);
             }
-            Err(Refusal::Unknown(field)) => prop_assert!(!field.nearest.is_empty()),
+            Err(Refusal::Unknown(field)) => prop_assert!(!field.meant.name().is_empty()),
             // A known field with a number.
             Err(Refusal::Field(_)) => {}
             Err(other) => return Err(TestCaseError::fail(other.to_string())),

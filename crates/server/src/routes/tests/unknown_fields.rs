@@ -39,6 +39,32 @@ async fn a_typing_error_in_the_network_creates_no_sandbox() {
 }
 
 #[tokio::test]
+async fn a_policy_in_the_wrong_object_creates_no_sandbox() {
+    let fixture = Fixture::new().await;
+    for (name, value, field, meant) in [
+        ("egress", json!({ "default": "deny" }), "egress", "network.egress"),
+        ("default", json!("deny"), "default", "network.egress.default"),
+        ("deny_networks", json!([]), "deny_networks", "network.egress.denyNetworks"),
+        ("network", json!({ "default": "deny" }), "network.default", "network.egress.default"),
+        ("resources", json!({ "network": {} }), "resources.network", "network"),
+        ("memory", json!(2048), "memory", "resources.memoryMb"),
+    ] {
+        let mut body = json!({ "image": IMAGE });
+        body[name] = value;
+        let answer = fixture.post(ALL, body).await;
+        assert_eq!(
+            (answer.status, answer.code()),
+            (StatusCode::BAD_REQUEST, "INVALID_REQUEST"),
+            "{answer:?}"
+        );
+        assert_eq!((answer.detail("field"), answer.detail("nearest")), (field, meant));
+        let start = format!("{field} is an unknown field; did you mean '{meant}'? allowed here: ");
+        assert!(answer.message().starts_with(&start), "{}", answer.message());
+    }
+    assert_eq!(fixture.call("GET", ALL).await.json["pagination"]["total"], 0);
+}
+
+#[tokio::test]
 async fn ignored_fields_are_listed_in_every_form_of_response() {
     let fixture = Fixture::new().await;
     let created = fixture.post(ALL, json!({ "image": IMAGE, "colour": "red", "a,b": 1 })).await;
