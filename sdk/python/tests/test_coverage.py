@@ -42,6 +42,7 @@ CREATE: Dict[str, Any] = {
     "on_timeout": "pause",
     "auto_resume": False,
     "idle_timeout": 0,
+    "name": "web",
     "metadata": {},
     "egress": {"default": "deny", "allow": [], "allowNetworks": [], "denyNetworks": []},
     "ingress": {"allowPorts": []},
@@ -151,7 +152,7 @@ CALLS: Dict[str, List[Callable[[Target], object]]] = {
     "setTimeout": [lambda t: t.sandbox.set_timeout(0)],
     "takeSnapshot": [lambda t: t.sandbox.snapshot("a", metadata={}, memory=False)],
     "rollbackSandbox": [lambda t: t.sandbox.rollback(SNAPSHOT)],
-    "forkSandbox": [lambda t: t.sandbox.fork(2, env={}, metadata={}, memory=True)],
+    "forkSandbox": [lambda t: t.sandbox.fork(1, env={}, name="a", metadata={}, memory=True)],
     "listSnapshots": [
         lambda t: t.client.snapshots.list(sandbox_id=SANDBOX, name="a", metadata={"userId": "u"}).page(1)
     ],

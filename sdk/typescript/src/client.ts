@@ -39,14 +39,17 @@ export class Sandboxes extends Described {
     return createSandbox(this.#transport, image, options);
   }
 
-  /** Returns a sandbox with its current state. */
+  /** Returns a sandbox with its current state, by its id or its name. */
   async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
     const sandbox = this.connect(id);
     await sandbox.refresh(options);
     return sandbox;
   }
 
-  /** An object for a sandbox. Sends no request, so the sandbox need not exist. */
+  /**
+   * An object for a sandbox, by its id or its name. Sends no request, so the sandbox need not exist. With a name each call is for the
+   * sandbox that has it at that time, until {@link Sandbox.refresh} fetches the id.
+   */
   connect(id: string): Sandbox {
     return sandboxHandle(this.#transport, id);
   }

@@ -51,7 +51,8 @@ export function contextOf(owner: object): SandboxContext {
 /** A sandbox, as its parts see it. */
 export class SandboxContext {
   readonly transport: Transport;
-  readonly id: string;
+  /** The name, until the id is known, if the object was made with a name. */
+  id: string;
   readonly handlers: Handlers;
   run: Run | undefined;
   isTerminated = false;

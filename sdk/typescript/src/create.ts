@@ -65,6 +65,11 @@ export interface CreateOptions extends SandboxLimits, CallOptions {
   idleTimeoutMs?: number;
   /** The same as a text with its unit, such as `10m`. */
   idleTimeout?: Duration;
+  /**
+   * A name, which {@link Sandbox.connect} accepts in place of the id. The create fails if another sandbox of the account that is not
+   * terminated has it.
+   */
+  name?: string;
   /** Tags, by which lists can be filtered. */
   metadata?: Readonly<Record<string, string>>;
   /** Starts without the processes of the snapshot or template. */
@@ -86,7 +91,7 @@ export const SANDBOX_LIMITS: OptionNames<SandboxLimits> = {
 const OPTIONS: OptionNames<CreateOptions> = {
   ...SANDBOX_LIMITS,
   ...{ env: true, workdir: true, timeoutMs: true, timeout: true, onTimeout: true, autoResume: true, idleTimeoutMs: true },
-  ...{ idleTimeout: true, metadata: true, cold: true, idempotencyKey: true, wait: true, run: true, on: true, signal: true },
+  ...{ idleTimeout: true, name: true, metadata: true, cold: true, idempotencyKey: true, wait: true, run: true, on: true, signal: true },
 };
 const EGRESS: OptionNames<CreateEgress> = { default: true, allow: true, allowNetworks: true, denyNetworks: true };
 const INGRESS: OptionNames<CreateIngress> = { allowPorts: true };
@@ -153,7 +158,7 @@ async function undo(transport: Transport, call: Call, id: string | undefined, li
 }
 
 function createBody(image: string, options: CreateOptions): CreateBody {
-  const { env, workdir, metadata, onTimeout, autoResume, isolation, cold } = options;
+  const { env, workdir, name, metadata, onTimeout, autoResume, isolation, cold } = options;
   return defined<CreateBody>({
     image,
     env,
@@ -162,6 +167,7 @@ function createBody(image: string, options: CreateOptions): CreateBody {
     idleTimeoutMs: millisecondsOf("idleTimeout", options.idleTimeout, options.idleTimeoutMs),
     onTimeout,
     autoResume,
+    name,
     metadata,
     isolation,
     cold,

@@ -19,6 +19,8 @@ export interface ForkOptions extends CallOptions {
   count: number;
   /** Environment variables, added to those of the sandbox. */
   env?: Readonly<Record<string, string>>;
+  /** The name of the new sandbox, if `count` is 1. Without it a fork has no name. */
+  name?: string;
   /** Tags of the new sandboxes, instead of those of the sandbox. */
   metadata?: Readonly<Record<string, string>>;
   /**
@@ -30,7 +32,7 @@ export interface ForkOptions extends CallOptions {
 }
 
 const OPTIONS: OptionNames<ForkOptions> = {
-  ...{ count: true, env: true, metadata: true, memory: true, idempotencyKey: true, signal: true },
+  ...{ count: true, env: true, name: true, metadata: true, memory: true, idempotencyKey: true, signal: true },
 };
 
 /**
@@ -42,14 +44,14 @@ export async function forkSandbox<T>(
   options: ForkOptions,
   wrap: (views: readonly SandboxView[]) => T,
 ): Promise<T> {
-  const { count, env, metadata, memory, idempotencyKey, signal } = checkNames(options, OPTIONS);
+  const { count, env, name, metadata, memory, idempotencyKey, signal } = checkNames(options, OPTIONS);
   const { transport } = context;
   const effect = new Effect();
   const call: Call = {
     method: "POST",
     path: context.path("/fork"),
     safety: "repeatable",
-    payload: jsonPayload(defined<ForkBody>({ count, env, metadata, memory })),
+    payload: jsonPayload(defined<ForkBody>({ count, env, name, metadata, memory })),
     headers: idempotencyHeaders(idempotencyKey ?? randomId("key_")),
     isCreate: true,
     effect,

@@ -178,6 +178,11 @@ export interface CreateBody {
   readonly isolation?: IsolationChoice;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata?: Readonly<Record<string, string>>;
+  /**
+   * A name of the sandbox, which paths accept in place of the id. At most one sandbox of the account that is not
+   * terminated has it.
+   */
+  readonly name?: string;
   /** The network policy in a create request, and the body of a policy change. */
   readonly network?: CreateNetwork;
   /** What happens at the end of the timeout: the sandbox is terminated or paused. */
@@ -552,6 +557,11 @@ export interface ForkBody {
   readonly memory?: boolean;
   /** Tags of the new sandboxes, in place of those of the sandbox. Without it they have the tags of the sandbox. */
   readonly metadata?: Readonly<Record<string, string>>;
+  /**
+   * A name of the sandbox, which paths accept in place of the id. At most one sandbox of the account that is not
+   * terminated has it.
+   */
+  readonly name?: string;
 }
 
 /** The new sandboxes of a fork. */
@@ -915,6 +925,11 @@ export interface SandboxView {
   readonly isolation: Isolation;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata: Readonly<Record<string, string>>;
+  /**
+   * A name of the sandbox, which paths accept in place of the id. At most one sandbox of the account that is not
+   * terminated has it.
+   */
+  readonly name?: string;
   /** The network policy of a sandbox. */
   readonly network: NetworkPolicy;
   /** What happens at the end of the timeout. */
@@ -957,6 +972,11 @@ export interface SandboxItem {
   readonly isolation?: Isolation;
   /** Your own tags. Lists can be filtered by them. */
   readonly metadata?: Readonly<Record<string, string>>;
+  /**
+   * A name of the sandbox, which paths accept in place of the id. At most one sandbox of the account that is not
+   * terminated has it.
+   */
+  readonly name?: string;
   /** Present if the sandbox is paused. */
   readonly pausedAt?: Timestamp;
   /** Resources of a sandbox. */

@@ -17,7 +17,7 @@ export interface ListSandboxesOptions extends CallOptions {
   image?: string;
   /** Tags that a sandbox must have, all of them. */
   metadata?: Readonly<Record<string, string>>;
-  /** Whether the items also have `isolation`, `metadata`, `hibernatedAt` and `expiresAt`. Default: `false`. */
+  /** Whether the items also have `name`, `isolation`, `metadata`, `hibernatedAt` and `expiresAt`. Default: `false`. */
   details?: boolean;
   /** The number of sandboxes of a request: 1 to 100. Default: 100. */
   pageSize?: number;

@@ -92,8 +92,6 @@ const METRICS: OptionNames<MetricsOptions> = { start: true, end: true, signal: t
  * ```
  */
 export class Sandbox extends Described implements AsyncDisposable {
-  /** The identifier, `sb_` and 20 letters and digits. {@link Sandbox.connect} accepts it, also in another program. */
-  readonly id: string;
   /** The files of the sandbox: reading, writing, listing and copying them. */
   readonly files: Files;
   /** The exposed ports of the sandbox. */
@@ -112,7 +110,6 @@ export class Sandbox extends Described implements AsyncDisposable {
   constructor(context: SandboxContext, view?: SandboxView) {
     super();
     keepContext(this, context);
-    this.id = context.id;
     this.files = new Files(context);
     this.ports = new Ports(context);
     this.contexts = new CodeContexts(context);
@@ -148,9 +145,20 @@ export class Sandbox extends Described implements AsyncDisposable {
     return createSandbox((defaultTransport ??= new Transport({})), image, options);
   }
 
-  /** An object for a sandbox, with the same client. Sends no request, so the sandbox need not exist. */
+  /**
+   * An object for a sandbox, by its id or its name, with the same client. Sends no request, so the sandbox need not exist. With a
+   * name each call is for the sandbox that has it at that time, until {@link Sandbox.refresh} fetches the id.
+   */
   static connect(id: string): Sandbox {
     return sandboxHandle((defaultTransport ??= new Transport({})), id);
+  }
+
+  /**
+   * The identifier, `sb_` and 20 letters and digits. {@link Sandbox.connect} accepts it, also in another program. It is the name if
+   * the object was made with it and has not fetched the identifier yet.
+   */
+  get id(): string {
+    return contextOf(this).id;
   }
 
   /** The state as of the last create or refresh. Sends no request. */
@@ -163,6 +171,7 @@ export class Sandbox extends Described implements AsyncDisposable {
     const context = contextOf(this);
     const call: Call = { method: "GET", path: context.path(), safety: "repeatable", signal: signalOf(options) };
     this.#view = await context.json<SandboxView>(call);
+    context.id = this.#view.id;
     return this.#view;
   }
 
@@ -334,8 +343,9 @@ export function createSandbox(transport: Transport, image: string, options: Crea
   return create(transport, image, options, wrap);
 }
 
-/** An object for a sandbox. Sends no request, so the sandbox need not exist. */
+/** An object for a sandbox, by its id or its name. Sends no request, so the sandbox need not exist. */
 export function sandboxHandle(transport: Transport, id: string): Sandbox {
-  if (!/^sb_[0-9a-z]+$/.test(id)) throw argumentError("sandboxId", `'${id}' is not a sandbox id`);
+  const pattern = id.startsWith("sb_") ? /^sb_[0-9a-z]+$/ : /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
+  if (!pattern.test(id)) throw argumentError("sandboxId", `'${id}' is neither a sandbox id nor a name`);
   return new Sandbox(new SandboxContext(transport, id));
 }

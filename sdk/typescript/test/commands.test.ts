@@ -181,3 +181,27 @@ test("a lost response of the start is repeated with the same key", async () => {
   expect((await service.client().sandboxes.connect(VIEW.id).execute("make", { timeout: "1h" })).exitCode).toBe(0);
   expect(service.received[1]?.headers["idempotency-key"]).toBe(service.received[0]?.headers["idempotency-key"]);
 });
+
+test("a name is accepted in place of the id", async () => {
+  const view = { ...VIEW, name: "web-1.x" };
+  await using service = await Service.start([json(201, view), json(200, RESULT), json(200, view), json(200, RESULT)]);
+  const client = service.client();
+  const created = await client.sandboxes.create("i", { name: "web-1.x" });
+  expect(created.view?.name).toBe("web-1.x");
+  expect((JSON.parse(service.received[0]?.body ?? "") as { name?: string }).name).toBe("web-1.x");
+  const sandbox = client.sandboxes.connect("web-1.x");
+  expect(sandbox.id).toBe("web-1.x");
+  await sandbox.execute("x");
+  // From here on another holder of the name is another sandbox.
+  await sandbox.refresh();
+  expect(sandbox.id).toBe(VIEW.id);
+  await sandbox.execute("x");
+  expect(service.received.slice(1).map(({ path }) => path)).toEqual([
+    "/v1/sandboxes/web-1.x/execute",
+    "/v1/sandboxes/web-1.x",
+    `/v1/sandboxes/${VIEW.id}/execute`,
+  ]);
+  for (const wrong of ["", "sb_A", "a/b", "..", "-a", "a b", "x".repeat(64)]) {
+    expect(() => client.sandboxes.connect(wrong)).toThrow(/neither a sandbox id nor a name/);
+  }
+});

@@ -43,7 +43,7 @@ const ID = "ev_0000000000000001";
 const RUN = { runId: "run_1" };
 const FILTERS = { kinds: ["exec.*"], run: "r", since: "2026-01-01T00:00:00Z", until: new Date(0) };
 const CREATE = {
-  ...{ cpu: 2 as const, memoryMb: 1, diskMb: 1, env: {}, workdir: "/", timeoutMs: 1, idleTimeoutMs: 0, metadata: {} },
+  ...{ cpu: 2 as const, memoryMb: 1, diskMb: 1, env: {}, workdir: "/", timeoutMs: 1, idleTimeoutMs: 0, name: "a", metadata: {} },
   ...{ onTimeout: "pause" as const, autoResume: false, isolation: "container", cold: true },
   ...{ egress: { default: "deny", allow: [], allowNetworks: [], denyNetworks: [] }, ingress: { allowPorts: [] } },
 };
@@ -118,7 +118,7 @@ const CALLS: Record<string, ((target: Target) => Promise<unknown>)[]> = {
   createPortToken: [({ sandbox }) => sandbox.ports.token(1, { expiresInMs: 1 })],
   rollbackSandbox: [({ sandbox }) => sandbox.rollback(SNAPSHOT.id)],
   takeSnapshot: [({ sandbox }) => sandbox.snapshot({ name: "n", metadata: {}, memory: true })],
-  forkSandbox: [({ sandbox }) => sandbox.fork({ count: 2, env: {}, metadata: {}, memory: true })],
+  forkSandbox: [({ sandbox }) => sandbox.fork({ count: 1, env: {}, name: "a", metadata: {}, memory: true })],
   listSnapshots: [({ client }) => client.snapshots.list({ sandboxId: "sb_1", name: "n", metadata: { userId: "u" } }).page(1)],
   getSnapshot: [({ client }) => client.snapshots.get(SNAPSHOT.id)],
   deleteSnapshot: [({ client }) => client.snapshots.delete(SNAPSHOT.id)],

@@ -130,7 +130,7 @@ async function errors(): Promise<Record<string, unknown>> {
   const echo = (): Promise<Response> => Promise.resolve(new Response(`${KEY} was sent`));
   await add(() => new Sandboxd({ url: service.url, apiKey: KEY, retries: 0, fetch: echo }).health());
   await add(() => new Sandboxd({ url: `https://user:${KEY}@127.0.0.1`, apiKey: KEY }));
-  await add(() => client.sandboxes.connect("x"));
+  await add(() => client.sandboxes.connect("a/b"));
   await add(() => client.templates.uploadContext("/none"));
   await add(() => {
     throw new CommandFailed("false", { ...RESULT, exitCode: 1 });

@@ -1330,6 +1330,11 @@ class Sandbox:
     """Time at which the timeout ends if the sandbox keeps running. Present only while the sandbox is running."""
     hibernated_at: Optional[Timestamp] = None
     """Time at which the processes of a paused sandbox were stored on the disk. None while they are in memory."""
+    name: Optional[str] = None
+    """
+    A name of the sandbox, which paths accept in place of the id. At most one sandbox of the account that is not
+    terminated has it.
+    """
     on_timeout: Optional[OnTimeout] = None
     """What happens at the end of the timeout."""
     paused_at: Optional[Timestamp] = None
@@ -1359,6 +1364,7 @@ class Sandbox:
             workdir=fields.required("workdir", _fields.text),
             expires_at=fields.optional("expiresAt", _fields.text),
             hibernated_at=fields.optional("hibernatedAt", _fields.text),
+            name=fields.optional("name", _fields.text),
             on_timeout=fields.optional("onTimeout", _fields.text),
             paused_at=fields.optional("pausedAt", _fields.text),
             started_at=fields.optional("startedAt", _fields.text),
@@ -1387,6 +1393,11 @@ class SandboxItem:
     """What separates the sandbox from the host. Only with `details=true`."""
     metadata: Optional[Dict[str, str]] = None
     """Your own tags. Lists can be filtered by them."""
+    name: Optional[str] = None
+    """
+    A name of the sandbox, which paths accept in place of the id. At most one sandbox of the account that is not
+    terminated has it.
+    """
     paused_at: Optional[Timestamp] = None
     """Present if the sandbox is paused."""
     started_at: Optional[Timestamp] = None
@@ -1408,6 +1419,7 @@ class SandboxItem:
             hibernated_at=fields.optional("hibernatedAt", _fields.text),
             isolation=fields.optional("isolation", _fields.text),
             metadata=fields.optional("metadata", _fields.map_of(_fields.text)),
+            name=fields.optional("name", _fields.text),
             paused_at=fields.optional("pausedAt", _fields.text),
             started_at=fields.optional("startedAt", _fields.text),
             terminated_at=fields.optional("terminatedAt", _fields.text),

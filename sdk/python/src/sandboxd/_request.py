@@ -84,6 +84,15 @@ def checked_id(argument: str, prefix: str, text: str) -> str:
     return text
 
 
+def checked_sandbox(argument: str, text: str) -> str:
+    """The id or the name of a sandbox, if it can be a part of a path."""
+    if text.startswith("sb_"):
+        return checked_id(argument, "sb_", text)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", text):
+        raise argument_error(argument, f"{text!r} is neither a sandbox id nor a name")
+    return text
+
+
 def shown(command: str) -> str:
     """The command text, truncated for an event."""
     return command.encode(errors="replace")[:_SHOWN_BYTES].decode(errors="ignore")

@@ -187,7 +187,7 @@ async def test_check_makes_a_failed_command_an_error() -> None:
 
 async def test_ids_and_keys_are_checked_before_they_are_sent() -> None:
     client = AsyncSandboxd(url="http://127.0.0.1:9", api_key="k")
-    for wrong in ("", "sb_/../x", "ex_1", "sb_A"):
+    for wrong in ("", "sb_/../x", "a/b", "..", "-a", "a b", "sb_A", "x" * 64):
         with pytest.raises(SandboxdError) as caught:
             client.sandboxes.connect(wrong)
         assert caught.value.code == "INVALID_ARGUMENT"
@@ -195,6 +195,28 @@ async def test_ids_and_keys_are_checked_before_they_are_sent() -> None:
         await client.sandboxes.create("i", idempotency_key="a\nb")
     with pytest.raises(ConfigurationError, match="run id"):
         await client.sandboxes.connect(SANDBOX).execute("x", run_id="a b")
+
+
+async def test_a_name_is_accepted_in_place_of_the_id() -> None:
+    view = {**VIEW, "name": "web-1.x"}
+    with Service([answer(201, view), answer(200, RESULT), answer(200, view), answer(200, RESULT)]) as service:
+        client = AsyncSandboxd(**service.settings)
+        created = await client.sandboxes.create("i", name="web-1.x")
+        assert created.view is not None and created.view.name == "web-1.x"
+        assert json.loads(service.received[0].body)["name"] == "web-1.x"
+        sandbox = client.sandboxes.connect("web-1.x")
+        assert sandbox.id == "web-1.x"
+        await sandbox.execute("x")
+        # From here on another holder of the name is another sandbox.
+        await sandbox.refresh()
+        assert sandbox.id == view["id"]
+        await sandbox.execute("x")
+        paths = [request.path for request in service.received[1:]]
+        assert paths == [
+            "/v1/sandboxes/web-1.x/execute",
+            "/v1/sandboxes/web-1.x",
+            f"/v1/sandboxes/{view['id']}/execute",
+        ]
 
 
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:

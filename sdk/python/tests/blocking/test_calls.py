@@ -188,7 +188,7 @@ def test_check_makes_a_failed_command_an_error() -> None:
 
 def test_ids_and_keys_are_checked_before_they_are_sent() -> None:
     client = Sandboxd(url="http://127.0.0.1:9", api_key="k")
-    for wrong in ("", "sb_/../x", "ex_1", "sb_A"):
+    for wrong in ("", "sb_/../x", "a/b", "..", "-a", "a b", "sb_A", "x" * 64):
         with pytest.raises(SandboxdError) as caught:
             client.sandboxes.connect(wrong)
         assert caught.value.code == "INVALID_ARGUMENT"
@@ -196,6 +196,28 @@ def test_ids_and_keys_are_checked_before_they_are_sent() -> None:
         client.sandboxes.create("i", idempotency_key="a\nb")
     with pytest.raises(ConfigurationError, match="run id"):
         client.sandboxes.connect(SANDBOX).execute("x", run_id="a b")
+
+
+def test_a_name_is_accepted_in_place_of_the_id() -> None:
+    view = {**VIEW, "name": "web-1.x"}
+    with Service([answer(201, view), answer(200, RESULT), answer(200, view), answer(200, RESULT)]) as service:
+        client = Sandboxd(**service.settings)
+        created = client.sandboxes.create("i", name="web-1.x")
+        assert created.view is not None and created.view.name == "web-1.x"
+        assert json.loads(service.received[0].body)["name"] == "web-1.x"
+        sandbox = client.sandboxes.connect("web-1.x")
+        assert sandbox.id == "web-1.x"
+        sandbox.execute("x")
+        # From here on another holder of the name is another sandbox.
+        sandbox.refresh()
+        assert sandbox.id == view["id"]
+        sandbox.execute("x")
+        paths = [request.path for request in service.received[1:]]
+        assert paths == [
+            "/v1/sandboxes/web-1.x/execute",
+            "/v1/sandboxes/web-1.x",
+            f"/v1/sandboxes/{view['id']}/execute",
+        ]
 
 
 def chunks(*parts: bytes) -> Iterator[bytes]:

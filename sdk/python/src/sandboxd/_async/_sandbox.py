@@ -14,7 +14,7 @@ from .._command import Command, command_line
 from .._errors import CommandFailed, CommandTooLong, ExecutionTimeout, SandboxdError, termination_reason
 from .._lifecycle import CallFailed, Handler, Handlers, LifecycleHandlers, Paused, Resumed, Started, Terminated
 from .._policies import CreateEgress, CreateIngress
-from .._request import checked_id, given, key_headers, run_headers, shown, time_text
+from .._request import checked_sandbox, given, key_headers, run_headers, shown, time_text
 from .._retry import Safety
 from .._settings import resolve
 from .._tool import tool_text
@@ -46,8 +46,6 @@ class AsyncSandbox:
     """A sandbox. As a context manager, it is terminated at the end of the block."""
 
     def __init__(self, context: AsyncSandboxContext, view: Optional[models.Sandbox] = None) -> None:
-        self.id = context.id
-        """The identifier."""
         self.files = AsyncFiles(context)
         """Its files."""
         self.ports = AsyncPorts(context)
@@ -63,6 +61,11 @@ class AsyncSandbox:
         self.context = context
         """What the parts of the object share; for other modules of the SDK."""
         self._view = view
+
+    @property
+    def id(self) -> str:
+        """The identifier; the name, if the object was made with it and has not fetched the identifier yet."""
+        return self.context.id
 
     def __repr__(self) -> str:
         state = "" if self._view is None else f", state={self._view.state!r}, image={self._view.image!r}"
@@ -84,6 +87,7 @@ class AsyncSandbox:
         on_timeout: Optional[Literal["terminate", "pause"]] = None,
         auto_resume: Optional[bool] = None,
         idle_timeout: Optional[Duration] = None,
+        name: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None,
         egress: Optional[CreateEgress] = None,
         ingress: Optional[CreateIngress] = None,
@@ -107,6 +111,8 @@ class AsyncSandbox:
           Seconds as a number, a text such as `"90m"`, or a `timedelta`. Default: 5 minutes.
         - `auto_resume`: with False, commands, files and ports do not resume the sandbox while it is paused.
         - `idle_timeout`: pauses the sandbox after this time without activity; 0 disables it. Default: 2 minutes.
+        - `name`: accepted in place of the id, as by `connect`. The create fails if another sandbox of the account that is not
+          terminated has it.
         - `metadata`: tags, by which lists can be filtered.
         - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`. Default: all public
           addresses are allowed.
@@ -135,6 +141,7 @@ class AsyncSandbox:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             idle_timeout=idle_timeout,
+            name=name,
             metadata=metadata,
             egress=egress,
             ingress=ingress,
@@ -145,7 +152,10 @@ class AsyncSandbox:
 
     @classmethod
     def connect(cls, sandbox_id: str) -> AsyncSandbox:
-        """An object for a sandbox, with the same client. Sends no request, so the sandbox need not exist."""
+        """
+        An object for a sandbox, by its id or its name, with the same client. Sends no request, so the sandbox need not exist. With a
+        name each call is for the sandbox that has it at that time, until `refresh` fetches the id.
+        """
         return sandbox_handle(None, sandbox_id)
 
     @property
@@ -157,6 +167,7 @@ class AsyncSandbox:
         """Fetches the current state."""
         call = Call("GET", self.context.path(), Safety.REPEATABLE)
         self._view = await self.context.json(call, models.Sandbox.from_json)
+        self.context.id = self._view.id
         return self._view
 
     async def execute(
@@ -450,6 +461,7 @@ class AsyncSandbox:
         count: int = 1,
         *,
         env: Optional[Mapping[str, str]] = None,
+        name: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None,
         memory: Optional[bool] = None,
         idempotency_key: Optional[str] = None,
@@ -459,6 +471,7 @@ class AsyncSandbox:
         object records their events, too.
 
         - `env`: added to the variables of this sandbox. `metadata`: replaces its tags.
+        - `name`: that of the new sandbox, if `count` is 1. Without it a fork has no name.
         - `memory`: continues copies of the processes. Without it the forks run new processes.
         - `idempotency_key`: a request with the same key within 24 hours, from any process, returns the same sandboxes.
 
@@ -467,6 +480,7 @@ class AsyncSandbox:
         body = given(
             count=count,
             env=None if env is None else dict(env),
+            name=name,
             metadata=None if metadata is None else dict(metadata),
             memory=memory,
         )
@@ -605,8 +619,8 @@ def _started_sandbox(
 
 
 def sandbox_handle(transport: Optional[AsyncTransport], sandbox_id: str) -> AsyncSandbox:
-    """An object for a sandbox."""
-    checked = checked_id("sandbox_id", "sb_", sandbox_id)
+    """An object for a sandbox, by its id or its name."""
+    checked = checked_sandbox("sandbox_id", sandbox_id)
     return AsyncSandbox(AsyncSandboxContext(transport or default_transport(), checked))
 
 

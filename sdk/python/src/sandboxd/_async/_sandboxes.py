@@ -43,6 +43,7 @@ class AsyncSandboxes:
         on_timeout: Optional[Literal["terminate", "pause"]] = None,
         auto_resume: Optional[bool] = None,
         idle_timeout: Optional[Duration] = None,
+        name: Optional[str] = None,
         metadata: Optional[Mapping[str, str]] = None,
         egress: Optional[CreateEgress] = None,
         ingress: Optional[CreateIngress] = None,
@@ -65,6 +66,8 @@ class AsyncSandboxes:
           Seconds as a number, a text such as `"90m"`, or a `timedelta`. Default: 5 minutes.
         - `auto_resume`: with False, commands, files and ports do not resume the sandbox while it is paused.
         - `idle_timeout`: pauses the sandbox after this time without activity; 0 disables it. Default: 2 minutes.
+        - `name`: accepted in place of the id, as by `connect`. The create fails if another sandbox of the account that is not
+          terminated has it.
         - `metadata`: tags, by which lists can be filtered.
         - `egress`: the policy for outgoing connections, such as `{"default": "deny", "allow": ["example.com"]}`. Default: all public
           addresses are allowed.
@@ -93,6 +96,7 @@ class AsyncSandboxes:
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             idle_timeout=idle_timeout,
+            name=name,
             metadata=metadata,
             egress=egress,
             ingress=ingress,
@@ -102,13 +106,16 @@ class AsyncSandboxes:
         return _platform.opening(create_sandbox(self._transport, body, idempotency_key, wait, run, on))
 
     async def get(self, sandbox_id: str) -> AsyncSandbox:
-        """Returns a sandbox with its current state."""
+        """Returns a sandbox with its current state, by its id or its name."""
         sandbox = self.connect(sandbox_id)
         await sandbox.refresh()
         return sandbox
 
     def connect(self, sandbox_id: str) -> AsyncSandbox:
-        """An object for a sandbox. Sends no request, so the sandbox need not exist."""
+        """
+        An object for a sandbox, by its id or its name. Sends no request, so the sandbox need not exist. With a name each call is for
+        the sandbox that has it at that time, until `refresh` fetches the id.
+        """
         return sandbox_handle(self._transport, sandbox_id)
 
     def list(
@@ -125,7 +132,7 @@ class AsyncSandboxes:
 
         - `state`: lists only `running`, `paused` or `terminated` sandboxes, or with `all` those of every state, newest first.
         - `image`: lists only sandboxes from this image. `metadata`: only those that have all of these tags.
-        - `details`: items of live sandboxes also have `isolation`, `metadata`, `hibernated_at` and `expires_at`.
+        - `details`: items of live sandboxes also have `name`, `isolation`, `metadata`, `hibernated_at` and `expires_at`.
         - `page_size`: how many items a request fetches.
         """
         filters: Dict[str, QueryValue] = {"image": image, "details": details or None}
