@@ -250,6 +250,38 @@ async fn sandboxes_are_created_listed_paused_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_name_stands_for_the_id_in_every_command() {
+    let user = TestUser::new().await;
+    let image = Service::image();
+    let id = user.stdout(&["create", image, "--name", "web", "--timeout", "1h"]);
+    let id = id.trim();
+    let table = user.stdout(&["ls"]);
+    assert!(table.starts_with("ID ") && table.contains(" NAME ") && table.contains(" web "), "{table}");
+    assert_eq!(user.stdout(&["ls", "-q", "-m", "sandboxd.name=web"]).trim(), id);
+    assert_eq!(user.stdout(&["exec", "web", "--", "echo kept > note; cat note"]), "kept\n");
+    assert_eq!(user.stdout(&["cp", "web:note", "-"]), "kept\n");
+    assert_eq!(user.json(&["inspect", "web"])[0]["id"], id);
+    assert_eq!(user.json(&["timeout", "2h", "web", "--json"])["id"], id);
+    user.stdout(&["ps", "web"]);
+    assert!(user.stdout(&["events", "web"]).contains("exec.completed"));
+    assert_eq!(user.stdout(&["pause", "web"]), "web\n");
+    assert_eq!(user.json(&["resume", "web", "--json"])["id"], id);
+    let snapshot = user.stdout(&["snapshot", "create", "web"]);
+    assert_eq!(user.stdout(&["snapshot", "ls", "-q", "--sandbox", "web"]), snapshot);
+    let fork = user.stdout(&["fork", "web", "--name", "copy"]);
+    assert_eq!(user.stdout(&["exec", "copy", "--", "cat note"]), "kept\n");
+    let refused = user.run(&["create", image, "--name", "web"]);
+    assert!(text(&refused.stderr).contains(id), "{}", text(&refused.stderr));
+    assert_eq!(user.json(&["rm", "web", "--json"])["id"], id);
+    assert_eq!(code(&user.run(&["exec", "web", "--", "true"])), 125);
+    // The name is free at once.
+    let next = user.stdout(&["create", image, "--name", "web"]);
+    assert_ne!(next.trim(), id);
+    user.stdout(&["rm", "web", fork.trim()]);
+    assert_eq!(user.live(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn processes_of_a_sandbox_are_shown() {
     let user = TestUser::new().await;
     let id = user.create();
@@ -284,7 +316,8 @@ async fn errors_name_the_remedy() {
     wrong(&["exec", "sb_00000000", "--", "true"], &["SANDBOX_NOT_FOUND", "request req_", "sbx ls"]);
     wrong(&["run", "no-such:image", "--", "true"], &["no-such:image", "INVALID_CONFIG", "ubuntu:24.04"]);
     wrong(&["run", "--cpu", "3", Service::image(), "--", "true"], &["2, 4 or 8"]);
-    wrong(&["exec", "nonsense", "--", "true"], &["nonsense", "a sandbox id is sb_"]);
+    wrong(&["exec", "nonsense", "--", "true"], &["'nonsense' does not exist", "SANDBOX_NOT_FOUND", "sbx ls"]);
+    wrong(&["exec", "sb_nonsense!", "--", "true"], &["sb_nonsense!", "a sandbox id is sb_"]);
     wrong(&["logs", "sb_00000000", "ex_nope"], &["ex_nope", "'sbx logs SANDBOX' lists executions"]);
     wrong(&["exec", "--timeout", "0", "sb_00000000", "--", "true"], &["above 0 and up to 24h"]);
     wrong(&["exec", "--timeout", "6m", "--buffered", "sb_00000000", "--", "true"], &["at most 5m"]);

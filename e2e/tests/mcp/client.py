@@ -180,7 +180,9 @@ async def snapshots(mcp, place):
     # With a session, its end terminates the forks: the caller of this program checks it.
     assert forked["endsWithSession"] == (not place), forked
     assert len(forked["forkIds"]) == 2
-    created = await call(mcp, "create_sandbox", {"image": snapshot})
+    created = await call(mcp, "create_sandbox", {"image": snapshot, "name": f"of-{snapshot}"})
+    assert created["name"] == f"of-{snapshot}", created
+    assert await content(created["name"]) == "before\n"
     assert created["image"] == snapshot, created
     for copy in [*forked["forkIds"], created["sandboxId"]]:
         assert await content(copy) == "before\n"

@@ -21,7 +21,7 @@ pub async fn rm(client: &Client, json: bool, arguments: RmArguments) -> Result<E
             end => end?,
         };
         let value = json!({
-            "id": id,
+            "id": sandbox.id(),
             "state": SandboxState::Terminated,
             "terminatedAt": end.terminated_at,
             "reason": end.reason,
