@@ -11,6 +11,7 @@ pub mod registry;
 mod rig;
 pub mod s3;
 pub mod service;
+pub mod small_registry;
 mod wait;
 
 pub use census::{Expected, strays, wait_for_resources};

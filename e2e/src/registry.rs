@@ -33,9 +33,10 @@ pub struct SlowRegistry {
     _tasks: JoinSet<()>,
 }
 
-struct Content {
+/// The blobs of an image with one layer.
+pub(crate) struct Content {
     manifest: Vec<u8>,
-    manifest_digest: String,
+    pub(crate) manifest_digest: String,
     config: Vec<u8>,
     config_digest: String,
     layer: Vec<u8>,
@@ -69,8 +70,14 @@ impl SlowRegistry {
 
 impl Content {
     fn new() -> Result<Self> {
+        Self::with_mark("")
+    }
+
+    /// With a file `/mark`, so that the layer is another one.
+    pub(crate) fn with_mark(mark: &str) -> Result<Self> {
         let root = tempfile::tempdir()?;
         tiny_root(root.path())?;
+        std::fs::write(root.path().join("mark"), mark)?;
         let tar = Command::new("tar")
             .args(["--numeric-owner", "--owner=0", "--group=0", "-cf", "-", "."])
             .current_dir(root.path())
@@ -94,6 +101,18 @@ impl Content {
         let manifest = manifest.to_string().into_bytes();
         let manifest_digest = sha256(&manifest)?;
         Ok(Self { manifest, manifest_digest, config, config_digest, layer, layer_digest })
+    }
+
+    /// The type and the text of the manifest.
+    pub(crate) fn manifest(&self) -> (&'static str, Vec<u8>) {
+        (MANIFEST, self.manifest.clone())
+    }
+
+    /// The type and the content of the blob with a digest.
+    pub(crate) fn blob(&self, digest: &str) -> Option<(&'static str, Vec<u8>)> {
+        let blobs = [(&self.config_digest, &self.config), (&self.layer_digest, &self.layer)];
+        let found = blobs.into_iter().find(|(own, _)| *own == digest);
+        found.map(|(_, blob)| ("application/octet-stream", blob.clone()))
     }
 
     /// Serves one request per connection.

@@ -9,8 +9,8 @@ use crate::transport::{Call, encoded};
 const LARGEST_PAGE: u64 = 100;
 
 impl Client {
-    /// Lists the images on the service's host and the pulls in progress, sorted by name. If creates may name any image of a
-    /// registry, images outside the operator's catalogue are not listed; see [`image`](Self::image).
+    /// Lists the images on the service's host and the pulls in progress, sorted by name. Of images of registries that
+    /// creates may name, those that this account has requested are listed; see [`image`](Self::image).
     ///
     /// ```
     /// # sandboxd::testing::run(async |service| {
@@ -52,6 +52,8 @@ impl Client {
     pub async fn image(&self, name: impl AsRef<str>) -> Result<Option<ImageView>> {
         let path = format!("/v1/images?name={}", encoded(name.as_ref()));
         let page: ImageList = self.transport().json(Call::get(path)).await?;
-        Ok(page.data.into_iter().find(|image| image.name == name.as_ref()))
+        // The service may list the image under the complete form of its name.
+        let exact = page.data.iter().position(|image| image.name == name.as_ref());
+        Ok(page.data.into_iter().nth(exact.unwrap_or(0)))
     }
 }

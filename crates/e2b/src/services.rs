@@ -77,8 +77,8 @@ pub trait HostServices: Send + Sync + 'static {
     /// Takes a place among the account's requests in flight, or refuses the request with 429.
     fn enter(&self, account: &Arc<str>, headers: &HeaderMap) -> Result<Permit, E2bError>;
 
-    /// An image by name. Waits for a pull if this host does not have it.
-    async fn image(&self, name: &str) -> Result<Template, E2bError>;
+    /// An image that the account may use, by name. Waits for a pull if this host does not have it.
+    async fn image(&self, account: &str, name: &str) -> Result<Template, E2bError>;
 
     /// Whether the operator's catalogue has an image with the name.
     fn is_catalogue_image(&self, name: &str) -> bool;

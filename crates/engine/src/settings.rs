@@ -1,5 +1,6 @@
 //! The settings of an engine, and its view of an image.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -102,6 +103,8 @@ pub struct Template {
     pub processes_from: Option<SnapshotId>,
     /// The snapshots that it needs.
     pub hold: SnapshotHold,
+    /// The image that it needs.
+    pub image: ImageHold,
 }
 
 impl Template {
@@ -114,7 +117,14 @@ impl Template {
             disk_from: None,
             processes_from: None,
             hold: SnapshotHold::default(),
+            image: ImageHold::default(),
         }
+    }
+
+    /// Keeps the image on this host until the sandbox that it is for is recorded: whoever removes images asks who has them.
+    #[must_use]
+    pub fn holding(self, image: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { image: ImageHold { _held: Some(image) }, ..self }
     }
 
     /// Whether it is of a snapshot instead of an image.
@@ -122,6 +132,21 @@ impl Template {
         self.hold.holds_any()
     }
 }
+
+/// Keeps an image on this host. Clones hold the same one. The default holds none.
+#[derive(Debug, Clone, Default)]
+pub struct ImageHold {
+    _held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl PartialEq for ImageHold {
+    /// What is held is part of the layers, which are compared as well.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ImageHold {}
 
 /// Finds an image on this host by its name.
 pub type FindImage = Arc<dyn Fn(&str) -> Option<Template> + Send + Sync>;

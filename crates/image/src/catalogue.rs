@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use rules::ImageReference;
+
 use crate::error::ImageError;
 use crate::source::Source;
 
@@ -11,8 +13,8 @@ const DEBIAN_BASE: &str = "debian:bookworm+ca-certificates+curl+git+procps";
 /// The code interpreter, with the packages that it needs and those that most code for it needs.
 const INTERPRETER_PACKAGES: &str = "python3+python3-pip+python3-ipykernel+python3-jupyter-client+python3-numpy\
     +python3-pandas+python3-matplotlib+node22+code-interpreter";
-/// An encoded name must fit a file name.
-const NAME_CHARS: usize = 80;
+/// That of a reference with a digest.
+const NAME_CHARS: usize = 255;
 const SOURCES: usize = 16;
 
 /// Names and their sources.
@@ -61,6 +63,19 @@ impl Catalogue {
         self.0.get(name).map(Vec::as_slice)
     }
 
+    /// The name that is another form of the reference, if its image comes from there.
+    pub(crate) fn name_of(&self, reference: &ImageReference) -> Option<&str> {
+        let is_reference = |text: &str| ImageReference::parse(text).as_ref() == Some(reference);
+        let is_source = |source: &Source| match source {
+            Source::Registry { reference } => is_reference(reference),
+            Source::OciLayout { .. } | Source::Rootfs { .. } | Source::Debian { .. } => false,
+        };
+        let mut entries = self.0.iter();
+        entries
+            .find(|(name, sources)| is_reference(name) && sources.iter().any(is_source))
+            .map(|(name, _)| name.as_str())
+    }
+
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -99,9 +114,21 @@ mod tests {
     }
 
     #[test]
+    fn other_forms_of_a_name_are_found_if_the_image_comes_from_there() {
+        let mut catalogue = Catalogue::default_set();
+        catalogue.set("debian:12", &["rootfs:/srv/debian"]).unwrap();
+        let name_of = |text: &str| catalogue.name_of(&ImageReference::parse(text).unwrap());
+        assert_eq!(name_of("docker.io/library/python:3.12"), Some("python:3.12"));
+        assert_eq!(name_of("library/python:3.12"), Some("python:3.12"));
+        for other in ["python:3.13", "ghcr.io/library/python:3.12", "docker.io/library/debian:12"] {
+            assert_eq!(name_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn names_and_sources_are_checked() {
         let mut catalogue = Catalogue::default();
-        for name in ["", "a b", "ä", "a\n", &"x".repeat(81)] {
+        for name in ["", "a b", "ä", "a\n", &"x".repeat(256)] {
             assert!(
                 matches!(catalogue.set(name, &["rootfs:/x"]), Err(ImageError::BadName { .. })),
                 "{name:?}"

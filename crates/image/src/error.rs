@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use rules::PullQuotaReached;
+
 /// Limit of the characters of a cause in a message.
 const CAUSE_CHARS: usize = 500;
 
@@ -26,6 +28,12 @@ pub enum ImageError {
         text.escape_debug()
     )]
     BadSource { text: String, source: Arc<dyn Error + Send + Sync> },
+    /// The account that has caused the pull may not pull more today.
+    #[error("account '{}' may not pull more: {}", account.escape_debug(), reached.limit())]
+    PullQuota { account: String, reached: PullQuotaReached },
+    /// The account has as many pulls as it may have.
+    #[error("the account has {allowed} pulls already")]
+    TooManyPulls { allowed: usize },
     /// Every source was tried in order and failed.
     #[error("no source of image '{}' worked: {}", name.escape_debug(), failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     AllFailed { name: String, failures: Vec<Failure> },
@@ -90,6 +98,8 @@ pub enum FailureKind {
     Refused,
     /// The image exceeds the configured limits.
     TooBig,
+    /// The pull took longer than a client's may take.
+    TooSlow,
     /// A program on this host is missing or failed.
     Tool,
     /// This host's disk or the transfer failed.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use time::OffsetDateTime;
 
+use crate::client::NamedBy;
+
 /// An image whose layers are unpacked on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
@@ -21,6 +23,10 @@ pub struct Image {
     pub versions: Vec<(String, String)>,
     /// Bytes of the layers on disk, including layers that other images share.
     pub size_bytes: u64,
+    /// Bytes of each layer. Empty if an earlier version has stored the image.
+    pub layer_bytes: Vec<u64>,
+    /// Who has named the image: an image of the operator is for all accounts.
+    pub named_by: NamedBy,
     pub created_at: OffsetDateTime,
 }
 

@@ -2,26 +2,33 @@
 //! shared by all its callers.
 
 mod active_pulls;
+mod cache;
+mod evict;
 mod fetch;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use rules::ImageReference;
 use tokio::sync::Semaphore;
 
 use crate::catalogue::{Catalogue, check_name};
+use crate::client::{ClientPull, ClientTurns, NamedBy};
 use crate::error::ImageError;
 use crate::image::Image;
 use crate::job::Builds;
 use crate::layers::LayerTable;
 use crate::limits::Limits;
-use crate::oci::{NamedBy, RegistryOptions, UnreachableRegistries};
+use crate::oci::{RegistryOptions, UnreachableRegistries};
 use crate::progress::{Progress, ProgressFn};
 use crate::source::Source;
 use crate::store::{Record, Store};
 
 use active_pulls::{ActivePulls, Task};
+use cache::Cache;
+
+pub use evict::Eviction;
 
 /// How images are fetched.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +37,8 @@ pub struct Options {
     pub registry: RegistryOptions,
 }
 
+/// How often a client joins pulls that are charged to other accounts.
+const SHARED_ATTEMPTS: u32 = 4;
 /// Layers that unpack at the same time in this process, which bounds the load of processor and disk.
 const UNPACKS: usize = 2;
 
@@ -43,10 +52,11 @@ struct Inner {
     store: Arc<Store>,
     catalogue: Catalogue,
     options: Options,
-    cache: RwLock<HashMap<String, Arc<Image>>>,
+    cache: Cache,
     active_pulls: Mutex<ActivePulls>,
     layers: Arc<LayerTable>,
     unpacks: Arc<Semaphore>,
+    turns: Arc<ClientTurns>,
     unreachable_registries: UnreachableRegistries,
 }
 
@@ -67,10 +77,11 @@ impl Images {
         let fail = |e| ImageError::store(format!("open {}", root.display()), e);
         let store = Arc::new(Store::open(root).map_err(fail)?);
         let inner = Inner {
-            cache: RwLock::default(),
+            cache: Cache::default(),
             active_pulls: Mutex::default(),
             layers: Arc::default(),
             unpacks: Arc::new(Semaphore::new(UNPACKS)),
+            turns: Arc::default(),
             unreachable_registries: UnreachableRegistries::new(options.registry.unreachable_for),
             store,
             catalogue,
@@ -83,7 +94,7 @@ impl Images {
     /// The image if it is on this host. Looks in memory only.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Image>> {
-        self.inner.cached(name)
+        self.inner.cache.get(name)
     }
 
     /// All available names: those of the catalogue and imported ones.
@@ -92,10 +103,16 @@ impl Images {
         self.inner.names()
     }
 
+    /// The names that all accounts can use: those of the catalogue, and those that the operator has imported.
+    #[must_use]
+    pub fn operator_names(&self) -> Vec<String> {
+        self.inner.operator_names()
+    }
+
     /// The image, pulled if it is not on this host. Concurrent calls for one name wait for the same pull, which continues if a
     /// caller gives up.
     pub async fn ensure(&self, name: &str, progress: ProgressFn) -> Result<Arc<Image>, ImageError> {
-        if let Some(image) = self.inner.cached(name)
+        if let Some(image) = self.get(name)
             && image.layers.iter().all(|layer| layer.is_dir())
         {
             return Ok(image);
@@ -114,8 +131,15 @@ impl Images {
     /// replaced by a stand-in. Sandboxes keep the old layers as long as these are passed to
     /// [`Self::collect_garbage`].
     pub async fn pull(&self, name: &str, progress: ProgressFn) -> Result<Arc<Image>, ImageError> {
+        let is_imported = self.find(name).await?.is_some_and(|image| image.named_by == NamedBy::Operator);
+        if !self.is_in_catalogue(name)
+            && !is_imported
+            && let Some(reference) = ImageReference::parse(name)
+        {
+            return self.pull_reference(&reference, progress).await;
+        }
         let mut sources = self.sources(name)?;
-        if let Some(image) = self.inner.cached(name)
+        if let Some(image) = self.get(name)
             && let Some(at) = sources.iter().position(|source| source.to_string() == image.source)
         {
             sources.truncate(at + 1);
@@ -135,44 +159,88 @@ impl Images {
         self.inner.join_or_start(Task::import(name, source, NamedBy::Operator), progress).await
     }
 
-    /// Pulls an image of a registry that a client has named by its reference, and stores it under that. Fails if the registry has no
-    /// public address, unless the operator has listed it.
+    /// Pulls an image of a registry that a client has named by its reference, and stores it under the complete form of that. Fails if
+    /// the registry has no public address, unless the operator has listed it. Returns an image that is on this host as it is.
     pub async fn import_for_client(
         &self,
-        reference: &str,
+        reference: &ImageReference,
+        client: ClientPull,
         progress: ProgressFn,
     ) -> Result<Arc<Image>, ImageError> {
-        check_name(reference)?;
-        let source = match reference.parse()? {
-            source @ Source::Registry { .. } => source,
-            // Clients may name images of registries, never files of this host.
-            _ => {
-                let allowed =
-                    "a name in the catalogue or a registry reference such as 'docker.io/library/debian:12'";
-                return Err(ImageError::BadName {
-                    name: reference.to_owned(),
-                    reason: format!("use {allowed}"),
-                });
+        let name = reference.to_string();
+        let source = Source::Registry { reference: name.clone() };
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let task = Task::for_client(&name, source.clone(), client.clone());
+            match self.inner.join_or_start(task, Arc::clone(&progress)).await {
+                // The pull was charged to another account, which has no more. This one has its own quota.
+                Err(ImageError::PullQuota { account, .. })
+                    if account != *client.account && attempts < SHARED_ATTEMPTS => {}
+                pulled => return pulled,
             }
-        };
-        self.inner.join_or_start(Task::import(reference, source, NamedBy::Client), progress).await
+        }
+    }
+
+    /// Pulls an image outside the catalogue again, or for the first time. As before, only accounts that may name it can use it.
+    async fn pull_reference(
+        &self,
+        reference: &ImageReference,
+        progress: ProgressFn,
+    ) -> Result<Arc<Image>, ImageError> {
+        let name = reference.to_string();
+        let source = Source::Registry { reference: name.clone() };
+        self.inner.unreachable_registries.forget();
+        self.inner.join_or_start(Task::import(&name, source, NamedBy::Client), progress).await
     }
 
     /// All images on this host by name, including those that another process pulled.
     pub async fn list(&self) -> Result<Vec<Arc<Image>>, ImageError> {
-        self.blocking("list the images", |inner| inner.reload()).await?;
-        let cache = self.inner.cache.read().unwrap_or_else(PoisonError::into_inner);
-        let mut images: Vec<_> = cache.values().cloned().collect();
+        self.blocking("list the images", |inner| {
+            let _lock = inner.store.lock_for_use()?;
+            inner.reload()
+        })
+        .await?;
+        let mut images = self.inner.cache.all();
         images.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(images)
     }
 
     /// The image if it is on this host, including one that another process pulled.
     pub async fn find(&self, name: &str) -> Result<Option<Arc<Image>>, ImageError> {
-        match self.inner.cached(name) {
+        match self.get(name) {
             Some(image) => Ok(Some(image)),
             None => self.find_on_disk(name).await,
         }
+    }
+
+    /// As [`Self::find`], but sees also that another process has pulled the image again, or has removed it.
+    pub async fn find_current(&self, name: &str) -> Result<Option<Arc<Image>>, ImageError> {
+        let found = self.find_on_disk(name).await?;
+        if found.is_none() {
+            self.inner.cache.remove(name);
+        }
+        Ok(found)
+    }
+
+    /// Notes that the image is used, for [`Self::begin_eviction`].
+    pub fn mark_used(&self, image: &Image) {
+        if self.inner.cache.mark_used(&image.name)
+            && let Err(error) = self.inner.store.touch_record(&image.name)
+        {
+            tracing::warn!(image = %image.name, %error, "cannot note the use of an image");
+        }
+    }
+
+    /// The bytes of all layers of the images on this host. Reads memory only.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.inner.stored_bytes()
+    }
+
+    /// The free bytes of the file system with the images.
+    pub async fn free_bytes(&self) -> Result<u64, ImageError> {
+        self.blocking("read the free space", |inner| inner.store.free_bytes()).await
     }
 
     /// The pulls in progress in this process, in no order. Reads memory only.
@@ -187,11 +255,18 @@ impl Images {
         self.inner.catalogue.sources(name).is_some()
     }
 
+    /// The name in the catalogue that a reference in any form stands for: `python:3.12` for `docker.io/library/python:3.12`. The image of
+    /// that name must come from there.
+    #[must_use]
+    pub fn catalogue_name(&self, reference: &ImageReference) -> Option<&str> {
+        self.inner.catalogue.name_of(reference)
+    }
+
     /// Removes the record of an image, and returns whether there was one. Its layers stay until garbage collection.
     pub async fn remove(&self, name: &str) -> Result<bool, ImageError> {
         let name = name.to_owned();
         self.blocking("remove an image", move |inner| {
-            inner.cache.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            inner.cache.remove(&name);
             inner.store.remove_record(&name)
         })
         .await
@@ -216,6 +291,11 @@ impl Images {
     async fn find_on_disk(&self, name: &str) -> Result<Option<Arc<Image>>, ImageError> {
         let name = name.to_owned();
         self.blocking("read an image record", move |inner| {
+            // Most names are of no image. For those no lock is needed.
+            if inner.store.record(&name).is_none() {
+                return Ok(None);
+            }
+            let _lock = inner.store.lock_for_use()?;
             Ok(inner.store.record(&name).map(|record| inner.add_to_cache(record)))
         })
         .await
@@ -225,9 +305,10 @@ impl Images {
         match self.inner.catalogue.sources(name) {
             Some([]) => Err(ImageError::NoSource { name: name.to_owned() }),
             Some(sources) => Ok(sources.to_vec()),
-            None => {
-                Err(ImageError::UnknownName { name: name.chars().take(80).collect(), known: self.names() })
-            }
+            None => Err(ImageError::UnknownName {
+                name: name.chars().take(80).collect(),
+                known: self.operator_names(),
+            }),
         }
     }
 
@@ -243,40 +324,33 @@ impl Images {
 }
 
 impl Inner {
-    fn cached(&self, name: &str) -> Option<Arc<Image>> {
-        self.cache.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    fn names(&self) -> Vec<String> {
+        self.names_with(|_| true)
     }
 
-    fn names(&self) -> Vec<String> {
-        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
-        let mut names: Vec<_> =
-            self.catalogue.names().map(str::to_owned).chain(cache.keys().cloned()).collect();
+    fn operator_names(&self) -> Vec<String> {
+        self.names_with(|image| image.named_by == NamedBy::Operator)
+    }
+
+    /// The names of the catalogue and of some of the images on this host.
+    fn names_with(&self, filter: impl Fn(&Image) -> bool) -> Vec<String> {
+        let here = self.cache.all();
+        let here = here.iter().filter(|image| filter(image)).map(|image| image.name.clone());
+        let mut names: Vec<_> = self.catalogue.names().map(str::to_owned).chain(here).collect();
         names.sort();
         names.dedup();
         names
     }
 
     fn add_to_cache(&self, record: Record) -> Arc<Image> {
-        let image = Arc::new(record.into_image(&self.store));
-        self.cache.write().unwrap_or_else(PoisonError::into_inner).insert(image.name.clone(), image.clone());
-        image
+        self.cache.insert(record.into_image(&self.store))
     }
 
-    /// Reads all records again. Entries that a pull adds to the cache meanwhile are newer than the read ones, and
-    /// stay.
+    /// Reads all records again.
     fn reload(&self) -> std::io::Result<()> {
-        let before = self.cache.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let images = self.store.records()?.into_iter().map(|record| {
-            let image = record.into_image(&self.store);
-            (image.name.clone(), Arc::new(image))
-        });
-        let mut found: HashMap<String, Arc<Image>> = images.collect();
-        let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
-        let is_new = |name: &String, image: &Arc<Image>| {
-            before.get(name).is_none_or(|before| !Arc::ptr_eq(before, image))
-        };
-        found.extend(cache.drain().filter(|(name, image)| is_new(name, image)));
-        *cache = found;
+        let before = self.cache.snapshot();
+        let images = self.store.records()?.into_iter().map(|record| record.into_image(&self.store));
+        self.cache.replace(&before, images);
         Ok(())
     }
 

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use permits::SharedPermit;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
+use crate::client::ClientCharge;
 use crate::fault::Fault;
 use crate::image::ImageConfig;
 use crate::layers::{Build, LayerTable, Slot, TREE};
@@ -39,6 +41,8 @@ pub(crate) struct Job {
     pub(crate) name: String,
     /// For a stand-in the reason: the sources that failed before.
     pub(crate) stands_in_because: Option<String>,
+    /// For a pull of a client.
+    pub(crate) charge: Option<Arc<ClientCharge>>,
 }
 
 /// An image whose layers are unpacked, but not stored yet.
@@ -67,6 +71,28 @@ impl Job {
         self.store.scratch().map_err(Fault::io("create a work directory"))
     }
 
+    /// Checks the size of the layers that are missing, and waits for the turn of the account if a client has caused the pull.
+    pub(crate) async fn begin_transfer(&self, bytes: u64) -> Result<Option<SharedPermit>, Fault> {
+        let allowed = self.budget.limits.unpacked_bytes;
+        if bytes > allowed {
+            return Err(Fault::too_big(format!(
+                "the layers to pull have {bytes} bytes; at most {allowed} are allowed"
+            )));
+        }
+        let Some(charge) = &self.charge else { return Ok(None) };
+        charge.check(bytes)?;
+        let turn = charge.transfer_turn().await;
+        // Other pulls of the account may have taken them meanwhile.
+        charge.check(bytes)?;
+        Ok(Some(turn))
+    }
+
+    /// Counts bytes that were received from a registry.
+    pub(crate) fn receive(&self, bytes: u64) -> Result<(), Fault> {
+        self.meter.add(bytes);
+        self.charge.as_ref().map_or(Ok(()), |charge| charge.take(bytes))
+    }
+
     /// Unpacks a file into a new work directory, below [`TREE`].
     pub(crate) async fn unpack_file(
         &self,
@@ -89,7 +115,13 @@ impl Job {
     where
         W: FnOnce(&std::path::Path, &Rules) -> Result<Unpacked, Fault> + Send + 'static,
     {
-        let _permit = self.unpacks.acquire().await.map_err(Fault::io("wait for a permit to unpack"))?;
+        let (_of_host, _of_client) = match &self.charge {
+            None => {
+                let permit = self.unpacks.acquire().await;
+                (Some(permit.map_err(Fault::io("wait for a permit to unpack"))?), None)
+            }
+            Some(charge) => (None, Some(charge.unpack_turn().await)),
+        };
         let scratch = self.scratch()?;
         let cancelled = Arc::new(AtomicBool::new(false));
         let _cancel = CancelOnDrop(cancelled.clone());

@@ -9,6 +9,7 @@
 //! the command line call this crate; it does not depend on sandboxes or drivers.
 
 mod catalogue;
+mod client;
 mod debian;
 mod error;
 mod fault;
@@ -26,10 +27,11 @@ mod store;
 mod unpack;
 
 pub use catalogue::Catalogue;
+pub use client::{ClientPull, NamedBy, PullQuota};
 pub use error::{Failure, FailureKind, ImageError};
 pub use image::{Image, ImageConfig};
-pub use images::{Collected, Images, Options};
+pub use images::{Collected, Eviction, Images, Options};
 pub use limits::Limits;
-pub use oci::{NamedBy, RegistryOptions};
+pub use oci::RegistryOptions;
 pub use progress::{Progress, ProgressFn, Stage};
 pub use source::{LayoutSelect, Source};

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt, TryStreamExt};
 use tempfile::TempDir;
 
+use crate::client::NamedBy;
 use crate::fault::Fault;
 use crate::image::ImageConfig;
 use crate::job::{Job, Outcome};
@@ -25,7 +26,6 @@ use crate::progress::Stage;
 use crate::source::LayoutSelect;
 use crate::unpack::Whiteouts;
 
-pub use reach::NamedBy;
 pub use registry::RegistryOptions;
 pub(crate) use unreachable::UnreachableRegistries;
 
@@ -121,9 +121,12 @@ async fn image(job: &Job, origin: &Origin) -> Result<Outcome, Fault> {
     remaining.reverse();
     let mut seen = std::collections::HashSet::new();
     remaining.retain(|(_, diff_id)| seen.insert(diff_id.clone()));
+    let missing_bytes = |blob: &Blob, diff_id: &str| if job.store.has_layer(diff_id) { 0 } else { blob.size };
+    let sizes = remaining.iter().map(|(blob, diff_id)| missing_bytes(blob, diff_id));
+    let _turn = job.begin_transfer(sizes.fold(0, u64::saturating_add)).await?;
     let mut fetches = Vec::new();
     for (blob, diff_id) in &remaining {
-        let missing_bytes = if job.store.has_layer(diff_id) { 0 } else { blob.size };
+        let missing_bytes = missing_bytes(blob, diff_id);
         job.meter.expect_bytes(missing_bytes);
         fetches.push(layer(job, origin, blob, diff_id, missing_bytes));
     }

@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use tempfile::TempDir;
@@ -124,6 +125,21 @@ impl Store {
         (record.name == name && record.layers.iter().all(|id| self.has_layer(id))).then_some(record)
     }
 
+    pub(crate) fn free_bytes(&self) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(&self.root)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    /// The time of the last [`Self::touch_record`], or that of the record itself.
+    pub(crate) fn record_used(&self, name: &str) -> io::Result<SystemTime> {
+        std::fs::metadata(self.record_path(name))?.modified()
+    }
+
+    /// Notes that the image is used now.
+    pub(crate) fn touch_record(&self, name: &str) -> io::Result<()> {
+        File::options().write(true).open(self.record_path(name))?.set_modified(SystemTime::now())
+    }
+
     /// Returns whether the record existed.
     pub(crate) fn remove_record(&self, name: &str) -> io::Result<bool> {
         match std::fs::remove_file(self.record_path(name)) {
@@ -195,6 +211,9 @@ impl Drop for Store {
     }
 }
 
+/// A file name has at most 255 bytes.
+const ENCODED_BYTES: usize = 240;
+
 /// Bytes on disk below `dir`. Hard links are counted once.
 pub(crate) fn tree_bytes(dir: &Path) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
@@ -215,12 +234,17 @@ pub(crate) fn tree_bytes(dir: &Path) -> io::Result<u64> {
 }
 
 /// Encodes an image name as a file name: a byte that is not a letter, digit, dot, dash or underscore becomes `%` and
-/// two digits.
+/// two digits. If that is too long, the name is `%%` and a digest.
 fn encode(name: &str) -> String {
     let is_literal = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    name.bytes()
+    let encoded: String = name
+        .bytes()
         .map(|b| if is_literal(b) { char::from(b).to_string() } else { format!("%{b:02x}") })
-        .collect()
+        .collect();
+    if encoded.len() <= ENCODED_BYTES {
+        return encoded;
+    }
+    format!("%%{}", crate::unpack::sha256_hex(name.as_bytes()))
 }
 
 /// Removes the areas of dead processes, which are unlocked.

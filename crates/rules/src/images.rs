@@ -1,5 +1,7 @@
-//! Which images a list contains. The operator names those of the catalogue. When a create may name any image of a registry, the
-//! others were requested by some account: only a client that knows the name sees one.
+//! Which images a list contains. Those of the operator are for all accounts. The others were requested by some account: another one sees
+//! such an image only if it knows the name and may use it.
+
+use crate::image_reference::is_same_image;
 
 /// The selection of a list of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,32 +12,48 @@ pub enum ImageListing<'a> {
     Named(&'a str),
 }
 
-/// Whether a list contains an image. `any_image`: a create may name images that are not in the catalogue.
-pub fn image_is_listed(listing: ImageListing<'_>, name: &str, in_catalogue: bool, any_image: bool) -> bool {
+/// Whose request has brought an image to the host, as the caller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageOwner {
+    /// It is in the catalogue, or the operator has imported it.
+    Operator,
+    /// The account that asks.
+    Caller,
+    /// Only other accounts. The caller may use it, too.
+    Others,
+}
+
+/// Whether a list contains an image.
+pub fn image_is_listed(listing: ImageListing<'_>, name: &str, owner: ImageOwner) -> bool {
     match listing {
-        ImageListing::All => in_catalogue || !any_image,
-        ImageListing::Named(requested) => name == requested,
+        ImageListing::All => owner != ImageOwner::Others,
+        ImageListing::Named(requested) => is_same_image(name, requested),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ImageOwner::{Caller, Operator, Others};
 
     #[test]
     fn an_image_of_another_account_is_shown_when_named() {
         let theirs = "registry.example.com/their/secret-project:1";
-        assert!(!image_is_listed(ImageListing::All, theirs, false, true));
-        assert!(image_is_listed(ImageListing::Named(theirs), theirs, false, true));
-        assert!(!image_is_listed(ImageListing::Named("ubuntu:24.04"), theirs, false, true));
+        assert!(!image_is_listed(ImageListing::All, theirs, Others));
+        assert!(image_is_listed(ImageListing::Named(theirs), theirs, Others));
+        assert!(!image_is_listed(ImageListing::Named("ubuntu:24.04"), theirs, Others));
     }
 
     #[test]
-    fn the_operators_are_for_all() {
-        // In the catalogue, or imported by the operator: without `any_image` nobody else can.
-        assert!(image_is_listed(ImageListing::All, "ubuntu:24.04", true, true));
-        assert!(image_is_listed(ImageListing::All, "ubuntu:24.04", true, false));
-        assert!(image_is_listed(ImageListing::All, "imported:1", false, false));
-        assert!(!image_is_listed(ImageListing::Named("ubuntu"), "ubuntu:24.04", true, false));
+    fn the_operators_are_for_all_and_own_ones_for_their_account() {
+        assert!(image_is_listed(ImageListing::All, "ubuntu:24.04", Operator));
+        assert!(image_is_listed(ImageListing::All, "docker.io/library/alpine:3", Caller));
+        assert!(!image_is_listed(ImageListing::Named("ubuntu"), "ubuntu:24.04", Operator));
+    }
+
+    #[test]
+    fn a_name_may_have_any_form() {
+        let name = "docker.io/library/alpine:latest";
+        assert!(image_is_listed(ImageListing::Named("alpine"), name, Caller));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::{Isolation, IsolationChoice};
 
 use crate::config_error::ConfigError;
+use crate::image_reference::is_same_image;
 use crate::quoted::alternatives;
 
 /// The operator's choices for an image or an account. An absent one is that for all.
@@ -111,8 +112,11 @@ impl IsolationRules {
         Err(ConfigError::text("isolation", named.name(), alternatives(&names)))
     }
 
+    /// An image has its levels by all its names: otherwise another form of a reference would be a way around a minimum.
     fn of_image(&self, image: &str) -> IsolationLevels {
-        self.policy.images.get(image).copied().unwrap_or_default()
+        let of_name = || self.policy.images.iter().find(|(name, _)| is_same_image(name, image));
+        let exact = self.policy.images.get(image);
+        exact.or_else(|| of_name().map(|(_, levels)| levels)).copied().unwrap_or_default()
     }
 }
 
@@ -174,6 +178,17 @@ mod tests {
         assert_eq!(above(Container, &["theirs", "strong"]).minimum("snap_12345678"), Gvisor);
         assert_eq!(above(Container, &["theirs"]).minimum("snap_12345678"), Container);
         assert_eq!(above(Gvisor, &["theirs"]).minimum("snap_12345678"), Gvisor);
+    }
+
+    #[test]
+    fn another_form_of_a_reference_is_no_way_around_a_minimum() {
+        let mut policy = policy(Container, Container);
+        policy.images.insert("python:3.12".to_owned(), levels(None, Some(Gvisor)));
+        let rules = of(policy, "a");
+        for image in ["python:3.12", "docker.io/library/python:3.12", "index.docker.io/python:3.12"] {
+            assert_eq!(rules.minimum(image), Gvisor, "{image}");
+        }
+        assert_eq!(rules.minimum("python:3.13"), Container);
     }
 
     #[test]

@@ -22,6 +22,10 @@ mod executions;
 mod expiry_notice;
 mod field_names;
 mod idempotency;
+mod image_eviction;
+mod image_pattern;
+mod image_policy;
+mod image_reference;
 mod images;
 mod interruptions;
 mod isolation;
@@ -35,6 +39,7 @@ mod output_readers;
 mod ports;
 mod position;
 mod pressure;
+mod pulled_bytes;
 mod quotas;
 mod quoted;
 mod rates;
@@ -74,7 +79,11 @@ pub use field_names::{misplaced, mistyped, nearest_name, respelled};
 pub use idempotency::{
     BadIdempotencyKey, IDEMPOTENCY_VALID_MS, Repeat, StoredRequest, idempotency_key, repeat, should_record,
 };
-pub use images::{ImageListing, image_is_listed};
+pub use image_eviction::{ImageRetention, StoredImage, images_to_remove, stored_bytes};
+pub use image_pattern::{BadImagePattern, ImagePattern};
+pub use image_policy::{AddedPattern, AllowedVersions, ImagePolicy, ImageRefusal};
+pub use image_reference::{ImageReference, ImageVersion, is_same_image};
+pub use images::{ImageListing, ImageOwner, image_is_listed};
 pub use interruptions::{GaveUp, MAX_INTERRUPTIONS, RepeatableWork, begin_work, suspects_last};
 pub use isolation::{IsolationLevels, IsolationPolicy, IsolationRules};
 pub use keys::{BadKey, BadLifetime, BadScopes, KeyLifetime, KeyText, Scope, Scopes};
@@ -93,6 +102,7 @@ pub use pressure::{
     FreeTrend, Pressure, Shortage, Watermarks, disk_reserve_mb, free_after_writeback, memory_reserve_mb,
     promisable_disk_mb,
 };
+pub use pulled_bytes::{PullQuotaReached, PulledBytes};
 pub use quotas::{AccountUsage, Quota, QuotaExceeded, QuotaTable, Quotas, StoredQuotas};
 pub use quoted::{alternatives, escaped, quoted};
 pub use rates::{

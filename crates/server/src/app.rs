@@ -227,6 +227,11 @@ pub fn open_images(config: &Config) -> Result<Images> {
         private_registries: config.images.private_registries.clone(),
         ..RegistryOptions::default()
     };
+    let own = &config.images.credentials;
+    let registry = match own.as_os_str().is_empty() {
+        true => registry,
+        false => RegistryOptions { docker_config: Some(own.clone()), ..registry },
+    };
     let options = image::Options { registry, ..image::Options::default() };
     Ok(Images::open(&config.data_dir.join(IMAGES), catalogue(config)?, options)?)
 }
@@ -254,9 +259,10 @@ pub fn lock_file(path: &Path) -> Result<File> {
 }
 
 /// The engine's view of an image.
-pub fn template(image: &Image) -> Template {
+pub fn template(image: &Arc<Image>) -> Template {
     let env = image.config.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    Template::of_image(image.name.clone(), image.digest.clone(), image.layers.clone(), env)
+    let held: Arc<Image> = Arc::clone(image);
+    Template::of_image(image.name.clone(), image.digest.clone(), image.layers.clone(), env).holding(held)
 }
 
 pub fn driver_settings(config: &Config, scope: &Scope) -> Result<Settings> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use api::{IsolationChoice, SandboxId};
 use clap::{Args, Parser, Subcommand};
-use rules::{KeyLifetime, KeyLimits, Scopes};
+use rules::{ImagePattern, KeyLifetime, KeyLimits, Scopes};
 
 use crate::explain::Target;
 
@@ -72,6 +72,9 @@ pub struct ServeArguments {
     /// Pull missing images of the catalogue: ubuntu:24.04 before serving, the others while serving
     #[arg(long, alias = "fetch-images")]
     pub pull_images: bool,
+    /// Allow the local account to name images of registries, such as docker.io/library/*; repeatable
+    #[arg(long, value_name = "PATTERN", value_parser = ImagePattern::parse)]
+    pub allow_images: Vec<ImagePattern>,
     /// Print the local key and an example command at every start, not only the first
     #[arg(long)]
     pub show_key: bool,
@@ -192,9 +195,29 @@ pub enum ImageCommand {
     List,
     /// Pull an image, even if it is already on this host
     Pull {
-        /// Name in the catalogue
+        /// Name in the catalogue, or the reference of an image that accounts may name
         name: String,
     },
+    /// Allow accounts to name images of registries; a running daemon obeys at once
+    Allow {
+        /// Images to allow: docker.io/library/*, ghcr.io/acme/**, python:3.*
+        #[arg(value_parser = ImagePattern::parse)]
+        pattern: ImagePattern,
+        /// Allow them for this account only [default: for all accounts]
+        #[arg(long, value_name = "NAME")]
+        account: Option<String>,
+    },
+    /// Undo an 'allow' of the same pattern
+    Disallow {
+        /// Pattern, as shown by 'sandboxd image allowed'
+        #[arg(value_parser = ImagePattern::parse)]
+        pattern: ImagePattern,
+        /// Undo the 'allow' for this account
+        #[arg(long, value_name = "NAME")]
+        account: Option<String>,
+    },
+    /// List the patterns of images that accounts may name
+    Allowed,
     /// Store an image from a source under any name, also one outside the catalogue
     Import {
         /// Name of the new image

@@ -6,6 +6,7 @@
 mod bounds;
 mod check;
 mod egress;
+mod images;
 mod isolation;
 mod keys;
 mod limits;
@@ -31,6 +32,7 @@ use sha2::{Digest, Sha256};
 use toml::de::DeTable;
 
 use crate::cli::{Global, ServeArguments};
+use crate::first_key::LOCAL_ACCOUNT;
 
 use isolation::{ContainerTable, GvisorTable};
 pub use limits::Limits;
@@ -127,6 +129,9 @@ impl Config {
             }
         }
         self.e2b.enabled |= flags.e2b;
+        for pattern in &flags.allow_images {
+            self.images.allow_for(LOCAL_ACCOUNT, pattern);
+        }
         if flags.no_rate_limits {
             self.limits.lift_rates();
         }

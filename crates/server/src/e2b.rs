@@ -31,6 +31,7 @@ use listen::Pace;
 use rules::{Charge, HostOf, KeyLimits, KeyText, ReservedName};
 use store::{EventFilter, EventListing, EventPage, SandboxRecord};
 
+use crate::app;
 use crate::config::Config;
 use crate::error::{ApiError, OperationKind, of_builder, of_engine, rate_limited};
 use crate::in_flight;
@@ -350,9 +351,10 @@ impl HostServices for Services {
         }))
     }
 
-    async fn image(&self, name: &str) -> Result<engine::Template, E2bError> {
-        let found = routes::find_image(&self.service, name, PULL_TIMEOUT).await;
-        found.map_err(|error| match error.code {
+    async fn image(&self, account: &str, name: &str) -> Result<engine::Template, E2bError> {
+        let wait = routes::PullWait::of_request(PULL_TIMEOUT);
+        let found = routes::find_image(&self.service, account, name, wait).await;
+        found.map(|image| app::template(&image)).map_err(|error| match error.code {
             ErrorCode::InvalidConfig => {
                 let message = format!("template {} not found: {}", rules::quoted(name), error.message);
                 E2bError::new(StatusCode::NOT_FOUND, message)

@@ -31,6 +31,7 @@ pub use engine::chain_text;
 pub use entry::of_entry;
 pub use executions::{no_execution, not_a_terminal};
 pub use files::too_many_watches;
+pub use images::{KnownImages, needs_digest, unconfirmed_image, unknown_image};
 pub use keys::key_ended;
 pub use operations::{OperationKind, not_found, of_engine, of_quota, rate_limited};
 pub use ports::{gateway_timeout, of_full_ports, port_not_found, unknown_host};

@@ -16,7 +16,8 @@ use crate::keyring;
 use crate::new_key::{NewKey, new_text, register};
 
 const FILE: &str = "local.key";
-const ACCOUNT: &str = "default";
+/// The account of the local key.
+pub const LOCAL_ACCOUNT: &str = "default";
 const LABEL: &str = "created at the first start";
 
 /// The state of the local key.
@@ -66,7 +67,7 @@ pub async fn first_key(store: &dyn Store, data_dir: &Path) -> Result<LocalKey> {
 
 fn local_key() -> NewKey {
     NewKey {
-        account: ACCOUNT.to_owned(),
+        account: LOCAL_ACCOUNT.to_owned(),
         scopes: Scopes::ALL,
         label: Some(LABEL.to_owned()),
         valid_ms: None,

@@ -3,6 +3,7 @@
 //! [`run`] reads the configuration and hands over to one file per command in `commands`. With the feature `testing` the library
 //! also has `testing`, a whole service on the fake driver; a normal build does not compile it.
 
+mod allowed_images;
 mod app;
 mod cli;
 mod commands;
@@ -14,11 +15,13 @@ mod error;
 mod explain;
 mod first_key;
 mod idempotency;
+mod image_access;
 mod in_flight;
 mod in_process;
 mod interpreter;
 mod keyring;
 mod layers;
+mod layers_in_use;
 mod limiter;
 mod logs;
 mod memory;
@@ -31,6 +34,7 @@ mod output;
 mod ports;
 mod progress;
 mod proxies;
+mod pull_ledger;
 mod relay;
 mod request_id;
 mod routes;

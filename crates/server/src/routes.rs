@@ -14,6 +14,7 @@ mod files;
 mod follow;
 mod get;
 mod health;
+mod image_room;
 mod image_source;
 mod images;
 mod info;
@@ -42,7 +43,7 @@ use crate::endpoint::{Conflict, Endpoint, Table};
 use crate::layers::Guarded;
 use crate::service::Service;
 
-pub use image_source::find_image;
+pub use image_source::{PullWait, find_image};
 pub use info::limits_of;
 pub use openapi::document;
 pub use templates::bases;

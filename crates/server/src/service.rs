@@ -12,6 +12,7 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::idempotency::Idempotency;
+use crate::image_access::ImageAccess;
 use crate::in_flight::InFlight;
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
@@ -28,8 +29,8 @@ pub struct Service {
     pub store: Arc<dyn Store>,
     pub images: Images,
     pub builder: Builder,
-    /// Whether a create may name any image of a registry, not only those of the catalogue.
-    pub allow_any_image: bool,
+    /// Which images of registries accounts may name, besides those of the catalogue.
+    pub image_access: ImageAccess,
     pub keyring: Keyring,
     pub limiter: Limiter,
     pub idempotency: Idempotency,

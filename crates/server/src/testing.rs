@@ -18,13 +18,14 @@ use driver::fake::FakeDriver;
 use engine::{Clock, Engine, EngineSettings, Template};
 use image::{Catalogue, Images, RegistryOptions};
 use listen::{Limits, Listener, Server};
-use rules::{Capacity, KeyText, Rates, Scope, TimeMs};
+use rules::{Capacity, ImagePattern, ImagePolicy, KeyText, Rates, Scope, TimeMs};
 use store::{Batch, KeyRecord, MemoryStore, Store, Write};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Mcp};
 use crate::idempotency::Idempotency;
+use crate::image_access::{ImageAccess, ImageSettings};
 use crate::keyring::{Keyring, hash_of};
 use crate::layers::{Guarded, Unrouted};
 use crate::limiter::Limiter;
@@ -109,7 +110,7 @@ impl Harness {
             engine,
             builder,
             images,
-            allow_any_image: settings.allow_any_image,
+            image_access: image_access(settings.allow_any_image, dir.path()),
             keyring: Keyring::load(&store).await?,
             limiter: Limiter::new(Rates::UNLIMITED),
             idempotency: Idempotency::new(Arc::clone(&kept), Arc::clone(&output)),
@@ -184,6 +185,13 @@ pub(crate) async fn put_key(store: &MemoryStore, n: u8, account: &str, scopes: &
     };
     store.commit(Batch::new().with(Write::PutKey(Box::new(record)))).await?;
     Ok(())
+}
+
+/// Accounts may name all images of registries, or none.
+fn image_access(allow_any: bool, dir: &Path) -> ImageAccess {
+    let allow = if allow_any { ImagePattern::parse("**").into_iter().collect() } else { Vec::new() };
+    let policy = ImagePolicy { allow, ..ImagePolicy::default() };
+    ImageAccess::open(dir, ImageSettings { policy, ..ImageSettings::default() })
 }
 
 async fn images(settings: &Settings, dir: &TempDir, registry: SocketAddr) -> Result<Images> {

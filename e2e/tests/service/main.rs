@@ -45,6 +45,7 @@ mod s4_1_create;
 mod s4_1_images;
 mod s4_1_isolation;
 mod s4_1_names;
+mod s4_1_registry_images;
 mod s4_2_list;
 mod s4_3_get;
 mod s4_4_pause_resume;

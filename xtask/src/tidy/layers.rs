@@ -27,7 +27,7 @@ const LAYERS: [Layer; 31] = [
     layer("dockerfile", &[], &[]),
     layer("reader", &["sandboxd-api", "rules"], &[]),
     layer("tarball", &[], &[]),
-    layer("image", &["sandboxd-api", "rules", "tarball"], &[]),
+    layer("image", &["sandboxd-api", "rules", "permits", "tarball"], &[]),
     layer("archive", &[], &[]),
     layer("egress", &["sandboxd-api", "rules"], &[]),
     layer("netlink", &[], &[]),

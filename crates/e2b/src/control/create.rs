@@ -48,7 +48,7 @@ async fn create_sandbox(
             let found = api.engine.snapshot_template(&caller.account, snapshot).await;
             found.map_err(|error| api.services.error(error))?.0
         }
-        Origin::Image => api.services.image(&config.image).await?,
+        Origin::Image => api.services.image(&caller.account, &config.image).await?,
     };
     let pending = new_record.map(|new_record| {
         let (api, caller) = (api.clone(), caller.clone());

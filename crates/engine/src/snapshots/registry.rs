@@ -16,7 +16,7 @@ use super::usage::{SnapshotKind, SnapshotUsage};
 use super::{snapshot_ids, split_layers};
 use crate::error::EngineError;
 use crate::ledger::{Ledger, QuotaCheck};
-use crate::settings::Template;
+use crate::settings::{ImageHold, Template};
 use crate::snapshot_hold::{HoldCounts, SnapshotHold};
 
 /// Disks that are copied at a time. Each copy uses a processor and the host's disk.
@@ -395,6 +395,7 @@ impl SnapshotRegistry {
             disk_from: base.disk_from.map(PathBuf::from),
             processes_from: record.memory.then(|| record.id.clone()),
             hold: self.hold(&record.layers, None),
+            image: ImageHold::default(),
         }
     }
 

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Inner;
+use crate::client::{ClientPull, NamedBy, PULLS_OF_ACCOUNT};
 use crate::error::ImageError;
 use crate::image::Image;
 use crate::job::Builds;
-use crate::oci::NamedBy;
 use crate::progress::{Meter, Progress, ProgressFn};
 use crate::source::Source;
 
@@ -24,13 +24,16 @@ pub(super) struct Task {
     pub(super) sources: Vec<Source>,
     pub(super) builds: Builds,
     pub(super) named_by: NamedBy,
+    /// What the pull is charged to, if a client has caused it.
+    pub(super) client: Option<ClientPull>,
     key: String,
 }
 
 impl Task {
     pub(super) fn new(name: &str, sources: Vec<Source>, builds: Builds) -> Self {
         let key = name.to_owned();
-        Self { name: name.to_owned(), sources, builds, named_by: NamedBy::Operator, key }
+        let (name, client) = (name.to_owned(), None);
+        Self { name, sources, builds, named_by: NamedBy::Operator, client, key }
     }
 
     /// The key of an import differs from that of a pull of the same name, because a name cannot contain a space. Imports of the operator
@@ -40,13 +43,26 @@ impl Task {
             NamedBy::Operator => format!("{name} {source}"),
             NamedBy::Client => format!("{name} {source} of a client"),
         };
-        Self { name: name.to_owned(), sources: vec![source], builds: Builds::Renew, named_by, key }
+        let (name, sources) = (name.to_owned(), vec![source]);
+        Self { name, sources, builds: Builds::Renew, named_by, client: None, key }
+    }
+
+    /// An image that a client has named by its reference. Another process may have pulled it.
+    pub(super) fn for_client(name: &str, source: Source, client: ClientPull) -> Self {
+        let (builds, client) = (Builds::Reuse, Some(client));
+        Self { builds, client, ..Self::import(name, source, NamedBy::Client) }
+    }
+
+    fn account(&self) -> Option<&Arc<str>> {
+        self.client.as_ref().map(|client| &client.account)
     }
 }
 
 #[derive(Clone)]
 struct ActivePull {
     meter: Arc<Meter>,
+    /// Of a client.
+    account: Option<Arc<str>>,
     result: watch::Receiver<Option<Result<Arc<Image>>>>,
 }
 
@@ -63,6 +79,10 @@ impl ActivePulls {
         self.by_key.values().map(|pull| pull.meter.now()).collect()
     }
 
+    fn count_of(&self, account: &str) -> usize {
+        self.by_key.values().filter(|pull| pull.account.as_deref() == Some(account)).count()
+    }
+
     pub(super) fn take_tasks(&mut self) -> JoinSet<()> {
         self.by_key.clear();
         std::mem::take(&mut self.tasks)
@@ -77,22 +97,28 @@ impl Inner {
         progress: ProgressFn,
     ) -> Result<Arc<Image>> {
         let name = task.name.clone();
-        let pull = self.join(task, progress);
+        let pull = self.join(task, progress)?;
         let mut result = pull.result;
         let result_of_pull = result.wait_for(Option::is_some).await.ok().and_then(|result| result.clone());
         result_of_pull
             .unwrap_or_else(|| Err(ImageError::store(format!("fetch {name}"), "the service is stopping")))
     }
 
-    fn join(self: &Arc<Self>, task: Task, progress: ProgressFn) -> ActivePull {
+    fn join(self: &Arc<Self>, task: Task, progress: ProgressFn) -> Result<ActivePull> {
         let mut active_pulls = self.active_pulls.lock().unwrap_or_else(PoisonError::into_inner);
         while active_pulls.tasks.try_join_next().is_some() {}
         if let Some(pull) = active_pulls.by_key.get(&task.key) {
+            // The next report may be far away.
+            progress(pull.meter.now());
             pull.meter.listen(progress);
-            return pull.clone();
+            return Ok(pull.clone());
+        }
+        let account = task.account().cloned();
+        if account.as_deref().is_some_and(|account| active_pulls.count_of(account) >= PULLS_OF_ACCOUNT) {
+            return Err(ImageError::TooManyPulls { allowed: PULLS_OF_ACCOUNT });
         }
         let (publish, result) = watch::channel(None);
-        let pull = ActivePull { meter: Arc::new(Meter::new(&task.name)), result };
+        let pull = ActivePull { meter: Arc::new(Meter::new(&task.name)), account, result };
         pull.meter.listen(progress);
         active_pulls.by_key.insert(task.key.clone(), pull.clone());
         let remove_on_drop = RemoveOnDrop { inner: self.clone(), key: task.key.clone() };
@@ -104,7 +130,7 @@ impl Inner {
             drop(remove_on_drop);
             publish.send_replace(Some(result_of_pull));
         });
-        pull
+        Ok(pull)
     }
 }
 

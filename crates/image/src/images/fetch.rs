@@ -7,12 +7,12 @@ use tokio_util::task::TaskTracker;
 
 use super::Inner;
 use super::active_pulls::Task;
+use crate::client::{ClientCharge, ClientPull, PULL_TIMEOUT};
 use crate::error::{Failure, FailureKind, ImageError};
 use crate::fault::Fault;
 use crate::image::Image;
 use crate::job::{Builds, Job, Outcome};
-use crate::limits::Budget;
-use crate::oci::NamedBy;
+use crate::limits::{Budget, Limits};
 use crate::progress::{Meter, Stage};
 use crate::source::Source;
 use crate::store::{Record, tree_bytes};
@@ -31,13 +31,22 @@ impl Inner {
         {
             return Ok(self.add_to_cache(record));
         }
+        let charge = task
+            .client
+            .as_ref()
+            .map(|client| Arc::new(ClientCharge::new(client.clone(), self.turns.clone())));
         let mut failures: Vec<Failure> = Vec::new();
         for source in &task.sources {
             let source_text = source.to_string();
             meter.begin(&source_text);
-            match self.attempt(task, source, &failures, meter).await {
+            match self.attempt((task, charge.as_ref()), source, &failures, meter).await {
                 Ok(image) => return Ok(image),
                 Err(fault) => {
+                    if let (Some(client), Some(reached)) =
+                        (&task.client, charge.as_ref().and_then(|charge| charge.reached()))
+                    {
+                        return Err(ImageError::PullQuota { account: client.account.to_string(), reached });
+                    }
                     tracing::warn!(image = %task.name, source = %source_text, reason = %fault, "image source failed");
                     let Fault { kind, reason, source } = fault;
                     failures.push(Failure { source_text, kind, reason, source });
@@ -49,7 +58,7 @@ impl Inner {
 
     async fn attempt(
         &self,
-        task: &Task,
+        (task, charge): (&Task, Option<&Arc<ClientCharge>>),
         source: &Source,
         failures: &[Failure],
         meter: &Arc<Meter>,
@@ -59,14 +68,15 @@ impl Inner {
             store: self.store.clone(),
             layers: self.layers.clone(),
             unpacks: self.unpacks.clone(),
-            budget: Arc::new(Budget::new(self.options.limits)),
+            budget: Arc::new(Budget::new(self.limits_of(task.client.as_ref()))),
             meter: meter.clone(),
             working: TaskTracker::new(),
             builds: task.builds,
             name: task.name.clone(),
             stands_in_because: Some(reasons).filter(|reasons| !reasons.is_empty()),
+            charge: charge.cloned(),
         };
-        let outcome = self.outcome(&job, source, task.named_by).await;
+        let outcome = self.outcome_in_time(&job, source, task).await;
         job.wait_for_work().await;
         let outcome = outcome?;
         meter.stage(Stage::Storing);
@@ -81,11 +91,30 @@ impl Inner {
         Ok(image)
     }
 
-    async fn outcome(&self, job: &Job, source: &Source, named_by: NamedBy) -> Result<Outcome, Fault> {
+    fn limits_of(&self, client: Option<&ClientPull>) -> Limits {
+        let limits = self.options.limits;
+        let own = client.and_then(|client| client.max_unpacked_bytes).unwrap_or(limits.unpacked_bytes);
+        Limits { unpacked_bytes: limits.unpacked_bytes.min(own), ..limits }
+    }
+
+    /// The operator's sources may take as long as they need.
+    async fn outcome_in_time(&self, job: &Job, source: &Source, task: &Task) -> Result<Outcome, Fault> {
+        let outcome = self.outcome(job, source, task);
+        if task.client.is_none() {
+            return outcome.await;
+        }
+        let in_time = tokio::time::timeout(PULL_TIMEOUT, outcome).await;
+        in_time.unwrap_or_else(|_| {
+            let seconds = PULL_TIMEOUT.as_secs();
+            Err(Fault::new(FailureKind::TooSlow, format!("the pull took longer than {seconds} s")))
+        })
+    }
+
+    async fn outcome(&self, job: &Job, source: &Source, task: &Task) -> Result<Outcome, Fault> {
         match source {
             Source::Registry { reference } => {
                 let (options, unreachable) = (&self.options.registry, &self.unreachable_registries);
-                oci::from_registry(job, reference, named_by, options, unreachable).await
+                oci::from_registry(job, reference, task.named_by, options, unreachable).await
             }
             Source::OciLayout { dir, select } => oci::from_layout(job, dir, select).await,
             Source::Rootfs { path } => rootfs::import(job, path).await,
@@ -104,13 +133,15 @@ impl Inner {
             stand_in: outcome.stand_in,
             versions: outcome.versions,
             size_bytes: 0,
+            layer_bytes: Vec::new(),
+            named_by: task.named_by,
             created_at: OffsetDateTime::now_utc(),
         };
         let (store, built) = (self.store.clone(), outcome.built);
         let written = tokio::task::spawn_blocking(move || {
-            for id in &record.layers {
-                record.size_bytes += tree_bytes(&store.layer_path(id))?;
-            }
+            let sizes = record.layers.iter().map(|id| tree_bytes(&store.layer_path(id)));
+            record.layer_bytes = sizes.collect::<std::io::Result<_>>()?;
+            record.size_bytes = record.layer_bytes.iter().sum();
             for (key, _, slot) in &built {
                 store.write_built(key, &slot.id)?;
             }
@@ -130,6 +161,7 @@ fn short_reason(failure: &Failure) -> String {
         FailureKind::Closed => "has no public address",
         FailureKind::Refused => "has invalid content",
         FailureKind::TooBig => "is too big",
+        FailureKind::TooSlow => "is too slow",
         FailureKind::Tool | FailureKind::Io => "could not be used",
     };
     format!("{} {why}", failure.source_text)

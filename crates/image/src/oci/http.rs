@@ -2,6 +2,7 @@
 //!
 //! All of a response may be hostile: nothing but a blob, which goes to the disk, is read beyond a bound.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use oci_client::Reference;
@@ -37,6 +38,8 @@ pub(super) enum HttpError {
     Short { received: u64, expected: u64 },
     #[error("{0}")]
     Malformed(String),
+    #[error("the registry names the token server {server} of another domain; its login is not sent there")]
+    ForeignTokenServer { server: String },
     #[error(transparent)]
     Closed(#[from] ClosedServer),
 }
@@ -127,6 +130,11 @@ impl Repository {
         let malformed = |what: &str| HttpError::Malformed(format!("the registry's token server {what}"));
         let mut url: Url = realm.parse().map_err(|_| malformed("has no valid address"))?;
         self.reach.check(&url)?;
+        let registry = self.base.host_str().unwrap_or_default();
+        let server = url.host_str().unwrap_or_default();
+        if *login != Authorization::None && !belongs_to(server, registry) {
+            return Err(HttpError::ForeignTokenServer { server: server.to_owned() });
+        }
         let scope = format!("repository:{}:pull", self.name);
         url.query_pairs_mut().append_pair("scope", &scope);
         if let Some(service) = service {
@@ -190,6 +198,22 @@ impl Repository {
     }
 }
 
+/// Whether a token server may have the login of a registry: it is on the same host, or below the domain of the registry, as
+/// `auth.docker.io` is for `index.docker.io`.
+fn belongs_to(server: &str, registry: &str) -> bool {
+    if server == registry {
+        return true;
+    }
+    let is_address = registry.parse::<IpAddr>().is_ok() || registry.starts_with('[');
+    // Without a dot it would be a domain of everybody, such as `com`.
+    let domain = registry.split_once('.').map(|(_, domain)| domain).filter(|domain| domain.contains('.'));
+    !is_address
+        && domain.is_some_and(|domain| {
+            let below = server.strip_suffix(domain);
+            below.is_some_and(|below| below.is_empty() || below.ends_with('.'))
+        })
+}
+
 #[derive(Deserialize)]
 struct TokenBody {
     token: Option<String>,
@@ -237,4 +261,32 @@ async fn successful(response: Response) -> Result<Response, HttpError> {
     let code = body.and_then(|body| body.errors.into_iter().next()).map(|entry| entry.code);
     let code = code.unwrap_or_default().chars().take(40).collect();
     Err(HttpError::Status { status, code })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_for_the_registry_and_its_domain() {
+        for (server, registry) in [
+            ("auth.docker.io", "index.docker.io"),
+            ("ghcr.io", "ghcr.io"),
+            ("gitlab.example.com", "registry.example.com"),
+            ("gitlab.com", "registry.gitlab.com"),
+            ("127.0.0.1", "127.0.0.1"),
+        ] {
+            assert!(belongs_to(server, registry), "{server} {registry}");
+        }
+        for (server, registry) in [
+            ("evil.example", "index.docker.io"),
+            ("evil-docker.io", "index.docker.io"),
+            ("docker.io.evil.example", "index.docker.io"),
+            ("evil.io", "ghcr.io"),
+            ("10.0.0.2", "10.0.0.1"),
+            ("", "registry.example.com"),
+        ] {
+            assert!(!belongs_to(server, registry), "{server} {registry}");
+        }
+    }
 }

@@ -20,15 +20,6 @@ const LOCALHOST: &str = "localhost";
 /// Any port: nothing is sent.
 const PORT: u16 = 9;
 
-/// Who has named a registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NamedBy {
-    /// The operator, in the configuration or on the command line.
-    Operator,
-    /// A client of the API.
-    Client,
-}
-
 /// A server that a pull for a client does not connect to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ClosedServer {

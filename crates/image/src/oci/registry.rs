@@ -19,9 +19,10 @@ use tokio::io::AsyncWriteExt;
 
 use super::http::{HttpError, Repository};
 use super::manifest::{Blob, TEXT_BYTES};
-use super::reach::{NamedBy, Reach};
+use super::reach::Reach;
 use super::retry::{Verdict, back_off, classify, verdict};
 use super::{Fetched, UnreachableRegistries, credentials};
+use crate::client::NamedBy;
 use crate::error::{FailureKind, chain};
 use crate::fault::Fault;
 use crate::job::Job;
@@ -108,12 +109,16 @@ impl Registry {
         };
         let reach = options.reach(reference.registry(), named_by);
         let registry = Self::new(reference, reach, options)?;
-        // A client must not make registries unreachable for others.
-        let remembered_as = match named_by {
-            NamedBy::Operator => host.clone(),
-            NamedBy::Client => format!("{host}, named by a client"),
+        // A client must not make registries unreachable for others, and its next attempt may be the one that works.
+        let remember = |why: &str| match named_by {
+            NamedBy::Operator => unreachable_registries.fail(&host, why),
+            NamedBy::Client => {}
         };
-        if let Some(why) = unreachable_registries.failure(&remembered_as) {
+        let known = match named_by {
+            NamedBy::Operator => unreachable_registries.failure(&host),
+            NamedBy::Client => None,
+        };
+        if let Some(why) = known {
             let seconds = options.unreachable_for.as_secs();
             return Err(unreachable(&format!("{why} (from an attempt in the last {seconds} s)")));
         }
@@ -121,13 +126,13 @@ impl Registry {
             Ok(Ok(())) => Ok(registry),
             Ok(Err(ContactError::Refused(fault))) => Err(fault),
             Ok(Err(ContactError::None(e))) => {
-                unreachable_registries.fail(&remembered_as, &chain(&e));
+                remember(&chain(&e));
                 let reason = format!("registry {host} cannot be reached");
                 Err(Fault::new(FailureKind::Unreachable, reason).caused_by(e))
             }
             Err(_) => {
                 let why = format!("no answer within {} ms", options.connect_timeout.as_millis());
-                unreachable_registries.fail(&remembered_as, &why);
+                remember(&why);
                 Err(unreachable(&why))
             }
         }
@@ -291,8 +296,7 @@ impl<'a> Transfer<'a> {
         self.file.write_all(bytes).await.map_err(Fault::io("write a blob"))?;
         self.hash.update(bytes);
         self.received = received;
-        self.job.meter.add(bytes.len() as u64);
-        Ok(())
+        self.job.receive(bytes.len() as u64)
     }
 
     async fn restart(&mut self) -> Result<(), Fault> {

@@ -37,6 +37,7 @@ pub(super) fn verdict(e: &HttpError) -> (Verdict, FailureKind) {
         HttpError::Status { status, code } => by_status(status.as_u16(), code),
         HttpError::TooLarge(_) => (Verdict::Final, FailureKind::TooBig),
         HttpError::Malformed(_) => (Verdict::Final, FailureKind::Refused),
+        HttpError::ForeignTokenServer { .. } => (Verdict::Final, FailureKind::Denied),
         HttpError::Closed(_) => (Verdict::Final, FailureKind::Closed),
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::client::NamedBy;
 use crate::image::{Image, ImageConfig};
 use crate::store::Store;
 
@@ -17,6 +18,11 @@ pub(crate) struct Record {
     pub(crate) stand_in: Option<String>,
     pub(crate) versions: Vec<(String, String)>,
     pub(crate) size_bytes: u64,
+    /// As [`Image::layer_bytes`].
+    #[serde(default)]
+    pub(crate) layer_bytes: Vec<u64>,
+    #[serde(default)]
+    pub(crate) named_by: NamedBy,
     #[serde(with = "time::serde::rfc3339")]
     pub(crate) created_at: OffsetDateTime,
 }
@@ -32,6 +38,8 @@ impl Record {
             stand_in: self.stand_in,
             versions: self.versions,
             size_bytes: self.size_bytes,
+            layer_bytes: self.layer_bytes,
+            named_by: self.named_by,
             created_at: self.created_at,
         }
     }

@@ -10,6 +10,8 @@ fn record(name: &str, layers: &[&str]) -> Record {
         stand_in: None,
         versions: vec![],
         size_bytes: 0,
+        layer_bytes: vec![],
+        named_by: crate::NamedBy::Operator,
         created_at: time::OffsetDateTime::UNIX_EPOCH,
     }
 }
@@ -45,6 +47,20 @@ fn records_with_missing_layers_and_malformed_records_are_ignored() {
     assert_eq!(names, ["good/one:1"]);
     assert!(store.record("good/one:1").is_some());
     assert!(store.record("lost").is_none());
+}
+
+#[test]
+fn records_of_the_longest_names_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let long = |end: &str| format!("registry.example.com/{}{end}", "a/".repeat(115));
+    store.write_record(&record(&long("b"), &[])).unwrap();
+    assert_eq!(store.record(&long("b")).unwrap().name, long("b"));
+    assert!(store.record(&long("c")).is_none());
+    assert_eq!(store.records().unwrap().len(), 1);
+    store.touch_record(&long("b")).unwrap();
+    assert!(store.record_used(&long("b")).unwrap().elapsed().unwrap() < std::time::Duration::from_secs(60));
+    assert!(store.remove_record(&long("b")).unwrap());
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use image::{FailureKind, ImageError, Options, RegistryOptions};
+use image::{FailureKind, ImageError, NamedBy, Options, RegistryOptions};
+use rules::ImageReference;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -105,22 +106,24 @@ async fn a_client_cannot_name_a_registry_without_a_public_address() {
     let store = TestStore::new();
     let configured = format!("127.0.0.1:{}/app:1", proxy.port);
     let images = store.open(&[("app", &[&configured])]);
+    let configured = ImageReference::parse(&configured).unwrap();
     for host in ["127.0.0.1", "localhost", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"] {
-        let reference = format!("{host}:{}/app:1", proxy.port);
-        let refused = match images.import_for_client(&reference, silent()).await {
+        // Not every form of an address is a reference.
+        let Some(reference) = ImageReference::parse(&format!("{host}:{}/app:1", proxy.port)) else {
+            continue;
+        };
+        let refused = match images.import_for_client(&reference, client(), silent()).await {
             Err(error @ ImageError::AllFailed { .. }) => error,
-            // Not every form of an address is a reference.
-            Err(ImageError::BadSource { .. }) if host.contains(':') => continue,
             other => panic!("{host}: {other:?}"),
         };
         assert_eq!(kind(&refused), FailureKind::Closed, "{host}: {refused}");
         assert!(refused.to_string().contains("images.private_registries"), "{refused}");
-        assert!(images.get(&reference).is_none());
+        assert!(images.get(&reference.to_string()).is_none());
     }
     // Addresses that lead nowhere are refused, too, without an attempt to connect.
     for host in ["169.254.169.254", "10.255.255.1:5000", "192.168.255.1", "100.64.0.1"] {
-        let reference = format!("{host}/app:1");
-        let refused = images.import_for_client(&reference, silent());
+        let reference = ImageReference::parse(&format!("{host}/app:1")).unwrap();
+        let refused = images.import_for_client(&reference, client(), silent());
         let refused = tokio::time::timeout(Duration::from_secs(60), refused).await.unwrap().unwrap_err();
         assert_eq!(kind(&refused), FailureKind::Closed, "{host}: {refused}");
     }
@@ -129,19 +132,16 @@ async fn a_client_cannot_name_a_registry_without_a_public_address() {
     // The operator's source works, and a client still cannot name it.
     let image = images.ensure("app", silent()).await.unwrap();
     assert_eq!(
-        images.import_for_client(&configured, silent()).await.map_err(|error| kind(&error)),
+        images.import_for_client(&configured, client(), silent()).await.map_err(|error| kind(&error)),
         Err(FailureKind::Closed)
     );
     // Unless the operator lists the registry.
     let listed = vec![format!("127.0.0.1:{}", proxy.port)];
     let registry = RegistryOptions { private_registries: listed, ..store.options().registry };
     let images = store.open_with(&[], Options { registry, ..store.options() });
-    let named = images.import_for_client(&configured, silent()).await.unwrap();
-    assert_eq!((named.name.as_str(), &named.digest), (configured.as_str(), &image.digest));
-    assert!(matches!(
-        images.import_for_client("rootfs:/etc", silent()).await,
-        Err(ImageError::BadName { .. })
-    ));
+    let named = images.import_for_client(&configured, client(), silent()).await.unwrap();
+    assert_eq!((named.name.clone(), &named.digest), (configured.to_string(), &image.digest));
+    assert_eq!((named.named_by, image.named_by), (NamedBy::Client, NamedBy::Operator));
 }
 
 #[tokio::test(flavor = "multi_thread")]

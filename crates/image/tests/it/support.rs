@@ -7,10 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use image::{Catalogue, Failure, ImageError, Images, Options, ProgressFn, RegistryOptions};
+use image::{
+    Catalogue, ClientPull, Failure, ImageError, Images, Options, ProgressFn, PullQuota, RegistryOptions,
+};
 use oci_client::client::{Client, ClientConfig, ClientProtocol};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Reference, RegistryOperation};
+use rules::{PullQuotaReached, PulledBytes, TimeMs};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,6 +26,43 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 pub fn silent() -> ProgressFn {
     Arc::new(|_| ())
+}
+
+/// The daily quota of each account.
+pub struct Quota {
+    pub allowed: u64,
+    pulled: Mutex<PulledBytes>,
+}
+
+impl Quota {
+    pub fn new(allowed: u64) -> Self {
+        Self { allowed, pulled: Mutex::default() }
+    }
+
+    pub fn taken(&self, account: &str) -> u64 {
+        self.pulled.lock().unwrap().accounts().get(account).copied().unwrap_or(0)
+    }
+}
+
+impl PullQuota for Quota {
+    fn check(&self, account: &str, bytes: u64) -> Result<(), PullQuotaReached> {
+        self.pulled.lock().unwrap().check(account, bytes, self.allowed, TimeMs(1))
+    }
+
+    fn take(&self, account: &str, bytes: u64) -> Result<(), PullQuotaReached> {
+        self.pulled.lock().unwrap().take(account, bytes, self.allowed, TimeMs(1))
+    }
+}
+
+/// A pull of an account with this quota.
+pub fn pull_of(account: &str, quota: &Arc<Quota>) -> ClientPull {
+    let quota: Arc<dyn PullQuota> = Arc::<Quota>::clone(quota);
+    ClientPull { account: account.into(), quota, max_unpacked_bytes: None }
+}
+
+/// A pull of an account without a quota.
+pub fn client() -> ClientPull {
+    pull_of("one", &Arc::new(Quota::new(0)))
 }
 
 pub fn architecture() -> &'static str {

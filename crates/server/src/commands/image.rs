@@ -1,44 +1,89 @@
-//! `sandboxd image`: the catalogue, and its images on this host.
+//! `sandboxd image`: the catalogue, its images on this host, and which others accounts may name.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use image::{Catalogue, Image, Images, Source};
+use rules::{AddedPattern, ImageReference};
 use rustix::fs::{FlockOperation, flock};
 use store::{SqliteStore, Store};
 
-use crate::app::{catalogue, images_lock, open_existing_images, open_images};
+use crate::allowed_images::{AllowedImages, Changed};
+use crate::app::{catalogue, images_lock, make_private_dir, open_existing_images, open_images};
 use crate::cli::ImageCommand;
 use crate::config::Config;
+use crate::layers_in_use::layers_in_use;
 use crate::progress;
 
 pub async fn run(config: &Config, command: ImageCommand) -> Result<ExitCode> {
-    // An image can be pulled or imported before the first start of the daemon.
-    let images = match &command {
-        ImageCommand::Pull { .. } | ImageCommand::Import { .. } => open_images(config)?,
-        ImageCommand::List | ImageCommand::Remove { .. } => open_existing_images(config)?,
-    };
     match command {
-        ImageCommand::List => list(&images, &catalogue(config)?).await?,
+        ImageCommand::List => list(&open_existing_images(config)?, &catalogue(config)?).await?,
+        // An image can be pulled or imported before the first start of the daemon.
         ImageCommand::Pull { name } => {
-            let pulled = images.pull(&name, progress::reporter()).await;
+            let pulled = open_images(config)?.pull(&name, progress::reporter()).await;
             progress::finish();
             print!("{}", describe(&*pulled?));
         }
         ImageCommand::Import { name, source } => {
             let source: Source = source.parse()?;
-            let imported = images.import(&name, source, progress::reporter()).await;
+            let imported = open_images(config)?.import(&name, source, progress::reporter()).await;
             progress::finish();
             print!("{}", describe(&*imported?));
         }
-        ImageCommand::Remove { name } => {
-            anyhow::ensure!(images.remove(&name).await?, "no image '{name}' on this host");
-            collect_garbage(config, &images).await?;
+        ImageCommand::Remove { name } => remove(config, &name).await?,
+        ImageCommand::Allow { pattern, account } => allow(config, AddedPattern { pattern, account })?,
+        ImageCommand::Disallow { pattern, account } => disallow(config, &AddedPattern { pattern, account })?,
+        ImageCommand::Allowed => {
+            let added = AllowedImages::in_dir(&config.data_dir).read()?;
+            for pattern in config.images.policy()?.patterns().iter().chain(&added) {
+                println!("{}", line_of(pattern));
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn remove(config: &Config, name: &str) -> Result<()> {
+    let images = open_existing_images(config)?;
+    // An image of a registry is stored under its complete reference.
+    let complete = ImageReference::parse(name).map(|reference| reference.to_string());
+    let mut removed = images.remove(name).await?;
+    if let Some(complete) = complete.filter(|_| !removed) {
+        removed = images.remove(&complete).await?;
+    }
+    ensure!(removed, "no image '{name}' on this host");
+    collect_garbage(config, &images).await
+}
+
+fn allow(config: &Config, pattern: AddedPattern) -> Result<()> {
+    make_private_dir(&config.data_dir)?;
+    let text = line_of(&pattern);
+    match AllowedImages::in_dir(&config.data_dir).allow(pattern)? {
+        Changed::Yes => println!("allowed: {text}"),
+        Changed::No => println!("allowed already: {text}"),
+    }
+    Ok(())
+}
+
+fn disallow(config: &Config, pattern: &AddedPattern) -> Result<()> {
+    make_private_dir(&config.data_dir)?;
+    let text = line_of(pattern);
+    let changed = AllowedImages::in_dir(&config.data_dir).disallow(pattern)?;
+    ensure!(
+        changed == Changed::Yes,
+        "'sandboxd image allow' has not added this: {text}; patterns of the configuration are removed there"
+    );
+    println!("no longer allowed: {text}");
+    Ok(())
+}
+
+fn line_of(added: &AddedPattern) -> String {
+    match &added.account {
+        Some(account) => format!("{} for the account '{account}'", added.pattern),
+        None => format!("{} for all accounts", added.pattern),
+    }
 }
 
 async fn list(images: &Images, catalogue: &Catalogue) -> Result<()> {
@@ -88,20 +133,18 @@ async fn collect_garbage(config: &Config, images: &Images) -> Result<()> {
         );
         return Ok(());
     }
-    images.collect_garbage(&layers_in_use(config).await?).await?;
+    images.collect_garbage(&layers_of_host(config).await?).await?;
     Ok(())
 }
 
-/// The layers that sandboxes of this host use, including paused ones, and those below snapshots.
-async fn layers_in_use(config: &Config) -> Result<HashSet<PathBuf>> {
+/// The layers that sandboxes and snapshots of this host use.
+async fn layers_of_host(config: &Config) -> Result<HashSet<PathBuf>> {
     let path = config.data_dir.join("store.db");
     if !path.exists() {
         return Ok(HashSet::new());
     }
     let store = SqliteStore::open_beside(&path)?;
-    let (living, snapshots) = (store.living().await?, store.snapshots().await?);
+    let layers = layers_in_use(&store).await;
     store.close().await;
-    let layers = living.into_iter().map(|record| record.layers);
-    let layers = layers.chain(snapshots.into_iter().map(|record| record.layers));
-    Ok(layers.flatten().map(PathBuf::from).collect())
+    Ok(layers?)
 }

@@ -32,7 +32,7 @@ impl Config {
             self.e2b.check(),
             self.check_prices(),
             self.snapshots.check(),
-            self.check_registries(),
+            self.images.check(),
             self.check_pool(),
         ];
         let errors = parts.into_iter().filter_map(Result::err);
@@ -42,18 +42,6 @@ impl Config {
     fn check_pool(&self) -> Result<()> {
         for (image, count) in &self.pool {
             within(&format!("pool.\"{image}\""), (*count).into(), 0, 1_000)?;
-        }
-        Ok(())
-    }
-
-    fn check_registries(&self) -> Result<()> {
-        for host in &self.images.private_registries {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-            ensure!(
-                !host.is_empty() && host.chars().all(is_plain),
-                "images.private_registries has '{host}'; it must be the host of a registry such as registry.internal:5000, as it is \
-                 written in references of images"
-            );
         }
         Ok(())
     }

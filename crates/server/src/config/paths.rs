@@ -20,6 +20,7 @@ impl Config {
             &mut self.http.tls_cert,
             &mut self.http.tls_key,
             &mut self.snapshots.secret_file,
+            &mut self.images.credentials,
         ] {
             resolve(path, base);
         }
@@ -48,6 +49,9 @@ impl Config {
         }
         if !self.snapshots.secret_file.as_os_str().is_empty() {
             files.push(("snapshots.secret_file", &*self.snapshots.secret_file));
+        }
+        if !self.images.credentials.as_os_str().is_empty() {
+            files.push(("images.credentials", &*self.images.credentials));
         }
         files
     }
@@ -97,6 +101,7 @@ mod tests {
             store = "file:copies"
             secret_file = "secret"
             [images]
+            credentials = "docker.json"
             "mine" = ["rootfs:mine.tar", "oci-layout:layouts/mine:tag"]
             "#,
         );
@@ -109,6 +114,7 @@ mod tests {
         assert_eq!(config.snapshots.secret_file, Path::new("/etc/sandboxd/secret"));
         let sources = ["rootfs:/etc/sandboxd/mine.tar", "oci-layout:/etc/sandboxd/layouts/mine:tag"];
         assert_eq!(config.images.named["mine"], sources);
+        assert_eq!(config.images.credentials, Path::new("/etc/sandboxd/docker.json"));
     }
 
     #[test]

@@ -6,9 +6,10 @@ use anyhow::Result;
 use api::Isolation;
 use toml::{Table, Value};
 
+use super::images::{AccountImages, ImageSources};
 use super::isolation::{ContainerTable, GvisorTable, IsolationTable, Levels};
 use super::limits::{AccountRates, Limits};
-use super::values::{Config, E2b, E2bTemplate, ImageSources};
+use super::values::{Config, E2b, E2bTemplate};
 
 /// No image, account or template has this name.
 pub const ANY: &str = "*";
@@ -34,7 +35,11 @@ pub fn shape() -> Result<Table> {
             gvisor: GvisorTable { pool: [(any(), 0)].into(), ..GvisorTable::default() },
             ..IsolationTable::default()
         },
-        images: ImageSources { named: [(any(), Vec::new())].into(), ..ImageSources::default() },
+        images: ImageSources {
+            named: [(any(), Vec::new())].into(),
+            accounts: [(any(), AccountImages::default())].into(),
+            ..ImageSources::default()
+        },
         pool: [(any(), 0)].into(),
         ..Config::default()
     };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::images::ImageSources;
 use super::isolation::IsolationTable;
 use super::limits::Limits;
 use super::quotas::Quotas;
@@ -173,18 +174,6 @@ pub struct Log {
 pub enum LogFormat {
     Text,
     Json,
-}
-
-/// Sources of images, tried in order. An entry with the name of a default image replaces its sources.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ImageSources {
-    /// A create may name any image of any registry with a public address.
-    pub allow_any: bool,
-    /// Registries that a create may name then, too.
-    pub private_registries: Vec<String>,
-    #[serde(flatten)]
-    pub named: BTreeMap<String, Vec<String>>,
 }
 
 /// The capacity for all sandboxes together, times the overcommit factors. 0 means the host's.

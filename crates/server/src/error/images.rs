@@ -2,11 +2,77 @@
 
 use api::ErrorCode;
 use image::{Failure, FailureKind, ImageError};
+use rules::{ImageReference, ReachedLimit, nearest_name};
 
 use super::{ApiError, Condition, RefusalCode};
 
 /// An unreachable source may recover.
 const RETRY_AFTER_S: u64 = 30;
+/// A pull takes seconds to minutes.
+const PULLS_RETRY_S: u64 = 10;
+
+/// The images and templates that an account can use in place of one that it cannot.
+pub struct KnownImages {
+    pub images: Vec<String>,
+    pub templates: Vec<String>,
+}
+
+/// The account may not name the image, or no image has such a name.
+pub fn unknown_image(name: &str, reference: Option<&ImageReference>, known: &KnownImages) -> ApiError {
+    let images: Vec<String> = known.images.iter().map(|name| rules::quoted(name)).collect();
+    let message = format!("image is {}; allowed: {}", rules::quoted(name), rules::alternatives(&images));
+    let error = suggest(ApiError::new(ErrorCode::InvalidConfig, message), name, known);
+    let Some(reference) = reference else { return error };
+    let command = format!("sandboxd image allow {reference}");
+    let message = format!("{}; the operator allows it with: {command}", error.message);
+    ApiError { message, ..error }.with_detail("allowCommand", command)
+}
+
+/// The account may name the image, but its registry has not confirmed that it has it. `failures`: why not, if that is known; otherwise the
+/// registry has not answered in time.
+pub fn unconfirmed_image(
+    (name, reference): (&str, &ImageReference),
+    known: &KnownImages,
+    failures: Option<&[Failure]>,
+) -> ApiError {
+    let cause = failures
+        .map(|failures| ImageError::AllFailed { name: reference.to_string(), failures: failures.to_vec() });
+    let why = match failures {
+        Some(failures) => why_not(failures),
+        None => "its source does not answer; if it has the image, the pull continues".to_owned(),
+    };
+    let message = format!("image {} is not available: {why}; use another image", rules::quoted(name));
+    let error = suggest(ApiError::new(ErrorCode::InvalidConfig, message), name, known);
+    match cause {
+        Some(cause) => error.with_cause(cause),
+        None => error,
+    }
+}
+
+/// The operator requires digests. `digest`: that of the image with the tag, if it is on this host.
+pub fn needs_digest(name: &str, reference: &ImageReference, digest: Option<&str>) -> ApiError {
+    let pinned = format!("{}@{}", reference.name(), digest.unwrap_or("sha256:DIGEST"));
+    let message = format!(
+        "image is {}, a tag, which can change; this service requires a digest: {}",
+        rules::quoted(name),
+        rules::quoted(&pinned)
+    );
+    ApiError::new(ErrorCode::InvalidConfig, message).with_detail("field", "image")
+}
+
+/// Adds the field, and the nearest names.
+fn suggest(error: ApiError, name: &str, known: &KnownImages) -> ApiError {
+    let mut error = error.with_detail("field", "image");
+    let candidates = [("image", "nearest", &known.images), ("template", "nearestTemplate", &known.templates)];
+    for (kind, detail, names) in candidates {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        if let Some(nearest) = nearest_name(name, &names) {
+            error.message = format!("{}; the nearest {kind} is {}", error.message, rules::quoted(nearest));
+            error = error.with_detail(detail, nearest);
+        }
+    }
+    error
+}
 
 impl From<ImageError> for ApiError {
     fn from(error: ImageError) -> Self {
@@ -24,13 +90,23 @@ impl From<ImageError> for ApiError {
                     rules::quoted(name)
                 ));
             }
+            ImageError::PullQuota { reached, .. } => {
+                let why = "the account has pulled as much as it may today";
+                ApiError::refused(RefusalCode::QuotaExceeded, why, reached.limit(), reached.retry_after_s)
+            }
+            ImageError::TooManyPulls { allowed } => {
+                let limit = ReachedLimit::fixed(*allowed as u64, "pulls of images at a time of an account");
+                ApiError::refused(RefusalCode::RateLimited, &error, limit, PULLS_RETRY_S)
+            }
             ImageError::BadName { .. } | ImageError::BadSource { .. } => return config(error.to_string()),
             ImageError::AllFailed { name, failures } => {
                 let message =
                     format!("image {} is not available: {}", rules::quoted(name), why_not(failures));
                 // A retry can succeed if at least one of the failures is temporary.
                 let may_pass = failures.iter().any(|failure| match failure.kind {
-                    FailureKind::Unreachable | FailureKind::Tool | FailureKind::Io => true,
+                    FailureKind::Unreachable | FailureKind::TooSlow | FailureKind::Tool | FailureKind::Io => {
+                        true
+                    }
                     FailureKind::NotFound
                     | FailureKind::Denied
                     | FailureKind::Closed
@@ -65,6 +141,7 @@ fn why_not(failures: &[Failure]) -> String {
             }
             FailureKind::Refused => "its source has no valid image",
             FailureKind::TooBig => "it is larger than this service accepts",
+            FailureKind::TooSlow => "its source is too slow",
             FailureKind::Tool | FailureKind::Io => "this service failed to store it",
         };
         if !reasons.contains(&reason) {

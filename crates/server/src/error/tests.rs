@@ -131,13 +131,19 @@ fn image_errors_depend_on_whether_a_retry_can_help() {
         assert!(error.cause_text().unwrap().contains("/of/the/host"), "the operator finds it in the log");
         (error.code, error.retry_after_s)
     };
-    use FailureKind::{Closed, Denied, Io, NotFound, Refused, TooBig, Tool, Unreachable};
-    for temporary in [&[Unreachable][..], &[NotFound, Unreachable], &[Io, TooBig], &[Tool]] {
+    use FailureKind::{Closed, Denied, Io, NotFound, Refused, TooBig, TooSlow, Tool, Unreachable};
+    for temporary in [&[Unreachable][..], &[NotFound, Unreachable], &[Io, TooBig], &[Tool], &[TooSlow]] {
         assert_eq!(failed(temporary), (ErrorCode::ResourceExhausted, Some(30)), "{temporary:?}");
     }
     for lasting in [&[NotFound][..], &[NotFound, Denied], &[Refused], &[TooBig], &[Closed]] {
         assert_eq!(failed(lasting), (ErrorCode::InvalidConfig, None), "{lasting:?}");
     }
+    let reached = rules::PullQuotaReached { allowed: 5, retry_after_s: 60 };
+    let quota = ApiError::from(ImageError::PullQuota { account: "one".to_owned(), reached });
+    assert_eq!((quota.code, quota.retry_after_s), (ErrorCode::QuotaExceeded, Some(60)));
+    assert_eq!(quota.details["key"], "images.pull_bytes_per_day");
+    let many = ApiError::from(ImageError::TooManyPulls { allowed: 16 });
+    assert_eq!((many.code, many.retry_after_s), (ErrorCode::RateLimited, Some(10)));
     let store = ApiError::from(ImageError::Store {
         what: "a".to_owned(),
         source: Arc::new(std::io::Error::other("b")),

@@ -21,6 +21,7 @@ use super::*;
 use crate::endpoint::{CHANGE, CREATE, Call, EXECUTE, Endpoint, Open, READ, TERMINATE, WRITE};
 use crate::error::{Condition, RefusalCode};
 use crate::idempotency::Idempotency;
+use crate::image_access::{ImageAccess, ImageSettings};
 use crate::keyring::Keyring;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -110,7 +111,7 @@ async fn service(store: &MemoryStore, rates: Rates, dir: &std::path::Path) -> Se
         metrics: Metrics::new(),
         trusted_proxies: Default::default(),
         allowed_origins: AllowedOrigins::parse(&["https://app.example.com".to_owned()]).unwrap(),
-        allow_any_image: false,
+        image_access: ImageAccess::open(dir, ImageSettings::default()),
         config_rules: Default::default(),
         isolation: Default::default(),
         limits: crate::routes::limits_of(&Default::default(), &Default::default()),

@@ -13,8 +13,9 @@ use serde::Deserialize;
 use serde_json::json;
 use store::SandboxRecord;
 
-use super::image_source::find_image;
+use super::image_source::{PullWait, find_image};
 use super::{read, snapshots, templates, view};
+use crate::app;
 use crate::endpoint::{CREATE, Call, Content, Endpoint, Json, JsonBody, Parameter, Received, Tag, serialize};
 use crate::error::{ApiError, OperationKind, of_engine};
 use crate::idempotency::{self, RecordHeader, ReplayableResponse};
@@ -87,8 +88,9 @@ async fn create_sandbox(
         (None, Some(snapshot)) => snapshots::create_from(service, account, &body, &snapshot?).await?,
         (None, None) => {
             let config = body.read(&service.create_rules(account))?;
-            let template = find_image(service, &config.image, service.pull_timeout).await?;
-            (config, template)
+            let wait = PullWait::of_request(service.pull_timeout);
+            let image = find_image(service, account, &config.image, wait).await?;
+            (config, app::template(&image))
         }
     };
     drop(body);

@@ -1,54 +1,186 @@
-//! Finds the image of a create or of a build. An image that is not on this host is pulled; if that takes too long, the request gets
-//! 503 and the pull continues.
+//! Finds the image of a create or of a build: one of the operator, or one of a registry that the account may name. An image that is not on
+//! this host is pulled; if that takes too long, the request gets 503 and the pull continues.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::SnapshotId;
-use engine::{EngineError, Template};
-use image::ImageError;
+use engine::EngineError;
+use image::{Image, ImageError, NamedBy, Progress, ProgressFn, Stage};
+use rules::{ImageReference, ImageRefusal};
+use tokio::sync::watch;
 
-use crate::app;
-use crate::error::{ApiError, Condition, RefusalCode};
+use super::image_room::{make_room, remove_excess};
+use crate::error::{
+    ApiError, Condition, KnownImages, RefusalCode, needs_digest, unconfirmed_image, unknown_image,
+};
 use crate::service::Service;
 
 const PULL_RETRY_S: u64 = 10;
+/// A request for an image that no registry has must fail fast, also if the registry does not answer.
+const CONFIRM: Duration = Duration::from_millis(1500);
+/// A build can wait for a slow registry.
+const CONFIRM_BUILD: Duration = Duration::from_secs(60);
 
-/// An image of this host, or one that is pulled within `wait`.
-pub async fn find_image(service: &Service, name: &str, wait: Duration) -> Result<Template, ApiError> {
-    if let Some(image) = service.images.get(name) {
-        return Ok(app::template(&image));
+/// How long to wait for an image.
+#[derive(Debug, Clone, Copy)]
+pub struct PullWait {
+    /// For the answer of the registry that it has the image.
+    confirm: Duration,
+    total: Duration,
+}
+
+impl PullWait {
+    pub const fn of_request(total: Duration) -> Self {
+        Self { confirm: CONFIRM, total }
     }
-    let pull = pull(service, name);
-    match tokio::time::timeout(wait, pull).await {
-        Ok(image) => {
-            let image = image?;
-            Ok(app::template(&image))
-        }
-        Err(_) => {
-            let why = format!("image {} is being pulled", rules::quoted(name));
-            let (code, condition) = (RefusalCode::ResourceExhausted, Condition::ImagePull);
-            Err(ApiError::refused(code, why, condition, PULL_RETRY_S).with_detail("field", "image"))
-        }
+
+    pub const fn of_build(total: Duration) -> Self {
+        Self { confirm: CONFIRM_BUILD, total }
     }
+}
+
+/// An image of this host that the account may use, or one that is pulled in time.
+pub async fn find_image(
+    service: &Service,
+    account: &str,
+    name: &str,
+    wait: PullWait,
+) -> Result<Arc<Image>, ApiError> {
+    if let Some(image) = service.images.get(name)
+        && image.named_by == NamedBy::Operator
+    {
+        return Ok(image);
+    }
+    let reference = ImageReference::parse(name);
+    if let Some(name) = operator_name(service, name, reference.as_ref()).await? {
+        let pull = service.images.ensure(&name, Arc::new(|_| {}));
+        return match tokio::time::timeout(wait.total, pull).await {
+            Ok(image) => Ok(image?),
+            Err(_) => Err(being_pulled(&name)),
+        };
+    }
+    match reference {
+        Some(reference) => Request { service, account, name, reference, wait }.image().await,
+        None => Err(unknown_image(name, None, &known(service, account))),
+    }
+}
+
+/// The name of an image of the operator that the request means.
+async fn operator_name(
+    service: &Service,
+    name: &str,
+    reference: Option<&ImageReference>,
+) -> Result<Option<String>, ApiError> {
+    if service.images.is_in_catalogue(name) {
+        return Ok(Some(name.to_owned()));
+    }
+    if let Some(found) = reference.and_then(|reference| service.images.catalogue_name(reference)) {
+        return Ok(Some(found.to_owned()));
+    }
+    // Another process may have imported it.
+    let found = service.images.find(name).await?;
+    let imported = found.filter(|image| image.named_by == NamedBy::Operator);
+    Ok(imported.map(|image| image.name.clone()))
 }
 
 /// Pulls the image that a snapshot of another host needs. False if that is not why the request failed, or only the id of another
 /// snapshot is known. The source may have another image by now, so the request can fail again.
-pub async fn pull_missing(service: &Service, error: &EngineError) -> Result<bool, ApiError> {
+pub async fn pull_missing(service: &Service, account: &str, error: &EngineError) -> Result<bool, ApiError> {
     match error {
         EngineError::OtherImage { image, .. } if !image.starts_with(SnapshotId::PREFIX) => {
-            find_image(service, image, service.pull_timeout).await.map(|_| true)
+            let wait = PullWait::of_request(service.pull_timeout);
+            find_image(service, account, image, wait).await.map(|_| true)
         }
         _ => Ok(false),
     }
 }
 
-async fn pull(service: &Service, name: &str) -> Result<Arc<image::Image>, ImageError> {
-    match service.images.ensure(name, Arc::new(|_| {})).await {
-        Err(ImageError::UnknownName { .. }) if service.allow_any_image => {
-            service.images.import_for_client(name, Arc::new(|_| {})).await
+/// A request for an image of a registry.
+struct Request<'a> {
+    service: &'a Service,
+    account: &'a str,
+    /// As the account wrote it.
+    name: &'a str,
+    reference: ImageReference,
+    wait: PullWait,
+}
+
+impl Request<'_> {
+    async fn image(&self) -> Result<Arc<Image>, ApiError> {
+        let Self { service, account, name, ref reference, .. } = *self;
+        let stored_as = reference.to_string();
+        match service.image_access.check(account, reference).await {
+            Ok(()) => {}
+            Err(ImageRefusal::NotAllowed) => {
+                return Err(unknown_image(name, Some(reference), &known(service, account)));
+            }
+            Err(ImageRefusal::NeedsDigest) => {
+                let here = service.images.find_current(&stored_as).await?;
+                return Err(needs_digest(name, reference, here.as_ref().map(|image| image.digest.as_str())));
+            }
         }
-        image => image,
+        service.image_access.note_request(account, &stored_as, &service.images);
+        if let Some(image) = service.images.find_current(&stored_as).await? {
+            service.images.mark_used(&image);
+            return Ok(image);
+        }
+        make_room(service).await?;
+        let image = self.pull().await?;
+        service.images.mark_used(&image);
+        remove_excess(service).await;
+        Ok(image)
     }
+
+    async fn pull(&self) -> Result<Arc<Image>, ApiError> {
+        let Self { service, account, name, ref reference, wait } = *self;
+        let (confirm, confirmed) = watch::channel(false);
+        let progress: ProgressFn = Arc::new(move |progress: Progress| {
+            if progress.stage != Stage::Resolving {
+                confirm.send_replace(true);
+            }
+        });
+        let client = service.image_access.pull_of(account);
+        let pulling = async {
+            let mut pull = pin!(service.images.import_for_client(reference, client, progress));
+            tokio::select! {
+                biased;
+                pulled = &mut pull => pulled.map_err(|error| self.failed(error, *confirmed.borrow())),
+                Err(_) = tokio::time::timeout(wait.confirm, is_confirmed(confirmed.clone())) => {
+                    Err(unconfirmed_image((name, reference), &known(service, account), None))
+                }
+            }
+        };
+        let pulled = tokio::time::timeout(wait.total, pulling).await;
+        service.image_access.save();
+        pulled.unwrap_or_else(|_| Err(being_pulled(name)))
+    }
+
+    fn failed(&self, error: ImageError, is_confirmed: bool) -> ApiError {
+        let Self { service, account, name, ref reference, .. } = *self;
+        match error {
+            ImageError::AllFailed { failures, .. } if !is_confirmed => {
+                unconfirmed_image((name, reference), &known(service, account), Some(&failures))
+            }
+            error => error.into(),
+        }
+    }
+}
+
+/// Waits until the registry has confirmed that it has the image, or the pull has ended.
+async fn is_confirmed(mut confirmed: watch::Receiver<bool>) -> bool {
+    confirmed.wait_for(|is_confirmed| *is_confirmed).await.is_ok()
+}
+
+fn being_pulled(name: &str) -> ApiError {
+    let why = format!("image {} is being pulled", rules::quoted(name));
+    let (code, condition) = (RefusalCode::ResourceExhausted, Condition::ImagePull);
+    ApiError::refused(code, why, condition, PULL_RETRY_S).with_detail("field", "image")
+}
+
+/// What the account can use in place of an image.
+fn known(service: &Service, account: &str) -> KnownImages {
+    let templates = service.builder.list(account).iter().map(|template| template.name.clone()).collect();
+    KnownImages { images: service.images.operator_names(), templates }
 }

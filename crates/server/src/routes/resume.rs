@@ -80,7 +80,7 @@ async fn adopt(
     let isolation = IsolationRules::new(&service.isolation, &caller.account);
     let mut adopted = service.engine.adopt(&caller.account, &id, &isolation).await;
     if let Err(error) = &adopted
-        && pull_missing(service, error).await?
+        && pull_missing(service, &caller.account, error).await?
     {
         adopted = service.engine.adopt(&caller.account, &id, &isolation).await;
     }

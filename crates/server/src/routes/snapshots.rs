@@ -62,7 +62,7 @@ pub async fn create_from(
 ) -> Result<(SandboxConfig, Template), ApiError> {
     let mut found = service.engine.snapshot_template(account, id).await;
     if let Err(error) = &found
-        && pull_missing(service, error).await?
+        && pull_missing(service, account, error).await?
     {
         found = service.engine.snapshot_template(account, id).await;
     }

@@ -20,6 +20,7 @@ use crate::config::{Config, Http, Tls};
 use crate::e2b::E2b;
 use crate::error::chain_text;
 use crate::idempotency::Idempotency;
+use crate::image_access::{ImageAccess, ImageSettings};
 use crate::in_flight::InFlight;
 use crate::keyring::Keyring;
 use crate::layers::Unrouted;
@@ -59,7 +60,7 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
         output_memory,
         store,
         images,
-        allow_any_image: config.images.allow_any,
+        image_access: ImageAccess::open(&config.data_dir, image_settings(config)?),
         metrics: Metrics::new(),
         limits: routes::limits_of(limits, &config_rules),
         config_rules,
@@ -75,6 +76,11 @@ pub async fn service(config: &Config, opened: Opened, images: Images, listens: u
     });
     service.builder.start(&routes::bases(&service)).await;
     Ok(service)
+}
+
+fn image_settings(config: &Config) -> Result<ImageSettings> {
+    let (max_bytes, pull_bytes_per_day) = (config.images.max_bytes, config.images.pull_bytes_per_day);
+    Ok(ImageSettings { policy: config.images.policy()?, max_bytes, pull_bytes_per_day })
 }
 
 fn builder_settings(config: &Config) -> builder::Settings {

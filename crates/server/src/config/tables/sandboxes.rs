@@ -204,44 +204,7 @@ pub const HIBERNATE: Table = Table {
 pub const SNAPSHOTS: Table = Table {
     name: "snapshots",
     about: "Copies of snapshots in an object store; see [object-store.md](object-store.md).",
-    rows: &[
-        (
-            "store",
-            "`\"file:\"`, `\"s3://BUCKET/PREFIX\"` or `\"file:/DIR\"`",
-            "Where copies of snapshots are stored: a bucket, or a directory such as that of a network file system. `\"file:\"`: snapshots are on this host only.",
-        ),
-        (
-            "endpoint",
-            "URL",
-            "Address of an S3 server. `\"\"`: `AWS_ENDPOINT_URL` of the environment, or that of the region.",
-        ),
-        ("region", "name", "Region of the bucket. `\"\"`: `AWS_REGION` of the environment, or `us-east-1`."),
-        (
-            "access_key_id",
-            "text",
-            "Key of the S3 server. `\"\"`: `AWS_ACCESS_KEY_ID` of the environment, or the credentials of the cloud's machine.",
-        ),
-        (
-            "secret_access_key",
-            "text",
-            "Its secret. Nobody but root may be able to read the file then. `\"\"`: `AWS_SECRET_ACCESS_KEY` of the environment.",
-        ),
-        (
-            "secret_file",
-            "path",
-            "File with the secret that all hosts with this store share; only its owner may be able to read it. `\"\"`: `snapshots.secret` in the data directory, which is made at the first start.",
-        ),
-        (
-            "accept_unauthenticated",
-            "boolean",
-            "Accepts copies that earlier releases have stored, which have no authentication code. Whoever can write to the store can then replace snapshots.",
-        ),
-        (
-            "local_hours",
-            "hours, 0 to 87600",
-            "Snapshots that are in the object store and that nothing has used for this time are removed from this host; the next use copies them back. `0`: never.",
-        ),
-    ],
+    rows: crate::config::snapshots::ROWS,
     free: None,
 };
 
@@ -258,18 +221,7 @@ pub const TEMPLATES: Table = Table {
 pub const IMAGES: Table = Table {
     name: "images",
     about: "Sources of images by name; see [images.md](images.md). An entry with the name of a default image replaces its sources.",
-    rows: &[
-        (
-            "allow_any",
-            "true or false",
-            "Allows creates to use any image of a registry, such as `registry.example.com/team/mine:3`. The registry, its token server and its storage must have public addresses and TLS, and are reached without a proxy.",
-        ),
-        (
-            "private_registries",
-            "list of `HOST` or `HOST:PORT`",
-            "Registries that creates may name with `allow_any` although they are on this host or in a private network. Their answers can lead the service to any address.",
-        ),
-    ],
+    rows: crate::config::images::ROWS,
     free: Some(("\"NAME\"", "list of sources", "Sources of the image, tried in order.")),
 };
 

@@ -1,4 +1,5 @@
-//! What the `FROM` of a Dockerfile can name: an image of the catalogue, a template or a snapshot of the account.
+//! What the `FROM` of a Dockerfile can name: an image of the catalogue or one that the account may name, a template or a snapshot of the
+//! account.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,8 +10,9 @@ use builder::{Base, Bases, BuildError};
 use dockerfile::ImageSettings;
 use rules::IsolationRules;
 
+use crate::app;
 use crate::error::{OperationKind, of_engine};
-use crate::routes::image_source::find_image;
+use crate::routes::image_source::{PullWait, find_image};
 use crate::service::Service;
 
 /// A build waits this long for a pull. Its own timeout may end it earlier.
@@ -37,9 +39,9 @@ impl Bases for ServiceBases {
         if name.starts_with(SnapshotId::PREFIX) {
             return of_snapshot(&service, account, name).await;
         }
-        let image = find_image(&service, name, PULL_TIMEOUT).await;
-        let image = image.map_err(|error| BuildError::new(error.message))?;
-        let config = service.images.get(name).map(|image| image.config.clone()).unwrap_or_default();
+        let found = find_image(&service, account, name, PullWait::of_build(PULL_TIMEOUT)).await;
+        let found = found.map_err(|error| BuildError::new(error.message))?;
+        let (image, config) = (app::template(&found), found.config.clone());
         let settings = ImageSettings {
             env: config.env,
             workdir: config.workdir.filter(|path| path.starts_with('/') && path.len() > 1),

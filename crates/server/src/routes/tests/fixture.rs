@@ -43,6 +43,11 @@ impl Fixture {
         Self::build(Clock::System, true).await
     }
 
+    /// With `images.allow_any` and a service that `change` has changed.
+    pub async fn with_any_image_changed(change: impl FnOnce(&mut Service)) -> Self {
+        Self::build_with(Clock::System, true, change).await
+    }
+
     pub async fn with_clock(clock: Clock) -> Self {
         Self::build(clock, false).await
     }

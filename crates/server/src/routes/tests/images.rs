@@ -1,9 +1,17 @@
 //! The list of images: stored ones, and pulls in progress.
 
-use axum::http::StatusCode;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use rules::{AddedPattern, AllowedVersions, ImagePattern, ImagePolicy};
 use serde_json::{Value, json};
 
-use super::fixture::{Answer, Fixture, HANGING, IMAGE};
+use super::fixture::{Answer, Fixture, HANGING, IMAGE, bearer};
+use crate::allowed_images::AllowedImages;
+use crate::error::{KnownImages, unknown_image};
+use crate::image_access::{ImageAccess, ImageSettings};
 
 const ALL: &str = "/v1/images";
 
@@ -71,8 +79,13 @@ async fn an_image_is_listed_for_accounts_that_name_it() {
     let fixture = Fixture::with_any_image().await;
     let theirs = fixture.hanging_reference("their/secret:1");
     begin_to_fetch(&fixture, &theirs).await;
-    assert_eq!(names(&fixture.call("GET", ALL).await), [IMAGE]);
-    let named = fixture.call("GET", &format!("/v1/images?name={theirs}")).await;
+    assert_eq!(names(&fixture.call("GET", ALL).await), [theirs.as_str(), IMAGE]);
+    let of_other = async |path: &str| {
+        let request = Request::builder().uri(path).header("authorization", bearer(2));
+        fixture.ask(request.body(Body::empty()).unwrap()).await
+    };
+    assert_eq!(names(&of_other(ALL).await), [IMAGE]);
+    let named = of_other(&format!("/v1/images?name={theirs}")).await;
     assert_eq!(names(&named), [theirs.as_str()]);
     assert_eq!(named.json["data"][0]["status"], "pulling");
 }
@@ -101,6 +114,87 @@ async fn a_create_cannot_name_a_registry_without_a_public_address() {
 
 async fn names_of_pulls(fixture: &Fixture) -> Vec<String> {
     names(&fixture.call("GET", ALL).await).into_iter().map(str::to_owned).collect()
+}
+
+/// The settings of a service in a directory.
+fn access(dir: &Path, policy: ImagePolicy) -> ImageAccess {
+    ImageAccess::open(dir, ImageSettings { policy, ..ImageSettings::default() })
+}
+
+async fn create(fixture: &Fixture, image: &str) -> Answer {
+    fixture.post("/v1/sandboxes", json!({ "image": image })).await
+}
+
+#[tokio::test]
+async fn an_image_that_no_registry_confirms_is_refused_within_two_seconds() {
+    let fixture =
+        Fixture::with_any_image_changed(|service| service.pull_timeout = Duration::from_secs(20)).await;
+    // Accepts the connection and never answers, and where nothing listens.
+    for image in [fixture.hanging_reference("no-such:1"), "127.0.0.1:1/no-such:1".to_owned()] {
+        let begun = Instant::now();
+        let answer = create(&fixture, &image).await;
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert_eq!(
+            (answer.status, answer.code()),
+            (StatusCode::BAD_REQUEST, "INVALID_CONFIG"),
+            "{}",
+            answer.text
+        );
+        assert!(answer.message().contains("the nearest image is "), "{}", answer.text);
+        assert_eq!(answer.detail("field"), "image");
+    }
+}
+
+#[tokio::test]
+async fn an_image_is_allowed_while_the_service_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixture =
+        Fixture::changed(|service| service.image_access = access(dir.path(), ImagePolicy::default())).await;
+    let image = fixture.hanging_reference("app:1");
+    let refused = create(&fixture, &image).await;
+    assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
+    assert!(refused.message().contains(&format!("sandboxd image allow {image}")), "{}", refused.text);
+    let allowed = AllowedImages::in_dir(dir.path());
+    let added = |account: &str| AddedPattern {
+        pattern: ImagePattern::parse(&image).unwrap(),
+        account: Some(account.to_owned()),
+    };
+    // For another account.
+    allowed.allow(added("two")).unwrap();
+    assert_eq!(create(&fixture, &image).await.code(), "INVALID_CONFIG");
+    allowed.allow(added("one")).unwrap();
+    begin_to_fetch(&fixture, &image).await;
+    allowed.disallow(&added("one")).unwrap();
+    assert_eq!(create(&fixture, &image).await.code(), "INVALID_CONFIG");
+}
+
+#[tokio::test]
+async fn a_tag_is_refused_with_the_form_of_a_digest_if_that_is_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = ImagePolicy {
+        allow: vec![ImagePattern::parse("**").unwrap()],
+        versions: AllowedVersions::Digests,
+        ..ImagePolicy::default()
+    };
+    let fixture = Fixture::changed(|service| service.image_access = access(dir.path(), policy)).await;
+    let refused = create(&fixture, "python:3.12").await;
+    assert_eq!((refused.status, refused.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
+    assert!(refused.message().contains("docker.io/library/python@sha256:"), "{}", refused.text);
+    // Images of the catalogue have no digest in their names.
+    assert_eq!(create(&fixture, IMAGE).await.status, StatusCode::CREATED);
+    let digest = format!("app@sha256:{}", "a".repeat(64));
+    begin_to_fetch(&fixture, &fixture.hanging_reference(&digest)).await;
+}
+
+#[test]
+fn templates_are_suggested_too() {
+    let known = KnownImages { images: vec!["ubuntu:24.04".to_owned()], templates: vec!["my-web".to_owned()] };
+    let error = unknown_image("my-wbe", None, &known);
+    assert_eq!(
+        (error.details["nearest"].as_str(), error.details["nearestTemplate"].as_str()),
+        (Some("ubuntu:24.04"), Some("my-web"))
+    );
+    assert!(error.message.contains("the nearest template is 'my-web'"), "{}", error.message);
 }
 
 #[tokio::test]

@@ -301,8 +301,13 @@ async fn unavailable_images_have_distinct_errors() {
     let fixture = Fixture::new().await;
     let unknown = with_image(&fixture, "ubnutu").await;
     assert_eq!((unknown.status, unknown.code()), (StatusCode::BAD_REQUEST, "INVALID_CONFIG"));
-    assert_eq!(unknown.message(), "image is 'ubnutu'; allowed: 'custom', 'gone:1', 'hanging:1' or 'test:1'");
-    assert_eq!(unknown.detail("field"), "image");
+    assert_eq!(
+        unknown.message(),
+        "image is 'ubnutu'; allowed: 'custom', 'gone:1', 'hanging:1' or 'test:1'; the nearest image is 'gone:1'; the operator allows it \
+         with: sandboxd image allow docker.io/library/ubnutu:latest"
+    );
+    assert_eq!((unknown.detail("field"), unknown.detail("nearest")), ("image", "gone:1"));
+    assert_eq!(unknown.detail("allowCommand"), "sandboxd image allow docker.io/library/ubnutu:latest");
     let custom = with_image(&fixture, "custom").await;
     assert_eq!(custom.code(), "INVALID_CONFIG");
     assert!(custom.message().contains("which has no source on this service"), "{}", custom.message());

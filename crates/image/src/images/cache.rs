@@ -1,0 +1,135 @@
+//! The images on this host, in memory. An image that somebody uses is one of which a copy exists outside the cache.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use std::time::{Duration, SystemTime};
+
+use crate::image::Image;
+
+/// How often the use of an image is written to the disk.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(600);
+
+type ByName = HashMap<String, Arc<Image>>;
+
+#[derive(Default)]
+pub(super) struct Cache {
+    images: RwLock<ByName>,
+    /// Every image that was in the cache and is still used, also one that was pulled again since.
+    alive: Mutex<Vec<Weak<Image>>>,
+    /// When images were used last, and when that was written to the disk.
+    used: Mutex<HashMap<String, Use>>,
+}
+
+#[derive(Clone, Copy)]
+struct Use {
+    last: SystemTime,
+    written: SystemTime,
+}
+
+impl Cache {
+    pub(super) fn get(&self, name: &str) -> Option<Arc<Image>> {
+        self.images.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Image>> {
+        self.images.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(super) fn snapshot(&self) -> ByName {
+        self.images.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds an image, or replaces the one of its name. An equal one stays, so that its users are known.
+    pub(super) fn insert(&self, image: Image) -> Arc<Image> {
+        let mut images = self.write();
+        if let Some(known) = images.get(&image.name).filter(|known| ***known == image) {
+            return Arc::clone(known);
+        }
+        let image = Arc::new(image);
+        images.insert(image.name.clone(), Arc::clone(&image));
+        self.add_alive(&image);
+        image
+    }
+
+    pub(super) fn remove(&self, name: &str) {
+        self.write().remove(name);
+    }
+
+    /// Replaces all images by those that were read, except what was added since `before`: that is newer.
+    pub(super) fn replace(&self, before: &ByName, read: impl Iterator<Item = Image>) {
+        let read: Vec<Image> = read.collect();
+        let mut images = self.write();
+        let is_new = |name: &String, image: &Arc<Image>| {
+            before.get(name).is_none_or(|before| !Arc::ptr_eq(before, image))
+        };
+        let mut now = ByName::new();
+        for image in read {
+            let known = images.get(&image.name).filter(|known| ***known == image).cloned();
+            let image = known.unwrap_or_else(|| {
+                let image = Arc::new(image);
+                self.add_alive(&image);
+                image
+            });
+            now.insert(image.name.clone(), image);
+        }
+        now.extend(images.drain().filter(|(name, image)| is_new(name, image)));
+        *images = now;
+    }
+
+    /// Takes out the images that nobody uses and that `filter` accepts. Nobody can begin to use them then.
+    pub(super) fn take_unused(&self, filter: impl Fn(&Image) -> bool) -> Vec<Arc<Image>> {
+        let mut images = self.write();
+        let is_unused = |image: &Arc<Image>| Arc::strong_count(image) == 1 && filter(image);
+        let names: Vec<String> =
+            images.values().filter(|image| is_unused(image)).map(|image| image.name.clone()).collect();
+        names.iter().filter_map(|name| images.remove(name)).collect()
+    }
+
+    /// Returns an image from [`Self::take_unused`], unless there is a newer one.
+    pub(super) fn put_back(&self, image: Arc<Image>) {
+        self.write().entry(image.name.clone()).or_insert(image);
+    }
+
+    /// All images that exist in memory.
+    pub(super) fn alive(&self) -> Vec<Arc<Image>> {
+        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        alive.retain(|image| image.strong_count() > 0);
+        alive.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Notes a use. Returns whether it should be written to the disk.
+    pub(super) fn mark_used(&self, name: &str) -> bool {
+        let now = SystemTime::now();
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(entry) = used.get_mut(name) else {
+            used.insert(name.to_owned(), Use { last: now, written: now });
+            return true;
+        };
+        entry.last = now;
+        let is_due = now.duration_since(entry.written).is_ok_and(|since| since >= TOUCH_INTERVAL);
+        if is_due {
+            entry.written = now;
+        }
+        is_due
+    }
+
+    /// When the image was used last, if this process has seen it.
+    pub(super) fn last_used(&self, name: &str) -> Option<SystemTime> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(|used| used.last)
+    }
+
+    /// Forgets the uses of an image that was removed.
+    pub(super) fn forget_use(&self, name: &str) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, ByName> {
+        self.images.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add_alive(&self, image: &Arc<Image>) {
+        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        alive.retain(|image| image.strong_count() > 0);
+        alive.push(Arc::downgrade(image));
+    }
+}

@@ -1,0 +1,154 @@
+//! The patterns of images that `sandboxd image allow` has added to those of the configuration: a file in the data directory. The running
+//! daemon reads it for each image that a client names, so that a change has an effect at once.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use rules::{AddedPattern, ImagePattern};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::app::lock_file;
+
+const FILE: &str = "allowed-images.json";
+const LOCK: &str = "allowed-images.lock";
+const PATTERNS: usize = 10_000;
+const FILE_BYTES: u64 = 16 << 20;
+
+/// The patterns of a data directory.
+#[derive(Debug, Clone)]
+pub struct AllowedImages {
+    dir: PathBuf,
+}
+
+/// A pattern as the file has it.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    pattern: String,
+    account: Option<String>,
+}
+
+/// Whether a change had an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    Yes,
+    /// The pattern was there already, or was not there.
+    No,
+}
+
+impl AllowedImages {
+    pub fn in_dir(data_dir: &Path) -> Self {
+        Self { dir: data_dir.to_owned() }
+    }
+
+    /// All patterns, in the order in which they were added. Blocks.
+    pub fn read(&self) -> Result<Vec<AddedPattern>> {
+        let path = self.dir.join(FILE);
+        let mut text = Vec::new();
+        match File::open(&path).and_then(|file| file.take(FILE_BYTES).read_to_end(&mut text)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+        let malformed = || format!("{} is malformed", path.display());
+        let entries: Vec<Entry> = serde_json::from_slice(&text).with_context(malformed)?;
+        let parsed = entries.into_iter().map(|Entry { pattern, account }| {
+            Ok(AddedPattern { pattern: ImagePattern::parse(&pattern).with_context(malformed)?, account })
+        });
+        parsed.collect()
+    }
+
+    /// Adds a pattern.
+    pub fn allow(&self, added: AddedPattern) -> Result<Changed> {
+        self.change(|patterns| {
+            if patterns.contains(&added) {
+                return Ok(Changed::No);
+            }
+            ensure!(patterns.len() < PATTERNS, "there are {PATTERNS} patterns already; remove some");
+            patterns.push(added);
+            Ok(Changed::Yes)
+        })
+    }
+
+    /// Removes a pattern.
+    pub fn disallow(&self, removed: &AddedPattern) -> Result<Changed> {
+        self.change(|patterns| {
+            let before = patterns.len();
+            patterns.retain(|pattern| pattern != removed);
+            Ok(if patterns.len() < before { Changed::Yes } else { Changed::No })
+        })
+    }
+
+    /// One change at a time, by any process.
+    fn change(&self, change: impl FnOnce(&mut Vec<AddedPattern>) -> Result<Changed>) -> Result<Changed> {
+        let lock = lock_file(&self.dir.join(LOCK))?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+        let mut patterns = self.read()?;
+        let changed = change(&mut patterns)?;
+        if changed == Changed::Yes {
+            self.write(&patterns)?;
+        }
+        Ok(changed)
+    }
+
+    fn write(&self, patterns: &[AddedPattern]) -> Result<()> {
+        let entry = |added: &AddedPattern| Entry {
+            pattern: added.pattern.to_string(),
+            account: added.account.clone(),
+        };
+        let entries: Vec<Entry> = patterns.iter().map(entry).collect();
+        replace(&self.dir.join(FILE), &serde_json::to_vec_pretty(&entries)?)
+    }
+}
+
+/// Replaces a file as a whole. Afterwards it survives a power failure.
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let new = path.with_extension("new");
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)?;
+        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(pattern: &str, account: Option<&str>) -> AddedPattern {
+        let pattern = ImagePattern::parse(pattern).unwrap();
+        AddedPattern { pattern, account: account.map(str::to_owned) }
+    }
+
+    #[test]
+    fn patterns_are_added_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = AllowedImages::in_dir(dir.path());
+        assert_eq!(images.read().unwrap(), []);
+        assert_eq!(images.allow(added("python", None)).unwrap(), Changed::Yes);
+        assert_eq!(images.allow(added("ghcr.io/acme/*", Some("acme"))).unwrap(), Changed::Yes);
+        // Another form of the same pattern.
+        assert_eq!(images.allow(added("docker.io/library/python", None)).unwrap(), Changed::No);
+        let other = AllowedImages::in_dir(dir.path());
+        assert_eq!(other.read().unwrap(), [added("python", None), added("ghcr.io/acme/*", Some("acme"))]);
+        // A pattern for one account is another one than the same for all.
+        assert_eq!(images.disallow(&added("python", Some("acme"))).unwrap(), Changed::No);
+        assert_eq!(images.disallow(&added("python", None)).unwrap(), Changed::Yes);
+        assert_eq!(other.read().unwrap(), [added("ghcr.io/acme/*", Some("acme"))]);
+    }
+
+    #[test]
+    fn a_malformed_file_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in ["{", r#"[{"pattern": "*/x", "account": null}]"#] {
+            std::fs::write(dir.path().join(FILE), text).unwrap();
+            let error = AllowedImages::in_dir(dir.path()).read().unwrap_err();
+            assert!(error.to_string().contains(FILE), "{error:#}");
+        }
+    }
+}

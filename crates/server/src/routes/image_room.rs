@@ -1,0 +1,45 @@
+//! Room for images that accounts name: images that were not used for long are removed, and a pull is refused if that is not enough.
+
+use rules::ReachedLimit;
+
+use crate::error::{ApiError, OperationKind, RefusalCode, of_engine};
+use crate::layers_in_use::layers_in_use;
+use crate::service::Service;
+
+const COUNTS: &str = "bytes of all images on this host";
+const KEY: &str = "images.max_bytes";
+/// Until a sandbox with a large image ends.
+const ROOM_RETRY_S: u64 = 60;
+
+/// Makes room for one more image. Its size is not known yet, so the limit can be exceeded while images are pulled.
+pub async fn make_room(service: &Service) -> Result<(), ApiError> {
+    if let Some(max_bytes) = service.image_access.max_bytes()
+        && service.images.stored_bytes() >= max_bytes
+    {
+        remove_unused(service, max_bytes - 1).await?;
+        if service.images.stored_bytes() >= max_bytes {
+            let limit = ReachedLimit::set_by_operator(max_bytes, COUNTS, KEY);
+            let why = "this host has no room for another image, and all images are in use";
+            return Err(ApiError::refused(RefusalCode::ResourceExhausted, why, limit, ROOM_RETRY_S));
+        }
+    }
+    let free = service.images.free_bytes().await?;
+    service.engine.check_free_disk(free).map_err(|error| of_engine(error, None, OperationKind::Other))
+}
+
+/// Removes images beyond the limit after a pull. The next pull tries again.
+pub async fn remove_excess(service: &Service) {
+    let Some(max_bytes) = service.image_access.max_bytes() else { return };
+    if let Err(error) = remove_unused(service, max_bytes).await {
+        let cause = error.cause_text().unwrap_or_else(|| error.message.clone());
+        tracing::error!(cause, "cannot remove images that were not used for long");
+    }
+}
+
+async fn remove_unused(service: &Service, max_bytes: u64) -> Result<(), ApiError> {
+    let Some(eviction) = service.images.begin_eviction(max_bytes).await? else { return Ok(()) };
+    // Read after the beginning: see `Images::begin_eviction`.
+    let in_use = layers_in_use(&*service.store).await?;
+    eviction.finish(&in_use).await?;
+    Ok(())
+}
