@@ -100,7 +100,7 @@ pub use resource_samples::ResourceSample;
 pub use sandbox::SandboxHandle;
 pub use services::Parts;
 pub use settings::{
-    DetachedSettings, EngineSettings, FindImage, PoolKey, PoolTarget, SnapshotCopies, Template,
+    DetachedSettings, EngineSettings, FindImage, ImageHold, PoolKey, PoolTarget, SnapshotCopies, Template,
 };
 pub use snapshot_hold::SnapshotHold;
 pub use snapshots::SnapshotUsage;

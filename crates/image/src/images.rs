@@ -131,10 +131,12 @@ impl Images {
     /// replaced by a stand-in. Sandboxes keep the old layers as long as these are passed to
     /// [`Self::collect_garbage`].
     pub async fn pull(&self, name: &str, progress: ProgressFn) -> Result<Arc<Image>, ImageError> {
+        let reference = ImageReference::parse(name);
+        let name = reference.as_ref().and_then(|reference| self.catalogue_name(reference)).unwrap_or(name);
         let is_imported = self.find(name).await?.is_some_and(|image| image.named_by == NamedBy::Operator);
         if !self.is_in_catalogue(name)
             && !is_imported
-            && let Some(reference) = ImageReference::parse(name)
+            && let Some(reference) = reference
         {
             return self.pull_reference(&reference, progress).await;
         }
