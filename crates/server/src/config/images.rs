@@ -9,6 +9,46 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
 
+/// Key, type and meaning, for the reference.
+pub(super) const ROWS: &[(&str, &str, &str)] = &[
+    (
+        "allow",
+        "list of patterns",
+        "Images of registries that creates may name besides those of the catalogue, such as `docker.io/library/*` or `ghcr.io/acme/**`. `*` stands for any text without a slash, `**` for any text. Without a tag a pattern matches all tags and digests. The registry, its token server and its storage must have public addresses and TLS, and are reached without a proxy. `sandboxd image allow` adds patterns without a restart.",
+    ),
+    ("allow_any", "true or false", "Allows all images of all registries, as `**` in `allow` does."),
+    (
+        "accounts",
+        "tables",
+        "Patterns for single accounts, in addition to those for all, as `[images.accounts.\"NAME\"]` with `allow`.",
+    ),
+    (
+        "credentials",
+        "path",
+        "File with logins of registries, in the form of Docker's `config.json`. They are used for all images that an account may name. `\"\"`: `config.json` in `DOCKER_CONFIG`, or in `.docker` of the user of the service.",
+    ),
+    (
+        "max_bytes",
+        "bytes, 0 to 1125899906842624",
+        "Disk space of all images. Above it the least recently used images that creates have named are removed, except those that a sandbox, a snapshot or a template uses. If that is not enough, such pulls get 503. `0`: unlimited.",
+    ),
+    (
+        "private_registries",
+        "list of `HOST` or `HOST:PORT`",
+        "Registries that creates may name, if their images are allowed, although they are on this host or in a private network. Their answers can lead the service to any address.",
+    ),
+    (
+        "pull_bytes_per_day",
+        "bytes, 0 to 1125899906842624",
+        "What the creates and builds of an account can pull in a day (UTC), not counting images of the catalogue. Beyond it they get 429. `0`: unlimited.",
+    ),
+    (
+        "require_digest",
+        "true or false",
+        "Images outside the catalogue must be named by their digest: `docker.io/library/python@sha256:…`.",
+    ),
+];
+
 /// Every image of every registry.
 const EVERYTHING: &str = "**";
 const MOST_BYTES: u64 = 1 << 50;

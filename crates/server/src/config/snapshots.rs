@@ -9,6 +9,46 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
 
+/// Key, type and meaning, for the reference.
+pub(super) const ROWS: &[(&str, &str, &str)] = &[
+    (
+        "store",
+        "`\"file:\"`, `\"s3://BUCKET/PREFIX\"` or `\"file:/DIR\"`",
+        "Where copies of snapshots are stored: a bucket, or a directory such as that of a network file system. `\"file:\"`: snapshots are on this host only.",
+    ),
+    (
+        "endpoint",
+        "URL",
+        "Address of an S3 server. `\"\"`: `AWS_ENDPOINT_URL` of the environment, or that of the region.",
+    ),
+    ("region", "name", "Region of the bucket. `\"\"`: `AWS_REGION` of the environment, or `us-east-1`."),
+    (
+        "access_key_id",
+        "text",
+        "Key of the S3 server. `\"\"`: `AWS_ACCESS_KEY_ID` of the environment, or the credentials of the cloud's machine.",
+    ),
+    (
+        "secret_access_key",
+        "text",
+        "Its secret. Nobody but root may be able to read the file then. `\"\"`: `AWS_SECRET_ACCESS_KEY` of the environment.",
+    ),
+    (
+        "secret_file",
+        "path",
+        "File with the secret that all hosts with this store share; only its owner may be able to read it. `\"\"`: `snapshots.secret` in the data directory, which is made at the first start.",
+    ),
+    (
+        "accept_unauthenticated",
+        "boolean",
+        "Accepts copies that earlier releases have stored, which have no authentication code. Whoever can write to the store can then replace snapshots.",
+    ),
+    (
+        "local_hours",
+        "hours, 0 to 87600",
+        "Snapshots that are in the object store and that nothing has used for this time are removed from this host; the next use copies them back. `0`: never.",
+    ),
+];
+
 /// Snapshots stay on this host only.
 const NONE: &str = "file:";
 /// In the data directory, made at the first start with an object store.
