@@ -28,6 +28,7 @@ mod incoming;
 mod index;
 mod keyed_steps;
 mod keys;
+mod last_output;
 mod log;
 mod polls;
 mod registry;

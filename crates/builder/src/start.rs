@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use dockerfile::Run;
 use engine::{EngineError, ProcessEnd, ProcessEvent, SandboxHandle};
+use rules::{AfterFailedCheck, FailedChecks};
 use tokio::time::Instant;
 
 use crate::error::{BuildError, Ended};
+use crate::last_output::LastOutput;
 use crate::log::BuildLog;
 use crate::step::{OutputLog, request};
 use crate::template::{Settings, Start};
@@ -27,10 +30,9 @@ pub async fn start(
 ) -> Result<(), Ended> {
     let command = settings.shell(&start.command);
     let mut process = sandbox.start_process(request(&command, Some(TAG), None)).await?;
-    let deadline = Instant::now() + Duration::from_millis(start.timeout_ms);
     let ready = async {
         match &start.ready {
-            Some(check) => wait_until(sandbox, settings, check).await,
+            Some(check) => wait_until(sandbox, settings, (start, check.as_str()), log).await,
             None => {
                 let is_build = log.is_some();
                 let settles = start.settles_ms.filter(|_| is_build).map(Duration::from_millis);
@@ -40,9 +42,10 @@ pub async fn start(
         }
     };
     let ended = async {
-        let mut output = log.map(OutputLog::new);
+        let (mut output, mut last) = (log.map(OutputLog::new), LastOutput::default());
         loop {
             let event = process.next().await?;
+            last.add(&event);
             let end = match &mut output {
                 Some(output) => output.add(event),
                 None => match event {
@@ -53,39 +56,73 @@ pub async fn start(
             match end {
                 // It has set something up, such as a program in the background, and what follows decides.
                 Some(ProcessEnd::Exited(0)) if start.may_end() => return std::future::pending().await,
-                Some(end) => return Ok::<_, EngineError>(end),
+                Some(end) => return Ok::<_, EngineError>(last.failure("the start command", &end)),
                 None => {}
             }
         }
     };
     tokio::select! {
-        ready = tokio::time::timeout_at(deadline, ready) => match ready {
-            Ok(ready) => ready,
-            Err(_) => {
-                let message = format!("the start command was not ready after {} ms", start.timeout_ms);
-                Err(BuildError::new(message).into())
-            }
-        },
-        ended = ended => Err(BuildError::new(match ended? {
-            ProcessEnd::Exited(code) => format!("the start command exited with code {code}"),
-            ProcessEnd::Signalled(signal) => format!("the start command was ended by {signal}"),
-            ProcessEnd::TimedOut | ProcessEnd::Lost(_) => "the start command ended".to_owned(),
-        })
-        .into()),
+        ready = ready => ready,
+        failure = ended => Err(BuildError::new(failure?).into()),
     }
 }
 
-async fn wait_until(sandbox: SandboxHandle<'_>, settings: &Settings, check: &str) -> Result<(), Ended> {
-    let check = settings.shell(check);
+/// Repeats the check until it succeeds. The log and the error have the reason why it does not.
+async fn wait_until(
+    sandbox: SandboxHandle<'_>,
+    settings: &Settings,
+    (start, check): (&Start, &str),
+    log: Option<&BuildLog>,
+) -> Result<(), Ended> {
+    let (check, begin) = (settings.shell(check), Instant::now());
+    let deadline = begin + Duration::from_millis(start.timeout_ms);
+    let (mut checks, mut last) = (FailedChecks::default(), None::<String>);
     loop {
-        let mut process = sandbox.start_process(request(&check, None, Some(CHECK_MS))).await?;
-        loop {
-            match process.next().await? {
-                ProcessEvent::Ended(ProcessEnd::Exited(0)) => return Ok(()),
-                ProcessEvent::Ended(_) => break,
-                _ => {}
+        let checked = tokio::time::timeout_at(deadline, failed_check(sandbox, &check)).await;
+        let failed = match checked {
+            Ok(failed) => failed?,
+            Err(_) => return Err(late(start.timeout_ms, last.as_deref()).into()),
+        };
+        let Some((message, missing)) = failed else { return Ok(()) };
+        let now_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match checks.add(now_ms, missing.as_deref()) {
+            AfterFailedCheck::GiveUp => return Err(BuildError::new(message).into()),
+            AfterFailedCheck::RepeatWithNote => {
+                if let Some(log) = log {
+                    log.note(&format!("not ready after {} s: {message}", now_ms / 1000));
+                }
             }
+            AfterFailedCheck::Repeat => {}
         }
-        tokio::time::sleep(INTERVAL).await;
+        last = Some(message);
+        if tokio::time::timeout_at(deadline, tokio::time::sleep(INTERVAL)).await.is_err() {
+            return Err(late(start.timeout_ms, last.as_deref()).into());
+        }
+    }
+}
+
+fn late(timeout_ms: u64, last: Option<&str>) -> BuildError {
+    let reason = last.map(|last| format!(": {last}")).unwrap_or_default();
+    BuildError::new(format!("the start command was not ready after {timeout_ms} ms{reason}"))
+}
+
+/// Runs the check once. `None` if it succeeds, otherwise how it fails and the program that it lacks.
+async fn failed_check(
+    sandbox: SandboxHandle<'_>,
+    check: &Run,
+) -> Result<Option<(String, Option<String>)>, EngineError> {
+    let mut process = sandbox.start_process(request(check, None, Some(CHECK_MS))).await?;
+    let mut last = LastOutput::default();
+    loop {
+        let event = process.next().await?;
+        last.add(&event);
+        match event {
+            ProcessEvent::Ended(ProcessEnd::Exited(0)) => return Ok(None),
+            ProcessEvent::Ended(end) => {
+                let message = last.failure("the ready command", &end);
+                return Ok(Some((message, last.missing().map(str::to_owned))));
+            }
+            ProcessEvent::Output(..) | ProcessEvent::Dropped => {}
+        }
     }
 }

@@ -43,6 +43,7 @@ mod pulled_bytes;
 mod quotas;
 mod quoted;
 mod rates;
+mod readiness;
 mod reached_limit;
 mod request_id;
 mod samples;
@@ -110,6 +111,7 @@ pub use rates::{
     RateSource, RateTable, Rates, SandboxCharge, SandboxWindows, Standing, Window, try_count_all,
     wall_seconds,
 };
+pub use readiness::{AfterFailedCheck, FailedChecks, missing_program};
 pub use reached_limit::ReachedLimit;
 pub use request_id::{generated_request_id, well_formed_request_id};
 pub use samples::{SampleQuery, sample_query};

@@ -162,6 +162,14 @@ async fn a_start_command_runs_in_every_sandbox() {
     let never = with(with(never, "readyCommand", json!("false")), "readyTimeoutMs", json!(700));
     let error = failure(&client, &never).await;
     assert!(text(&error["message"]).contains("not ready after 700 ms"), "{error}");
+    let lacking = with(body("lacking", "RUN true"), "startCommand", json!("sleep 600"));
+    let lacking = with(lacking, "readyCommand", json!("no-such-tool -l | grep :80"));
+    let id = accept(&client, &with(lacking, "readyTimeoutMs", json!(3000))).await;
+    let failed = finished(&client, &id).await;
+    let missing = "the image has no program 'no-such-tool'";
+    assert!(text(&failed["error"]["message"]).ends_with(missing), "{failed}");
+    let is_note = |event: &e2e::service::Event| event.name == "note" && event.data.ends_with(missing);
+    assert!(log(&client, &id).await.iter().any(is_note), "{id}");
 }
 
 #[tokio::test]

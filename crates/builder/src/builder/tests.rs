@@ -470,3 +470,25 @@ async fn builds_that_wait_for_their_start_commands_do_not_delay_others() {
         assert_eq!(builder.cancel("one", id).await.unwrap().state, TemplateState::Cancelled);
     }
 }
+
+#[tokio::test]
+async fn a_build_that_does_not_become_ready_says_why() {
+    let (fixture, found) = (Fixture::new(), bases(TestBases::Found));
+    let builder = fixture.open().await;
+    let start = Start {
+        command: "sleep 1000".to_owned(),
+        ready: Some("echo sh: 1: ss: not found >&2; exit 1".to_owned()),
+        timeout_ms: 3000,
+        settles_ms: None,
+    };
+    let new = NewTemplate { start: Some(start), ..request("FROM a\nRUN true\n", None) };
+    let id = builder.create("one", new, &found, None).await.unwrap().id.clone();
+    wait_for_end(&builder, &id).await;
+    let message = builder.find("one", &id).unwrap().content.error.clone().unwrap().message;
+    let reason = "the ready command exited with code 1: sh: 1: ss: not found; the image has no program 'ss'";
+    assert_eq!(message, format!("the start command was not ready after 3000 ms: {reason}"));
+    let mut log = builder.log("one", &id, 0).unwrap().unwrap();
+    let events = log.next_now().unwrap().unwrap();
+    let notes: Vec<&str> = events.iter().map(|event| event.data.as_str()).collect();
+    assert!(notes.contains(&format!("not ready after 0 s: {reason}").as_str()), "{notes:?}");
+}
