@@ -14,6 +14,8 @@ const STEP: &str = "# step ";
 /// What their builds run commands in.
 const SHELL: [&str; 3] = ["/bin/bash", "-l", "-c"];
 const NEW_DIRECTORY: &str = r#"[ -d "$0" ] || { mkdir -p -- "$0" && chown -- "$1" "$0"; }"#;
+/// Variables of the shell in which their builds expand values.
+const ROOT_VARIABLES: [(&str, &str); 2] = [("HOME", "/root"), ("USER", "root")];
 /// Most bytes of the argument of a process.
 const MAX_ARG: usize = 128 * 1024;
 
@@ -103,15 +105,16 @@ impl Recipe {
                 self.lines.push(format!("COPY --chown={owner}{} {words}", mode.unwrap_or_default()));
             }
             "ENV" => {
-                for pair in step.args.chunks(2) {
-                    let [name, value] = pair else {
-                        return Err(E2bError::invalid("a variable has no value"));
-                    };
-                    self.lines.push(format!(
-                        "ENV {}=\"{}\"",
-                        single_line(name)?,
-                        escaped(single_line(value)?)
-                    ));
+                // On one line: the values refer to the variables before the step.
+                let pair = |pair: &[String]| match pair {
+                    [name, value] => {
+                        Ok(format!("{}=\"{}\"", single_line(name)?, expanding(single_line(value)?)))
+                    }
+                    _ => Err(E2bError::invalid("a variable has no value")),
+                };
+                let pairs = step.args.chunks(2).map(pair).collect::<Result<Vec<_>, _>>()?;
+                if !pairs.is_empty() {
+                    self.lines.push(format!("ENV {}", pairs.join(" ")));
                 }
             }
             "WORKDIR" => self.change_directory(required(0)?)?,
@@ -162,6 +165,54 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
+/// The content of a word in double quotes that the parser expands as their builds do: variables have their values, and everything else
+/// is text, also what a shell would run as a command. `HOME` and `USER` are those of root there, unless a step sets them.
+fn expanding(value: &str) -> String {
+    let mut word = String::with_capacity(value.len());
+    let (mut rest, mut braces) = (value, 0_usize);
+    while let Some(character) = rest.chars().next() {
+        let after = &rest[character.len_utf8()..];
+        if let Some((default, length)) = ROOT_VARIABLES.iter().find_map(|(name, value)| {
+            let length = variable_length(rest, name)?;
+            Some((format!("${{{name}-{value}}}"), length))
+        }) {
+            word.push_str(&default);
+            rest = &rest[length..];
+            continue;
+        }
+        match character {
+            '$' if after.starts_with('(') => word.push_str("\\$"),
+            '$' if after.starts_with('{') => {
+                braces += 1;
+                word.push_str("${");
+                rest = &after[1..];
+                continue;
+            }
+            '}' if braces > 0 => {
+                braces -= 1;
+                word.push('}');
+            }
+            '\\' | '"' => word.extend(['\\', character]),
+            // Only there the parser would take it for a quote.
+            '\'' if braces > 0 => word.extend(['\\', character]),
+            _ => word.push(character),
+        }
+        rest = after;
+    }
+    word
+}
+
+/// The length of `$NAME` or `${NAME}` at the start of a text.
+fn variable_length(text: &str, name: &str) -> Option<usize> {
+    let after = text.strip_prefix('$')?;
+    if let Some(inner) = after.strip_prefix('{') {
+        return inner.strip_prefix(name)?.starts_with('}').then_some(name.len() + 3);
+    }
+    let behind = after.strip_prefix(name)?;
+    let goes_on = behind.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_');
+    (!goes_on).then_some(name.len() + 1)
+}
+
 fn json(words: &[&str]) -> Result<String, E2bError> {
     if words.iter().any(|word| word.len() >= MAX_ARG) {
         return Err(E2bError::invalid(format!("an argument has {MAX_ARG} bytes or more")));
@@ -198,7 +249,7 @@ mod tests {
             step("RUN", &["id", "root"]),
             step("COPY", &["src/*", "dest", "", ""]),
             step("COPY", &["a'b", "/x $y", "root", "0755"]),
-            step("ENV", &["A", "b \"c\" $d", "E", ""]),
+            step("ENV", &["A", "b \"c\" $PATH", "E", ""]),
             step("WORKDIR", &["/app"]),
             step("USER", &["root"]),
         ];
@@ -221,8 +272,7 @@ mod tests {
                 "# step 4",
                 r#"COPY --chown=root --chmod=0755 ["0123abcd/a\\'b","/x \\$y"]"#,
                 "# step 5",
-                r#"ENV A="b \"c\" \$d""#,
-                r#"ENV E="""#,
+                r#"ENV A="b \"c\" $PATH" E="""#,
                 "# step 6",
                 "USER root",
                 r#"RUN ["/bin/sh","-c","[ -d \"$0\" ] || { mkdir -p -- \"$0\" && chown -- \"$1\" \"$0\"; }","/app","user"]"#,
@@ -237,11 +287,15 @@ mod tests {
         let first = "echo \"$HOME\" && \\\n ls".to_owned();
         assert_eq!(commands, [None, Some(first), None, Some("id".to_owned()), None]);
         let file = ::dockerfile::parse(&text).unwrap();
-        let plan = file.plan(&Default::default(), Default::default()).unwrap();
+        let base = ::dockerfile::ImageSettings {
+            env: vec![("PATH".to_owned(), "/bin".to_owned())],
+            ..Default::default()
+        };
+        let plan = file.plan(&Default::default(), base).unwrap();
         assert_eq!(plan.steps.len(), 6);
         assert_eq!(
-            plan.settings.env,
-            [("A".to_owned(), "b \"c\" $d".to_owned()), ("E".to_owned(), String::new())]
+            plan.settings.env[1..],
+            [("A".to_owned(), "b \"c\" /bin".to_owned()), ("E".to_owned(), String::new())]
         );
         assert_eq!((plan.settings.user, plan.settings.workdir.as_deref()), (None, Some("/app")));
     }
@@ -249,6 +303,38 @@ mod tests {
     #[test]
     fn start_commands_run_in_the_shell_of_the_steps() {
         assert_eq!(in_shell("echo 'a' && b"), r"exec /bin/bash -l -c 'echo '\''a'\'' && b'");
+    }
+
+    /// The variables after steps that each set one or more, above an image with `PATH=/bin`.
+    fn variables(steps: &[&[&str]]) -> std::collections::BTreeMap<String, String> {
+        let steps: Vec<Step> = steps.iter().map(|args| step("ENV", args)).collect();
+        let text = dockerfile("a", &RunDefaults::default(), &steps).unwrap();
+        let base = ::dockerfile::ImageSettings {
+            env: vec![("PATH".to_owned(), "/bin".to_owned())],
+            ..Default::default()
+        };
+        let plan = ::dockerfile::parse(&text).unwrap().plan(&Default::default(), base).unwrap();
+        plan.settings.env.into_iter().collect()
+    }
+
+    #[test]
+    fn values_of_variables_are_expanded_and_run_nothing() {
+        for (value, expected) in [
+            ("/opt/x/bin:$PATH", "/opt/x/bin:/bin"),
+            ("${PATH}:${NONE:-d}", "/bin:d"),
+            ("$NONE.", "."),
+            ("$(id) `id` $", "$(id) `id` $"),
+            (r"a\nb \$PATH", r"a\nb \/bin"),
+            (r#"say "$PATH" 'it'"#, r#"say "/bin" 'it'"#),
+            ("${NONE:-it's}", "it's"),
+            ("}{", "}{"),
+            ("$HOME ${USER} $HOMES", "/root root "),
+        ] {
+            assert_eq!(variables(&[&["X", value]])["X"], expected, "{value}");
+        }
+        // Of one step, all see the variables before it.
+        let set = variables(&[&["A", "1"], &["A", "2", "B", "$A"], &["HOME", "/h"], &["C", "$HOME"]]);
+        assert_eq!((&*set["A"], &*set["B"], &*set["C"]), ("2", "1", "/h"));
     }
 
     #[test]
