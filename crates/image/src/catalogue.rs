@@ -9,10 +9,16 @@ use crate::error::ImageError;
 use crate::source::Source;
 
 /// The common base of the default names' Debian sources, which is built and stored once.
-const DEBIAN_BASE: &str = "debian:bookworm+ca-certificates+curl+git+procps";
+const DEBIAN_BASE: &str = "debian:bookworm+ca-certificates+curl+git+iproute2+iputils-ping+jq\
+    +less+procps+socat+sudo";
 /// The code interpreter, with the packages that it needs and those that most code for it needs.
 const INTERPRETER_PACKAGES: &str = "python3+python3-pip+python3-ipykernel+python3-jupyter-client+python3-numpy\
     +python3-pandas+python3-matplotlib+node22+code-interpreter";
+/// What E2B's template `base` has beside the common base.
+const E2B_PACKAGES: &str = "build-essential+python3+python3-pip+python3-venv+node22";
+/// A screen without a monitor, a desktop on it, programs that act on it, and noVNC to look at it: what E2B's package for desktops runs.
+const DESKTOP_PACKAGES: &str = "dbus-x11+firefox-esr+fonts-dejavu-core+libgtk-3-bin+mousepad+net-tools+novnc+python3\
+    +scrot+websockify+x11-utils+x11-xserver-utils+x11vnc+xauth+xdg-utils+xdotool+xfce4+xfce4-terminal+xvfb+desktop";
 /// That of a reference with a digest.
 const NAME_CHARS: usize = 255;
 const SOURCES: usize = 16;
@@ -37,6 +43,8 @@ impl Catalogue {
             ("node:22", vec!["docker.io/library/node:22".to_owned(), format!("{DEBIAN_BASE}+node22")]),
             ("code-interpreter", vec![format!("{DEBIAN_BASE}+{INTERPRETER_PACKAGES}")]),
             ("custom", vec![]),
+            ("desktop", vec![format!("{DEBIAN_BASE}+{DESKTOP_PACKAGES}")]),
+            ("e2b-base", vec![format!("{DEBIAN_BASE}+{E2B_PACKAGES}")]),
         ];
         let mut catalogue = Self::default();
         for (name, sources) in set {
@@ -104,9 +112,9 @@ mod tests {
         let catalogue = Catalogue::default_set();
         assert_eq!(
             catalogue.names().collect::<Vec<_>>(),
-            ["code-interpreter", "custom", "node:22", "python:3.12", "ubuntu:24.04"]
+            ["code-interpreter", "custom", "desktop", "e2b-base", "node:22", "python:3.12", "ubuntu:24.04"]
         );
-        for name in ["node:22", "python:3.12", "ubuntu:24.04"] {
+        for name in ["code-interpreter", "desktop", "e2b-base", "node:22", "python:3.12", "ubuntu:24.04"] {
             let last = catalogue.sources(name).unwrap().last().unwrap().to_string();
             assert!(last.starts_with(DEBIAN_BASE), "{last}");
         }

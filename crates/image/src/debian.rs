@@ -1,10 +1,12 @@
 //! Builds a Debian root on this host with `mmdebstrap`, from the machine's mirror. The default catalogue falls back
 //! to it if no registry can be reached.
 //!
-//! Such an image has up to five layers: the common base, which images share; the additional packages; Node from the
-//! npm registry and the code interpreter, if requested; and a small one with `/etc/sandbox-image`, which describes the image and its versions.
+//! Such an image has up to six layers: the common base, which images share; the additional packages; Node from the
+//! npm registry, the code interpreter and the paths of a desktop, if requested; and a small one with `/etc/sandbox-image`, which
+//! describes the image and its versions.
 
 mod about;
+mod desktop;
 mod extend;
 mod interpreter;
 mod node;
@@ -25,8 +27,11 @@ use crate::unpack::Whiteouts;
 const NODE: &str = "node22";
 /// A pseudo package for the code interpreter, which is part of this program.
 const INTERPRETER: &str = "code-interpreter";
-/// The packages that the default images share.
-const COMMON: [&str; 4] = ["ca-certificates", "curl", "git", "procps"];
+/// A pseudo package for the paths at which clients of desktops look for programs.
+const DESKTOP: &str = "desktop";
+/// The packages that the default images share. Clients of E2B expect them in every template.
+const COMMON: [&str; 10] =
+    ["ca-certificates", "curl", "git", "iproute2", "iputils-ping", "jq", "less", "procps", "socat", "sudo"];
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result<Outcome, Fault> {
@@ -34,7 +39,7 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     let debian: Vec<&str> = packages
         .iter()
         .map(String::as_str)
-        .filter(|package| ![NODE, INTERPRETER].contains(package))
+        .filter(|package| ![NODE, INTERPRETER, DESKTOP].contains(package))
         .collect();
     let has = |pseudo: &str| packages.iter().any(|package| package == pseudo);
     let (base_packages, more) = split(&debian);
@@ -58,6 +63,9 @@ pub(crate) async fn build(job: &Job, suite: &str, packages: &[String]) -> Result
     }
     if has(INTERPRETER) {
         layers.insert(0, interpreter::layer(job).await?);
+    }
+    if has(DESKTOP) {
+        layers.insert(0, desktop::layer(job).await?);
     }
     let about = about::About::read(job, suite, &debian, &layers).await;
     layers.insert(0, about.layer(job).await?);
@@ -130,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_common_base_is_split_off() {
-        let whole = ["ca-certificates", "curl", "git", "procps", "python3"];
+        let whole = [COMMON.as_slice(), &["python3"]].concat();
         assert_eq!(split(&whole), (COMMON.to_vec(), vec!["python3"]));
         assert_eq!(split(&COMMON), (COMMON.to_vec(), vec![]));
         assert_eq!(split(&["git", "python3"]), (vec!["git", "python3"], vec![]));

@@ -18,7 +18,7 @@ pub enum Source {
     /// A tar (plain, gzip or zstd) or a directory.
     Rootfs { path: PathBuf },
     /// A Debian root, built on this host. The package `node22` adds Node 22 and npm, `code-interpreter` the
-    /// code interpreter.
+    /// code interpreter, `desktop` the paths of a desktop.
     Debian { suite: String, packages: Vec<String> },
 }
 

@@ -233,7 +233,7 @@ fn templates(config: &Config) -> BTreeMap<String, Template> {
     let of_image =
         |image: &str| Template { image: image.to_owned(), cpu: None, memory_mb: None, disk_mb: None };
     let mut templates = BTreeMap::from([
-        ("base".to_owned(), of_image("python:3.12")),
+        ("base".to_owned(), of_image("e2b-base")),
         ("code-interpreter-v1".to_owned(), of_image("code-interpreter")),
     ]);
     for (name, own) in &config.e2b.templates {

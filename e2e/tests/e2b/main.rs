@@ -23,7 +23,8 @@ const ACCOUNT: &str = "e2b";
 const ALL_SCOPES: &str = "read,execute,write";
 /// The image of the template `base`.
 const BASE_IMAGE: &str = "e2b-base";
-const BASE_SOURCE: &str = "debian:bookworm+ca-certificates+curl+git+procps+python3+sudo";
+const BASE_SOURCE: &str =
+    "debian:bookworm+ca-certificates+curl+git+iproute2+iputils-ping+jq+less+procps+socat+sudo+python3";
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(80);
 /// Pinned releases of each package in `dev.d/e2b.sh`.
 const VERSIONS: usize = 3;

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::support::*;
 
-const BASE: &str = "debian:bookworm+ca-certificates+curl+git+procps";
+const BASE: &str = "debian:bookworm+ca-certificates+curl+git+iproute2+iputils-ping+jq+less+procps+socat+sudo";
 
 static IMAGES: OnceCell<Images> = OnceCell::const_new();
 

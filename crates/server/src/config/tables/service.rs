@@ -85,7 +85,7 @@ pub const E2B: Table = Table {
         (
             "templates",
             "table of templates",
-            "Templates by name, such as `[e2b.templates.\"large\"]` with `image` and, optionally, `cpu`, `memory_mb` and `disk_mb`. By default, `base` is the image `python:3.12`, and `code-interpreter-v1` the image `code-interpreter`. Another name is the name of an image.",
+            "Templates by name, such as `[e2b.templates.\"large\"]` with `image` and, optionally, `cpu`, `memory_mb` and `disk_mb`. By default, `base` is the image `e2b-base`, and `code-interpreter-v1` the image `code-interpreter`. Another name is the name of an image.",
         ),
     ],
     free: None,
