@@ -1,9 +1,10 @@
 //! Patterns of paths: the sources of `COPY` and `ADD`, and the lines of ignore files.
 //!
-//! `?` is a character, `*` any characters of a name, `[a-z]` and `[!a-z]` one character in or not in a set, and `**` as a whole name any
-//! number of names. A pattern is compared without recursion: after a mismatch only the last star can stand for more, because every earlier
-//! one already stands for as little as possible. So a comparison takes at most the product of both lengths in steps, however many
-//! stars there are, and callers with many paths bound the sum by an [`Effort`].
+//! `?` is a character, `*` any characters of a name, `[a-z]` and `[!a-z]` or `[^a-z]` one character in or not in a set, and `**` as a
+//! whole name any number of names. A backslash before a character makes it stand for itself. A pattern is compared without recursion:
+//! after a mismatch only the last star can stand for more, because every earlier one already stands for as little as possible. So a
+//! comparison takes at most the product of both lengths in steps, however many stars there are, and callers with many paths bound
+//! the sum by an [`Effort`].
 
 use std::str::Chars;
 
@@ -210,6 +211,8 @@ fn part(text: &str) -> Result<(Part, Option<&str>), &'static str> {
                 tokens.push(set);
                 rest = after.chars();
             }
+            // The next character stands for itself.
+            Some('\\') => tokens.push(Token::One(rest.next().unwrap_or('\\'))),
             Some(character) => tokens.push(Token::One(character)),
         }
     }
@@ -217,7 +220,7 @@ fn part(text: &str) -> Result<(Part, Option<&str>), &'static str> {
 
 /// A set, behind its `[`, and what follows its `]`. A `]` that comes first is in the set.
 fn set(text: &str) -> Option<(Token, &str)> {
-    let (is_negated, text) = match text.strip_prefix('!') {
+    let (is_negated, text) = match text.strip_prefix(['!', '^']) {
         Some(rest) => (true, rest),
         None => (false, text),
     };

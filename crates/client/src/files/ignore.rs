@@ -84,9 +84,19 @@ impl Ignore {
     }
 }
 
-/// Without `.`, and slashes at the ends.
+/// Without `.`, `..`, and slashes at the ends.
 fn clean(pattern: &str) -> String {
-    pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
+    let mut parts = Vec::new();
+    for part in pattern.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 #[cfg(test)]
@@ -118,6 +128,19 @@ mod tests {
             (".dockerignore", false, Choice::Send),
         ] {
             assert_eq!(ignore.choose(Path::new(path), is_directory), choice, "{path}");
+        }
+        // As Docker 26 does with the same directory.
+        let ignore = Ignore::parse("/node_modules/\na\n!a/b\n./c/../bb\nstar\\*x\n").unwrap();
+        for (path, choice) in [
+            ("node_modules/x/y", Choice::Skip),
+            ("a/b/f", Choice::Send),
+            ("a/g", Choice::Skip),
+            ("bb", Choice::Skip),
+            ("c/h", Choice::Send),
+            ("star*x", Choice::Skip),
+            ("starzx", Choice::Send),
+        ] {
+            assert_eq!(ignore.choose(Path::new(path), false), choice, "{path}");
         }
         assert_eq!(Ignore::parse("a\nb").unwrap().choose(Path::new("a"), true), Choice::Skip);
         assert!(Ignore::parse("ok\n[").unwrap_err().to_string().contains("line 2"));
