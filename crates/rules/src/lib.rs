@@ -43,8 +43,8 @@ mod pulled_bytes;
 mod quotas;
 mod quoted;
 mod rates;
-mod readiness;
 mod reached_limit;
+mod readiness;
 mod request_id;
 mod samples;
 mod signals;
@@ -111,8 +111,8 @@ pub use rates::{
     RateSource, RateTable, Rates, SandboxCharge, SandboxWindows, Standing, Window, try_count_all,
     wall_seconds,
 };
-pub use readiness::{AfterFailedCheck, FailedChecks, missing_program};
 pub use reached_limit::ReachedLimit;
+pub use readiness::{AfterFailedCheck, FailedChecks, missing_program};
 pub use request_id::{generated_request_id, well_formed_request_id};
 pub use samples::{SampleQuery, sample_query};
 pub use signals::signal_name;
