@@ -1,13 +1,21 @@
 //! Expands variables in a word, and removes its quotes and escapes: `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME:+other}`,
-//! `${NAME:?message}`, and the same without the colon.
+//! `${NAME:?message}`, and the same without the colon; `${NAME#pattern}`, `${NAME%pattern}`, `${NAME/pattern/text}`, and the same with
+//! the operator twice. As in other builders, `$$`, `$1` and the like are variables that nobody sets.
 
 use std::iter::Peekable;
 use std::str::CharIndices;
+
+use crate::pattern::{
+    Extent, Times, Token, prefix_steps, replace_steps, replaced, without_prefix, without_suffix,
+};
 
 /// The most text that one word may become. A variable can be used many times.
 const MAX_EXPANDED: usize = 128 * 1024;
 /// Most nested `${…}`.
 const MAX_DEPTH: usize = 16;
+
+/// Most steps of the comparison of one value with a pattern.
+const MAX_PATTERN_STEPS: usize = 1 << 16;
 
 /// Expands a word. `find` returns the value of a variable.
 pub fn expand(word: &str, escape: char, find: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
@@ -87,7 +95,7 @@ impl Expander<'_> {
                 self.next();
                 self.braced(expanded)
             }
-            Some(character) if is_name(character) => {
+            Some(character) if is_name(character) || is_special(character) => {
                 let name = self.name();
                 expanded.push_str(&(self.find)(&name).unwrap_or_default());
                 Ok(())
@@ -99,9 +107,19 @@ impl Expander<'_> {
         }
     }
 
+    /// A name, a number, or one of the other characters that are variables of a shell.
     fn name(&mut self) -> String {
         let mut name = String::new();
-        while let Some(character) = self.peek().filter(|character| is_name(*character)) {
+        let first = self.peek();
+        if let Some(special) = first.filter(|character| is_special(*character)) {
+            self.next();
+            name.push(special);
+            return name;
+        }
+        let is_number = first.is_some_and(|character| character.is_ascii_digit());
+        let belongs =
+            |character: &char| if is_number { character.is_ascii_digit() } else { is_name(*character) };
+        while let Some(character) = self.peek().filter(belongs) {
             name.push(character);
             self.next();
         }
@@ -137,15 +155,75 @@ impl Expander<'_> {
                 let message = self.until(Some('}'))?;
                 value.ok_or_else(|| format!("the variable {name} is not set: {message}"))?
             }
+            Some(operator @ ('#' | '%' | '/')) if !empty_counts => {
+                self.changed(operator, &value.unwrap_or_default())?
+            }
             None => return Err("'}' is missing".to_owned()),
             Some(_) => {
-                return Err(format!("${{{name}…}} has an unsupported operator; supported: :- - :+ + :? ?"));
+                let message = "has an unsupported operator; supported: :- - :+ + :? ? # ## % %% / //";
+                return Err(format!("${{{name}…}} {message}"));
             }
         };
         self.depth -= 1;
         expanded.push_str(&result);
         Ok(())
     }
+}
+
+impl Expander<'_> {
+    /// A value behind an operator with a pattern, up to the `}`.
+    fn changed(&mut self, operator: char, value: &str) -> Result<String, String> {
+        let is_twice = self.peek() == Some(operator);
+        if is_twice {
+            self.next();
+        }
+        if operator == '/' {
+            let pattern = self.pattern('/')?;
+            let other = self.until(Some('}'))?;
+            check_steps(replace_steps(value, &pattern))?;
+            return Ok(replaced(value, &pattern, &other, if is_twice { Times::All } else { Times::Once }));
+        }
+        let extent = if is_twice { Extent::Longest } else { Extent::Shortest };
+        let pattern = self.pattern('}')?;
+        check_steps(prefix_steps(value, &pattern))?;
+        Ok(match operator {
+            '#' => without_prefix(value, &pattern, extent),
+            _ => without_suffix(value, &pattern, extent),
+        })
+    }
+
+    /// Up to a character, which is removed too. What is escaped or quoted stands for itself.
+    fn pattern(&mut self, end: char) -> Result<Vec<Token>, String> {
+        let mut pattern = Vec::new();
+        let mut text = String::new();
+        loop {
+            let Some(character) = self.next() else { return Err(format!("'{end}' is missing")) };
+            match character {
+                character if character == end => return Ok(pattern),
+                '*' => pattern.push(Token::Any),
+                '?' => pattern.push(Token::AnyOne),
+                '\'' => self.single_quoted(&mut text)?,
+                '"' => self.double_quoted(&mut text)?,
+                '$' => self.variable(&mut text)?,
+                character if character == self.escape => text.extend(self.next()),
+                character => pattern.push(Token::One(character)),
+            }
+            pattern.extend(text.drain(..).map(Token::One));
+            check_steps(pattern.len())?;
+        }
+    }
+}
+
+fn check_steps(steps: usize) -> Result<(), String> {
+    if steps <= MAX_PATTERN_STEPS {
+        return Ok(());
+    }
+    Err("a value is too long to be compared with a pattern".to_owned())
+}
+
+/// Characters that are variables in a shell.
+fn is_special(character: char) -> bool {
+    matches!(character, '@' | '*' | '#' | '?' | '-' | '$' | '!')
 }
 
 fn is_name(character: char) -> bool {
@@ -186,6 +264,12 @@ mod tests {
             ("$", "$"),
             ("$.", "$."),
             ("$NONE", ""),
+            ("$$", ""),
+            ("a$1b$23c$@d", "abcd"),
+            ("${A#* }${A% *}", "twoone"),
+            ("${A##*o}${A%%o*}${A#x}", "one two"),
+            ("${A/ /_}${A//?o/X}", "one_twoone tX"),
+            ("${A/o*/}${NONE%x}${A//\\*/x}", "one two"),
             ("${NONE:-d$A}", "done two"),
             ("${EMPTY:-d}${EMPTY-d}", "d"),
             ("${A:+yes}${EMPTY:+no}${EMPTY+set}", "yesset"),
@@ -200,7 +284,10 @@ mod tests {
         for (word, part) in [
             ("${A", "'}' is missing"),
             ("${", "name of a variable"),
-            ("${A#x}", "unsupported operator"),
+            ("${A^x}", "unsupported operator"),
+            ("${A:#x}", "unsupported operator"),
+            ("${A#x", "'}' is missing"),
+            ("${A/x}", "'/' is missing"),
             ("${NONE:?give it}", "NONE is not set: give it"),
             ("'a", "single quote"),
             ("\"a", "double quote"),
@@ -208,12 +295,13 @@ mod tests {
             assert!(expanded(word).unwrap_err().contains(part), "{word}");
         }
         assert!(expanded(&"${NONE:-".repeat(100)).is_err());
+        assert!(expanded(&format!("${{A/{}/}}", "*".repeat(2000))).unwrap_err().contains("too long"));
         assert!(expanded(&"$A".repeat(40_000)).unwrap_err().contains("longer than"));
     }
 
     proptest! {
         #[test]
-        fn nothing_panics(word in "[a\\\\\"'${}:+?A-]{0,40}") {
+        fn nothing_panics(word in "[a\\\\\"'${}:+?A#%/*-]{0,40}") {
             let _ = expanded(&word);
         }
     }

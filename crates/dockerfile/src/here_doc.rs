@@ -1,4 +1,4 @@
-//! Here-documents of `RUN` that are not its first word, such as `RUN python3 - <<EOF`. The parser knows only those that are, so the
+//! Here-documents of `RUN` that are not all of it, such as `RUN python3 - <<EOF`. The parser knows only those that are, so the
 //! whole command becomes the content of one. The shell reads the inner ones itself.
 
 use crate::words::{join_lines, split};
@@ -42,7 +42,7 @@ pub fn prepare(text: &str, escape: char) -> Result<Prepared, DockerfileError> {
             last += lines[last..].iter().position(|line| delimiter.ends(line)).map_or(0, |found| found + 1);
         }
         match run_arguments(&command) {
-            Some((options, arguments)) if !ends.is_empty() && !arguments.starts_with("<<") => {
+            Some((options, arguments)) if !ends.is_empty() && !is_one_document(arguments, escape) => {
                 prepared.push(&format!("RUN {options}<<'{outer}'"), at + 1);
                 // The shell would take comments between continued lines for a part of the command.
                 prepared.push(&join_lines(arguments, escape), at + 1);
@@ -61,6 +61,11 @@ pub fn prepare(text: &str, escape: char) -> Result<Prepared, DockerfileError> {
         at = last;
     }
     Ok(prepared)
+}
+
+/// Whether the document is the command.
+fn is_one_document(arguments: &str, escape: char) -> bool {
+    arguments.starts_with("<<") && split(arguments, escape).len() == 1
 }
 
 fn is_instruction(command: &str) -> bool {
@@ -168,6 +173,15 @@ mod tests {
             "FROM a\nRUN --network=default <<'SANDBOXD_RUN'\npython3 - <<'PY'   && echo done\nRUN x\nPY\nSANDBOXD_RUN\nUSER b\n"
         );
         assert_eq!([1, 2, 4, 7].map(|line| prepared.line(line)), [1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn a_document_that_is_not_all_of_the_command_is_for_the_shell() {
+        for command in ["<<'EOF' bash\nx\nEOF", "<<A <<B\nx\nA\ny\nB"] {
+            let prepared = prepare(&format!("FROM a\nRUN {command}\nUSER b\n"), '\\').unwrap();
+            let wrapped = format!("FROM a\nRUN <<'SANDBOXD_RUN'\n{command}\nSANDBOXD_RUN\nUSER b\n");
+            assert_eq!(prepared.text, wrapped);
+        }
     }
 
     #[test]

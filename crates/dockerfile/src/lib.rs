@@ -1,27 +1,36 @@
 //! Dockerfiles: parses one, and plans the steps of its build.
 //!
 //! ```text
-//! text --parse--> Dockerfile --base--> name of the base --plan, with the settings of the base--> Plan
+//! text --parse--> Dockerfile --bases--> names of the bases --plan, with the settings of the bases--> Plan
 //! ```
 //!
 //! Called by the template builder. Pure: no I/O and no clock. The text is untrusted: its size and the number of its instructions
 //! are bounded. Instructions that the builder does not carry out are refused with their line, never ignored.
 
+mod arguments;
 mod expand;
 mod here_doc;
+mod pattern;
 mod plan;
 mod read;
+mod stages;
+mod values;
 mod words;
 
 use std::collections::BTreeMap;
 
-pub use plan::{Base, Copy, ImageSettings, Plan, Run, Source, Step, Work};
+pub use plan::{Copy, Directory, ImageSettings, Origin, Plan, Run, Source, Step, Work};
 pub use read::{Dockerfile, parse};
+pub use stages::Base;
 
 /// The largest Dockerfile.
 pub const MAX_BYTES: usize = 256 * 1024;
 /// Most instructions of a Dockerfile.
 pub const MAX_INSTRUCTIONS: usize = 256;
+/// Most stages of a Dockerfile. Each has the settings of the one that it is built upon.
+pub const MAX_STAGES: usize = 16;
+/// Most instructions that are carried out, with those of `ONBUILD`.
+pub const MAX_PLANNED: usize = 1024;
 /// Most here-documents of a Dockerfile.
 pub const MAX_HERE_DOCUMENTS: usize = 256;
 /// Most bytes of the variables of `ENV` together, and of those of `ARG`.

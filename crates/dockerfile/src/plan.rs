@@ -4,27 +4,21 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::arguments::{PREDEFINED, check_number, count_bytes, global_variables, value_of};
 use crate::expand::expand;
-use crate::read::{Arg, Command, Dockerfile, From, Instruction, Kind, RawSource};
+use crate::read::{Arg, Command, Dockerfile, Instruction, Kind, RawSource, parse_trigger};
+use crate::stages::{Parent, copied_from, needed};
+use crate::values::{normalized, ports_of, whole_owner};
 use crate::{
-    BuildArgs, DockerfileError, MAX_ENV_BYTES, MAX_EXPANDED_BYTES, MAX_SOURCES, MAX_STEP_ENV_BYTES,
-    MAX_VARIABLES,
+    BuildArgs, DockerfileError, MAX_ENV_BYTES, MAX_EXPANDED_BYTES, MAX_PLANNED, MAX_SOURCES,
+    MAX_STEP_ENV_BYTES, MAX_VARIABLES,
 };
 
-/// Build arguments that need no `ARG`.
-const PREDEFINED: [&str; 10] = [
-    "HTTP_PROXY",
-    "http_proxy",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "FTP_PROXY",
-    "ftp_proxy",
-    "NO_PROXY",
-    "no_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-];
 const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
+/// As in other builders, for images that have none.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Most ports of `EXPOSE`.
+const MAX_PORTS: usize = 4096;
 const MODE_BITS: u32 = 0o7777;
 /// What a variable takes in memory besides its text.
 const VARIABLE_BYTES: usize = 128;
@@ -43,27 +37,51 @@ pub struct ImageSettings {
     /// `PORT/PROTOCOL`.
     pub exposed: BTreeSet<String>,
     pub labels: BTreeMap<String, String>,
+    /// Of `SHELL`; `None` for `/bin/sh -c`.
+    pub shell: Option<Vec<String>>,
+    /// Instructions of `ONBUILD`, which builds upon the image begin with.
+    pub on_build: Vec<String>,
 }
 
 /// The steps of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
+    /// Those that a step needs precede it.
     pub steps: Vec<Step>,
+    pub result: Origin,
     /// Of the result.
     pub settings: ImageSettings,
     /// Build arguments that no `ARG` declares.
     pub unused_args: Vec<String>,
 }
 
+/// A file system that a step begins with, or that files are copied of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// That of an image, a template or a snapshot, by its name.
+    Base(String),
+    /// The result of a step, by its position.
+    Step(usize),
+}
+
 /// A change of the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
+    pub above: Origin,
     pub line: usize,
     /// The instruction, shortened.
     pub text: String,
     /// Directories of `WORKDIR`s, which are made first.
-    pub directories: Vec<String>,
+    pub directories: Vec<Directory>,
     pub work: Work,
+}
+
+/// A directory that is made, with its parents, unless it exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    pub path: String,
+    /// `None` for root.
+    pub owner: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,9 +103,11 @@ pub struct Run {
     pub user: Option<String>,
 }
 
-/// Files from the build context.
+/// Files from the build context, or from another file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
+    /// `None` for the context.
+    pub from: Option<Origin>,
     pub sources: Vec<Source>,
     /// Absolute. With a slash at its end it is a directory.
     pub destination: String,
@@ -108,169 +128,54 @@ pub enum Source {
     },
 }
 
-/// What the Dockerfile builds upon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Base {
-    pub line: usize,
-    pub name: String,
-}
-
 impl Dockerfile {
-    /// What it builds upon.
-    pub fn base(&self, args: &BuildArgs) -> Result<Base, DockerfileError> {
-        let From { line, image, platform: wanted } = &self.from;
-        let variables = global_variables(self, args)?;
-        let find = |name: &str| variables.get(name).cloned();
-        let word = |word: &str| {
-            expand(word, self.escape, &find).map_err(|message| DockerfileError::new(*line, message))
-        };
-        if let Some(wanted) = wanted {
-            let (wanted, own) = (word(wanted)?, platform());
-            if wanted != own {
-                let message = format!("the platform is '{wanted}'; this host has '{own}'");
-                return Err(DockerfileError::new(*line, message));
-            }
-        }
-        let name = word(image)?;
-        match name.as_str() {
-            "" => Err(DockerfileError::new(*line, "the name of the base is empty")),
-            "scratch" => {
-                Err(DockerfileError::new(*line, "FROM scratch is not supported: a sandbox needs a bash"))
-            }
-            _ => Ok(Base { line: *line, name }),
-        }
-    }
-
-    /// The steps upon a base with these settings.
+    /// The steps upon bases that all have these settings.
     pub fn plan(&self, args: &BuildArgs, base: ImageSettings) -> Result<Plan, DockerfileError> {
-        plan(self, args, base)
+        self.plan_above(args, &|_| base.clone())
     }
-}
 
-/// The platform of this host as `FROM --platform` names it.
-fn platform() -> String {
-    format!("linux/{}", architecture())
-}
-
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
-/// Build arguments that have a value without a default, if an `ARG` declares them.
-fn automatic(name: &str) -> Option<String> {
-    match name {
-        "TARGETPLATFORM" | "BUILDPLATFORM" => Some(platform()),
-        "TARGETOS" | "BUILDOS" => Some("linux".to_owned()),
-        "TARGETARCH" | "BUILDARCH" => Some(architecture().to_owned()),
-        "TARGETVARIANT" | "BUILDVARIANT" => Some(String::new()),
-        _ => None,
-    }
-}
-
-/// The variables in force in `FROM`.
-fn global_variables(
-    file: &Dockerfile,
-    args: &BuildArgs,
-) -> Result<BTreeMap<String, String>, DockerfileError> {
-    let (mut variables, mut bytes) = (BTreeMap::new(), 0);
-    for name in ["TARGETPLATFORM", "BUILDPLATFORM", "TARGETOS", "BUILDOS", "TARGETARCH", "BUILDARCH"] {
-        variables.extend(automatic(name).map(|value| (name.to_owned(), value)));
-    }
-    for arg in &file.global_args {
-        let find = |name: &str| variables.get(name).cloned();
-        let value = value_of(arg, args, None, file.escape, &find)?;
-        count_bytes(&mut bytes, arg, value.as_deref())?;
-        variables.extend(value.map(|value| (arg.name.clone(), value)));
-        check_number(arg.line, "variables of ARG", variables.len(), MAX_VARIABLES)?;
-    }
-    Ok(variables)
-}
-
-fn value_of(
-    arg: &Arg,
-    given: &BuildArgs,
-    global: Option<&BTreeMap<String, String>>,
-    escape: char,
-    find: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<String>, DockerfileError> {
-    if let Some(value) = given.get(&arg.name) {
-        return Ok(Some(value.clone()));
-    }
-    match &arg.default {
-        Some(default) => {
-            let expanded = expand(default, escape, find);
-            expanded.map(Some).map_err(|message| DockerfileError::new(arg.line, message))
+    /// The steps upon bases whose settings are found by their names.
+    pub fn plan_above(
+        &self,
+        args: &BuildArgs,
+        settings: &dyn Fn(&str) -> ImageSettings,
+    ) -> Result<Plan, DockerfileError> {
+        let global = global_variables(self, args)?;
+        let stages = needed(self, &global)?;
+        let mut planner = Planner::new(self, args, global);
+        for (number, parent) in stages.iter().enumerate() {
+            if let Some(parent) = parent {
+                planner.stage(number, parent, settings)?;
+            }
         }
-        None => Ok(global.and_then(|global| global.get(&arg.name).cloned()).or_else(|| automatic(&arg.name))),
+        let result = planner.above.clone();
+        let unused_args = unused_args(self, args);
+        Ok(Plan { steps: planner.steps, result, settings: planner.settings, unused_args })
     }
 }
 
-/// Adds a build argument to the bytes of those before it. Each step has a copy of all.
-fn count_bytes(bytes: &mut usize, arg: &Arg, value: Option<&str>) -> Result<(), DockerfileError> {
-    *bytes += value.map_or(0, |value| arg.name.len() + value.len() + 2);
-    if *bytes > MAX_ENV_BYTES {
-        let message = format!("the build arguments have more than {MAX_ENV_BYTES} bytes");
-        return Err(DockerfileError::new(arg.line, message));
-    }
-    Ok(())
+/// Build arguments that no `ARG` declares.
+fn unused_args(file: &Dockerfile, given: &BuildArgs) -> Vec<String> {
+    let instructions = file.stages.iter().flat_map(|stage| &stage.instructions);
+    let of_stages = instructions.flat_map(|instruction| match &instruction.kind {
+        Kind::Args(args) => args.as_slice(),
+        _ => &[],
+    });
+    let declared: BTreeSet<&str> =
+        file.global_args.iter().chain(of_stages).map(|arg| arg.name.as_str()).chain(PREDEFINED).collect();
+    given.keys().filter(|name| !declared.contains(name.as_str())).cloned().collect()
 }
 
-fn check_number(line: usize, what: &str, number: usize, most: usize) -> Result<(), DockerfileError> {
-    if number <= most {
-        return Ok(());
-    }
-    Err(DockerfileError::new(line, format!("the Dockerfile has more than {most} {what}")))
-}
-
-fn plan(file: &Dockerfile, given: &BuildArgs, base: ImageSettings) -> Result<Plan, DockerfileError> {
-    let global = global_variables(file, given)?;
-    let predefined =
-        PREDEFINED.iter().filter_map(|name| Some(((*name).to_owned(), given.get(*name)?.clone())));
-    let mut planner = Planner {
-        escape: file.escape,
-        given,
-        global,
-        args: predefined.collect(),
-        arg_bytes: 0,
-        step_env: None,
-        step_env_bytes: 0,
-        sources: 0,
-        expanded_bytes: Cell::new(0),
-        settings: base,
-        shell: DEFAULT_SHELL.map(str::to_owned).to_vec(),
-        has_own_cmd: false,
-        directories: Vec::new(),
-        steps: Vec::new(),
-    };
-    let mut last = None;
-    for instruction in &file.instructions {
-        planner.add(instruction)?;
-        last = Some(instruction);
-    }
-    if !planner.directories.is_empty()
-        && let Some(instruction) = last
-    {
-        planner.step(instruction, Work::Nothing);
-    }
-    let declared: BTreeSet<&str> = file
-        .global_args
-        .iter()
-        .chain(file.instructions.iter().flat_map(|instruction| match &instruction.kind {
-            Kind::Args(args) => args.as_slice(),
-            _ => &[],
-        }))
-        .map(|arg| arg.name.as_str())
-        .chain(PREDEFINED)
-        .collect();
-    let unused_args = given.keys().filter(|name| !declared.contains(name.as_str())).cloned().collect();
-    Ok(Plan { steps: planner.steps, settings: planner.settings, unused_args })
+/// What stages above a stage begin with.
+#[derive(Clone)]
+struct StageResult {
+    settings: ImageSettings,
+    args: BTreeMap<String, String>,
+    above: Origin,
 }
 
 struct Planner<'a> {
+    file: &'a Dockerfile,
     escape: char,
     given: &'a BuildArgs,
     global: BTreeMap<String, String>,
@@ -285,15 +190,113 @@ struct Planner<'a> {
     /// Of all words so far.
     expanded_bytes: Cell<usize>,
     settings: ImageSettings,
-    shell: Vec<String>,
-    /// Whether a `CMD` precedes.
+    /// Whether a `CMD` precedes in the stage.
     has_own_cmd: bool,
     /// Of `WORKDIR`s since the last step.
-    directories: Vec<String>,
+    directories: Vec<Directory>,
     steps: Vec<Step>,
+    /// What the next step begins with.
+    above: Origin,
+    stage: usize,
+    /// Of the stages before, as far as they are needed.
+    results: Vec<Option<StageResult>>,
+    kept_bytes: usize,
+    /// Instructions so far.
+    planned: usize,
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
+    fn new(file: &'a Dockerfile, given: &'a BuildArgs, global: BTreeMap<String, String>) -> Self {
+        Self {
+            file,
+            escape: file.escape,
+            given,
+            global,
+            args: BTreeMap::new(),
+            arg_bytes: 0,
+            step_env: None,
+            step_env_bytes: 0,
+            sources: 0,
+            expanded_bytes: Cell::new(0),
+            settings: ImageSettings::default(),
+            has_own_cmd: false,
+            directories: Vec::new(),
+            steps: Vec::new(),
+            above: Origin::Base(String::new()),
+            stage: 0,
+            results: vec![None; file.stages.len()],
+            kept_bytes: 0,
+            planned: 0,
+        }
+    }
+
+    /// Plans a stage, after those that it needs.
+    fn stage(
+        &mut self,
+        number: usize,
+        parent: &Parent,
+        settings: &dyn Fn(&str) -> ImageSettings,
+    ) -> Result<(), DockerfileError> {
+        let file = self.file;
+        let stage = &file.stages[number];
+        let line = stage.from.line;
+        let StageResult { settings, args, above } = match parent {
+            Parent::External(base) => self.result_of_base(&base.name, settings),
+            Parent::Stage(earlier) => self.result_of(*earlier, line)?,
+        };
+        (self.settings, self.args, self.above) = (settings, args, above);
+        (self.stage, self.step_env, self.has_own_cmd) = (number, None, false);
+        let mut triggered = Vec::new();
+        for text in std::mem::take(&mut self.settings.on_build) {
+            triggered.extend(parse_trigger(&text, line)?);
+        }
+        let mut last = None;
+        for instruction in triggered.iter().chain(&stage.instructions) {
+            self.planned += 1;
+            check_number(line, "instructions with those of ONBUILD", self.planned, MAX_PLANNED)?;
+            self.add(instruction)?;
+            last = Some(instruction);
+        }
+        if !self.directories.is_empty()
+            && let Some(instruction) = last
+        {
+            self.step(instruction, Work::Nothing);
+        }
+        self.keep_result(number, line)
+    }
+
+    /// For the stages that are built upon this one, or copy from it.
+    fn keep_result(&mut self, number: usize, line: usize) -> Result<(), DockerfileError> {
+        if number + 1 == self.file.stages.len() {
+            return Ok(());
+        }
+        let (env, labels) = (&self.settings.env, &self.settings.labels);
+        let pairs = labels.iter().chain(&self.args).chain(env.iter().map(|(name, value)| (name, value)));
+        self.kept_bytes +=
+            pairs.map(|(name, value)| name.len() + value.len() + VARIABLE_BYTES).sum::<usize>();
+        if self.kept_bytes > MAX_STEP_ENV_BYTES {
+            let message = format!("the settings of all stages have more than {MAX_STEP_ENV_BYTES} bytes");
+            return Err(DockerfileError::new(line, message));
+        }
+        let (settings, args, above) = (self.settings.clone(), self.args.clone(), self.above.clone());
+        self.results[number] = Some(StageResult { settings, args, above });
+        Ok(())
+    }
+
+    fn result_of_base(&self, name: &str, settings: &dyn Fn(&str) -> ImageSettings) -> StageResult {
+        let mut settings = settings(name);
+        if settings.env.iter().all(|(name, _)| name != "PATH") {
+            settings.env.push(("PATH".to_owned(), DEFAULT_PATH.to_owned()));
+        }
+        let predefined =
+            PREDEFINED.iter().filter_map(|name| Some(((*name).to_owned(), self.given.get(*name)?.clone())));
+        StageResult { settings, args: predefined.collect(), above: Origin::Base(name.to_owned()) }
+    }
+
+    fn result_of(&self, stage: usize, line: usize) -> Result<StageResult, DockerfileError> {
+        self.results[stage].clone().ok_or_else(|| unplanned(line))
+    }
+
     fn add(&mut self, instruction: &Instruction) -> Result<(), DockerfileError> {
         match &instruction.kind {
             Kind::Args(args) => self.declare(args),
@@ -369,7 +372,7 @@ impl Planner<'_> {
             Kind::Workdir(path) => {
                 let path = self.absolute(&self.expand(line, path)?);
                 self.settings.workdir = Some(path.clone());
-                self.directories.push(path);
+                self.directories.push(Directory { path, owner: self.settings.user.clone() });
             }
             Kind::User(user) => {
                 let user = self.user(line, user)?;
@@ -377,12 +380,14 @@ impl Planner<'_> {
             }
             Kind::Expose(ports) => {
                 for port in ports {
-                    let port = port_of(&self.expand(line, port)?);
-                    let port = port.map_err(|message| DockerfileError::new(line, message))?;
-                    self.settings.exposed.insert(port);
+                    let ports = ports_of(&self.expand(line, port)?);
+                    let ports = ports.map_err(|message| DockerfileError::new(line, message))?;
+                    self.settings.exposed.extend(ports);
+                    check_number(line, "ports of EXPOSE", self.settings.exposed.len(), MAX_PORTS)?;
                 }
             }
-            Kind::Shell(words) => self.shell.clone_from(words),
+            Kind::Shell(words) => self.settings.shell = Some(words.clone()),
+            Kind::OnBuild(text) => self.settings.on_build.push(text.clone()),
             Kind::Cmd(command) => {
                 self.settings.cmd = Some(self.argv(command)).filter(|argv| !argv.is_empty());
                 self.has_own_cmd = true;
@@ -394,7 +399,7 @@ impl Planner<'_> {
                     self.settings.cmd = None;
                 }
             }
-            Kind::Args(_) | Kind::Run(_) | Kind::Copy { .. } => {}
+            Kind::Args(_) | Kind::Run(_) | Kind::Copy { .. } | Kind::NoEffect => {}
         }
         Ok(())
     }
@@ -420,12 +425,13 @@ impl Planner<'_> {
     fn step(&mut self, instruction: &Instruction, work: Work) {
         let directories = std::mem::take(&mut self.directories);
         let (line, text) = (instruction.line, instruction.text.clone());
-        self.steps.push(Step { line, text, directories, work });
+        let above = std::mem::replace(&mut self.above, Origin::Step(self.steps.len()));
+        self.steps.push(Step { above, line, text, directories, work });
     }
 
     fn copy(&mut self, instruction: &Instruction) -> Result<Copy, DockerfileError> {
         let line = instruction.line;
-        let Kind::Copy { sources, destination, owner, mode, extracts } = &instruction.kind else {
+        let Kind::Copy { sources, destination, owner, mode, extracts, from } = &instruction.kind else {
             return Err(DockerfileError::new(line, "not a COPY"));
         };
         self.sources += sources.len();
@@ -455,9 +461,21 @@ impl Planner<'_> {
                 DockerfileError::new(line, format!("--chmod is '{mode}'; allowed: an octal mode such as 755"))
             })
         });
-        let owner = owner.as_ref().map(|owner| self.expand(line, owner)).transpose()?;
-        let owner = owner.filter(|owner| !["root", "0", "root:root", "0:0"].contains(&owner.as_str()));
-        Ok(Copy { sources, destination, owner, mode: mode.transpose()?, extracts: *extracts })
+        let owner = owner.as_ref().map(|owner| self.expand(line, owner)).transpose()?.map(whole_owner);
+        let owner = owner.filter(|owner| !["root", "root:root", "0:0"].contains(&owner.as_str()));
+        let from = from.as_ref().map(|name| self.origin(line, name)).transpose()?;
+        Ok(Copy { from, sources, destination, owner, mode: mode.transpose()?, extracts: *extracts })
+    }
+
+    /// What `--from` of a copy names.
+    fn origin(&self, line: usize, name: &str) -> Result<Origin, DockerfileError> {
+        Ok(match copied_from(self.file, self.stage, line, name)? {
+            Parent::External(base) => Origin::Base(base.name),
+            Parent::Stage(stage) => match &self.results[stage] {
+                Some(result) => result.above.clone(),
+                None => return Err(unplanned(line)),
+            },
+        })
     }
 
     /// `ENV` takes precedence over build arguments.
@@ -483,10 +501,21 @@ impl Planner<'_> {
         Ok(expanded)
     }
 
-    /// Only variables: quotes are part of the content.
+    /// Only variables and escapes: quotes are part of the content.
     fn expand_document(&self, line: usize, content: &str) -> Result<String, DockerfileError> {
-        let quoted = content.replace('\\', r"\\").replace('"', "\\\"").replace(r"\\$", r"\$");
-        self.expand(line, &format!("\"{}\"", if self.escape == '\\' { &quoted } else { content }))
+        let (mut quoted, mut rest) = (String::from('"'), content.chars());
+        while let Some(character) = rest.next() {
+            match character {
+                '"' => quoted.extend([self.escape, '"']),
+                character if character == self.escape => match rest.next() {
+                    Some(next) if ['"', '$', self.escape].contains(&next) => quoted.extend([character, next]),
+                    next => quoted.extend(next),
+                },
+                character => quoted.push(character),
+            }
+        }
+        quoted.push('"');
+        self.expand(line, &quoted)
     }
 
     fn absolute(&self, path: &str) -> String {
@@ -497,7 +526,12 @@ impl Planner<'_> {
         match command {
             Command::Exec(words) => words.clone(),
             Command::Shell(text) if text.is_empty() => Vec::new(),
-            Command::Shell(text) => [self.shell.as_slice(), std::slice::from_ref(text)].concat(),
+            Command::Shell(text) => {
+                let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
+                let mut argv = self.settings.shell.clone().unwrap_or_else(default);
+                argv.push(text.clone());
+                argv
+            }
         }
     }
 
@@ -515,41 +549,16 @@ impl Planner<'_> {
     }
 }
 
+/// A stage precedes those that need it.
+fn unplanned(line: usize) -> DockerfileError {
+    DockerfileError::new(line, "the stage is not known here")
+}
+
 fn set(env: &mut Vec<(String, String)>, name: String, value: String) {
     match env.iter_mut().find(|(known, _)| *known == name) {
         Some((_, old)) => *old = value,
         None => env.push((name, value)),
     }
-}
-
-/// An absolute path without `.`, `..` and repeated slashes.
-fn normalized(workdir: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    let below = if path.starts_with('/') { "" } else { workdir };
-    for part in below.split('/').chain(path.split('/')) {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
-}
-
-/// `PORT/PROTOCOL`.
-fn port_of(text: &str) -> Result<String, String> {
-    let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
-    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
-    let is_known = match ports.split_once('-') {
-        Some((first, last)) => is_port(first) && is_port(last),
-        None => is_port(ports),
-    };
-    if is_known && ["tcp", "udp", "sctp"].contains(&protocol.to_ascii_lowercase().as_str()) {
-        return Ok(format!("{ports}/{}", protocol.to_ascii_lowercase()));
-    }
-    Err(format!("EXPOSE has '{text}'; allowed: a port such as 8080, 8080/udp or 8000-8010"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use parse_dockerfile as parser;
 use parser::Instruction as Parsed;
 
 use crate::here_doc::{self, Prepared};
-use crate::{DockerfileError, MAX_BYTES, words};
+use crate::{DockerfileError, MAX_BYTES, MAX_STAGES, words};
 
 /// Most characters of an instruction that the log shows.
 const SHOWN: usize = 200;
@@ -12,14 +12,22 @@ const SHOWN: usize = 200;
 const RUN_SCRIPT: &str =
     "f=$(mktemp) && printf %s \"$1\" > \"$f\" && chmod 700 \"$f\" && \"$f\"; s=$?; rm -f \"$f\"; exit $s";
 
-/// A Dockerfile with one stage.
+/// A Dockerfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dockerfile {
     pub(crate) escape: char,
     /// `ARG`s before `FROM`.
     pub(crate) global_args: Vec<Arg>,
-    pub(crate) from: From,
-    pub(crate) instructions: Vec<Instruction>,
+    /// At least one.
+    pub(crate) stages: Vec<Stage>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stage {
+    pub from: From,
+    /// Of `AS`.
+    pub name: Option<String>,
+    pub instructions: Vec<Instruction>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +65,8 @@ pub(crate) enum Kind {
         owner: Option<String>,
         mode: Option<String>,
         extracts: bool,
+        /// A stage or something else that has the sources, instead of the context.
+        from: Option<String>,
     },
     Workdir(String),
     User(String),
@@ -64,6 +74,10 @@ pub(crate) enum Kind {
     Cmd(Command),
     Entrypoint(Command),
     Shell(Vec<String>),
+    /// An instruction for stages above the result.
+    OnBuild(String),
+    /// What sandboxes do not have: volumes, health checks, signals that stop them, and authors.
+    NoEffect,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +115,16 @@ pub fn parse(text: &str) -> Result<Dockerfile, DockerfileError> {
     Reader { original: text, prepared: &prepared, escape }.read(&parsed.instructions)
 }
 
+/// Parses an instruction of `ONBUILD`, which is carried out at a line.
+pub(crate) fn parse_trigger(text: &str, line: usize) -> Result<Vec<Instruction>, DockerfileError> {
+    let parsed = parse(&format!("FROM a\n{text}\n"));
+    let parsed = parsed.map_err(|error| {
+        DockerfileError::new(line, format!("ONBUILD of the base, '{text}': {}", error.message))
+    })?;
+    let instructions = parsed.stages.into_iter().flat_map(|stage| stage.instructions);
+    Ok(instructions.map(|instruction| Instruction { line, ..instruction }).collect())
+}
+
 /// The escape character that a directive at the start names.
 fn escape_of(text: &str) -> char {
     let directives = text.lines().map_while(|line| line.trim().strip_prefix('#')?.split_once('='));
@@ -118,25 +142,37 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn read(&self, instructions: &[Parsed<'_>]) -> Result<Dockerfile, DockerfileError> {
-        let (mut global_args, mut from, mut kept) = (Vec::new(), None, Vec::new());
+        let (mut global_args, mut stages) = (Vec::new(), Vec::<Stage>::new());
         for parsed in instructions {
             let line = self.line_of(parsed);
-            match (parsed, &from) {
-                (Parsed::Arg(arg), None) => global_args.extend(self.args(line, &arg.arguments.value)?),
-                (Parsed::From(first), None) => from = Some(self.from(line, first)?),
-                (Parsed::From(_), Some(_)) => {
-                    return Err(DockerfileError::new(
-                        line,
-                        "a second FROM: builds with several stages are not supported",
-                    ));
+            match parsed {
+                Parsed::From(_) if stages.len() == MAX_STAGES => {
+                    let message = format!("the Dockerfile has more than {MAX_STAGES} stages");
+                    return Err(DockerfileError::new(line, message));
+                }
+                Parsed::From(from) => stages.push(self.stage(line, from)?),
+                Parsed::Arg(arg) if stages.is_empty() => {
+                    global_args.extend(self.args(line, &arg.arguments.value)?);
                 }
                 _ => {
-                    kept.push(Instruction { line, text: self.text_of(line), kind: self.kind(line, parsed)? });
+                    let kind = self.kind(line, parsed)?;
+                    let instruction = Instruction { line, text: self.text_of(line), kind };
+                    let Some(stage) = stages.last_mut() else {
+                        return Err(DockerfileError::new(line, "the first instruction is not FROM"));
+                    };
+                    stage.instructions.push(instruction);
                 }
             }
         }
-        let from = from.ok_or_else(|| DockerfileError::new(1, "there is no FROM"))?;
-        Ok(Dockerfile { escape: self.escape, global_args, from, instructions: kept })
+        if stages.is_empty() {
+            return Err(DockerfileError::new(1, "there is no FROM"));
+        }
+        Ok(Dockerfile { escape: self.escape, global_args, stages })
+    }
+
+    fn stage(&self, line: usize, from: &parser::FromInstruction<'_>) -> Result<Stage, DockerfileError> {
+        let name = from.as_.as_ref().map(|(_, name)| name.value.to_string());
+        Ok(Stage { from: self.from(line, from)?, name, instructions: Vec::new() })
     }
 
     fn from(&self, line: usize, from: &parser::FromInstruction<'_>) -> Result<From, DockerfileError> {
@@ -170,11 +206,30 @@ impl Reader<'_> {
             Parsed::Cmd(cmd) => Kind::Cmd(self.command(&cmd.arguments)),
             Parsed::Entrypoint(entrypoint) => Kind::Entrypoint(self.command(&entrypoint.arguments)),
             Parsed::Shell(shell) => Kind::Shell(texts(&shell.arguments)),
-            other => {
-                let message = format!("{} is not supported", keyword(other));
-                return Err(DockerfileError::new(line, message));
+            Parsed::Onbuild(trigger) => self.trigger(line, &trigger.instruction)?,
+            Parsed::Volume(_) | Parsed::Healthcheck(_) | Parsed::Stopsignal(_) | Parsed::Maintainer(_) => {
+                Kind::NoEffect
             }
+            _ => return Err(DockerfileError::new(line, "this instruction is not supported")),
         })
+    }
+
+    /// The text of an instruction of `ONBUILD`, which is parsed again when it is carried out.
+    fn trigger(&self, line: usize, inner: &Parsed<'_>) -> Result<Kind, DockerfileError> {
+        let refused =
+            |what: &str| DockerfileError::new(line, format!("ONBUILD with {what} is not supported"));
+        match self.kind(line, inner)? {
+            Kind::OnBuild(_) => return Err(refused("another ONBUILD")),
+            Kind::Copy { from: Some(_), .. } => return Err(refused("COPY --from")),
+            _ => {}
+        }
+        let lines: Vec<&str> = self.prepared.text[start_of(inner)..].lines().collect();
+        let own = &lines[..here_doc::logical_length(&lines, self.escape)];
+        let text = words::join_lines(&own.join("\n"), self.escape);
+        if words::split(&text, self.escape).iter().any(|word| word.starts_with("<<")) {
+            return Err(refused("a here-document"));
+        }
+        Ok(Kind::OnBuild(text))
     }
 
     fn args(&self, line: usize, text: &str) -> Result<Vec<Arg>, DockerfileError> {
@@ -202,12 +257,6 @@ impl Reader<'_> {
             }
         }
         let Some(document) = run.here_docs.first() else { return Ok(self.command(&run.arguments)) };
-        if let parser::Command::Shell(rest) = &run.arguments
-            && !rest.value.trim().is_empty()
-        {
-            let message = "a here-document that is the first word of RUN has nothing behind it; write the command before '<<'";
-            return Err(DockerfileError::new(line, message));
-        }
         let script = document.value.to_string();
         if script.starts_with("#!") {
             return Ok(Command::Exec(
@@ -237,12 +286,13 @@ impl Reader<'_> {
         ),
         start: usize,
     ) -> Result<Kind, DockerfileError> {
-        let (mut owner, mut mode) = (None, None);
+        let (mut owner, mut mode, mut from) = (None, None, None);
         for flag in options {
             let value = flag.value.as_ref().map(|value| value.value.to_string());
             match (&*flag.name.value, value) {
                 ("chown", Some(value)) => owner = Some(value),
                 ("chmod", Some(value)) => mode = Some(value),
+                ("from", Some(value)) if keyword == "COPY" => from = Some(value),
                 // Whether layers can be moved makes no difference here.
                 ("link", None) => {}
                 ("link", Some(value)) if value == "true" || value == "false" => {}
@@ -259,6 +309,9 @@ impl Reader<'_> {
                     return Err(DockerfileError::new(line, message));
                 }
                 parser::Source::Path(path) => RawSource::Path(path.value.to_string()),
+                parser::Source::HereDoc(_) if from.is_some() => {
+                    return Err(DockerfileError::new(line, "COPY --from has no here-documents"));
+                }
                 parser::Source::HereDoc(document) => RawSource::Inline {
                     name: names.next().unwrap_or_default(),
                     content: document.value.to_string(),
@@ -273,7 +326,7 @@ impl Reader<'_> {
             });
         }
         let destination = destination.value.to_string();
-        Ok(Kind::Copy { sources: read, destination, owner, mode, extracts: keyword == "ADD" })
+        Ok(Kind::Copy { sources: read, destination, owner, mode, extracts: keyword == "ADD", from })
     }
 
     /// The names of the here-documents of an instruction, which are the names of the files.
@@ -314,17 +367,6 @@ fn is_remote(source: &str) -> bool {
 fn unsupported_flag(line: usize, keyword: &str, flag: &parser::Flag<'_>) -> DockerfileError {
     let value = flag.value.as_ref().map(|value| format!("={}", value.value)).unwrap_or_default();
     DockerfileError::new(line, format!("{keyword} --{}{value} is not supported", flag.name.value))
-}
-
-fn keyword(parsed: &Parsed<'_>) -> &'static str {
-    match parsed {
-        Parsed::Healthcheck(_) => "HEALTHCHECK",
-        Parsed::Maintainer(_) => "MAINTAINER",
-        Parsed::Onbuild(_) => "ONBUILD",
-        Parsed::Stopsignal(_) => "STOPSIGNAL",
-        Parsed::Volume(_) => "VOLUME",
-        _ => "this instruction",
-    }
 }
 
 fn start_of(parsed: &Parsed<'_>) -> usize {

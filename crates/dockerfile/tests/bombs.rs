@@ -42,6 +42,18 @@ fn changed_variables() -> String {
     text
 }
 
+/// Stages with many labels, each of which is built upon the one before and has one more.
+fn stages() -> String {
+    let mut text = fill("FROM a AS s0\nLABEL", " v#=x");
+    // Room for the other stages.
+    text.truncate(MAX_BYTES / 2);
+    text.truncate(text.rfind(' ').unwrap_or(0));
+    for number in 1..16 {
+        text.push_str(&format!("\nFROM s{} AS s{number}\nLABEL n{number}=x", number - 1));
+    }
+    text
+}
+
 #[test]
 fn hostile_dockerfiles_take_bounded_memory_and_time() {
     let many_variables = format!("{}\n{}", fill("FROM a\nENV", " v#=x"), "RUN x\n".repeat(200));
@@ -68,6 +80,10 @@ fn hostile_dockerfiles_take_bounded_memory_and_time() {
         ("escapes", fill("FROM a\nENV a=", "\\"), ""),
         ("labels", fill("FROM a\nLABEL", " v#=x"), ""),
         ("ports", fill("FROM a\nEXPOSE", " 1"), ""),
+        ("ranges of ports", fill("FROM a\nEXPOSE", " 1-64"), ""),
+        ("many ports", fill("FROM a\nEXPOSE", " #/udp"), "EXPOSE"),
+        ("stages", stages(), "the settings of all stages"),
+        ("patterns", fill("FROM a\nENV a=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\nLABEL", " v#=${a//*x*y/}"), ""),
         ("flags", fill("FROM a\nCOPY", " --link"), ""),
         ("json", fill("FROM a\nRUN ", "["), ""),
     ];

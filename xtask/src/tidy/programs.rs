@@ -98,6 +98,7 @@ const PROVIDED: &[(&str, &[&str])] = &[
 const NOT_INSTALLED: &[(&str, &str)] = &[
     ("cargo", "need_cargo reports how to install it"),
     ("rustc", "need_cargo reports how to install it"),
+    ("docker", "./dev docker-corpus needs a newer one than Debian 12 has, and reports that"),
     ("runsc", "./dev setup downloads it into target/gvisor/"),
     ("rustup", "used only if it is installed"),
     ("systemctl", "used only on hosts with systemd"),

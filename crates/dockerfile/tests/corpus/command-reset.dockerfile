@@ -1,0 +1,5 @@
+FROM base AS first
+CMD ["of", "first"]
+ENTRYPOINT ["/first"]
+FROM first
+ENTRYPOINT ["/second"]

@@ -1,0 +1,2 @@
+FROM base
+COPY missing.txt /t/

@@ -1,0 +1,2 @@
+FROM base
+RUN exit 3

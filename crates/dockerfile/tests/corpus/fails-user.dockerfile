@@ -1,0 +1,3 @@
+FROM base
+USER nobody-has-this-name
+RUN id

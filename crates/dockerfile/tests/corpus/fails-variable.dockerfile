@@ -1,0 +1,2 @@
+FROM base
+ENV A="${NEEDED:?give it}"
