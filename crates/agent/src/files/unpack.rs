@@ -16,6 +16,7 @@ use super::copy::times;
 use super::dirs;
 use super::failure::{FileFailure, shown};
 use super::header::Header;
+use super::in_place;
 use super::upload::Upload;
 use super::write::write_some;
 use crate::users::User;
@@ -43,18 +44,18 @@ impl Owner {
     }
 }
 
-/// Unpacks an upload. A user owns what is new, the directory itself included.
+/// Unpacks an upload. A user owns what is new, the directory itself and its parents included.
 pub fn unpack(path: &[u8], user: Option<&User>, upload: &mut Upload) -> Result<Tally, FileFailure> {
     let owner = Owner(user.map(|user| (Uid::from_raw(user.uid), Gid::from_raw(user.gid))));
-    let exists = dirs::open(path).is_ok();
-    dirs::make(path, None, true).or_else(|failure| {
-        // `/` exists and cannot be created.
+    let make = || match user {
+        Some(user) => in_place::make_dirs(path, user),
+        None => dirs::make(path, None, true),
+    };
+    make().or_else(|failure| {
+        // A directory of the user's that exists, or `/`, which cannot be created.
         dirs::open(path).map(drop).map_err(|_| failure)
     })?;
     let root = dirs::open(path).map_err(FileFailure::with(path))?;
-    if !exists {
-        owner.own(root.as_fd(), b".").map_err(FileFailure::with(path))?;
-    }
     let mut target = Target { root, open: Vec::new(), owner };
     let mut archive = Archive::new(upload);
     let mut tally = Tally::default();
